@@ -1,0 +1,1 @@
+"""The store: tables, sessions, queries and migrations. It imports nothing of orchestrator."""

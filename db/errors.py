@@ -1,0 +1,78 @@
+"""What can go wrong with the database file, as plain sentences that name the cure."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sqlite3
+
+
+class StoreError(Exception):
+    """The database cannot be used."""
+
+
+class LockedError(StoreError):
+    """Another process holds the database for too long."""
+
+
+class ReadOnlyError(StoreError):
+    """The database or its folder cannot be written."""
+
+
+class DiskFullError(StoreError):
+    """There is no room for the database to grow."""
+
+
+class CorruptError(StoreError):
+    """The file is no database, or a damaged one."""
+
+
+class UnsafeFileSystemError(StoreError):
+    """The file system cannot keep several hosts from writing at once."""
+
+
+class NewerSchemaError(StoreError):
+    """The database was written by a newer version."""
+
+
+def translate(error: Exception, path: pathlib.Path) -> StoreError:
+    """Return the plain error for one of sqlite3's; `path` is the database file."""
+    code = getattr(error, "sqlite_errorcode", None)
+    # Extended result codes carry the primary one in their low byte (sqlite.org/rescode.html).
+    match None if code is None else code & 0xFF:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED | sqlite3.SQLITE_PROTOCOL:
+            return LockedError(
+                f"{path} is locked by another process for too long. "
+                f"`fuser {path}` shows which one; try again when it has ended."
+            )
+        case sqlite3.SQLITE_FULL:
+            return DiskFullError(
+                f"No space left on device: {path}. Nothing was stored; "
+                "make room or move state_dir to another disk, then try again."
+            )
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return ReadOnlyError(_why_not_writable(path))
+        case sqlite3.SQLITE_NOTADB:
+            return CorruptError(
+                f"{path} is not a database. Move it away, or set state_dir to another folder."
+            )
+        case sqlite3.SQLITE_CORRUPT:
+            return CorruptError(
+                f"{path} is damaged. Keep a copy of it, then put the newest backup in its place."
+            )
+        case sqlite3.SQLITE_IOERR:
+            return StoreError(
+                f"{path} cannot be read or written (disk I/O error). "
+                "A used up quota shows like this; else ask who runs this file system."
+            )
+    return StoreError(f"{path}: {error}")
+
+
+def _why_not_writable(path: pathlib.Path) -> str:
+    folder = path.parent
+    if not folder.is_dir():
+        return f"The folder {folder} is missing or cannot be entered. Make it, or set state_dir."
+    for place in (path, folder):
+        if place.exists() and not os.access(place, os.W_OK):
+            return f"{place} is read-only for you. Make it writable, or set state_dir elsewhere."
+    return f"{path} cannot be opened for writing. Look at its owner, its folder and the mount."

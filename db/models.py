@@ -1,0 +1,271 @@
+"""The tables. Types are those that SQLite and PostgreSQL share."""
+
+from __future__ import annotations
+
+import datetime
+import math
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+#: Constraint names are fixed, so that a migration can name what it changes on any database.
+NAMING_CONVENTION = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class UtcDateTime(sa.types.TypeDecorator[datetime.datetime]):
+    """An aware moment: stored in UTC, read back in UTC. SQLite's text sorts by time."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(
+        self, value: datetime.datetime | None, dialect: sa.Dialect
+    ) -> datetime.datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"a time without zone cannot be stored: {value}")
+        return value.astimezone(datetime.UTC)
+
+    def process_result_value(
+        self, value: datetime.datetime | None, dialect: sa.Dialect
+    ) -> datetime.datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            return value.replace(tzinfo=datetime.UTC)
+        return value.astimezone(datetime.UTC)
+
+
+class Number(sa.types.TypeDecorator[float]):
+    """A float whose NaN is NULL: SQLite has no NaN and binds one as NULL (sqlite3_bind_double)."""
+
+    impl = sa.Double
+    cache_ok = True
+
+    def process_bind_param(self, value: float | None, dialect: sa.Dialect) -> float | None:
+        return None if value is None or math.isnan(value) else value
+
+    def process_result_value(self, value: float | None, dialect: sa.Dialect) -> float:
+        return math.nan if value is None else value
+
+
+class Base(orm.DeclarativeBase):
+    """Parent of all tables."""
+
+    metadata = sa.MetaData(naming_convention=NAMING_CONVENTION)
+    type_annotation_map = {  # noqa: RUF012  (read by SQLAlchemy, which declares it so)
+        datetime.datetime: UtcDateTime(),
+        str: sa.Text(),
+    }
+
+
+#: SQLite numbers rows by itself only in a column that is plain INTEGER.
+BigKey = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+class Setting(Base):
+    """A fact about this installation, `installation_id`."""
+
+    __tablename__ = "settings"
+
+    key: orm.Mapped[str] = orm.mapped_column(primary_key=True)
+    value: orm.Mapped[str]
+
+
+class Submission(Base):
+    """One intended sbatch. The long texts stand last and are loaded only when asked for."""
+
+    __tablename__ = "submissions"
+    __table_args__ = (
+        sa.UniqueConstraint("token"),
+        sa.Index(None, "name"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    token: orm.Mapped[str]
+    cluster: orm.Mapped[str]
+    scheduler: orm.Mapped[str]
+    name: orm.Mapped[str]
+    run_dir: orm.Mapped[str]
+    created_at: orm.Mapped[datetime.datetime]
+    script: orm.Mapped[str] = orm.mapped_column(deferred=True, deferred_group="texts")
+    spec: orm.Mapped[str] = orm.mapped_column(deferred=True, deferred_group="texts")
+    provenance: orm.Mapped[str] = orm.mapped_column(deferred=True, deferred_group="texts")
+
+
+class Job(Base):
+    """A job, or one task of a job array: the newest view."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        sa.UniqueConstraint("submission_id", "array_task"),
+        # What `status` shows unless asked: live, or begun or ended since yesterday.
+        sa.Index(None, "settled"),
+        sa.Index(None, "created_at"),
+        sa.Index(None, "ended_at"),
+        sa.Index(None, "job_id"),
+        sa.Index(None, "raw_job_id"),
+        sa.Index(None, "array_job_id"),
+        # A row number is never given to another job, so `@7` means one job for ever.
+        {"sqlite_autoincrement": True},
+    )
+
+    row: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    submission_id: orm.Mapped[int] = orm.mapped_column(
+        sa.ForeignKey("submissions.id", ondelete="CASCADE")
+    )
+    #: 0 for a job that is no array
+    array_task: orm.Mapped[int]
+    state: orm.Mapped[str]
+    settled: orm.Mapped[bool]
+    created_at: orm.Mapped[datetime.datetime]
+    job_id: orm.Mapped[str | None]
+    raw_job_id: orm.Mapped[str | None]
+    array_job_id: orm.Mapped[str | None]
+    array_task_id: orm.Mapped[int | None]
+    raw_state: orm.Mapped[str | None]
+    reason: orm.Mapped[str | None]
+    cause: orm.Mapped[str | None]
+    exit_code: orm.Mapped[int | None]
+    exit_signal: orm.Mapped[int | None]
+    partition: orm.Mapped[str | None]
+    account: orm.Mapped[str | None]
+    qos: orm.Mapped[str | None]
+    nodes: orm.Mapped[int | None]
+    gpus: orm.Mapped[int | None]
+    node_list: orm.Mapped[str | None]
+    time_limit_seconds: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+    submitted_at: orm.Mapped[datetime.datetime | None]
+    started_at: orm.Mapped[datetime.datetime | None]
+    ended_at: orm.Mapped[datetime.datetime | None]
+    attempt: orm.Mapped[int]
+    restart_count: orm.Mapped[int]
+    sweep: orm.Mapped[str | None]
+    #: JSON list of strings
+    labels: orm.Mapped[str]
+    stdout_path: orm.Mapped[str | None]
+    stderr_path: orm.Mapped[str | None]
+    stale_since: orm.Mapped[datetime.datetime | None]
+    observed_at: orm.Mapped[datetime.datetime | None]
+    misses: orm.Mapped[int]
+    missing_since: orm.Mapped[datetime.datetime | None]
+    submitter_host: orm.Mapped[str | None]
+    submitter_boot_id: orm.Mapped[str | None]
+    submitter_pid: orm.Mapped[int | None]
+    submitter_start_ticks: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+    grace_since: orm.Mapped[datetime.datetime | None]
+
+    submission: orm.Mapped[Submission] = orm.relationship(lazy="raise")
+
+
+class Attempt(Base):
+    """One start of a job."""
+
+    __tablename__ = "attempts"
+    __table_args__ = (sa.PrimaryKeyConstraint("job_row", "number"),)
+
+    job_row: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("jobs.row", ondelete="CASCADE"))
+    number: orm.Mapped[int]
+    state: orm.Mapped[str]
+    raw_state: orm.Mapped[str | None]
+    reason: orm.Mapped[str | None]
+    exit_code: orm.Mapped[int | None]
+    exit_signal: orm.Mapped[int | None]
+    node_list: orm.Mapped[str | None]
+    submitted_at: orm.Mapped[datetime.datetime | None]
+    started_at: orm.Mapped[datetime.datetime | None]
+    ended_at: orm.Mapped[datetime.datetime | None]
+
+
+class JobEvent(Base):
+    """Something that was seen or done; only ever added."""
+
+    __tablename__ = "job_events"
+    __table_args__ = (sa.Index(None, "job_row"), {"sqlite_autoincrement": True})
+
+    id: orm.Mapped[int] = orm.mapped_column(BigKey, primary_key=True)
+    job_row: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("jobs.row", ondelete="CASCADE"))
+    at: orm.Mapped[datetime.datetime]
+    kind: orm.Mapped[str]
+    attempt: orm.Mapped[int]
+    state: orm.Mapped[str | None]
+    raw_state: orm.Mapped[str | None]
+    source: orm.Mapped[str]
+    detail: orm.Mapped[str]
+
+
+class LogCursor(Base):
+    """How far one file of a job has been read, and the reader's state there."""
+
+    __tablename__ = "log_cursors"
+    # metrics.log_id names these numbers, so none is given twice.
+    __table_args__ = (sa.UniqueConstraint("job_row", "path"), {"sqlite_autoincrement": True})
+
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    job_row: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("jobs.row", ondelete="CASCADE"))
+    path: orm.Mapped[str]
+    #: text: st_dev and st_ino are unsigned 64 bits, more than a database's integer holds
+    device: orm.Mapped[str]
+    inode: orm.Mapped[str]
+    offset_bytes: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    line: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    #: JSON of the reader: partial line, attempt, what patterns carry from line to line
+    carry: orm.Mapped[str]
+    updated_at: orm.Mapped[datetime.datetime]
+
+
+class Metric(Base):
+    """One number from a log or a metrics.jsonl."""
+
+    __tablename__ = "metrics"
+    __table_args__ = (
+        sa.Index("ix_metrics_series", "job_row", "name", "source", "attempt", "step"),
+        # What a metric says and where it stood, as one number: the same line read twice is stored
+        # once, several metrics of a line are several, and so is a line that took another's
+        # number when the file was truncated.
+        sa.UniqueConstraint("job_row", "identity"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: orm.Mapped[int] = orm.mapped_column(BigKey, primary_key=True)
+    job_row: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("jobs.row", ondelete="CASCADE"))
+    #: 64 bits of a hash, signed
+    identity: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    name: orm.Mapped[str]
+    #: NULL is NaN
+    value: orm.Mapped[float] = orm.mapped_column(Number, nullable=True)
+    unit: orm.Mapped[str]
+    step: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+    epoch: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+    rank: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+    world_size: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+    time: orm.Mapped[datetime.datetime | None]
+    attempt: orm.Mapped[int]
+    source: orm.Mapped[str]
+    #: log_cursors.id of the file it was read from: its path is long and stands there once. No
+    #: foreign key: each deleted cursor would search all metrics; both go with their job.
+    log_id: orm.Mapped[int | None]
+    line: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+
+
+class Refresh(Base):
+    """What was last heard of a cluster, and who is asking it now."""
+
+    __tablename__ = "refreshes"
+
+    cluster: orm.Mapped[str] = orm.mapped_column(primary_key=True)
+    last_good_squeue_at: orm.Mapped[datetime.datetime | None]
+    last_good_sacct_at: orm.Mapped[datetime.datetime | None]
+    last_tried_at: orm.Mapped[datetime.datetime | None]
+    failing_since: orm.Mapped[datetime.datetime | None]
+    last_error: orm.Mapped[str | None]
+    holder: orm.Mapped[str | None]
+    claimed_until: orm.Mapped[datetime.datetime | None]

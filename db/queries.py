@@ -1,0 +1,393 @@
+"""Every question and change, as plain functions of an open session. None of them commits."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import hashlib
+import types
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+from sqlalchemy.dialects import sqlite
+
+from db import models
+
+#: A claim that reaches further into the future was made by a clock that was wrong.
+LONGEST_CLAIM_SECONDS = 600.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobQuery:
+    """Which jobs; all that is given must hold, of the values of one field any."""
+
+    #: our row numbers
+    rows: Collection[int] = ()
+    #: Slurm's: "123" also finds the tasks of array 123
+    job_ids: Collection[str] = ()
+    names: Collection[str] = ()
+    #: all of them
+    labels: Collection[str] = ()
+    states: Collection[str] = ()
+    partitions: Collection[str] = ()
+    #: only those of which more is expected
+    live: bool = False
+    #: begun or ended then or later
+    since: datetime.datetime | None = None
+    #: live, or begun or ended then or later
+    live_or_since: datetime.datetime | None = None
+    #: the newest so many; none: all
+    limit: int | None = 100
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MetricQuery:
+    """Which metrics; all that is given must hold."""
+
+    #: our row numbers of the jobs
+    rows: Collection[int]
+    names: Collection[str] = ()
+    attempt: int | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    #: "log:PATTERN", "jsonl" or "log" (all patterns); none: all
+    source: str | None = None
+    #: of one job, name and attempt the metrics.jsonl wins over the log
+    prefer_jsonl: bool = False
+    #: only the newest so many of each job, name and rank
+    last: int | None = None
+    #: only the newest so many in all
+    limit: int | None = None
+
+
+def setting(session: orm.Session, key: str) -> str | None:
+    row = session.get(models.Setting, key)
+    return None if row is None else row.value
+
+
+def put_setting(session: orm.Session, key: str, value: str) -> None:
+    session.merge(models.Setting(key=key, value=value))
+    session.flush()
+
+
+def add_submission(
+    session: orm.Session, submission: models.Submission, jobs: Sequence[models.Job]
+) -> None:
+    """Store a submission with its jobs; they have their row numbers afterwards."""
+    session.add(submission)
+    for job in jobs:
+        job.submission = submission
+        session.add(job)
+    session.flush()
+
+
+def submission(session: orm.Session, token: str) -> models.Submission | None:
+    return session.scalar(_submissions().where(models.Submission.token == token))
+
+
+def submission_of(session: orm.Session, row: int) -> models.Submission | None:
+    return session.scalar(
+        _submissions()
+        .join(models.Job, models.Job.submission_id == models.Submission.id)
+        .where(models.Job.row == row)
+    )
+
+
+def job(session: orm.Session, row: int) -> models.Job | None:
+    return session.scalar(_jobs().where(models.Job.row == row))
+
+
+def live_jobs(session: orm.Session, cluster: str) -> Sequence[models.Job]:
+    """Return the jobs of which more is expected, oldest first."""
+    live = models.Job.settled.is_(False)
+    statement = _jobs().where(live, models.Submission.cluster == cluster)
+    return session.scalars(statement.order_by(models.Job.row)).all()
+
+
+def jobs_of_tokens(session: orm.Session, tokens: Collection[str]) -> Sequence[models.Job]:
+    """Return the jobs of these submissions, oldest first."""
+    statement = _jobs().where(models.Submission.token.in_(tokens))
+    return session.scalars(statement.order_by(models.Job.row)).all()
+
+
+def jobs(session: orm.Session, query: JobQuery) -> Sequence[models.Job]:
+    """Return the jobs that fit, newest first."""
+    statement = _jobs().order_by(models.Job.row.desc()).limit(query.limit)
+    if query.rows:
+        statement = statement.where(models.Job.row.in_(query.rows))
+    if query.job_ids:
+        statement = statement.where(_has_job_id(query.job_ids))
+    if query.names:
+        statement = statement.where(models.Submission.name.in_(query.names))
+    for label in query.labels:
+        element = sa.func.json_each(models.Job.labels).table_valued("value")
+        statement = statement.where(
+            sa.exists(sa.select(element.c.value).where(element.c.value == label))
+        )
+    if query.states:
+        statement = statement.where(models.Job.state.in_(query.states))
+    if query.partitions:
+        statement = statement.where(models.Job.partition.in_(query.partitions))
+    if query.live:
+        statement = statement.where(models.Job.settled.is_(False))
+    if query.since is not None:
+        statement = statement.where(_since(query.since, live=False))
+    if query.live_or_since is not None:
+        statement = statement.where(_since(query.live_or_since, live=True))
+    return session.scalars(statement).all()
+
+
+def change_job(
+    session: orm.Session,
+    row: int,
+    changes: Mapping[str, object],
+    unless_newer_than: datetime.datetime | types.EllipsisType | None,
+) -> bool:
+    """Change columns of a job, unless its observed_at is newer than that one (`...`: whatever)."""
+    statement = sa.update(models.Job).where(models.Job.row == row)
+    if not isinstance(unless_newer_than, types.EllipsisType):
+        unseen = models.Job.observed_at.is_(None)
+        if unless_newer_than is None:
+            statement = statement.where(unseen)
+        else:
+            older = models.Job.observed_at <= unless_newer_than
+            statement = statement.where(sa.or_(unseen, older))
+    # A row number set to itself: without changes the question is still answered.
+    values = dict(changes) or {"row": models.Job.row}
+    statement = statement.values(values).execution_options(synchronize_session=False)
+    changed = _row_count(session.execute(statement)) == 1
+    known = session.identity_map.get(session.identity_key(models.Job, row))
+    if known is not None:
+        session.expire(known)
+    return changed
+
+
+def put_attempt(session: orm.Session, attempt: models.Attempt) -> None:
+    session.merge(attempt)
+    session.flush()
+
+
+def attempts(session: orm.Session, row: int) -> Sequence[models.Attempt]:
+    statement = sa.select(models.Attempt).where(models.Attempt.job_row == row)
+    return session.scalars(statement.order_by(models.Attempt.number)).all()
+
+
+def add_event(session: orm.Session, event: models.JobEvent) -> None:
+    session.add(event)
+    session.flush()
+
+
+def events(session: orm.Session, row: int) -> Sequence[models.JobEvent]:
+    statement = sa.select(models.JobEvent).where(models.JobEvent.job_row == row)
+    return session.scalars(statement.order_by(models.JobEvent.id)).all()
+
+
+def log_cursors(session: orm.Session, row: int) -> Sequence[models.LogCursor]:
+    statement = sa.select(models.LogCursor).where(models.LogCursor.job_row == row)
+    return session.scalars(statement.order_by(models.LogCursor.id)).all()
+
+
+def log_cursor(
+    session: orm.Session, row: int, path: str, now: datetime.datetime
+) -> models.LogCursor:
+    """Return the cursor of one file, at the start of an unknown file when there was none."""
+    statement = sa.select(models.LogCursor).where(
+        models.LogCursor.job_row == row, models.LogCursor.path == path
+    )
+    found = session.scalar(statement.with_for_update())
+    if found is None:
+        found = models.LogCursor(
+            job_row=row,
+            path=path,
+            device="0",
+            inode="0",
+            offset_bytes=0,
+            line=0,
+            carry="",
+            updated_at=now,
+        )
+        session.add(found)
+        session.flush()
+    return found
+
+
+def add_metrics(
+    session: orm.Session,
+    row: int,
+    metrics: Sequence[Mapping[str, Any]],
+    now: datetime.datetime,
+) -> int:
+    """Store the metrics of a job that are not there yet; return how many that were.
+
+    Each mapping holds the columns, and `path` in place of `log_id`.
+    """
+    logs = {
+        path: log_cursor(session, row, path, now).id
+        for path in {metric["path"] for metric in metrics}
+        if path
+    }
+    counts: collections.Counter[str] = collections.Counter()
+    values = []
+    for metric in metrics:
+        said = repr(sorted(metric.items()))
+        counts[said] += 1
+        columns: dict[str, Any] = {key: metric[key] for key in metric if key != "path"}
+        columns["job_row"] = row
+        columns["identity"] = _identity(said, counts[said])
+        columns["log_id"] = logs.get(metric["path"])
+        values.append(columns)
+    if not values:
+        return 0
+    statement = sqlite.insert(models.Metric.__table__).on_conflict_do_nothing(  # type: ignore[arg-type]
+        index_elements=["job_row", "identity"]
+    )
+    return _row_count(session.connection().execute(statement, values))
+
+
+def metrics(session: orm.Session, query: MetricQuery) -> list[tuple[models.Metric, str | None]]:
+    """Return metrics and the paths of their files, in the order of jobs and of reading."""
+    metric = models.Metric
+    chosen = sa.select(metric.id).where(metric.job_row.in_(query.rows))
+    if query.names:
+        chosen = chosen.where(metric.name.in_(query.names))
+    if query.attempt is not None:
+        chosen = chosen.where(metric.attempt == query.attempt)
+    if query.first_step is not None:
+        chosen = chosen.where(metric.step >= query.first_step)
+    if query.last_step is not None:
+        chosen = chosen.where(metric.step <= query.last_step)
+    chosen = chosen.where(*_sources(query.source, query.prefer_jsonl))
+    if query.last is not None:
+        series = (metric.job_row, metric.name, metric.rank)
+        age = sa.func.row_number().over(partition_by=series, order_by=metric.id.desc())
+        ranked = chosen.add_columns(age.label("age")).subquery()
+        chosen = sa.select(ranked.c.id).where(ranked.c.age <= query.last)
+    if query.limit is not None:
+        newest = chosen.subquery()
+        chosen = sa.select(newest.c.id).order_by(newest.c.id.desc()).limit(query.limit)
+    statement = (
+        sa.select(metric, models.LogCursor.path)
+        .outerjoin(models.LogCursor, models.LogCursor.id == metric.log_id)
+        .where(metric.id.in_(chosen))
+        .order_by(metric.job_row, metric.id)
+    )
+    return [(row[0], row[1]) for row in session.execute(statement)]
+
+
+def refresh(session: orm.Session, cluster: str) -> models.Refresh | None:
+    return session.get(models.Refresh, cluster)
+
+
+def claim_refresh(
+    session: orm.Session,
+    cluster: str,
+    *,
+    now: datetime.datetime,
+    floor_seconds: float,
+    claim_seconds: float,
+    holder: str,
+) -> bool:
+    """Take the right to ask Slurm, unless somebody has it or asked less than the floor ago."""
+    state = session.get(models.Refresh, cluster, with_for_update=True)
+    if state is None:
+        state = models.Refresh(cluster=cluster)
+        session.add(state)
+    held_seconds = _seconds(now, state.claimed_until)
+    if state.holder != holder and 0 < held_seconds <= LONGEST_CLAIM_SECONDS:
+        return False
+    for asked_at in (state.last_good_squeue_at, state.last_tried_at):
+        # A moment far in the future was written by a clock that was wrong: not fresh.
+        if asked_at is not None and abs(_seconds(now, asked_at)) < floor_seconds:
+            return False
+    claim = datetime.timedelta(seconds=min(claim_seconds, LONGEST_CLAIM_SECONDS))
+    state.holder, state.last_tried_at, state.claimed_until = holder, now, now + claim
+    session.flush()
+    return True
+
+
+def finish_refresh(
+    session: orm.Session,
+    cluster: str,
+    *,
+    squeue_at: datetime.datetime | None,
+    sacct_at: datetime.datetime | None,
+    failed_at: datetime.datetime | None,
+    error: str,
+) -> None:
+    """Store how a refresh went and give the claim back."""
+    state = session.get(models.Refresh, cluster, with_for_update=True)
+    if state is None:
+        state = models.Refresh(cluster=cluster)
+        session.add(state)
+    if squeue_at is not None:
+        state.last_good_squeue_at = squeue_at
+    if sacct_at is not None:
+        state.last_good_sacct_at = sacct_at
+    if failed_at is None:
+        state.failing_since = state.last_error = None
+    else:
+        state.failing_since = state.failing_since or failed_at
+        state.last_error = error
+    state.holder = state.claimed_until = None
+    session.flush()
+
+
+def _submissions() -> sa.Select[models.Submission]:
+    return sa.select(models.Submission).options(orm.undefer_group("texts"))
+
+
+def _jobs() -> sa.Select[models.Job]:
+    job = models.Job
+    return sa.select(job).join(job.submission).options(orm.contains_eager(job.submission))
+
+
+def _has_job_id(job_ids: Collection[str]) -> sa.ColumnElement[bool]:
+    # One search by each index; with OR SQLite may read the whole table instead.
+    columns = (models.Job.job_id, models.Job.raw_job_id, models.Job.array_job_id)
+    return models.Job.row.in_(
+        sa.union(*(sa.select(models.Job.row).where(column.in_(job_ids)) for column in columns))
+    )
+
+
+def _since(since: datetime.datetime, *, live: bool) -> sa.ColumnElement[bool]:
+    wanted = [models.Job.created_at >= since, models.Job.ended_at >= since]
+    if live:
+        wanted.append(models.Job.settled.is_(False))
+    return models.Job.row.in_(
+        sa.union(*(sa.select(models.Job.row).where(condition) for condition in wanted))
+    )
+
+
+def _sources(source: str | None, prefer_jsonl: bool) -> list[sa.ColumnElement[bool]]:
+    metric = models.Metric
+    conditions: list[sa.ColumnElement[bool]] = []
+    if source == "log":
+        conditions.append(metric.source != "jsonl")
+    elif source is not None:
+        conditions.append(metric.source == source)
+    if prefer_jsonl:
+        other = orm.aliased(models.Metric)
+        better = sa.exists().where(
+            other.job_row == metric.job_row,
+            other.name == metric.name,
+            other.source == "jsonl",
+            other.attempt == metric.attempt,
+        )
+        conditions.append(sa.or_(metric.source == "jsonl", sa.not_(better)))
+    return conditions
+
+
+def _identity(said: str, count: int) -> int:
+    digest = hashlib.blake2b(f"{count} {said}".encode(errors="surrogatepass"), digest_size=8)
+    return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def _row_count(result: sa.Result[Any]) -> int:
+    return cast("sa.CursorResult[Any]", result).rowcount
+
+
+def _seconds(start: datetime.datetime, end: datetime.datetime | None) -> float:
+    return 0.0 if end is None else (end - start).total_seconds()

@@ -1,0 +1,121 @@
+"""Which version of the tables a database has, and how it gets to ours.
+
+Alembic takes a quarter of a second to import, so it is imported only when there is work for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import secrets
+import sqlite3
+import string
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from db import errors
+
+if TYPE_CHECKING:
+    from alembic import config
+
+_INSTALLATION_ID_LETTERS = 4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Migrations:
+    """A folder of Alembic migrations and the revision they lead to."""
+
+    folder: pathlib.Path
+    #: revisions are numbers with leading zeros, so that newer is greater
+    head: str
+
+
+SHIPPED = Migrations(folder=pathlib.Path(__file__).parent / "migrations", head="0001")
+
+
+def read_version(connection: sa.Connection) -> str | None:
+    """Return the revision of the tables; none in an empty database.
+
+    Raises CorruptError for a database that is somebody else's.
+    """
+    tables = sa.inspect(connection).get_table_names()
+    if "alembic_version" in tables:
+        version = connection.scalar(sa.text("SELECT version_num FROM alembic_version"))
+        if version is not None:
+            return str(version)
+    if set(tables) - {"alembic_version"}:
+        raise errors.CorruptError(
+            f"{connection.engine.url.database} is a database of another program. "
+            "Set state_dir to a folder of its own."
+        )
+    return None
+
+
+def check_version(version: str | None, migrations: Migrations, path: pathlib.Path) -> bool:
+    """Return whether `version` is ours; raises NewerSchemaError when it is from the future."""
+    if version is not None and version > migrations.head:
+        raise errors.NewerSchemaError(
+            f"{path} was written by a newer version of orchestrator "
+            f"(its tables are {version}, this one knows {migrations.head}). "
+            "Use that version, or restore a backup made before the upgrade."
+        )
+    return version == migrations.head
+
+
+def migrate(connection: sa.Connection, migrations: Migrations) -> None:
+    """Bring the tables to the newest revision, inside the transaction that is open."""
+    from alembic import command
+
+    settings = alembic_config(migrations)
+    settings.attributes["connection"] = connection
+    command.upgrade(settings, "head")
+    _name_installation(connection)
+    broken = connection.execute(sa.text("PRAGMA foreign_key_check")).fetchall()
+    if broken:
+        raise errors.CorruptError(
+            f"the upgrade would leave {len(broken)} rows without their parent; nothing was changed"
+        )
+
+
+def alembic_config(migrations: Migrations) -> config.Config:
+    """Return Alembic's configuration for `migrations`; no alembic.ini is needed."""
+    from alembic import config
+
+    settings = config.Config()
+    # ConfigParser reads % as the start of a reference.
+    settings.set_main_option("script_location", str(migrations.folder).replace("%", "%%"))
+    settings.set_main_option("path_separator", "os")
+    return settings
+
+
+def copy_database(source: sqlite3.Connection, target: pathlib.Path) -> None:
+    """Copy a live database to the new file `target` (0600) with SQLite's backup API.
+
+    Raises FileExistsError when there is such a file.
+    """
+    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    try:
+        with contextlib.closing(sqlite3.connect(target)) as copy:
+            source.backup(copy)
+            # A copy stands alone: without it the journal mode of the original makes it need -wal.
+            copy.execute("PRAGMA journal_mode=DELETE")
+    except BaseException:
+        target.unlink()
+        raise
+
+
+def _name_installation(connection: sa.Connection) -> None:
+    name = "".join(
+        secrets.choice(string.ascii_lowercase + string.digits)
+        for _ in range(_INSTALLATION_ID_LETTERS)
+    )
+    connection.execute(
+        sa.text(
+            "INSERT INTO settings (key, value) SELECT 'installation_id', :name "
+            "WHERE NOT EXISTS (SELECT 1 FROM settings WHERE key = 'installation_id')"
+        ),
+        {"name": name},
+    )

@@ -1,0 +1,77 @@
+"""orchestrator db."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from orchestrator import errors
+from orchestrator.cli import output, session
+from orchestrator.controller import unit_of_work
+
+
+@click.group(name="db", short_help="Upgrade, check, back up or find the database.")
+def command() -> None:
+    """Upgrade, check, back up or find the database."""
+
+
+@command.command(short_help="Print where the database lies.")
+@click.pass_context
+def path(ctx: click.Context) -> None:
+    """Print where the database lies.
+
+    \b
+    Example:
+      sqlite3 "$(orchestrator db path)" .tables
+    """
+    click.echo(unit_of_work.database_path(session.configuration_of(ctx).database))
+
+
+@command.command(short_help="Bring an older database to this version's form.")
+@click.pass_context
+def upgrade(ctx: click.Context) -> None:
+    """Bring an older database to this version's form; a backup is made first.
+
+    \b
+    Example:
+      orchestrator db upgrade
+    """
+    context = session.open_context(ctx)
+    click.echo(f"{unit_of_work.database_path(context.configuration.database)} is up to date")
+
+
+@command.command(short_help="Check that the database is whole.")
+@output.format_option
+@click.pass_context
+def check(ctx: click.Context, format_: str | None, as_json: bool) -> None:
+    """Check that the database is whole: SQLite's quick_check, foreign keys, version.
+
+    \b
+    Example:
+      orchestrator db check
+    """
+    problems = session.open_context(ctx).store.check()
+    output.items(
+        "checks",
+        [{"problem": problem} for problem in problems],
+        ["problem"],
+        output.chosen(format_, as_json),
+    )
+    if problems:
+        raise errors.DatabaseError(f"{len(problems)} problems in the database")
+    output.say("The database is whole.")
+
+
+@command.command(short_help="Copy the database while it is in use.")
+@click.argument("target", type=click.Path(path_type=Path))
+@click.pass_context
+def backup(ctx: click.Context, target: Path) -> None:
+    """Copy the database to TARGET while it is in use.
+
+    \b
+    Example:
+      orchestrator db backup ~/orchestrator-backup.db
+    """
+    session.open_context(ctx).store.backup(target)
+    output.say(f"Copied to {target}.")

@@ -1,0 +1,64 @@
+"""orchestrator metrics."""
+
+from __future__ import annotations
+
+import click
+
+from orchestrator.cli import output, session, views
+from orchestrator.controller import ingest, unit_of_work
+
+
+@click.command(short_help="Print the numbers that a job's log told.")
+@click.argument("references", nargs=-1, required=True, metavar="JOB...")
+@click.option("--name", "names", multiple=True, help="Only this metric: throughput, loss, ...")
+@click.option("--attempt", type=int, help="Only of this attempt; default: all.")
+@click.option(
+    "--source",
+    type=click.Choice(["auto", "log", "jsonl"]),
+    default="auto",
+    show_default=True,
+    help="auto: metrics.jsonl where it has the name, else the log.",
+)
+@click.option("--last", type=click.IntRange(min=1), help="Only the last N of each name.")
+@output.format_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    references: tuple[str, ...],
+    names: tuple[str, ...],
+    attempt: int | None,
+    source: str,
+    last: int | None,
+    format_: str | None,
+    as_json: bool,
+) -> None:
+    """Print the numbers that a job's log and its metrics.jsonl told, oldest first.
+
+    What the log got since the last look is read first; nothing is read twice.
+
+    \b
+    Examples:
+      orchestrator metrics 123 --name throughput
+      orchestrator metrics digits-ddp --last 1 --json
+    """
+    context = session.open_context(ctx)
+    found = [session.one_job(context, reference) for reference in references]
+    for job in found:
+        ingest.ingest(context, job)
+    wanted = unit_of_work.MetricQuery(
+        rows=tuple(job.row for job in found),
+        names=names,
+        attempt=attempt,
+        source=None if source == "auto" else source,
+        prefer_jsonl=source == "auto",
+        last=last,
+    )
+    with context.store.reading() as work:
+        stored = work.metrics(wanted)
+    rows = [views.metric_row(metric) for metric in stored]
+    output.items("metrics", rows, views.METRIC_COLUMNS, output.chosen(format_, as_json))
+    if not rows:
+        context.say(
+            "no metrics: the log has no line that a pattern knows "
+            "(spec key metrics.patterns; `orchestrator logs` shows the log)"
+        )

@@ -1,0 +1,29 @@
+"""orchestrator render."""
+
+from __future__ import annotations
+
+import click
+
+from orchestrator.cli import session, spec_options
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": False},
+    short_help="Show the batch script of a spec; nothing is submitted.",
+)
+@spec_options.spec_options
+@click.pass_context
+def command(ctx: click.Context, /, **options: object) -> None:
+    """Show the batch script of a spec; nothing is submitted.
+
+    The text is byte for byte what `submit` hands to sbatch. Needs no Slurm.
+
+    \b
+    Example:
+      orchestrator render examples/digits_ddp.toml --set resources.nodes=2
+    """
+    from orchestrator.controller import submit
+
+    configuration = session.configuration_of(ctx)
+    request = spec_options.request(options, configuration)
+    click.echo(submit.render(configuration, request), nl=False)

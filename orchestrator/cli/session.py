@@ -1,0 +1,63 @@
+"""The edge: from the command line's words to the context that the verbs work with."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from orchestrator import config, errors, jobs, slurm
+from orchestrator.cli import output
+from orchestrator.controller import context as contexts
+from orchestrator.controller import query, unit_of_work
+
+
+def configuration_of(ctx: click.Context) -> config.Configuration:
+    """Return the configuration; raises ConfigurationError with all its problems."""
+    return config.load(os.environ, Path.cwd(), ctx.obj or {})
+
+
+def open_context(ctx: click.Context) -> contexts.Context:
+    """Return the context, with the database opened (and upgraded when it is older)."""
+    configuration = configuration_of(ctx)
+    store = unit_of_work.Store(configuration.database)
+    ctx.call_on_close(store.close)
+    return contexts.Context(
+        configuration=configuration,
+        store=store,
+        slurm=slurm.Client(environ=slurm.environment(os.environ)),
+        environ=os.environ,
+        folder=Path.cwd(),
+        say=output.say,
+        sleep=time.sleep,
+    )
+
+
+def refresh_options(command: Callable[..., object]) -> Callable[..., object]:
+    """Add --refresh/--no-refresh."""
+    return click.option(
+        "--refresh/--no-refresh",
+        "refresh_",
+        default=None,
+        help="Ask Slurm now, or not at all; default: when the last answer is older than the floor.",
+    )(command)
+
+
+def one_job(context: contexts.Context, reference: str) -> jobs.Job:
+    """Return the job that `reference` means (design section 5).
+
+    Raises NotFoundError when there is none, ConflictError with the list when several live ones fit.
+    """
+    found = query.find(context, reference)
+    if not found:
+        raise errors.NotFoundError(
+            f"no job {reference!r} here; `orchestrator status --all` lists what is known"
+        )
+    live = [job for job in found if job.state not in jobs.TERMINAL]
+    if len(live) > 1:
+        names = "\n".join(f"  {job.job_id or '-'}  @{job.row}  {job.state}" for job in live)
+        raise errors.ConflictError(f"{len(live)} live jobs are named {reference}:\n{names}")
+    return live[0] if live else found[0]

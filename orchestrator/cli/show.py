@@ -1,0 +1,127 @@
+"""orchestrator show."""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+import click
+
+from orchestrator import diagnosis, jobs
+from orchestrator.cli import output, session, views
+from orchestrator.controller import query, refresh
+
+
+@click.command(short_help="Show all that is known of one job.")
+@click.argument("reference", metavar="JOB")
+@click.option("--script", "script_", is_flag=True, help="Print the submitted script alone.")
+@click.option("--spec", "spec_", is_flag=True, help="Print the spec alone, as JSON.")
+@click.option("--diff", "diff_", is_flag=True, help="Print the working tree's changes alone.")
+@session.refresh_options
+@output.format_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    reference: str,
+    script_: bool,
+    spec_: bool,
+    diff_: bool,
+    refresh_: bool | None,
+    format_: str | None,
+    as_json: bool,
+) -> None:
+    """Show all that is known of one job: state and why, attempts, history, where it came from.
+
+    \b
+    Examples:
+      orchestrator show 123
+      orchestrator show digits-ddp --script
+    """
+    context = session.open_context(ctx)
+    if refresh_ is not False:
+        refresh.refresh(context, floor_seconds=0 if refresh_ else None)
+    details = query.details(context, session.one_job(context, reference))
+    papers = json.loads(details.submission.provenance)
+    if script_:
+        click.echo(details.submission.script, nl=False)
+        return
+    if spec_:
+        click.echo(details.submission.spec)
+        return
+    if diff_:
+        click.echo(papers.get("git_diff") or "", nl=False)
+        return
+    chosen = format_ or ("json" if as_json else "table")
+    now = context.clock()
+    row = views.job_row(details.job, now)
+    if chosen == "table":
+        _print(details, row, papers, now)
+        return
+    row["attempts"] = [views.attempt_row(attempt) for attempt in details.attempts]
+    row["events"] = [views.event_row(event) for event in details.events]
+    row["provenance"] = papers
+    output.items("job", [row], [*views.JOB_COLUMNS], chosen)
+
+
+def _print(
+    details: query.Details,
+    row: dict[str, object],
+    papers: dict[str, object],
+    now: datetime.datetime,
+) -> None:
+    job = details.job
+    commit = str(papers.get("git_commit") or "")
+    dirty = " with changes (show --diff)" if papers.get("git_dirty") else ""
+    limit = output.elapsed(job.time_limit_seconds)
+    elapsed = output.elapsed(views.elapsed_seconds(job, now))
+    fields = [
+        ("Job", f"{job.job_id or '-'} (@{job.row})"),
+        ("Name", job.name),
+        ("State", _state(job)),
+        ("Why", diagnosis.explain_reason(job)),
+        ("Exit code", _exit(job)),
+        ("Cluster", job.cluster),
+        ("Partition", job.partition),
+        ("Account", job.account),
+        ("QOS", job.qos),
+        ("Nodes", _nodes(job)),
+        ("GPUs", job.gpus),
+        ("Time", f"{elapsed} of {limit}" if elapsed and limit else elapsed or limit),
+        ("Submitted", row["submitted_at"]),
+        ("Started", row["started_at"]),
+        ("Ended", row["ended_at"]),
+        ("Labels", ", ".join(job.labels)),
+        ("Run folder", job.run_dir),
+        ("Log", job.stdout_path),
+        ("Error log", job.stderr_path),
+        ("Spec", papers.get("spec")),
+        ("Commit", f"{commit[:12]}{dirty}" if commit else None),
+        ("Token", job.token),
+        ("Stale since", row["stale_since"]),
+    ]
+    for name, value in fields:
+        text = output.cell(value)
+        if text:
+            click.echo(f"{name + ':':<13}{text}")
+    if len(details.attempts) > 1:
+        click.echo("\nAttempts:")
+        rows = [views.attempt_row(attempt) for attempt in details.attempts]
+        output.items("attempts", rows, views.ATTEMPT_COLUMNS, "table")
+    click.echo("\nHistory:")
+    for event in details.events:
+        click.echo(f"  {output.cell(event.at)}  {event.source:<10} {event.detail}")
+
+
+def _state(job: jobs.Job) -> str:
+    raw = "" if job.raw_state in (None, str(job.state)) else f" (Slurm: {job.raw_state})"
+    return f"{job.state}{raw}"
+
+
+def _exit(job: jobs.Job) -> str | None:
+    return None if job.exit_code is None else f"{job.exit_code}:{job.exit_signal or 0}"
+
+
+def _nodes(job: jobs.Job) -> str | None:
+    if job.nodes is None:
+        return None
+    return f"{job.nodes} ({job.node_list})" if job.node_list else str(job.nodes)

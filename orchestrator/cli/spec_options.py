@@ -1,0 +1,92 @@
+"""The options by which a job is described: a spec file, --set, a flag for every key."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from orchestrator import config, specs
+from orchestrator.controller import submit
+
+Command = Callable[..., Any]
+
+
+def spec_options(command: Command) -> Command:
+    """Add SPEC, --set, the flags of specs.FLAGS and `-- COMMAND`."""
+    for flag in reversed(specs.FLAGS):
+        command = flag_option(flag)(command)
+    command = click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Change one key of the spec: --set resources.nodes=2. May be repeated.",
+    )(command)
+    return click.argument("words", nargs=-1, metavar="[SPEC.toml] [-- COMMAND...]")(command)
+
+
+def flag_option(flag: specs.Flag) -> Callable[[Command], Command]:
+    """Return the click option of one key of the spec."""
+    names = [f"--{name}" for name in (flag.name, *flag.aliases)]
+    if flag.type is bool:
+        names = [f"--{flag.name}/--no-{flag.name}"]
+    kind = click.INT if flag.type is int else click.STRING
+    return click.option(
+        *names,
+        flag.parameter,
+        type=click.Choice(flag.choices) if flag.choices else None if flag.type is bool else kind,
+        default=None,
+        multiple=flag.multiple,
+        metavar=flag.metavar or None,
+        help=flag.help,
+    )
+
+
+def request(options: Mapping[str, object], configuration: config.Configuration) -> submit.Request:
+    """Return what was asked for, checked; raises SpecError with all problems."""
+    words = list(_strings(options["words"]))
+    path, program = _split(words)
+    flags = {
+        flag.key: value
+        for flag in specs.FLAGS
+        if (value := options.get(flag.parameter)) is not None and value != ()
+    }
+    if path is None and not flags and not program:
+        raise click.UsageError(
+            "name a spec file, or describe the job by flags: "
+            "orchestrator submit --name x --nodes 1 -- train.py"
+        )
+    settings = _strings(options["settings"])
+    spec = specs.load(path, settings, flags, program, environ=os.environ)
+    return submit.Request(
+        spec=config.with_profile(spec, configuration),
+        source=str(path) if path else shlex.join(["flags", *program]),
+        argv=sys.argv,
+    )
+
+
+def _split(words: list[str]) -> tuple[Path | None, list[str]]:
+    """Return the spec file and the program behind `--`.
+
+    click drops the `--` itself, so a first word counts as a spec file only when it ends in .toml
+    and stood before it.
+    """
+    arguments = sys.argv[1:]
+    behind = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
+    before = words[: len(words) - len(behind)] if behind else words
+    if len(before) > 1:
+        raise click.UsageError(
+            f"one spec file at most, got {shlex.join(before)}; put the program behind `--`"
+        )
+    return (Path(before[0]) if before else None), behind
+
+
+def _strings(value: object) -> tuple[str, ...]:
+    assert isinstance(value, tuple | list)
+    return tuple(str(item) for item in value)

@@ -1,0 +1,129 @@
+"""orchestrator status."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+
+import click
+
+from orchestrator import jobs, slurm
+from orchestrator.cli import output, session, views
+from orchestrator.controller import context as contexts
+from orchestrator.controller import query, refresh, unit_of_work
+
+_AGO = re.compile(r"(?:now-)?(?P<count>\d+)(?P<unit>minutes?|hours?|days?|weeks?|[mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+@click.command(short_help="List jobs and their states.")
+@click.argument("references", nargs=-1, metavar="[JOB...]")
+@click.option("-t", "--state", "states", help="Only these states: RUNNING,PD,F as squeue has them.")
+@click.option("-p", "--partition", "partitions", help="Only these partitions.")
+@click.option("--name", "names", multiple=True, help="Only jobs of this name.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label.")
+@click.option("-S", "--since", help="Submitted since: 2026-11-20, 3days, 12h.")
+@click.option("-a", "--all", "all_", is_flag=True, help="All jobs, however old.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option(
+    "--watch", is_flag=True, help="Show again and again, from the database, until Ctrl-C."
+)
+@session.refresh_options
+@output.format_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    references: tuple[str, ...],
+    states: str | None,
+    partitions: str | None,
+    names: tuple[str, ...],
+    labels: tuple[str, ...],
+    since: str | None,
+    all_: bool,
+    limit: int,
+    watch: bool,
+    refresh_: bool | None,
+    format_: str | None,
+    as_json: bool,
+) -> None:
+    """List jobs and their states: the live ones and the last day's, newest first.
+
+    Slurm is asked only when its last answer is older than the profile's poll_floor_seconds.
+
+    \b
+    Examples:
+      orchestrator status
+      orchestrator status -t RUNNING,PENDING --json
+    """
+    context = session.open_context(ctx)
+    chosen = output.chosen(format_, as_json)
+    narrowed = bool(references or states or partitions or names or labels or since)
+    now = context.clock()
+    wanted = unit_of_work.JobQuery(
+        names=names,
+        labels=labels,
+        states=_states(states),
+        partitions=tuple(partitions.split(",")) if partitions else (),
+        since=_since(since, now) if since else None,
+        live_or_since=None if all_ or narrowed else now - query.RECENT,
+        limit=limit,
+    )
+    while True:
+        if refresh_ is not False:
+            refresh.refresh(context, floor_seconds=0 if refresh_ and not watch else None)
+        _show(context, references, wanted, chosen, clear=watch)
+        if not watch:
+            return
+        time.sleep(2)
+
+
+def _show(
+    context: contexts.Context,
+    references: tuple[str, ...],
+    wanted: unit_of_work.JobQuery,
+    chosen: str,
+    *,
+    clear: bool,
+) -> None:
+    if references:
+        found = [session.one_job(context, reference) for reference in references]
+        fresh = None
+    else:
+        found, fresh = query.list_jobs(context, wanted)
+    now = context.clock()
+    if clear and chosen == "table":
+        click.clear()
+    plain = chosen in ("json", "jsonl")
+    rows = [views.job_row(job, now) if plain else views.job_line(job, now) for job in found]
+    output.items("jobs", rows, views.JOB_COLUMNS, chosen)
+    stale = [job.stale_since for job in found if job.stale_since is not None]
+    if stale:
+        at = min(stale).astimezone().isoformat(timespec="seconds")
+        error = f": {fresh.error.splitlines()[0]}" if fresh and fresh.error else ""
+        context.say(f"Stale since {at}: Slurm does not answer{error}")
+    if wanted.limit is not None and len(found) >= wanted.limit and not references:
+        context.say(f"The newest {wanted.limit}; more with --limit.")
+
+
+def _states(text: str | None) -> tuple[jobs.JobState, ...]:
+    if not text:
+        return ()
+    states = [(word, slurm.parse_state(word)) for word in text.split(",")]
+    for word, state in states:
+        if state is jobs.JobState.UNKNOWN and word.upper() != "UNKNOWN":
+            known = ", ".join(jobs.JobState)
+            raise click.BadParameter(f"{word!r} is no state; states are {known}")
+    return tuple(state for _, state in states)
+
+
+def _since(text: str, now: datetime.datetime) -> datetime.datetime:
+    match = _AGO.fullmatch(text)
+    if match:
+        unit = _UNITS[match["unit"][0]]
+        return now - datetime.timedelta(**{unit: int(match["count"])})
+    try:
+        at = datetime.datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise click.BadParameter(f"{text!r} is no time; write 2026-11-20, 3days or 12h") from exc
+    return at if at.tzinfo else at.astimezone()

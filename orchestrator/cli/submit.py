@@ -1,0 +1,98 @@
+"""orchestrator submit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+from orchestrator import errors, jobs
+from orchestrator.cli import output, session, spec_options, views
+from orchestrator.controller import context as contexts
+
+
+@click.command(short_help="Submit a job to Slurm, exactly once.")
+@spec_options.spec_options
+@click.option("--dry-run", is_flag=True, help="Show the script, as `render` does.")
+@click.option("--test-only", is_flag=True, help="Ask Slurm when it would start; submit nothing.")
+@click.option("--parsable", is_flag=True, help="Print the job ID alone.")
+@click.option("--wait", "wait_", is_flag=True, help="Wait for its end; exit 1 unless COMPLETED.")
+@output.format_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    dry_run: bool,
+    test_only: bool,
+    parsable: bool,
+    wait_: bool,
+    format_: str | None,
+    as_json: bool,
+    **options: object,
+) -> None:
+    """Submit a job to Slurm, exactly once.
+
+    The intent is stored before sbatch is called. When sbatch's answer is lost, the job is looked
+    for in Slurm and adopted; it is never sent twice.
+
+    \b
+    Examples:
+      orchestrator submit examples/digits_ddp.toml --set resources.nodes=2 --wait
+      orchestrator submit --name x --nodes 2 --gpus-per-node 4 --time-limit 1:00:00 -- train.py
+    """
+    from orchestrator.controller import submit
+
+    configuration = session.configuration_of(ctx)
+    request = spec_options.request(options, configuration)
+    if dry_run:
+        click.echo(submit.render(configuration, request), nl=False)
+        return
+    context = session.open_context(ctx)
+    if test_only:
+        click.echo(submit.test_only(context, request))
+        return
+    job = submit.submit(context, request)
+    if parsable:
+        click.echo(job.job_id)
+    elif not wait_ or (format_ is None and not as_json):
+        _announce(job, context, format_, as_json)
+    if wait_:
+        job = _wait(context, job)
+        if format_ is not None or as_json:
+            _announce(job, context, format_, as_json)
+        if job.state is not jobs.JobState.COMPLETED:
+            raise errors.OrchestratorError(_end(job))
+
+
+def _announce(job: jobs.Job, context: contexts.Context, format_: str | None, as_json: bool) -> None:
+    if format_ is None and not as_json:
+        click.echo(f"Submitted batch job {job.job_id} (@{job.row}, {job.name})")
+        return
+    chosen = output.chosen(format_, as_json)
+    now = context.clock()
+    row = views.job_row(job, now) if chosen in ("json", "jsonl") else views.job_line(job, now)
+    output.items("jobs", [row], views.JOB_COLUMNS, chosen)
+
+
+def _wait(context: contexts.Context, job: jobs.Job) -> jobs.Job:
+    from orchestrator.controller import wait
+
+    (ended,) = wait.wait(context, [job.row], changed=reporter(context))
+    return ended
+
+
+def reporter(context: contexts.Context) -> Callable[[jobs.Job], None]:
+    """Return what tells a person of each new state, on stderr."""
+
+    def changed(job: jobs.Job) -> None:
+        reason = "" if job.reason in (None, "None") else f" ({job.reason})"
+        where = f" on {job.node_list}" if job.node_list else ""
+        stamp = context.clock().astimezone().strftime("%H:%M:%S")
+        context.say(f"{stamp} {job.job_id or f'@{job.row}'} {job.state}{where}{reason}")
+
+    return changed
+
+
+def _end(job: jobs.Job) -> str:
+    code = "" if job.exit_code is None else f", exit code {job.exit_code}:{job.exit_signal or 0}"
+    return f"job {job.job_id} ended {job.state}{code}; its log: orchestrator logs {job.job_id}"

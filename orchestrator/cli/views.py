@@ -1,0 +1,140 @@
+"""Records -> the rows that are printed: the JSON fields of design section 5."""
+
+from __future__ import annotations
+
+import datetime
+
+from orchestrator import jobs
+from orchestrator.cli import output
+from orchestrator.controller import rows
+
+JOB_COLUMNS = (
+    "job_id",
+    "name",
+    "state",
+    "reason",
+    "elapsed",
+    "time_limit",
+    "nodes",
+    "gpus",
+    "node_list",
+    "row",
+)
+ATTEMPT_COLUMNS = ("number", "state", "exit", "node_list", "started_at", "ended_at", "reason")
+METRIC_COLUMNS = ("job_id", "name", "value", "unit", "epoch", "step", "time", "source")
+
+
+def job_row(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
+    """Return the job as printed; times are ISO 8601 with zone, elapsed in seconds."""
+    seconds = elapsed_seconds(job, now)
+    return {
+        "row": job.row,
+        "job_id": job.job_id,
+        "array_job_id": job.array_job_id,
+        "array_task_id": job.array_task_id,
+        "name": job.name,
+        "cluster": job.cluster,
+        "scheduler": job.scheduler,
+        "state": str(job.state),
+        "raw_state": job.raw_state,
+        "reason": job.reason,
+        "cause": job.cause,
+        "exit_code": job.exit_code,
+        "exit_signal": job.exit_signal,
+        "partition": job.partition,
+        "account": job.account,
+        "qos": job.qos,
+        "nodes": job.nodes,
+        "gpus": job.gpus,
+        "node_list": job.node_list,
+        "time_limit_seconds": job.time_limit_seconds,
+        "submitted_at": job.submitted_at,
+        "started_at": job.started_at,
+        "ended_at": job.ended_at,
+        "elapsed_seconds": seconds,
+        "attempt": job.attempt,
+        "restart_count": job.restart_count,
+        "sweep": job.sweep,
+        "labels": list(job.labels),
+        "run_dir": job.run_dir,
+        "stdout_path": job.stdout_path,
+        "stderr_path": job.stderr_path,
+        "stale_since": job.stale_since,
+    }
+
+
+def job_line(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
+    """Return the job as a row of a table: Slurm's own forms, short."""
+    row = job_row(job, now)
+    reason = "" if job.reason in (None, "None") else job.reason
+    row.update(
+        job_id=job.job_id or "",
+        reason=reason,
+        elapsed=output.elapsed(elapsed_seconds(job, now)),
+        time_limit=output.elapsed(job.time_limit_seconds),
+        row=f"@{job.row}",
+    )
+    return row
+
+
+def elapsed_seconds(job: jobs.Job, now: datetime.datetime) -> int | None:
+    """Return how long the newest attempt has run, by Slurm's stamps."""
+    if job.started_at is None or job.state is jobs.JobState.PENDING:
+        return None
+    end = job.ended_at or (None if job.state in jobs.TERMINAL else now)
+    if end is None:
+        return None
+    # The clocks of this host and of slurmctld may differ: never below zero.
+    return max(0, int((end - job.started_at).total_seconds()))
+
+
+def attempt_row(attempt: jobs.Attempt) -> dict[str, object]:
+    """Return an attempt as printed."""
+    code = attempt.exit_code
+    return {
+        "number": attempt.number,
+        "state": str(attempt.state),
+        "raw_state": attempt.raw_state,
+        "reason": attempt.reason,
+        "exit": None if code is None else f"{code}:{attempt.exit_signal or 0}",
+        "exit_code": code,
+        "exit_signal": attempt.exit_signal,
+        "node_list": attempt.node_list,
+        "submitted_at": attempt.submitted_at,
+        "started_at": attempt.started_at,
+        "ended_at": attempt.ended_at,
+    }
+
+
+def event_row(event: jobs.JobEvent) -> dict[str, object]:
+    """Return an event as printed."""
+    return {
+        "at": event.at,
+        "kind": event.kind,
+        "attempt": event.attempt,
+        "state": None if event.state is None else str(event.state),
+        "raw_state": event.raw_state,
+        "source": event.source,
+        "detail": event.detail,
+    }
+
+
+def metric_row(stored: rows.StoredMetric) -> dict[str, object]:
+    """Return a metric as printed."""
+    metric = stored.metric
+    return {
+        "row": stored.row,
+        "job_id": stored.job.job_id,
+        "array_task_id": stored.job.array_task_id,
+        "attempt": metric.attempt,
+        "name": metric.name,
+        "value": metric.value,
+        "unit": metric.unit,
+        "step": metric.step,
+        "epoch": metric.epoch,
+        "rank": metric.rank,
+        "world_size": metric.world_size,
+        "time": metric.time,
+        "source": metric.source,
+        "line": metric.line,
+    }

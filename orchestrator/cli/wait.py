@@ -1,0 +1,61 @@
+"""orchestrator wait."""
+
+from __future__ import annotations
+
+import click
+
+from orchestrator import errors, jobs
+from orchestrator.cli import output, session, submit, views
+from orchestrator.controller import query, unit_of_work, wait
+
+
+@click.command(short_help="Wait until jobs have ended.")
+@click.argument("references", nargs=-1, metavar="[JOB...]")
+@click.option("--name", "names", multiple=True, help="All live jobs of this name.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="KEY=VALUE", help="All live ones with it."
+)
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="At most so long.")
+@output.format_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    references: tuple[str, ...],
+    names: tuple[str, ...],
+    labels: tuple[str, ...],
+    timeout: float | None,
+    format_: str | None,
+    as_json: bool,
+) -> None:
+    """Wait until jobs have ended; exit 0 only when every one is COMPLETED.
+
+    Any number of waiters together make one squeue an interval.
+
+    \b
+    Example:
+      orchestrator wait 123 124
+    """
+    context = session.open_context(ctx)
+    wanted = [session.one_job(context, reference) for reference in references]
+    if names or labels:
+        live = unit_of_work.JobQuery(names=names, labels=labels, live=True, limit=None)
+        wanted += query.list_jobs(context, live)[0]
+    elif not references:
+        raise click.UsageError("name jobs to wait for, or --name or --label")
+    rows = list(dict.fromkeys(job.row for job in wanted))
+    ended = wait.wait(context, rows, timeout_seconds=timeout, changed=submit.reporter(context))
+    if format_ is not None or as_json:
+        chosen = output.chosen(format_, as_json)
+        now = context.clock()
+        plain = chosen in ("json", "jsonl")
+        shown = [views.job_row(job, now) if plain else views.job_line(job, now) for job in ended]
+        output.items("jobs", shown, views.JOB_COLUMNS, chosen)
+    late = [job for job in ended if job.state not in jobs.TERMINAL]
+    if late:
+        raise errors.OrchestratorError(
+            f"{len(late)} of {len(ended)} have not ended after {timeout:g} s"
+        )
+    bad = [job for job in ended if job.state is not jobs.JobState.COMPLETED]
+    if bad:
+        told = ", ".join(f"{job.job_id or f'@{job.row}'} {job.state}" for job in bad)
+        raise errors.OrchestratorError(f"{len(bad)} of {len(ended)} did not complete: {told}")

@@ -1,0 +1,246 @@
+"""Settings and cluster profiles: from the command line down to the site's file.
+
+command line > ORCHESTRATOR_* > (spec) > project `orchestrator.toml` > user > site > defaults.
+Reads only; makes no file and no folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator import documents, errors, jobs, shapes, toml_lines, values
+from orchestrator.config import places, profiles
+
+Partition = profiles.Partition
+Profile = profiles.Profile
+
+_SETTINGS = (*places.PATHS, "database", "profile")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_PASSWORD = re.compile(r"(?P<user>://[^:/@]*):[^@/]*@|(?P<key>[?&]password=)[^&]*")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One key in force and where it comes from, for `config show --origin`."""
+
+    #: dotted, as it would be written
+    key: str
+    value: object
+    #: FILE:LINE, a variable, a flag or "default"
+    origin: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """Everything in force."""
+
+    #: holds the database; on a local disk if it can be
+    state_dir: Path
+    #: holds the run folders; must be seen from the compute nodes
+    runs_dir: Path
+    #: a user's own template blocks
+    templates_dir: Path | None
+    #: SQLAlchemy's URL
+    database: str
+    profile: Profile
+    #: that were read, the weakest first
+    files: tuple[Path, ...]
+    origins: tuple[Setting, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _File:
+    """The shape of a configuration file."""
+
+    state_dir: str | None = None
+    runs_dir: str | None = None
+    templates_dir: str | None = None
+    database: str | None = None
+    profile: str | None = None
+    profiles: Mapping[str, Profile] = dataclasses.field(default_factory=dict)
+
+
+def load(
+    environ: Mapping[str, str], cwd: Path, overrides: Mapping[str, object] | None = None
+) -> Configuration:
+    """Return the configuration in force in this folder.
+
+    `overrides` is the command line's: `runs_dir`, `profile`, `scheduler` ... with none left out.
+    ConfigurationError with every problem there is.
+    """
+    document = documents.Document(origins={(): documents.Origin(source="default")})
+    problems: list[errors.Problem] = []
+    files: list[Path] = []
+    for path in places.candidates(environ, cwd):
+        if not os.path.lexists(path):
+            continue
+        layer, found = documents.read(path)
+        problems.extend(found)
+        files.append(path)
+        layer, found = places.with_whole_paths(layer, path.parent, environ)
+        problems.extend(found)
+        document = documents.merge(document, layer)
+    layer = _given(environ, overrides or {})
+    layer, found = places.with_whole_paths(layer, cwd, environ)
+    problems.extend(found)
+    return _configuration(document, layer, problems, tuple(files), environ)
+
+
+def with_profile(spec: jobs.JobSpec, configuration: Configuration) -> jobs.JobSpec:
+    """Return the spec with what it leaves open taken from the profile in force.
+
+    SpecError where it asks for more than its partition has.
+    """
+    return profiles.fill(spec, configuration.profile)
+
+
+def _given(environ: Mapping[str, str], overrides: Mapping[str, object]) -> documents.Document:
+    """Return what variables and the command line say; a profile's keys stand at the top."""
+    document = documents.Document(origins={(): documents.Origin(source="default")})
+    hints = {**shapes.fields_of(Profile), **shapes.fields_of(_File)}
+    scalars = [key for key, hint in hints.items() if _is_scalar(hint) and key != "name"]
+    for key in scalars:
+        variable = "ORCHESTRATOR_" + key.upper()
+        if text := environ.get(variable):
+            value = shapes.from_text(text, hints[key])
+            origin = documents.Origin(source=variable)
+            document = documents.merge(document, documents.leaf((key,), value, origin))
+    for key, value in overrides.items():
+        if value is not None:
+            origin = documents.Origin(source="--" + key.replace("_", "-"))
+            if isinstance(value, Path):
+                value = str(value)
+            document = documents.merge(document, documents.leaf((key,), value, origin))
+    return document
+
+
+def _is_scalar(hint: Any) -> bool:
+    return shapes.bare(hint) in (str, int) or shapes.is_words(hint)
+
+
+def _configuration(
+    files_document: documents.Document,
+    given: documents.Document,
+    problems: list[errors.Problem],
+    files: tuple[Path, ...],
+    environ: Mapping[str, str],
+) -> Configuration:
+    name = _profile_name(files_document, given, problems)
+    # What variables and the command line say of a profile holds for the one that was chosen.
+    document = files_document
+    for path, origin in given.origins.items():
+        if path:
+            key = str(path[0])
+            whole = path if key in _SETTINGS else ("profiles", name, key)
+            leaf = documents.leaf(tuple(map(str, whole)), given.data[key], origin)
+            document = documents.merge(document, leaf)
+    found = [*shapes.unknown_keys(document, _File), *documents.refused_characters(document)]
+    file, wrong = shapes.build(document, _File)
+    found.extend(wrong.items())
+    found.extend(_findings(file))
+    seen: set[toml_lines.Path] = set()
+    for path, message in found:
+        if path not in seen:
+            seen.add(path)
+            problem = document.problem(path, message)
+            # A database's URL may hold a password: its line is not shown.
+            shown = dataclasses.replace(problem, text="") if path == ("database",) else problem
+            problems.append(shown)
+    profile = dataclasses.replace(file.profiles.get(name, Profile()), name=name)
+    home = places.home(environ)
+    default = places.xdg(environ, "XDG_STATE_HOME", ".local/state") / "orchestrator"
+    state = Path(file.state_dir or default)
+    if file.database is None and "?" in str(state):
+        told = "must hold no ?: it would end the path in the database's URL"
+        problems.append(document.problem(("state_dir",), told))
+    if problems:
+        in_order = sorted(problems, key=lambda problem: (problem.source, problem.line or 0))
+        raise errors.ConfigurationError(in_order)
+    configuration = Configuration(
+        state_dir=state,
+        # Not below the state: compute nodes see the home folder, and often no local disk.
+        runs_dir=Path(file.runs_dir or home / "orchestrator-runs"),
+        templates_dir=Path(file.templates_dir) if file.templates_dir else None,
+        database=file.database or f"sqlite:///{state}/orchestrator.db",
+        profile=profile,
+        files=files,
+        origins=(),
+    )
+    origins = tuple(_origins(configuration, document))
+    return dataclasses.replace(configuration, origins=origins)
+
+
+def _profile_name(
+    document: documents.Document, given: documents.Document, problems: list[errors.Problem]
+) -> str:
+    """Return the profile that was chosen, else the only one there is, else the built-in one."""
+    tables = document.data.get("profiles")
+    names = list(tables) if isinstance(tables, Mapping) else []
+    source = given if "profile" in given.data else document
+    chosen = source.data.get("profile")
+    if not isinstance(chosen, str):
+        return names[0] if len(names) == 1 else profiles.BUILT_IN
+    if chosen not in names and (chosen != profiles.BUILT_IN or names):
+        near = shapes.did_you_mean(chosen, names)
+        known = ", ".join(sorted(names)) or "none"
+        advice = f'Did you mean "{near}"?' if near else f"Known: {known}."
+        told = f"no profile {shapes.shown(chosen)}. {advice}"
+        problems.append(source.problem(("profile",), values.visible(told)))
+    return chosen
+
+
+def _findings(file: _File) -> Iterator[profiles.Finding]:
+    if file.database is not None and not file.database.startswith(
+        ("sqlite:////", "postgresql://", "postgresql+")
+    ):
+        yield ("database",), "must be sqlite:////ABSOLUTE/PATH or postgresql://..."
+    for name, profile in file.profiles.items():
+        at = ("profiles", name)
+        if not _NAME.fullmatch(name):
+            yield at, "must be a name of letters, digits and _ . -"
+        if profile.name != profiles.BUILT_IN:
+            yield (*at, "name"), "is the table's own name: leave it out"
+        yield from profiles.findings(profile, at)
+
+
+def _without_password(url: str) -> str:
+    return _PASSWORD.sub(
+        lambda found: f"{found['user']}:***@" if found["user"] else f"{found['key']}***", url
+    )
+
+
+def _origins(configuration: Configuration, document: documents.Document) -> Iterator[Setting]:
+    """Give every key in force, the settings first and then the profile's."""
+
+    def setting(path: toml_lines.Path, value: object) -> Setting:
+        known = path in document.origins
+        origin = str(document.origins[path]) if known else "default"
+        return Setting(key=documents.dotted(path), value=value, origin=origin)
+
+    for key in _SETTINGS:
+        value = getattr(configuration, key)
+        if key == "profile":
+            value = configuration.profile.name
+        # `config show` ends up in mails and issues.
+        if key == "database":
+            value = _without_password(configuration.database)
+        yield setting((key,), value)
+
+    def below(record: Any, at: toml_lines.Path) -> Iterator[Setting]:
+        for field in dataclasses.fields(record):
+            value, path = getattr(record, field.name), (*at, field.name)
+            if isinstance(value, Mapping) and value:
+                for name, inner in value.items():
+                    if dataclasses.is_dataclass(inner):
+                        yield from below(inner, (*path, name))
+                    else:
+                        yield setting((*path, name), inner)
+            elif path != ("profiles", configuration.profile.name, "name"):
+                yield setting(path, value)
+
+    yield from below(configuration.profile, ("profiles", configuration.profile.name))

@@ -1,0 +1,76 @@
+"""cancel: scancel, and then look whether Slurm did it; its exit status proves nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from orchestrator import errors, jobs, run_folder
+from orchestrator.controller import context as contexts
+from orchestrator.controller import refresh
+
+#: KillWait is 30 s by default, and COMPLETING may follow it.
+CONFIRM_SECONDS = 60.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cancelled:
+    """What became of the wish to cancel one job."""
+
+    job: jobs.Job
+    #: it is seen to have ended (or had ended before)
+    confirmed: bool
+    #: it was over before we asked
+    already: bool = False
+
+
+def cancel(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[Cancelled]:
+    """Cancel the jobs and wait until squeue or sacct shows that they ended.
+
+    Raises ConflictError for a job whose submission is not settled yet: there is no ID to cancel.
+    """
+    for job in wanted:
+        if job.job_id is None and job.state not in jobs.TERMINAL:
+            raise errors.ConflictError(
+                f"@{job.row} has no job ID yet ({job.state}); `orchestrator status @{job.row}` "
+                "finds out whether Slurm has it, then cancel it"
+            )
+    over = {job.row for job in wanted if job.state in jobs.TERMINAL}
+    for job in wanted:
+        if job.row not in over and job.job_id is not None:
+            # With the name as well as the ID, a reused ID never hits another job.
+            name = run_folder.slurm_name(job.name, job.token)
+            context.slurm.cancel(job.job_id, name)
+            event = jobs.JobEvent(
+                at=context.clock(),
+                kind="cancel",
+                attempt=job.attempt,
+                source="user",
+                detail="scancel was asked",
+            )
+            with context.store.writing() as work:
+                work.add_event(job.row, event)
+    return _confirm(context, wanted, over)
+
+
+def _confirm(
+    context: contexts.Context, wanted: Sequence[jobs.Job], over: set[int]
+) -> list[Cancelled]:
+    begun = context.clock()
+    while True:
+        if len(over) < len(wanted):
+            refresh.refresh(context)
+        with context.store.reading() as work:
+            found = [job for old in wanted if (job := work.job(old.row)) is not None]
+        waited_seconds = (context.clock() - begun).total_seconds()
+        pending = [job for job in found if job.state not in jobs.TERMINAL]
+        if not pending or waited_seconds >= CONFIRM_SECONDS:
+            return [
+                Cancelled(
+                    job=job,
+                    confirmed=job.state in jobs.TERMINAL,
+                    already=job.row in over,
+                )
+                for job in found
+            ]
+        context.sleep(min(float(context.profile.poll_floor_seconds), 2.0))

@@ -1,0 +1,131 @@
+"""What the verbs work with, given to each of them: configuration, store, Slurm, clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from orchestrator import config, errors, slurm
+from orchestrator.controller import unit_of_work
+from orchestrator.slurm import Client
+
+#: Facts of a cluster change with its upgrade; they are asked for again after a day.
+FACTS_MAX_AGE_SECONDS = 24 * 3600
+#: An accepted job may surface in Slurm this late (facts: sbatch's own retries take 120 s).
+MIN_GRACE_SECONDS = 120.0
+
+
+def utc_now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterFacts:
+    """What `scontrol show config` says of the cluster, kept in the database for a day."""
+
+    #: ClusterName
+    cluster: str
+    slurm_version: str
+    message_timeout_seconds: int
+    min_job_age_seconds: int
+    max_array_size: int
+    #: false: accounting_storage/none; sacct is not asked
+    accounting: bool
+    asked_at: datetime.datetime
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Context:
+    """Everything a verb needs from outside."""
+
+    configuration: config.Configuration
+    store: unit_of_work.Store
+    slurm: Client
+    #: the caller's environment
+    environ: Mapping[str, str]
+    #: where the command was called
+    folder: Path
+    #: talk for a person, on stderr
+    say: Callable[[str], None]
+    clock: Callable[[], datetime.datetime] = utc_now
+    #: how a process waits between two looks, seconds
+    sleep: Callable[[float], None]
+
+    @property
+    def profile(self) -> config.Profile:
+        return self.configuration.profile
+
+    def slurm_of(self, facts: ClusterFacts) -> Client:
+        """Return Slurm, asked for what this release has."""
+        return dataclasses.replace(self.slurm, release=slurm.parse_release(facts.slurm_version))
+
+    def grace_seconds(self, facts: ClusterFacts) -> float:
+        """Return how long a job may be unknown to Slurm before that means something."""
+        configured = self.profile.submit_grace_seconds
+        if configured is not None:
+            return float(configured)
+        return max(3.0 * facts.message_timeout_seconds, MIN_GRACE_SECONDS)
+
+
+def known_facts(context: Context) -> ClusterFacts | None:
+    """Return the stored facts of the profile's cluster, of any age, without asking Slurm."""
+    with context.store.reading() as work:
+        text = work.setting(_key(context))
+    return _from_json(text) if text else None
+
+
+def cluster_facts(context: Context) -> ClusterFacts:
+    """Return the facts of the cluster, asking Slurm once a day; old facts when it is away.
+
+    Raises SlurmError when Slurm does not answer and never did.
+    """
+    known = known_facts(context)
+    now = context.clock()
+    if known and 0 <= (now - known.asked_at).total_seconds() < FACTS_MAX_AGE_SECONDS:
+        return known
+    try:
+        facts = ask_facts(context)
+    except errors.SlurmError:
+        if known is None:
+            raise
+        return known
+    with context.store.writing() as work:
+        work.put_setting(_key(context), _to_json(facts))
+    return facts
+
+
+def ask_facts(context: Context) -> ClusterFacts:
+    """Return what `scontrol show config` says now."""
+    answer = context.slurm.config()
+    return ClusterFacts(
+        cluster=answer.cluster_name,
+        slurm_version=answer.slurm_version,
+        message_timeout_seconds=answer.message_timeout_seconds,
+        min_job_age_seconds=answer.min_job_age_seconds,
+        max_array_size=answer.max_array_size,
+        accounting=answer.accounting,
+        asked_at=context.clock(),
+    )
+
+
+def _key(context: Context) -> str:
+    # SLURM_CONF chooses among clusters on sites that have several.
+    return f"cluster:{context.profile.name}:{context.environ.get('SLURM_CONF', '')}"
+
+
+def _to_json(facts: ClusterFacts) -> str:
+    fields = dataclasses.asdict(facts)
+    return json.dumps({**fields, "asked_at": facts.asked_at.isoformat()})
+
+
+def _from_json(text: str) -> ClusterFacts | None:
+    try:
+        fields = json.loads(text)
+        asked_at = datetime.datetime.fromisoformat(fields.pop("asked_at"))
+        return ClusterFacts(**fields, asked_at=asked_at)
+    except (ValueError, TypeError, KeyError):
+        # Written by another version: asked for again.
+        return None

@@ -1,0 +1,143 @@
+"""doctor: what a site or a user gets wrong, each with its cure."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import orchestrator
+from orchestrator import config, errors, slurm
+from orchestrator.controller import unit_of_work
+
+OK, WARNING, BAD = "ok", "warning", "bad"
+COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "srun")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    #: ok, warning or bad
+    outcome: str
+    #: what was found
+    found: str
+    #: what to do about it; "" when nothing
+    cure: str = ""
+
+
+def examine(configuration: config.Configuration, client: slurm.Client) -> Iterator[Check]:
+    """Yield the checks in the order in which things build on one another."""
+    yield Check(name="orchestrator", outcome=OK, found=orchestrator.__version__)
+    missing = [name for name in COMMANDS if shutil.which(name) is None]
+    if missing:
+        yield Check(
+            name="slurm commands",
+            outcome=BAD,
+            found=f"not on PATH: {', '.join(missing)}",
+            cure="work on a login node, or load the module that brings Slurm",
+        )
+    else:
+        yield Check(name="slurm commands", outcome=OK, found="all on PATH")
+        yield from _slurm(client)
+    yield _folder(
+        "runs_dir",
+        configuration.runs_dir,
+        "set runs_dir to a folder on a shared file system that you can write",
+    )
+    yield from _database(configuration)
+    yield _container()
+
+
+def _slurm(client: slurm.Client) -> Iterator[Check]:
+    try:
+        facts = client.config()
+    except errors.SlurmError as exc:
+        yield Check(
+            name="slurmctld",
+            outcome=BAD,
+            found=str(exc),
+            cure="wait or ask your administrators; stored jobs are safe and shown as stale",
+        )
+        return
+    yield Check(
+        name="slurmctld",
+        outcome=OK,
+        found=f"cluster {facts.cluster_name}, Slurm {facts.slurm_version}",
+    )
+    if not facts.accounting:
+        yield Check(
+            name="accounting",
+            outcome=WARNING,
+            found="this cluster keeps no accounts (accounting_storage/none)",
+            cure="nothing to do: ends are told by squeue and by the scripts' exit records",
+        )
+        return
+    try:
+        client.accounting_ping()
+    except errors.SlurmError as exc:
+        yield Check(
+            name="accounting",
+            outcome=WARNING,
+            found=str(exc),
+            cure="states come from squeue meanwhile; exit codes are filled in when sacct answers",
+        )
+        return
+    yield Check(name="accounting", outcome=OK, found="sacct answers")
+
+
+def _folder(name: str, path: Path, cure: str) -> Check:
+    there = path
+    while not there.exists():
+        there = there.parent
+    if not os.access(there, os.W_OK | os.X_OK):
+        return Check(name=name, outcome=BAD, found=f"{path}: {there} cannot be written", cure=cure)
+    free_bytes = shutil.disk_usage(there).free
+    if free_bytes < 100 * 1024 * 1024:
+        return Check(
+            name=name,
+            outcome=BAD,
+            found=f"{path}: {free_bytes // 2**20} MiB free",
+            cure="make room: logs and checkpoints go there",
+        )
+    return Check(name=name, outcome=OK, found=f"{path}, {free_bytes // 2**30} GiB free")
+
+
+def _database(configuration: config.Configuration) -> Iterator[Check]:
+    path = unit_of_work.database_path(configuration.database)
+    try:
+        store = unit_of_work.Store(configuration.database)
+        try:
+            problems = store.check()
+            found = store.describe()
+        finally:
+            store.close()
+    except errors.OrchestratorError as exc:
+        cure = "set state_dir to a folder on a local disk that you can write"
+        yield Check(name="database", outcome=BAD, found=str(exc), cure=cure)
+        return
+    if problems:
+        yield Check(
+            name="database",
+            outcome=BAD,
+            found="; ".join(problems),
+            cure="restore a backup (`orchestrator db backup` makes them)",
+        )
+        return
+    yield Check(name="database", outcome=OK, found=f"{path} ({found})")
+
+
+def _container() -> Check:
+    for runtime in ("apptainer", "singularity"):
+        path = shutil.which(runtime)
+        if path is not None:
+            return Check(name="container", outcome=OK, found=path)
+    return Check(
+        name="container",
+        outcome=WARNING,
+        found="neither apptainer nor singularity is on PATH here",
+        cure="only needed for specs with [container]; it may exist on compute nodes alone",
+    )

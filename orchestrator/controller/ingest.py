@@ -1,0 +1,153 @@
+"""ingest: what was added to the logs and metrics files since last time -> metrics, each once."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator import errors, jobs, logs, patterns, run_folder, specs
+from orchestrator.controller import context as contexts
+from orchestrator.controller import rows
+
+
+def ingest(
+    context: contexts.Context,
+    job: jobs.Job,
+    shipped: Sequence[patterns.Pattern] | None = None,
+) -> int:
+    """Read what is new in the job's files and store its metrics; returns how many were stored.
+
+    The metrics of a chunk and the place where reading goes on are committed together, so a crash,
+    or another reader at the same time, neither loses nor doubles one.
+    """
+    with context.store.reading() as work:
+        submission = work.submission_of(job.row)
+        cursors = {cursor.path: cursor for cursor in work.log_cursors(job.row)}
+    if submission is None:
+        return 0
+    readers = list(
+        _readers(job, specs.from_json(submission.spec), shipped or patterns.load_shipped())
+    )
+    return sum(_read_file(context, job, reader, cursors.get(reader.path)) for reader in readers)
+
+
+def ingest_live(context: contexts.Context) -> int:
+    """Read the files of all jobs that are not settled; returns how many metrics were stored."""
+    facts = contexts.known_facts(context)
+    if facts is None:
+        return 0
+    with context.store.reading() as work:
+        live = work.live_jobs(facts.cluster)
+    shipped = patterns.load_shipped()
+    return sum(ingest(context, job, shipped) for job in live)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reader:
+    """One file of a job and how its lines become metrics."""
+
+    path: str
+    #: the patterns of a log; none: metrics.jsonl
+    known: tuple[patterns.Pattern, ...] | None
+    #: a banner begins each attempt; what stands above the first is not this job's
+    banners: bool
+    #: what lines belong to in a file without banners
+    attempt: int
+
+    def metrics(
+        self, chunk: logs.Chunk, state: Mapping[str, Any]
+    ) -> tuple[list[jobs.Metric], Mapping[str, Any]]:
+        if self.known is None:
+            return [
+                metric
+                for line in chunk.lines
+                for metric in patterns.parse_jsonl(line.text, path=self.path, line=line.number)
+            ], {}
+        matcher = patterns.Matcher(self.known, state)
+        found = [
+            metric
+            for line in chunk.lines
+            if line.attempt is not None or not self.banners
+            for metric in matcher.match(
+                line.text,
+                attempt=self.attempt if line.attempt is None else line.attempt,
+                path=self.path,
+                line=line.number,
+            )
+        ]
+        return found, matcher.state
+
+
+def _readers(
+    job: jobs.Job, spec: jobs.JobSpec, shipped: Sequence[patterns.Pattern]
+) -> Iterator[_Reader]:
+    known = tuple(patterns.select(shipped, spec.metrics.patterns))
+    if job.stdout_path is not None:
+        yield _Reader(job.stdout_path, known, banners=True, attempt=job.attempt)
+    if job.stderr_path is not None:
+        yield _Reader(job.stderr_path, known, banners=False, attempt=job.attempt)
+    folder = run_folder.RunFolder(Path(job.run_dir))
+    task = job.array_task_id
+    metrics_file = folder.metrics_file(task or 0, array=task is not None)
+    yield _Reader(str(metrics_file), None, banners=False, attempt=job.attempt)
+
+
+def _read_file(
+    context: contexts.Context, job: jobs.Job, reader: _Reader, cursor: rows.LogCursor | None
+) -> int:
+    stored = 0
+    banner = logs.banner_pattern(
+        job_id=job.raw_job_id or job.job_id or "", task=job.array_task_id or 0, name=job.name
+    )
+    final = job.state in jobs.TERMINAL and job.settled
+    while True:
+        position, state = _resume(reader.path, cursor)
+        chunk = logs.read(position, banner=banner, final=final)
+        found, state = reader.metrics(chunk, state)
+        after = _cursor(chunk.position, state)
+        if after != cursor and chunk.position != position:
+            with context.store.writing() as work:
+                if not work.put_log_cursor(job.row, after, expect=cursor):
+                    # Another process read the same bytes and stored their metrics.
+                    return stored
+                stored += work.add_metrics(job.row, found)
+            cursor = after
+        if not chunk.more:
+            if chunk.note and chunk.note != logs.NO_LOG_YET:
+                context.say(chunk.note)
+            return stored
+
+
+def _resume(path: str, cursor: rows.LogCursor | None) -> tuple[logs.Position, Mapping[str, Any]]:
+    if cursor is None:
+        return logs.Position(path=path), {}
+    try:
+        carry = json.loads(cursor.carry) if cursor.carry else {}
+        reading, matching = carry.get("reading", {}), carry.get("matching", {})
+    except (ValueError, AttributeError) as exc:
+        raise errors.DatabaseError(
+            f"the stored place in {path} is not readable; `orchestrator db check` tells more"
+        ) from exc
+    position = logs.Position.resume(
+        path=path,
+        device=cursor.device or None,
+        inode=cursor.inode or None,
+        offset_bytes=cursor.offset_bytes,
+        line=cursor.line,
+        carry=reading,
+    )
+    return position, matching
+
+
+def _cursor(position: logs.Position, state: Mapping[str, Any]) -> rows.LogCursor:
+    return rows.LogCursor(
+        path=position.path,
+        device=position.device or 0,
+        inode=position.inode or 0,
+        offset_bytes=position.offset_bytes,
+        line=position.line,
+        carry=json.dumps({"reading": position.carry, "matching": state}),
+    )

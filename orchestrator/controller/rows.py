@@ -1,0 +1,225 @@
+"""Rows of the database <-> records. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from db import models
+from orchestrator import jobs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogCursor:
+    """How far one file of a job has been read."""
+
+    path: str
+    #: st_dev and st_ino of the file; 0 while none was seen
+    device: int = 0
+    inode: int = 0
+    #: next byte to read
+    offset_bytes: int = 0
+    #: number of the last line that was read
+    line: int = 0
+    #: JSON of the reader's state at that place
+    carry: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoredMetric:
+    """A metric and the job it belongs to."""
+
+    #: its own row number, in the order of reading
+    row: int
+    job: jobs.Job
+    metric: jobs.Metric
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RefreshState:
+    """What was last heard of a cluster, and who is asking it now."""
+
+    cluster: str
+    #: moments before the commands that were answered well
+    last_good_squeue_at: datetime.datetime | None = None
+    last_good_sacct_at: datetime.datetime | None = None
+    #: begin of the newest refresh, its end once it has ended
+    last_tried_at: datetime.datetime | None = None
+    #: none: the newest refresh went well
+    failing_since: datetime.datetime | None = None
+    last_error: str | None = None
+    #: who is asking now, and until when that is believed
+    holder: str | None = None
+    claimed_until: datetime.datetime | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Upgrade:
+    """What an upgrade of the tables did."""
+
+    #: revision before; none: there was no database
+    before: str | None
+    #: revision now
+    after: str | None
+    #: copy of the database as it was
+    backup: pathlib.Path | None
+
+
+_INT64 = range(-(2**63), 2**63)
+#: Fields of jobs.Job that are columns of the same name and change over its life.
+PLAIN_FIELDS = frozenset(
+    field.name
+    for field in dataclasses.fields(jobs.Job)
+    if field.name
+    not in {
+        "row",
+        "token",
+        "cluster",
+        "scheduler",
+        "name",
+        "run_dir",
+        "created_at",
+        "state",
+        "labels",
+        "submitter",
+    }
+)
+_METRIC_FIELDS = tuple(field.name for field in dataclasses.fields(jobs.Metric))
+_ATTEMPT_FIELDS = tuple(
+    field.name for field in dataclasses.fields(jobs.Attempt) if field.name != "state"
+)
+
+
+def job_record(row: models.Job) -> jobs.Job:
+    values: dict[str, Any] = {name: getattr(row, name) for name in PLAIN_FIELDS}
+    return jobs.Job(
+        row=row.row,
+        token=row.submission.token,
+        cluster=row.submission.cluster,
+        scheduler=cast("Literal['slurm', 'local']", row.submission.scheduler),
+        name=row.submission.name,
+        run_dir=row.submission.run_dir,
+        created_at=row.created_at,
+        state=jobs.JobState(row.state),
+        labels=tuple(json.loads(row.labels)),
+        submitter=_submitter(row),
+        **values,
+    )
+
+
+def job_columns(changes: Mapping[str, object]) -> dict[str, object]:
+    """Return columns for fields of jobs.Job; raises ValueError for one that never changes."""
+    columns: dict[str, object] = {}
+    for name, value in changes.items():
+        match name, value:
+            case "state", jobs.JobState():
+                columns["state"] = value.value
+            case "labels", tuple():
+                columns["labels"] = json.dumps(value, ensure_ascii=False)
+            case "submitter", None | jobs.Submitter():
+                for field in ("host", "boot_id", "pid", "start_ticks"):
+                    columns[f"submitter_{field}"] = getattr(value, field, None)
+            case _ if name in PLAIN_FIELDS:
+                columns[name] = value
+            case _:
+                raise ValueError(f"{name} of a job cannot be set to {value!r}")
+    return columns
+
+
+def submission_record(row: models.Submission) -> jobs.Submission:
+    return jobs.Submission(
+        token=row.token,
+        cluster=row.cluster,
+        scheduler=cast("Literal['slurm', 'local']", row.scheduler),
+        name=row.name,
+        script=row.script,
+        spec=row.spec,
+        run_dir=row.run_dir,
+        provenance=row.provenance,
+        created_at=row.created_at,
+    )
+
+
+def attempt_record(row: models.Attempt) -> jobs.Attempt:
+    values: dict[str, Any] = {name: getattr(row, name) for name in _ATTEMPT_FIELDS}
+    return jobs.Attempt(state=jobs.JobState(row.state), **values)
+
+
+def attempt_row(job_row: int, attempt: jobs.Attempt) -> models.Attempt:
+    values: dict[str, Any] = {name: getattr(attempt, name) for name in _ATTEMPT_FIELDS}
+    return models.Attempt(job_row=job_row, state=attempt.state.value, **values)
+
+
+def event_record(row: models.JobEvent) -> jobs.JobEvent:
+    return jobs.JobEvent(
+        at=row.at,
+        kind=row.kind,
+        attempt=row.attempt,
+        state=None if row.state is None else jobs.JobState(row.state),
+        raw_state=row.raw_state,
+        source=row.source,
+        detail=row.detail,
+    )
+
+
+def event_row(job_row: int, event: jobs.JobEvent) -> models.JobEvent:
+    return models.JobEvent(
+        job_row=job_row,
+        at=event.at,
+        kind=event.kind,
+        attempt=event.attempt,
+        state=None if event.state is None else event.state.value,
+        raw_state=event.raw_state,
+        source=event.source,
+        detail=event.detail,
+    )
+
+
+def metric_record(row: models.Metric, path: str | None) -> jobs.Metric:
+    return jobs.Metric(
+        name=row.name,
+        value=row.value,
+        unit=row.unit,
+        step=row.step,
+        epoch=row.epoch,
+        rank=row.rank,
+        world_size=row.world_size,
+        time=row.time,
+        attempt=row.attempt,
+        source=row.source,
+        path=path or "",
+        line=row.line,
+    )
+
+
+def metric_columns(metric: jobs.Metric) -> dict[str, Any]:
+    """Return the columns, with `path` beside them; a count that no program means becomes none."""
+    columns = {name: getattr(metric, name) for name in _METRIC_FIELDS}
+    for name in ("step", "epoch", "rank", "world_size"):
+        # A torn or hostile log line can hold any number of digits; the database holds 64 bits.
+        if columns[name] is not None and columns[name] not in _INT64:
+            columns[name] = None
+    return columns
+
+
+def cursor_record(row: models.LogCursor) -> LogCursor:
+    return LogCursor(
+        path=row.path,
+        device=int(row.device),
+        inode=int(row.inode),
+        offset_bytes=row.offset_bytes,
+        line=row.line,
+        carry=row.carry,
+    )
+
+
+def _submitter(row: models.Job) -> jobs.Submitter | None:
+    host, boot_id = row.submitter_host, row.submitter_boot_id
+    pid, start_ticks = row.submitter_pid, row.submitter_start_ticks
+    if host is None or boot_id is None or pid is None or start_ticks is None:
+        return None
+    return jobs.Submitter(host=host, boot_id=boot_id, pid=pid, start_ticks=start_ticks)

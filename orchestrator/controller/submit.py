@@ -1,0 +1,250 @@
+"""submit: a spec becomes one job in Slurm, and never two (design section 3, "Submit")."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+
+import orchestrator
+from orchestrator import (
+    config,
+    errors,
+    jobs,
+    provenance,
+    rendering,
+    run_folder,
+    slurm,
+    specs,
+    submission,
+    values,
+)
+from orchestrator.controller import context as contexts
+from orchestrator.controller import refresh
+
+#: sbatch's own retries take up to 120 s (its "sleeping and retrying"), plus connecting.
+SBATCH_TIMEOUT_SECONDS = 180.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What submit was asked for."""
+
+    spec: jobs.JobSpec
+    #: what the spec was read from, for the script's head and the job's papers
+    source: str
+    #: the command line, for the job's papers
+    argv: Sequence[str] = ()
+
+
+def render(configuration: config.Configuration, request: Request) -> str:
+    """Return the script, byte for byte what `submit` hands to sbatch."""
+    return rendering.render(
+        request.spec,
+        configuration.profile,
+        runs_dir=configuration.runs_dir,
+        templates_dir=configuration.templates_dir,
+        origin=_origin(request),
+    )
+
+
+def _origin(request: Request) -> rendering.Origin:
+    return rendering.Origin(version=orchestrator.__version__, spec=request.source)
+
+
+def submit(context: contexts.Context, request: Request) -> jobs.Job:
+    """Store the intent, call sbatch, store its answer; returns the job as it is known then.
+
+    Raises SlurmError (exit 5) when Slurm refused the job, is away, or may or may not have it:
+    the message then names the row, and refreshes go on looking for it.
+    """
+    script = render(context.configuration, request)
+    facts = contexts.cluster_facts(context)
+    job, folder = _store_intent(context, request, script, facts)
+    try:
+        job_id = _call_sbatch(context, request.spec, job, folder)
+    except submission.RefusedError as exc:
+        _store_refusal(context, job, exc.outcome)
+        raise errors.SlurmError(f"{exc.outcome.sentence} (kept as @{job.row})") from exc
+    except submission.UnknownOutcomeError as exc:
+        return _look_for(context, job, exc.outcome)
+    except errors.SlurmError as exc:
+        # The command could not even be started: nothing was sent.
+        _store_end(context, job, str(exc))
+        raise
+    return _store_job_id(context, request.spec, job, job_id)
+
+
+def test_only(context: contexts.Context, request: Request) -> str:
+    """Return Slurm's estimate of when and where the job would start; nothing is submitted."""
+    return context.slurm.test_only(render(context.configuration, request))
+
+
+def _store_intent(
+    context: contexts.Context,
+    request: Request,
+    script: str,
+    facts: contexts.ClusterFacts,
+) -> tuple[jobs.Job, run_folder.RunFolder]:
+    spec = request.spec
+    configuration = context.configuration
+    with context.store.reading() as work:
+        installation_id = work.installation_id()
+    token = run_folder.new_token(installation_id)
+    spec_json = specs.to_json(spec)
+    papers = provenance.collect(
+        version=orchestrator.__version__,
+        argv=request.argv,
+        spec_source=request.source,
+        template=rendering.TEMPLATE,
+        template_hash=rendering.template_hash(
+            spec,
+            configuration.profile,
+            runs_dir=configuration.runs_dir,
+            templates_dir=configuration.templates_dir,
+        ),
+        folder=context.folder,
+        git=provenance.git_in(context.folder),
+    )
+    # The folder comes first: a folder without a row is harmless, a row whose script cannot be
+    # written would be an intent that nothing can fulfil.
+    folder = run_folder.create(
+        configuration.runs_dir,
+        spec.name,
+        token,
+        {"script.sbatch": script, "spec.json": spec_json, "provenance.json": papers},
+    )
+    record = jobs.Submission(
+        token=token,
+        cluster=facts.cluster,
+        scheduler="slurm",
+        name=spec.name,
+        script=script,
+        spec=spec_json,
+        run_dir=str(folder.path),
+        provenance=papers,
+        created_at=context.clock(),
+    )
+    try:
+        with context.store.writing(durable=True) as work:
+            (job,) = work.add_submission(
+                record,
+                labels=spec.labels,
+                submitter=submission.this_process(),
+                partition=spec.partition,
+                account=spec.account,
+                qos=spec.qos,
+                nodes=spec.resources.nodes,
+                time_limit_seconds=values.seconds(spec.time_limit) if spec.time_limit else None,
+            )
+            work.add_event(job.row, _event(context, "submit", "intent stored", job.state))
+    except errors.OrchestratorError:
+        run_folder.remove(folder)
+        raise
+    return job, folder
+
+
+def _call_sbatch(
+    context: contexts.Context, spec: jobs.JobSpec, job: jobs.Job, folder: run_folder.RunFolder
+) -> str:
+    environ = slurm.submission_environment(context.environ, keep=spec.environment.variables)
+
+    def run(argv: Sequence[str]) -> slurm.Answer:
+        return slurm.run(
+            argv,
+            timeout_seconds=SBATCH_TIMEOUT_SECONDS,
+            environ=environ,
+            die_with_parent=True,
+        )
+
+    return submission.submit(
+        folder.script,
+        name=run_folder.slurm_name(job.name, job.token),
+        output=None if spec.output else folder.stdout_pattern(),
+        comment=None if spec.comment else job.token,
+        run=run,
+    )
+
+
+def _store_job_id(
+    context: contexts.Context, spec: jobs.JobSpec, job: jobs.Job, job_id: str
+) -> jobs.Job:
+    now = context.clock()
+    stdout_path = log_path(spec, job, job_id, context.folder)
+    with context.store.writing(durable=True) as work:
+        current = work.job(job.row)
+        if current is not None and current.job_id is None:
+            work.change_job(
+                job.row,
+                {
+                    "job_id": job_id,
+                    "raw_job_id": job_id,
+                    "state": jobs.JobState.PENDING,
+                    "submitted_at": now,
+                    "stdout_path": str(stdout_path),
+                    "stderr_path": _error_path(spec, job, job_id, context.folder),
+                },
+            )
+            detail = f"sbatch answered {job_id}"
+            work.add_event(job.row, _event(context, "submit", detail, jobs.JobState.PENDING))
+        stored = work.job(job.row)
+    assert stored is not None, "a row that was just written"
+    return stored
+
+
+def log_path(spec: jobs.JobSpec, job: jobs.Job, job_id: str, folder: Path) -> Path:
+    """Return where Slurm writes the job's log."""
+    pattern = spec.output or run_folder.RunFolder(Path(job.run_dir)).stdout_pattern()
+    return _expanded(pattern, spec, job, job_id, folder)
+
+
+def _error_path(spec: jobs.JobSpec, job: jobs.Job, job_id: str, folder: Path) -> str | None:
+    return str(_expanded(spec.error, spec, job, job_id, folder)) if spec.error else None
+
+
+def _expanded(pattern: str, spec: jobs.JobSpec, job: jobs.Job, job_id: str, folder: Path) -> Path:
+    name = run_folder.slurm_name(job.name, job.token)
+    return folder / (spec.chdir or "") / run_folder.expand(pattern, job_id=job_id, name=name)
+
+
+def _store_refusal(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutcome) -> None:
+    _store_end(context, job, outcome.sentence)
+
+
+def _store_end(context: contexts.Context, job: jobs.Job, reason: str) -> None:
+    with context.store.writing() as work:
+        work.change_job(
+            job.row,
+            {"state": jobs.JobState.NOT_SUBMITTED, "reason": reason, "settled": True},
+        )
+        state = jobs.JobState.NOT_SUBMITTED
+        work.add_event(job.row, _event(context, "submit", reason, state))
+
+
+def _look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutcome) -> jobs.Job:
+    """Store that the outcome is unknown, look once, and return the job if Slurm has it."""
+    with context.store.writing(durable=True) as work:
+        work.change_job(
+            job.row,
+            {"state": jobs.JobState.SUBMIT_UNKNOWN, "grace_since": context.clock()},
+        )
+        state = jobs.JobState.SUBMIT_UNKNOWN
+        work.add_event(job.row, _event(context, "submit", outcome.sentence, state))
+    refresh.refresh(context, floor_seconds=0)
+    with context.store.reading() as work:
+        found = work.job(job.row)
+    if found is not None and found.job_id is not None:
+        return found
+    raise errors.SlurmError(
+        f"{outcome.sentence}\n"
+        f"Slurm may or may not have the job; it is @{job.row}. Do not submit it again: "
+        f"`orchestrator status @{job.row}` goes on looking for it and says which it is."
+    )
+
+
+def _event(
+    context: contexts.Context, kind: str, detail: str, state: jobs.JobState
+) -> jobs.JobEvent:
+    at: datetime.datetime = context.clock()
+    return jobs.JobEvent(at=at, kind=kind, state=state, source="sbatch", detail=detail)

@@ -1,0 +1,343 @@
+"""The store as the verbs see it: transactions that speak in records.
+
+A write transaction is short: no command of Slurm's and no log is read inside one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import pathlib
+import types
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Self, TypeAlias
+
+import sqlalchemy as sa
+from sqlalchemy import exc, orm
+
+from db import errors as db_errors
+from db import models, queries, session
+from orchestrator import errors
+from orchestrator import jobs as records
+from orchestrator.controller import rows
+
+#: The words that other modules ask and are answered in, without knowing the database.
+JobQuery: TypeAlias = queries.JobQuery
+MetricQuery: TypeAlias = queries.MetricQuery
+LogCursor: TypeAlias = rows.LogCursor
+StoredMetric: TypeAlias = rows.StoredMetric
+RefreshState: TypeAlias = rows.RefreshState
+Upgrade: TypeAlias = rows.Upgrade
+
+
+class UnitOfWork:
+    """One transaction. Inside `reading()` the database refuses changes."""
+
+    def __init__(self, db: orm.Session) -> None:
+        self._db = db
+
+    def installation_id(self) -> str:
+        """Return the four characters [a-z0-9] that begin every token of this database."""
+        value = queries.setting(self._db, "installation_id")
+        if value is None:
+            raise errors.DatabaseError("The database lacks its installation ID; restore a backup.")
+        return value
+
+    def add_submission(
+        self,
+        submission: records.Submission,
+        *,
+        array_tasks: Sequence[int] | None = None,
+        labels: Sequence[str] = (),
+        submitter: records.Submitter | None = None,
+        state: records.JobState = records.JobState.SUBMITTING,
+        **fields: object,
+    ) -> list[records.Job]:
+        """Store an intent: one job, or one for each array task; `fields` are those of jobs.Job."""
+        changes = {"state": state, "labels": tuple(labels), "submitter": submitter, **fields}
+        columns = {
+            "settled": False,
+            "attempt": 0,
+            "restart_count": 0,
+            "misses": 0,
+            "created_at": submission.created_at,
+            **rows.job_columns(changes),
+        }
+        added = [
+            models.Job(**{**columns, "array_task": task or 0, "array_task_id": task})
+            for task in ([None] if array_tasks is None else array_tasks)
+        ]
+        row = models.Submission(**dataclasses.asdict(submission))
+        queries.add_submission(self._db, row, added)
+        return [rows.job_record(job) for job in added]
+
+    def submission(self, token: str) -> records.Submission | None:
+        found = queries.submission(self._db, token)
+        return None if found is None else rows.submission_record(found)
+
+    def submission_of(self, row: int) -> records.Submission | None:
+        """Return the submission of the job with this row number."""
+        found = queries.submission_of(self._db, row)
+        return None if found is None else rows.submission_record(found)
+
+    def job(self, row: int) -> records.Job | None:
+        found = queries.job(self._db, row)
+        return None if found is None else rows.job_record(found)
+
+    def live_jobs(self, cluster: str) -> list[records.Job]:
+        """Return the jobs that are not settled, oldest first."""
+        return [rows.job_record(row) for row in queries.live_jobs(self._db, cluster)]
+
+    def jobs(self, query: JobQuery) -> list[records.Job]:
+        """Return the jobs that fit, newest first."""
+        return [rows.job_record(row) for row in queries.jobs(self._db, query)]
+
+    def jobs_of_tokens(self, tokens: Collection[str]) -> list[records.Job]:
+        """Return the jobs of these submissions, oldest first."""
+        return [rows.job_record(row) for row in queries.jobs_of_tokens(self._db, tokens)]
+
+    def find(self, reference: str) -> list[records.Job]:
+        """Return what `JOB` on the command line means: `@7`, `123`, `123_4`, `local-7` or a NAME.
+
+        The tasks of an array stand together. Jobs of several submissions (`token`) mean that the
+        reference is ambiguous: several live ones of that name, or one job ID on two clusters.
+        """
+        if reference.startswith("@"):
+            number = reference[1:]
+            found = self.job(int(number)) if number.isascii() and number.isdecimal() else None
+            return [] if found is None else [found]
+        by_id = self.jobs(JobQuery(job_ids=(reference,), limit=None))
+        if by_id:
+            # Slurm may give an ID to another job later: on one cluster the newest is meant.
+            newest = {job.cluster: job.token for job in reversed(by_id)}
+            return [job for job in by_id if job.token == newest[job.cluster]]
+        by_name = self.jobs(JobQuery(names=(reference,), limit=None))
+        live = {job.token for job in by_name if job.state not in records.TERMINAL}
+        tokens = live if len(live) > 1 else {job.token for job in by_name[:1]}
+        return [job for job in by_name if job.token in tokens]
+
+    def change_job(
+        self,
+        row: int,
+        changes: Mapping[str, object],
+        *,
+        unless_newer_than: datetime.datetime | types.EllipsisType | None = ...,
+    ) -> bool:
+        """Change fields of a job; false when there is no such job, or when it holds a newer
+        observation than `unless_newer_than`, the `observed_at` that the changes were made from.
+        """
+        columns = rows.job_columns(changes)
+        return queries.change_job(self._db, row, columns, unless_newer_than)
+
+    def put_attempt(self, row: int, attempt: records.Attempt) -> None:
+        """Store an attempt, in place of the same number's older view."""
+        queries.put_attempt(self._db, rows.attempt_row(row, attempt))
+
+    def attempts(self, row: int) -> list[records.Attempt]:
+        return [rows.attempt_record(found) for found in queries.attempts(self._db, row)]
+
+    def add_event(self, row: int, event: records.JobEvent) -> None:
+        queries.add_event(self._db, rows.event_row(row, event))
+
+    def events(self, row: int) -> list[records.JobEvent]:
+        """Return the history of a job, oldest first."""
+        return [rows.event_record(found) for found in queries.events(self._db, row)]
+
+    def add_metrics(self, row: int, metrics: Sequence[records.Metric]) -> int:
+        """Store metrics of a job; those that are there already are left out of the count."""
+        columns = [rows.metric_columns(metric) for metric in metrics]
+        return queries.add_metrics(self._db, row, columns, _now())
+
+    def metrics(self, query: MetricQuery) -> list[StoredMetric]:
+        """Return metrics in the order of jobs, and in each of reading."""
+        found = queries.metrics(self._db, query)
+        wanted = {metric.job_row for metric, _ in found}
+        owners = {job.row: job for job in self.jobs(JobQuery(rows=wanted, limit=None))}
+        return [
+            StoredMetric(
+                row=metric.id,
+                job=owners[metric.job_row],
+                metric=rows.metric_record(metric, path),
+            )
+            for metric, path in found
+        ]
+
+    def log_cursors(self, row: int) -> list[LogCursor]:
+        return [rows.cursor_record(found) for found in queries.log_cursors(self._db, row)]
+
+    def put_log_cursor(self, row: int, cursor: LogCursor, *, expect: LogCursor | None) -> bool:
+        """Move a cursor from `expect` (none: never read); false when another reader was faster.
+
+        The metrics read on the way belong into the same transaction, after a true answer: then
+        each is stored once, whatever reads or dies meanwhile.
+        """
+        now = _now()
+        found = queries.log_cursor(self._db, row, cursor.path, now)
+        if rows.cursor_record(found) != (expect or LogCursor(path=cursor.path)):
+            return False
+        found.device, found.inode = str(cursor.device), str(cursor.inode)
+        found.offset_bytes, found.line = cursor.offset_bytes, cursor.line
+        found.carry, found.updated_at = cursor.carry, now
+        self._db.flush()
+        return True
+
+    def refresh_state(self, cluster: str) -> RefreshState:
+        found = queries.refresh(self._db, cluster)
+        if found is None:
+            return RefreshState(cluster=cluster)
+        names = [field.name for field in dataclasses.fields(RefreshState)]
+        return RefreshState(**{name: getattr(found, name) for name in names})
+
+    def claim_refresh(
+        self,
+        cluster: str,
+        now: datetime.datetime,
+        floor_seconds: float,
+        holder: str,
+        *,
+        claim_seconds: float = 120,
+    ) -> bool:
+        """Take the right to ask Slurm; false when somebody asks now or asked within the floor.
+
+        The claim ends with finish_refresh, or by itself where the holder died.
+        """
+        return queries.claim_refresh(
+            self._db,
+            cluster,
+            now=now,
+            floor_seconds=floor_seconds,
+            claim_seconds=claim_seconds,
+            holder=holder,
+        )
+
+    def finish_refresh(
+        self,
+        cluster: str,
+        *,
+        squeue_at: datetime.datetime | None = None,
+        sacct_at: datetime.datetime | None = None,
+        failed_at: datetime.datetime | None = None,
+        error: str = "",
+    ) -> None:
+        """Give the claim back and store the good answers' times, or that it failed and why."""
+        queries.finish_refresh(
+            self._db,
+            cluster,
+            squeue_at=squeue_at,
+            sacct_at=sacct_at,
+            failed_at=failed_at,
+            error=error,
+        )
+
+    def setting(self, key: str) -> str | None:
+        """Return what `put_setting` stored."""
+        return queries.setting(self._db, key)
+
+    def put_setting(self, key: str, value: str) -> None:
+        queries.put_setting(self._db, key, value)
+
+
+class Store:
+    """The database of one user, opened at its first use. Close it, or use it in a `with`."""
+
+    def __init__(self, location: str | pathlib.Path) -> None:
+        """Take a database URL, `sqlite:///PATH`, or the path of an SQLite file."""
+        self._database = session.Database(database_path(location))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._database.close()
+
+    @property
+    def path(self) -> pathlib.Path:
+        return self._database.path
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[UnitOfWork]:
+        """Yield a view of one moment."""
+        with _translated(), self._database.reading() as db:
+            yield UnitOfWork(db)
+
+    @contextlib.contextmanager
+    def writing(self, *, durable: bool = False) -> Iterator[UnitOfWork]:
+        """Yield the only writer; commit at the end, nothing on an error.
+
+        With `durable` what was committed survives a power cut: for intents.
+        """
+        with _translated(), self._database.writing(durable=durable) as db:
+            yield UnitOfWork(db)
+
+    def version(self) -> str | None:
+        """Return the revision of the tables as it is."""
+        with _translated():
+            return self._database.version()
+
+    def check(self) -> list[str]:
+        """Return what is wrong with the file; an empty list is good."""
+        with _translated():
+            return self._database.problems()
+
+    def describe(self) -> str:
+        """Return one line on how the file is kept, for people."""
+        with _translated():
+            return self._database.describe()
+
+    def backup(self, target: pathlib.Path) -> None:
+        """Copy the database, also while it is in use, to a new file."""
+        try:
+            with _translated():
+                self._database.backup(target)
+        except FileExistsError as error:
+            raise errors.ConflictError(f"{target} exists; name a new file.") from error
+        except OSError as error:
+            raise errors.DatabaseError(f"{target}: {error.strerror}.") from error
+
+    def upgrade(self) -> Upgrade:
+        """Bring the tables to this version; a copy of an older database is kept beside it."""
+        with _translated():
+            before, backup = self._database.upgrade()
+            return Upgrade(before=before, after=self._database.version(), backup=backup)
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except db_errors.NewerSchemaError as error:
+        raise errors.NewerDatabaseError(str(error)) from error
+    except db_errors.StoreError as error:
+        raise errors.DatabaseError(str(error)) from error
+    except exc.IntegrityError as error:
+        raise errors.DatabaseError(f"The database refused a change: {error.orig}.") from error
+
+
+def database_path(location: str | pathlib.Path) -> pathlib.Path:
+    """Return the file of a database URL (a path stays as it is); raises DatabaseError."""
+    if isinstance(location, pathlib.Path):
+        return location
+    try:
+        url = sa.make_url(location)
+    except exc.ArgumentError as error:
+        raise errors.DatabaseError(
+            f"{location!r} is no database URL; write sqlite:///PATH."
+        ) from error
+    if url.get_backend_name() != "sqlite" or not url.database or url.query:
+        raise errors.DatabaseError(
+            f"The database {url.render_as_string()} cannot be used; write sqlite:///PATH."
+        )
+    return pathlib.Path(url.database)
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)

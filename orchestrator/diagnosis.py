@@ -1,0 +1,120 @@
+"""Why a job waits, in plain words: Slurm's pending reasons and whether they pass by themselves.
+
+Source: squeue's reason codes (job_reason_codes.html, Slurm 24.11). squeue prints free text behind
+some of them ("ReqNodeNotAvail, UnavailableNodes:n2"), so they are told by their beginning.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+
+from orchestrator import jobs
+
+
+class Waiting(enum.Enum):
+    """What has to happen before a waiting job starts."""
+
+    #: it starts by itself
+    WILL_START = "will start"
+    #: a limit of the user, account or QOS has to free up
+    LIMIT = "waits for a limit"
+    #: somebody has to do something
+    PERSON = "needs a person"
+    #: this request can never start
+    NEVER = "can never start"
+
+
+_EXACT: dict[str, tuple[Waiting, str]] = {
+    "None": (Waiting.WILL_START, "the scheduler has not looked at it yet"),
+    "Priority": (Waiting.WILL_START, "jobs of higher priority are before it"),
+    "Resources": (Waiting.WILL_START, "it is next when enough nodes, CPUs or GPUs are free"),
+    "BeginTime": (Waiting.WILL_START, "it may not start before its begin time"),
+    "Dependency": (Waiting.WILL_START, "it waits for the jobs it depends on"),
+    "Prolog": (Waiting.WILL_START, "its nodes are being prepared"),
+    "Cleaning": (Waiting.WILL_START, "it was requeued and its last attempt is being cleaned up"),
+    "JobArrayTaskLimit": (Waiting.LIMIT, "its array's limit of running tasks is reached"),
+    "Licenses": (Waiting.WILL_START, "it waits for a licence"),
+    "Reservation": (Waiting.WILL_START, "its reservation has not begun or is full"),
+    "DependencyNeverSatisfied": (
+        Waiting.NEVER,
+        "a job it depends on ended another way than asked for; cancel it",
+    ),
+    "BadConstraints": (Waiting.NEVER, "no node has what it asks for"),
+    "PartitionNodeLimit": (
+        Waiting.NEVER,
+        "it asks for more nodes than the partition has or allows",
+    ),
+    "PartitionTimeLimit": (
+        Waiting.NEVER,
+        "its time limit is longer than the partition allows",
+    ),
+    "PartitionConfig": (
+        Waiting.NEVER,
+        "the partition cannot give what it asks for, such as that many nodes",
+    ),
+    "MaxMemPerLimit": (Waiting.NEVER, "it asks for more memory than the partition allows"),
+    "InvalidAccount": (Waiting.NEVER, "its account is not valid any more"),
+    "InvalidQOS": (Waiting.NEVER, "its QOS is not valid any more"),
+    "AccountNotAllowed": (Waiting.NEVER, "its account may not use this partition"),
+    "QOSNotAllowed": (Waiting.NEVER, "its QOS may not be used here"),
+    "DeadLine": (Waiting.NEVER, "it cannot end before its deadline"),
+    "JobHeldUser": (Waiting.PERSON, "you or a tool of yours held it: scontrol release JOB"),
+    "JobHeldAdmin": (Waiting.PERSON, "an administrator held it: ask them"),
+    "JobHoldMaxRequeue": (Waiting.PERSON, "it was requeued too often and is held"),
+    "ReservationDeleted": (Waiting.PERSON, "its reservation was deleted"),
+    "PartitionDown": (Waiting.PERSON, "the partition is down: an administrator has to start it"),
+    "PartitionInactive": (Waiting.PERSON, "the partition takes no jobs to start at present"),
+    "NodeDown": (Waiting.PERSON, "a node that it needs is down"),
+    "ReqNodeNotAvail": (Waiting.PERSON, "nodes that it asks for are down, drained or reserved"),
+    "SystemFailure": (Waiting.PERSON, "Slurm itself failed: tell an administrator"),
+}
+_PATTERNS: tuple[tuple[re.Pattern[str], Waiting, str], ...] = (
+    (
+        re.compile(r"launch failed requeued held"),
+        Waiting.PERSON,
+        "its start failed on the node and it is held: scontrol release JOB",
+    ),
+    (
+        re.compile(r"(QOS|Assoc)(Max|Min)\w*(PerJob|PerNode|WallDuration)\w*"),
+        Waiting.NEVER,
+        "one job of yours may not ask for so much",
+    ),
+    (
+        re.compile(r"(Assoc|QOS)Grp\w*(Minutes|Wall)\w*|QOSUsageThreshold"),
+        Waiting.LIMIT,
+        "the project's budget of time is used up",
+    ),
+    (
+        re.compile(r"QOSMax\w*PerUser\w*|AssocMax\w*|QOSMax\w*PerAccount\w*|Max\w*PerAccount"),
+        Waiting.LIMIT,
+        "you have reached what you may use at one time",
+    ),
+    (
+        re.compile(r"(QOS|Assoc)Grp\w*"),
+        Waiting.LIMIT,
+        "the group has reached what it may use at one time",
+    ),
+)
+
+
+def waiting(reason: str) -> tuple[Waiting, str]:
+    """Return the class of a pending reason and a plain sentence; what is unknown may start."""
+    word = re.split(r"[\s,(]", reason.strip(), maxsplit=1)[0]
+    if word in _EXACT:
+        return _EXACT[word]
+    for pattern, kind, sentence in _PATTERNS:
+        if pattern.match(reason):
+            return kind, sentence
+    return Waiting.WILL_START, f"Slurm says {reason}"
+
+
+def explain_reason(job: jobs.Job) -> str:
+    """Return why the job waits or ended so, in plain words; "" when there is nothing to say."""
+    reason = job.reason or ""
+    if job.state is not jobs.JobState.PENDING:
+        return "" if reason in ("", "None") else reason
+    if not reason:
+        return ""
+    kind, sentence = waiting(reason)
+    return f"{kind.value}: {sentence} ({reason})"

@@ -1,0 +1,191 @@
+"""Keys and values with the place each was written: read from TOML, laid over one another."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+import typing
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator import errors, toml_lines, values
+
+#: Nobody writes this much by hand; a device or a log given by mistake must not fill the memory.
+_LARGEST_BYTES = 4 * 1024 * 1024
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_SYNTAX = re.compile(r"(.*) \(at (?:line ([0-9]+), column [0-9]+|end of document)\)", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where something was written."""
+
+    #: a file, `--set`, a flag or a variable
+    source: str
+    line: int | None = None
+    #: the line itself
+    text: str = ""
+
+    def __str__(self) -> str:
+        return self.source if self.line is None else f"{self.source}:{self.line}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Document:
+    """Nested keys and values, and where each stands."""
+
+    data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    #: () is the whole; a key that is missing has the origin of the nearest table above it
+    origins: Mapping[toml_lines.Path, Origin]
+
+    def origin(self, path: toml_lines.Path) -> Origin:
+        """Return where the key, or else the nearest table above it, was written."""
+        while path not in self.origins:
+            path = path[:-1]
+        return self.origins[path]
+
+    def problem(self, path: toml_lines.Path, message: str) -> errors.Problem:
+        """Return a problem with this key, with its place and its line."""
+        origin = self.origin(path)
+        return errors.Problem(
+            source=values.visible(origin.source),
+            line=origin.line,
+            key=dotted(path),
+            message=message,
+            text=values.visible(origin.text.replace("\t", " ")),
+        )
+
+
+def dotted(path: toml_lines.Path) -> str:
+    """Return a path as a TOML key, with places in arrays as [0]."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            bare = _BARE_KEY.fullmatch(part)
+            text += ("." if text else "") + (part if bare else f'"{values.visible(part)}"')
+    return text
+
+
+def parse(text: str, source: str) -> tuple[Document, list[errors.Problem]]:
+    """Return the keys of a TOML text; with problems where it is none."""
+    lines = text.split("\n")
+    whole = Origin(source=source)
+    try:
+        data = tomllib.loads(text)
+        numbers = toml_lines.key_lines(text)
+    except tomllib.TOMLDecodeError as error:
+        # Only its text tells the line before Python 3.14.
+        found = _SYNTAX.fullmatch(str(error))
+        line = int(found[2]) if found and found[2] else len(text.rstrip().split("\n"))
+        problem = errors.Problem(
+            source=values.visible(source),
+            line=line,
+            message=f"not TOML: {values.visible(found[1] if found else str(error))}",
+            text=values.visible(lines[min(line, len(lines)) - 1].strip()),
+        )
+        return Document(origins={(): whole}), [problem]
+    except RecursionError:
+        problem = errors.Problem(source=values.visible(source), message="nested too deeply")
+        return Document(origins={(): whole}), [problem]
+    origins = {
+        path: Origin(source=source, line=number, text=lines[number - 1].rstrip("\r"))
+        for path, number in numbers.items()
+    }
+    return Document(data=data, origins={(): whole, **origins}), []
+
+
+def read(path: Path) -> tuple[Document, list[errors.Problem]]:
+    """Return the keys of a TOML file; with problems where it cannot be read."""
+    source = str(path)
+    message = ""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_BYTES + 1)
+        text = content.decode("utf-8-sig")
+        if len(content) > _LARGEST_BYTES:
+            message = "larger than 4 MiB: not a TOML file that a person wrote"
+    except UnicodeDecodeError as error:
+        message = f"not UTF-8 text (line {content[: error.start].count(10) + 1})"
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    if message:
+        problem = errors.Problem(source=values.visible(source), message=message)
+        return Document(origins={(): Origin(source=source)}), [problem]
+    return parse(text, source)
+
+
+def leaf(path: toml_lines.Path, value: object, origin: Origin) -> Document:
+    """Return a document with one value, written outside a file."""
+    data: object = value
+    for part in reversed(path):
+        data = {part: data}
+    assert isinstance(data, dict)
+    return Document(data=data, origins={(): origin, path: origin})
+
+
+def merge(lower: Document, upper: Document) -> Document:
+    """Lay one document over another: tables are joined, everything else is replaced."""
+    origins = dict(lower.origins)
+
+    def joined(below: Mapping[str, Any], above: Mapping[str, Any], at: toml_lines.Path) -> Any:
+        result = dict(below)
+        for key, value in above.items():
+            path = (*at, key)
+            under = result.get(key)
+            if isinstance(under, Mapping) and isinstance(value, Mapping):
+                result[key] = joined(under, value, path)
+                continue
+            for old in [known for known in origins if known[: len(path)] == path]:
+                del origins[old]
+            result[key] = value
+        return result
+
+    data = joined(lower.data, upper.data, ())
+    for path, origin in upper.origins.items():
+        if path or () not in origins:
+            origins[path] = origin
+    return Document(data=data, origins=origins)
+
+
+def without(document: Document, path: toml_lines.Path) -> Document:
+    """Return the document less one key."""
+
+    def less(data: Mapping[str, Any], rest: toml_lines.Path) -> dict[str, Any]:
+        result = dict(data)
+        key = typing.cast(str, rest[0])
+        if len(rest) == 1:
+            result.pop(key, None)
+        elif isinstance(result.get(key), Mapping):
+            result[key] = less(result[key], rest[1:])
+        return result
+
+    origins = {at: origin for at, origin in document.origins.items() if at[: len(path)] != path}
+    return Document(data=less(document.data, path), origins=origins)
+
+
+def refused_characters(
+    document: Document, lines: Collection[toml_lines.Path] = ()
+) -> Iterator[tuple[toml_lines.Path, str]]:
+    """Give the path of each key and value with a character that may not stand in it.
+
+    At the paths in `lines`, newline and tab may stand.
+    """
+
+    def walk(value: Any, at: toml_lines.Path) -> Iterator[tuple[toml_lines.Path, str]]:
+        if isinstance(value, Mapping):
+            for key, inner in value.items():
+                if found := values.refused_character(key):
+                    yield (*at, key), f"the key holds {found}, which is refused"
+                yield from walk(inner, (*at, key))
+        elif isinstance(value, list | tuple):
+            for place, inner in enumerate(value):
+                yield from walk(inner, (*at, place))
+        elif isinstance(value, str):
+            if found := values.refused_character(value, lines=at in lines):
+                yield at, f"holds {found}, which is refused"
+
+    yield from walk(document.data, ())

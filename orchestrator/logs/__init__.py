@@ -1,0 +1,26 @@
+"""Job logs: what was added since last time, for machines; the end and what follows, for people.
+
+A log is any bytes, of any size, on a file system that may be NFS or Lustre. It is opened anew for
+each read (NFS shows other hosts' writes on open), never watched (inotify misses remote writes), and
+never held in memory as a whole.
+"""
+
+from __future__ import annotations
+
+from orchestrator.logs.files import NO_LOG_YET
+from orchestrator.logs.lines import banner_pattern, clean, safe
+from orchestrator.logs.reading import Chunk, Line, Position, read
+from orchestrator.logs.showing import follow, tail
+
+__all__ = [
+    "NO_LOG_YET",
+    "Chunk",
+    "Line",
+    "Position",
+    "banner_pattern",
+    "clean",
+    "follow",
+    "read",
+    "safe",
+    "tail",
+]

@@ -1,0 +1,116 @@
+"""Bytes of a log -> lines and their text. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+#: Bytes of a line that are kept; the rest of a longer one is passed over.
+LINE_CAP_BYTES = 16 * 1024
+BANNER_START = "=== orchestrator "
+
+# A segment of a line, or the end of a line. Carriage return and NUL end a segment and not a line.
+_TOKEN = re.compile(rb"([^\r\n\0]+)|\n")
+_SEGMENT_END = re.compile(rb"[\r\n\0]")
+# ECMA-48: control sequences, then control strings, then the short escapes.
+_ANSI = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[PX^_\]][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[0-OQ-WYZ\\`-~])"
+)
+# C0 without tab, newline and carriage return; DEL; C1; marks that turn the direction of writing.
+_UNSAFE = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+class Segment(NamedTuple):
+    """Raw bytes of a line, or of the part of one between two carriage returns."""
+
+    #: line number, from 1
+    number: int
+    #: where it begins in the file
+    offset_bytes: int
+    raw: bytes
+
+
+class Split(NamedTuple):
+    """What `split` made of a block."""
+
+    segments: list[Segment]
+    #: bytes done with; what follows is the beginning of an unfinished line
+    consumed_bytes: int
+    #: line ends passed, in the file
+    line: int
+    #: the block ends inside a line whose rest is to be passed over
+    skipping: bool
+    #: bytes that were passed over
+    skipped_bytes: int
+
+
+def split(
+    data: bytes,
+    *,
+    offset_bytes: int = 0,
+    line: int = 0,
+    skipping: bool = False,
+    flush: bool = False,
+    line_cap_bytes: int = LINE_CAP_BYTES,
+) -> Split:
+    """Cut a block into segments; the same bytes give the same segments, however they come in.
+
+    Carriage returns and NUL runs part segments: the pieces left and right of a hole that a file
+    system filled with NUL do not belong together, and joined they could show a number that nobody
+    printed. `flush` gives out the unfinished line too.
+    """
+    segments: list[Segment] = []
+    begin = skipped = 0
+    if skipping:
+        end = _SEGMENT_END.search(data)
+        begin = skipped = end.start() if end else len(data)
+        skipping = end is None
+    for token in _TOKEN.finditer(data, begin):
+        if token.lastindex is None:
+            line += 1
+            continue
+        start, stop = token.span()
+        long = stop - start > line_cap_bytes
+        if stop == len(data) and not long and not flush:
+            return Split(segments, start, line, False, skipped)
+        keep = min(stop, start + line_cap_bytes)
+        segments.append(Segment(line + 1, offset_bytes + start, data[start:keep]))
+        skipped += stop - keep
+        skipping = stop == len(data)
+    return Split(segments, len(data), line, skipping, skipped)
+
+
+def banner_pattern(*, job_id: str, task: int, name: str | None = None) -> re.Pattern[str]:
+    """Return what the banner of this job looks like; other jobs' banners are plain text.
+
+    `name`, with or without the token behind it, is for logs in which the job ID is not enough.
+    """
+    named = r"\S+" if name is None else rf"{re.escape(name)}(?:\.[a-z0-9]{{12}})?"
+    return re.compile(
+        rf"{BANNER_START}{named} job {re.escape(job_id)} task {task} "
+        r"attempt (?P<attempt>[0-9]{1,6}) on \S+ at \S+ ===[ ]*"
+    )
+
+
+def clean(raw: bytes) -> str:
+    """Return text for matching: U+FFFD for invalid UTF-8, no escape sequences."""
+    text = raw.decode(errors="replace")
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
+def safe(text: str) -> str:
+    r"""Return text that can't do anything to a terminal.
+
+    Escape sequences and NUL are left out, other control characters shown as `^G` or `\x9b`. A
+    carriage return stays: it moves within its own line only, and progress bars need it.
+    """
+    return _UNSAFE.sub(_visible, _ANSI.sub("", text).replace("\0", ""))
+
+
+def _visible(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x20 or code == 0x7F:
+        return "^" + chr(code ^ 0x40)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -1,0 +1,19 @@
+"""Named patterns: the lines of a log, and of a metrics.jsonl, -> metrics."""
+
+from __future__ import annotations
+
+from orchestrator.patterns.jsonl import parse_jsonl
+from orchestrator.patterns.loading import load, load_shipped, select
+from orchestrator.patterns.matching import Matcher
+from orchestrator.patterns.records import Keep, LineKind, Pattern
+
+__all__ = [
+    "Keep",
+    "LineKind",
+    "Matcher",
+    "Pattern",
+    "load",
+    "load_shipped",
+    "parse_jsonl",
+    "select",
+]

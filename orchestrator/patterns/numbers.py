@@ -1,0 +1,33 @@
+"""Numbers as programs print them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+#: A name of a metric, short enough for a table's head.
+METRIC_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,63}")
+UNIT_CHARACTERS = 32
+
+# Not what float() takes: that includes 1_000 and digits of other scripts.
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
+#: Digits that fit 64 bits.
+_INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
+
+
+def number(text: str) -> float | None:
+    """Return the number that a text shows; None where it shows none, or one no program means.
+
+    "nan" and "inf" give NaN, which says: there was no finite number. A loss that became NaN is a
+    fact to keep; one of 1e999 is garbage.
+    """
+    if _NUMBER.fullmatch(text):
+        value = float(text)
+        return value if math.isfinite(value) else None
+    return math.nan if _NOT_FINITE.fullmatch(text) else None
+
+
+def integer(text: str) -> int | None:
+    """Return the whole number that a text shows, of 18 digits at the most."""
+    return int(text) if _INTEGER.fullmatch(text) else None

@@ -1,0 +1,329 @@
+"""JobSpec -> the text of a Slurm script: a pure function of spec, profile and templates.
+
+The text is read back as sbatch would read it before it is returned, so that no value of a spec can
+add, lose or change a directive.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pathlib
+import re
+import stat
+import traceback
+import typing
+from collections.abc import Callable, Mapping, Sequence
+
+import jinja2
+from jinja2 import sandbox
+
+from orchestrator import errors, jobs
+from orchestrator.rendering import directives, words
+
+if typing.TYPE_CHECKING:
+    from orchestrator import config
+
+_PACKAGE = pathlib.Path(__file__).resolve().parent.parent
+#: The wheel carries templates/ inside the package; a checkout has it alongside.
+TEMPLATES = next(
+    folder for folder in (_PACKAGE / "templates", _PACKAGE.parent / "templates") if folder.is_dir()
+)
+#: The trainers package, bound into containers; a sibling of this package wherever it is installed.
+TRAINERS = _PACKAGE.parent / "trainers"
+#: Where a container sees it.
+TRAINERS_MOUNT = "/opt/orchestrator"
+#: The template that is rendered; a user's own says {% extends "orchestrator/job.sbatch.j2" %}.
+TEMPLATE = "job.sbatch.j2"
+#: Sources whose lines have not been run on a real system, and what the script's head calls them.
+NEVER_RUN = {
+    "container/pyxis.sh.j2": "pyxis",
+    "environment/conda.sh.j2": "conda",
+    "launch/torchrun_static.sh.j2": "torchrun with static rendezvous",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a script comes from, for its first lines."""
+
+    #: our version
+    version: str
+    #: what the spec was read from: a file, or the command line
+    spec: str
+
+
+def render(
+    spec: jobs.JobSpec,
+    profile: config.Profile,
+    *,
+    runs_dir: pathlib.Path,
+    templates_dir: pathlib.Path | None = None,
+    trainers_dir: pathlib.Path = TRAINERS,
+    origin: Origin,
+) -> str:
+    """Return the script of a job.
+
+    `templates_dir` is the user's folder: its files win over ours of the same name. Raises
+    TemplateError when a template cannot be rendered or its directives are not those of the spec.
+    """
+    context = _context(spec, profile, runs_dir=runs_dir, trainers_dir=trainers_dir)
+    context["origin"] = origin
+    # Twice, because the first lines name the sources, and those are known once they were used.
+    _, used = _render_text(context, templates_dir)
+    context["template_hash"] = _digest(used)
+    context["user_templates"] = [source.name for source in used if source.users]
+    context["never_run"] = _never_run(spec, used)
+    script, _ = _render_text(context, templates_dir)
+    _check(script, directives.intended(spec, profile))
+    return script
+
+
+def template_hash(
+    spec: jobs.JobSpec,
+    profile: config.Profile,
+    *,
+    runs_dir: pathlib.Path,
+    templates_dir: pathlib.Path | None = None,
+) -> str:
+    """Return 12 characters of the SHA-256 over the template sources that `render` uses."""
+    context = _context(spec, profile, runs_dir=runs_dir, trainers_dir=TRAINERS)
+    return _digest(_render_text(context, templates_dir)[1])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Source:
+    """A template source that was used."""
+
+    #: as templates name it
+    name: str
+    text: str
+    #: it lies in the user's folder
+    users: bool
+
+
+class _Loader(jinja2.BaseLoader):
+    """Templates of the user's folder, else ours; `orchestrator/NAME` is always ours."""
+
+    def __init__(self, templates_dir: pathlib.Path | None) -> None:
+        self._templates_dir = templates_dir
+        self.used: dict[str, _Source] = {}
+
+    def get_source(
+        self, environment: jinja2.Environment, template: str
+    ) -> tuple[str, str, Callable[[], bool]]:
+        parts = jinja2.loaders.split_template_path(template)
+        users = self._templates_dir.joinpath(*parts) if self._templates_dir else None
+        if parts[0] == "orchestrator":
+            path, is_users = TEMPLATES.joinpath(*parts[1:]), False
+        elif users is not None and users.is_file():
+            path, is_users = users, True
+            _refuse_open(users)
+        else:
+            path, is_users = TEMPLATES.joinpath(*parts), False
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            raise jinja2.TemplateNotFound(template, f"cannot read template {path}: {exc}") from exc
+        self.used[template] = _Source(name=template, text=text, users=is_users)
+        return text, str(path), lambda: True
+
+
+def _render_text(
+    context: Mapping[str, object], templates_dir: pathlib.Path | None
+) -> tuple[str, list[_Source]]:
+    loader = _Loader(templates_dir)
+    environment = sandbox.ImmutableSandboxedEnvironment(
+        loader=loader,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(sh=words.quote, directive=directives.quote, comment=words.one_line)
+    try:
+        script = environment.get_template(TEMPLATE).render(context)
+    except jinja2.TemplateSyntaxError as exc:
+        raise errors.TemplateError(f"{exc.filename}:{exc.lineno}: {exc.message}") from exc
+    except jinja2.TemplateNotFound as exc:
+        raise errors.TemplateError(str(exc.message)) from exc
+    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as exc:
+        frames = [f for f in traceback.extract_tb(exc.__traceback__) if f.filename.endswith(".j2")]
+        where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
+        raise errors.TemplateError(
+            f"{where}{exc}. docs/howto/templates.md lists what a template may use."
+        ) from exc
+    return script, [loader.used[name] for name in sorted(loader.used)]
+
+
+def _context(
+    spec: jobs.JobSpec,
+    profile: config.Profile,
+    *,
+    runs_dir: pathlib.Path,
+    trainers_dir: pathlib.Path,
+) -> dict[str, object]:
+    # Whether the profile was merged into the spec before makes no difference.
+    modules = list(spec.environment.modules or profile.modules)
+    variables = {**profile.variables, **spec.environment.variables}
+    purge = spec.environment.module_purge
+    runtime = spec.container.runtime
+    binds = list(dict.fromkeys([*profile.binds, *spec.container.binds]))
+    if runtime != "none":
+        _refuse_separators(runs_dir, trainers_dir, binds)
+    launch_part = _launch_part(spec)
+    ranks = directives.ranks_per_node(spec)
+    return {
+        "spec": spec,
+        "origin": Origin(version="", spec=""),
+        "template_name": TEMPLATE,
+        "template_hash": "",
+        "user_templates": [],
+        "never_run": [],
+        "directives": directives.intended(spec, profile),
+        "runs_dir": str(runs_dir),
+        "modules": modules,
+        "purge_modules": bool(modules) if purge is None else purge,
+        "variables": variables,
+        "image_variables": ["PYTHONUNBUFFERED", "PYTHONSAFEPATH", "PYTHONNOUSERSITE"]
+        + [name for name in ["OMP_NUM_THREADS"] if name not in variables]
+        + list(variables),
+        "runtime": runtime,
+        "container_part": {
+            "none": None,
+            "apptainer": "container/apptainer.sh.j2",
+            "singularity": "container/apptainer.sh.j2",
+            "pyxis": "container/pyxis.sh.j2",
+        }[runtime],
+        "binds": binds,
+        "trainer_is_ours": _is_ours(spec.launch),
+        "trainers_dir": str(trainers_dir),
+        "trainers_mount": TRAINERS_MOUNT,
+        "launch_part": f"launch/{launch_part}.sh.j2",
+        "needs_srun": runtime == "pyxis",
+        "nproc_per_node": ranks,
+        "ranks_per_task": _ranks_per_task(spec),
+        "rank_options": _rank_options(spec),
+        "program": _program(spec),
+        "delimiter": _delimiter(spec.launch.command or ""),
+    }
+
+
+def _refuse_separators(
+    runs_dir: pathlib.Path, trainers_dir: pathlib.Path, binds: Sequence[str]
+) -> None:
+    # The runtimes split binds at commas and colons, and know no quotes for them.
+    for text, separators in [(str(runs_dir), ",:"), (str(trainers_dir), ",:")] + [
+        (bind, ",") for bind in binds
+    ]:
+        if any(separator in text for separator in separators):
+            raise errors.TemplateError(
+                f"{text} cannot be bound into a container: its name holds one of {separators!r}"
+            )
+
+
+def _launch_part(spec: jobs.JobSpec) -> str:
+    launch = spec.launch
+    if launch.launcher == "srun":
+        return "srun"
+    if launch.command is not None:
+        # A shell line starts what it wants by itself; in a container it needs the container.
+        return "command" if spec.container.runtime == "none" else "python"
+    if launch.launcher == "python":
+        return "python"
+    if launch.rendezvous == "auto":
+        return "torchrun_standalone" if spec.resources.nodes == 1 else "torchrun_c10d"
+    return f"torchrun_{launch.rendezvous}"
+
+
+def _ranks_per_task(spec: jobs.JobSpec) -> int | None:
+    """Return how many ranks share the CPUs of a Slurm task; None: the GPUs found; 0: not known."""
+    if spec.launch.launcher == "srun":
+        return 1
+    if spec.launch.command is not None:
+        return 0
+    return 1 if spec.launch.launcher == "python" else directives.ranks_per_node(spec)
+
+
+def _rank_options(spec: jobs.JobSpec) -> list[str]:
+    per_node = directives.tasks_per_node(spec)
+    options = [] if spec.resources.ntasks is None else [f"--ntasks={spec.resources.ntasks}"]
+    return options + ([] if per_node is None else [f"--ntasks-per-node={per_node}"])
+
+
+def _is_ours(launch: jobs.Launch) -> bool:
+    module = launch.module
+    if module is None and launch.program[:1] == ("-m",):
+        module = "".join(launch.program[1:2])
+    return module is not None and module.split(".")[0] == "trainers"
+
+
+def _program(spec: jobs.JobSpec) -> list[tuple[str, ...]]:
+    """Return the words of the program, then those of each of its arguments."""
+    launch = spec.launch
+    if launch.command is not None:
+        return []
+    if launch.module is not None:
+        head: tuple[str, ...] = ("-m", launch.module)
+    else:
+        head = (launch.script,) if launch.script is not None else launch.program
+    is_python = head[0] == "-m" or head[0].endswith(".py")
+    if launch.launcher == "torchrun":
+        head = head if is_python else ("--no-python", *head)
+    elif is_python:
+        head = ("python3", *head)
+    program = [head]
+    for key, value in spec.args.items():
+        flag = "--" + key.replace("_", "-")
+        if isinstance(value, bool):
+            program += [(flag,)] if value else []
+        else:
+            program += [(flag, str(v)) for v in (value if isinstance(value, tuple) else (value,))]
+    return program
+
+
+def _delimiter(command: str) -> str:
+    delimiter = "ORCHESTRATOR_TASK_END"
+    while delimiter in command:
+        delimiter += "_"
+    return delimiter
+
+
+def _check(script: str, intended: Sequence[directives.Option]) -> None:
+    """Raise TemplateError unless the script asks sbatch for what the spec asks for."""
+    if bad := re.search(r"[^\n\t\x20-\x7e\x80-\U0010ffff]", script):
+        line = script.count("\n", 0, bad.start()) + 1
+        raise errors.TemplateError(f"control character {bad[0]!a} in line {line} of the script")
+    found = directives.parse(script)
+    if found == list(intended):
+        return
+    changes = [f"{directives.quote(o)} added" for o in found if o not in intended]
+    changes += [f"{directives.quote(o)} lost" for o in intended if o not in found]
+    raise errors.TemplateError(
+        f"the script's #SBATCH lines are not those of the spec:"
+        f" {', '.join(changes) or 'their order'}. Options belong into the spec, those without"
+        " a key of their own into [sbatch]; a template adds none."
+    )
+
+
+def _digest(sources: Sequence[_Source]) -> str:
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(f"{source.name}\0{source.text}\0".encode())
+    return digest.hexdigest()[:12]
+
+
+def _never_run(spec: jobs.JobSpec, sources: Sequence[_Source]) -> list[str]:
+    parts = [NEVER_RUN[s.name] for s in sources if s.name in NEVER_RUN and not s.users]
+    if spec.container.runtime == "singularity":
+        parts.append("singularity")
+    if spec.container.runtime != "none" and spec.container.gpu == "rocm":
+        parts.append("--rocm")
+    return parts
+
+
+def _refuse_open(path: pathlib.Path) -> None:
+    # A template is code that runs with the user's rights.
+    for place in (path, path.parent):
+        if place.stat().st_mode & stat.S_IWOTH:
+            raise errors.TemplateError(f"{place} can be written by everyone: chmod o-w {place}")

@@ -1,0 +1,145 @@
+"""The #SBATCH lines: what a spec asks for, how it is written, and how sbatch reads it."""
+
+from __future__ import annotations
+
+import re
+import typing
+
+from orchestrator import errors, jobs
+from orchestrator.rendering import words
+
+if typing.TYPE_CHECKING:
+    from orchestrator import config
+
+#: One option of sbatch: its long name, and its value unless it is a flag.
+Option: typing.TypeAlias = tuple[str, str | None]
+
+
+def intended(spec: jobs.JobSpec, profile: config.Profile) -> list[Option]:
+    """Return the sbatch options that a spec asks for; those of man sbatch, by their long names."""
+    resources = spec.resources
+    gpus: str | None = None
+    if resources.gpus_per_node is not None:
+        gpus = f"{resources.gpu_type}:" if resources.gpu_type else ""
+        gpus += str(resources.gpus_per_node)
+    gres = resources.gres
+    if gpus is not None and profile.gres_style == "gres":
+        gres, gpus = f"gpu:{gpus}", None
+    options: dict[str, jobs.SbatchValue | None] = {
+        "job-name": spec.name,
+        "account": spec.account or profile.account,
+        "partition": spec.partition or profile.partition,
+        "qos": spec.qos or profile.qos,
+        "reservation": spec.reservation,
+        "constraint": spec.constraint,
+        "time": spec.time_limit,
+        "nodes": resources.nodes,
+        "ntasks": resources.ntasks,
+        "ntasks-per-node": tasks_per_node(spec),
+        "cpus-per-task": resources.cpus_per_task,
+        "mem": resources.mem,
+        "mem-per-cpu": resources.mem_per_cpu,
+        "mem-per-gpu": resources.mem_per_gpu,
+        "gpus-per-node": gpus,
+        "gres": gres,
+        "tmp": resources.tmp,
+        "exclusive": spec.exclusive,
+        "nodelist": spec.nodelist,
+        "exclude": spec.exclude,
+        "dependency": spec.dependency,
+        "requeue": spec.requeue is True,
+        "no-requeue": spec.requeue is False,
+        # B: to the batch shell, whose trap makes the stop file; torchrun would die of it.
+        "signal": f"B:USR1@{spec.signal_seconds}" if spec.signal_seconds is not None else None,
+        "mail-type": spec.mail_type,
+        "mail-user": spec.mail_user,
+        "comment": spec.comment,
+        "chdir": spec.chdir,
+        "output": spec.output,
+        "error": spec.error,
+        # A requeued attempt would cut off the log of the one before it.
+        "open-mode": "append",
+        "export": spec.environment.export.upper(),
+        **spec.sbatch,
+    }
+    return [
+        (key, None if value is True else str(value))
+        for key, value in options.items()
+        if value is not None and value is not False
+    ]
+
+
+def quote(option: Option) -> str:
+    """Quote an option as sbatch reads it: unlike in a shell, a backslash counts within quotes."""
+    key, value = option
+    if value is None:
+        return f"--{words.one_line(key)}"
+    if not re.fullmatch(r"[A-Za-z0-9_@%+=:,./-]+", words.one_line(value)):
+        value = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return f"--{words.one_line(key)}={value}"
+
+
+def parse(script: str) -> list[Option]:
+    """Return the options that sbatch finds in a script, in their order.
+
+    The rules are those of sbatch 22.05, 24.11 and 26.05 (`sbatch -vvvv` prints what it finds):
+    lines that begin with #SBATCH, up to the first line that is neither blank nor a comment; both
+    kinds of quotes; a backslash takes the next character as it is, within quotes too; outside of
+    quotes # begins a comment.
+    """
+    options: list[Option] = []
+    for line in script.split("\n"):
+        if line.startswith("#SBATCH"):
+            for argument in _arguments(line.removeprefix("#SBATCH")):
+                key, equals, value = argument.removeprefix("--").partition("=")
+                options.append((key, value if equals else None))
+        elif line.strip() and not line.startswith("#"):
+            break
+    return options
+
+
+def ranks_per_node(spec: jobs.JobSpec) -> int | None:
+    """Return the ranks a node that the spec tells; None: the GPUs that the job finds, else 1."""
+    if spec.launch.nproc_per_node != "auto":
+        return spec.launch.nproc_per_node
+    if spec.resources.gpus_per_node is not None:
+        return max(1, spec.resources.gpus_per_node)
+    counts = re.findall(r"(?:^|,)gpu(?::[^:,]+)??(?::(\d+))?(?=,|$)", spec.resources.gres or "")
+    return max(1, sum(int(count or 1) for count in counts)) if counts else None
+
+
+def tasks_per_node(spec: jobs.JobSpec) -> int | None:
+    """Return --ntasks-per-node; None leaves it to --ntasks, or to a shell line of the user."""
+    resources = spec.resources
+    if resources.ntasks_per_node is not None or resources.ntasks is not None:
+        return resources.ntasks_per_node
+    if spec.launch.launcher == "srun":
+        return ranks_per_node(spec) or 1
+    return None if spec.launch.command is not None else 1
+
+
+def _arguments(line: str) -> list[str]:
+    """Split what stands behind #SBATCH into arguments."""
+    arguments: list[str] = []
+    argument, quote, started, escaped = "", "", False, False
+    for character in line:
+        if escaped:
+            argument, escaped = argument + character, False
+        elif character == "\\":
+            escaped = started = True
+        elif quote:
+            argument, quote = (
+                (argument, "") if character == quote else (argument + character, quote)
+            )
+        elif character in "'\"":
+            quote, started = character, True
+        elif character == "#":
+            break
+        elif character.isspace():
+            arguments += [argument] if started else []
+            argument, started = "", False
+        else:
+            argument, started = argument + character, True
+    if quote:
+        raise errors.TemplateError(f"unmatched {quote} in #SBATCH{line}")
+    return arguments + ([argument] if started else [])

@@ -1,0 +1,24 @@
+"""Values as words of a shell command line."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+
+from orchestrator import errors
+
+
+def quote(value: object) -> str:
+    """Quote a value, or each of several; raises TemplateError at a control character."""
+    words: Iterable[object] = value if isinstance(value, list | tuple) else [value]
+    return " ".join(shlex.quote(one_line(word)) for word in words)
+
+
+def one_line(value: object) -> str:
+    """Return the value as text; raises TemplateError at a control character."""
+    text = str(value)
+    # C0, DEL, C1, the two Unicode line ends, and halves of surrogate pairs.
+    if bad := re.search("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", text):
+        raise errors.TemplateError(f"control character {bad[0]!a} in {text!a}: remove it")
+    return text

@@ -1,0 +1,213 @@
+"""What lies in a job's folder: script, spec, claims, logs, exit record, metrics.
+
+The names and who writes them are listed in docs/design.md, "Identity and the run folder".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import getpass
+import json
+import os
+import re
+import secrets
+import shutil
+import string
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrator import errors, tracking
+from orchestrator.jobs import JobState
+
+TOKEN_CHARACTERS = string.ascii_lowercase + string.digits
+INSTALLATION_ID_LENGTH = 4
+TOKEN_LENGTH = 12
+
+_TOKEN_NAME = re.compile(rf"(?P<name>.+)\.(?P<token>[a-z0-9]{{{TOKEN_LENGTH}}})")
+#: An exit record is some 150 bytes; what is larger was not written by the script.
+_RECORD_LIMIT_BYTES = 16 * 1024
+
+
+def new_token(installation_id: str) -> str:
+    """Return a token nobody else has: the installation's 4 characters and 8 random ones."""
+    count = TOKEN_LENGTH - INSTALLATION_ID_LENGTH
+    return installation_id + "".join(secrets.choice(TOKEN_CHARACTERS) for _ in range(count))
+
+
+def slurm_name(name: str, token: str) -> str:
+    """Return what Slurm sees as the job's name."""
+    return f"{name}.{token}"
+
+
+def split_name(slurm_job_name: str) -> tuple[str, str | None]:
+    """Return (NAME, token) of a Slurm job name; the token is None where there is none."""
+    match = _TOKEN_NAME.fullmatch(slurm_job_name)
+    return (match["name"], match["token"]) if match else (slurm_job_name, None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExitRecord:
+    """What the script wrote when it ended (docs/design.md); believed only when all of it fits."""
+
+    token: str
+    job_id: str
+    task: int
+    attempt: int
+    #: exit status of the program as the shell gives it: 128 + signal when killed by one
+    rc: int
+    #: end or requeue
+    outcome: str
+    #: the body came to its end: false when only the EXIT trap ran (scancel, time limit)
+    done: bool
+
+    def fits(self, *, token: str, owner: str | None, task: int, attempt: int) -> bool:
+        """Return whether this is the finished record of that very attempt.
+
+        Measured: a bare EXIT trap writes 0 on scancel and on the time limit, hence `done`.
+        """
+        return (
+            self.done
+            and self.token == token
+            and self.job_id == owner
+            and self.task == task
+            and self.attempt == attempt
+        )
+
+    def observation(self, *, name: str, at: datetime.datetime) -> tracking.Observation:
+        """Return the record as a witness among the others."""
+        state = JobState.COMPLETED if self.rc == 0 else JobState.FAILED
+        return tracking.Observation(
+            source="record",
+            observed_at=at,
+            name=name,
+            job_id=self.job_id,
+            raw_job_id=self.job_id,
+            state=JobState.REQUEUED if self.outcome == "requeue" else state,
+            raw_state=f"exit record, rc {self.rc}",
+            exit_code=self.rc,
+            exit_signal=0,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    """The folder of one submission, RUNS_DIR/NAME.TOKEN."""
+
+    path: Path
+
+    @property
+    def script(self) -> Path:
+        return self.path / "script.sbatch"
+
+    def stdout_pattern(self, *, array: bool = False) -> str:
+        """Return what goes to sbatch --output: Slurm fills in the job ID."""
+        return str(self.path / ("%A_%a.out" if array else "%j.out"))
+
+    def owner(self, task: int) -> str | None:
+        """Return the SLURM_JOB_ID that the task is bound to, or None while nobody claimed it."""
+        try:
+            text = (self.path / f"owner.{task}").read_text(errors="replace").split()
+        except OSError:
+            return None
+        return text[0] if text and text[0].isdigit() else None
+
+    def attempts(self, task: int) -> list[int]:
+        """Return the numbers of the attempts that began, ascending."""
+        prefix = f"attempt.{task}."
+        try:
+            names = os.listdir(self.path)
+        except OSError:
+            return []
+        numbers = (n.removeprefix(prefix) for n in names if n.startswith(prefix))
+        return sorted(int(number) for number in numbers if number.isdigit())
+
+    def exit_record(self, task: int, attempt: int) -> ExitRecord | None:
+        """Return the exit record of an attempt; None when absent, torn or not of our making."""
+        try:
+            with (self.path / f"exit.{task}.{attempt}.json").open("rb") as file:
+                data = json.loads(file.read(_RECORD_LIMIT_BYTES))
+            return ExitRecord(
+                token=str(data["token"]),
+                job_id=str(data["job_id"]),
+                task=int(data["task"]),
+                attempt=int(data["attempt"]),
+                rc=int(data["rc"]),
+                outcome=str(data["outcome"]),
+                done=data["done"] is True,
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def metrics_file(self, task: int, *, array: bool = False) -> Path:
+        return self.path / (f"metrics.{task}.jsonl" if array else "metrics.jsonl")
+
+
+def create(runs_dir: Path, name: str, token: str, files: Mapping[str, str]) -> RunFolder:
+    """Make RUNS_DIR/NAME.TOKEN (0700) with `files` (0600), all on disk before this returns.
+
+    Raises RunFolderError when that cannot be done; then nothing is left behind.
+    """
+    path = runs_dir / slurm_name(name, token)
+    try:
+        runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700)
+    except OSError as exc:
+        raise errors.RunFolderError(_cannot_make(path, exc)) from exc
+    try:
+        for file_name, text in files.items():
+            _write(path / file_name, text)
+        _sync_folder(path)
+        _sync_folder(runs_dir)
+    except OSError as exc:
+        shutil.rmtree(path, ignore_errors=True)
+        raise errors.RunFolderError(_cannot_make(path, exc)) from exc
+    return RunFolder(path)
+
+
+def remove(folder: RunFolder) -> None:
+    """Remove a folder whose submission came to nothing before anybody knew of it."""
+    shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def expand(pattern: str, *, job_id: str, name: str) -> str:
+    """Return sbatch's --output pattern with what Slurm fills in (man sbatch, "filename pattern").
+
+    `job_id` is "123" or "123_4"; %N, %n and %t name a file per node or task and are refused by
+    specs.
+    """
+    master, _, task = job_id.partition("_")
+    values = {"j": master, "J": master, "A": master, "a": task or "4294967294", "x": name, "%": "%"}
+    values["u"] = getpass.getuser()
+
+    def fill(match: re.Match[str]) -> str:
+        value = values.get(match["letter"])
+        if value is None:
+            return match[0]
+        return value.zfill(int(match["width"])) if match["width"] else value
+
+    return re.sub(r"%(?P<width>\d*)(?P<letter>[jJAaxu%])", fill, pattern)
+
+
+def _cannot_make(path: Path, exc: OSError) -> str:
+    return (
+        f"cannot make the run folder {path}: {exc.strerror}; nothing was submitted. "
+        "Set runs_dir to a folder that you can write and that compute nodes see."
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    # Without it a crash of the login node can lose the folder's entry (man fsync).
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,68 @@
+"""Slurm's commands: build an argv, run it, read the answer; three functions each.
+
+The one place that knows what squeue, sacct, scontrol and sbatch print. Checked on 22.05.8,
+24.11.5 and 26.05.5; tests/unit/slurm/recorded holds what they said.
+"""
+
+from orchestrator.slurm.client import Client, Steps
+from orchestrator.slurm.environment import environment, secret_names, submission_environment
+from orchestrator.slurm.failures import AccountingDisabled, Unreachable, failure
+from orchestrator.slurm.process import Answer, CommandNotFound, run, stream
+from orchestrator.slurm.sacct import (
+    MOST_JOB_IDS,
+    parse_sacct,
+    sacct_by_name_command,
+    sacct_command,
+    sacct_steps_command,
+)
+from orchestrator.slurm.sbatch import (
+    SbatchKind,
+    SbatchOutcome,
+    classify_sbatch,
+    parse_test_only,
+    sbatch_command,
+    sbatch_test_only_command,
+)
+from orchestrator.slurm.scontrol import (
+    ClusterConfig,
+    parse_release,
+    parse_scontrol_config,
+    parse_scontrol_job,
+)
+from orchestrator.slurm.squeue import parse_squeue, squeue_command
+from orchestrator.slurm.states import cancelled_by, parse_state, read_state
+
+__all__ = [
+    "MOST_JOB_IDS",
+    "AccountingDisabled",
+    "Answer",
+    "Client",
+    "ClusterConfig",
+    "CommandNotFound",
+    "SbatchKind",
+    "SbatchOutcome",
+    "Steps",
+    "Unreachable",
+    "cancelled_by",
+    "classify_sbatch",
+    "environment",
+    "failure",
+    "parse_release",
+    "parse_sacct",
+    "parse_scontrol_config",
+    "parse_scontrol_job",
+    "parse_squeue",
+    "parse_state",
+    "parse_test_only",
+    "read_state",
+    "run",
+    "sacct_by_name_command",
+    "sacct_command",
+    "sacct_steps_command",
+    "sbatch_command",
+    "sbatch_test_only_command",
+    "secret_names",
+    "squeue_command",
+    "stream",
+    "submission_environment",
+]

@@ -1,0 +1,214 @@
+"""Slurm's commands as functions: each builds an argv, runs it, and reads the answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import logging
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from orchestrator import errors, tracking
+from orchestrator.jobs import JobState
+from orchestrator.slurm import failures, process, sacct, sbatch, scontrol, squeue
+
+_log = logging.getLogger(__name__)
+
+# Inside Client these two modules' names are methods.
+Release: TypeAlias = sacct.Release
+Keep: TypeAlias = squeue.Keep
+
+
+class Run(Protocol):
+    """process.run, or a stand-in."""
+
+    def __call__(
+        self, argv: Sequence[str], timeout_seconds: float, environ: Mapping[str, str], /
+    ) -> process.Answer: ...
+
+
+class Stream(Protocol):
+    """process.stream, or a stand-in."""
+
+    def __call__(
+        self,
+        argv: Sequence[str],
+        timeout_seconds: float,
+        environ: Mapping[str, str],
+        on_line: Callable[[str], object],
+        /,
+    ) -> process.Answer: ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Steps:
+    """The worst among the steps of a job's newest attempt."""
+
+    state: JobState | None
+    exit_code: int | None
+    exit_signal: int | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Client:
+    """Slurm as this user sees it; failures are SlurmError with a sentence, never half an answer."""
+
+    #: of the commands: what slurm.environment() returns
+    environ: Mapping[str, str]
+    #: of a question to slurmctld: two MessageTimeouts of 10 s, and rl_enable's waits of 1 s each
+    timeout_seconds: float = 60.0
+    #: of sacct: slurmdbd hung took 40 s (measured), a query of a year's jobs takes longer
+    sacct_timeout_seconds: float = 90.0
+    #: of the sacct command, (24, 11); none: only what all releases have is asked for
+    release: Release | None = None
+    run: Run = process.run
+    stream: Stream = process.stream
+
+    def squeue(self, keep: Keep) -> list[tracking.Observation]:
+        """Return the user's jobs that `keep(name, job_id)` wants; the others take no memory."""
+        observed_at = datetime.datetime.now(datetime.UTC)
+        found: list[tracking.Observation] = []
+        odd = _OddLines("squeue")
+
+        def read(line: str) -> None:
+            found.extend(squeue.parse_squeue([line], observed_at, keep, odd))
+
+        answer = self.stream(squeue.squeue_command(), self.timeout_seconds, self.environ, read)
+        _check(answer)
+        odd.report()
+        return found
+
+    def sacct(self, job_ids: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
+        """Return all rows of these jobs, earlier attempts first; at most 200 IDs, never none."""
+        return self._sacct(sacct.sacct_command(job_ids, since, self.release))
+
+    def steps(self, job_ids: Sequence[str], since: datetime.datetime) -> dict[str, Steps]:
+        """Return the worst of the steps of each job's newest attempt, by job ID."""
+        rows = self._sacct(sacct.sacct_steps_command(job_ids, since, self.release))
+        newest = {row.job_id: row for row in sorted(rows, key=lambda row: row.row_number)}
+        return {
+            job_id: Steps(
+                state=row.step_state,
+                exit_code=row.step_exit_code,
+                exit_signal=row.step_exit_signal,
+            )
+            for job_id, row in newest.items()
+            if row.step_state is not None
+        }
+
+    def by_name(self, names: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
+        """Return the rows of jobs with these full names; a held job does not show."""
+        return self._sacct(sacct.sacct_by_name_command(names, since, self.release))
+
+    def accounting_ping(self) -> None:
+        """Raise AccountingDisabled or Unreachable when sacct can't answer."""
+        self._sacct(sacct.sacct_command(["1"], datetime.datetime.now(datetime.UTC), self.release))
+
+    def cancel(self, job_id: str, name: str) -> None:
+        """Ask Slurm to cancel the job with this ID and this name.
+
+        scancel is silent about a job it does not know: only a later look proves the end.
+        """
+        answer = self._ask(scontrol.scancel_command(job_id, name))
+        if not failures.is_unknown_job(answer):
+            _check(answer)
+
+    def config(self) -> scontrol.ClusterConfig:
+        """Return slurmctld's settings."""
+        answer = self._ask(scontrol.scontrol_config_command())
+        _check(answer)
+        try:
+            return scontrol.parse_scontrol_config(answer.stdout)
+        except ValueError as problem:
+            raise errors.SlurmError(
+                f"scontrol show config was not understood: {problem}. Run it by hand and look."
+            ) from problem
+
+    def show_job(self, job_id: str) -> dict[str, str] | None:
+        """Return what slurmctld knows of a job by Slurm's own names; None when it knows none."""
+        text = self.show_job_text(job_id)
+        return None if text is None else scontrol.parse_scontrol_job(text)
+
+    def show_job_text(self, job_id: str) -> str | None:
+        """Return `scontrol -o show job` as it stands; None when slurmctld knows no such job."""
+        answer = self._ask(scontrol.scontrol_show_job_command(job_id))
+        if failures.is_unknown_job(answer):
+            return None
+        _check(answer)
+        return answer.stdout
+
+    def ping(self) -> bool:
+        """Return whether slurmctld says that it is up."""
+        return scontrol.parse_scontrol_ping(self._ask(scontrol.scontrol_ping_command()).stdout)
+
+    def batch_script(self, job_id: str) -> str | None:
+        """Return the script that Slurm holds; None when slurmctld knows no such job."""
+        answer = self._ask(scontrol.scontrol_write_batch_script_command(job_id))
+        if failures.is_unknown_job(answer):
+            return None
+        _check(answer)
+        return answer.stdout
+
+    def test_only(self, script: str) -> str:
+        """Return in a sentence when and where Slurm would start this script's job."""
+        with tempfile.TemporaryDirectory(prefix="orchestrator-") as folder:
+            path = Path(folder, "script.sbatch")
+            path.write_text(script, encoding="utf-8")
+            answer = self._ask(sbatch.sbatch_test_only_command(path))
+        estimate = sbatch.parse_test_only(answer.stderr)
+        if answer.returncode == 0 and estimate is not None:
+            when = estimate.starts_at.isoformat() if estimate.starts_at else "an unknown time"
+            return (
+                f"Slurm would start the job at {when} on {estimate.node_list or 'no node'} "
+                f"in partition {estimate.partition}"
+            )
+        _check(answer)
+        return failures.said(answer)
+
+    def version(self) -> Release | None:
+        """Return the release of the commands here; nothing is asked of slurmctld."""
+        answer = self._ask(["sacct", "--version"])
+        _check(answer)
+        return scontrol.parse_release(answer.stdout)
+
+    def _ask(self, argv: list[str]) -> process.Answer:
+        return self.run(argv, self.timeout_seconds, self.environ)
+
+    def _sacct(self, argv: list[str]) -> list[tracking.Observation]:
+        answer = self.run(argv, self.sacct_timeout_seconds, self.environ)
+        _check(answer)
+        odd = _OddLines("sacct")
+        lines = answer.stdout.split("\n")
+        found = sacct.parse_sacct(lines, answer.started_at, self.release, odd)
+        odd.report()
+        return found
+
+
+class _OddLines:
+    """Counts the lines that could not be read, and tells once."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+        self._count = 0
+        self._first = ""
+
+    def __call__(self, line: str) -> None:
+        self._count += 1
+        self._first = self._first or failures.plain(line)[:200]
+
+    def report(self) -> None:
+        if self._count:
+            _log.warning(
+                "%s: %d lines not understood, the first: %s",
+                self._command,
+                self._count,
+                self._first,
+            )
+
+
+def _check(answer: process.Answer) -> None:
+    problem = failures.failure(answer)
+    if problem is not None:
+        raise problem

@@ -1,0 +1,53 @@
+"""The environment of Slurm's commands: the user's, without what would change their answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+# SBATCH_PARTITION overrides the script, SQUEUE_STATES empties an answer with status 0 (measured
+# on 22.05), and SLURM_* of a surrounding job reach the new one.
+_SCRUBBED = re.compile(
+    r"(?:SLURM|SBATCH|SQUEUE|SACCT|SACCTMGR|SCANCEL|SRUN|SALLOC|SCONTROL|SINFO)_.*", re.DOTALL
+)
+_KEPT = frozenset({"SLURM_CONF"})
+# With --export=ALL the whole environment is sent to slurmctld, and stored in its database where
+# AccountingStoreFlags has job_env. TOKENIZERS_PARALLELISM is no secret.
+_SECRET = re.compile(
+    r"TOKEN(?!IZ)|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|(?:API|ACCESS|PRIVATE)_?KEY"
+)
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for commands that ask: epoch times, uncut lists, plain English."""
+    return {
+        **_scrubbed(environ),
+        "SLURM_TIME_FORMAT": "%s",
+        "SLURM_BITSTR_LEN": "0",
+        "LC_ALL": "C",
+        "TZ": "UTC",
+    }
+
+
+def submission_environment(
+    environ: Mapping[str, str], keep: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the environment for sbatch, which hands it to the job.
+
+    keep: names of secrets that are meant to reach the job.
+    """
+    secret = secret_names(environ, keep)
+    return {name: value for name, value in _scrubbed(environ).items() if name not in secret}
+
+
+def secret_names(environ: Mapping[str, str], keep: Collection[str] = ()) -> frozenset[str]:
+    """Return the names that look like secrets and are not named in keep."""
+    return frozenset(name for name in environ if _SECRET.search(name.upper())) - frozenset(keep)
+
+
+def _scrubbed(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in _KEPT or not _SCRUBBED.fullmatch(name)
+    }

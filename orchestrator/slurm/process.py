@@ -1,0 +1,216 @@
+"""Running one command: its own session, a time limit, its answer; never a shell."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import datetime
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO
+
+from orchestrator import errors
+
+#: After TERM a command has this long before KILL.
+_TERM_GRACE_SECONDS = 2.0
+#: A command that ended may have left its pipes to a child: they are read for this much longer.
+_DRAIN_SECONDS = 0.5
+#: More of stderr than this is dropped.
+_STDERR_BYTES = 256 * 1024
+#: A longer line is no line of Slurm's: it is passed on cut.
+_LINE_BYTES = 4 * 1024 * 1024
+_PR_SET_PDEATHSIG = 1
+
+
+class CommandNotFound(errors.SlurmError):
+    """The command could not be started."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a command said."""
+
+    argv: tuple[str, ...]
+    #: negative: the signal that ended it
+    returncode: int
+    #: empty where the lines were handed on one by one
+    stdout: str
+    stderr: str
+    #: it was given up after its time limit, and killed
+    timed_out: bool
+    #: before it was started
+    started_at: datetime.datetime
+    seconds: float
+
+    @property
+    def command(self) -> str:
+        """Return the name of the command: sbatch, squeue."""
+        return os.path.basename(self.argv[0])
+
+
+def run(
+    argv: Sequence[str],
+    timeout_seconds: float,
+    environ: Mapping[str, str],
+    die_with_parent: bool = False,
+) -> Answer:
+    """Run a command and return its answer; CommandNotFound where it can't be started.
+
+    die_with_parent: it gets SIGKILL when the calling thread ends (PR_SET_PDEATHSIG), so that
+    "the submitter is dead" also means "its sbatch is dead".
+    """
+    chunks: list[bytes] = []
+    answer = _execute(argv, timeout_seconds, environ, die_with_parent, chunks.append)
+    return dataclasses.replace(answer, stdout=b"".join(chunks).decode(errors="replace"))
+
+
+def stream(
+    argv: Sequence[str],
+    timeout_seconds: float,
+    environ: Mapping[str, str],
+    on_line: Callable[[str], object],
+) -> Answer:
+    """Run a command and hand on each line of its stdout as it comes; memory stays constant."""
+    rest = b""
+
+    def split(chunk: bytes) -> None:
+        nonlocal rest
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            on_line(line.decode(errors="replace"))
+        if len(rest) > _LINE_BYTES:
+            rest = rest[:_LINE_BYTES]
+
+    answer = _execute(argv, timeout_seconds, environ, False, split)
+    if rest:
+        on_line(rest.decode(errors="replace"))
+    return answer
+
+
+def _execute(
+    argv: Sequence[str],
+    timeout_seconds: float,
+    environ: Mapping[str, str],
+    die_with_parent: bool,
+    on_stdout: Callable[[bytes], object],
+) -> Answer:
+    started_at = datetime.datetime.now(datetime.UTC)
+    started = time.monotonic()
+    process = _start(argv, environ, die_with_parent)
+    assert process.stdout is not None and process.stderr is not None
+    stderr = bytearray()
+
+    def keep(chunk: bytes) -> None:
+        stderr.extend(chunk[: max(0, _STDERR_BYTES - len(stderr))])
+
+    try:
+        with process.stdout, process.stderr:
+            sinks = {process.stdout: on_stdout, process.stderr: keep}
+            timed_out = not _pump(process, sinks, started + timeout_seconds)
+            if timed_out:
+                _end(process)
+    except BaseException:
+        # Ctrl-C does not reach the command by itself: it has a session of its own.
+        _end(process)
+        raise
+    # A process stuck in the kernel outlives even SIGKILL for a while.
+    returncode = process.poll()
+    return Answer(
+        argv=tuple(argv),
+        returncode=-signal.SIGKILL if returncode is None else returncode,
+        stdout="",
+        stderr=stderr.decode(errors="replace"),
+        timed_out=timed_out,
+        started_at=started_at,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _start(
+    argv: Sequence[str], environ: Mapping[str, str], die_with_parent: bool
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            list(argv),
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            preexec_fn=_tie_to_parent() if die_with_parent else None,
+        )
+    except OSError as problem:
+        raise CommandNotFound(
+            f"{argv[0]} could not be started: {problem.strerror or problem}. "
+            "Is this a host of the cluster? Load its Slurm module or put Slurm's commands on PATH; "
+            "without Slurm, use --scheduler local."
+        ) from problem
+    except ValueError as problem:
+        raise CommandNotFound(
+            f"{argv[0]} could not be started: {problem}. Remove the NUL character from its "
+            "arguments or the environment."
+        ) from problem
+
+
+def _tie_to_parent() -> Callable[[], None]:
+    # Looked up before the fork: the child may only make system calls.
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    parent = os.getpid()
+
+    def tie() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(127)
+
+    return tie
+
+
+def _pump(
+    process: subprocess.Popen[bytes],
+    sinks: Mapping[IO[bytes], Callable[[bytes], object]],
+    deadline: float,
+) -> bool:
+    """Hand on what the command writes until it has ended; False when the deadline came first."""
+    ended = os.pidfd_open(process.pid)
+    try:
+        with selectors.DefaultSelector() as selector:
+            for pipe in sinks:
+                selector.register(pipe, selectors.EVENT_READ)
+            selector.register(ended, selectors.EVENT_READ)
+            while selector.get_map():
+                left = deadline - time.monotonic()
+                ready = selector.select(max(0.0, left))
+                if not ready:
+                    return ended not in selector.get_map()
+                for key, _ in ready:
+                    if key.fd == ended:
+                        selector.unregister(ended)
+                        deadline = min(deadline, time.monotonic() + _DRAIN_SECONDS)
+                        continue
+                    pipe = next(pipe for pipe in sinks if pipe is key.fileobj)
+                    chunk = os.read(key.fd, 65536)
+                    if chunk:
+                        sinks[pipe](chunk)
+                    else:
+                        selector.unregister(pipe)
+                # A command that writes without end never leaves select() empty-handed.
+                if time.monotonic() > deadline:
+                    return ended not in selector.get_map()
+            return True
+    finally:
+        os.close(ended)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the command and all it started: TERM to its session, KILL after a while."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_TERM_GRACE_SECONDS)

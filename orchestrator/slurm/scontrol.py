@@ -1,0 +1,115 @@
+"""scontrol: what slurmctld is, and what it knows of one job."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import re
+from collections.abc import Mapping
+
+from orchestrator.slurm import fields
+
+_SETTING = re.compile(r"([A-Za-z_]\w*(?:\[\d+\])?)\s*= ?(.*)", re.ASCII)
+# `scontrol -o show job` separates NAME=VALUE with spaces, and values may hold spaces: a name is
+# what looks like one of Slurm's ("AllocNode:Sid", "MinMemoryNode", "TresPerNode").
+_JOB_FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z_]*(?:[:/][A-Za-z]+)*)=")
+_VERSION = re.compile(r"(\d+)\.(\d+)", re.ASCII)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterConfig:
+    """The settings of slurmctld that decide how it must be asked."""
+
+    cluster_name: str
+    #: "24.11.5"
+    slurm_version: str
+    #: after it a client gives up on slurmctld
+    message_timeout_seconds: int
+    #: how long an ended job stays in squeue
+    min_job_age_seconds: int
+    max_array_size: int
+    #: whether sacct has anything to tell
+    accounting: bool
+    #: when slurmctld was started; another value: it was restarted
+    boot_time: datetime.datetime | None
+    #: all settings by their own names
+    settings: Mapping[str, str]
+
+
+def scontrol_config_command() -> list[str]:
+    """Ask for slurmctld's configuration; any user may."""
+    return ["scontrol", "show", "config"]
+
+
+def parse_scontrol_config(text: str) -> ClusterConfig:
+    """Read `scontrol show config`; ValueError where it does not even name the cluster."""
+    settings: dict[str, str] = {}
+    for line in text.splitlines():
+        found = _SETTING.fullmatch(line.strip())
+        if found:
+            # The cgroup settings come last and may repeat a name.
+            settings.setdefault(found[1], found[2].strip())
+    cluster = fields.parse_text(settings.get("ClusterName", ""))
+    version = fields.parse_text(settings.get("SLURM_VERSION", ""))
+    if cluster is None or version is None:
+        raise ValueError("no ClusterName or no SLURM_VERSION in the answer")
+    storage = settings.get("AccountingStorageType", "")
+    return ClusterConfig(
+        cluster_name=cluster,
+        slurm_version=version,
+        # Defaults of man slurm.conf, for a site whose scontrol is cut down.
+        message_timeout_seconds=_number(settings, "MessageTimeout", 10),
+        min_job_age_seconds=_number(settings, "MinJobAge", 300),
+        max_array_size=_number(settings, "MaxArraySize", 1001),
+        # 22.05 prints accounting_storage/none, 24.11 and later (null).
+        accounting=fields.parse_text(storage) is not None and not storage.endswith("/none"),
+        boot_time=fields.parse_time(settings.get("BOOT_TIME", "")),
+        settings=settings,
+    )
+
+
+def scontrol_show_job_command(job_id: str) -> list[str]:
+    """Ask for one job, on one line."""
+    return ["scontrol", "-o", "show", "job", job_id]
+
+
+def parse_scontrol_job(line: str) -> dict[str, str]:
+    """Read one line of `scontrol -o show job`: JobId, JobName, Restarts, StdOut, Command, ..."""
+    places = list(_JOB_FIELD.finditer(line))
+    ends = [place.start() for place in places[1:]] + [len(line)]
+    found: dict[str, str] = {}
+    for place, end in zip(places, ends, strict=True):
+        found.setdefault(place[1], line[place.end() : end].strip())
+    return found
+
+
+def scontrol_ping_command() -> list[str]:
+    """Ask whether slurmctld is there."""
+    return ["scontrol", "ping"]
+
+
+def parse_scontrol_ping(text: str) -> bool:
+    """Return whether a controller is up (exit code 1 and DOWN when it hangs or is away)."""
+    return re.search(r"\bis UP\b", text) is not None
+
+
+def scontrol_write_batch_script_command(job_id: str) -> list[str]:
+    """Ask for the job's script, on stdout."""
+    return ["scontrol", "write", "batch_script", job_id, "-"]
+
+
+def scancel_command(job_id: str, name: str) -> list[str]:
+    """Cancel the job if it has this full name, so that a reused ID hits no other job."""
+    return ["scancel", f"--name={name}", job_id]
+
+
+def parse_release(text: str) -> tuple[int, int] | None:
+    """Read a release from `slurm 24.11.5`, `slurm-wlm 22.05.8` or `24.11.5`: (24, 11)."""
+    found = _VERSION.search(text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _number(settings: Mapping[str, str], name: str, default: int) -> int:
+    """Read `30 sec` or `1001`."""
+    value = fields.parse_count((settings.get(name, "").split() or [""])[0])
+    return default if value is None else value

@@ -1,0 +1,77 @@
+"""The tables of a spec's text, derived from JobSpec: `[job]` holds what is no table of its own."""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import typing
+from typing import Any
+
+from orchestrator import jobs, shapes
+
+
+def _is_table(hint: Any) -> bool:
+    return dataclasses.is_dataclass(hint) or typing.get_origin(hint) is collections.abc.Mapping
+
+
+def _file_shape() -> Any:
+    hints = shapes.fields_of(jobs.JobSpec)
+    defaults = {field.name: field.default for field in dataclasses.fields(jobs.JobSpec)}
+    keys: list[tuple[str, Any, Any]] = [
+        (name, hint, dataclasses.field(default="" if name == "name" else defaults[name]))
+        for name, hint in hints.items()
+        if not _is_table(hint)
+    ]
+    job = dataclasses.make_dataclass("JobTable", keys, frozen=True, kw_only=True)
+    tables: list[tuple[str, Any, Any]] = [
+        (name, hint, dataclasses.field(default_factory=hint if isinstance(hint, type) else dict))
+        for name, hint in {"job": job, **hints}.items()
+        if _is_table(hint)
+    ]
+    return dataclasses.make_dataclass("SpecFile", tables, frozen=True, kw_only=True)
+
+
+#: The shape of a spec's text: job, resources, environment, container, launch, args, ...
+FILE: Any = _file_shape()
+TABLES: tuple[str, ...] = tuple(field.name for field in dataclasses.fields(FILE))
+#: Where Slurm takes a plain number: minutes, and megabytes. `time_limit = 30` is `"30"`.
+NUMBERS = frozenset(
+    {
+        ("job", "time_limit"),
+        ("resources", "mem"),
+        ("resources", "mem_per_cpu"),
+        ("resources", "mem_per_gpu"),
+        ("resources", "tmp"),
+    }
+)
+#: Where a value is shell text of several lines.
+LINES = frozenset({("environment", "setup"), ("launch", "command")})
+#: What a key on a higher layer puts out of force on a lower one: they say the same in other ways.
+REPLACES: dict[str, tuple[str, ...]] = {
+    "launch.module": ("launch.script", "launch.program", "launch.command"),
+    "launch.script": ("launch.module", "launch.program", "launch.command"),
+    "launch.program": ("launch.module", "launch.script", "launch.command"),
+    "launch.command": ("launch.module", "launch.script", "launch.program"),
+    "resources.gres": ("resources.gpus_per_node", "resources.gpu_type"),
+    "resources.gpus_per_node": ("resources.gres",),
+    "resources.mem": ("resources.mem_per_cpu", "resources.mem_per_gpu"),
+    "resources.mem_per_cpu": ("resources.mem", "resources.mem_per_gpu"),
+    "resources.mem_per_gpu": ("resources.mem", "resources.mem_per_cpu"),
+    "environment.conda": ("environment.venv",),
+    "environment.venv": ("environment.conda",),
+}
+
+
+def to_spec(file: Any) -> jobs.JobSpec:
+    """Return the JobSpec of a spec's tables."""
+    tables = {name: getattr(file, name) for name in TABLES}
+    job = tables.pop("job")
+    keys = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
+    return jobs.JobSpec(**keys, **tables)
+
+
+def to_tables(spec: jobs.JobSpec) -> dict[str, Any]:
+    """Return the tables of a JobSpec, as they stand in a spec's text."""
+    data = dataclasses.asdict(spec)
+    tables = {name: data.pop(name) for name in TABLES if name != "job"}
+    return {"job": data, **tables}

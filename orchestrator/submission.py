@@ -1,0 +1,145 @@
+"""A rendered script -> a job ID, through submitit's Slurm executor, exactly once.
+
+submitit carries the job in; what becomes of it is never asked of submitit (its watcher trusts job
+IDs, caches wrong ends and has no time-out; submitit issue 1660), and no result pickle is read.
+The private hooks used here are those of submitit 1.5.4; tests/unit/test_submitit_contract.py
+fails when one of them changes.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import submitit
+from submitit.slurm import slurm as submitit_slurm
+
+from orchestrator import errors, jobs, slurm
+
+
+class RefusedError(errors.SlurmError):
+    """sbatch did not hand the job to Slurm, and that is certain."""
+
+    def __init__(self, outcome: slurm.SbatchOutcome) -> None:
+        self.outcome = outcome
+        super().__init__(outcome.sentence)
+
+
+class UnknownOutcomeError(errors.SlurmError):
+    """sbatch's answer does not tell whether Slurm took the job."""
+
+    def __init__(self, outcome: slurm.SbatchOutcome) -> None:
+        self.outcome = outcome
+        super().__init__(outcome.sentence)
+
+
+class ScriptJob(submitit_slurm.SlurmJob[None]):
+    """submitit's handle of a job that runs a script of ours."""
+
+    def _register_in_watcher(self) -> None:
+        # Registering makes submitit call sacct at once (core.py 147); tracking does that for us.
+        return
+
+
+class ScriptExecutor(submitit.SlurmExecutor):
+    """submitit's Slurm executor for one script that is already rendered and stored."""
+
+    job_class = ScriptJob
+
+    def __init__(
+        self,
+        script: Path,
+        *,
+        name: str,
+        output: str | None,
+        comment: str | None,
+        run: Callable[[list[str]], slurm.Answer],
+    ) -> None:
+        self._script = script
+        self._name = name
+        self._output = output
+        self._comment = comment
+        self._run = run
+        super().__init__(folder=script.parent)
+
+    def submit_script(self) -> submitit.Job[None]:
+        """Submit the script; raises RefusedError or UnknownOutcomeError."""
+        return self._submit_command("")
+
+    def _make_submission_file_text(self, command: str, uid: str) -> str:
+        return self._script.read_text(encoding="utf-8")
+
+    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+        return slurm.sbatch_command(
+            submission_file_path, self._name, output=self._output, comment=self._comment
+        )
+
+    def _submit_command(self, command: str) -> submitit.Job[None]:
+        # submitit's own has no time-out and takes any error for "not submitted" (core.py 927).
+        answer = self._run(self._make_submission_command(self._script))
+        outcome = slurm.classify_sbatch(answer)
+        if outcome.kind is slurm.SbatchKind.AMBIGUOUS:
+            raise UnknownOutcomeError(outcome)
+        if outcome.job_id is None:
+            raise RefusedError(outcome)
+        return self.job_class(folder=self.folder, job_id=outcome.job_id, tasks=[0])
+
+
+def submit(
+    script: Path,
+    *,
+    name: str,
+    output: str | None,
+    comment: str | None,
+    run: Callable[[list[str]], slurm.Answer],
+) -> str:
+    """Return the job ID that Slurm gave the script.
+
+    Raises RefusedError when Slurm certainly has no such job, UnknownOutcomeError when it may.
+    """
+    try:
+        executor = ScriptExecutor(script, name=name, output=output, comment=comment, run=run)
+    except RuntimeError as exc:
+        raise errors.SlurmError(
+            "srun is not on PATH, so this machine has no Slurm; submit from a login node, "
+            "or load the module that brings Slurm"
+        ) from exc
+    return executor.submit_script().job_id
+
+
+def this_process() -> jobs.Submitter:
+    """Return who submits: host, boot and process, so that others can tell if it still lives."""
+    return jobs.Submitter(
+        host=socket.gethostname(),
+        boot_id=_boot_id(),
+        pid=os.getpid(),
+        start_ticks=_start_ticks(os.getpid()) or 0,
+    )
+
+
+def is_alive(submitter: jobs.Submitter) -> bool | None:
+    """Return whether the process still runs; None when that can't be seen from this host."""
+    if submitter.host != socket.gethostname():
+        return None
+    if submitter.boot_id != _boot_id():
+        return False
+    return _start_ticks(submitter.pid) == submitter.start_ticks
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Return field 22 of /proc/PID/stat (man 5 proc); the name in field 2 may hold spaces."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else int(fields[19])

@@ -1,0 +1,261 @@
+"""Runs the tiers of tests one after another and tells each one's outcome; script/test calls it.
+
+Works on the checkout in the working directory. Every tier runs in a session of its own: an
+interrupt reaches pytest once and lets fixtures clean up, and what a tier leaves running is found,
+ended and counted as a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+#: Tier -> what its pytest gets besides the folder; two workers are what the smallest machine has.
+TIERS: Mapping[str, tuple[str, ...]] = {
+    "lint": (),
+    "unit": ("-n", "2"),
+    "flow": ("-n", "2"),
+    "trainer": (),
+    "cluster": (),
+}
+RELEASES = ("22.05", "24.11", "26.05")
+
+#: How long an interrupted tier may clean up: taking down the cluster takes seconds.
+CLEAN_UP_SECONDS = 60.0
+#: Helpers of Python and pytest end by themselves shortly after their parent.
+LINGER_SECONDS = 3.0
+
+#: What a shell gives a command that Ctrl-C ended.
+INTERRUPTED = 130
+
+PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
+
+
+class Interrupted(Exception):
+    """The run was told to end, by Ctrl-C or a signal."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """How a tier ended."""
+
+    #: Name of the tier.
+    tier: str
+    #: Exit code: 0 is good.
+    code: int
+    #: Wall time.
+    seconds: float
+    #: Counts by pytest's words: passed, failed, errors, skipped.
+    counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    #: What a reader should know: why it was skipped, what failed, what was left running.
+    note: str = ""
+
+    @property
+    def word(self) -> str:
+        """Return one word for the table."""
+        if self.code:
+            return "interrupted" if self.code == INTERRUPTED else "FAILED"
+        return "SKIPPED" if set(self.counts) == {"skipped"} else "passed"
+
+
+def counts_line(counts: Mapping[str, int]) -> str:
+    """Return counts as pytest words them, `3 passed, 1 skipped`."""
+    return ", ".join(f"{number} {word}" for word, number in counts.items()) or "no tests ran"
+
+
+def read_report(path: Path) -> tuple[dict[str, int], str]:
+    """Return the counts of a JUnit report and why the first skipped test was skipped."""
+    cases = [] if not path.exists() else list(ElementTree.parse(path).getroot().iter("testcase"))
+    counts = {"failed": 0, "passed": 0, "skipped": 0, "errors": 0}
+    reason = ""
+    for case in cases:
+        kinds = {child.tag: child.get("message") or "" for child in case}
+        if "failure" in kinds:
+            counts["failed"] += 1
+        elif "error" in kinds:
+            counts["errors"] += 1
+        elif "skipped" in kinds:
+            counts["skipped"] += 1
+            reason = reason or kinds["skipped"]
+        else:
+            counts["passed"] += 1
+    return {word: number for word, number in counts.items() if number}, reason
+
+
+def children() -> list[int]:
+    """Return the processes whose parent is this one, ended ones reaped."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # The command's name stands in brackets and may hold anything.
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                found.append(int(stat.parent.name))
+    return found
+
+
+def end_leftovers() -> list[str]:
+    """End what a tier left running and return the command lines."""
+    deadline = time.monotonic() + LINGER_SECONDS
+    while children() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    ended: list[str] = []
+    # The children of what ends become ours in turn.
+    while left := children():
+        for pid in left:
+            with contextlib.suppress(OSError):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+                ended.append(command.replace("\0", " ").strip() or f"process {pid}")
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+    return ended
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[None]:
+    """Turn the signals that end a run into Interrupted."""
+
+    def interrupt(number: int, frame: types.FrameType | None) -> None:
+        raise Interrupted
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run a command to its end and return its exit code; INTERRUPTED after it could clean up."""
+    process = subprocess.Popen(
+        command, env=environ, stdin=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        return process.wait()
+    except Interrupted:
+        with contextlib.suppress(Interrupted, subprocess.TimeoutExpired):
+            process.send_signal(signal.SIGINT)
+            print("\nInterrupted: cleaning up. Once more ends it at once.", file=sys.stderr)
+            process.wait(CLEAN_UP_SECONDS)
+        process.kill()
+        process.wait()
+        return INTERRUPTED
+
+
+def lint_commands() -> dict[str, list[str]]:
+    """Return what the lint tier runs, by name."""
+    tool = Path(sys.prefix) / "bin"
+    commands = {
+        "ruff": [str(tool / "ruff"), "check", "."],
+        "format": [str(tool / "ruff"), "format", "--check", "."],
+        "mypy": [str(tool / "mypy")],
+        "imports": [str(tool / "lint-imports")],
+    }
+    scripts = [str(path) for path in (*sorted(Path("script").iterdir()), Path(".ci/run"))]
+    if (tool / "shellcheck").exists():
+        commands["shellcheck"] = [str(tool / "shellcheck"), *scripts]
+    return commands
+
+
+def lint(environ: Mapping[str, str]) -> Result:
+    """Run all linters, also after one has found something."""
+    began = time.monotonic()
+    commands = lint_commands()
+    failed = []
+    for name, command in commands.items():
+        print(f"--- {name}", flush=True)
+        code = run(command, environ)
+        if code == INTERRUPTED:
+            raise Interrupted
+        if code:
+            failed.append(name)
+    note = f"{', '.join(failed)} failed" if failed else ", ".join(commands)
+    return Result(tier="lint", code=1 if failed else 0, seconds=time.monotonic() - began, note=note)
+
+
+def test(tier: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Result:
+    """Run one tier's pytest."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="orchestrator-test-") as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", f"tests/{tier}", f"--junitxml={report}"]
+        code = run([*command, *TIERS[tier], *arguments], environ)
+        # Of an interrupted run the report takes the test that was broken off for a passed one.
+        counts, reason = ({}, "") if code == INTERRUPTED else read_report(report)
+    note = "" if code == INTERRUPTED else counts_line(counts)
+    result = Result(tier=tier, code=code, seconds=time.monotonic() - began, counts=counts)
+    if result.word == "SKIPPED":
+        note += f": {reason}"
+        if environ.get("CI") == "true":
+            code = 1
+    elif code not in (0, INTERRUPTED) and "failed" not in counts and "errors" not in counts:
+        note += f"; pytest ended with {code}"
+    return dataclasses.replace(result, code=code, note=note)
+
+
+def table(results: Sequence[Result]) -> str:
+    """Return the outcomes as a table, with the sum in the form of pytest's closing line."""
+    lines = [f"{'tier':8} {'result':11} {'time':>7}"]
+    lines += [f"{r.tier:8} {r.word:11} {r.seconds:6.1f}s  {r.note}" for r in results]
+    counts: dict[str, int] = {}
+    for word in ("failed", "passed", "skipped", "errors"):
+        if number := sum(result.counts.get(word, 0) for result in results):
+            counts[word] = number
+    closing = f" {counts_line(counts)} in {sum(r.seconds for r in results):.2f}s "
+    return "\n".join([*lines, closing.center(80, "=")])
+
+
+def main() -> int:
+    """Run the tiers asked for and return the worst exit code."""
+    parser = argparse.ArgumentParser(prog="script/test")
+    parser.add_argument("--long", action="store_true", help="run the tests marked slow too")
+    parser.add_argument("--release", choices=RELEASES, help="Slurm release of the cluster tier")
+    parser.add_argument("--tier", action="append", choices=list(TIERS), help="only this one")
+    parser.add_argument("pytest", nargs="*", metavar="-- ARGUMENT", help="handed on to pytest")
+    options = parser.parse_args()
+
+    tools = Path(sys.prefix) / "bin"
+    environ = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
+    if options.release:
+        environ["ORCHESTRATOR_LAB_RELEASE"] = options.release
+    arguments = [*(["--long"] if options.long else []), *options.pytest]
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    results: list[Result] = []
+    for tier in [name for name in TIERS if name in (options.tier or TIERS)]:
+        print(f"\n##### {tier}", flush=True)
+        began = time.monotonic()
+        try:
+            with interrupts():
+                result = lint(environ) if tier == "lint" else test(tier, arguments, environ)
+        except Interrupted:
+            result = Result(tier=tier, code=INTERRUPTED, seconds=time.monotonic() - began)
+        if left := end_leftovers():
+            note = f"{result.note}; left running: {'; '.join(left)}"
+            result = dataclasses.replace(result, code=result.code or 1, note=note)
+        results.append(result)
+        if result.code == INTERRUPTED:
+            break
+    print(f"\n{table(results)}", flush=True)
+    return max(result.code for result in results)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""The Python environment of the hosts, installed from a lock file and cached."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import time
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from tests.cluster import machine, root
+
+#: Where the environment lies on the hosts.
+PLACE = "/opt/orchestrator-env"
+#: Where the checkout lies on the hosts.
+CHECKOUT_PLACE = "/srv/orchestrator"
+LOCK = "requirements/train.txt"
+UV_LOCK = "requirements/uv.txt"
+
+SCRIPT = f"""#!{PLACE}/bin/python
+import sys
+
+from {{module}} import {{name}}
+
+sys.exit({{name}}())
+"""
+
+
+def build(
+    made: root.Root, cache: pathlib.Path, checkout: pathlib.Path, *, fresh: bool = False
+) -> pathlib.Path:
+    """Return the environment of `checkout`'s lock file for a root, installing it if need be."""
+    lock = checkout / LOCK
+    if not lock.exists():
+        raise machine.LabError(f"{lock} is missing: the environment is installed from it.")
+    source = pathlib.Path(__file__).read_bytes()
+    python = os.readlink(made.folder / "usr/bin/python3")
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
+    named = json.dumps([project["name"], project["version"], project.get("scripts", {})])
+    key = machine.digest(python, lock.read_bytes(), named, source)
+    suite = root.SUITES[made.release]
+    place = cache / "environments"
+    folder = place / f"{suite}-{key}"
+    with root.exclusive(cache / "environments.lock"):
+        if fresh or not (folder / root.STAMP).exists():
+            started = time.monotonic()
+            root.say(f"installing the Python environment from {LOCK}")
+            install(made.folder, suite, checkout, cache / "opt")
+            partial = cache / "opt" / pathlib.Path(PLACE).name
+            link_checkout(partial, project)
+            (partial / root.STAMP).touch()
+            place.mkdir(exist_ok=True)
+            root.replace(partial, folder, place.glob(f"{suite}-*"))
+            root.say(f"environment installed in {time.monotonic() - started:.0f} s")
+    return folder
+
+
+def install(base: pathlib.Path, suite: str, checkout: pathlib.Path, opt: pathlib.Path) -> None:
+    """Install the lock file (pip's format, with hashes) into `opt`, which becomes the root's /opt.
+
+    uv's cache lies beside the environment, on one mount, so that its files are hard links: a second
+    environment takes seconds and hardly any disk.
+    """
+    opt.mkdir(parents=True, exist_ok=True)
+    root.remove(opt / pathlib.Path(PLACE).name)
+    variables = machine.index_variables(os.environ, pathlib.Path.home())
+    binds = {
+        opt: "/opt",
+        pathlib.Path("/etc/ssl"): "/etc/ssl",
+        checkout / "requirements": "/srv/requirements",
+    }
+    for name in ("/etc/resolv.conf", "/etc/hosts"):
+        binds[pathlib.Path(name).resolve()] = name
+    for name in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+        path = variables.get(name, "/etc/ssl/")
+        if not path.startswith("/etc/ssl/"):
+            binds[pathlib.Path(path)] = path
+    env = {**variables, "UV_CACHE_DIR": "/opt/uv-cache", "UV_PYTHON_DOWNLOADS": "never"}
+    tool = f"uv-{suite}-{machine.digest((checkout / UV_LOCK).read_bytes())}"
+    pip = [f"/opt/{tool}/bin/python", "-m", "pip", "install", "-q", "--no-cache-dir"]
+    uv = f"/opt/{tool}/bin/uv"
+    steps = [
+        [uv, "venv", "-q", "--python", "/usr/bin/python3", PLACE],
+        [
+            *(uv, "pip", "install", "-q", "--python", f"{PLACE}/bin/python"),
+            *("--require-hashes", "--compile-bytecode", "-r", f"/srv/{LOCK}"),
+        ],
+    ]
+    if not (opt / tool / "bin/uv").exists():
+        root.remove(opt / tool)
+        steps.insert(0, ["python3", "-m", "venv", f"/opt/{tool}"])
+        steps.insert(1, [*pip, "--require-hashes", "-r", f"/srv/{UV_LOCK}"])
+    for argv in steps:
+        what = "installing the Python environment"
+        root.enter(base, argv, what=what, binds=binds, env=env)
+
+
+def link_checkout(folder: pathlib.Path, project: Mapping[str, Any]) -> None:
+    """Make the checkout importable in the environment, as an editable install does.
+
+    `project` is the table of that name in pyproject.toml.
+    """
+    packages = next(folder.glob("lib/python3.*/site-packages"))
+    (packages / "orchestrator_checkout.pth").write_text(CHECKOUT_PLACE + "\n")
+    name, version = project["name"], project["version"]
+    info = packages / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    for script, target in project.get("scripts", {}).items():
+        module, _, function = target.partition(":")
+        path = folder / "bin" / script
+        path.write_text(SCRIPT.format(module=module, name=function))
+        path.chmod(0o755)

@@ -1,0 +1,416 @@
+"""A running cluster: start and stop it, run commands on it, break it and mend it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tests.cluster import (
+    answers,
+    commands,
+    configuration,
+    daemons,
+    environment,
+    faults,
+    fleet,
+    hosts,
+    machine,
+    root,
+)
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+CONTROL = configuration.LOGIN_HOST
+WRAPPERS = f"{environment.CHECKOUT_PLACE}/tests/cluster/wrappers"
+
+
+class Lab:
+    """One cluster, whose files lie in `state`; built things are shared through `cache`.
+
+    An instance starts the cluster (`up`) or uses the one that another process started (`attach`).
+    """
+
+    def __init__(self, state: pathlib.Path, cache: pathlib.Path) -> None:
+        self.state = state.absolute()
+        self.cache = cache.absolute()
+        self._fleet = fleet.Fleet(self.state)
+
+    @property
+    def settings(self) -> configuration.Settings:
+        """What this cluster was started with, or changed to since."""
+        return self._fleet.settings
+
+    # ---- up and down
+
+    def build(self, release: str, *, fresh: bool = False) -> tuple[pathlib.Path, pathlib.Path]:
+        """Build what `up` needs, as far as the cache lacks it: root and Python environment."""
+        made = root.build(release, self.cache, fresh=fresh)
+        return made.folder, environment.build(made, self.cache, CHECKOUT, fresh=fresh)
+
+    def up(
+        self,
+        release: str = "24.11",
+        *,
+        accounting: bool = True,
+        min_job_age_seconds: int = 30,
+        message_timeout_seconds: int = 5,
+        extra: Sequence[str] = (),
+        tie_to_caller: bool = False,
+    ) -> None:
+        """Start the cluster, after ending what an earlier run left in this state folder.
+
+        With `tie_to_caller` it ends by itself when this process does, however it dies.
+        """
+        base, python = self.build(release)
+        machine.require(["ip"])
+        self.down()
+        self._fleet.settings = configuration.Settings(
+            release=release,
+            accounting=accounting,
+            min_job_age_seconds=min_job_age_seconds,
+            message_timeout_seconds=message_timeout_seconds,
+            cgroups=bool(machine.cgroup_controllers()) and root.has_cgroup_v1(base),
+            extra=tuple(extra),
+        )
+        self._lay_out(base)
+        places = [
+            (str(self.state / "home"), "/home", False),
+            (str(self.state / "lab"), configuration.LAB, False),
+            (str(self.state / "slurm"), "/etc/slurm", True),
+            (str(python), environment.PLACE, True),
+            (str(CHECKOUT), environment.CHECKOUT_PLACE, True),
+        ]
+        try:
+            self._fleet.start(base, places, used=[base, python])
+            self._start_daemons()
+        except BaseException:
+            self.down()
+            raise
+        if not tie_to_caller:
+            self._fleet.release()
+
+    def attach(self) -> Lab:
+        """Use the cluster that runs in this state folder; `LabError` when none does."""
+        if not self._fleet.alive():
+            raise machine.LabError(
+                f"No cluster runs in {self.state}. Start one: python3 -m tests.cluster up"
+            )
+        return self
+
+    def daemons_alive(self) -> dict[str, bool]:
+        """Every daemon that was started, by `HOST/NAME`, and whether it lives."""
+        return {name: process.alive() for name, process in self._fleet.daemons.items()}
+
+    def alive(self) -> bool:
+        """All hosts live."""
+        return self._fleet.alive()
+
+    def down(self) -> None:
+        """End everything that runs in this state folder; its files stay for reading."""
+        self._fleet.end()
+
+    def _lay_out(self, base: pathlib.Path) -> None:
+        for name in ("home", "lab", "slurm"):
+            shutil.rmtree(self.state / name, ignore_errors=True)
+        for name in ("slurm", "lab/ctld", "lab/log", "lab/spool"):
+            (self.state / name).mkdir(parents=True)
+        for user, number in configuration.USERS.items():
+            (self.state / "home" / user).mkdir(parents=True, mode=0o700)
+            os.chown(self.state / "home" / user, number, number)
+        self._write_configuration()
+        machine.command(
+            ["cp", "-a", str(base / "var/lib/mysql"), str(self.state / "lab/mysql")],
+            what="copying MariaDB's first tables",
+        )
+
+    def _write_configuration(self) -> None:
+        for name, text in configuration.files(self.settings).items():
+            path = self.state / "slurm" / name
+            # Replaced whole: a daemon may read it at any time.
+            fresh = path.with_suffix(".new")
+            fresh.write_text(text)
+            fresh.chmod(0o600 if name == "slurmdbd.conf" else 0o644)
+            fresh.rename(path)
+
+    def _start_daemons(self) -> None:
+        for host in configuration.HOSTS:
+            self.run(["sh", "-c", daemons.PREPARE], user="root", host=host).check_returncode()
+            self.start("munged", host)
+        if self.settings.accounting:
+            self._start_accounting()
+        self.start("slurmctld")
+        for node in configuration.NODES:
+            self.start("slurmd", node)
+        self.wait_until_idle()
+
+    def _start_accounting(self) -> None:
+        self.start("mariadbd")
+        statements = configuration.database_statements()
+        self.run(["mariadb"], user="root", input=statements).check_returncode()
+        self.start("slurmdbd")
+        show = ["sacctmgr", "-n", "show", "cluster"]
+        self.wait_for(lambda: self.run(show, user="root").returncode == 0, 60, "slurmdbd")
+        for argv in configuration.accounting_commands():
+            self.run(argv, user="root").check_returncode()
+
+    # ---- commands
+
+    def command(
+        self,
+        argv: Sequence[str],
+        *,
+        user: str = "alice",
+        host: str = CONTROL,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> list[str]:
+        """The words that run `argv` on a host in a fresh login environment of a user."""
+        init = self._fleet.processes[host]
+        return commands.command(init, argv, user=user, env=env, cwd=cwd)
+
+    def popen(self, argv: Sequence[str], **options: Any) -> subprocess.Popen[str]:
+        """Start a command and return at once; `options` are those of `command`, or of `Popen`.
+
+        The Popen is that of the wrapper: see `process`, `kill` and `kill_tree`.
+        """
+        names = ("user", "host", "env", "cwd")
+        mine = {name: options.pop(name) for name in names if name in options}
+        options = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+            **options,
+        }
+        return subprocess.Popen(self.command(argv, **mine), **options)
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        user: str = "alice",
+        host: str = CONTROL,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        input: str | None = None,
+        timeout_seconds: float = 60,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end; `subprocess.TimeoutExpired` after killing all of it."""
+        where = {"user": user, "host": host, "env": env, "cwd": cwd}
+        with self.popen(argv, stdin=subprocess.PIPE, **where) as process:
+            try:
+                stdout, stderr = process.communicate(input or "", timeout=timeout_seconds)
+            except BaseException:
+                self.kill_tree(process)
+                raise
+        return subprocess.CompletedProcess(list(argv), process.returncode, stdout, stderr)
+
+    def process(self, popen: subprocess.Popen[str]) -> hosts.Process:
+        """The command itself, as this machine sees it; `ProcessLookupError` when it has ended."""
+        return commands.process(popen)
+
+    def kill(self, popen: subprocess.Popen[str], number: int = signal.SIGKILL) -> None:
+        """Send a signal to the command itself, and to nothing else."""
+        with contextlib.suppress(ProcessLookupError):
+            commands.process(popen).signal(number)
+
+    def kill_tree(self, popen: subprocess.Popen[str]) -> None:
+        """Kill the command and all its descendants."""
+        commands.kill_tree(popen)
+
+    def wait_for(
+        self,
+        predicate: Callable[[], object],
+        timeout_seconds: float,
+        what: str,
+        interval_seconds: float = 0.1,
+    ) -> None:
+        """Ask until the answer is true; `TimeoutError` naming `what` after the time."""
+        fleet.wait_for(predicate, timeout_seconds, what, interval_seconds)
+
+    # ---- files
+
+    def path(self, path: str, host: str = CONTROL) -> pathlib.Path:
+        """Where this machine sees a file of a host. Links on the way are not the host's."""
+        return pathlib.Path(f"/proc/{self._fleet.processes[host].pid}/root", path.lstrip("/"))
+
+    def read(self, path: str, host: str = CONTROL) -> str:
+        """The text of a file on a host."""
+        return self.path(path, host).read_text()
+
+    def make_folder(self, path: str, user: str = "alice", host: str = CONTROL) -> None:
+        """Make a folder on a host, and those above it that are missing, for a user."""
+        number = configuration.USERS.get(user, 0)
+        place = self.path(path, host)
+        for folder in reversed([place, *place.parents]):
+            if not folder.exists():
+                folder.mkdir()
+                os.chown(folder, number, number)
+
+    def write(
+        self, path: str, text: str, user: str = "alice", mode: int = 0o644, host: str = CONTROL
+    ) -> None:
+        """Write a file on a host, for a user; missing folders are made for that user too."""
+        self.make_folder(str(pathlib.PurePosixPath(path).parent), user, host)
+        number = configuration.USERS.get(user, 0)
+        place = self.path(path, host)
+        place.write_text(text)
+        place.chmod(mode)
+        os.chown(place, number, number)
+
+    # ---- what Slurm says
+
+    def wait_until_idle(self, timeout_seconds: float = 60) -> None:
+        """Wait until every node answers and is idle."""
+
+        def idle() -> bool:
+            answer = self.run(["sinfo", "-h", "-N", "-o", "%T"], user="root")
+            return set(answer.stdout.split()) == {"idle"}
+
+        self.wait_for(idle, timeout_seconds, "every node to be idle")
+
+    def squeue(self, *options: str) -> list[dict[str, str]]:
+        """Rows of squeue, all jobs and states, by squeue's own long field names."""
+        answer = self.run(answers.squeue_command(*options), user="root")
+        answer.check_returncode()
+        return answers.parse_squeue(answer.stdout)
+
+    def sacct(self, job_id: str, *options: str) -> list[dict[str, str]]:
+        """Rows of sacct for a job and its steps, every attempt, by column name."""
+        answer = self.run(answers.sacct_command(job_id, *options), user="root")
+        answer.check_returncode()
+        return answers.parse_sacct(answer.stdout)
+
+    def job(self, job_id: str) -> dict[str, str]:
+        """What `scontrol show job` says, by its own names; empty when Slurm knows no such job."""
+        answer = self.run(["scontrol", "show", "job", "-o", job_id], user="root")
+        return answers.parse_scontrol_show(answer.stdout)
+
+    def job_state(self, job_id: str) -> str:
+        """The state that slurmctld gives a job, `` when it knows it not."""
+        return self.job(job_id).get("JobState", "")
+
+    # ---- breaking and mending
+
+    def start(self, name: str, host: str = CONTROL) -> None:
+        """Start a daemon and wait until it has written its process ID."""
+        self._fleet.start_daemon(name, host)
+
+    def pause(self, name: str, host: str = CONTROL) -> None:
+        """Stop a daemon in its tracks (SIGSTOP); it answers nobody until `resume`."""
+        self._fleet.daemon(name, host).signal(signal.SIGSTOP)
+
+    def resume(self, name: str, host: str = CONTROL) -> None:
+        """Let a paused daemon go on."""
+        self._fleet.daemon(name, host).signal(signal.SIGCONT)
+
+    def kill_daemon(self, name: str, host: str = CONTROL) -> None:
+        """End a daemon as a crash would (SIGKILL)."""
+        self._fleet.daemon(name, host).end()
+
+    def stop(self, name: str, host: str = CONTROL) -> None:
+        """Ask a daemon to end (SIGTERM) and wait until it has."""
+        process = self._fleet.daemon(name, host)
+        process.signal(signal.SIGTERM)
+        process.signal(signal.SIGCONT)
+        self.wait_for(lambda: not process.alive(), 60, f"{name} on {host} to end")
+
+    def restart(self, name: str, host: str = CONTROL) -> None:
+        """Stop and start a daemon."""
+        self.stop(name, host)
+        self.start(name, host)
+
+    def cut(self, host: str) -> None:
+        """Take a host off the network."""
+        hosts.set_link(self._fleet.processes[hosts.SWITCH], host, up=False)
+
+    def heal(self, host: str) -> None:
+        """Put a host back on the network."""
+        hosts.set_link(self._fleet.processes[hosts.SWITCH], host, up=True)
+
+    def reconfigure(self, **changes: Any) -> None:
+        """Change settings (the fields of `configuration.Settings`) of the running cluster.
+
+        slurmctld and every slurmd are started anew with them; jobs go on.
+        """
+        accounting = self.settings.accounting
+        self._fleet.settings = dataclasses.replace(self.settings, **changes)
+        self._write_configuration()
+        if (
+            self.settings.accounting
+            and not accounting
+            and "ctl/slurmdbd" not in self._fleet.daemons
+        ):
+            self._start_accounting()
+        self.restart("slurmctld")
+        for node in configuration.NODES:
+            self.restart("slurmd", node)
+        self.wait_for(self._answers, 60, "slurmctld and all nodes to answer")
+
+    def _answers(self) -> bool:
+        states = self.run(["sinfo", "-h", "-N", "-o", "%T"], user="root").stdout.split()
+        good = ("idle", "mixed", "allocated", "completing")
+        return bool(states) and all(state in good for state in states)
+
+    def save_slurmctld_state(self) -> pathlib.Path:
+        """Copy what slurmctld has on disk; `wipe_slurmctld_state` can go back to the copy."""
+        copy = self.state / f"ctld-{time.time_ns()}"
+        shutil.copytree(self.state / "lab/ctld", copy)
+        return copy
+
+    def wipe_slurmctld_state(self, copy: pathlib.Path | None = None) -> None:
+        """Crash slurmctld and start it with no state, or with that of an earlier copy.
+
+        It forgets the jobs that came since, and hands out their IDs again.
+        """
+        with contextlib.suppress(machine.LabError):
+            self.kill_daemon("slurmctld")
+        shutil.rmtree(self.state / "lab/ctld")
+        if copy is None:
+            (self.state / "lab/ctld").mkdir()
+        else:
+            shutil.copytree(copy, self.state / "lab/ctld")
+        self.start("slurmctld")
+        self.wait_for(self._answers, 60, "slurmctld to answer after it lost its state")
+
+    def cancel_all(self, timeout_seconds: float = 60) -> None:
+        """Cancel every job and wait until the nodes are idle."""
+        jobs = [row["JobID"] for row in self.squeue("-t", "pending,running,suspended,completing")]
+        if jobs:
+            self.run(["scancel", *jobs], user="root")
+        self.wait_until_idle(timeout_seconds)
+
+    def mend(self) -> None:
+        """Undo every fault: daemons run, cables are in, nodes are up, no jobs."""
+        for name, process in self._fleet.daemons.items():
+            host, daemon = name.split("/")
+            if not process.signal(signal.SIGCONT):
+                self.start(daemon, host)
+        for host in configuration.HOSTS:
+            self.heal(host)
+        resume = ["scontrol", "update", f"nodename={','.join(configuration.NODES)}", "state=resume"]
+        self.run(resume, user="root")
+        self.cancel_all()
+
+    def forget(self, job_id: str, timeout_seconds: float = 90) -> None:
+        """Wait until slurmctld has forgotten a job that has ended."""
+        self.wait_for(lambda: not self.job(job_id), timeout_seconds, f"{job_id} to be forgotten")
+
+    @contextlib.contextmanager
+    def faults(self, *rules: faults.Rule, user: str = "alice") -> Iterator[faults.Faults]:
+        """Put the wrappers first on PATH: pass `env=faults.env` to `run` and `popen`."""
+        folder = f"/home/{user}/.faults-{time.time_ns()}"
+        self.write(f"{folder}/rules.json", faults.dump(rules), user=user)
+        env = {"PATH": f"{WRAPPERS}:{commands.PATH}", faults.VARIABLE: f"{folder}/rules.json"}
+        made = faults.Faults(folder=self.state / folder.lstrip("/"), env=env)
+        try:
+            yield made
+        finally:
+            made.go_on_all()

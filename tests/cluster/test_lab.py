@@ -1,0 +1,267 @@
+"""The cluster itself: that it is real, that it can be broken, that it leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tests.cluster import faults, hosts, machine, root
+from tests.cluster import lab as cluster
+
+PYTHON = "/opt/orchestrator-env/bin/python"
+ALL_REDUCE = """
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+ones = torch.ones(1)
+dist.all_reduce(ones)
+gpus = os.environ["CUDA_VISIBLE_DEVICES"]
+print(f"{os.uname().nodename} rank {dist.get_rank()} sum {ones.item():.0f} gpus {gpus}\\n", end="")
+dist.destroy_process_group()
+"""
+TORCHRUN = (
+    "torchrun --nnodes=2 --nproc-per-node=2 --rdzv-backend=c10d"
+    " --rdzv-endpoint=$(scontrol show hostnames | head -n1):29500 --rdzv-id=$SLURM_JOB_ID"
+)
+
+
+def submit(lab: cluster.Lab, *argv: str) -> str:
+    """Submit as alice with sbatch's own words; the job ID."""
+    done = lab.run(["sbatch", "--parsable", *argv])
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def end(lab: cluster.Lab, job_id: str, timeout_seconds: float = 60) -> str:
+    """The state in which a job ended."""
+    going = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
+    lab.wait_for(lambda: lab.job_state(job_id) not in going, timeout_seconds, f"job {job_id}")
+    return lab.job_state(job_id)
+
+
+def test_it_is_the_release_that_was_asked_for(lab: cluster.Lab, slurm_release: str) -> None:
+    version = lab.run(["sinfo", "--version"]).stdout
+    assert version.removeprefix("slurm-wlm ").removeprefix("slurm ").startswith(slurm_release)
+
+
+def test_two_nodes_with_gpus_of_their_own_and_a_record(lab: cluster.Lab, alice_home: str) -> None:
+    step = "srun sh -c 'echo $(hostname) $CUDA_VISIBLE_DEVICES'"
+    out = f"{alice_home}/out"
+    options = ["-N2", "--gpus-per-node=2", "--comment=hello", "--job-name=a b"]
+    job_id = submit(lab, *options, f"--output={out}", f"--wrap={step}")
+    assert end(lab, job_id) == "COMPLETED"
+    assert sorted(lab.read(out).splitlines()) == ["n1 0,1", "n2 0,1"]
+    lab.wait_for(lambda: len(lab.sacct(job_id)) == 3, 15, "sacct to know the step")
+    rows = lab.sacct(job_id)
+    assert {row["State"] for row in rows} == {"COMPLETED"}
+    assert (rows[0]["NodeList"], rows[0]["Comment"]) == ("n[1-2]", "hello")
+    assert [row["Name"] for row in lab.squeue() if row["JobID"] == job_id] == ["a b"]
+
+
+@pytest.mark.parametrize("place", ["bare", "image"])
+def test_torchrun_meets_over_two_hosts(lab: cluster.Lab, alice_home: str, place: str) -> None:
+    script, out = f"{alice_home}/all_reduce.py", f"{alice_home}/out"
+    lab.write(script, ALL_REDUCE)
+    image = f"apptainer --silent exec --bind /opt/orchestrator-env,{alice_home} {root.IMAGE} "
+    step = f"{image if place == 'image' else ''}{PYTHON} -m torch.distributed.run {TORCHRUN[9:]}"
+    job_id = submit(
+        lab,
+        *("-N2", "--ntasks-per-node=1", "-c2", "--gpus-per-node=2", f"--output={out}"),
+        f"--wrap=export OMP_NUM_THREADS=1; srun -c2 {step} {script}",
+    )
+    assert end(lab, job_id, 180) == "COMPLETED", lab.read(out)
+    lines = [line for line in lab.read(out).splitlines() if " sum " in line]
+    assert sorted(lines) == [f"n{1 + rank // 2} rank {rank} sum 4 gpus 0,1" for rank in range(4)], (
+        lab.read(out)
+    )
+
+
+def test_a_memory_limit_kills(lab: cluster.Lab, alice_home: str) -> None:
+    if not lab.settings.cgroups:
+        pytest.skip("no cgroup v1 on this machine: Slurm polls memory instead of limiting it")
+    hog = f"{PYTHON} -c 'x = bytearray(400 << 20)'"
+    job_id = submit(lab, "--mem=100", f"--output={alice_home}/out", f"--wrap=srun {hog}")
+    assert end(lab, job_id) in ("FAILED", "OUT_OF_MEMORY")
+    lab.wait_for(
+        lambda: any(row["State"] == "OUT_OF_MEMORY" for row in lab.sacct(job_id)), 15, "sacct"
+    )
+
+
+def test_limits_and_users(lab: cluster.Lab) -> None:
+    sleep = ["--qos=tiny", "--hold", "--wrap=true"]
+    for _ in range(3):
+        submit(lab, *sleep)
+    assert "QOSMaxSubmitJobPerUserLimit" in lab.run(["sbatch", *sleep]).stderr
+    nobody = lab.run(["sbatch", "--wrap=true"], user="carol")
+    assert "Invalid account" in nobody.stderr
+    assert lab.run(["ls", "/home/alice"], user="bob").returncode == 2
+
+
+def test_a_better_partition_preempts(lab: cluster.Lab) -> None:
+    everything = ["-N4", "--exclusive", "--output=/dev/null"]
+    low = submit(lab, *everything, "-pscavenge", "--requeue", "--wrap=sleep 300")
+    lab.wait_for(lambda: lab.job_state(low) == "RUNNING", 20, "the low job to run")
+    high = submit(lab, *everything, "--wrap=true")
+    assert end(lab, high) == "COMPLETED"
+    assert lab.job(low)["Restarts"] == "1"
+
+
+def test_commands_end_when_their_time_is_over(lab: cluster.Lab) -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        lab.run(["sh", "-c", "echo begun; sleep 321 & wait"], timeout_seconds=0.5)
+    assert "sleep 321" not in lab.run(["ps", "-ef"], user="root").stdout
+    sleeper = lab.popen(["sleep", "321"])
+    assert pathlib.Path(f"/proc/{lab.process(sleeper).pid}/comm").read_text() == "sleep\n"
+    lab.kill(sleeper)
+    assert sleeper.wait(10) == -9
+
+
+def test_slurmctld_can_be_paused_killed_and_robbed_of_its_state(lab: cluster.Lab) -> None:
+    lab.pause("slurmctld")
+    with pytest.raises(subprocess.TimeoutExpired):
+        lab.run(["squeue"], timeout_seconds=2)
+    lab.resume("slurmctld")
+    earlier = lab.save_slurmctld_state()
+    lost = submit(lab, "--hold", "--job-name=lost", "--wrap=true")
+    lab.wipe_slurmctld_state(earlier)
+    assert lab.job(lost) == {}
+    assert submit(lab, "--hold", "--job-name=other", "--wrap=true") == lost
+
+
+def test_slurm_without_accounting_forgets(lab: cluster.Lab, alice_home: str) -> None:
+    lab.reconfigure(accounting=False, min_job_age_seconds=2)
+    job_id = submit(lab, f"--output={alice_home}/out", "--wrap=true")
+    assert end(lab, job_id) == "COMPLETED"
+    lab.forget(job_id)
+    assert "Slurm accounting storage is disabled" in lab.run(["sacct"]).stderr
+
+
+@pytest.mark.slow
+def test_a_node_that_is_cut_off_loses_its_job(lab: cluster.Lab) -> None:
+    job_id = submit(lab, "-wn3", "--requeue", "--output=/dev/null", "--wrap=sleep 300")
+    lab.wait_for(lambda: lab.job_state(job_id) == "RUNNING", 20, "the job to run")
+    lab.cut("n3")
+    lab.wait_for(lambda: lab.job(job_id)["Restarts"] == "1", 120, "the job to be requeued")
+    lab.wait_for(lambda: lab.sacct(job_id)[0]["State"] == "NODE_FAIL", 15, "sacct")
+    lab.heal("n3")
+    lab.wait_for(lambda: lab.job_state(job_id) == "RUNNING", 120, "the job to run again")
+
+
+# ---- wrappers
+
+
+def test_wrappers_pass_on_and_count(lab: cluster.Lab) -> None:
+    with lab.faults() as seen:
+        done = lab.run(["sbatch", "--parsable", "--hold"], env=seen.env, input="#!/bin/sh\ntrue\n")
+        bad = lab.run(["sbatch", "--no-such-option"], env=seen.env)
+    assert lab.job(done.stdout.strip())["JobState"] == "PENDING"
+    assert bad.returncode == 1
+    assert [(call.command, call.argv, call.rc) for call in seen.calls()] == [
+        ("sbatch", ("--parsable", "--hold"), 0),
+        ("sbatch", ("--no-such-option",), 1),
+    ]
+
+
+def test_an_answer_is_lost_replaced_and_garbled(lab: cluster.Lab) -> None:
+    argv = ["sbatch", "--parsable", "--hold", "--wrap=true"]
+    rules = (
+        faults.Rule(command="sbatch", times=1, stdout="", stderr=faults.SOCKET_TIMED_OUT, rc=1),
+        faults.Rule(command="sbatch", times=1, stdout_prefix="Welcome!\n", delay_after_seconds=0.2),
+        faults.Rule(command="sbatch", match="--nice", run=False, rc=7),
+    )
+    with lab.faults(*rules) as wrong:
+        lost = lab.run(argv, env=wrong.env)
+        noisy = lab.run(argv, env=wrong.env)
+        real = lab.run(argv, env=wrong.env)
+        never = lab.run([*argv, "--nice"], env=wrong.env)
+    assert (lost.stdout, lost.stderr, lost.returncode) == ("", faults.SOCKET_TIMED_OUT, 1)
+    first, second, third, fourth = wrong.calls("sbatch")
+    assert first.real_rc == 0 and first.real_stdout
+    assert lab.job(first.real_stdout.strip())["JobState"] == "PENDING"
+    assert noisy.stdout == f"Welcome!\n{second.real_stdout}"
+    assert second.seconds is not None and second.seconds > 0.2
+    assert third.rule is None and real.stdout.strip().isdigit()
+    assert (never.returncode, never.stdout, fourth.real_rc) == (7, "", None)
+
+
+@pytest.mark.parametrize("point", ["before", "during", "after"])
+def test_the_caller_is_killed_at_a_point(lab: cluster.Lab, alice_home: str, point: str) -> None:
+    call = "import subprocess as s; s.run(['sbatch', '--hold', '--wrap=true']); print('told')"
+    rule = faults.Rule(command="sbatch", kill_parent=point)
+    with lab.faults(rule) as wrong:
+        done = lab.run(["python3", "-c", call], env=wrong.env, cwd=alice_home)
+        lab.wait_for(lambda: wrong.calls()[0].seconds is not None, 20, "sbatch to end")
+    assert (done.returncode, done.stdout) == (-9, "")
+    assert wrong.calls()[0].real_rc == 0
+
+
+def test_the_world_stops_at_a_point(lab: cluster.Lab) -> None:
+    rule = faults.Rule(command="sbatch", stop_at="after")
+    with lab.faults(rule) as wrong:
+        process = lab.popen(["sbatch", "--parsable", "--hold", "--wrap=true"], env=wrong.env)
+        wrong.wait_stopped()
+        assert [row["State"] for row in lab.squeue()] == ["PENDING"]
+        assert process.poll() is None
+        wrong.go_on_all()
+        stdout, _ = process.communicate(timeout=20)
+    assert lab.job(stdout.strip())["JobState"] == "PENDING"
+
+
+# ---- what is left
+
+
+def traces() -> dict[str, object]:
+    """What a cluster could leave on this machine."""
+    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True)
+    groups = [path for base in machine.cgroup_controllers() for path in base.glob("lab-*")]
+    return {
+        "mounts": pathlib.Path("/proc/self/mounts").read_text(),
+        "links": [line.split()[1] for line in links.stdout.splitlines()],
+        "namespaces": sorted(os.listdir("/run/netns")) if os.path.isdir("/run/netns") else [],
+        "cgroups": sorted(str(path) for path in groups),
+    }
+
+
+# A cluster of its own in argv[1], tied to this process; it says so and waits to be killed.
+TIED = """
+import pathlib, sys, time
+from tests.cluster import lab, machine
+made = lab.Lab(pathlib.Path(sys.argv[1]), machine.lab_dir())
+made.up(sys.argv[2], accounting=False, tie_to_caller=True)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_nothing_is_left_after_down_nor_after_a_kill(
+    lab: cluster.Lab, slurm_release: str, tmp_path: pathlib.Path
+) -> None:
+    before = traces()
+    other = tmp_path / "other"
+    argv = [sys.executable, "-c", TIED, str(other), slurm_release]
+    with subprocess.Popen(argv, cwd=cluster.CHECKOUT, stdout=subprocess.PIPE, text=True) as caller:
+        assert caller.stdout is not None
+        assert caller.stdout.readline() == "up\n"
+        record = json.loads((other / "state.json").read_text())
+        everyone = [
+            hosts.Process(pid=pid, start_ticks=ticks)
+            for part in ("processes", "daemons")
+            for pid, ticks in record[part].values()
+        ]
+        # Two clusters at once, with the same names and addresses, and each has its own jobs.
+        assert len(everyone) == 6 + 5 + 5 and all(process.alive() for process in everyone)
+        assert lab.alive()
+        caller.kill()
+    lab.wait_for(lambda: not any(p.alive() for p in everyone), 20, "the tied cluster to end")
+    second = cluster.Lab(other, machine.lab_dir())
+    second.up(slurm_release, accounting=False)
+    assert second.run(["sinfo", "-h", "-o", "%D"]).stdout.split()[0] == "4"
+    second.down()
+    assert traces() == before

@@ -1,0 +1,149 @@
+"""Stands in for one of Slurm's commands: runs the real one, and does wrong what a rule says.
+
+    fault.py NAME ARGUMENTS...      NAME is sbatch, squeue, sacct, scancel or scontrol
+
+$ORCHESTRATOR_TEST_FAULTS names a JSON file {"stamp": ..., "rules": [...]}, whose folder the caller
+may write to; without it, or with no rule that fits, the answer is the real one. Every call is
+logged in that folder in `calls.jsonl`: a line when it starts and one when it ends.
+
+A call passes these points, in this order:
+
+    before    the caller has started us, the real command has not been started
+    during    the real command has been started and has not answered
+    after     the real command has answered, and the caller has not been told
+
+At each, first the delay (`delay_before_seconds`, `delay_after_seconds`), then the stop (`stop_at`:
+a file ID.stopped appears; we go on when ID.go does, or after `stop_seconds`), then the kill
+(`kill_parent`: SIGKILL to the process that called us; at `during`, `kill_after_seconds` late). We
+ourselves go on after that, as a real command does that has lost its caller. With `run` false the
+real command is left out, and `during` with it. `stdout`, `stderr` and `rc` replace what it said
+(`""` drops it), `stdout_prefix` comes before it.
+"""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+REAL = "/usr/bin/"
+
+
+def choose(folder, config, name, argv):
+    """Log the start of a call; return (its ID, index of its rule, the rule)."""
+    with open(os.path.join(folder, "calls.jsonl"), "a+") as log:
+        # Under the lock: two calls at the same time must not both take a rule's last turn.
+        fcntl.flock(log, fcntl.LOCK_EX)
+        log.seek(0)
+        earlier = [json.loads(line) for line in log]
+        seen = [r for r in earlier if "command" in r and r["stamp"] == config["stamp"]]
+        chosen, fitting = None, []
+        for number, rule in enumerate(config["rules"]):
+            if rule["command"] != name or rule["match"] not in " ".join(argv):
+                continue
+            fitting.append(number)
+            passed = sum(1 for r in seen if number in r["fitting"])
+            used = sum(1 for r in seen if r["rule"] == number)
+            spent = rule["times"] is not None and used >= rule["times"]
+            if chosen is None and passed >= rule["skip"] and not spent:
+                chosen = number
+        call = f"{len(earlier)}-{os.getpid()}"
+        record = {
+            "id": call,
+            "command": name,
+            "argv": argv,
+            "started_at": time.time(),
+            "rule": chosen,
+            "fitting": fitting,
+            "stamp": config["stamp"],
+        }
+        log.write(json.dumps(record) + "\n")
+    return call, (config["rules"][chosen] if chosen is not None else None)
+
+
+def finish(folder, call, **record):
+    """Log the end of a call."""
+    with open(os.path.join(folder, "calls.jsonl"), "a") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        log.write(json.dumps({"id": call, **record}) + "\n")
+
+
+def kill(parent):
+    """Kill the caller, unless it is gone and its number may be another's."""
+    if parent > 1 and os.getppid() == parent:
+        os.kill(parent, signal.SIGKILL)
+
+
+def reach(point, rule, folder, call, parent):
+    """Do what the rule says for a point."""
+    time.sleep(rule[f"delay_{point}_seconds"])
+    if rule["stop_at"] == point:
+        mark = os.path.join(folder, call)
+        open(mark + ".stopped", "w").close()
+        deadline = time.monotonic() + rule["stop_seconds"]
+        while not os.path.exists(mark + ".go") and time.monotonic() < deadline:
+            time.sleep(0.02)
+    if rule["kill_parent"] == point:
+        kill(parent)
+
+
+def answer(rule, folder, call, name, argv, parent):
+    """Run the call by its rule; return (stdout, stderr, exit code, real exit code, real stdout)."""
+    reach("before", rule, folder, call, parent)
+    stdout, stderr, real = "", "", None
+    if rule["run"]:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen([REAL + name, *argv], text=True, errors="replace", **pipes)
+        if rule["kill_parent"] == "during":
+            time.sleep(rule["kill_after_seconds"])
+            kill(parent)
+        stdout, stderr = process.communicate()
+        real = process.returncode
+    said = stdout
+    reach("after", rule, folder, call, parent)
+    stdout = rule["stdout_prefix"] + (stdout if rule["stdout"] is None else rule["stdout"])
+    stderr = stderr if rule["stderr"] is None else rule["stderr"]
+    rc = rule["rc"] if rule["rc"] is not None else (real or 0)
+    return stdout, stderr, rc, real, said
+
+
+def main():
+    """Be the command; the exit code is the one to give."""
+    parent = os.getppid()
+    name, argv = sys.argv[1], sys.argv[2:]
+    place = os.environ.get("ORCHESTRATOR_TEST_FAULTS")
+    if not place:
+        os.execv(REAL + name, [name, *argv])
+    folder = os.path.dirname(place)
+    with open(place) as file:
+        config = json.load(file)
+    start = time.monotonic()
+    call, rule = choose(folder, config, name, argv)
+    if rule is None:
+        # Streamed through untouched, however large.
+        rc = subprocess.run([REAL + name, *argv]).returncode
+        finish(folder, call, rc=rc, real_rc=rc, seconds=time.monotonic() - start)
+        return rc
+    stdout, stderr, rc, real, said = answer(rule, folder, call, name, argv, parent)
+    # Logged before it is told: who has heard the answer can read the log.
+    seconds = time.monotonic() - start
+    finish(folder, call, rc=rc, real_rc=real, real_stdout=said, seconds=seconds)
+    try:
+        sys.stderr.write(stderr)
+        sys.stdout.write(stdout)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return rc
+
+
+if __name__ == "__main__":
+    code = main()
+    if code < 0:
+        # The real command died of a signal: so do we.
+        if code != -signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)

@@ -1,0 +1,75 @@
+"""What all tests share: options, a clean environment, the folder of test data."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+# Developers do run tests inside a Slurm job, and have settings of their own. What is meant for the
+# tests themselves stays: ORCHESTRATOR_TEST_*, ORCHESTRATOR_LAB*.
+_FOREIGN = re.compile(r"(SLURM|SBATCH|SQUEUE|SACCT|SRUN|ORCHESTRATOR(?!_(TEST|LAB)))_")
+for _name in [name for name in os.environ if _FOREIGN.match(name)]:
+    del os.environ[_name]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the tests marked slow too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--long"):
+        return
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: runs with --long"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Workers of xdist report to the main process, which alone decides.
+    if os.environ.get("CI") == "true" and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_NoSkips(long=config.getoption("--long")), "no-skips")
+
+
+class _NoSkips:
+    """In CI a machine that can't run the cluster tests is a failure, not a green run."""
+
+    def __init__(self, *, long: bool) -> None:
+        self._long = long
+        self._skipped: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        put_off = "slow" in report.keywords and not self._long
+        if report.skipped and "cluster" in report.keywords and not put_off:
+            self._skipped.append(report.nodeid)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._skipped and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._skipped:
+            terminalreporter.section("skipped, and this is CI", red=True)
+            for nodeid in self._skipped:
+                terminalreporter.line(f"FAILED {nodeid}: a cluster test may not be skipped in CI")
+
+
+@pytest.fixture(scope="session")
+def checkout() -> Path:
+    """The root of the checkout."""
+    return CHECKOUT
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The test data folder: real logs and data sets, which are not part of the repository."""
+    named = os.environ.get("ORCHESTRATOR_TEST_DATA")
+    folder = Path(named) if named else CHECKOUT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no test data folder at {folder}; ORCHESTRATOR_TEST_DATA names one")
+    return folder

@@ -1,0 +1,147 @@
+"""The flow tier's Slurm: fake commands first on PATH, and a handle that plays the cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.flow.fake_slurm import fake
+
+COMMANDS = Path(fake.__file__).parent
+
+
+class FakeSlurm:
+    """What a test does to the fake cluster, and what it sees of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with fake.state(folder):
+            pass
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What a process needs to meet the fake commands."""
+        path = os.environ.get("PATH", os.defpath)
+        return {"PATH": f"{COMMANDS}{os.pathsep}{path}", "FAKE_SLURM_STATE": str(self.folder)}
+
+    def run_jobs(self, runs: bool = True) -> None:
+        """From now on sbatch runs the scripts; without it jobs stay PENDING."""
+        with fake.state(self.folder) as data:
+            data["runs"] = runs
+
+    def configure(self, **settings: str) -> None:
+        """Change what `scontrol show config` says; accounting off: AccountingStorageType=..."""
+        with fake.state(self.folder) as data:
+            data["config"].update(settings)
+
+    def jobs(self) -> list[fake.Job]:
+        """Return all jobs that sbatch took, in order."""
+        with fake.state(self.folder) as data:
+            return list(data["jobs"].values())
+
+    def job(self, job_id: str | int) -> fake.Job:
+        """Return one job; KeyError when there is none."""
+        with fake.state(self.folder) as data:
+            return self._find(data, job_id)
+
+    def set_state(self, job_id: str | int, state: str, exit: str = "0:0", **fields: Any) -> None:
+        """Bring a job into a state: `set_state(7, "FAILED", exit="3:0", reason="...")`."""
+        code, _, number = exit.partition(":")
+        with fake.state(self.folder) as data:
+            job = self._find(data, job_id)
+            fake.change(data, job, state, exit=[int(code), int(number)], **fields)
+
+    def requeue(self, job_id: str | int, ended_as: str = "REQUEUED") -> None:
+        """End the attempt (REQUEUED, PREEMPTED, NODE_FAIL) and let the job wait again."""
+        with fake.state(self.folder) as data:
+            fake.requeue(data, self._find(data, job_id), ended_as)
+
+    def forget(self, job_id: str | int, *, sacct: bool = False) -> None:
+        """Drop a job from squeue (MinJobAge passed), with sacct=True from the accounts too."""
+        with fake.state(self.folder) as data:
+            job = self._find(data, job_id)
+            job["in_squeue"] = False
+            job["in_sacct"] = not sacct
+
+    def hide_from_sacct(self, job_id: str | int, hidden: bool = True) -> None:
+        """Let slurmdbd be late with a job."""
+        with fake.state(self.folder) as data:
+            self._find(data, job_id)["in_sacct"] = not hidden
+
+    def fail(
+        self,
+        command: str,
+        *,
+        rc: int = 1,
+        stderr: str = "",
+        stdout: str = "",
+        times: int = 1,
+        delay_seconds: float = 0.0,
+        run_anyway: bool = False,
+    ) -> None:
+        """Let the next calls of a command fail so; run_anyway: the work is done all the same."""
+        fault = {
+            "command": command,
+            "rc": rc,
+            "stderr": stderr,
+            "stdout": stdout,
+            "times": times,
+            "delay_seconds": delay_seconds,
+            "run_anyway": run_anyway,
+        }
+        with fake.state(self.folder) as data:
+            data["faults"].append(fault)
+
+    def heal(self) -> None:
+        """Drop the faults that were not played yet."""
+        with fake.state(self.folder) as data:
+            data["faults"] = []
+
+    def calls(self, command: str | None = None) -> list[list[str]]:
+        """Return the arguments of each call so far."""
+        path = self.folder / "calls.jsonl"
+        entries = (
+            [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        )
+        return [item["argv"] for item in entries if command in (None, item["command"])]
+
+    def wait_for(self, job_id: str | int, *states: str, timeout_seconds: float = 20.0) -> fake.Job:
+        """Wait until a job that runs is in one of the states."""
+        deadline = time.monotonic() + timeout_seconds
+        while time.monotonic() < deadline:
+            job = self.job(job_id)
+            if job["state"] in states:
+                return job
+            time.sleep(0.05)
+        raise AssertionError(f"job {job_id} is {self.job(job_id)['state']}, not {states}")
+
+    def end_all(self) -> None:
+        """End what still runs."""
+        for job in self.jobs():
+            fake.stop(job, signal.SIGKILL)
+
+    @staticmethod
+    def _find(data: dict[str, Any], job_id: str | int) -> fake.Job:
+        for job in data["jobs"].values():
+            if str(job_id) in (str(job["job_id"]), fake.text_id(job)):
+                return job
+        raise KeyError(job_id)
+
+
+@pytest.fixture
+def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlurm]:
+    """A fresh fake cluster, on PATH of this process and of those that it starts."""
+    folder = tmp_path / "fake-slurm"
+    folder.mkdir()
+    cluster = FakeSlurm(folder)
+    for name, value in cluster.environ.items():
+        monkeypatch.setenv(name, value)
+    yield cluster
+    cluster.end_all()

@@ -1,0 +1,180 @@
+"""What the fake commands share: jobs in one JSON file, faults to play, a log of the calls.
+
+FAKE_SLURM_STATE names the folder. The texts are those of Slurm 24.11; tests/flow/conftest.py
+has the handle that tests hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+Job = dict[str, Any]
+
+CONFIG = {
+    "SLURM_VERSION": "24.11.5",
+    "ClusterName": "fake",
+    "MinJobAge": "300 sec",
+    "MessageTimeout": "10 sec",
+    "MaxArraySize": "1001",
+    "MaxJobCount": "10000",
+    "AccountingStorageType": "accounting_storage/slurmdbd",
+    "JobRequeue": "1",
+    "KillWait": "30 sec",
+    "BOOT_TIME": "1795248896",
+}
+ENDED = {
+    "COMPLETED",
+    "CANCELLED",
+    "FAILED",
+    "TIMEOUT",
+    "NODE_FAIL",
+    "PREEMPTED",
+    "BOOT_FAIL",
+    "DEADLINE",
+    "OUT_OF_MEMORY",
+}
+
+
+def folder() -> Path:
+    """Return the state folder."""
+    named = os.environ.get("FAKE_SLURM_STATE")
+    if not named:
+        sys.exit("fake slurm: FAKE_SLURM_STATE is not set")
+    return Path(named)
+
+
+@contextlib.contextmanager
+def state(where: Path) -> Iterator[dict[str, Any]]:
+    """Hold the state alone; what is changed in it is kept."""
+    with (where / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        path = where / "state.json"
+        data = json.loads(path.read_text()) if path.exists() else fresh()
+        before = json.dumps(data)
+        yield data
+        after = json.dumps(data)
+        if after != before or not path.exists():
+            new = where / "state.new"
+            new.write_text(after)
+            new.replace(path)
+
+
+def fresh() -> dict[str, Any]:
+    """Return the state of a cluster that has seen nothing yet."""
+    return {"next_id": 1, "runs": False, "config": dict(CONFIG), "jobs": {}, "faults": []}
+
+
+def command(name: str, main: Callable[[list[str]], int]) -> None:
+    """Run a fake command: play the fault that waits for it, log the call, exit."""
+    argv = sys.argv[1:]
+    where = folder()
+    with state(where) as data:
+        fault = next((item for item in data["faults"] if item["command"] == name), None)
+        if fault is not None:
+            fault["times"] -= 1
+            data["faults"] = [item for item in data["faults"] if item["times"] > 0]
+    with (where / "calls.jsonl").open("a") as calls:
+        calls.write(json.dumps({"command": name, "argv": argv, "at": time.time()}) + "\n")
+    if fault is None:
+        sys.exit(main(argv))
+    if fault["run_anyway"]:
+        # The answer is lost, the work is done.
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+            main(argv)
+    time.sleep(fault["delay_seconds"])
+    sys.stdout.write(fault["stdout"])
+    sys.stderr.write(fault["stderr"])
+    sys.exit(fault["rc"])
+
+
+def fail(name: str, text: str, rc: int = 1) -> int:
+    """Write an error as Slurm's commands do."""
+    sys.stderr.write(f"{name}: error: {text}\n")
+    return rc
+
+
+def text_id(job: Job) -> str:
+    """Return `123` or `123_4`."""
+    if job["array_task_id"] is None:
+        return str(job["job_id"])
+    return f"{job['array_job_id']}_{job['array_task_id']}"
+
+
+def fits(job: Job, asked: str) -> bool:
+    """Return whether `asked` (123, 123_4) means this job."""
+    return asked in (str(job["job_id"]), text_id(job), str(job["array_job_id"]))
+
+
+def stamp(seconds: float | None, nothing: str) -> str:
+    """Print a time as SLURM_TIME_FORMAT asks."""
+    if seconds is None:
+        return nothing
+    if os.environ.get("SLURM_TIME_FORMAT") == "%s":
+        return str(int(seconds))
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(seconds))
+
+
+def minutes(text: str) -> int | None:
+    """Read --time: `30`, `30:00`, `1:30:00`, `2-00`, `2-01:30`; None for what is no time."""
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if not found:
+        return None
+    days, first, second, third = (int(part) if part else None for part in found.groups())
+    if days is not None:
+        return days * 1440 + (first or 0) * 60 + (second or 0)
+    if third is not None:
+        return (first or 0) * 60 + (second or 0) + (1 if third else 0)
+    return (first or 0) + (1 if second else 0)
+
+
+def tres(job: Job, ordered: bool = False) -> str:
+    """Print the job's TRES."""
+    parts = [f"cpu={job['nodes']}", f"mem={500 * job['nodes']}M", f"node={job['nodes']}"]
+    parts.append(f"billing={job['nodes']}")
+    if job["gpus"]:
+        parts.append(f"gres/gpu={job['gpus']}")
+    return ",".join(sorted(parts) if ordered else parts)
+
+
+def change(data: dict[str, Any], job: Job, new: str, **fields: Any) -> None:
+    """Bring a job into a state, with the times that belong to it."""
+    now = time.time()
+    job["state"] = new
+    if new in ("RUNNING", "COMPLETING", *ENDED) and new != "CANCELLED" and job["start"] is None:
+        job["start"] = now
+        job["node_list"] = f"n[1-{job['nodes']}]" if job["nodes"] > 1 else "n1"
+    if new in ENDED and job["end"] is None:
+        job["end"] = now
+    if new == "RUNNING":
+        job["end"] = None
+        job["reason"] = "None"
+    job.update(fields)
+
+
+def stop(job: Job, number: int) -> None:
+    """Signal what runs of the job."""
+    if job["runner"] is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job["runner"], number)
+
+
+def requeue(data: dict[str, Any], job: Job, ended_as: str = "REQUEUED") -> None:
+    """End the attempt and let the job wait for the next."""
+    stop(job, signal.SIGKILL)
+    now = time.time()
+    past = {key: value for key, value in job.items() if key != "history"}
+    past.update(state=ended_as, end=past["end"] or now)
+    job["history"].append(past)
+    job.update(state="PENDING", reason="BeginTime", start=None, end=None, node_list="")
+    job.update(submit=now, restarts=job["restarts"] + 1, exit=[0, 0], steps=[])
+    job["runner"] = None

@@ -1,0 +1,102 @@
+"""The fake commands say what the real ones say: our own client understands them."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import subprocess
+
+import pytest
+
+from orchestrator import jobs, slurm
+
+
+def client() -> slurm.Client:
+    return slurm.Client(environ=slurm.environment(os.environ))
+
+
+def submit(tmp_path, body="exit 0", *options, name="demo.abcd12345678"):
+    script = tmp_path / "job.sh"
+    script.write_text(f"#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=4\n{body}\n")
+    argv = slurm.sbatch_command(
+        script, name, output=f"{tmp_path}/%j.out", comment="abcd12345678", extra=options
+    )
+    return slurm.run(argv, 20, slurm.submission_environment(os.environ))
+
+
+def since():
+    return datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+
+
+def squeue():
+    return client().squeue(lambda name, job_id: name.endswith(".abcd12345678"))
+
+
+def test_a_job_from_sbatch_to_its_log(fake_slurm, tmp_path):
+    fake_slurm.run_jobs()
+    outcome = slurm.classify_sbatch(submit(tmp_path, "echo $SLURM_JOB_NAME; exit 137"))
+    assert (outcome.kind, outcome.job_id) == (slurm.SbatchKind.ACCEPTED, "1")
+    fake_slurm.wait_for(1, "FAILED")
+    (seen,) = squeue()
+    assert (seen.state, seen.exit_code, seen.gpus, seen.nodes) == (jobs.JobState.FAILED, 137, 8, 2)
+    assert seen.stdout_path == f"{tmp_path}/1.out"
+    assert (tmp_path / "1.out").read_text() == "demo.abcd12345678\n"
+    (row,) = client().sacct(["1"], since())
+    # sacct 24.11 takes 128 off.
+    assert (row.exit_code, row.node_list) == (9, "n[1-2]")
+    assert "--comment=abcd12345678" in (row.submit_line or "")
+    assert client().steps(["1"], since())["1"].state is jobs.JobState.FAILED
+    assert client().batch_script("1") == (tmp_path / "job.sh").read_text()
+    assert client().show_job("1")["JobName"] == "demo.abcd12345678"
+
+
+def test_arrays_requeues_and_what_squeue_forgets(fake_slurm, tmp_path):
+    submit(tmp_path, "exit 0", "--array=1,3-4")
+    assert [seen.job_id for seen in squeue()] == ["1_1", "1_3", "1_4"]
+    fake_slurm.set_state("1_3", "RUNNING")
+    fake_slurm.requeue("1_3", "PREEMPTED")
+    again = squeue()[1]
+    assert (again.state, again.restart_count, again.started_at) == ("PENDING", 1, None)
+    rows = client().sacct(["1_3"], since())
+    assert [(row.state, row.row_number) for row in rows] == [("PREEMPTED", 0), ("PENDING", 1)]
+    fake_slurm.forget("1_4")
+    assert [seen.job_id for seen in squeue()] == ["1_1", "1_3"]
+    assert client().show_job("3") is None
+
+
+def test_cancel_needs_the_name(fake_slurm, tmp_path):
+    submit(tmp_path)
+    client().cancel("1", "other.abcd12345678")
+    assert fake_slurm.job(1)["state"] == "PENDING"
+    client().cancel("1", "demo.abcd12345678")
+    client().cancel("999", "demo.abcd12345678")
+    (row,) = client().sacct(["1"], since())
+    assert row.raw_state == f"CANCELLED by {os.getuid()}"
+
+
+def test_a_lost_answer_and_a_slurm_that_is_away(fake_slurm, tmp_path):
+    text = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n"
+    fake_slurm.fail("sbatch", stderr=text, run_anyway=True)
+    assert slurm.classify_sbatch(submit(tmp_path)).kind is slurm.SbatchKind.AMBIGUOUS
+    assert [seen.job_id for seen in squeue()] == ["1"]
+    away = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
+    fake_slurm.fail("squeue", stderr=away)
+    with pytest.raises(slurm.Unreachable, match="squeue could not reach slurmctld"):
+        squeue()
+    fake_slurm.configure(AccountingStorageType="accounting_storage/none")
+    with pytest.raises(slurm.AccountingDisabled):
+        client().sacct(["1"], since())
+    assert not client().config().accounting
+
+
+def test_the_command_line_of_sbatch_beats_the_directives(fake_slurm, tmp_path):
+    answer = submit(tmp_path, "exit 0", "--nodes=1", "--hold")
+    assert answer.returncode == 0, answer.stderr
+    assert (fake_slurm.job(1)["nodes"], fake_slurm.job(1)["reason"]) == (1, "JobHeldUser")
+    assert slurm.classify_sbatch(submit(tmp_path, "exit 0", "--bogus=1")).sentence == (
+        "sbatch does not take the job: unrecognized option '--bogus=1'; "
+        'Try "sbatch --help" for more information. Correct it and submit again.'
+    )
+    assert client().test_only("#!/bin/bash\n").endswith("on n1 in partition gpu")
+    subprocess.run(["scontrol", "release", "1"], check=True)
+    assert fake_slurm.calls("sbatch")[0][0] == "--parsable"

@@ -1,0 +1,204 @@
+"""Several real processes on one SQLite file: nothing lost, nothing doubled, nothing torn."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from db import filesystem, session
+from orchestrator import errors
+from orchestrator.controller import unit_of_work
+
+ROOT = Path(session.__file__).parents[1]
+WRITERS = 4
+CHANGES = 150
+
+#: What every worker begins with; the file is the first argument.
+HEAD = """
+import datetime, itertools, pathlib, sys
+from db import filesystem, models, session
+from orchestrator import jobs
+from orchestrator.controller import unit_of_work
+path = pathlib.Path(sys.argv[1])
+now = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
+"""
+#: Reads a counter and writes it back, as often as told; every tenth time with a new connection, as
+#: a command of its own would.
+COUNT = """
+locality = filesystem.Locality(sys.argv[2])
+database = session.Database(path, find_locality=lambda path: locality)
+for turn in range(int(sys.argv[3])):
+    with database.writing(durable=turn % 50 == 0) as db:
+        row = db.get(models.Setting, "counter") or models.Setting(key="counter", value="0")
+        row.value = str(int(row.value) + 1)
+        db.add(row)
+    with database.reading() as db:
+        assert int(db.get(models.Setting, "counter").value) > turn
+    if turn % 10 == 0:
+        database.close()
+database.close()
+"""
+HOLD = """
+with session.Database(path).writing() as db:
+    db.add(models.Setting(key="half", value="x" * 5_000_000))
+    db.flush()
+    print("inside", flush=True)
+    sys.stdin.read()
+"""
+#: Twenty processes that are let go at once.
+CLAIM = """
+import os, traceback
+gate, opener = os.pipe()
+for number in range(20):
+    if os.fork() == 0:
+        try:
+            with unit_of_work.Store(path) as store:
+                os.read(gate, 1)
+                with store.writing() as work:
+                    print(work.claim_refresh("lab", now, 10, str(number)), flush=True)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+os.write(opener, b"x" * 20)
+for number in range(20):
+    os.wait()
+"""
+#: Reads "lines" from the cursor on and stores what they say, until all are read.
+READ_LOG = """
+with unit_of_work.Store(path) as store:
+    for pause in itertools.count():
+        with store.reading() as work:
+            cursor = next(iter(work.log_cursors(1)), None)
+        line = cursor.line if cursor else 0
+        if line == 100:
+            break
+        moved = unit_of_work.LogCursor(path="/r/1.out", offset_bytes=line * 10 + 10, line=line + 1)
+        # The same line number under ever new values: only the cursor can keep them apart.
+        metric = jobs.Metric(name="loss", value=float(pause), source="log:x", path="/r/1.out",
+                             line=line)
+        with store.writing() as work:
+            if work.put_log_cursor(1, moved, expect=cursor):
+                assert work.add_metrics(1, [metric]) == 1
+"""
+
+
+def start(code: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", HEAD + code, *map(str, arguments)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(workers: list[subprocess.Popen[str]]) -> list[str]:
+    ended = [worker.communicate(timeout=300) for worker in workers]
+    assert [err for _, err in ended if err] == []
+    assert [worker.returncode for worker in workers] == [0] * len(workers)
+    return [out for out, _ in ended]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[unit_of_work.Store]:
+    with unit_of_work.Store(tmp_path / "x.db") as store:
+        yield store
+
+
+@pytest.mark.parametrize("locality", list(filesystem.Locality))
+def test_no_change_is_lost(tmp_path: Path, locality: filesystem.Locality) -> None:
+    """The file is not there at first: the writers also race to make it."""
+    path = tmp_path / "new" / "x.db"
+    finish([start(COUNT, path, locality.value, CHANGES) for _ in range(WRITERS)])
+    with unit_of_work.Store(path) as store:
+        with store.reading() as work:
+            assert work.setting("counter") == str(WRITERS * CHANGES)
+        assert store.check() == []
+
+
+def test_killed_writer_leaves_the_old_state(store: unit_of_work.Store) -> None:
+    with store.writing() as work:
+        work.put_setting("whole", "yes")
+    writer = start(HOLD, store.path)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "inside\n"
+    writer.send_signal(signal.SIGKILL)
+    writer.communicate()
+    assert writer.returncode == -signal.SIGKILL
+    with store.writing() as work:
+        assert (work.setting("whole"), work.setting("half")) == ("yes", None)
+        work.put_setting("after", "yes")
+    assert store.check() == []
+
+
+def test_twenty_waiters_ask_slurm_once(store: unit_of_work.Store) -> None:
+    with store.writing():
+        pass
+    (answers,) = finish([start(CLAIM, store.path)])
+    assert sorted(answers.split()) == ["False"] * 19 + ["True"]
+
+
+def test_two_readers_of_a_log_store_each_line_once(store: unit_of_work.Store) -> None:
+    code = (
+        "with unit_of_work.Store(path) as store, store.writing() as work:\n"
+        "    work.add_submission(jobs.Submission(token='t', cluster='c', scheduler='slurm',\n"
+        "        name='n', script='', spec='', run_dir='', provenance='', created_at=now))\n"
+    )
+    finish([start(code, store.path)])
+    finish([start(READ_LOG, store.path) for _ in range(2)])
+    with store.reading() as work:
+        stored = work.metrics(unit_of_work.MetricQuery(rows=[1]))
+    assert [found.metric.line for found in stored] == list(range(100))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(folder)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        pytest.skip(f"no tmpfs can be mounted here: {answer.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_full_disk_stores_nothing_and_says_so(small_disk: Path) -> None:
+    path = small_disk / "x.db"
+    with unit_of_work.Store(path) as store:
+        with store.writing() as work:
+            work.put_setting("whole", "yes")
+        with pytest.raises(errors.DatabaseError) as refusal, store.writing(durable=True) as work:
+            work.put_setting("whole", "no")
+            work.put_setting("large", "x" * 2_000_000)
+        assert str(refusal.value) == (
+            f"No space left on device: {path}. Nothing was stored; "
+            "make room or move state_dir to another disk, then try again."
+        )
+        with store.reading() as work:
+            assert (work.setting("whole"), work.setting("large")) == ("yes", None)
+        assert store.check() == []
+
+
+def test_disk_that_is_full_from_the_start(small_disk: Path) -> None:
+    (small_disk / "ballast").write_bytes(b"x" * 1_000_000)
+    with unit_of_work.Store(small_disk / "x.db") as store:
+        with pytest.raises(errors.DatabaseError, match="No space left on device"):
+            with store.writing():
+                pass
+        (small_disk / "ballast").unlink()
+        with store.writing() as work:
+            assert len(work.installation_id()) == 4

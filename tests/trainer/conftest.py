@@ -1,0 +1,43 @@
+"""What the trainer's tests share: a launch environment without traces of Slurm or of ours."""
+
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+FOREIGN = ("SLURM_", "ORCHESTRATOR_", "TORCHELASTIC_", "MASTER_")
+FOREIGN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE")
+
+
+@pytest.fixture(scope="session")
+def clean_environ() -> dict[str, str]:
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(FOREIGN) and name not in FOREIGN_NAMES
+    }
+    return environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+
+
+@pytest.fixture(scope="session")
+def launch(
+    clean_environ: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run Python with some arguments, outside of the checkout."""
+
+    def run(arguments: Sequence[str], **environ: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *arguments],
+            env={**clean_environ, **environ},
+            cwd=tmp_path_factory.mktemp("cwd"),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run

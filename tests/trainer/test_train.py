@@ -1,0 +1,248 @@
+"""The trainer as a program: what it prints, writes, and ends with."""
+
+import json
+import pathlib
+import re
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
+pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
+
+from trainers import errors, train  # noqa: E402
+
+pytestmark = pytest.mark.trainer
+
+Launch = Callable[..., subprocess.CompletedProcess[str]]
+
+NUM_TRAIN = 1438
+TRAIN = ["-m", "trainers.train", "--device", "cpu"]
+TORCHRUN = [
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--local-addr=127.0.0.1",
+    "--nproc-per-node=2",
+]
+
+NUMBER = r"([0-9]+\.[0-9]{3})"
+SHARE = r"([0-9]+\.[0-9]{4})"
+START = r"""Training started with {world_size} processes across 1 nodes\.
+Using 0 GPUs per node\.
+"""
+EPOCH = rf"""Epoch {{epoch}}/{{num_epochs}} completed in {NUMBER} seconds
+Validation Loss: {SHARE}, Validation Accuracy: {SHARE}
+Epoch Throughput: {NUMBER} images/second
+"""
+STOP = r"""Target accuracy reached\. Early stopping after epoch {epoch}\.
+"""
+SUMMARY = rf"""
+Training Summary:
+Total training time: {NUMBER} seconds
+Throughput: {NUMBER} images/second
+Number of nodes: 1
+Number of GPUs per node: 0
+Total GPUs used: 0
+Total processes: {{world_size}}
+Training completed successfully\.
+"""
+
+
+def read_log(stdout: str, *, world_size: int, num_epochs: int) -> tuple[list[float], bool]:
+    """Match the whole log; return its numbers, four an epoch and two at the end, and if stopped."""
+    done = stdout.count("completed in")
+    stopped = "Target accuracy" in stdout
+    parts = [START.format(world_size=world_size)]
+    for epoch in range(1, done + 1):
+        parts.append(EPOCH.replace("{epoch}/{num_epochs}", f"{epoch}/{num_epochs}"))
+    if stopped:
+        parts.append(STOP.format(epoch=done))
+    parts.append(SUMMARY.replace("{world_size}", str(world_size)))
+    match = re.fullmatch("".join(parts), stdout)
+    assert match, stdout
+    return [float(text) for text in match.groups()], stopped
+
+
+def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def check_metrics(records: list[dict[str, Any]], numbers: list[float], num_epochs: int) -> None:
+    """Compare metrics.jsonl with all numbers of the log, to the log's rounding."""
+    by_name = {
+        name: [(record["epoch"], record["value"]) for record in records if record["name"] == name]
+        for name in {record["name"] for record in records}
+    }
+    epochs = range(1, num_epochs + 1)
+    for offset, name, digits in (
+        (0, "epoch_time", 3),
+        (1, "val_loss", 4),
+        (2, "val_accuracy", 4),
+        (3, "throughput", 3),
+    ):
+        printed = list(zip(epochs, numbers[offset:-2:4], strict=True))
+        assert [(epoch, round(value, digits)) for epoch, value in by_name[name]] == printed
+    assert round(by_name["total_time"][0][1], 3) == numbers[-2]
+    assert round(by_name["total_throughput"][0][1], 3) == numbers[-1]
+
+
+def check_throughput(numbers: list[float], num_epochs: int) -> None:
+    """Time by throughput is the number of images, as exactly as three digits allow."""
+    for seconds, throughput, num_samples in (
+        *((numbers[4 * i], numbers[4 * i + 3], NUM_TRAIN) for i in range(num_epochs)),
+        (numbers[-2], numbers[-1], NUM_TRAIN * num_epochs),
+    ):
+        rounding = 0.0006 * (seconds + throughput)
+        assert seconds * throughput == pytest.approx(num_samples, abs=rounding)
+
+
+@pytest.fixture(scope="module")
+def one_rank(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, pathlib.Path]:
+    folder = tmp_path_factory.mktemp("one_rank")
+    done = launch([*TRAIN, "--epochs", "4", "--run-dir", str(folder), "--window-steps", "10"])
+    assert done.returncode == 0, done.stderr
+    return done.stdout, folder / "metrics.jsonl"
+
+
+@pytest.fixture(scope="module")
+def two_ranks(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, pathlib.Path]:
+    folder = tmp_path_factory.mktemp("two_ranks")
+    (folder / "attempt.3.1").touch()
+    done = launch(
+        [*TORCHRUN, *TRAIN, "--target-accuracy", "0.9", "--per-device-batch-size", "32"],
+        ORCHESTRATOR_RUN_DIR=str(folder),
+        ORCHESTRATOR_METRICS_FILE=str(folder / "metrics.3.jsonl"),
+        ORCHESTRATOR_TASK="3",
+        ORCHESTRATOR_ATTEMPT="1",
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, folder / "metrics.3.jsonl"
+
+
+def test_one_rank(one_rank: tuple[str, pathlib.Path]) -> None:
+    stdout, path = one_rank
+    numbers, stopped = read_log(stdout, world_size=1, num_epochs=4)
+    assert not stopped
+    accuracies = numbers[2:-2:4]
+    assert accuracies[-1] > 0.9
+    check_throughput(numbers, num_epochs=4)
+    records = read_metrics(path)
+    check_metrics(records, numbers, num_epochs=4)
+    assert {(record["world_size"], record["attempt"]) for record in records} == {(1, 0)}
+    # 23 steps an epoch: two windows in each, the run's first one left out.
+    assert [record["step"] for record in records if record["name"] == "step_time"] == [
+        20, 33, 43, 56, 66, 79, 89,
+    ]  # fmt: skip
+
+
+def test_two_ranks_stop_at_the_target(two_ranks: tuple[str, pathlib.Path]) -> None:
+    stdout, path = two_ranks
+    numbers, stopped = read_log(stdout, world_size=2, num_epochs=10)
+    assert stopped
+    accuracies = numbers[2:-2:4]
+    assert [accuracy >= 0.9 for accuracy in accuracies[-3:]] == [False, True, True]
+    check_throughput(numbers, num_epochs=len(accuracies))
+    records = read_metrics(path)
+    check_metrics(records, numbers, num_epochs=len(accuracies))
+    assert {(record["world_size"], record["attempt"]) for record in records} == {(2, 1)}
+
+
+def test_two_ranks_learn_as_one_does(
+    one_rank: tuple[str, pathlib.Path], two_ranks: tuple[str, pathlib.Path]
+) -> None:
+    single, several = (
+        [record["value"] for record in read_metrics(path) if record["name"] == "val_loss"][:3]
+        for _, path in (one_rank, two_ranks)
+    )
+    assert several == pytest.approx(single, rel=1e-2)
+
+
+def test_unusable_launch_is_one_line_and_exit_2(launch: Launch) -> None:
+    environ = {
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "3",
+        "LOCAL_WORLD_SIZE": "3",
+        "GROUP_WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "1",
+    }
+    done = launch(TRAIN, **environ)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "trainers.train: error: --batch-size 64 can't be divided by the number of ranks, 3:"
+        " use 63 or 66.\n"
+    )
+
+
+def test_older_attempt_ends_with_75(launch: Launch, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "attempt.0.1").touch()
+    done = launch(TRAIN, ORCHESTRATOR_RUN_DIR=str(tmp_path), ORCHESTRATOR_ATTEMPT="0")
+    assert (done.returncode, done.stdout) == (75, "")
+    assert done.stderr == (
+        "trainers.train: error: attempt 1 of this job has begun, so this one, attempt 0, ends"
+        " without writing any more.\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["attempt.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--batch-size", "1"],
+            "--batch-size 1 is smaller than the number of ranks, 2: use 2 or a multiple of it.",
+        ),
+        (
+            ["--batch-size", "8", "--per-device-batch-size", "4"],
+            "argument --per-device-batch-size: not allowed with argument --batch-size"
+            " (--help lists the arguments)",
+        ),
+        (
+            ["--epochs", "0"],
+            "argument --epochs: 0 is below 1 (--help lists the arguments)",
+        ),
+        (
+            ["--batch-sise", "8"],
+            "unrecognized arguments: --batch-sise 8 (--help lists the arguments)",
+        ),
+        (
+            ["--device", "cpu", "--run-dir", "/nowhere"],
+            "The run folder /nowhere is no folder here: make it, or bind it into the container.",
+        ),
+    ],
+)
+def test_bad_arguments_are_one_sentence(arguments: list[str], message: str) -> None:
+    environ = {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "GROUP_WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "1",
+    }
+    with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
+        train.run(train.parse_arguments(arguments), environ)
+
+
+def test_batch_larger_than_the_training_set() -> None:
+    message = (
+        "A batch of 2000 images is larger than the training set of digits, 1438:"
+        " use a smaller batch or fewer ranks."
+    )
+    with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
+        train.run(train.parse_arguments(["--device", "cpu", "--batch-size", "2000"]), {})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_cuda_without_a_gpu() -> None:
+    message = (
+        "--device cuda, but PyTorch sees no GPU on this node: ask for GPUs (--gpus-per-node; in a"
+        " container also --nv), install a CUDA build of PyTorch, or use --device cpu."
+    )
+    with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
+        train.run(train.parse_arguments(["--device", "cuda"]), {})

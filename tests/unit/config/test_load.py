@@ -1,0 +1,295 @@
+"""Files, variables and the command line into one configuration, and where each key is from."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from orchestrator import config, errors
+
+Write = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Return a function that writes a file below the test's folder."""
+
+    def write(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """Return variables that keep the machine's own files out."""
+    return {
+        "HOME": str(tmp_path / "home"),
+        "USER": "ada",
+        "XDG_CONFIG_DIRS": f"{tmp_path}/site:{tmp_path}/site2",
+    }
+
+
+def failure(environ: Mapping[str, str], cwd: Path, **overrides: object) -> str:
+    with pytest.raises(errors.ConfigurationError) as caught:
+        config.load(environ, cwd, overrides)
+    assert caught.value.exit_code == 3
+    return str(caught.value)
+
+
+def origin_of(configuration: config.Configuration, key: str) -> tuple[object, str]:
+    (found,) = [item for item in configuration.origins if item.key == key]
+    return found.value, found.origin
+
+
+def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
+    found = config.load(environ, tmp_path)
+    home = tmp_path / "home"
+    assert dataclasses.replace(found, origins=()) == config.Configuration(
+        state_dir=home / ".local/state/orchestrator",
+        runs_dir=home / "orchestrator-runs",
+        templates_dir=None,
+        database=f"sqlite:///{home}/.local/state/orchestrator/orchestrator.db",
+        profile=config.Profile(),
+        files=(),
+        origins=(),
+    )
+    assert not home.exists()
+    assert {item.origin for item in found.origins} == {"default"}
+    assert [item.key for item in found.origins] == [
+        *("state_dir", "runs_dir", "templates_dir", "database", "profile"),
+        *(
+            f"profiles.default.{field.name}"
+            for field in dataclasses.fields(config.Profile)
+            if field.name != "name"
+        ),
+    ]
+
+
+def test_each_layer_beats_the_one_below(
+    tmp_path: Path, environ: dict[str, str], write: Write
+) -> None:
+    cwd = tmp_path / "project" / "deep" / "er"
+    cwd.mkdir(parents=True)
+    (tmp_path / "project" / ".git").mkdir()
+    wanted = [("default", str(tmp_path / "home" / "orchestrator-runs"))]
+    for name in (
+        *("site2/orchestrator/config.toml", "site/orchestrator/config.toml"),
+        *("home/.config/orchestrator/config.toml", "project/orchestrator.toml"),
+    ):
+        path = write(name, f'# first\nruns_dir = "/{Path(name).parts[0]}"\n')
+        found = config.load(environ, cwd)
+        wanted.append((f"{path}:2", f"/{Path(name).parts[0]}"))
+        assert origin_of(found, "runs_dir") == (Path(wanted[-1][1]), wanted[-1][0])
+        assert found.files[-1] == path
+    assert len(found.files) == 4
+    # A nearer project file hides the one above it; they are not laid over one another.
+    nearer = write("project/deep/orchestrator.toml", 'state_dir = "s"')
+    found = config.load(environ, cwd)
+    assert origin_of(found, "state_dir") == (nearer.parent / "s", f"{nearer}:1")
+    assert origin_of(found, "runs_dir")[0] == Path("/home")
+    environ["ORCHESTRATOR_RUNS_DIR"] = "~/env"
+    found = config.load(environ, cwd)
+    assert origin_of(found, "runs_dir") == (tmp_path / "home" / "env", "ORCHESTRATOR_RUNS_DIR")
+    found = config.load(environ, cwd, {"runs_dir": Path("flag"), "state_dir": None})
+    assert origin_of(found, "runs_dir") == (cwd / "flag", "--runs-dir")
+
+
+def test_a_project_file_above_a_folder_that_is_in_no_git_tree_does_not_count(
+    tmp_path: Path, environ: dict[str, str], write: Write
+) -> None:
+    write("orchestrator.toml", 'runs_dir = "/x"')
+    (tmp_path / "below").mkdir()
+    assert config.load(environ, tmp_path / "below").files == ()
+    assert config.load(environ, tmp_path).runs_dir == Path("/x")
+
+
+def test_paths_are_seen_from_their_file_and_variables_are_put_in(
+    tmp_path: Path, environ: dict[str, str], write: Write
+) -> None:
+    text = 'runs_dir = "/cluster/${USER}/$USER-runs"\nstate_dir = "~/s"\ntemplates_dir = "../t"\n'
+    write("site/orchestrator/config.toml", text)
+    found = config.load(environ, tmp_path)
+    assert found.runs_dir == Path("/cluster/ada/ada-runs")
+    assert found.state_dir == tmp_path / "home" / "s"
+    assert found.templates_dir == tmp_path / "site" / "t"
+    assert found.database == f"sqlite:///{tmp_path}/home/s/orchestrator.db"
+    del environ["USER"]
+    assert failure(environ, tmp_path).endswith(
+        "/site/orchestrator/config.toml:1: runs_dir: $USER is not set here\n"
+        '    1 | runs_dir = "/cluster/${USER}/$USER-runs"\n'
+        "1 problem; nothing was done."
+    )
+
+
+def test_xdg_folders(tmp_path: Path, environ: dict[str, str], write: Write) -> None:
+    environ |= {"XDG_STATE_HOME": "/state", "XDG_CONFIG_HOME": str(tmp_path / "c")}
+    path = write("c/orchestrator/config.toml", "")
+    found = config.load(environ, tmp_path)
+    assert (found.state_dir, found.files) == (Path("/state/orchestrator"), (path,))
+    # The XDG specification has a path that is not absolute ignored.
+    environ |= {"XDG_STATE_HOME": "state"}
+    assert config.load(environ, tmp_path).state_dir == tmp_path / "home/.local/state/orchestrator"
+
+
+TWO = '[profiles.a]\naccount = "x"\n[profiles.b]\naccount = "y"\n'
+
+
+def test_which_profile(tmp_path: Path, environ: dict[str, str], write: Write) -> None:
+    write("site/orchestrator/config.toml", '[profiles.only]\naccount = "x"\n')
+    assert config.load(environ, tmp_path).profile == config.Profile(name="only", account="x")
+    path = write("site/orchestrator/config.toml", TWO)
+    assert config.load(environ, tmp_path).profile == config.Profile()
+    write("site/orchestrator/config.toml", 'profile = "a"\n' + TWO)
+    assert config.load(environ, tmp_path).profile.account == "x"
+    environ["ORCHESTRATOR_PROFILE"] = "b"
+    found = config.load(environ, tmp_path)
+    assert origin_of(found, "profile") == ("b", "ORCHESTRATOR_PROFILE")
+    assert origin_of(found, "profiles.b.account") == ("y", f"{path}:5")
+    assert config.load(environ, tmp_path, {"profile": "a"}).profile.name == "a"
+    assert failure(environ, tmp_path, profile="c") == (
+        '--profile: profile: no profile "c". Known: a, b.\n1 problem; nothing was done.'
+    )
+    environ["ORCHESTRATOR_PROFILE"] = "B"
+    assert failure(environ, tmp_path).startswith(
+        'ORCHESTRATOR_PROFILE: profile: no profile "B". Did you mean "b"?\n'
+    )
+
+
+def test_variables_and_flags_change_the_chosen_profile(
+    tmp_path: Path, environ: dict[str, str], write: Write
+) -> None:
+    write("site/orchestrator/config.toml", 'profile = "b"\n' + TWO)
+    environ |= {
+        "ORCHESTRATOR_ACCOUNT": "4711",
+        "ORCHESTRATOR_POLL_FLOOR_SECONDS": "30",
+        "ORCHESTRATOR_RUN_DIR": "/of/a/job",
+    }
+    found = config.load(environ, tmp_path, {"scheduler": "slurm"})
+    assert found.profile == config.Profile(
+        name="b", account="4711", poll_floor_seconds=30, scheduler="slurm"
+    )
+    assert origin_of(found, "profiles.b.scheduler") == ("slurm", "--scheduler")
+    assert origin_of(found, "profiles.b.account") == ("4711", "ORCHESTRATOR_ACCOUNT")
+    environ["ORCHESTRATOR_POLL_FLOOR_SECONDS"] = "soon"
+    assert failure(environ, tmp_path, scheduler="local") == (
+        '--scheduler: profiles.b.scheduler: must be one of "auto", "slurm" (got "local")\n'
+        "ORCHESTRATOR_POLL_FLOOR_SECONDS: profiles.b.poll_floor_seconds: must be an integer "
+        '(got "soon")\n'
+        "2 problems; nothing was done."
+    )
+
+
+def test_all_problems_are_told_at_once_with_their_lines(
+    tmp_path: Path, environ: dict[str, str], write: Write
+) -> None:
+    user = write("home/.config/orchestrator/config.toml", "[profiles\n")
+    site = write(
+        "site/orchestrator/config.toml",
+        """\
+runs_dr = "/x"
+[profiles.olivia]
+acount = "x"
+partition = "a b"
+name = "y"
+poll_floor_seconds = 0
+submit_grace_seconds = "120"
+gres_style = "gpus"
+modules = ["-x"]
+binds = ["data:/data"]
+variables = { SLURM_X = "1" }
+[profiles.olivia.partitions.accel]
+max_time = "1h"
+gpus_per_node = -1
+max_tim = 1
+[profiles."a b"]
+account = "a\\tb"
+""",
+    )
+    text = failure(environ, tmp_path)
+    assert text == "\n".join(
+        [
+            f"{user}:1: not TOML: Expected ']' at the end of a table declaration",
+            "    1 | [profiles",
+            f'{site}:1: runs_dr: unknown key. Did you mean "runs_dir"?',
+            '    1 | runs_dr = "/x"',
+            f'{site}:3: profiles.olivia.acount: unknown key. Did you mean "account"?',
+            '    3 | acount = "x"',
+            f"{site}:4: profiles.olivia.partition: must be partition names with commas between: "
+            'letters, digits, _ . - (got "a b")',
+            '    4 | partition = "a b"',
+            f"{site}:5: profiles.olivia.name: is the table's own name: leave it out",
+            '    5 | name = "y"',
+            f"{site}:6: profiles.olivia.poll_floor_seconds: must be >= 1 (got 0)",
+            "    6 | poll_floor_seconds = 0",
+            f'{site}:7: profiles.olivia.submit_grace_seconds: must be an integer (got "120"): '
+            "write 120",
+            '    7 | submit_grace_seconds = "120"',
+            f'{site}:8: profiles.olivia.gres_style: must be one of "gpus_per_node", "gres" '
+            '(got "gpus"). Did you mean "gpus_per_node"?',
+            '    8 | gres_style = "gpus"',
+            f'{site}:9: profiles.olivia.modules[0]: must be a module\'s name (got "-x")',
+            '    9 | modules = ["-x"]',
+            f'{site}:10: profiles.olivia.binds[0]: must be "/host/path", "/host/path:/path/inside" '
+            'or that with ":ro" behind (got "data:/data")',
+            '    10 | binds = ["data:/data"]',
+            f"{site}:11: profiles.olivia.variables.SLURM_X: is Slurm's own: export it in "
+            "environment.setup if it has to be",
+            '    11 | variables = { SLURM_X = "1" }',
+            f"{site}:13: profiles.olivia.partitions.accel.max_time: must be minutes or a time such "
+            'as "30", "1:30:00", "2-00" or "UNLIMITED" (got "1h")',
+            '    13 | max_time = "1h"',
+            f"{site}:14: profiles.olivia.partitions.accel.gpus_per_node: must be >= 0 (got -1)",
+            "    14 | gpus_per_node = -1",
+            f"{site}:15: profiles.olivia.partitions.accel.max_tim: unknown key. Did you mean "
+            '"max_time"?',
+            "    15 | max_tim = 1",
+            f'{site}:16: profiles."a b": must be a name of letters, digits and _ . -',
+            '    16 | [profiles."a b"]',
+            f'{site}:17: profiles."a b".account: holds tab (U+0009), which is refused',
+            '    17 | account = "a\\tb"',
+            "16 problems; nothing was done.",
+        ]
+    )
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, environ: dict[str, str]) -> None:
+    (tmp_path / "orchestrator.toml").mkdir()
+    assert failure(environ, tmp_path) == (
+        f"{tmp_path}/orchestrator.toml: cannot be read: Is a directory\n"
+        "1 problem; nothing was done."
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ada:s3cret@host/db", "postgresql://ada:***@host/db"),
+        ("postgresql+psycopg://host/db?password=s3cret&x=1", "postgresql+psycopg://host/db?***"),
+        ("sqlite:////data/o.db", "sqlite:////data/o.db"),
+    ],
+)
+def test_a_databases_password_is_not_shown(
+    tmp_path: Path, environ: dict[str, str], url: str, shown: str
+) -> None:
+    found = config.load(environ | {"ORCHESTRATOR_DATABASE": url}, tmp_path)
+    assert found.database == url
+    told = origin_of(found, "database")[0]
+    assert told == shown.replace("?***", "?password=***&x=1")
+
+
+def test_databases_that_cannot_be(tmp_path: Path, environ: dict[str, str], write: Write) -> None:
+    path = write("orchestrator.toml", 'database = "mysql://ada:s3cret@host/db"')
+    assert failure(environ, tmp_path) == (
+        f"{path}:1: database: must be sqlite:////ABSOLUTE/PATH or postgresql://...\n"
+        "1 problem; nothing was done."
+    )
+    write("orchestrator.toml", 'state_dir = "/a?b"')
+    assert "state_dir: must hold no ?: it would end the path in the" in failure(environ, tmp_path)
+    for text in ("~ada/x", ""):
+        write("orchestrator.toml", f'state_dir = "{text}"')
+        assert f'state_dir: not a folder (got "{text}")' in failure(environ, tmp_path)

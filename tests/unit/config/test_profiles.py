@@ -1,0 +1,118 @@
+"""What a spec takes from a profile, and what the profile's partitions refuse."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from orchestrator import config, errors, jobs
+
+PROFILE = config.Profile(
+    name="olivia",
+    account="nn1",
+    partition="accel",
+    qos="normal",
+    modules=("NRIS/GPU",),
+    binds=("/cluster", "/data:/data"),
+    variables={"A": "profile", "B": "profile"},
+    partitions={
+        "accel": config.Partition(max_time="2-00", gpus_per_node=4, gpu_type="gh200"),
+        "long": config.Partition(max_time="UNLIMITED", gpus_per_node=8),
+        "empty": config.Partition(),
+    },
+)
+CONFIGURATION = config.Configuration(
+    state_dir=Path("/s"),
+    runs_dir=Path("/r"),
+    templates_dir=None,
+    database="sqlite:////s/o.db",
+    profile=PROFILE,
+    files=(),
+    origins=(),
+)
+
+
+def test_what_the_spec_leaves_open_is_filled() -> None:
+    spec = config.with_profile(jobs.JobSpec(name="x"), CONFIGURATION)
+    assert (spec.account, spec.partition, spec.qos) == ("nn1", "accel", "normal")
+    assert spec.environment.modules == ("NRIS/GPU",)
+    assert spec.environment.variables == {"A": "profile", "B": "profile"}
+    assert spec.container == jobs.Container()
+
+
+def test_what_the_spec_says_stays() -> None:
+    spec = jobs.JobSpec(
+        name="x",
+        account="nn2",
+        partition="long",
+        qos="devel",
+        environment=jobs.Environment(modules=("M",), variables={"A": "spec"}),
+        container=jobs.Container(runtime="apptainer", image="a.sif", binds=("/scratch:/data",)),
+    )
+    filled = config.with_profile(spec, CONFIGURATION)
+    assert filled == dataclasses.replace(
+        spec,
+        environment=jobs.Environment(modules=("M",), variables={"A": "spec", "B": "profile"}),
+        # The spec's own /data is in the container, not the profile's.
+        container=dataclasses.replace(spec.container, binds=("/cluster", "/scratch:/data")),
+    )
+    assert config.with_profile(filled, CONFIGURATION) == filled
+
+
+@pytest.mark.parametrize(
+    ("partition", "resources", "time_limit", "told"),
+    [
+        (
+            None,
+            jobs.Resources(gpus_per_node=8),
+            None,
+            "resources.gpus_per_node: partition accel has 4 GPUs a node (asked for 8)",
+        ),
+        (
+            "accel",
+            jobs.Resources(gpus_per_node=1, gpu_type="a100"),
+            None,
+            'resources.gpu_type: partition accel has GPUs of type "gh200" (asked for "a100")',
+        ),
+        (
+            "accel",
+            jobs.Resources(),
+            "49:00:00",
+            "job.time_limit: partition accel allows 2-00 (asked for 49:00:00)",
+        ),
+        (
+            "accel",
+            jobs.Resources(),
+            "UNLIMITED",
+            "job.time_limit: partition accel allows 2-00 (asked for UNLIMITED)",
+        ),
+    ],
+)
+def test_a_spec_beyond_its_partition_is_refused(
+    partition: str | None, resources: jobs.Resources, time_limit: str | None, told: str
+) -> None:
+    spec = jobs.JobSpec(name="x", partition=partition, resources=resources, time_limit=time_limit)
+    with pytest.raises(errors.SpecError) as caught:
+        config.with_profile(spec, CONFIGURATION)
+    assert str(caught.value) == f"profile olivia: {told}\n1 problem; nothing was submitted."
+
+
+@pytest.mark.parametrize(
+    ("partition", "gpus", "time_limit"),
+    [
+        ("accel", 4, "2-00:00:00"),
+        ("long", 8, "UNLIMITED"),
+        # Slurm starts it in whichever can.
+        ("accel,long", 8, "100-00"),
+        ("elsewhere", 100, "UNLIMITED"),
+        ("empty", 100, "UNLIMITED"),
+    ],
+)
+def test_a_spec_within_its_partition_passes(partition: str, gpus: int, time_limit: str) -> None:
+    spec = jobs.JobSpec(
+        name="x",
+        partition=partition,
+        time_limit=time_limit,
+        resources=jobs.Resources(gpus_per_node=gpus),
+    )
+    assert config.with_profile(spec, CONFIGURATION).partition == partition

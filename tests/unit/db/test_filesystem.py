@@ -1,0 +1,117 @@
+"""Which file systems may hold the database, from lines of /proc/self/mountinfo."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from db import errors, filesystem
+
+MOUNTINFO = r"""27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
+30 27 0:25 / /dev/shm rw,relatime - tmpfs tmpfs rw,size=24682416k
+40 27 0:31 / /home rw,relatime shared:7 - nfs4 nas:/home rw,vers=4.2,hard,proto=tcp,local_lock=none
+41 40 0:32 / /home/ann/My\040Disk rw - xfs /dev/sdb1 rw
+42 27 0:33 / /old rw - nfs nas:/old rw,vers=3,nolock,mountproto=tcp,local_lock=all
+43 27 0:34 / /mixed rw - nfs nas:/mixed rw,vers=3,local_lock=flock
+44 27 0:35 / /posix rw - nfs nas:/posix rw,vers=3,local_lock=posix
+45 27 0:36 / /scratch rw - lustre 10.0.0.1@o2ib:/scratch rw,flock,lazystatfs
+46 27 0:37 / /scratch2 rw - lustre 10.0.0.1@o2ib:/scratch2 rw,localflock
+47 27 0:38 / /mnt/remote rw,nosuid,nodev - fuse.sshfs ann@host:/ rw,user_id=1000
+48 27 0:39 / /gpfs rw - gpfs gpfs0 rw
+49 27 0:40 / /bee rw - beegfs beegfs_nodev rw,cfgFile=/etc/beegfs/beegfs-client.conf
+50 27 0:41 / /win rw - cifs //nas/win rw,vers=3.1.1,nobrl
+51 27 0:42 / /var/lib/containers rw - overlay overlay rw,lowerdir=/a,upperdir=/b
+52 27 0:43 / /weka rw - wekafs default rw
+53 27 0:44 / /gluster rw - fuse.glusterfs nas:/vol rw
+54 27 0:45 / /again rw - nfs4 nas:/again rw,local_lock=none
+55 27 0:46 / /again rw - tmpfs tmpfs rw
+a line that is none
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/var/lib/x.db", filesystem.Locality.LOCAL),
+        ("/dev/shm/x.db", filesystem.Locality.LOCAL),
+        ("/var/lib/containers/x.db", filesystem.Locality.LOCAL),
+        ("/home/ann/My Disk/x.db", filesystem.Locality.LOCAL),
+        ("/again/x.db", filesystem.Locality.LOCAL),
+        ("/home/ann/x.db", filesystem.Locality.NETWORK),
+        ("/homework/x.db", filesystem.Locality.LOCAL),
+        ("/mixed/x.db", filesystem.Locality.NETWORK),
+        ("/scratch/x.db", filesystem.Locality.NETWORK),
+        ("/gpfs/x.db", filesystem.Locality.NETWORK),
+        ("/gluster/x.db", filesystem.Locality.NETWORK),
+        ("/weka/x.db", filesystem.Locality.NETWORK),
+    ],
+)
+def test_local_or_network(path: str, found: filesystem.Locality) -> None:
+    mount = filesystem.find_mount(Path(path), filesystem.parse_mountinfo(MOUNTINFO))
+    assert filesystem.classify(mount) is found
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/old/x.db", "/old (nfs) cannot hold the database: mounted with nolock"),
+        ("/posix/x.db", "/posix (nfs) cannot hold the database: mounted with local_lock=posix"),
+        ("/scratch2/x.db", "/scratch2 (lustre) cannot hold the database: mounted with localflock"),
+        ("/win/x.db", "/win (cifs) cannot hold the database: mounted with nobrl"),
+        ("/bee/x.db", "/bee (beegfs) cannot hold the database: BeeGFS keeps file locks on one"),
+        ("/mnt/remote/x.db", "/mnt/remote (fuse.sshfs) cannot hold the database: sshfs keeps file"),
+    ],
+)
+def test_locks_that_stay_on_one_host_are_refused(path: str, why: str) -> None:
+    mount = filesystem.find_mount(Path(path), filesystem.parse_mountinfo(MOUNTINFO))
+    with pytest.raises(errors.UnsafeFileSystemError) as refusal:
+        filesystem.classify(mount)
+    assert str(refusal.value).startswith(why)
+    assert str(refusal.value).endswith(
+        "Set state_dir to a local disk; a database that several hosts share needs PostgreSQL."
+    )
+
+
+def test_this_machine_is_readable() -> None:
+    text = Path("/proc/self/mountinfo").read_text()
+    assert filesystem.find_mount(Path("/"), filesystem.parse_mountinfo(text)) is not None
+
+
+def test_lock_proof(tmp_path: Path) -> None:
+    filesystem.prove_locks(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lock_proof_fails_where_locks_keep_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filesystem, "_try_lock", lambda descriptor, path: True)
+    with pytest.raises(errors.UnsafeFileSystemError, match="keep nobody out"):
+        filesystem.prove_locks(tmp_path)
+
+
+OTHER_PROCESS = """
+import pathlib, sys
+from db import errors, filesystem
+try:
+    with filesystem.file_lock(pathlib.Path(sys.argv[1]), timeout_seconds=0.05):
+        print("got it")
+except errors.LockedError as error:
+    print(error)
+"""
+
+
+def test_lock_is_private_and_given_up_in_time(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    command = [sys.executable, "-c", OTHER_PROCESS, str(path)]
+    root = Path(filesystem.__file__).parents[1]
+    with filesystem.file_lock(path, timeout_seconds=1):
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert subprocess.check_output(command, cwd=root, text=True) == (
+            f"{path} has been locked by another process for 0.05 s. "
+            f"`fuser {path}` on its host shows which one; try again when it has ended.\n"
+        )
+    assert subprocess.check_output(command, cwd=root, text=True) == "got it\n"

@@ -1,0 +1,410 @@
+"""The database file: how it is made, kept private, upgraded and refused."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic import autogenerate, migration, script
+
+from db import errors, filesystem, models, schema, session
+from orchestrator import errors as our_errors
+from orchestrator.controller import unit_of_work
+
+ROOT = Path(session.__file__).parents[1]
+Opened = Callable[..., session.Database]
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    with contextlib.ExitStack() as stack:
+        yield lambda *args, **options: stack.enter_context(session.Database(*args, **options))
+
+
+def pragma(db: sa.orm.Session, name: str) -> object:
+    return db.connection().scalar(sa.text(f"PRAGMA {name}"))
+
+
+def test_file_and_folder_are_private(tmp_path: Path, opened: Opened) -> None:
+    path = tmp_path / "new" / "deep" / "x.db"
+    old_umask = os.umask(0)
+    try:
+        database = opened(path)
+        with database.writing() as db:
+            db.add(models.Setting(key="a", value="b"))
+        modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+    finally:
+        os.umask(old_umask)
+    assert modes == {"x.db": 0o600, "x.db-wal": 0o600, "x.db-shm": 0o600, "x.db.lock": 0o600}
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert path.parent.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_readable_file_is_tightened(tmp_path: Path, opened: Opened) -> None:
+    path = tmp_path / "x.db"
+    with session.Database(path) as database, database.writing():
+        pass
+    path.chmod(0o644)
+    with opened(path).reading():
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_folder_that_everybody_can_change_is_refused(tmp_path: Path, opened: Opened) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(errors.UnsafeFileSystemError, match=f"chmod o-w {folder}"):
+        with opened(folder / "x.db").reading():
+            pass
+    assert list(folder.iterdir()) == []
+
+
+def test_pragmas_on_a_local_disk(tmp_path: Path, opened: Opened) -> None:
+    database = opened(tmp_path / "x.db")
+    with database.writing() as db:
+        assert (pragma(db, "journal_mode"), pragma(db, "synchronous")) == ("wal", 1)
+        assert (pragma(db, "foreign_keys"), pragma(db, "busy_timeout")) == (1, 30000)
+    with database.writing(durable=True) as db:
+        assert pragma(db, "synchronous") == 2
+    with database.writing() as db:
+        assert pragma(db, "synchronous") == 1
+
+
+def test_pragmas_on_a_network_disk(tmp_path: Path, opened: Opened) -> None:
+    path = tmp_path / "x.db"
+    database = opened(path, find_locality=lambda path: filesystem.Locality.NETWORK)
+    for _ in range(2):
+        with database.writing() as db:
+            assert (pragma(db, "journal_mode"), pragma(db, "synchronous")) == ("truncate", 2)
+            with pytest.raises(BlockingIOError):
+                subprocess_lock(path.with_name("x.db.lock"))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.db", "x.db-journal", "x.db.lock"]
+
+
+def subprocess_lock(path: Path) -> None:
+    """Try the lock as another process would; raises BlockingIOError when it is held."""
+    code = (
+        "import fcntl, sys\n"
+        "file = open(sys.argv[1], 'r+')\n"
+        "try: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+        "except BlockingIOError: sys.exit(11)\n"
+    )
+    status = subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode
+    if status == 11:
+        raise BlockingIOError
+    assert status == 0
+
+
+def test_database_that_moved_between_kinds_of_disk(tmp_path: Path, opened: Opened) -> None:
+    path = tmp_path / "x.db"
+    for locality, mode in [
+        (filesystem.Locality.LOCAL, "wal"),
+        (filesystem.Locality.NETWORK, "truncate"),
+        (filesystem.Locality.LOCAL, "wal"),
+    ]:
+        database = session.Database(path, find_locality=lambda path, found=locality: found)
+        with database, database.writing() as db:
+            assert pragma(db, "journal_mode") == mode
+
+
+def test_reading_cannot_change_anything(tmp_path: Path, opened: Opened) -> None:
+    database = opened(tmp_path / "x.db")
+    with pytest.raises(errors.ReadOnlyError), database.reading() as db:
+        db.add(models.Setting(key="a", value="b"))
+        db.flush()
+    with database.writing() as db:
+        db.add(models.Setting(key="a", value="b"))
+    with database.reading() as db:
+        assert db.get(models.Setting, "a") is not None
+
+
+def test_error_rolls_back(tmp_path: Path, opened: Opened) -> None:
+    database = opened(tmp_path / "x.db")
+    with pytest.raises(KeyboardInterrupt), database.writing() as db:
+        db.add(models.Setting(key="a", value="b"))
+        db.flush()
+        raise KeyboardInterrupt
+    with database.writing() as db:
+        assert db.get(models.Setting, "a") is None
+
+
+def test_migrations_make_the_models(tmp_path: Path, opened: Opened) -> None:
+    database = opened(tmp_path / "x.db")
+    with database.reading() as db:
+        context = migration.MigrationContext.configure(
+            db.connection(), opts={"compare_type": True, "render_as_batch": True}
+        )
+        assert autogenerate.compare_metadata(context, models.Base.metadata) == []
+    # compare_metadata sees no names of SQLite's constraints and no AUTOINCREMENT.
+    wanted_path = tmp_path / "wanted.db"
+    fresh = sa.create_engine(f"sqlite:///{wanted_path}")
+    models.Base.metadata.create_all(fresh)
+    fresh.dispose()
+    made, wanted = statements(tmp_path / "x.db"), statements(wanted_path)
+    assert {name: sql for name, sql in made.items() if "alembic_version" not in name} == wanted
+
+
+def statements(path: Path) -> dict[str, list[str]]:
+    """Return the words of each statement; constraints may stand in any order."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT name, sql FROM sqlite_master").fetchall()
+    return {name: sorted((sql or "").replace(",", " ").split()) for name, sql in rows}
+
+
+def test_head_is_the_newest_migration() -> None:
+    found = script.ScriptDirectory.from_config(schema.alembic_config(schema.SHIPPED))
+    assert found.get_heads() == [schema.SHIPPED.head]
+
+
+def test_alembic_is_not_imported_for_a_current_database(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    with session.Database(path) as database, database.reading():
+        pass
+    code = (
+        "import pathlib, sys\n"
+        "from db import session\n"
+        "with session.Database(pathlib.Path(sys.argv[1])) as database, database.writing(): pass\n"
+        "sys.exit('alembic' in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True, cwd=ROOT)
+
+
+@pytest.fixture
+def newer(tmp_path: Path) -> schema.Migrations:
+    """Our migrations and one more."""
+    folder = tmp_path / "migrations % more"
+    shutil.copytree(schema.SHIPPED.folder, folder)
+    (folder / "versions" / "revision_9999.py").write_text(
+        "import sqlalchemy as sa\n"
+        "from alembic import op\n"
+        f"revision, down_revision = '9999', '{schema.SHIPPED.head}'\n"
+        "def upgrade():\n"
+        "    with op.batch_alter_table('submissions', recreate='always') as batch:\n"
+        "        batch.add_column(sa.Column('extra', sa.Text()))\n"
+    )
+    return schema.Migrations(folder=folder, head="9999")
+
+
+def test_older_database_is_copied_and_upgraded(
+    tmp_path: Path, opened: Opened, newer: schema.Migrations
+) -> None:
+    path = tmp_path / "x.db"
+    insert = (
+        "INSERT INTO submissions VALUES (1,'t','c','slurm','n','/r','2026-01-01','s','{}','{}')"
+    )
+    with session.Database(path) as database, database.writing() as db:
+        db.execute(sa.text(insert))
+        db.execute(
+            sa.text(
+                "INSERT INTO jobs (row, submission_id, array_task, state, settled, created_at, "
+                "attempt, restart_count, labels, misses) "
+                "VALUES (1, 1, 0, 'RUNNING', 0, '2026-01-01', 0, 0, '[]', 0)"
+            )
+        )
+    database = opened(path, migrations=newer)
+    with database.reading() as db:
+        # The table was copied and dropped; its children are still there.
+        assert db.execute(sa.text("SELECT row FROM jobs")).all() == [(1,)]
+        assert db.execute(sa.text("SELECT extra FROM submissions")).all() == [(None,)]
+    assert database.version() == "9999"
+    (backup,) = tmp_path.glob(f"x.db.{schema.SHIPPED.head}.*.backup")
+    assert backup.stat().st_mode & 0o777 == 0o600
+    with contextlib.closing(sqlite3.connect(backup)) as copy:
+        assert copy.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
+        assert copy.execute("SELECT version_num FROM alembic_version").fetchone() == (
+            schema.SHIPPED.head,
+        )
+    assert database.upgrade() == ("9999", None)
+
+
+def test_failed_upgrade_leaves_the_old_tables(
+    tmp_path: Path, opened: Opened, newer: schema.Migrations
+) -> None:
+    path = tmp_path / "x.db"
+    with session.Database(path) as database, database.reading():
+        pass
+    with (newer.folder / "versions" / "revision_9999.py").open("a") as file:
+        file.write("    op.execute('DROP TABLE settings')\n    raise ZeroDivisionError\n")
+    with pytest.raises(ZeroDivisionError), opened(path, migrations=newer).reading():
+        pass
+    database = opened(path)
+    with database.reading() as db:
+        assert db.get(models.Setting, "installation_id") is not None
+    assert (database.version(), database.problems()) == (schema.SHIPPED.head, [])
+
+
+def test_newer_database_is_refused(
+    tmp_path: Path, opened: Opened, newer: schema.Migrations
+) -> None:
+    path = tmp_path / "x.db"
+    with session.Database(path, migrations=newer) as database, database.reading():
+        pass
+    before = path.read_bytes()
+    with unit_of_work.Store(path) as store:
+        with pytest.raises(our_errors.NewerDatabaseError) as refusal, store.reading():
+            pass
+        with pytest.raises(our_errors.NewerDatabaseError):
+            store.upgrade()
+    assert str(refusal.value) == (
+        f"{path} was written by a newer version of orchestrator "
+        f"(its tables are 9999, this one knows {schema.SHIPPED.head}). "
+        "Use that version, or restore a backup made before the upgrade."
+    )
+    assert refusal.value.exit_code == 6
+    assert path.read_bytes() == before
+
+
+def test_files_that_are_not_ours(tmp_path: Path, opened: Opened) -> None:
+    text = tmp_path / "text.db"
+    text.write_text("no database, but long enough to be read as a header " * 20)
+    with pytest.raises(errors.CorruptError, match="is not a database"):
+        with opened(text).writing():
+            pass
+    other = tmp_path / "other.db"
+    with contextlib.closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE songs (title)")
+    with pytest.raises(errors.CorruptError, match="is a database of another program"):
+        with opened(other).writing():
+            pass
+    with contextlib.closing(sqlite3.connect(other)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]
+
+
+def test_damage_is_told(tmp_path: Path, opened: Opened) -> None:
+    path = tmp_path / "x.db"
+    with session.Database(path) as database, database.writing() as db:
+        for number in range(500):
+            db.add(models.Setting(key=f"key {number}", value="v" * 200))
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size - 60_000)
+        file.write(b"\xff" * 40_000)
+    database = opened(path)
+    try:
+        assert database.problems() != []
+    except errors.CorruptError as error:
+        assert "is damaged" in str(error)
+
+
+def test_backup(tmp_path: Path) -> None:
+    target = tmp_path / "copy.db"
+    with unit_of_work.Store(tmp_path / "x.db") as store:
+        with store.writing() as work:
+            work.put_setting("a", "b")
+        store.backup(target)
+        with pytest.raises(our_errors.ConflictError, match=r"copy\.db exists; name a new file"):
+            store.backup(target)
+        with pytest.raises(our_errors.DatabaseError, match="No such file or directory"):
+            store.backup(tmp_path / "missing" / "copy.db")
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert not target.with_name("copy.db-wal").exists()
+    with unit_of_work.Store(target) as store:
+        with store.reading() as work:
+            assert work.setting("a") == "b"
+        assert store.check() == []
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("nonsense", "'nonsense' is no database URL; write sqlite:///PATH."),
+        ("sqlite://", "The database sqlite:// cannot be used; write sqlite:///PATH."),
+        (
+            "postgresql://ann:secret@db/x",
+            "The database postgresql://ann:***@db/x cannot be used; write sqlite:///PATH.",
+        ),
+    ],
+)
+def test_urls(url: str, message: str) -> None:
+    with pytest.raises(our_errors.DatabaseError) as refusal:
+        unit_of_work.Store(url)
+    assert str(refusal.value) == message
+
+
+def test_url_names_a_file(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/x.db"
+    assert unit_of_work.database_path(url) == tmp_path / "x.db"
+    assert unit_of_work.Store(url).path == tmp_path / "x.db"
+
+
+def test_strange_path(tmp_path: Path) -> None:
+    path = tmp_path / "a ?b%20#c" / "x.db"
+    with unit_of_work.Store(path) as store, store.reading():
+        assert store.path == path
+    assert path.exists()
+
+
+NOBODY = 65534
+WRITE_AS_NOBODY = """
+import os, pathlib, sys
+from db import models, session
+import sqlalchemy.dialects.sqlite.pysqlite
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    with session.Database(pathlib.Path(sys.argv[1])).writing() as db:
+        db.add(models.Setting(key="a", value="b"))
+    print("stored")
+except Exception as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder_mode", "file_mode", "named"), [(0o700, 0o400, "x.db"), (0o500, 0o600, "")]
+)
+def test_read_only_is_told(folder_mode: int, file_mode: int, named: str) -> None:
+    """An ordinary user writes, also where the tests run as root."""
+    # Not tmp_path: its parents are closed to other users.
+    folder = Path(tempfile.mkdtemp())
+    path = folder / "x.db"
+    try:
+        with session.Database(path) as database, database.writing():
+            pass
+        path.chmod(file_mode)
+        if os.geteuid() == 0:
+            for place in (folder, *folder.iterdir()):
+                os.chown(place, NOBODY, NOBODY)
+        folder.chmod(folder_mode)
+        answer = subprocess.run(
+            [sys.executable, "-c", WRITE_AS_NOBODY, str(path)],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+        ).stdout
+    finally:
+        folder.chmod(0o700)
+        shutil.rmtree(folder)
+    assert answer == (
+        f"ReadOnlyError: {folder / named} is read-only for you. "
+        "Make it writable, or set state_dir elsewhere.\n"
+    )
+
+
+def test_lock_that_is_not_given_up_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    with (
+        contextlib.closing(sqlite3.connect(path, isolation_level=None)) as holder,
+        contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as other,
+    ):
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(sqlite3.OperationalError) as refusal:
+            other.execute("BEGIN IMMEDIATE")
+    plain = errors.translate(refusal.value, path)
+    assert isinstance(plain, errors.LockedError)
+    assert str(plain) == (
+        f"{path} is locked by another process for too long. "
+        f"`fuser {path}` shows which one; try again when it has ended."
+    )

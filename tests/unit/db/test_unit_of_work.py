@@ -1,0 +1,445 @@
+"""What the verbs store and find again."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator import errors, jobs
+from orchestrator.controller import unit_of_work
+
+NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
+HOUR = datetime.timedelta(hours=1)
+SECOND = datetime.timedelta(seconds=1)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """An empty database, made once."""
+    path = tmp_path_factory.mktemp("made") / "x.db"
+    with unit_of_work.Store(path) as store, store.writing():
+        pass
+    return path.read_bytes()
+
+
+@pytest.fixture
+def store(tmp_path: Path, made: bytes) -> Iterator[unit_of_work.Store]:
+    path = tmp_path / "x.db"
+    path.write_bytes(made)
+    with unit_of_work.Store(path) as store:
+        yield store
+
+
+def submission(token: str = "abcd00000001", **changes: object) -> jobs.Submission:
+    record = jobs.Submission(
+        token=token,
+        cluster="lab",
+        scheduler="slurm",
+        name="digits",
+        script="#!/bin/bash\n",
+        spec='{"name": "digits"}',
+        run_dir=f"/runs/digits.{token}",
+        provenance="{}",
+        created_at=NOW,
+    )
+    return dataclasses.replace(record, **changes)  # type: ignore[arg-type]
+
+
+def add(store: unit_of_work.Store, token: str = "abcd00000001", **changes: object) -> jobs.Job:
+    """Store a job; `changes` are fields of its submission or of the job."""
+    names = {field.name for field in dataclasses.fields(jobs.Submission)}
+    ours = {name: value for name, value in changes.items() if name in names}
+    rest = {name: value for name, value in changes.items() if name not in names}
+    with store.writing() as work:
+        return work.add_submission(submission(token, **ours), **rest)[0]  # type: ignore[arg-type]
+
+
+def test_installation_id_is_made_once(store: unit_of_work.Store) -> None:
+    with store.reading() as work:
+        name = work.installation_id()
+    assert len(name) == 4 and name.isascii() and name.isalnum() and name == name.lower()
+    with unit_of_work.Store(store.path) as again, again.reading() as work:
+        assert work.installation_id() == name
+
+
+def test_job_comes_back_as_it_was(store: unit_of_work.Store) -> None:
+    submitter = jobs.Submitter(host="login1", boot_id="b-1", pid=4711, start_ticks=2**40)
+    east = datetime.timezone(datetime.timedelta(hours=9))
+    with store.writing(durable=True) as work:
+        (job,) = work.add_submission(
+            submission(created_at=NOW.astimezone(east)),
+            labels=("team=vision", 'odd "label", ü'),
+            submitter=submitter,
+            partition="accel",
+            nodes=2,
+            time_limit_seconds=10**10,
+        )
+    assert job == jobs.Job(
+        row=1,
+        token="abcd00000001",
+        cluster="lab",
+        scheduler="slurm",
+        name="digits",
+        state=jobs.JobState.SUBMITTING,
+        run_dir="/runs/digits.abcd00000001",
+        created_at=NOW,
+        labels=("team=vision", 'odd "label", ü'),
+        submitter=submitter,
+        partition="accel",
+        nodes=2,
+        time_limit_seconds=10**10,
+    )
+    with store.reading() as work:
+        assert work.job(1) == job
+        assert work.live_jobs("lab") == [job]
+        assert work.live_jobs("other") == []
+        assert work.submission("abcd00000001") == submission()
+        assert work.submission_of(1) == submission()
+        assert work.job(2) is None and work.submission_of(2) is None
+
+
+def test_every_field_of_a_job_can_be_changed(store: unit_of_work.Store) -> None:
+    job = add(store)
+    fixed = {"row", "token", "cluster", "scheduler", "name", "run_dir", "created_at"}
+    samples: dict[str, object] = {
+        "state": jobs.JobState.RUNNING,
+        "labels": ("a",),
+        "settled": True,
+        "submitter": jobs.Submitter(host="h", boot_id="b", pid=1, start_ticks=2),
+    }
+    for field in dataclasses.fields(jobs.Job):
+        kind = str(field.type)
+        if field.name in fixed or field.name in samples:
+            continue
+        samples[field.name] = NOW if "datetime" in kind else 7 if "int" in kind else "text"
+    with store.writing() as work:
+        assert work.change_job(job.row, samples)
+        assert work.job(job.row) == dataclasses.replace(job, **samples)  # type: ignore[arg-type]
+        assert work.change_job(job.row, {"submitter": None, "reason": None})
+        changed = work.job(job.row)
+    assert changed is not None and changed.submitter is None and changed.reason is None
+    for name in sorted(fixed):
+        with pytest.raises(ValueError, match=f"{name} of a job cannot be set"):
+            with store.writing() as work:
+                work.change_job(job.row, {name: "x"})
+
+
+def test_newer_observation_wins(store: unit_of_work.Store) -> None:
+    row = add(store).row
+
+    def see(seconds: int, read: datetime.datetime | None) -> bool:
+        changes = {"reason": str(seconds), "observed_at": NOW + seconds * SECOND}
+        with store.writing() as work:
+            return work.change_job(row, changes, unless_newer_than=read)
+
+    assert see(1, None)
+    assert not see(2, None), "somebody else was first"
+    assert see(2, NOW + SECOND)
+    assert not see(3, NOW + SECOND)
+    with store.writing() as work:
+        assert work.change_job(row, {}, unless_newer_than=NOW + 2 * SECOND)
+        assert work.change_job(row, {"cause": "x"})
+        assert not work.change_job(row + 1, {"cause": "x"})
+        job = work.job(row)
+    assert job is not None and (job.reason, job.cause) == ("2", "x")
+
+
+def test_token_is_stored_once(store: unit_of_work.Store) -> None:
+    add(store)
+    with pytest.raises(errors.DatabaseError, match=r"UNIQUE constraint failed: submissions\.token"):
+        add(store)
+    with store.reading() as work:
+        assert len(work.jobs(unit_of_work.JobQuery())) == 1
+
+
+def test_row_numbers_are_never_given_twice(store: unit_of_work.Store) -> None:
+    row = add(store).row
+    with store._database.writing() as db:
+        db.execute(sa.text("DELETE FROM submissions"))
+    assert add(store).row == row + 1
+
+
+def test_array(store: unit_of_work.Store) -> None:
+    with store.writing() as work:
+        tasks = work.add_submission(submission(), array_tasks=(0, 2, 5), array_job_id="123")
+        for job in tasks:
+            work.change_job(job.row, {"job_id": f"123_{job.array_task_id}"})
+    assert [(job.array_task_id, job.array_job_id) for job in tasks] == [
+        (0, "123"),
+        (2, "123"),
+        (5, "123"),
+    ]
+    with store.reading() as work:
+        assert len(work.jobs_of_tokens(["abcd00000001", "missing"])) == 3
+        assert [job.array_task_id for job in work.find("123")] == [5, 2, 0]
+        assert [job.array_task_id for job in work.find("digits")] == [5, 2, 0]
+        assert [job.array_task_id for job in work.find("123_2")] == [2]
+
+
+def test_find(store: unit_of_work.Store) -> None:
+    done, running = jobs.JobState.COMPLETED, jobs.JobState.RUNNING
+    first = add(store, "abcd00000001", job_id="7", state=done)
+    second = add(store, "abcd00000002", job_id="8", raw_job_id="8", state=running)
+    local = add(store, "abcd00000003", name="other", job_id="local-7", state=done)
+    reused = add(store, "abcd00000004", name="x", job_id="7", state=done)
+    digits = add(store, "abcd00000005", name="8", job_id="9", state=done)
+
+    def find(reference: str) -> list[jobs.Job]:
+        with store.reading() as work:
+            return work.find(reference)
+
+    assert find("@1") == [first]
+    assert find("local-7") == [local]
+    assert find("7") == [reused], "Slurm gave the ID to a newer job"
+    assert find("8") == [second], "an ID comes before a name"
+    assert find("9") == [digits]
+    assert find("digits") == [second], "the newest"
+    for nothing in ("@99", "@", "@x", "@²", "", "999", "nobody", "digits ", "Digits"):
+        assert find(nothing) == []
+    third = add(store, "abcd00000006", state=running)
+    assert find("digits") == [third, second], "several live ones"
+    with store.writing() as work:
+        work.change_job(second.row, {"state": done})
+    assert find("digits") == [third]
+    elsewhere = add(store, "abcd00000007", cluster="sea", job_id="8", state=done)
+    assert find("8") == [elsewhere, dataclasses.replace(second, state=done)]
+
+
+def test_queries(store: unit_of_work.Store) -> None:
+    old, new = NOW - 48 * HOUR, NOW - HOUR
+    state = jobs.JobState
+    add(store, "abcd00000001", created_at=old, settled=True, ended_at=old, state=state.FAILED)
+    add(store, "abcd00000002", created_at=old, settled=True, ended_at=new, labels=("a", "b"))
+    add(store, "abcd00000003", created_at=old, partition="accel", state=state.RUNNING)
+    add(store, "abcd00000004", created_at=new, settled=True, name="b", labels=("b", ","))
+
+    def rows(**query: object) -> list[int]:
+        with store.reading() as work:
+            found = work.jobs(unit_of_work.JobQuery(**query))  # type: ignore[arg-type]
+        return [job.row for job in found]
+
+    assert rows() == [4, 3, 2, 1]
+    assert rows(limit=2) == [4, 3]
+    assert rows(rows=(1, 3)) == [3, 1]
+    assert rows(live=True) == [3]
+    assert rows(since=NOW - 2 * HOUR) == [4, 2]
+    assert rows(live_or_since=NOW - 2 * HOUR) == [4, 3, 2]
+    assert rows(names=("b", "c")) == [4]
+    assert rows(labels=("b",)) == [4, 2]
+    assert rows(labels=("b", "a")) == [2]
+    assert rows(labels=(",",)) == [4]
+    assert rows(labels=("A",)) == rows(labels=("%",)) == []
+    assert rows(states=(state.RUNNING, state.FAILED)) == [3, 1]
+    assert rows(partitions=("accel",), states=(state.FAILED,)) == []
+
+
+def test_default_status_reads_no_whole_table(store: unit_of_work.Store) -> None:
+    plans: list[str] = []
+    with store._database.reading() as db:
+        connection = db.connection()
+
+        def explain(
+            conn: object, cursor: Any, statement: str, parameters: Any, *rest: object
+        ) -> None:
+            if not statement.startswith("EXPLAIN"):
+                cursor.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
+                plans.extend(row[3] for row in cursor.fetchall())
+
+        sa.event.listen(connection, "before_cursor_execute", explain)
+        work = unit_of_work.UnitOfWork(db)
+        for query in (
+            unit_of_work.JobQuery(live_or_since=NOW),
+            unit_of_work.JobQuery(job_ids=("7",)),
+            unit_of_work.JobQuery(names=("digits",)),
+        ):
+            work.jobs(query)
+        work.live_jobs("lab")
+    assert plans
+    assert [plan for plan in plans if plan.startswith("SCAN")] == []
+
+
+def test_attempts_and_events(store: unit_of_work.Store) -> None:
+    row = add(store).row
+    first = jobs.Attempt(number=0, state=jobs.JobState.RUNNING, started_at=NOW, node_list="n1")
+    ended = dataclasses.replace(first, state=jobs.JobState.PREEMPTED, ended_at=NOW, exit_signal=15)
+    second = jobs.Attempt(number=1, state=jobs.JobState.PENDING)
+    event = jobs.JobEvent(at=NOW, kind="state", source="squeue", detail="seen")
+    other = dataclasses.replace(event, state=jobs.JobState.RUNNING, raw_state="R", attempt=1)
+    with store.writing() as work:
+        for attempt in (second, first, ended):
+            work.put_attempt(row, attempt)
+        work.add_event(row, event)
+        work.add_event(row, other)
+    with store.reading() as work:
+        assert work.attempts(row) == [ended, second]
+        assert work.events(row) == [event, other]
+        assert work.attempts(row + 1) == []
+
+
+def metric(value: float = 1.5, **changes: object) -> jobs.Metric:
+    record = jobs.Metric(name="loss", value=value, source="log:olivia", path="/r/1.out", line=3)
+    return dataclasses.replace(record, **changes)  # type: ignore[arg-type]
+
+
+def test_same_line_is_stored_once_and_its_metrics_are_several(store: unit_of_work.Store) -> None:
+    row = add(store).row
+    line = [
+        metric(),
+        metric(name="throughput", unit="images/second", step=3, time=NOW),
+        metric(rank=1),
+        metric(rank=2),
+        metric(rank=2),
+        metric(math.inf),
+    ]
+    with store.writing() as work:
+        assert work.add_metrics(row, line) == 6
+        assert work.add_metrics(row, line) == 0
+        assert work.add_metrics(row, [metric(attempt=1), metric(line=4), metric(2.5)]) == 3
+        assert work.add_metrics(row, []) == 0
+        stored = work.metrics(unit_of_work.MetricQuery(rows=[row]))
+    assert [found.metric for found in stored][:6] == line
+    numbers = [found.row for found in stored]
+    assert numbers == sorted(set(numbers)) and len(numbers) == 9
+    assert {found.job.row for found in stored} == {row}
+
+
+def test_odd_numbers(store: unit_of_work.Store) -> None:
+    row = add(store).row
+    with store.writing() as work:
+        assert work.add_metrics(row, [metric(math.nan), metric(step=10**30, path="", line=None)])
+        assert work.add_metrics(row, [metric(math.nan)]) == 0
+        nan, huge = work.metrics(unit_of_work.MetricQuery(rows=[row]))
+    assert math.isnan(nan.metric.value)
+    assert (huge.metric.step, huge.metric.path, huge.metric.line) == (None, "", None)
+
+
+def test_metric_queries(store: unit_of_work.Store) -> None:
+    row = add(store).row
+    other = add(store, "abcd00000002").row
+    with store.writing() as work:
+        work.add_metrics(row, [metric(step=step, line=step) for step in range(5)])
+        work.add_metrics(row, [metric(9.0, source="jsonl", path="/r/metrics.jsonl", step=4)])
+        work.add_metrics(row, [metric(name="acc", line=9), metric(attempt=1, line=10, step=7)])
+        work.add_metrics(other, [metric(step=1)])
+
+    def lines(**query: object) -> list[tuple[str, int | None]]:
+        with store.reading() as work:
+            wanted = unit_of_work.MetricQuery(**{"rows": [row], **query})  # type: ignore[arg-type]
+            return [(found.metric.source, found.metric.step) for found in work.metrics(wanted)]
+
+    log = "log:olivia"
+    assert len(lines()) == 8 and len(lines(rows=[row, other])) == 9 and lines(rows=[]) == []
+    assert lines(source="jsonl") == [("jsonl", 4)]
+    assert len(lines(source="log")) == len(lines(source=log)) == 7
+    assert lines(prefer_jsonl=True) == [("jsonl", 4), (log, None), (log, 7)]
+    assert lines(names=["acc"]) == [(log, None)]
+    assert lines(attempt=1) == [(log, 7)]
+    assert lines(first_step=3, last_step=4, source="log") == [(log, 3), (log, 4)]
+    assert lines(last=1) == [(log, None), (log, 7)]
+    assert lines(limit=3) == [("jsonl", 4), (log, None), (log, 7)]
+
+
+def test_cursor_moves_only_from_where_it_was_read(store: unit_of_work.Store) -> None:
+    row = add(store).row
+    start = unit_of_work.LogCursor(path="/r/1.out")
+    one = dataclasses.replace(start, device=2**64 - 1, inode=2**63, offset_bytes=10**12, line=7)
+    two = dataclasses.replace(one, offset_bytes=10**12 + 5, carry='{"partial": "é"}')
+    with store.writing() as work:
+        assert work.log_cursors(row) == []
+        assert work.put_log_cursor(row, one, expect=None)
+        assert not work.put_log_cursor(row, two, expect=None)
+        assert work.put_log_cursor(row, two, expect=one)
+        assert not work.put_log_cursor(row, one, expect=one)
+        assert work.log_cursors(row) == [two]
+        work.add_metrics(row, [metric(path="/r/2.out")])
+        second = dataclasses.replace(start, path="/r/2.out", offset_bytes=1)
+        assert work.put_log_cursor(row, second, expect=None)
+        assert work.log_cursors(row) == [two, second]
+
+
+def test_one_refresh_an_interval(store: unit_of_work.Store) -> None:
+    def claim(seconds: float, holder: str, floor: float = 10) -> bool:
+        with store.writing() as work:
+            return work.claim_refresh("lab", NOW + seconds * SECOND, floor, holder)
+
+    def state() -> unit_of_work.RefreshState:
+        with store.reading() as work:
+            return work.refresh_state("lab")
+
+    assert state() == unit_of_work.RefreshState(cluster="lab")
+    assert claim(0, "a")
+    assert not claim(1, "b") and not claim(30, "b") and not claim(30, "b", floor=0)
+    with store.writing() as work:
+        work.finish_refresh("lab", squeue_at=NOW, sacct_at=NOW)
+    assert state() == unit_of_work.RefreshState(
+        cluster="lab", last_good_squeue_at=NOW, last_good_sacct_at=NOW, last_tried_at=NOW
+    )
+    assert not claim(9, "b")
+    assert claim(9, "b", floor=0)
+    for seconds in (9, 10):
+        with store.writing() as work:
+            work.finish_refresh("lab", failed_at=NOW + seconds * SECOND, error="away")
+    assert (state().failing_since, state().last_error) == (NOW + 9 * SECOND, "away")
+    assert not claim(15, "c"), "a failed one counts as well"
+    assert claim(20, "c")
+    assert not claim(139, "d") and claim(140, "d"), "the holder died"
+    with store.writing() as work:
+        work.finish_refresh("lab", squeue_at=NOW + 140 * SECOND)
+    assert (state().failing_since, state().last_error) == (None, None)
+    assert state().last_good_sacct_at == NOW
+    assert claim(-7200, "e"), "the clock was set back"
+
+
+def test_settings(store: unit_of_work.Store) -> None:
+    with store.writing() as work:
+        assert work.setting("a") is None
+        work.put_setting("a", "1")
+        work.put_setting("a", "2")
+        assert work.setting("a") == "2"
+    with pytest.raises(errors.DatabaseError), store.reading() as work:
+        work.put_setting("a", "3")
+
+
+def test_check_and_upgrade(store: unit_of_work.Store) -> None:
+    assert store.check() == []
+    assert store.upgrade() == unit_of_work.Upgrade(before="0001", after="0001", backup=None)
+    assert store.describe() == "tables 0001, journal wal, local disk"
+
+
+def test_orphans_are_found(store: unit_of_work.Store) -> None:
+    with store._database._engine.connect() as connection:
+        raw = connection.connection.cursor()
+        raw.execute("PRAGMA foreign_keys=OFF")
+        raw.execute("INSERT INTO attempts (job_row, number, state) VALUES (5, 0, 'RUNNING')")
+        raw.close()
+    assert store.check() == ["row 1 of attempts lacks its jobs"]
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    value=st.floats(),
+    step=st.none() | st.integers(),
+    unit=st.text(st.characters(exclude_categories=["Cs"])),
+    path=st.text(st.characters(exclude_categories=["Cs"])),
+)
+def test_any_metric_can_be_stored(
+    store: unit_of_work.Store, value: float, step: int | None, unit: str, path: str
+) -> None:
+    token = "any000000000"
+    with store.writing() as work:
+        found = work.jobs_of_tokens([token])
+        row = (found or work.add_submission(submission(token)))[0].row
+        work.add_metrics(row, [metric(value, step=step, unit=unit, path=path)])
+        (last,) = work.metrics(unit_of_work.MetricQuery(rows=[row], limit=1))
+        known = work.add_metrics(row, [metric(value, step=step, unit=unit, path=path)])
+    assert known == 0
+    assert last.metric.source == "log:olivia"

@@ -1,0 +1,76 @@
+"""Bytes -> lines."""
+
+import pytest
+
+from orchestrator.logs import lines
+
+
+def texts(data: bytes, **options) -> list[tuple[int, int, bytes]]:
+    return [tuple(segment) for segment in lines.split(data, **options).segments]
+
+
+def test_lines_have_numbers_and_offsets():
+    assert texts(b"one\r\n\ntwo\nthr") == [(1, 0, b"one"), (3, 6, b"two")]
+
+
+def test_the_states_of_a_progress_bar_share_a_line_number():
+    assert texts(b"10%\r20%\r\nnext\n") == [(1, 0, b"10%"), (1, 4, b"20%"), (2, 9, b"next")]
+
+
+def test_pieces_around_a_hole_are_not_joined():
+    data = b"\0\0\0Epoch Throughput: 36" + b"\0" * 3 + b"577.0 images/second\n"
+    assert texts(data) == [(1, 3, b"Epoch Throughput: 36"), (1, 26, b"577.0 images/second")]
+
+
+def test_unfinished_line_waits_or_is_flushed():
+    waiting = lines.split(b"one\ntw", offset_bytes=100)
+    assert waiting.consumed_bytes == 4
+    assert not waiting.skipping
+    flushed = lines.split(b"one\ntw", offset_bytes=100, flush=True)
+    assert flushed.segments[-1] == (2, 104, b"tw")
+    # What comes after belongs to a line that was given out: it is passed over.
+    rest = lines.split(b"o\nthree\n", line=flushed.line, skipping=flushed.skipping)
+    assert rest.segments == [(3, 2, b"three")]
+
+
+def test_a_long_line_is_cut_and_its_rest_passed_over():
+    first = lines.split(b"x" * 10, line_cap_bytes=4)
+    assert first.segments == [(1, 0, b"xxxx")]
+    assert (first.consumed_bytes, first.skipping, first.skipped_bytes) == (10, True, 6)
+    second = lines.split(b"xxx\ny\n", skipping=True, line_cap_bytes=4)
+    assert second.segments == [(2, 4, b"y")]
+    assert second.skipped_bytes == 3
+
+
+def test_a_line_of_exactly_the_cap_is_whole():
+    assert lines.split(b"xxxx\n", line_cap_bytes=4).skipped_bytes == 0
+    assert lines.split(b"xxxx", line_cap_bytes=4).consumed_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"\x1b[1;31mLoss: 0.5\x1b[0m\x1b[K", "Loss: 0.5"),
+        (b"\x1b]0;a title\x07Loss: 0.5", "Loss: 0.5"),
+        (b"\x1b]8;;http://a\x1b\\Loss\x1b]8;;\x1b\\: 0.5", "Loss: 0.5"),
+        (b"\x1b(BLoss: 0.5\x1b7\x1b8", "Loss: 0.5"),
+        (b"Loss\xff: 0.5 \xe2\x82", "Loss\ufffd: 0.5 \ufffd"),
+    ],
+)
+def test_clean(raw: bytes, text: str):
+    assert lines.clean(raw) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "harmless"),
+    [
+        ("tab\tand\r\n", "tab\tand\r\n"),
+        ("\x1b[2J\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]52;c;Y2F0\x07clip", "clip"),
+        ("bell\x07 del\x7f esc\x1b", "bell^G del^? esc^["),
+        ("\x9b31mC1 \u202eturned", "\\x9b31mC1 \\u202eturned"),
+        ("hole\0\0", "hole"),
+    ],
+)
+def test_safe(text: str, harmless: str):
+    assert lines.safe(text) == harmless

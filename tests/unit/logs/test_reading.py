@@ -1,0 +1,257 @@
+"""Reading a log on from where the last read ended."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator import logs
+
+BANNER = logs.banner_pattern(job_id="4711", task=0)
+
+
+def banner(attempt: int, job_id: str = "4711", name: str = "digits") -> str:
+    return (
+        f"=== orchestrator {name} job {job_id} task 0 attempt {attempt} "
+        "on n1 at 2026-11-21T08:00:00+00:00 ==="
+    )
+
+
+@pytest.fixture
+def log(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "4711.out"
+
+
+def start(log: pathlib.Path) -> logs.Position:
+    return logs.Position(path=str(log))
+
+
+def found(chunk: logs.Chunk) -> list[tuple[int, str]]:
+    return [(line.number, line.text) for line in chunk.lines]
+
+
+def append(log: pathlib.Path, text: str) -> None:
+    with log.open("a") as file:
+        file.write(text)
+
+
+def test_only_what_was_added_is_read(log: pathlib.Path):
+    log.write_text("one\n\ntw")
+    first = logs.read(start(log))
+    assert found(first) == [(1, "one")]
+    append(log, "o\nthree\n")
+    second = logs.read(first.position)
+    assert found(second) == [(3, "two"), (4, "three")]
+    assert [line.offset_bytes for line in second.lines] == [5, 9]
+    assert found(logs.read(second.position)) == []
+
+
+def test_the_end_of_the_job_gives_out_the_unfinished_line_once(log: pathlib.Path):
+    log.write_text("one\nslurmstepd: error: ***")
+    chunk = logs.read(start(log), final=True)
+    assert found(chunk) == [(1, "one"), (2, "slurmstepd: error: ***")]
+    append(log, " JOB 4711\n" + banner(1) + "\n")
+    after = logs.read(chunk.position, banner=BANNER)
+    assert [(line.number, line.attempt) for line in after.lines] == [(3, 1)]
+
+
+def test_absent_gone_and_unreadable_logs_are_notes(log: pathlib.Path):
+    chunk = logs.read(start(log))
+    assert (chunk.lines, chunk.more, chunk.note) == ([], False, "no log yet")
+    assert chunk.position == start(log)
+    log.write_text("one\n")
+    position = logs.read(start(log)).position
+    log.unlink()
+    chunk = logs.read(position)
+    assert chunk.note == f"{log} is gone; it was read up to byte 4"
+    assert chunk.position == position
+    # Without O_NONBLOCK this would hang.
+    os.mkfifo(log)
+    assert logs.read(position).note == f"cannot read {log}: not a regular file"
+    log.unlink()
+    log.mkdir()
+    assert logs.read(position).note == f"cannot read {log}: not a regular file"
+
+
+def test_a_truncated_log_is_read_anew_within_the_same_attempt(log: pathlib.Path):
+    log.write_text(banner(2) + "\none\n")
+    position = logs.read(start(log), banner=BANNER).position
+    log.write_text("two\n")
+    chunk = logs.read(position, banner=BANNER)
+    assert [(line.number, line.text, line.attempt) for line in chunk.lines] == [(1, "two", 2)]
+    assert chunk.note == f"{log} was truncated: read again from its beginning"
+
+
+def test_a_log_written_anew_in_the_same_inode_is_noticed(log: pathlib.Path):
+    log.write_text(banner(0) + "\none\n")
+    position = logs.read(start(log), banner=BANNER).position
+    inode = log.stat().st_ino
+    log.write_text(banner(1) + "\nlonger than it was before\n")
+    assert log.stat().st_ino == inode
+    chunk = logs.read(position, banner=BANNER)
+    assert [line.attempt for line in chunk.lines] == [1, 1]
+    assert chunk.note == f"{log} was replaced: read again from its beginning"
+
+
+def test_another_device_number_is_the_same_file(log: pathlib.Path):
+    # NFS: each login node has its own.
+    log.write_text("one\n")
+    position = logs.read(start(log)).position
+    moved = logs.Position.resume(
+        path=position.path,
+        device=(position.device or 0) + 1,
+        inode=position.inode,
+        offset_bytes=position.offset_bytes,
+        line=position.line,
+        carry=position.carry,
+    )
+    append(log, "two\n")
+    chunk = logs.read(moved)
+    assert (found(chunk), chunk.note) == ([(2, "two")], "")
+
+
+def test_a_rotated_log_is_finished_before_the_new_one(log: pathlib.Path):
+    log.write_text(banner(3) + "\none\n")
+    position = logs.read(start(log), banner=BANNER).position
+    append(log, "two\nthree")
+    log.rename(f"{log}.1")
+    log.write_text("four\n")
+    old = logs.read(position, banner=BANNER)
+    assert found(old) == [(3, "two"), (4, "three")]
+    assert (old.path, old.more) == (f"{log}.1", True)
+    new = logs.read(old.position, banner=BANNER)
+    assert [(line.number, line.text, line.attempt) for line in new.lines] == [(1, "four", 3)]
+    assert (new.path, new.more, new.note) == (str(log), False, "")
+
+
+def test_lines_belong_to_the_attempt_whose_banner_stands_above(log: pathlib.Path):
+    log.write_text(
+        "of an older job with the same ID\n"
+        + banner(0, job_id="4710")
+        + f"\n{banner(0, name='digits.ab12cd34ef56')}\nzero\n{banner(1)}\none\n"
+        # A job that prints its own old log, and one that prints a banner in the middle of a line.
+        + f"{banner(0)}\nold {banner(7)}\nstill one\n"
+    )
+    chunk = logs.read(start(log), banner=BANNER)
+    attempts = {line.text: line.attempt for line in chunk.lines}
+    assert attempts["of an older job with the same ID"] is None
+    assert attempts[banner(0, job_id="4710")] is None
+    assert (attempts["zero"], attempts["one"], attempts["still one"]) == (0, 1, 1)
+
+
+def test_banner_of_a_named_job():
+    pattern = logs.banner_pattern(job_id="4711", task=0, name="a.b")
+    assert pattern.fullmatch(banner(12, name="a.b"))["attempt"] == "12"
+    assert pattern.fullmatch(banner(0, name="a.b.ab12cd34ef56"))
+    assert not pattern.fullmatch(banner(0, name="axb"))
+
+
+@pytest.mark.parametrize("carry", [{}, {"attempt": "1", "banner": None, "fingerprint": 5}])
+def test_a_carry_of_other_making_is_left_out(carry: dict[str, object]):
+    position = logs.Position.resume(
+        path="a", device=1, inode=2, offset_bytes=3, line=4, carry=carry
+    )
+    assert position == logs.Position(path="a", device=1, inode=2, offset_bytes=3, line=4)
+
+
+BYTES = st.binary(max_size=60) | st.lists(
+    st.sampled_from(
+        [b"\n", b"\r", b"\r\n", b"\0", b"a", b"0123456789", "µ".encode(), b"\x1b[1m", b"\xff"]
+    ),
+    max_size=40,
+).map(b"".join)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    data=BYTES,
+    cuts=st.lists(st.integers(0, 80), max_size=6),
+    crashes=st.lists(st.booleans(), max_size=12),
+    limit=st.integers(1, 30),
+)
+def test_any_cutting_and_any_crash_give_the_same_lines(
+    data: bytes, cuts: list[int], crashes: list[bool], limit: int
+):
+    with tempfile.TemporaryDirectory() as folder:
+        whole, grown = pathlib.Path(folder, "whole"), pathlib.Path(folder, "grown")
+        whole.write_bytes(data)
+        expected = logs.read(start(whole), final=True, line_cap_bytes=8)
+        assert not expected.more
+
+        got: list[logs.Line] = []
+        position = start(grown)
+        edges = sorted({0, *(min(cut, len(data)) for cut in cuts), len(data)})
+        crash = iter(crashes)
+        for begin, end in zip(edges, [*edges[1:], len(data)], strict=True):
+            with grown.open("ab") as file:
+                file.write(data[begin:end])
+            more = True
+            while more:
+                chunk = logs.read(
+                    position, final=end == len(data), limit_bytes=limit, line_cap_bytes=8
+                )
+                if next(crash, False):
+                    continue  # Nothing was stored: the same is read again.
+                assert chunk.note == ""
+                more = chunk.more
+                got += chunk.lines
+                # As it comes back from the database.
+                position = logs.Position.resume(
+                    path=chunk.position.path,
+                    device=chunk.position.device,
+                    inode=chunk.position.inode,
+                    offset_bytes=chunk.position.offset_bytes,
+                    line=chunk.position.line,
+                    carry=json.loads(json.dumps(chunk.position.carry)),
+                )
+                if end == len(data) and not more:
+                    break
+            if end == len(data):
+                break
+        assert got == expected.lines
+        assert position.offset_bytes == len(data)
+        offsets = [line.offset_bytes for line in got]
+        assert offsets == sorted(set(offsets))
+        assert [line.number for line in got] == sorted(line.number for line in got)
+
+
+MEASURE = """
+import resource, sys
+from orchestrator import logs
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+position, lines, more = logs.Position(path=sys.argv[1]), 0, True
+while more:
+    chunk = logs.read(position, final=True)
+    position, more = chunk.position, chunk.more
+    lines += len(chunk.lines)
+print(lines, position.offset_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("block", "times", "lines"),
+    [
+        # Four bytes a character in Python's strings.
+        (b"step 1 loss 0.5 \xf0\x9f\x94\xa5" + b" " * 180 + b"\n", 120_000, 120_000),
+        (b"x" * 1_000_000, 25, 1),
+        (b"a\n" * 500, 1_000, 500_000),
+        (b"\0" * 1_000_000, 25, 0),
+    ],
+    ids=["wide", "no line end", "short", "hole"],
+)
+def test_memory_is_bounded(log: pathlib.Path, block: bytes, times: int, lines: int):
+    with log.open("wb") as file:
+        for _ in range(times):
+            file.write(block)
+    command = [sys.executable, "-c", MEASURE, str(log)]
+    root = pathlib.Path(logs.__file__).parents[2]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
+    read, offset, grown_kib = map(int, answer.stdout.split())
+    assert (read, offset) == (lines, log.stat().st_size)
+    assert grown_kib < 64 * 1024

@@ -1,0 +1,271 @@
+"""The patterns that ship, on lines in the programs' own formats and on real logs."""
+
+import json
+import math
+import os
+import pathlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator import jobs, patterns
+
+#: Our name for what the list of expected values calls by another one.
+NAMES = {
+    "loss": {"loss", "val_loss"},
+    "accuracy": {"accuracy", "val_accuracy"},
+    "throughput": {"throughput", "total_throughput"},
+}
+
+SHIPPED = patterns.load_shipped()
+
+OLIVIA = """\
+Training started with 4 processes across 2 nodes.
+Using 2 GPUs per node.
+Epoch 1/2 completed in 3.142 seconds
+Validation Loss: 1.2345, Validation Accuracy: 0.5432
+Epoch Throughput: 457.352 images/second
+Epoch 2/2 completed in 2.718 seconds
+Validation Loss: nan, Validation Accuracy: 0.1000
+Epoch Throughput: 528.697 images/second
+Target accuracy reached. Early stopping after epoch 2.
+
+Training Summary:
+Total training time: 5.860 seconds
+Throughput: 490.443 images/second
+Number of nodes: 2
+Number of GPUs per node: 2
+Total GPUs used: 4
+Total processes: 4
+Training completed successfully.
+"""
+OLIVIA_ONE_GPU = """\
+Epoch 7/9: Time=9.500s, Loss=1.2500, Accuracy=0.6125, Throughput=5263.2 img/s
+Training complete. Final Accuracy: 0.6125
+Total Time: 85.5s, Throughput: 5263.2 img/s
+Epoch =  7: Epoch Time = 19.500, Validation Loss = 1.250, Validation Accuracy = 0.612, \
+Images/sec = 2564.103, Cumulative Time = 136.500
+Total Training Time: 175.500 seconds
+Throughput: 2564.103 images/second
+"""
+LESSON05 = """\
+Using 2 GPUs
+Running on rank 1
+Epoch 0 [0/157] Loss: 2.3456
+Epoch 0 [10/157] Loss: inf
+GPU 0: 1.25GB allocated, 2.50GB reserved
+GPU 1:
+  Utilization: 97%
+  Memory: 11.5/40.0 GB
+  Utilization: 98%
+Epoch 0 completed, Average Loss: 2.1000
+
+DataParallel: 12.34s
+Avg transfer time: 0.56ms
+Average loss across all GPUs: 2.0500
+Rank 1: 3
+"""
+
+
+def metrics(text: str, *names: str) -> list[jobs.Metric]:
+    matcher = patterns.Matcher(patterns.select(SHIPPED, names))
+    return [
+        metric
+        for number, line in enumerate(text.split("\n"), start=1)
+        for metric in matcher.match(line, line=number)
+    ]
+
+
+def rows(found: list[jobs.Metric]) -> list[tuple[object, ...]]:
+    return [
+        (metric.line, metric.name, metric.value, metric.unit, metric.epoch, metric.step)
+        for metric in found
+    ]
+
+
+def test_olivia():
+    found = metrics(OLIVIA)
+    nan = found.pop(10)
+    assert (nan.line, nan.name, nan.epoch, math.isnan(nan.value)) == (7, "val_loss", 2, True)
+    assert rows(found) == [
+        (1, "processes", 4, "", None, None),
+        (1, "nodes", 2, "", None, None),
+        (2, "gpus_per_node", 2, "", None, None),
+        (3, "epoch", 1, "", 1, None),
+        (3, "epoch_time", 3.142, "seconds", 1, None),
+        (4, "val_loss", 1.2345, "", 1, None),
+        (4, "val_accuracy", 0.5432, "", 1, None),
+        (5, "throughput", 457.352, "images/second", 1, None),
+        (6, "epoch", 2, "", 2, None),
+        (6, "epoch_time", 2.718, "seconds", 2, None),
+        (7, "val_accuracy", 0.1, "", 2, None),
+        (8, "throughput", 528.697, "images/second", 2, None),
+        (12, "total_time", 5.86, "seconds", None, None),
+        (13, "total_throughput", 490.443, "images/second", None, None),
+        (14, "nodes", 2, "", None, None),
+        (15, "gpus_per_node", 2, "", None, None),
+        (16, "gpus", 4, "", None, None),
+        (17, "processes", 4, "", None, None),
+    ]
+    assert {metric.world_size for metric in found[3:13]} == {4}
+    assert {metric.source for metric in found[:-1]} == {"log:olivia"}
+    assert found[-1].source == "log:trainer"
+
+
+def test_olivia_on_one_gpu():
+    assert rows(metrics(OLIVIA_ONE_GPU, "olivia")) == [
+        (1, "epoch", 7, "", 7, None),
+        (1, "epoch_time", 9.5, "s", 7, None),
+        (1, "loss", 1.25, "", 7, None),
+        (1, "accuracy", 0.6125, "", 7, None),
+        (1, "throughput", 5263.2, "img/s", 7, None),
+        (3, "total_time", 85.5, "s", None, None),
+        (3, "total_throughput", 5263.2, "img/s", None, None),
+        (4, "epoch", 7, "", 7, None),
+        (4, "epoch_time", 19.5, "seconds", 7, None),
+        (4, "val_loss", 1.25, "", 7, None),
+        (4, "val_accuracy", 0.612, "", 7, None),
+        (4, "throughput", 2564.103, "images/second", 7, None),
+        (5, "total_time", 175.5, "seconds", None, None),
+        (6, "total_throughput", 2564.103, "images/second", None, None),
+    ]
+
+
+def test_lesson05():
+    found = metrics(LESSON05)
+    infinite = found.pop(5)
+    assert (infinite.line, infinite.name, infinite.step) == (4, "loss", 10)
+    assert math.isnan(infinite.value)
+    assert rows(found) == [
+        (3, "epoch", 0, "", 0, 0),
+        (3, "step", 0, "", 0, 0),
+        (3, "loss", 2.3456, "", 0, 0),
+        (4, "epoch", 0, "", 0, 10),
+        (4, "step", 10, "", 0, 10),
+        (5, "memory", 1.25, "GB", None, None),
+        (5, "memory_reserved", 2.5, "GB", None, None),
+        (7, "gpu_utilization", 97, "%", None, None),
+        (8, "memory", 11.5, "GB", None, None),
+        (8, "memory_total", 40, "GB", None, None),
+        (9, "gpu_utilization", 98, "%", None, None),
+        (10, "epoch", 0, "", 0, None),
+        (10, "loss", 2.1, "", 0, None),
+        (12, "total_time", 12.34, "s", None, None),
+        (13, "transfer_time", 0.56, "ms", None, None),
+        (14, "loss", 2.05, "", None, None),
+    ]
+    # The second figure for "GPU 1:" has lost its own heading, so nobody knows whose it is.
+    ranks = {(metric.line, metric.rank) for metric in found if 5 <= (metric.line or 0) <= 9}
+    assert ranks == {(5, 0), (7, 1), (8, 1), (9, None)}
+
+
+def test_every_line_kind_is_shown_above():
+    lines = (OLIVIA + OLIVIA_ONE_GPU + LESSON05).split("\n")
+    for pattern in SHIPPED:
+        assert pattern.description
+        for kind in pattern.lines:
+            fitting = [line for line in lines if kind.regex.fullmatch(line)]
+            assert fitting, kind.name
+            assert kind.contains and all(kind.contains in line for line in fitting), kind.name
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Epoch 1 [0/157] Loss: 2.34",  # the rest went into another line
+        "Validation Loss: 1.2345, Validation Accuracy: 0.54",
+        "Validation Loss: 1.2345, Validation Accuracy: 0.54321",
+        "36577.311 images/second",
+        "Throughput: 36577.311 images/second",  # "Epoch " went into another line
+        "Epoch Throughput: 365Epoch Throughput: 36577.311 images/second",
+        "Epoch Throughput: 36577.311 images/secondEpoch 2/2 completed in 1.0 seconds",
+        "Epoch Throughput: 36,577.311 images/second",
+        "Epoch Throughput: 1e999 images/second",
+        "Epoch Throughput: ٣٦ images/second",
+        "Epoch Throughput:  images/second",
+        "[rank3]: print('Epoch Throughput: 1.0 images/second')",
+    ],
+)
+def test_a_torn_line_gives_nothing(line: str):
+    assert metrics(line) == []
+
+
+EPOCHS = "".join(
+    f"Epoch {epoch}/12 completed in {1 + epoch / 8:.3f} seconds\n"
+    f"Validation Loss: {3 / epoch:.4f}, Validation Accuracy: {epoch / 13:.4f}\n"
+    f"Epoch Throughput: {36000 + 7 * epoch:.3f} images/second\n"
+    f"Epoch {epoch} [{epoch * 10}/157] Loss: {2 / epoch:.4f}\n"
+    for epoch in range(1, 13)
+)
+
+
+CUTS = st.tuples(
+    st.integers(0, len(EPOCHS)),
+    st.sampled_from(["\n", "NCCL INFO Channel\n", "UserWarning: lr_scheduler", "\n\n"]),
+)
+
+
+def torn(cuts: list[tuple[int, str]]) -> str:
+    text = EPOCHS
+    for place, noise in sorted(cuts, reverse=True):
+        text = text[:place] + noise + text[place:]
+    return text
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(CUTS, max_size=12))
+def test_other_ranks_writing_into_lines_give_no_wrong_number(cuts: list[tuple[int, str]]):
+    true = {(metric.name, metric.value) for metric in metrics(EPOCHS)}
+    assert {(metric.name, metric.value) for metric in metrics(torn(cuts))} <= true
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(CUTS, max_size=2))
+def test_a_number_whose_epoch_was_lost_gets_no_other_one(cuts: list[tuple[int, str]]):
+    true = {(metric.name, metric.value, metric.epoch) for metric in metrics(EPOCHS)}
+    true |= {(name, value, None) for name, value, _ in true}
+    found = metrics(torn(cuts))
+    assert {(metric.name, metric.value, metric.epoch) for metric in found} <= true
+
+
+@pytest.fixture
+def real_logs() -> pathlib.Path:
+    """Return the folder of real logs and of EXPECTED.jsonl, which says what stands in them."""
+    told = os.environ.get("ORCHESTRATOR_TEST_DATA")
+    beside = pathlib.Path(__file__).parents[4].glob("*/data")
+    for folder in [pathlib.Path(told)] if told else beside:
+        if (folder / "logs/EXPECTED.jsonl").is_file():
+            return folder / "logs"
+    pytest.skip(
+        "no real logs here: ORCHESTRATOR_TEST_DATA names no folder with logs/EXPECTED.jsonl"
+    )
+
+
+def test_real_logs_of_olivia(real_logs: pathlib.Path):
+    expected = {path.name: path for path in real_logs.glob("nris_olivia_*.log")}
+    assert len(expected) == 3
+    for entry in map(json.loads, (real_logs / "EXPECTED.jsonl").read_text().splitlines()):
+        if entry["file"] not in expected:
+            continue
+        found = metrics(expected[entry["file"]].read_text())
+        unmatched = [metric for metric in found if metric.name not in ("epoch_time", "total_time")]
+        for value in entry["expect"]:
+            names = NAMES.get(value["name"], {value["name"]})
+            hits = [
+                metric
+                for metric in unmatched
+                if metric.name in names
+                and (metric.line, metric.value) == (value["line"], value["value"])
+            ]
+            assert len(hits) == 1, value
+            unmatched.remove(hits[0])
+        # Nothing else but the summary's sizes.
+        assert {metric.name for metric in unmatched} <= {"nodes", "gpus_per_node", "gpus"}
+
+
+def test_no_number_is_invented_in_other_real_logs(real_logs: pathlib.Path):
+    others = [p for p in real_logs.glob("*.log") if not p.name.startswith("nris_olivia")]
+    assert others
+    for path in others:
+        assert metrics(path.read_text(errors="replace")) == [], path.name

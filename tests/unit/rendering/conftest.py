@@ -1,0 +1,11 @@
+from pathlib import Path
+
+import pytest
+
+from tests.unit.rendering import machine as machine_module
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> machine_module.Machine:
+    """A machine that plays a Slurm allocation."""
+    return machine_module.make(tmp_path)

@@ -1,0 +1,156 @@
+"""One machine that plays a Slurm allocation: srun, scontrol, torchrun and apptainer on PATH."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator import jobs, rendering
+from orchestrator.config import profiles
+
+TOKEN = "ab12cdefgh34"
+
+#: Each logs its words as a JSON list to NAME.log in $FAKE.
+_LOG = """#!/usr/bin/env python3
+import json, os, subprocess, sys
+name = os.path.basename(sys.argv[0])
+with open(os.environ["FAKE"] + f"/{name}.log", "a") as log:
+    log.write(json.dumps(sys.argv[1:]) + "\\n")
+"""
+COMMANDS = {
+    # Starts each task with the variables that srun sets.
+    "srun": _LOG
+    + """
+options = {}
+words = sys.argv[1:]
+while words[0].startswith("--"):
+    key, _, value = words.pop(0)[2:].partition("=")
+    options[key] = value
+nodes = int(options.get("nodes", os.environ["SLURM_JOB_NUM_NODES"]))
+tasks = int(options.get("ntasks-per-node", 1))
+if "ntasks-per-node" not in options:
+    tasks = int(options.get("ntasks", 1)) // nodes
+started = []
+for rank in range(nodes * tasks):
+    step = {"SLURM_STEP_ID": 0, "SLURM_PROCID": rank, "SLURM_LOCALID": rank % tasks,
+            "SLURM_NODEID": rank // tasks, "SLURM_STEP_NUM_TASKS": nodes * tasks,
+            "SLURM_STEP_NUM_NODES": nodes, "SLURMD_NODENAME": "localhost",
+            "SLURM_STEP_TASKS_PER_NODE": f"{tasks}(x{nodes})"}
+    environ = {**os.environ, **{k: str(v) for k, v in step.items()}}
+    started.append(subprocess.Popen(words, env=environ))
+ends = [task.wait() for task in started]
+sys.exit(max(128 - end if end < 0 else end for end in ends))
+""",
+    "scontrol": _LOG
+    + """
+if sys.argv[1:3] == ["show", "hostnames"]:
+    print(os.environ.get("FAKE_HEAD", "localhost\\nlocalhost"))
+else:
+    sys.exit(int(os.environ.get("FAKE_REQUEUE", "0")))
+""",
+    "torchrun": _LOG
+    + """
+with open(os.environ["FAKE"] + "/environ.json", "w") as file:
+    json.dump(dict(os.environ), file)
+""",
+    # Runs what stands behind the image on this machine.
+    "apptainer": _LOG
+    + """
+os.execvp("bash", sys.argv[sys.argv.index("bash"):])
+""",
+    "singularity": _LOG,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A folder with the commands, the run folders and a place to start in."""
+
+    #: holds bin, fake (what the commands were told), runs and work
+    folder: Path
+
+    @property
+    def runs_dir(self) -> Path:
+        return self.folder / "runs"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.runs_dir / f"job.{TOKEN}"
+
+    def environ(self, **changes: str) -> dict[str, str]:
+        """Return what a batch script of a job of one node finds in its environment."""
+        return {
+            "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+            "HOME": str(self.folder),
+            "FAKE": str(self.folder / "fake"),
+            "SLURM_JOB_ID": "41",
+            "SLURM_JOB_NAME": f"job.{TOKEN}",
+            "SLURM_JOB_NODELIST": "n[1-2]",
+            "SLURM_JOB_NUM_NODES": "1",
+            "SLURMD_NODENAME": "n1",
+            **changes,
+        }
+
+    def render(self, **changes: object) -> str:
+        """Return the script of a job that is called `job`."""
+        spec = jobs.JobSpec(**{"name": "job", **changes})  # type: ignore[arg-type]
+        return rendering.render(
+            spec,
+            profiles.Profile(),
+            runs_dir=self.runs_dir,
+            origin=rendering.Origin(version="0.1.0", spec="job.toml"),
+        )
+
+    def start(self, script: str, **changes: str) -> subprocess.Popen[str]:
+        """Start a script as slurmd does: in a group of its own, without input."""
+        file = self.folder / f"slurm_script.{changes.get('SLURM_JOB_ID', '41')}"
+        file.write_text(script)
+        return subprocess.Popen(
+            ["bash", file],
+            env=self.environ(**changes),
+            cwd=self.folder / "work",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, script: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        """Run a script to its end."""
+        process = self.start(script, **changes)
+        stdout, stderr = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    def told(self, command: str) -> list[list[str]]:
+        """Return the words that a command was called with, call by call."""
+        file = self.folder / "fake" / f"{command}.log"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def record(self, attempt: int = 0) -> dict[str, object] | None:
+        file = self.run_dir / f"exit.0.{attempt}.json"
+        return json.loads(file.read_text()) if file.exists() else None
+
+
+def make(folder: Path) -> Machine:
+    """Make the folder ready."""
+    for name in ("bin", "fake", "work"):
+        (folder / name).mkdir()
+    for name, text in COMMANDS.items():
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    (folder / "runs" / f"job.{TOKEN}").mkdir(parents=True)
+    return Machine(folder=folder)
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Return as soon as the condition holds; fails after 30 s."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come"
+        time.sleep(0.02)

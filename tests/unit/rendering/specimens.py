@@ -1,0 +1,230 @@
+"""Specs that between them use every template, for the golden scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator import jobs, rendering
+from orchestrator.config import profiles
+
+PROFILE = profiles.Profile(
+    name="site",
+    account="nn9999k",
+    partition="accel",
+    modules=("SiteDefaults/1",),
+    binds=("/cluster/software:/cluster/software:ro",),
+    variables={"NCCL_DEBUG": "WARN"},
+)
+BARE = profiles.Profile(name="bare")
+
+_TRAIN = jobs.Launch(module="trainers.train")
+_ARGS = {"batch_size": 64, "epochs": 5, "amp": True, "verbose": False, "tags": ("a", "b c")}
+_ONE = jobs.Resources(nodes=1, gpus_per_node=4, cpus_per_task=16)
+_TWO = jobs.Resources(nodes=2, gpus_per_node=4, cpus_per_task=72, mem="440G")
+
+
+def _launch(**changes: object) -> jobs.Launch:
+    return jobs.Launch(**{"module": "trainers.train", **changes})  # type: ignore[arg-type]
+
+
+def _container(runtime: str, gpu: str = "nv") -> jobs.Container:
+    image = "nvcr.io#nvidia/pytorch:25.01-py3" if runtime == "pyxis" else "/images/torch.sif"
+    return jobs.Container(
+        runtime=runtime,  # type: ignore[arg-type]
+        image=image,
+        gpu=gpu,  # type: ignore[arg-type]
+        binds=("/cluster/my data:/data:ro",),
+    )
+
+
+SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
+    "standalone": (
+        jobs.JobSpec(name="digits", resources=_ONE, launch=_TRAIN, args=_ARGS),
+        BARE,
+    ),
+    "standalone_found_gpus_venv": (
+        jobs.JobSpec(
+            name="digits",
+            environment=jobs.Environment(venv="/envs/torch", setup="ulimit -c 0\nnvidia-smi -L"),
+            launch=jobs.Launch(script="train.py"),
+        ),
+        BARE,
+    ),
+    "standalone_modules_gres": (
+        jobs.JobSpec(
+            name="digits",
+            resources=jobs.Resources(gres="gpu:a100:2,nvme:1"),
+            environment=jobs.Environment(modules=("NRIS/GPU", "PyTorch/2.6")),
+            launch=jobs.Launch(program=("train.py", "--lr", "1e-3")),
+        ),
+        PROFILE,
+    ),
+    "standalone_conda": (
+        jobs.JobSpec(
+            name="digits",
+            environment=jobs.Environment(conda="torch", module_purge=True, export="none"),
+            launch=jobs.Launch(program=("./train", "--fast"), nproc_per_node=2),
+        ),
+        BARE,
+    ),
+    "c10d": (
+        jobs.JobSpec(name="digits", resources=_TWO, launch=_TRAIN, args=_ARGS),
+        BARE,
+    ),
+    "c10d_modules_venv": (
+        jobs.JobSpec(
+            name="digits",
+            resources=jobs.Resources(nodes=4, gpus_per_node=4, gpu_type="h100"),
+            environment=jobs.Environment(modules=("NRIS/GPU",), venv="/envs/torch"),
+            launch=_launch(),
+        ),
+        PROFILE,
+    ),
+    "c10d_apptainer": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_TWO,
+            environment=jobs.Environment(
+                modules=("apptainer",),
+                variables={"NCCL_SOCKET_IFNAME": "hsn0,hsn1"},
+                secrets_file="/home/alice/.secrets",
+            ),
+            container=_container("apptainer"),
+            launch=_launch(),
+            args=_ARGS,
+        ),
+        PROFILE,
+    ),
+    "c10d_apptainer_venv": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_TWO,
+            environment=jobs.Environment(venv="/envs/over image"),
+            container=_container("apptainer", gpu="none"),
+            launch=_launch(),
+        ),
+        BARE,
+    ),
+    "c10d_pyxis": (
+        jobs.JobSpec(
+            name="digits", resources=_TWO, container=_container("pyxis"), launch=_launch()
+        ),
+        PROFILE,
+    ),
+    "standalone_singularity_rocm_conda": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_ONE,
+            environment=jobs.Environment(conda="/opt/conda/envs/torch"),
+            container=_container("singularity", gpu="rocm"),
+            launch=jobs.Launch(script="train.py"),
+        ),
+        BARE,
+    ),
+    "static": (
+        jobs.JobSpec(name="digits", resources=_TWO, launch=_launch(rendezvous="static")),
+        BARE,
+    ),
+    "srun": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_TWO,
+            launch=jobs.Launch(launcher="srun", script="train.py"),
+            args=_ARGS,
+        ),
+        BARE,
+    ),
+    "srun_apptainer": (
+        jobs.JobSpec(
+            name="digits",
+            resources=_TWO,
+            container=_container("apptainer"),
+            launch=_launch(launcher="srun"),
+        ),
+        BARE,
+    ),
+    "srun_pyxis_command": (
+        jobs.JobSpec(
+            name="digits",
+            resources=jobs.Resources(ntasks=6, gres="gpu:2"),
+            container=_container("pyxis"),
+            launch=jobs.Launch(launcher="srun", command="cd /data || exit\npython3 train.py"),
+        ),
+        BARE,
+    ),
+    "python": (
+        jobs.JobSpec(name="digits", launch=jobs.Launch(launcher="python", script="train.py")),
+        BARE,
+    ),
+    "python_apptainer": (
+        jobs.JobSpec(
+            name="digits",
+            container=_container("apptainer"),
+            launch=_launch(launcher="python"),
+        ),
+        BARE,
+    ),
+    "python_pyxis": (
+        jobs.JobSpec(
+            name="digits",
+            container=_container("pyxis"),
+            launch=jobs.Launch(launcher="python", program=("-m", "trainers.train", "-h")),
+        ),
+        BARE,
+    ),
+    "command": (
+        jobs.JobSpec(name="digits", launch=jobs.Launch(command="hostname && sleep 10 # a nap")),
+        BARE,
+    ),
+    "command_apptainer": (
+        jobs.JobSpec(
+            name="digits",
+            container=_container("apptainer", gpu="none"),
+            launch=jobs.Launch(command="python3 -V"),
+        ),
+        BARE,
+    ),
+    "every_directive": (
+        jobs.JobSpec(
+            name="digits",
+            account="nn1k",
+            partition="accel",
+            qos="devel",
+            reservation="course",
+            constraint="a100&nvlink",
+            time_limit="1-02:00:00",
+            comment="it's 5 o'clock #now",
+            mail_type="END,FAIL",
+            mail_user="alice@example.org",
+            dependency="afterok:12:13",
+            requeue=True,
+            signal_seconds=120,
+            exclusive=True,
+            nodelist="n[1-2]",
+            exclude="n3",
+            output="/logs/%x \\ %j.out",
+            error="/logs/%j.err",
+            chdir="/work dir",
+            resources=jobs.Resources(
+                nodes=2, ntasks_per_node=1, gpus_per_node=4, gpu_type="a100", mem_per_gpu="64G",
+                tmp="10G",
+            ),
+            environment=jobs.Environment(variables={"GREETING": "it's five"}),
+            launch=jobs.Launch(command="true"),
+            sbatch={"hint": "nomultithread", "overcommit": True, "nice": 10},
+        ),
+        profiles.Profile(name="gres", gres_style="gres", account="other"),
+    ),
+}  # fmt: skip
+
+
+def script(name: str) -> str:
+    """Render a specimen."""
+    spec, profile = SPECS[name]
+    return rendering.render(
+        spec,
+        profile,
+        runs_dir=Path("/cluster/work/alice/runs"),
+        trainers_dir=Path("/opt/site/trainers"),
+        origin=rendering.Origin(version="0.1.0", spec=f"{name}.toml"),
+    )

@@ -1,0 +1,178 @@
+"""Templates of the user's own, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator import errors, jobs, rendering
+from orchestrator.config import profiles
+
+SPEC = jobs.JobSpec(
+    name="digits",
+    resources=jobs.Resources(nodes=2),
+    launch=jobs.Launch(module="trainers.train"),
+)
+ORIGIN = rendering.Origin(version="0.1.0", spec="digits.toml")
+EXTENDS = '{% extends "orchestrator/job.sbatch.j2" %}\n'
+
+
+def _render(templates_dir: Path | None = None, spec: jobs.JobSpec = SPEC) -> str:
+    return rendering.render(
+        spec,
+        profiles.Profile(),
+        runs_dir=Path("/runs"),
+        templates_dir=templates_dir,
+        origin=ORIGIN,
+    )
+
+
+def _hash(templates_dir: Path | None = None, spec: jobs.JobSpec = SPEC) -> str:
+    return rendering.template_hash(
+        spec, profiles.Profile(), runs_dir=Path("/runs"), templates_dir=templates_dir
+    )
+
+
+def _body(script: str) -> str:
+    return script.partition("# ---- Prologue")[2]
+
+
+def test_the_head_says_where_the_script_comes_from() -> None:
+    assert _render().splitlines()[:4] == [
+        "#!/bin/bash",
+        "# Made by orchestrator 0.1.0 from digits.toml",
+        f"# Template job.sbatch.j2, sha256 {_hash()}",
+        "#SBATCH --job-name=digits",
+    ]
+
+
+def test_the_hash_is_that_of_the_sources_in_use() -> None:
+    longer = jobs.JobSpec(
+        name="other",
+        resources=jobs.Resources(nodes=3),
+        launch=jobs.Launch(module="trainers.train"),
+        args={"epochs": 3},
+    )
+    assert _hash() == _hash(spec=longer)
+    one_node = jobs.JobSpec(name="digits", launch=jobs.Launch(module="trainers.train"))
+    assert _hash() != _hash(spec=one_node)
+
+
+def test_a_block_is_extended(tmp_path: Path) -> None:
+    (tmp_path / "job.sbatch.j2").write_text(
+        EXTENDS + "{% block environment %}{{ super() }}\nexport SITE=1\n{% endblock %}\n"
+    )
+    ours, script = _render(), _render(tmp_path)
+    assert script.splitlines()[2:4] == [
+        f"# Template job.sbatch.j2, sha256 {_hash(tmp_path)}",
+        "# With your own job.sbatch.j2",
+    ]
+    assert _hash(tmp_path) != _hash()
+    marker = "\n# TERM came during the set-up"
+    assert _body(script) == _body(ours).replace(marker, f"\nexport SITE=1\n{marker}")
+
+
+def test_a_partial_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "launch").mkdir()
+    (tmp_path / "launch" / "head.sh.j2").write_text("orchestrator_head=$(my-head)\n")
+    script = _render(tmp_path)
+    assert "# With your own launch/head.sh.j2" in script
+    assert "scontrol show hostnames" not in script
+    assert "orchestrator_head=$(my-head)" in script
+
+
+def test_an_undefined_variable_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "job.sbatch.j2"
+    file.write_text(EXTENDS + "{% block launch %}\necho {{ nodse | sh }}\n{% endblock %}\n")
+    with pytest.raises(errors.TemplateError) as error:
+        _render(tmp_path)
+    assert str(error.value) == (
+        f"{file}:3: 'nodse' is undefined. docs/howto/templates.md lists what a template may use."
+    )
+    assert error.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{% if %}", "FILE:1: Expected an expression, got 'end of statement block'"),
+        ('{% include "no.sh.j2" %}', "cannot read template OURS/no.sh.j2: "),
+        ("\n{{ ''.__class__.__mro__ }}", "FILE:2: access to attribute '__class__' of 'str' object"),
+        ("{{ 1 / 0 }}", "FILE:1: division by zero. "),
+        ("{{ binds.append('/') }}", "FILE:1: "),
+    ],
+)
+def test_a_template_that_is_wrong_says_where(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "job.sbatch.j2"
+    file.write_text(text)
+    with pytest.raises(errors.TemplateError) as error:
+        _render(tmp_path)
+    expected = message.replace("FILE", str(file)).replace("OURS", str(rendering.TEMPLATES))
+    assert str(error.value).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("header", "change"),
+    [
+        ("{{ super() }}#SBATCH --hint=nomultithread\n", "--hint=nomultithread added"),
+        ("#SBATCH --job-name=digits\n", "--nodes=2 lost"),
+        ("true\n{{ super() }}", "--job-name=digits lost"),
+    ],
+)
+def test_a_template_leaves_the_directives_alone(tmp_path: Path, header: str, change: str) -> None:
+    (tmp_path / "job.sbatch.j2").write_text(
+        f"{EXTENDS}{{% block header %}}{header}{{% endblock %}}"
+    )
+    with pytest.raises(errors.TemplateError) as error:
+        _render(tmp_path)
+    assert change in str(error.value)
+    assert str(error.value).endswith("into [sbatch]; a template adds none.")
+
+
+def test_a_folder_that_everyone_can_write_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "job.sbatch.j2").write_text(EXTENDS)
+    tmp_path.chmod(0o777)
+    with pytest.raises(errors.TemplateError, match=r"can be written by everyone: chmod o-w "):
+        _render(tmp_path)
+
+
+def test_a_carriage_return_in_the_set_up_is_refused() -> None:
+    spec = jobs.JobSpec(
+        name="a",
+        environment=jobs.Environment(setup="true\r\ntrue"),
+        launch=jobs.Launch(command="true"),
+    )
+    with pytest.raises(errors.TemplateError, match=r"^control character '\\r' in line \d+ of"):
+        _render(spec=spec)
+
+
+def test_the_text_of_a_task_cannot_end_early() -> None:
+    spec = jobs.JobSpec(
+        name="a",
+        launch=jobs.Launch(launcher="srun", command="ORCHESTRATOR_TASK_END\ntouch canary"),
+    )
+    assert "cat <<'ORCHESTRATOR_TASK_END_'\n" in _render(spec=spec)
+
+
+def test_a_bind_with_a_comma_is_refused() -> None:
+    spec = jobs.JobSpec(
+        name="a",
+        container=jobs.Container(runtime="apptainer", image="/i.sif", binds=("/a,/b",)),
+        launch=jobs.Launch(command="true"),
+    )
+    with pytest.raises(errors.TemplateError, match=r"^/a,/b cannot be bound into a container"):
+        _render(spec=spec)
+
+
+def test_parts_that_were_never_run_say_so() -> None:
+    spec = jobs.JobSpec(
+        name="a",
+        container=jobs.Container(runtime="singularity", image="/i.sif", gpu="rocm"),
+        launch=jobs.Launch(command="true"),
+    )
+    said = [line for line in _render(spec=spec).splitlines() if line.startswith("# Never run")]
+    assert said == [
+        f"# Never run on a real system so far: {part}. Check its lines before you rely on them."
+        for part in ("singularity", "--rocm")
+    ]

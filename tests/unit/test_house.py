@@ -1,0 +1,175 @@
+"""The house: lock files, the run of the tiers, and the rules that CI adds."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging import requirements, utils
+
+from orchestrator import cli
+
+LOCKS = ("base", "dev", "train")
+
+
+def pins(checkout: Path, lock: str) -> dict[str, set[str]]:
+    """Return the versions of each package in a lock file; markers may choose among several."""
+    found: dict[str, set[str]] = {}
+    for name, version in re.findall(
+        r"^([\w.-]+)==([\w.+!-]+)", (checkout / f"requirements/{lock}.txt").read_text(), re.M
+    ):
+        found.setdefault(utils.canonicalize_name(name), set()).add(version)
+    return found
+
+
+def wanted(checkout: Path) -> dict[str, list[str]]:
+    """Return what pyproject.toml asks for in each lock file."""
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())
+    groups = project["dependency-groups"]
+    base = project["project"]["dependencies"] + groups["build"]
+    dev = base + [entry for entry in groups["dev"] if isinstance(entry, str)]
+    train = dev + project["project"]["optional-dependencies"]["train"]
+    return {"base": base, "dev": dev, "train": train, "uv": groups["setup"]}
+
+
+@pytest.mark.parametrize("lock", [*LOCKS, "uv"])
+def test_lock_is_in_step_with_pyproject(checkout: Path, lock: str) -> None:
+    pinned = pins(checkout, lock)
+    missing = []
+    for line in wanted(checkout)[lock]:
+        requirement = requirements.Requirement(line)
+        versions = pinned.get(utils.canonicalize_name(requirement.name), set())
+        if not versions or not all(requirement.specifier.contains(v) for v in versions):
+            missing.append(line)
+    assert missing == [], "script/lock remakes the lock files"
+
+
+def test_the_locks_agree(checkout: Path) -> None:
+    base, dev, train = (pins(checkout, lock) for lock in LOCKS)
+    assert base.items() <= dev.items()
+    assert dev.items() <= train.items()
+
+
+@pytest.mark.parametrize("lock", [*LOCKS, "uv"])
+def test_lock_has_hashes_and_no_addresses(checkout: Path, lock: str) -> None:
+    text = (checkout / f"requirements/{lock}.txt").read_text()
+    assert re.search(r"://|^-|(^|\s)/\w", text, re.M) is None
+    packages = re.findall(r"^[\w.-]+==.*(?:\n    .*)*", text, re.M)
+    assert [package for package in packages if "--hash=sha256:" not in package] == []
+
+
+def environment(**changes: str) -> dict[str, str]:
+    # Without plugins pytest starts in a third of the time.
+    bare = {key: value for key, value in os.environ.items() if key != "CI"}
+    return bare | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} | changes
+
+
+SKIPS = """
+import pytest
+
+@pytest.mark.cluster
+@{mark}
+def test_needs_a_cluster():
+    pytest.skip("not root")
+"""
+
+
+@pytest.mark.parametrize(
+    ("mark", "arguments", "ci", "code"),
+    [
+        ("pytest.mark.cluster", [], "true", 1),
+        ("pytest.mark.cluster", [], "false", 0),
+        ("pytest.mark.slow", [], "true", 0),
+        ("pytest.mark.slow", ["--long"], "true", 1),
+    ],
+)
+def test_ci_takes_no_skipped_cluster_test(
+    checkout: Path, tmp_path: Path, mark: str, arguments: list[str], ci: str, code: int
+) -> None:
+    (tmp_path / "conftest.py").write_text((checkout / "tests/conftest.py").read_text())
+    (tmp_path / "test_skips.py").write_text(SKIPS.format(mark=mark))
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    cluster:\n    slow:\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments],
+        cwd=tmp_path,
+        env=environment(CI=ci),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout
+    assert ("may not be skipped in CI" in done.stdout) == bool(code)
+
+
+@pytest.fixture
+def project(checkout: Path, tmp_path: Path) -> Path:
+    """A checkout with one tier, one that runs in a single process."""
+    (tmp_path / "tests/trainer").mkdir(parents=True)
+    (tmp_path / "tests/__main__.py").write_text((checkout / "tests/__main__.py").read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    return tmp_path
+
+
+def run_tiers(project: Path, **changes: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests", "--tier", "trainer"],
+        cwd=project,
+        env=environment(**changes),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_closing_table(project: Path) -> None:
+    (project / "tests/trainer/test_x.py").write_text(
+        "import pytest\n"
+        "def test_a(): pass\n"
+        "def test_b(): assert 0\n"
+        "def test_c(): pytest.skip('no')\n"
+    )
+    done = run_tiers(project)
+    assert done.returncode == 1
+    head, trainer, closing = done.stdout.splitlines()[-3:]
+    assert head.split() == ["tier", "result", "time"]
+    assert re.fullmatch(r"trainer +FAILED +\d+\.\ds  1 failed, 1 passed, 1 skipped", trainer)
+    assert re.fullmatch(r"=+ 1 failed, 1 passed, 1 skipped in \d+\.\d\ds =+", closing)
+
+
+@pytest.mark.parametrize(("ci", "word", "code"), [("false", "SKIPPED", 0), ("true", "FAILED", 1)])
+def test_a_tier_that_is_skipped_says_why(project: Path, ci: str, word: str, code: int) -> None:
+    (project / "tests/trainer/test_x.py").write_text(
+        "import pytest\ndef test_a(): pytest.skip('needs root')\n"
+    )
+    done = run_tiers(project, CI=ci)
+    assert done.returncode == code
+    assert re.fullmatch(
+        rf"trainer +{word} +\d+\.\ds  1 skipped: needs root", done.stdout.splitlines()[-2]
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
+def test_what_a_tier_leaves_running_is_ended(project: Path) -> None:
+    (project / "tests/trainer/test_x.py").write_text(
+        "import pathlib, subprocess\n"
+        "def test_a():\n"
+        "    left = subprocess.Popen(['sleep', '300'], start_new_session=True)\n"
+        "    pathlib.Path('pid').write_text(str(left.pid))\n"
+    )
+    done = run_tiers(project)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-2].endswith("1 passed; left running: sleep 300")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((project / "pid").read_text()), 0)
+
+
+def test_the_readme_names_every_command(checkout: Path) -> None:
+    (line,) = re.findall(r"^Commands: (.*)\.$", (checkout / "README.md").read_text(), re.M)
+    assert [name.strip("`") for name in line.split(", ")] == list(cli.COMMANDS)

@@ -1,0 +1,245 @@
+"""What is concluded from what the witnesses say; cases of the fault matrix, or measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from typing import Any
+
+import pytest
+
+from orchestrator import jobs, tracking
+from orchestrator.jobs import JobState
+
+T0 = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
+GRACE_SECONDS = 120.0
+
+
+def at(seconds: float) -> datetime.datetime:
+    return T0 + datetime.timedelta(seconds=seconds)
+
+
+def job(**fields: Any) -> jobs.Job:
+    values: dict[str, Any] = {
+        "row": 7,
+        "token": "abcd12345678",
+        "cluster": "lab",
+        "scheduler": "slurm",
+        "name": "digits",
+        "state": JobState.PENDING,
+        "run_dir": "/runs/digits.abcd12345678",
+        "created_at": T0,
+        "job_id": "41",
+        "raw_job_id": "41",
+    }
+    return jobs.Job(**{**values, **fields})
+
+
+def row(state: JobState, **fields: Any) -> tracking.Observation:
+    values: dict[str, Any] = {
+        "source": "squeue",
+        "observed_at": at(60),
+        "name": "digits.abcd12345678",
+        "job_id": "41",
+        "raw_job_id": "41",
+        "state": state,
+        "raw_state": str(state),
+    }
+    return tracking.Observation(**{**values, **fields})
+
+
+def judge(
+    of: jobs.Job,
+    *,
+    now: float = 60,
+    squeue_at: float | None = None,
+    sacct_asked: bool = True,
+    accounting: bool = True,
+    alive: bool = False,
+    **witnesses: Any,
+) -> tracking.Verdict:
+    return tracking.judge(
+        of,
+        tracking.Witnesses(**witnesses),
+        tracking.Answers(
+            squeue_at=at(now if squeue_at is None else squeue_at),
+            sacct_asked=sacct_asked,
+            accounting=accounting,
+        ),
+        submitter_alive=alive,
+        grace_seconds=GRACE_SECONDS,
+        now=at(now),
+    )
+
+
+def after(of: jobs.Job, verdict: tracking.Verdict) -> jobs.Job:
+    return dataclasses.replace(of, **verdict.changes)  # type: ignore[arg-type]
+
+
+def test_running_in_squeue() -> None:
+    verdict = judge(job(), squeue=(row(JobState.RUNNING, started_at=at(5), node_list="n1"),))
+    now = after(job(), verdict)
+    assert (now.state, now.started_at, now.node_list) == (JobState.RUNNING, at(5), "n1")
+    assert [event.detail for event in verdict.events] == ["PENDING -> RUNNING on n1"]
+    assert not now.settled
+
+
+def test_live_squeue_beats_a_late_terminal_row_of_sacct() -> None:
+    old = row(JobState.PREEMPTED, source="sacct", started_at=at(5))
+    running = job(state=JobState.RUNNING, started_at=at(5))
+    verdict = judge(running, squeue=(row(JobState.PENDING),), sacct=(old,))
+    now = after(running, verdict)
+    assert (now.state, now.attempt, now.started_at) == (JobState.PENDING, 1, None)
+    assert verdict.attempts[0].number == 0
+    assert [event.kind for event in verdict.events] == ["attempt", "state"]
+
+
+def test_sacct_row_of_an_earlier_attempt_does_not_end_the_newest() -> None:
+    second = job(state=JobState.RUNNING, attempt=1, started_at=at(40), restart_count=1)
+    old = row(JobState.PREEMPTED, source="sacct", started_at=at(5), row_number=0)
+    verdict = judge(second, sacct=(old,))
+    assert after(second, verdict).state is JobState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("sacct_code", "record_code", "expected"), [(9, 137, 137), (3, 3, 3), (1, 0, 1), (0, 0, 0)]
+)
+def test_exit_code_of_the_record_corrects_sacct_only_where_both_fit(
+    sacct_code: int, record_code: int, expected: int
+) -> None:
+    closing = row(JobState.FAILED, source="sacct", exit_code=sacct_code, exit_signal=0)
+    record = row(JobState.FAILED, source="record", exit_code=record_code)
+    now = after(job(), judge(job(), sacct=(closing,), record=record))
+    assert (now.exit_code, now.settled) == (expected, True)
+
+
+def test_a_memory_kill_is_told_by_the_step() -> None:
+    closing = row(JobState.FAILED, source="sacct", exit_code=1, step_state=JobState.OUT_OF_MEMORY)
+    now = after(job(), judge(job(), sacct=(closing,)))
+    assert (now.state, now.raw_state) == (JobState.OUT_OF_MEMORY, "FAILED")
+
+
+def test_terminal_in_squeue_is_shown_and_still_waits_for_its_accounts() -> None:
+    now = after(job(), judge(job(), squeue=(row(JobState.TIMEOUT),)))
+    assert (now.state, now.settled) == (JobState.TIMEOUT, False)
+    now = after(job(), judge(job(), squeue=(row(JobState.TIMEOUT),), accounting=False))
+    assert (now.state, now.settled) == (JobState.TIMEOUT, True)
+
+
+def test_forgotten_by_slurm_without_accounting_ends_by_its_record() -> None:
+    record = row(JobState.FAILED, source="record", exit_code=3, exit_signal=0)
+    verdict = judge(job(), accounting=False, sacct_asked=False, record=record)
+    now = after(job(), verdict)
+    assert (now.state, now.exit_code, now.settled) == (JobState.FAILED, 3, True)
+
+
+def test_lost_needs_answers_and_time_and_a_second_witness() -> None:
+    running = job(state=JobState.RUNNING, started_at=at(5))
+    for second in (60, 70, 130, 179):
+        running = after(running, judge(running, now=second, sacct_asked=False))
+        assert running.state is JobState.RUNNING
+    unasked = after(running, judge(running, now=200, sacct_asked=False))
+    assert unasked.state is JobState.RUNNING
+    verdict = judge(running, now=200)
+    lost = after(running, verdict)
+    assert (lost.state, lost.settled) == (JobState.LOST, True)
+    assert verdict.events[0].detail == (
+        "5 good answers of squeue over 140 s did not know it; "
+        "sacct has no end of it, and the script left no exit record"
+    )
+
+
+def test_a_runaway_row_of_sacct_does_not_keep_a_job_alive() -> None:
+    running = job(state=JobState.RUNNING, misses=5, missing_since=at(0))
+    runaway = row(JobState.RUNNING, source="sacct")
+    assert after(running, judge(running, now=200, sacct=(runaway,))).state is JobState.LOST
+
+
+def test_reused_job_id_is_lost_at_once_and_never_the_others_state() -> None:
+    now = after(job(), judge(job(), reused=True))
+    assert now.state is JobState.LOST
+    assert now.reason == (
+        "Slurm gives job ID 41 to another job now; "
+        "sacct has no end of it, and the script left no exit record"
+    )
+
+
+def test_a_job_that_comes_back_is_not_lost() -> None:
+    lost = job(state=JobState.LOST, settled=True)
+    now = after(lost, judge(lost, squeue=(row(JobState.RUNNING, started_at=at(5)),)))
+    assert (now.state, now.settled, now.misses) == (JobState.RUNNING, False, 0)
+
+
+# --- submissions whose answer was lost ---
+
+
+def unknown(**fields: Any) -> jobs.Job:
+    values: dict[str, Any] = {
+        "job_id": None,
+        "raw_job_id": None,
+        "state": JobState.SUBMIT_UNKNOWN,
+        "grace_since": T0,
+    }
+    return job(**{**values, **fields})
+
+
+def test_a_living_submitter_is_left_alone() -> None:
+    assert judge(unknown(state=JobState.SUBMITTING), alive=True) == tracking.Verdict()
+
+
+def test_a_dead_submitter_begins_the_search() -> None:
+    submitting = unknown(state=JobState.SUBMITTING, grace_since=None)
+    now = after(submitting, judge(submitting, now=60))
+    assert (now.state, now.grace_since) == (JobState.SUBMIT_UNKNOWN, at(60))
+
+
+def test_adopted_at_once_by_the_token() -> None:
+    verdict = judge(unknown(), now=1, squeue=(row(JobState.PENDING, submitted_at=at(0)),))
+    now = after(unknown(), verdict)
+    assert (now.job_id, now.state, now.submitted_at) == ("41", JobState.PENDING, at(0))
+    assert verdict.events[0].detail == "job 41 by its token"
+
+
+def test_adopted_by_the_claim_when_squeue_has_forgotten_it() -> None:
+    record = row(JobState.COMPLETED, source="record", exit_code=0)
+    now = after(unknown(), judge(unknown(), owner="41", record=record, accounting=False))
+    assert (now.job_id, now.state) == ("41", JobState.COMPLETED)
+
+
+def test_two_jobs_under_one_token_the_owner_is_ours() -> None:
+    first = row(JobState.PENDING, job_id="40", raw_job_id="40")
+    second = row(JobState.RUNNING)
+    verdict = judge(unknown(), squeue=(first, second), owner="41")
+    assert after(unknown(), verdict).job_id == "41"
+    assert verdict.events[1].detail == (
+        "also under this token: 40; the script's claim keeps them out"
+    )
+
+
+def test_the_record_of_a_refused_request_is_not_adopted() -> None:
+    refused = row(JobState.FAILED, reason="BadConstraints")
+    now = after(unknown(), judge(unknown(), squeue=(refused,)))
+    assert (now.state, now.job_id) == (JobState.NOT_SUBMITTED, None)
+    assert now.reason == "Slurm refused it: BadConstraints"
+
+
+def test_not_submitted_only_after_several_answers_over_the_grace() -> None:
+    sought = unknown()
+    for second in (10, 20, 60, 129):
+        sought = after(sought, judge(sought, now=second))
+        assert sought.state is JobState.SUBMIT_UNKNOWN
+    ended = after(sought, judge(sought, now=131))
+    assert (ended.state, ended.settled) == (JobState.NOT_SUBMITTED, True)
+    assert ended.reason == "Slurm does not know it: 5 good answers over 121 s"
+
+
+def test_two_answers_are_too_few_however_far_apart() -> None:
+    sought = unknown()
+    sought = after(sought, judge(sought, now=10))
+    assert after(sought, judge(sought, now=1000)).state is JobState.SUBMIT_UNKNOWN
+
+
+def test_a_late_ghost_is_adopted_even_after_the_verdict() -> None:
+    ended = unknown(state=JobState.NOT_SUBMITTED, settled=True)
+    now = after(ended, judge(ended, now=500, squeue=(row(JobState.RUNNING, started_at=at(490)),)))
+    assert (now.job_id, now.state, now.settled) == ("41", JobState.RUNNING, False)

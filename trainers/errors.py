@@ -1,0 +1,21 @@
+"""What can go wrong before or during a run, other than a bug."""
+
+
+class TrainerError(Exception):
+    """The run can't go on; the message names the cure."""
+
+    #: What the process exits with.
+    exit_code = 1
+
+
+class UsageError(TrainerError):
+    """The run can't start as it was asked to."""
+
+    exit_code = 2
+
+
+class SupersededError(TrainerError):
+    """A newer attempt of this job exists, so this one must not write any more."""
+
+    # 75 is EX_TEMPFAIL of sysexits.h, and what the job script itself ends with for the same cause.
+    exit_code = 75

@@ -1,0 +1,79 @@
+"""How good a model is, each test image counted exactly once over all ranks."""
+
+import contextlib
+import dataclasses
+
+import torch
+from torch import distributed, nn
+from torch.nn import functional
+from torch.nn.modules import batchnorm
+
+from trainers import datasets, ranks
+
+# Bounds the memory of a forward pass; the result does not depend on it.
+EVALUATION_BATCH_SIZE = 1000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The result over the whole test set."""
+
+    #: Mean cross entropy an image.
+    loss: float
+    #: Images classified right.
+    correct: int
+    #: Images seen, by all ranks together.
+    count: int
+
+    @property
+    def accuracy(self) -> float:
+        """Share of images classified right."""
+        return self.correct / self.count
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module,
+    data: datasets.Dataset,
+    place: ranks.Ranks,
+    autocast: contextlib.AbstractContextManager[object],
+) -> Evaluation:
+    """Evaluate an unwrapped model on the test set; all ranks must call it.
+
+    Each rank takes every world_size-th image, without padding, and only sums are reduced. The
+    model is not the DDP wrapper, whose forward could start a collective of its own.
+    """
+    model.eval()
+    images = data.test_images[place.rank :: place.world_size]
+    labels = data.test_labels[place.rank :: place.world_size]
+    loss_sum = torch.zeros(1, dtype=torch.float64, device=images.device)
+    counts = torch.zeros(2, dtype=torch.int64, device=images.device)
+    for first in range(0, len(images), EVALUATION_BATCH_SIZE):
+        part = slice(first, first + EVALUATION_BATCH_SIZE)
+        with autocast:
+            logits = model(data.normalise(images[part]))
+        loss_sum += functional.cross_entropy(logits.double(), labels[part], reduction="sum")
+        counts[0] += (logits.argmax(dim=1) == labels[part]).sum()
+        counts[1] += len(labels[part])
+    ranks.sum_over_ranks(loss_sum)
+    ranks.sum_over_ranks(counts)
+    correct, count = counts.tolist()
+    return Evaluation(loss=loss_sum.item() / count, correct=correct, count=count)
+
+
+@torch.no_grad()
+def average_batch_norm(model: nn.Module, world_size: int) -> None:
+    """Give all ranks the mean of their batch-norm statistics; all ranks must call it.
+
+    Each rank's statistics come from its own slices only, and saving rank 0's alone would throw the
+    others away.
+    """
+    if not distributed.is_initialized():
+        return
+    for module in model.modules():
+        # The base class of all batch norms has no public name.
+        if not isinstance(module, batchnorm._BatchNorm):
+            continue
+        for statistic in (module.running_mean, module.running_var):
+            if statistic is not None:
+                ranks.sum_over_ranks(statistic).div_(world_size)

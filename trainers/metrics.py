@@ -1,0 +1,204 @@
+"""Numbers of a run: measured over spans of training, appended to metrics.jsonl by rank 0."""
+
+import dataclasses
+import datetime
+import json
+import math
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from trainers import evaluation, fence, ranks
+
+FILE_NAME = "metrics.jsonl"
+
+
+def file_path(run_dir: pathlib.Path | None, environ: Mapping[str, str]) -> pathlib.Path | None:
+    """Return where metrics go: into `run_dir`, else where the job script says, else nowhere."""
+    if run_dir is not None:
+        return run_dir / FILE_NAME
+    if named := environ.get("ORCHESTRATOR_METRICS_FILE"):
+        return pathlib.Path(named)
+    if folder := environ.get("ORCHESTRATOR_RUN_DIR"):
+        return pathlib.Path(folder) / FILE_NAME
+    return None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Span:
+    """A stretch of training, over all ranks."""
+
+    #: Images trained on: the sum over ranks.
+    num_samples: int
+    #: Wall time: that of the slowest rank.
+    seconds: float
+    #: Mean training loss an image.
+    loss: float
+
+    @property
+    def samples_per_second(self) -> float:
+        """Throughput of all ranks together."""
+        return self.num_samples / self.seconds
+
+
+class SpanMeter:
+    """Measures one span after the other; only `start` and `read` wait for the device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._num_samples = 0
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self._started = 0.0
+
+    def start(self) -> None:
+        """Begin a span."""
+        self._num_samples = 0
+        self._loss_sum.zero_()
+        self._synchronize()
+        self._started = time.perf_counter()
+
+    def add(self, num_samples: int, loss_sum: torch.Tensor) -> None:
+        """Count a step of this rank; `loss_sum` is a scalar on the device."""
+        self._num_samples += num_samples
+        self._loss_sum += loss_sum
+
+    def read(self) -> Span:
+        """End the span and reduce it; all ranks must call it."""
+        self._synchronize()
+        seconds = time.perf_counter() - self._started
+        sums = torch.stack([self._loss_sum.new_tensor(self._num_samples), self._loss_sum])
+        slowest = self._loss_sum.new_tensor([seconds])
+        num_samples, loss_sum = ranks.sum_over_ranks(sums).tolist()
+        return Span(
+            num_samples=round(num_samples),
+            seconds=ranks.max_over_ranks(slowest).item(),
+            loss=loss_sum / num_samples,
+        )
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One number of the run as a whole."""
+
+    #: What it is, for example `val_accuracy`.
+    name: str
+    #: The number, unrounded.
+    value: float
+    #: Its unit; empty for a plain number.
+    unit: str
+    #: Optimizer steps done so far.
+    step: int
+    #: Epoch, counted from 1 as in the log.
+    epoch: int
+
+
+class MetricsFile:
+    """The file `metrics.jsonl`: one JSON object a line, appended, never rewritten."""
+
+    def __init__(
+        self,
+        path: pathlib.Path,
+        *,
+        attempt_fence: fence.Fence | None,
+        world_size: int,
+    ) -> None:
+        self._path = path
+        self._fence = attempt_fence
+        self._world_size = world_size
+
+    def append(self, metrics: Sequence[Metric]) -> None:
+        """Append whole lines with one write; raise SupersededError where a newer attempt exists.
+
+        A full disk or a lost file system costs the numbers, said on stderr, and not the training.
+        """
+        try:
+            if self._fence is not None:
+                self._fence.check()
+            self._write("".join(self._line(metric) for metric in metrics).encode())
+        except OSError as error:
+            sys.stderr.write(f"trainers.train: warning: metrics not written: {error}\n")
+            sys.stderr.flush()
+
+    def _line(self, metric: Metric) -> str:
+        record = {
+            "name": metric.name,
+            # JSON has no NaN and no infinity; null says that there was no finite number.
+            "value": metric.value if math.isfinite(metric.value) else None,
+            "unit": metric.unit,
+            "step": metric.step,
+            "epoch": metric.epoch,
+            "rank": 0,
+            "world_size": self._world_size,
+            "time": datetime.datetime.now().astimezone().isoformat(timespec="milliseconds"),
+            "attempt": 0 if self._fence is None else self._fence.attempt,
+        }
+        return json.dumps(record, allow_nan=False) + "\n"
+
+    def _write(self, lines: bytes) -> None:
+        handle = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            size = os.fstat(handle).st_size
+            # An attempt that was killed, or a full disk, may have left half a line.
+            if size and os.pread(handle, 1, size - 1) != b"\n":
+                lines = b"\n" + lines
+            if os.write(handle, lines) < len(lines):
+                raise OSError(f"{self._path}: only a part could be written")
+        finally:
+            os.close(handle)
+
+
+def window_metrics(span: Span, *, num_steps: int, step: int, epoch: int) -> list[Metric]:
+    """Describe a window of a few steps."""
+    return _at(
+        step,
+        epoch,
+        ("loss", span.loss, ""),
+        ("step_time", span.seconds / num_steps, "seconds"),
+        ("window_throughput", span.samples_per_second, "images/second"),
+    )
+
+
+def epoch_metrics(
+    span: Span,
+    result: evaluation.Evaluation,
+    learning_rate: float,
+    *,
+    step: int,
+    epoch: int,
+) -> list[Metric]:
+    """Describe an epoch; the names of what is printed are those of the log."""
+    return _at(
+        step,
+        epoch,
+        ("epoch_time", span.seconds, "seconds"),
+        ("val_loss", result.loss, ""),
+        ("val_accuracy", result.accuracy, ""),
+        ("throughput", span.samples_per_second, "images/second"),
+        ("train_loss", span.loss, ""),
+        ("learning_rate", learning_rate, ""),
+    )
+
+
+def summary_metrics(*, num_samples: int, seconds: float, step: int, epoch: int) -> list[Metric]:
+    """Describe the whole run."""
+    return _at(
+        step,
+        epoch,
+        ("total_time", seconds, "seconds"),
+        ("total_throughput", num_samples / seconds, "images/second"),
+    )
+
+
+def _at(step: int, epoch: int, *values: tuple[str, float, str]) -> list[Metric]:
+    return [
+        Metric(name=name, value=value, unit=unit, step=step, epoch=epoch)
+        for name, value, unit in values
+    ]

@@ -1,0 +1,259 @@
+"""Where this process stands in the run: its rank, its device, its process group."""
+
+import contextlib
+import dataclasses
+import datetime
+import enum
+import re
+from collections.abc import Iterator, Mapping
+
+import torch
+import torch.distributed.nn.functional
+from torch import distributed
+
+from trainers import errors
+
+# Why torch.distributed.nn.functional is imported, here and not later: its functions have the
+# default group as a default argument. DistributedDataParallel imports it too, and when that happens
+# after init_process_group, the arguments keep the group alive after destroy_process_group. Then a
+# thread of gloo may free its last work while Python ends, and the process aborts after a good run:
+# 1 run in 6 with torch 2.13 (known as pytorch pull request 179291).
+
+# All of them are set by torchrun for its workers (docs, torchrun, "Environment Variables").
+TORCHRUN_VARIABLES = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+
+# All of them are set by srun for its tasks (man srun, OUTPUT ENVIRONMENT VARIABLES). The step's own
+# numbers are read, because SLURM_NTASKS and SLURM_NNODES may still be those of the whole job.
+SRUN_VARIABLES = (
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_STEP_NUM_NODES",
+    "SLURM_STEP_TASKS_PER_NODE",
+)
+
+# slurm.h: SLURM_MAX_NORMAL_STEP_ID is 0xfffffff0; batch, extern and interactive steps lie above it.
+SLURM_MAX_NORMAL_STEP_ID = 0xFFFFFFF0
+
+# PyTorch waits 30 minutes with gloo and 10 with NCCL: a lost peer should not hold a node that long.
+COLLECTIVE_TIMEOUT = datetime.timedelta(minutes=10)
+
+
+class Launcher(enum.Enum):
+    """Who started this process."""
+
+    #: torchrun, one agent a node.
+    TORCHRUN = "torchrun"
+    #: srun, one task a rank.
+    SRUN = "srun"
+    #: Nobody: one process on its own.
+    SINGLE = "single"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """The place of this process among all of the run."""
+
+    #: Who started this process.
+    launcher: Launcher
+    #: Its number among all processes of the run.
+    rank: int
+    #: Its number among those of its node.
+    local_rank: int
+    #: Number of processes of the run.
+    world_size: int
+    #: Number of processes on this node.
+    local_world_size: int
+    #: Number of nodes of the run.
+    num_nodes: int
+
+
+def read_ranks(environ: Mapping[str, str]) -> Ranks:
+    """Read the facts that torchrun, else srun, left in the environment.
+
+    Raises UsageError where they are incomplete or contradict each other.
+    """
+    if any(name in environ for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")):
+        return _torchrun_ranks(environ)
+    # A batch script has SLURM_PROCID too (always 0), but no SLURM_STEP_ID.
+    step_id = environ.get("SLURM_STEP_ID", "")
+    if step_id.isascii() and step_id.isdigit() and int(step_id) < SLURM_MAX_NORMAL_STEP_ID:
+        return _srun_ranks(environ)
+    return Ranks(
+        launcher=Launcher.SINGLE,
+        rank=0,
+        local_rank=0,
+        world_size=1,
+        local_world_size=1,
+        num_nodes=1,
+    )
+
+
+def expand_tasks_per_node(text: str) -> list[int]:
+    """Expand Slurm's `2(x3),1` to [2, 2, 2, 1]."""
+    counts: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"([0-9]+)(?:\(x([0-9]+)\))?", part)
+        if match is None:
+            raise errors.UsageError(f"SLURM_STEP_TASKS_PER_NODE={text!r} can't be read.")
+        counts += [int(match[1])] * int(match[2] or 1)
+    return counts
+
+
+def select_device(choice: str, ranks: Ranks, *, num_cuda_devices: int) -> torch.device:
+    """Pick the device of this rank; `choice` is `auto`, `cpu` or `cuda`."""
+    if choice == "cpu" or (choice == "auto" and num_cuda_devices == 0):
+        return torch.device("cpu")
+    if num_cuda_devices == 0:
+        raise errors.UsageError(
+            "--device cuda, but PyTorch sees no GPU on this node: ask for GPUs"
+            " (--gpus-per-node; in a container also --nv), install a CUDA build of PyTorch,"
+            " or use --device cpu."
+        )
+    if ranks.launcher is Launcher.SRUN and num_cuda_devices == 1:
+        # --gpus-per-task shows each task its own GPU only, as device 0.
+        return torch.device("cuda", 0)
+    if ranks.local_rank >= num_cuda_devices:
+        raise errors.UsageError(
+            f"{ranks.local_world_size} ranks on this node, but PyTorch sees {num_cuda_devices}"
+            " GPU(s): start one rank for each GPU, ask for more GPUs, or use --device cpu."
+        )
+    return torch.device("cuda", ranks.local_rank)
+
+
+@contextlib.contextmanager
+def process_group(ranks: Ranks, device: torch.device) -> Iterator[None]:
+    """Hold the process group while the body runs; a single process needs none.
+
+    The body must let go of its DDP modules before it ends (make them in a function that it calls):
+    they too keep the group alive.
+    """
+    if device.type == "cuda":
+        # Before NCCL starts: otherwise each rank opens a context on device 0.
+        torch.cuda.set_device(device)
+    if ranks.world_size == 1:
+        yield
+        return
+    distributed.init_process_group(
+        backend="nccl" if device.type == "cuda" else "gloo",
+        init_method="env://",
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        timeout=COLLECTIVE_TIMEOUT,
+        device_id=device if device.type == "cuda" else None,
+    )
+    yield
+    # Not after an exception: NCCL's shutdown flushes its queue, and waits for ever for a collective
+    # that the failing rank has left. The process ends, and the launcher ends the others.
+    distributed.destroy_process_group()
+
+
+def sum_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
+    """Add the tensors of all ranks, in place."""
+    if distributed.is_initialized():
+        distributed.all_reduce(tensor, op=distributed.ReduceOp.SUM)
+    return tensor
+
+
+def max_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
+    """Take the largest of all ranks for each element, in place."""
+    if distributed.is_initialized():
+        distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX)
+    return tensor
+
+
+def decide_on_rank_0(decision: bool, device: torch.device) -> bool:
+    """Give all ranks what rank 0 decided, so that no rank leaves a collective alone."""
+    flag = torch.tensor(decision, dtype=torch.int32, device=device)
+    if distributed.is_initialized():
+        distributed.broadcast(flag, src=0)
+    return bool(flag.item())
+
+
+def wait_for_all() -> None:
+    """Let no rank go on before all are here."""
+    if distributed.is_initialized():
+        distributed.barrier()
+
+
+def _torchrun_ranks(environ: Mapping[str, str]) -> Ranks:
+    found = [name for name in TORCHRUN_VARIABLES if name in environ]
+    missing = [name for name in TORCHRUN_VARIABLES if name not in environ]
+    if missing:
+        raise errors.UsageError(
+            f"{', '.join(found)} set, but not {', '.join(missing)}: start with torchrun"
+            " or with srun (one task a rank), or unset what is set."
+        )
+    return _checked(
+        Ranks(
+            launcher=Launcher.TORCHRUN,
+            rank=_integer(environ, "RANK"),
+            local_rank=_integer(environ, "LOCAL_RANK"),
+            world_size=_integer(environ, "WORLD_SIZE"),
+            local_world_size=_integer(environ, "LOCAL_WORLD_SIZE"),
+            num_nodes=_integer(environ, "GROUP_WORLD_SIZE"),
+        )
+    )
+
+
+def _srun_ranks(environ: Mapping[str, str]) -> Ranks:
+    missing = [name for name in SRUN_VARIABLES if name not in environ]
+    if missing:
+        raise errors.UsageError(
+            f"SLURM_STEP_ID set, but not {', '.join(missing)}: pass srun's variables on"
+            " (a container may drop them), or start with torchrun."
+        )
+    tasks_per_node = expand_tasks_per_node(environ["SLURM_STEP_TASKS_PER_NODE"])
+    node = _integer(environ, "SLURM_NODEID")
+    if node >= len(tasks_per_node):
+        raise errors.UsageError(
+            f"SLURM_NODEID={node}, but SLURM_STEP_TASKS_PER_NODE names"
+            f" {len(tasks_per_node)} node(s)."
+        )
+    ranks = _checked(
+        Ranks(
+            launcher=Launcher.SRUN,
+            rank=_integer(environ, "SLURM_PROCID"),
+            local_rank=_integer(environ, "SLURM_LOCALID"),
+            world_size=_integer(environ, "SLURM_STEP_NUM_TASKS"),
+            local_world_size=tasks_per_node[node],
+            num_nodes=_integer(environ, "SLURM_STEP_NUM_NODES"),
+        )
+    )
+    unset = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not environ.get(name)]
+    if ranks.world_size > 1 and unset:
+        raise errors.UsageError(
+            f"srun started {ranks.world_size} tasks, but {' and '.join(unset)} not set:"
+            " export the first node's name and a free port before srun."
+        )
+    return ranks
+
+
+def _checked(ranks: Ranks) -> Ranks:
+    if not (
+        0 <= ranks.rank < ranks.world_size
+        and 0 <= ranks.local_rank < ranks.local_world_size <= ranks.world_size
+        and 0 < ranks.num_nodes <= ranks.world_size
+    ):
+        raise errors.UsageError(
+            f"The launcher's variables contradict each other: rank {ranks.rank} of"
+            f" {ranks.world_size}, local rank {ranks.local_rank} of {ranks.local_world_size},"
+            f" {ranks.num_nodes} node(s). Unset what an earlier launch left behind."
+        )
+    return ranks
+
+
+def _integer(environ: Mapping[str, str], name: str) -> int:
+    text = environ[name]
+    if not (text.isascii() and text.isdigit()):
+        raise errors.UsageError(f"{name}={text!r} is no number.")
+    return int(text)
