@@ -176,8 +176,8 @@ def train(
                 optimizer,
                 data.normalise(data.train_images[mine]),
                 data.train_labels[mine],
-                # DDP divides the sum of gradients by the world size, we by the whole batch.
-                weight=place.world_size / len(batch),
+                batch_size=len(batch),
+                world_size=place.world_size,
                 precision=precision,
             )
             epoch_meter.add(len(mine), loss_sum)
@@ -240,18 +240,21 @@ def train_step(
     images: torch.Tensor,
     labels: torch.Tensor,
     *,
-    weight: float,
+    batch_size: int,
+    world_size: int,
     precision: contextlib.AbstractContextManager[object],
 ) -> torch.Tensor:
     """Do one optimizer step; return the sum of the losses of this rank's images, on the device.
 
-    It never waits for the device. A rank without images takes part all the same.
+    The images are this rank's part of a batch of `batch_size` over all ranks; a rank with none
+    takes part all the same. It never waits for the device.
     """
     optimizer.zero_grad()
     with precision:
         logits = model(images)
     loss_sum = functional.cross_entropy(logits.float(), labels, reduction="sum")
-    (loss_sum * weight).backward()
+    # DDP divides the sum of the ranks' gradients by the world size; the mean is over the batch.
+    (loss_sum * (world_size / batch_size)).backward()
     optimizer.step()
     return loss_sum.detach()
 

@@ -58,10 +58,6 @@ class Context:
     def profile(self) -> config.Profile:
         return self.configuration.profile
 
-    def slurm_of(self, facts: ClusterFacts) -> Client:
-        """Return Slurm, asked for what this release has."""
-        return dataclasses.replace(self.slurm, release=slurm.parse_release(facts.slurm_version))
-
     def grace_seconds(self, facts: ClusterFacts) -> float:
         """Return how long a job may be unknown to Slurm before that means something."""
         configured = self.profile.submit_grace_seconds

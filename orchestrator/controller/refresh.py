@@ -53,7 +53,6 @@ def refresh(context: contexts.Context, *, floor_seconds: float | None = None) ->
     if not live or not _claim(context, facts.cluster, floor):
         return freshness(context, facts.cluster)
     facts = contexts.cluster_facts(context)
-    context = dataclasses.replace(context, slurm=context.slurm_of(facts))
     observed_at = context.clock()
     try:
         with context.store.reading() as work:

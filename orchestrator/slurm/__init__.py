@@ -25,7 +25,6 @@ from orchestrator.slurm.sbatch import (
 )
 from orchestrator.slurm.scontrol import (
     ClusterConfig,
-    parse_release,
     parse_scontrol_config,
     parse_scontrol_job,
 )
@@ -47,7 +46,6 @@ __all__ = [
     "classify_sbatch",
     "environment",
     "failure",
-    "parse_release",
     "parse_sacct",
     "parse_scontrol_config",
     "parse_scontrol_job",

@@ -16,8 +16,7 @@ from orchestrator.slurm import failures, process, sacct, sbatch, scontrol, squeu
 
 _log = logging.getLogger(__name__)
 
-# Inside Client these two modules' names are methods.
-Release: TypeAlias = sacct.Release
+# Inside Client the module's name is a method.
 Keep: TypeAlias = squeue.Keep
 
 
@@ -61,8 +60,6 @@ class Client:
     timeout_seconds: float = 60.0
     #: of sacct: slurmdbd hung took 40 s (measured), a query of a year's jobs takes longer
     sacct_timeout_seconds: float = 90.0
-    #: of the sacct command, (24, 11); none: only what all releases have is asked for
-    release: Release | None = None
     run: Run = process.run
     stream: Stream = process.stream
 
@@ -82,11 +79,11 @@ class Client:
 
     def sacct(self, job_ids: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
         """Return all rows of these jobs, earlier attempts first; at most 200 IDs, never none."""
-        return self._sacct(sacct.sacct_command(job_ids, since, self.release))
+        return self._sacct(sacct.sacct_command(job_ids, since))
 
     def steps(self, job_ids: Sequence[str], since: datetime.datetime) -> dict[str, Steps]:
         """Return the worst of the steps of each job's newest attempt, by job ID."""
-        rows = self._sacct(sacct.sacct_steps_command(job_ids, since, self.release))
+        rows = self._sacct(sacct.sacct_steps_command(job_ids, since))
         newest = {row.job_id: row for row in sorted(rows, key=lambda row: row.row_number)}
         return {
             job_id: Steps(
@@ -100,11 +97,11 @@ class Client:
 
     def by_name(self, names: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
         """Return the rows of jobs with these full names; a held job does not show."""
-        return self._sacct(sacct.sacct_by_name_command(names, since, self.release))
+        return self._sacct(sacct.sacct_by_name_command(names, since))
 
     def accounting_ping(self) -> None:
         """Raise AccountingDisabled or Unreachable when sacct can't answer."""
-        self._sacct(sacct.sacct_command(["1"], datetime.datetime.now(datetime.UTC), self.release))
+        self._sacct(sacct.sacct_command(["1"], datetime.datetime.now(datetime.UTC)))
 
     def cancel(self, job_id: str, name: str) -> None:
         """Ask Slurm to cancel the job with this ID and this name.
@@ -167,12 +164,6 @@ class Client:
         _check(answer)
         return failures.said(answer)
 
-    def version(self) -> Release | None:
-        """Return the release of the commands here; nothing is asked of slurmctld."""
-        answer = self._ask(["sacct", "--version"])
-        _check(answer)
-        return scontrol.parse_release(answer.stdout)
-
     def _ask(self, argv: list[str]) -> process.Answer:
         return self.run(argv, self.timeout_seconds, self.environ)
 
@@ -181,7 +172,7 @@ class Client:
         _check(answer)
         odd = _OddLines("sacct")
         lines = answer.stdout.split("\n")
-        found = sacct.parse_sacct(lines, answer.started_at, self.release, odd)
+        found = sacct.parse_sacct(lines, answer.started_at, odd)
         odd.report()
         return found
 

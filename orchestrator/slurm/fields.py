@@ -6,15 +6,13 @@ import dataclasses
 import datetime
 import re
 
-#: sacct prints the real exit status from this release on (commit 831571cb84).
-UNMASKED_RELEASE = (25, 11)
 #: Slurm's own signal number for "the job could not be set up on the node": no log, no folder.
 LAUNCH_FAILED_SIGNAL = 53
 
 _DURATION = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?(?:\.\d+)?", re.ASCII)
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)", re.ASCII)
 _GPU = re.compile(r"(?:gres[/:])?gpu(?:[:=]([^:=,]+))?(?:[:=]([^:=,]+))?")
-_EXIT_CODE = re.compile(r"(\d+):(\d+)", re.ASCII)
+_EXIT_CODE = re.compile(r"(\d{1,4}):(\d{1,4})", re.ASCII)
 _PATTERN = re.compile(r"%(\d*)(.?)", re.ASCII | re.DOTALL)
 #: An epoch or a number of seconds longer than this is no time.
 _LONGEST_DIGITS = 12
@@ -26,28 +24,22 @@ class ExitCode:
 
     code: int
     signal: int
-    #: False where sacct may have taken 128 off the status: 9 may be 137
-    exact: bool = True
 
 
-def parse_exit_code(raw: str, release: tuple[int, int] | None = None) -> ExitCode | None:
-    """Read sacct's ExitCode; up to release 25.05 sacct prints status 137 as `9:0`.
+def parse_exit_code(raw: str) -> ExitCode | None:
+    """Read `3:0` or `0:53`.
 
-    release: of the sacct command, (24, 11); None where it is not known.
+    From sacct up to 25.05 a status of 128 and more lacks its 128: `9:0` is 9 or 137 (Slurm commit
+    831571cb84); the exit record and squeue know better.
     """
     found = _EXIT_CODE.fullmatch(raw.strip())
-    if found is None or len(found[1]) > 4 or len(found[2]) > 4:
-        return None
-    code, signal = int(found[1]), int(found[2])
-    masked = release is None or release < UNMASKED_RELEASE
-    exact = not (masked and signal == 0 and 0 < code < 128)
-    return ExitCode(code=code, signal=signal, exact=exact)
+    return None if found is None else ExitCode(code=int(found[1]), signal=int(found[2]))
 
 
 def parse_wait_status(raw: str) -> ExitCode | None:
     """Read squeue's exit_code: a wait status (`35072`) in 22.05, `137:0` in 24.11 and later."""
     if ":" in raw:
-        return parse_exit_code(raw, UNMASKED_RELEASE)
+        return parse_exit_code(raw)
     status = parse_count(raw)
     if status is None or status > 0xFFFF:
         return None

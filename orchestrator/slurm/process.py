@@ -20,6 +20,8 @@ from orchestrator import errors
 _TERM_GRACE_SECONDS = 2.0
 #: A command that ended may have left its pipes to a child: they are read for this much longer.
 _DRAIN_SECONDS = 0.5
+#: How often a silent command is looked at.
+_TICK_SECONDS = 0.1
 #: More of stderr than this is dropped.
 _STDERR_BYTES = 256 * 1024
 #: A longer line is no line of Slurm's: it is passed on cut.
@@ -177,34 +179,30 @@ def _pump(
     deadline: float,
 ) -> bool:
     """Hand on what the command writes until it has ended; False when the deadline came first."""
-    ended = os.pidfd_open(process.pid)
+    ended = False
+    with selectors.DefaultSelector() as selector:
+        for pipe, sink in sinks.items():
+            selector.register(pipe, selectors.EVENT_READ, sink)
+        while selector.get_map():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return process.poll() is not None
+            ready = selector.select(min(left, _TICK_SECONDS))
+            for key, _ in ready:
+                chunk = os.read(key.fd, 65536)
+                if chunk:
+                    key.data(chunk)
+                else:
+                    selector.unregister(key.fileobj)
+            # Not by pidfd_open: the kernel of RHEL 8 (4.18) has none.
+            if not ready and not ended and process.poll() is not None:
+                ended = True
+                deadline = min(deadline, time.monotonic() + _DRAIN_SECONDS)
     try:
-        with selectors.DefaultSelector() as selector:
-            for pipe in sinks:
-                selector.register(pipe, selectors.EVENT_READ)
-            selector.register(ended, selectors.EVENT_READ)
-            while selector.get_map():
-                left = deadline - time.monotonic()
-                ready = selector.select(max(0.0, left))
-                if not ready:
-                    return ended not in selector.get_map()
-                for key, _ in ready:
-                    if key.fd == ended:
-                        selector.unregister(ended)
-                        deadline = min(deadline, time.monotonic() + _DRAIN_SECONDS)
-                        continue
-                    pipe = next(pipe for pipe in sinks if pipe is key.fileobj)
-                    chunk = os.read(key.fd, 65536)
-                    if chunk:
-                        sinks[pipe](chunk)
-                    else:
-                        selector.unregister(pipe)
-                # A command that writes without end never leaves select() empty-handed.
-                if time.monotonic() > deadline:
-                    return ended not in selector.get_map()
-            return True
-    finally:
-        os.close(ended)
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -13,10 +13,10 @@ from orchestrator.slurm import fields, job_ids, states
 
 #: The most job IDs in one call.
 MOST_JOB_IDS = 200
-#: The first release seen to have the column Restarts (22.05 refuses it).
-RESTARTS_RELEASE = (24, 11)
 
 _DELIMITER = "\x1f"
+# Restarts is left out: 22.05 refuses it, and on 24.11 the row of the first attempt of a requeued
+# job was seen with 1. The rows' order tells the attempts.
 _COLUMNS = (
     "JobID",
     "JobIDRaw",
@@ -34,7 +34,6 @@ _COLUMNS = (
     "Account",
     "QOS",
     "NodeList",
-    "Restarts",
     "Reason",
     "JobName",
     # Last: the command line of sbatch can hold anything.
@@ -55,39 +54,31 @@ _WORST = (
 )
 
 Row = dict[str, str]
-Release = tuple[int, int]
 
 
-def sacct_command(
-    job_ids: Sequence[str], since: datetime.datetime, release: Release | None = None
-) -> list[str]:
+def sacct_command(job_ids: Sequence[str], since: datetime.datetime) -> list[str]:
     """Ask for the allocations of these jobs, all their attempts, from `since` on.
 
     ValueError for an empty list: `sacct -j ""` means all jobs of the user.
     """
-    return [*_base(since, release), "-X", "-j", _joined_ids(job_ids)]
+    return [*_base(since), "-X", "-j", _joined_ids(job_ids)]
 
 
-def sacct_steps_command(
-    job_ids: Sequence[str], since: datetime.datetime, release: Release | None = None
-) -> list[str]:
+def sacct_steps_command(job_ids: Sequence[str], since: datetime.datetime) -> list[str]:
     """Ask for these jobs with their steps."""
-    return [*_base(since, release), "-j", _joined_ids(job_ids)]
+    return [*_base(since), "-j", _joined_ids(job_ids)]
 
 
-def sacct_by_name_command(
-    names: Sequence[str], since: datetime.datetime, release: Release | None = None
-) -> list[str]:
+def sacct_by_name_command(names: Sequence[str], since: datetime.datetime) -> list[str]:
     """Look for jobs by full Slurm job name; a job that is held does not show (`man sacct`)."""
     if not names or not all(_ASKED_NAME.fullmatch(name) for name in names):
         raise ValueError(f"not job names: {names!r}")
-    return [*_base(since, release), "-X", f"--name={','.join(names)}"]
+    return [*_base(since), "-X", f"--name={','.join(names)}"]
 
 
 def parse_sacct(
     lines: Iterable[str],
     observed_at: datetime.datetime,
-    release: Release | None = None,
     not_understood: Callable[[str], object] = lambda line: None,
 ) -> list[tracking.Observation]:
     """Read sacct's lines; steps are merged into the job's row that they stand behind.
@@ -95,11 +86,10 @@ def parse_sacct(
     The rows of one job are numbered in the order in which they were submitted.
     """
     groups: list[tuple[Row, list[Row]]] = []
-    columns = _columns(release)
     for line in lines:
         if not line.strip():
             continue
-        row = _row(line, columns)
+        row = _row(line)
         if row is None:
             not_understood(line)
         elif job_ids.parse_job_id(row["JobID"]).step is None:
@@ -108,22 +98,14 @@ def parse_sacct(
             groups[-1][1].append(row)
         else:
             not_understood(line)
-    found = [
-        seen for row, steps in groups for seen in _observations(row, steps, observed_at, release)
-    ]
+    found = [seen for row, steps in groups for seen in _observations(row, steps, observed_at)]
     return _numbered(found)
 
 
-def _base(since: datetime.datetime, release: Release | None) -> list[str]:
+def _base(since: datetime.datetime) -> list[str]:
     start = since.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    form = ",".join(_columns(release))
+    form = ",".join(_COLUMNS)
     return ["sacct", "-D", "-n", "-P", f"--delimiter={_DELIMITER}", "-S", start, "-o", form]
-
-
-def _columns(release: Release | None) -> tuple[str, ...]:
-    if release is not None and release >= RESTARTS_RELEASE:
-        return _COLUMNS
-    return tuple(column for column in _COLUMNS if column != "Restarts")
 
 
 def _joined_ids(asked: Sequence[str]) -> str:
@@ -134,11 +116,11 @@ def _joined_ids(asked: Sequence[str]) -> str:
     return ",".join(asked)
 
 
-def _row(line: str, columns: tuple[str, ...]) -> Row | None:
-    parts = line.rstrip("\n").split(_DELIMITER, len(columns) - 1)
-    if len(parts) != len(columns):
+def _row(line: str) -> Row | None:
+    parts = line.rstrip("\n").split(_DELIMITER, len(_COLUMNS) - 1)
+    if len(parts) != len(_COLUMNS):
         return None
-    row = dict(zip(columns, parts, strict=True))
+    row = dict(zip(_COLUMNS, parts, strict=True))
     try:
         waiting = job_ids.parse_job_id(row["JobID"]).waiting_tasks
         job_ids.parse_job_id(row["JobIDRaw"])
@@ -156,7 +138,7 @@ def _same_job(job: Row, step: Row) -> bool:
 
 
 def _observations(
-    row: Row, steps: list[Row], observed_at: datetime.datetime, release: Release | None
+    row: Row, steps: list[Row], observed_at: datetime.datetime
 ) -> list[tracking.Observation]:
     job_id = job_ids.parse_job_id(row["JobID"])
     raw_job_id = job_ids.parse_job_id(row["JobIDRaw"]).text
@@ -164,11 +146,11 @@ def _observations(
     # REQUEUED is how the row of an earlier attempt ends (up to 24.11 at least; 26.05 keeps the
     # state in which a job ended that was requeued afterwards).
     over = reading.terminal or reading.shown in (JobState.REQUEUED, JobState.RESIZING)
-    exit_code = fields.parse_exit_code(row["ExitCode"], release) if over else None
+    exit_code = fields.parse_exit_code(row["ExitCode"]) if over else None
     node_list = fields.parse_text(row["NodeList"])
     # 22.05 gives a job that was refused its submit time as Start; without nodes nothing started.
     started_at = fields.parse_time(row["Start"]) if node_list else None
-    step_state, step_code = _worst_step(row, steps, release)
+    step_state, step_code = _worst_step(row, steps)
     gpus = fields.parse_gpus(row["AllocTRES"])
     first = tracking.Observation(
         source="sacct",
@@ -194,7 +176,6 @@ def _observations(
         submitted_at=fields.parse_time(row["Submit"]),
         started_at=started_at,
         ended_at=fields.parse_time(row["End"]) if over else None,
-        restart_count=fields.parse_count(row.get("Restarts", "")),
         submit_line=fields.parse_text(row["SubmitLine"]),
         step_state=step_state,
         step_exit_code=step_code.code if step_code else None,
@@ -211,22 +192,20 @@ def _observations(
     ]
 
 
-def _worst_step(
-    row: Row, steps: list[Row], release: Release | None
-) -> tuple[JobState | None, fields.ExitCode | None]:
+def _worst_step(row: Row, steps: list[Row]) -> tuple[JobState | None, fields.ExitCode | None]:
     """Return state and exit code of the worst step; without steps what DerivedExitCode tells."""
     if not steps:
-        derived = fields.parse_exit_code(row["DerivedExitCode"], release)
+        derived = fields.parse_exit_code(row["DerivedExitCode"])
         return None, derived if derived and (derived.code or derived.signal) else None
 
     def badness(step: Row) -> tuple[int, int, int]:
         state = states.parse_state(step["State"])
-        code = fields.parse_exit_code(step["ExitCode"], release)
+        code = fields.parse_exit_code(step["ExitCode"])
         rank = len(_WORST) - _WORST.index(state) if state in _WORST else 0
         return rank, code.signal if code else 0, code.code if code else 0
 
     worst = max(steps, key=badness)
-    code = fields.parse_exit_code(worst["ExitCode"], release)
+    code = fields.parse_exit_code(worst["ExitCode"])
     return states.parse_state(worst["State"]), code
 
 

@@ -13,7 +13,6 @@ _SETTING = re.compile(r"([A-Za-z_]\w*(?:\[\d+\])?)\s*= ?(.*)", re.ASCII)
 # `scontrol -o show job` separates NAME=VALUE with spaces, and values may hold spaces: a name is
 # what looks like one of Slurm's ("AllocNode:Sid", "MinMemoryNode", "TresPerNode").
 _JOB_FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z_]*(?:[:/][A-Za-z]+)*)=")
-_VERSION = re.compile(r"(\d+)\.(\d+)", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,11 +74,10 @@ def scontrol_show_job_command(job_id: str) -> list[str]:
 
 def parse_scontrol_job(line: str) -> dict[str, str]:
     """Read one line of `scontrol -o show job`: JobId, JobName, Restarts, StdOut, Command, ..."""
-    places = list(_JOB_FIELD.finditer(line))
-    ends = [place.start() for place in places[1:]] + [len(line)]
+    _, *parts = _JOB_FIELD.split(line)
     found: dict[str, str] = {}
-    for place, end in zip(places, ends, strict=True):
-        found.setdefault(place[1], line[place.end() : end].strip())
+    for name, value in zip(parts[::2], parts[1::2], strict=True):
+        found.setdefault(name, value.strip())
     return found
 
 
@@ -101,12 +99,6 @@ def scontrol_write_batch_script_command(job_id: str) -> list[str]:
 def scancel_command(job_id: str, name: str) -> list[str]:
     """Cancel the job if it has this full name, so that a reused ID hits no other job."""
     return ["scancel", f"--name={name}", job_id]
-
-
-def parse_release(text: str) -> tuple[int, int] | None:
-    """Read a release from `slurm 24.11.5`, `slurm-wlm 22.05.8` or `24.11.5`: (24, 11)."""
-    found = _VERSION.search(text)
-    return (int(found[1]), int(found[2])) if found else None
 
 
 def _number(settings: Mapping[str, str], name: str, default: int) -> int:

@@ -89,11 +89,11 @@ def parse_squeue_line(
     columns = line.rstrip("\n").split(DELIMITER, len(_FIELDS) - 1)
     if len(columns) != len(_FIELDS):
         raise ValueError("too few columns")
-    row = dict(zip(_FIELDS, columns, strict=True))
-    name = row["Name"]
-    job_id = job_ids.parse_job_id(row["JobArrayID"])
+    name = columns[-1]
+    job_id = job_ids.parse_job_id(columns[0])
     if not keep(name, job_id.text):
         return
+    row = dict(zip(_FIELDS, columns, strict=True))
     raw_job_id = job_ids.parse_job_id(row["JobID"]).text
     reading = states.read_state(row["State"])
     started, over = _phase(reading)

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from tests.cluster import hosts, lab, machine, root
+from tests.cluster import hosts, lab, machine, root, site
 
 HERE = pathlib.Path(__file__).parent
 SET_UP = pytest.StashKey[list[str]]()
@@ -116,3 +116,9 @@ def alice_home(running_lab: lab.Lab, request: pytest.FixtureRequest) -> str:
     folder = f"/home/alice/{request.node.originalname[:60]}-{time.time_ns() % 10**9}"
     running_lab.make_folder(folder)
     return folder
+
+
+@pytest.fixture(name="site")
+def alice_site(lab: lab.Lab, alice_home: str) -> site.Site:
+    """orchestrator as alice uses it, with folders of this test's own."""
+    return site.Site.make(lab, alice_home)

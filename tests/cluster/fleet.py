@@ -31,6 +31,11 @@ def wait_for(
         time.sleep(interval_seconds)
 
 
+def cgroup_name(state: pathlib.Path) -> str:
+    """The folder, in every cgroup v1 hierarchy, that the hosts of a lab have theirs in."""
+    return f"lab-{machine.digest(str(state.absolute()))}"
+
+
 class Fleet:
     """The hosts whose record lies in `state`."""
 
@@ -41,7 +46,7 @@ class Fleet:
         self.processes: dict[str, hosts.Process] = {}
         #: Daemons by `HOST/NAME`.
         self.daemons: dict[str, hosts.Process] = {}
-        self._cgroup = f"lab-{machine.digest(str(state.absolute()))}"
+        self._cgroup = cgroup_name(state)
         self._tie: int | None = None
         self._load()
 

@@ -22,6 +22,7 @@ from tests.cluster import (
     faults,
     fleet,
     hosts,
+    layout,
     machine,
     root,
 )
@@ -79,7 +80,7 @@ class Lab:
             cgroups=bool(machine.cgroup_controllers()) and root.has_cgroup_v1(base),
             extra=tuple(extra),
         )
-        self._lay_out(base)
+        layout.lay_out(self.state, base, self.settings)
         places = [
             (str(self.state / "home"), "/home", False),
             (str(self.state / "lab"), configuration.LAB, False),
@@ -115,29 +116,6 @@ class Lab:
     def down(self) -> None:
         """End everything that runs in this state folder; its files stay for reading."""
         self._fleet.end()
-
-    def _lay_out(self, base: pathlib.Path) -> None:
-        for name in ("home", "lab", "slurm"):
-            shutil.rmtree(self.state / name, ignore_errors=True)
-        for name in ("slurm", "lab/ctld", "lab/log", "lab/spool"):
-            (self.state / name).mkdir(parents=True)
-        for user, number in configuration.USERS.items():
-            (self.state / "home" / user).mkdir(parents=True, mode=0o700)
-            os.chown(self.state / "home" / user, number, number)
-        self._write_configuration()
-        machine.command(
-            ["cp", "-a", str(base / "var/lib/mysql"), str(self.state / "lab/mysql")],
-            what="copying MariaDB's first tables",
-        )
-
-    def _write_configuration(self) -> None:
-        for name, text in configuration.files(self.settings).items():
-            path = self.state / "slurm" / name
-            # Replaced whole: a daemon may read it at any time.
-            fresh = path.with_suffix(".new")
-            fresh.write_text(text)
-            fresh.chmod(0o600 if name == "slurmdbd.conf" else 0o644)
-            fresh.rename(path)
 
     def _start_daemons(self) -> None:
         for host in configuration.HOSTS:
@@ -342,7 +320,7 @@ class Lab:
         """
         accounting = self.settings.accounting
         self._fleet.settings = dataclasses.replace(self.settings, **changes)
-        self._write_configuration()
+        layout.write_configuration(self.state, self.settings)
         if (
             self.settings.accounting
             and not accounting
@@ -395,8 +373,11 @@ class Lab:
                 self.start(daemon, host)
         for host in configuration.HOSTS:
             self.heal(host)
-        resume = ["scontrol", "update", f"nodename={','.join(configuration.NODES)}", "state=resume"]
-        self.run(resume, user="root")
+        for line in self.run(["sinfo", "-hN", "-o", "%N %T"], user="root").stdout.splitlines():
+            node, state = line.split()
+            # Slurm takes `resume` for these only.
+            if state.startswith(("down", "drain")):
+                self.run(["scontrol", "update", f"nodename={node}", "state=resume"], user="root")
         self.cancel_all()
 
     def forget(self, job_id: str, timeout_seconds: float = 90) -> None:

@@ -59,7 +59,8 @@ def measure(place: ranks.Ranks) -> dict[str, Any]:
             torch.optim.SGD(trained.parameters(), lr=0.1),
             data.normalise(data.train_images[:size][mine]),
             data.train_labels[:size][mine],
-            weight=place.world_size / size,
+            batch_size=size,
+            world_size=place.world_size,
             precision=contextlib.nullcontext(),
         )
         losses[size] = ranks.sum_over_ranks(loss_sum).item()

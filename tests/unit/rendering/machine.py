@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -121,10 +122,16 @@ class Machine:
             start_new_session=True,
         )
 
-    def run(self, script: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, script: str, *, timeout_seconds: float = 60, **changes: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run a script to its end."""
         process = self.start(script, **changes)
-        stdout, stderr = process.communicate(timeout=60)
+        try:
+            stdout, stderr = process.communicate(timeout=timeout_seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
     def told(self, command: str) -> list[list[str]]:

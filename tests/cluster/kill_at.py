@@ -1,0 +1,76 @@
+"""Run `orchestrator ARGV` and kill this process with SIGKILL at a named point of the submission.
+
+    kill_at.py POINT DELAY_SECONDS ARGV...
+
+Points, in the order in which a submission passes them:
+
+    folder     the run folder is about to be made, nothing is stored
+    rowless    the run folder is there, the intent is not
+    intent     the intent is written and not committed
+    committed  the intent is committed, sbatch is not started
+    sbatch     sbatch runs: DELAY_SECONDS after it was started
+    answered   sbatch has answered, nothing of it is stored
+    storing    the job ID is written and not committed
+"""
+
+import os
+import signal
+import sys
+import threading
+
+from orchestrator import cli, run_folder, slurm, submission
+from orchestrator.controller import submit, unit_of_work
+
+
+def die(*_: object, **__: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def after(function):
+    def wrapped(*args, **kwargs):
+        function(*args, **kwargs)
+        die()
+
+    return wrapped
+
+
+def soon(function, delay_seconds):
+    def wrapped(*args, **kwargs):
+        threading.Timer(delay_seconds, die).start()
+        return function(*args, **kwargs)
+
+    return wrapped
+
+
+def arm(point, delay_seconds):
+    work = unit_of_work.UnitOfWork
+    if point == "folder":
+        run_folder.create = die
+    elif point == "rowless":
+        run_folder.create = after(run_folder.create)
+    elif point == "intent":
+        work.add_submission = after(work.add_submission)
+    elif point == "committed":
+        submission.submit = die
+    elif point == "sbatch":
+        slurm.run = soon(slurm.run, delay_seconds)
+    elif point == "answered":
+        submission.submit = after(submission.submit)
+    elif point == "storing":
+        submit._store_job_id = storing(submit._store_job_id, work)
+    else:
+        raise SystemExit(f"no point {point}")
+
+
+def storing(function, work):
+    def wrapped(*args, **kwargs):
+        work.add_event = die
+        return function(*args, **kwargs)
+
+    return wrapped
+
+
+if __name__ == "__main__":
+    arm(sys.argv[1], float(sys.argv[2]))
+    sys.argv[1:3] = []
+    cli.main()

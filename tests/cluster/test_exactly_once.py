@@ -1,0 +1,207 @@
+"""A submission happens once or not at all, whatever dies, and whoever lies."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import dataclasses
+import random
+from typing import Any
+
+import pytest
+
+from tests.cluster import faults, site
+from tests.cluster import lab as cluster
+
+PYTHON = "/opt/orchestrator-env/bin/python"
+KILL_AT = "/srv/orchestrator/tests/cluster/kill_at.py"
+#: Window of the submission -> the points of kill_at.py in it.
+WINDOWS = {
+    "before the intent is committed": ("folder", "rowless", "intent"),
+    "between intent and sbatch": ("committed",),
+    "during sbatch": ("sbatch", "wrapped"),
+    "between sbatch's answer and the commit of the ID": ("answered", "storing"),
+}
+NOT_KNOWN_YET = ("SUBMITTING", "SUBMIT_UNKNOWN")
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of the intended jobs, by our own account and by Slurm's."""
+
+    #: our rows by name
+    rows: dict[str, dict[str, Any]]
+    #: job IDs in Slurm by full name, NAME.TOKEN
+    in_slurm: dict[str, set[str]]
+    #: how often each full name ran
+    runs: collections.Counter[str]
+
+
+def journal_spec(site: site.Site) -> str:
+    return site.shell("job", f"echo $SLURM_JOB_NAME >>{site.home}/journal")
+
+
+def settle(site: site.Site, timeout_seconds: float = 240) -> None:
+    """Refresh until nothing is left in doubt and all have ended."""
+
+    def settled() -> bool:
+        site.run("refresh", check=None)
+        rows = site.items("status", "--all", "--limit", "1000", "--no-refresh")
+        going = (*NOT_KNOWN_YET, "PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
+        return not [row for row in rows if row["state"] in going]
+
+    site.lab.wait_for(settled, timeout_seconds, "every submission to be settled", 1)
+
+
+def outcome(site: site.Site) -> Outcome:
+    rows = {row["name"]: row for row in site.items("status", "--all", "--limit", "1000")}
+    answer = site.lab.run(
+        ["sacct", "-X", "-n", "-P", "-S", "now-1hour", "-u", "alice", "-o", "JobID,JobName%200"]
+    )
+    in_slurm: dict[str, set[str]] = {}
+    for line in answer.stdout.splitlines():
+        job_id, name = line.split("|", 1)
+        in_slurm.setdefault(name, set()).add(job_id)
+    journal = site.lab.run(["cat", f"{site.home}/journal"]).stdout.split()
+    return Outcome(rows, in_slurm, collections.Counter(journal))
+
+
+def full_name(row: dict[str, Any]) -> str:
+    return str(row["run_dir"]).rpartition("/")[2]
+
+
+def check(found: Outcome) -> collections.Counter[str]:
+    """Check that each intended job is in Slurm once, or said not to be; count by state."""
+    for row in found.rows.values():
+        name = full_name(row)
+        ids = found.in_slurm.get(name, set())
+        if row["state"] == "NOT_SUBMITTED":
+            assert not ids, f"{name} is said not to be in Slurm, and is: {ids}"
+            assert not found.runs[name]
+        else:
+            assert ids == {row["job_id"]}, f"{name} is {row['job_id']} here, {ids} in Slurm"
+            assert row["state"] == "COMPLETED"
+            assert found.runs[name] == 1
+    assert not [name for name, count in found.runs.items() if count > 1]
+    return collections.Counter(row["state"] for row in found.rows.values())
+
+
+def submit_and_die(site: site.Site, spec: str, name: str, point: str, delay: float) -> None:
+    argv = ["submit", spec, "--name", name]
+    if point == "wrapped":
+        # sbatch is a site's wrapper script: the real sbatch outlives its caller.
+        rule = faults.Rule(command="sbatch", kill_parent="during", kill_after_seconds=delay)
+        with site.lab.faults(rule) as wrapped:
+            killed = site.with_env(**wrapped.env).run(*argv, check=None)
+    else:
+        killed = site.lab.run(
+            [PYTHON, KILL_AT, point, str(delay), *argv],
+            env={"XDG_CONFIG_HOME": f"{site.home}/config"},
+            cwd=site.home,
+        )
+    # A delay may be longer than sbatch takes: then it was not killed, and is submitted.
+    assert killed.returncode in (-9, 137, 0), killed.stderr
+
+
+def killed_submissions(site: site.Site, count: int) -> None:
+    seed = random.randrange(2**32)
+    random.seed(seed)
+    print(f"seed {seed}")
+    spec = journal_spec(site)
+    site.submit(spec, "--name", "first")
+    plan = [
+        (f"{points[number % len(points)]}-{number}", points[number % len(points)])
+        for points in WINDOWS.values()
+        for number in range(count)
+    ]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        started = [
+            pool.submit(submit_and_die, site, spec, name, point, random.uniform(0, 0.06))
+            for name, point in plan
+        ]
+        for one in started:
+            one.result()
+    settle(site)
+    found = outcome(site)
+    total = check(found)
+    for window, points in WINDOWS.items():
+        states = collections.Counter(
+            found.rows[name]["state"] if name in found.rows else "no intent"
+            for name, point in plan
+            if point in points
+        )
+        print(f"killed {window}: {count} times, then {dict(states)}")
+        assert states.total() == count
+    before = [name for name, point in plan if point in WINDOWS["before the intent is committed"]]
+    assert not set(before) & set(found.rows)
+    assert total["COMPLETED"] > count, "those that sbatch had answered are all adopted"
+
+
+def test_killed_in_each_window(site: site.Site) -> None:
+    killed_submissions(site, 10)
+
+
+@pytest.mark.slow
+def test_killed_in_each_window_often(site: site.Site) -> None:
+    killed_submissions(site, 40)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        faults.Rule(command="sbatch", rc=1, stdout="", stderr=faults.SOCKET_TIMED_OUT, times=1),
+        faults.Rule(command="sbatch", stdout="", times=1),
+        faults.Rule(command="sbatch", stdout="Estimated 45 CPUs, 123 jobs before\n", times=1),
+    ],
+    ids=["socket timed out", "answer lost", "answer garbled"],
+)
+def test_an_answer_that_cannot_be_believed(site: site.Site, rule: faults.Rule) -> None:
+    spec = journal_spec(site)
+    with site.lab.faults(rule) as wrapped:
+        job_id = site.with_env(**wrapped.env).submit(spec)
+        assert len(wrapped.calls("sbatch")) == 1
+    settle(site)
+    found = outcome(site)
+    assert check(found) == {"COMPLETED": 1}
+    assert found.rows["job"]["job_id"] == job_id
+
+
+def test_noise_before_the_answer(site: site.Site) -> None:
+    rule = faults.Rule(command="sbatch", stdout_prefix="Welcome! 123 jobs wait.\n45\n\n")
+    with site.lab.faults(rule) as wrapped:
+        job_id = site.with_env(**wrapped.env).submit(journal_spec(site))
+    settle(site)
+    assert outcome(site).rows["job"]["job_id"] == job_id
+    assert job_id not in ("123", "45")
+
+
+def test_slurmctld_is_paused_during_the_call(site: site.Site) -> None:
+    spec = journal_spec(site)
+    site.submit(spec, "--name", "first")
+    site.lab.pause("slurmctld")
+    try:
+        refused = site.run("submit", spec, check=5, timeout_seconds=200)
+    finally:
+        site.lab.resume("slurmctld")
+    (row,) = site.items("status", "--name", "job", "--no-refresh")
+    assert f"it is @{row['row']}. Do not submit it again" in refused.stderr
+    assert row["state"] == "SUBMIT_UNKNOWN"
+    settle(site)
+    assert check(outcome(site)) == {"COMPLETED": 2}
+
+
+def test_slurmctld_loses_the_job_and_gives_its_id_to_another(
+    lab: cluster.Lab, site: site.Site
+) -> None:
+    site.submit(journal_spec(site), "--name", "first")
+    settle(site)
+    held = site.shell("job", "true", sbatch="hold = true")
+    saved = lab.save_slurmctld_state()
+    lost = site.submit(held)
+    lab.wipe_slurmctld_state(saved)
+    other = lab.run(["sbatch", "--parsable", "--wrap", "sleep 2"], cwd=site.home)
+    assert other.stdout.strip() == lost, "the ID is given again"
+    job = site.wait_state("job", "LOST", 120)
+    assert job["reason"].startswith(f"Slurm gives job ID {lost} to another job now")
+    lab.wait_for(lambda: lab.job_state(lost) == "COMPLETED", 60, "the other job's end")
+    assert site.job("job")["state"] == "LOST"

@@ -1,0 +1,117 @@
+"""Columns -> values."""
+
+import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.slurm import fields
+
+
+def test_exit_code():
+    assert fields.parse_exit_code("137:0") == fields.ExitCode(code=137, signal=0)
+    assert fields.parse_exit_code("0:53") == fields.ExitCode(code=0, signal=53)
+    assert fields.parse_exit_code("") is None
+    assert fields.parse_exit_code("0") is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    # Measured on 22.05: exit 3, exit 137, kill -9, no log (with bit 7 set), refused.
+    [("768", (3, 0)), ("35072", (137, 0)), ("9", (0, 9)), ("4021", (15, 53)), ("0:53", (0, 53))],
+)
+def test_wait_status(raw, expected):
+    code = fields.parse_wait_status(raw)
+    assert code is not None
+    assert (code.code, code.signal) == expected
+
+
+def test_times():
+    noon = datetime.datetime(2026, 11, 21, 8, 15, 37, tzinfo=datetime.UTC)
+    assert fields.parse_time("1795248937") == noon
+    assert fields.parse_time("2026-11-21T08:15:37") == noon
+    nothing = ["", "0", "N/A", "None", "Unknown", "Invalid", "9" * 12, "9" * 40, "-1", "٣"]
+    assert [fields.parse_time(raw) for raw in nothing] == [None] * len(nothing)
+
+
+@pytest.mark.parametrize(
+    ("raw", "seconds"),
+    [
+        ("10:00", 600),
+        ("1:00", 60),
+        ("1:39:00", 5940),
+        ("1-02:04:00", 93840),
+        ("2-00", 172800),
+        ("2-01:30", 178200),
+        ("30", 1800),
+        ("UNLIMITED", None),
+        ("Partition_Limit", None),
+        ("NOT_SET", None),
+        ("INVALID", None),
+        ("", None),
+    ],
+)
+def test_durations(raw, seconds):
+    assert fields.parse_duration_seconds(raw) == seconds
+
+
+@pytest.mark.parametrize(
+    ("raw", "gpus"),
+    [
+        ("cpu=2,mem=1000M,node=2,billing=2,gres/gpu=4", 4),
+        ("billing=2,cpu=2,gres/gpu=4,gres/gpu:a100=4", 4),
+        ("gres/gpu:a100=2,gres/gpu:v100=1,gres/gpumem=80G", 3),
+        ("gres:gpu:2", 2),
+        ("gres/gpu:a100:2", 2),
+        ("gpu:a100:4(S:0-1)", 4),
+        ("gpu:4(IDX:0-1,3)", 4),
+        ("gpu:a100", 1),
+        ("gpu", 1),
+        ("gpu:1K", 1024),
+        ("cpu=2,mem=1000M", None),
+        ("N/A", None),
+        ("", None),
+    ],
+)
+def test_gpus(raw, gpus):
+    assert fields.parse_gpus(raw) == gpus
+
+
+def test_counts():
+    assert fields.parse_count("2K") == 2048
+    assert fields.parse_count("1-2") is None
+    assert fields.parse_minutes_as_seconds("99") == 5940
+    assert fields.parse_minutes_as_seconds("Partition_Limit") is None
+
+
+def test_output_paths():
+    def expand(pattern, task=None, array=None, job_id="12"):
+        return fields.expand_output_path(
+            pattern, name="a.b", job_id=job_id, array_job_id=array, task=task
+        )
+
+    assert expand("/r/%x/%j.out") == "/r/a.b/12.out"
+    assert expand("/r/%A_%a.out", task=4, array="9") == "/r/9_4.out"
+    assert expand("/r/%5j%%.out") == "/r/00012%.out"
+    # Not known yet, no array, a node's name, relative to a folder that is not told.
+    assert expand("/r/%j.out", job_id=None) is None
+    assert expand("/r/%a.out") is None
+    assert expand("/r/%N.out") is None
+    assert expand("slurm-%j.out") is None
+
+
+@given(st.text(), st.text())
+def test_nothing_raises(raw, other):
+    for parse in (
+        fields.parse_exit_code,
+        fields.parse_wait_status,
+        fields.parse_time,
+        fields.parse_duration_seconds,
+        fields.parse_minutes_as_seconds,
+        fields.parse_count,
+        fields.parse_gpus,
+        fields.parse_text,
+    ):
+        parse(raw)
+    fields.expand_output_path(raw, name=other, job_id="1", array_job_id=None, task=None)

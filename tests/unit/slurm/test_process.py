@@ -1,0 +1,121 @@
+"""Commands that are run: what they say, how long they may take, what is left of them."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator import slurm
+
+ENVIRON = {"PATH": os.environ["PATH"]}
+
+
+def wait_until(condition, what, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+def gone(pid):
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return True
+    return stat.rpartition(")")[2].split()[0] in "ZX"
+
+
+def test_answer():
+    argv = ["sh", "-c", "cat; printf 'a\\377b\\n'; echo wrong >&2; exit 3"]
+    answer = slurm.run(argv, 10, ENVIRON)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (3, "a\ufffdb\n", "wrong\n")
+    assert (answer.timed_out, answer.command) == (False, "sh")
+    assert slurm.run(["sh", "-c", "kill -9 $$"], 10, ENVIRON).returncode == -signal.SIGKILL
+
+
+def test_a_missing_command():
+    with pytest.raises(slurm.CommandNotFound) as caught:
+        slurm.run(["sbatch"], 10, {"PATH": "/nonexistent"})
+    assert str(caught.value) == (
+        "sbatch could not be started: No such file or directory. Is this a host of the cluster? "
+        "Load its Slurm module or put Slurm's commands on PATH; without Slurm, use "
+        "--scheduler local."
+    )
+    with pytest.raises(slurm.CommandNotFound, match="NUL character"):
+        slurm.run(["sbatch", "a\0b"], 10, ENVIRON)
+
+
+def test_a_hung_command_is_ended_with_its_children():
+    script = "sh -c 'echo $$; exec sleep 600' & trap '' TERM; echo $$; while :; do sleep 600; done"
+    answer = slurm.run(["bash", "-c", script], 0.5, ENVIRON)
+    assert answer.timed_out
+    assert answer.returncode == -signal.SIGKILL
+    assert answer.seconds < 10
+    pids = [int(word) for word in answer.stdout.split()]
+    assert len(pids) == 2
+    wait_until(lambda: all(gone(pid) for pid in pids), "both ended")
+
+
+def test_a_child_that_keeps_the_pipe_does_not_hold_us_up():
+    begun = time.monotonic()
+    answer = slurm.run(["sh", "-c", "sleep 8 & echo 123"], 60, ENVIRON)
+    assert (answer.stdout, answer.timed_out) == ("123\n", False)
+    assert time.monotonic() - begun < 5
+
+
+def test_a_command_that_never_stops_writing_is_given_up():
+    answer = slurm.stream(["yes"], 0.3, ENVIRON, lambda line: None)
+    assert answer.timed_out
+
+
+def test_stream_hands_on_lines_as_they_come():
+    lines = []
+    script = "import sys; sys.stdout.write('first\\n\\nz' + 'ü' * 70000 + '\\nno end'); sys.exit(2)"
+    answer = slurm.stream([sys.executable, "-c", script], 20, ENVIRON, lines.append)
+    assert lines == ["first", "", "z" + "ü" * 70000, "no end"]
+    assert (answer.returncode, answer.stdout) == (2, "")
+
+
+def test_a_reader_that_fails_ends_the_command():
+    pids = []
+
+    def fail(line):
+        pids.append(int(line))
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        slurm.stream(["sh", "-c", "echo $$; exec sleep 600"], 60, ENVIRON, fail)
+    wait_until(lambda: gone(pids[0]), "the command ended")
+
+
+def test_it_dies_with_its_parent(tmp_path):
+    code = (
+        "import os, sys\n"
+        "from orchestrator import slurm\n"
+        f"argv = ['sh', '-c', 'echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; "
+        "exec sleep 600']\n"
+        "slurm.run(argv, 600, dict(os.environ), die_with_parent=True)\n"
+    )
+    root = Path(__file__).parents[3]
+    with subprocess.Popen([sys.executable, "-c", code], cwd=root) as parent:
+        wait_until((tmp_path / "pid").exists, "the command started", 30)
+        pid = int((tmp_path / "pid").read_text())
+        assert not gone(pid)
+        parent.kill()
+    wait_until(lambda: gone(pid), "the command ended with its parent")
+
+
+def test_from_a_thread():
+    answers = []
+    argv = ["sh", "-c", "echo hello"]
+    thread = threading.Thread(
+        target=lambda: answers.append(slurm.run(argv, 10, ENVIRON, die_with_parent=True))
+    )
+    thread.start()
+    thread.join()
+    assert answers[0].stdout == "hello\n"

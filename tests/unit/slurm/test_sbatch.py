@@ -1,0 +1,186 @@
+"""What sbatch's answers mean; the texts are those of three releases."""
+
+import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.slurm import sbatch
+from orchestrator.slurm.sbatch import SbatchKind
+
+NOT_SENT = {
+    "badopt",
+    "badtime",
+    "baddirective",
+    "empty",
+    "noshebang",
+    "dos",
+    "nul",
+    "unmatched",
+    "nofile",
+    "badgres",
+    "badbegin",
+    "excl",
+    "mailtype",
+    "signal",
+    "export",
+    "cluster",
+    "uid",
+    "minmem",
+}
+REJECTED = {
+    "badgres2",
+    "badpart",
+    "badaccount",
+    "badqos",
+    "toomanygpus",
+    "toomem",
+    "feature",
+    "array",
+    "arraysyntax",
+    "nodelist",
+    "reservation",
+    "license",
+    "toolong",
+    "dep",
+    "wall",
+}
+REJECTED_RETRY = {"inactive", "tiny4", "arraytiny"}
+ACCEPTED = {"tiny1", "tiny2", "tiny3", "timelimit", "wckey", "chdir", "clusterslab"}
+
+
+def test_command():
+    assert sbatch.sbatch_command("/r/s.sh", "a.t", "/r/%j.out", "t", ["--hold"]) == [
+        "sbatch",
+        "--parsable",
+        "--job-name=a.t",
+        "--output=/r/%j.out",
+        "--comment=t",
+        "--hold",
+        "/r/s.sh",
+    ]
+    assert sbatch.sbatch_command("s.sh", "a.t") == [
+        "sbatch",
+        "--parsable",
+        "--job-name=a.t",
+        "s.sh",
+    ]
+
+
+def test_refusals(recorded):
+    found = {
+        name: sbatch.classify_sbatch(answer).kind
+        for name, answer in recorded.answers("refusals.txt").items()
+        if answer.argv[0] == "sbatch" and "--test-only" not in answer.argv
+    }
+    expected = {
+        **dict.fromkeys(NOT_SENT, SbatchKind.NOT_SENT),
+        **dict.fromkeys(REJECTED, SbatchKind.REJECTED),
+        **dict.fromkeys(REJECTED_RETRY, SbatchKind.REJECTED_RETRY),
+        **dict.fromkeys(ACCEPTED, SbatchKind.ACCEPTED),
+    }
+    assert {name: found[name] for name in expected} == expected
+    for name in ("dep2", "nodes", "conflict", "cpus", "cpuspertask"):
+        # Accepted by some releases, refused for certain by others; never in doubt.
+        assert found[name] in (SbatchKind.ACCEPTED, SbatchKind.REJECTED, SbatchKind.NOT_SENT)
+    assert SbatchKind.AMBIGUOUS not in found.values()
+
+
+def test_a_cluster_behind_the_job_id(recorded):
+    outcome = sbatch.classify_sbatch(recorded.answers("refusals.txt")["clusterslab"])
+    assert outcome.cluster == "lab"
+    assert outcome.job_id is not None
+    assert outcome.job_id.isdigit()
+
+
+def test_outages(make_answer):
+    def kind(text, rc=1, stdout=""):
+        answer = make_answer(["sbatch"], rc, stdout, stderr=text)
+        return sbatch.classify_sbatch(answer).kind
+
+    failed = "sbatch: error: Batch job submission failed: "
+    hung = failed + "Socket timed out on send/recv operation\n"
+    assert kind(hung) is SbatchKind.AMBIGUOUS
+    away = failed + "Unable to contact slurm controller (connect failure)\n"
+    assert kind(away) is SbatchKind.NOT_SENT_RETRY
+    assert kind(away.replace("connect", "send")) is SbatchKind.AMBIGUOUS
+    munge = 'sbatch: error: Munge encode failed: Failed to connect to "/run/munge/munge.socket.2"\n'
+    refused = failed + "Protocol authentication error\n"
+    assert kind(munge + refused) is SbatchKind.NOT_SENT_RETRY
+    # Without munge's own words it may be the answer that could not be checked.
+    assert kind(refused) is SbatchKind.AMBIGUOUS
+    full = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying\n"
+    busy = full + failed + "Resource temporarily unavailable\n"
+    assert kind(busy) is SbatchKind.REJECTED_RETRY
+    # The last word counts: the later try may have got through.
+    assert kind(full + hung) is SbatchKind.AMBIGUOUS
+    assert kind(failed + "Something new\n") is SbatchKind.AMBIGUOUS
+    assert kind("") is SbatchKind.AMBIGUOUS
+    assert kind("", rc=-9) is SbatchKind.AMBIGUOUS
+    # A plugin's grumbling decides nothing.
+    noise = "sbatch: error: Unable to open file /etc/slurm/banner\n"
+    assert kind(noise + hung) is SbatchKind.AMBIGUOUS
+    assert kind(noise + failed + "Something new\n") is SbatchKind.AMBIGUOUS
+
+
+@pytest.mark.parametrize(
+    ("stdout", "job_id"),
+    [
+        ("123\n", "123"),
+        ("Welcome! 45 CPUs are free.\n\n123;lab\n\n", "123"),
+        ("123\nSubmitted: thank you\n", None),
+        ("Submitted batch job 123\n", None),
+        ("123 \n", "123"),
+        ("", None),
+        ("12345678901\n", None),
+        ("\u0661\u0662\n", None),
+    ],
+)
+def test_job_id(make_answer, stdout, job_id):
+    outcome = sbatch.classify_sbatch(make_answer(["sbatch"], 0, stdout))
+    assert outcome.job_id == job_id
+    assert outcome.kind is (SbatchKind.ACCEPTED if job_id else SbatchKind.AMBIGUOUS)
+
+
+def test_sentences(make_answer):
+    def sentence(stderr="", rc=1, **more):
+        return sbatch.classify_sbatch(make_answer(["sbatch"], rc, stderr=stderr, **more)).sentence
+
+    failed = "sbatch: error: Batch job submission failed: "
+    assert sentence(
+        "sbatch: error: invalid partition specified: nope\n"
+        f"{failed}Invalid partition name specified\n"
+    ) == (
+        "Slurm refused the job: invalid partition specified: nope; Batch job submission failed: "
+        "Invalid partition name specified. Correct it and submit again."
+    )
+    assert sentence(
+        f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{failed}Job violates accounting/QOS policy "
+        "(job submit limit, user's size and/or time limits)\n"
+    ) == (
+        "Slurm refused the job: QOSMaxSubmitJobPerUserLimit; Batch job submission failed: Job "
+        "violates accounting/QOS policy (job submit limit, user's size and/or time limits). You "
+        "have as many jobs in the queue as you may; submit again when some have ended."
+    )
+    assert sentence(timed_out=True, rc=-9, seconds=180.2) == (
+        "sbatch was given up after 180 s. Slurm may or may not have the job."
+    )
+    assert sentence(rc=0, stdout="\x1b[31mhello\x07\n") == (
+        "sbatch printed no job ID: [31mhello. Slurm may or may not have the job."
+    )
+
+
+def test_only(recorded):
+    found = recorded.answers("refusals.txt")
+    estimate = sbatch.parse_test_only(found["testonly"].stderr)
+    assert estimate is not None
+    assert (estimate.processors, estimate.node_list, estimate.partition) == (2, "n[1-2]", "gpu")
+    assert isinstance(estimate.starts_at, datetime.datetime)
+    assert sbatch.parse_test_only(found["testonlybad"].stderr) is None
+
+
+@given(st.integers(-64, 255), st.text(), st.text())
+def test_no_garbage_is_taken_for_certain(make_answer, rc, stdout, stderr):
+    outcome = sbatch.classify_sbatch(make_answer(["sbatch"], rc, stdout, stderr))
+    assert outcome.kind is SbatchKind.AMBIGUOUS or (outcome.job_id or "").isdigit()

@@ -1,0 +1,66 @@
+"""scontrol's answers."""
+
+import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.slurm import scontrol
+
+
+def test_commands():
+    assert scontrol.scancel_command("12_3", "a.t") == ["scancel", "--name=a.t", "12_3"]
+    assert scontrol.scontrol_show_job_command("12") == ["scontrol", "-o", "show", "job", "12"]
+    assert scontrol.scontrol_write_batch_script_command("12")[-2:] == ["12", "-"]
+
+
+def test_config(recorded):
+    config = scontrol.parse_scontrol_config(recorded.text("scontrol-config.txt"))
+    assert config.cluster_name == "lab"
+    assert config.slurm_version.startswith(recorded.name)
+    assert (config.message_timeout_seconds, config.min_job_age_seconds) == (5, 300)
+    assert (config.max_array_size, config.accounting) == (1001, True)
+    assert config.boot_time is not None
+    assert config.boot_time.date() == datetime.date(2026, 11, 21)
+    assert config.settings["KillWait"] == "3 sec"
+
+
+@pytest.mark.parametrize("storage", ["accounting_storage/none", "(null)"])
+def test_a_cluster_without_accounts(storage):
+    text = f"ClusterName = a\nSLURM_VERSION = 24.11.5\nAccountingStorageType = {storage}\n"
+    assert not scontrol.parse_scontrol_config(text).accounting
+
+
+def test_an_answer_that_is_none():
+    with pytest.raises(ValueError, match="ClusterName"):
+        scontrol.parse_scontrol_config("Slurmctld(primary) at ctl is DOWN\n")
+
+
+def test_job(recorded):
+    job = scontrol.parse_scontrol_job(recorded.text("scontrol-job.txt"))
+    assert job["JobName"].endswith(f".{job['Comment']}")
+    assert job["StdOut"] == f"/home/alice/runs/{job['JobName']}/{job['JobId']}.out"
+    assert job["Restarts"].isdigit()
+    assert job["MCS_label"] == "N/A"
+    assert job["UserId"] == "alice(2001)"
+    assert job["CPUs/Task"] == "1"
+
+
+def test_values_with_spaces():
+    job = scontrol.parse_scontrol_job("JobId=1 JobName=my job a=b Comment= WorkDir=/a b\n")
+    assert job == {"JobId": "1", "JobName": "my job a=b", "Comment": "", "WorkDir": "/a b"}
+
+
+def test_ping():
+    assert scontrol.parse_scontrol_ping("Slurmctld(primary) at ctl is UP\n")
+    assert not scontrol.parse_scontrol_ping("Slurmctld(primary) at ctl is DOWN\n")
+
+
+@given(st.text())
+def test_any_text(text):
+    scontrol.parse_scontrol_job(text)
+    try:
+        scontrol.parse_scontrol_config(text)
+    except ValueError as problem:
+        assert "ClusterName" in str(problem)
