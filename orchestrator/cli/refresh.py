@@ -27,4 +27,6 @@ def command(ctx: click.Context) -> None:
     if fresh.failing_since is not None:
         since = fresh.failing_since.astimezone().isoformat(timespec="seconds")
         raise errors.SlurmError(f"Slurm has not answered since {since}: {fresh.error}")
+    if fresh.accounts_error:
+        context.say(f"Exit codes and times may be missing: {fresh.accounts_error}")
     context.say(f"{fresh.changed} jobs changed, {stored} metrics read")

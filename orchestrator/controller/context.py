@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from orchestrator import config, errors, slurm
+from orchestrator import config, errors
 from orchestrator.controller import unit_of_work
 from orchestrator.slurm import Client
 

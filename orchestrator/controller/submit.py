@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Sequence
-from pathlib import Path
 
 import orchestrator
 from orchestrator import (
@@ -21,7 +20,7 @@ from orchestrator import (
     values,
 )
 from orchestrator.controller import context as contexts
-from orchestrator.controller import refresh
+from orchestrator.controller import log_files, refresh, unit_of_work
 
 #: sbatch's own retries take up to 120 s (its "sleeping and retrying"), plus connecting.
 SBATCH_TIMEOUT_SECONDS = 180.0
@@ -65,7 +64,7 @@ def submit(context: contexts.Context, request: Request) -> jobs.Job:
     try:
         job_id = _call_sbatch(context, request.spec, job, folder)
     except submission.RefusedError as exc:
-        _store_refusal(context, job, exc.outcome)
+        _store_end(context, job, exc.outcome.sentence)
         raise errors.SlurmError(f"{exc.outcome.sentence} (kept as @{job.row})") from exc
     except submission.UnknownOutcomeError as exc:
         return _look_for(context, job, exc.outcome)
@@ -73,7 +72,7 @@ def submit(context: contexts.Context, request: Request) -> jobs.Job:
         # The command could not even be started: nothing was sent.
         _store_end(context, job, str(exc))
         raise
-    return _store_job_id(context, request.spec, job, job_id)
+    return _store_job_id(context, job, job_id)
 
 
 def test_only(context: contexts.Context, request: Request) -> str:
@@ -167,23 +166,27 @@ def _call_sbatch(
     )
 
 
-def _store_job_id(
-    context: contexts.Context, spec: jobs.JobSpec, job: jobs.Job, job_id: str
-) -> jobs.Job:
-    now = context.clock()
-    stdout_path = log_path(spec, job, job_id, context.folder)
+def _store_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs.Job:
+    try:
+        return _write_job_id(context, job, job_id)
+    except errors.DatabaseError as exc:
+        raise errors.DatabaseError(
+            f"Slurm took the job as {job_id}, but that could not be stored: {exc} "
+            f"Do not submit it again: it is @{job.row}, and the next refresh finds it."
+        ) from exc
+
+
+def _write_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs.Job:
     with context.store.writing(durable=True) as work:
-        current = work.job(job.row)
-        if current is not None and current.job_id is None:
+        if _unclaimed(work, job):
             work.change_job(
                 job.row,
                 {
                     "job_id": job_id,
                     "raw_job_id": job_id,
                     "state": jobs.JobState.PENDING,
-                    "submitted_at": now,
-                    "stdout_path": str(stdout_path),
-                    "stderr_path": _error_path(spec, job, job_id, context.folder),
+                    "submitted_at": context.clock(),
+                    **log_files.of(work, job, job_id),
                 },
             )
             detail = f"sbatch answered {job_id}"
@@ -193,23 +196,10 @@ def _store_job_id(
     return stored
 
 
-def log_path(spec: jobs.JobSpec, job: jobs.Job, job_id: str, folder: Path) -> Path:
-    """Return where Slurm writes the job's log."""
-    pattern = spec.output or run_folder.RunFolder(Path(job.run_dir)).stdout_pattern()
-    return _expanded(pattern, spec, job, job_id, folder)
-
-
-def _error_path(spec: jobs.JobSpec, job: jobs.Job, job_id: str, folder: Path) -> str | None:
-    return str(_expanded(spec.error, spec, job, job_id, folder)) if spec.error else None
-
-
-def _expanded(pattern: str, spec: jobs.JobSpec, job: jobs.Job, job_id: str, folder: Path) -> Path:
-    name = run_folder.slurm_name(job.name, job.token)
-    return folder / (spec.chdir or "") / run_folder.expand(pattern, job_id=job_id, name=name)
-
-
-def _store_refusal(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutcome) -> None:
-    _store_end(context, job, outcome.sentence)
+def _unclaimed(work: unit_of_work.UnitOfWork, job: jobs.Job) -> bool:
+    """Return whether nobody stored a job ID yet: a refresh may have found the job before us."""
+    current = work.job(job.row)
+    return current is not None and current.job_id is None
 
 
 def _store_end(context: contexts.Context, job: jobs.Job, reason: str) -> None:
@@ -224,12 +214,10 @@ def _store_end(context: contexts.Context, job: jobs.Job, reason: str) -> None:
 
 def _look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutcome) -> jobs.Job:
     """Store that the outcome is unknown, look once, and return the job if Slurm has it."""
+    state = jobs.JobState.SUBMIT_UNKNOWN
     with context.store.writing(durable=True) as work:
-        work.change_job(
-            job.row,
-            {"state": jobs.JobState.SUBMIT_UNKNOWN, "grace_since": context.clock()},
-        )
-        state = jobs.JobState.SUBMIT_UNKNOWN
+        if _unclaimed(work, job):
+            work.change_job(job.row, {"state": state, "grace_since": context.clock()})
         work.add_event(job.row, _event(context, "submit", outcome.sentence, state))
     refresh.refresh(context, floor_seconds=0)
     with context.store.reading() as work:

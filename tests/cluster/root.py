@@ -175,7 +175,7 @@ def _bootstrap(release: str, cache: pathlib.Path, target: pathlib.Path) -> None:
     suite = SUITES[release]
     archive = machine.debian_archive()
     _mmdebstrap(archive, suite, target, packages=PACKAGES, variant="minbase")
-    _install_apptainer(archive, cache, target)
+    _install_apptainer(archive, suite, cache, target)
     _settle(target)
     _build_image(archive, suite, cache, target)
 
@@ -213,9 +213,12 @@ def _mmdebstrap(
 
 
 def _install_apptainer(
-    archive: machine.AptSource, cache: pathlib.Path, target: pathlib.Path
+    archive: machine.AptSource, suite: str, cache: pathlib.Path, target: pathlib.Path
 ) -> None:
-    """Unpack apptainer, which only sid has; the libraries it needs are in the other suites too."""
+    """Unpack apptainer, which only sid has; the libraries it needs are in the other suites too.
+
+    All but one: it wants glibc 2.38, and bookworm has 2.36. A newer glibc serves old programs.
+    """
     apt = cache / "apt"
     for name in ("lists/partial", "cache/archives/partial", "debs"):
         (apt / name).mkdir(parents=True, exist_ok=True)
@@ -238,13 +241,16 @@ def _install_apptainer(
     shutil.rmtree(apt / "debs")
     (apt / "debs").mkdir()
     names = ["apptainer", "containernetworking-plugins"]
+    if suite == "bookworm":
+        names.append("libc6")
     done = subprocess.run([*get, "download", *names], cwd=apt / "debs", capture_output=True)
     if done.returncode:
         raise machine.LabError(f"apt-get download failed:\n{done.stderr.decode()[-800:]}")
     debs = sorted(str(path) for path in (apt / "debs").glob("*.deb"))
     binds = {apt / "debs": "/debs"}
     inside = [f"/debs/{pathlib.Path(path).name}" for path in debs]
-    enter(target, ["dpkg", "-i", "--force-depends", *inside], what="dpkg -i apptainer", binds=binds)
+    force = ["--force-depends", "--force-breaks"]
+    enter(target, ["dpkg", "-i", *force, *inside], what="dpkg -i apptainer", binds=binds)
     enter(target, ["apptainer", "--version"], what="apptainer --version")
 
 

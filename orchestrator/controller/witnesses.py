@@ -1,0 +1,188 @@
+"""What Slurm says of our jobs in one refresh: one squeue, and sacct for what it no longer knows."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+
+from orchestrator import errors, jobs, run_folder, slurm, tracking
+from orchestrator.controller import context as contexts
+
+#: IDs on one sacct command line (facts/peers: 5,000 IDs make 45 KB; slurmdbd likes it smaller).
+SACCT_CHUNK = 200
+#: sacct was measured 3 to 5 s late on an idle cluster and is minutes late on a busy one.
+SACCT_LATE_SECONDS = 60
+#: After a failure sacct is left alone for so long.
+SACCT_REST_SECONDS = 60
+#: sacct filters by time: an hour before the intent covers a skewed clock.
+SACCT_MARGIN = datetime.timedelta(hours=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Queue:
+    """squeue's rows of our jobs: by token and task, and by job ID under a name of another."""
+
+    by_token: Mapping[tuple[str, int], Sequence[tracking.Observation]]
+    by_id: Mapping[str, Sequence[tracking.Observation]]
+
+    def of(self, job: jobs.Job) -> tuple[tracking.Observation, ...]:
+        return tuple(self.by_token.get((job.token, job.array_task_id or 0), ()))
+
+    def stranger(self, job: jobs.Job) -> tracking.Observation | None:
+        """Return the row that has the job's ID and not its token, if there is one."""
+        if job.job_id is None or self.of(job):
+            return None
+        return next(iter(self.by_id.get(job.job_id, ())), None)
+
+
+def ask_queue(context: contexts.Context, live: Sequence[jobs.Job], installation_id: str) -> Queue:
+    ids = {job.job_id for job in live if job.job_id} | {
+        job.array_job_id for job in live if job.array_job_id
+    }
+
+    def keep(name: str, job_id: str) -> bool:
+        token = run_folder.split_name(name)[1]
+        return (token is not None and token.startswith(installation_id)) or job_id in ids
+
+    by_token: dict[tuple[str, int], list[tracking.Observation]] = {}
+    by_id: dict[str, list[tracking.Observation]] = {}
+    for row in context.slurm.squeue(keep):
+        token = run_folder.split_name(row.name)[1]
+        if token is not None and token.startswith(installation_id):
+            by_token.setdefault((token, row.array_task_id or 0), []).append(row)
+        else:
+            by_id.setdefault(row.job_id, []).append(row)
+    return Queue(by_token, by_id)
+
+
+@dataclasses.dataclass(frozen=True)
+class Accounts:
+    """sacct's rows by job ID and by token, and about whom it was asked well."""
+
+    by_id: Mapping[str, Sequence[tracking.Observation]]
+    by_token: Mapping[tuple[str, int], Sequence[tracking.Observation]]
+    asked: frozenset[int]
+    accounting: bool
+    good: bool
+    error: str = ""
+
+    @classmethod
+    def ask(
+        cls,
+        context: contexts.Context,
+        facts: contexts.ClusterFacts,
+        everyone: Sequence[jobs.Job],
+        queue: Queue,
+        observed_at: datetime.datetime,
+    ) -> Accounts:
+        if not facts.accounting:
+            return cls({}, {}, frozenset(), False, False)
+        gone = [job for job in everyone if tracking.needs_sacct(job, queue.of(job))]
+        sought = [
+            job
+            for job in everyone
+            if job.job_id is None
+            and not queue.of(job)
+            and job.missing_since is not None
+            and (observed_at - job.missing_since).total_seconds() >= SACCT_LATE_SECONDS
+        ]
+        by_id: dict[str, list[tracking.Observation]] = {}
+        by_token: dict[tuple[str, int], list[tracking.Observation]] = {}
+        asked: set[int] = set()
+        good = False
+        error = ""
+        if (gone or sought) and _resting(context, facts.cluster, observed_at):
+            return cls({}, {}, frozenset(), True, False)
+        try:
+            for chunk in _chunks(gone, SACCT_CHUNK):
+                for row in context.slurm.sacct(_ids(chunk), _since(chunk)):
+                    by_id.setdefault(row.job_id, []).append(row)
+                asked.update(job.row for job in chunk)
+                good = True
+            for chunk in _chunks(sought, SACCT_CHUNK):
+                names = [run_folder.slurm_name(job.name, job.token) for job in chunk]
+                for row in context.slurm.by_name(names, _since(chunk)):
+                    token = run_folder.split_name(row.name)[1] or ""
+                    by_token.setdefault((token, row.array_task_id or 0), []).append(row)
+                asked.update(job.row for job in chunk)
+                good = True
+            cls._add_steps(context, gone, by_id)
+        except slurm.AccountingDisabled:
+            return cls({}, {}, frozenset(), False, False)
+        except errors.SlurmError as exc:
+            # slurmdbd is away: squeue alone carries on, details are filled in later.
+            error = str(exc)
+            with context.store.writing() as work:
+                work.put_setting(_failed_key(facts.cluster), context.clock().isoformat())
+        return cls(by_id, by_token, frozenset(asked), True, good, error)
+
+    @staticmethod
+    def _add_steps(
+        context: contexts.Context,
+        gone: Sequence[jobs.Job],
+        by_id: dict[str, list[tracking.Observation]],
+    ) -> None:
+        bad = [
+            job
+            for job in gone
+            if job.job_id and tracking.needs_steps(_mine(job, by_id.get(job.job_id, ())))
+        ]
+        for chunk in _chunks(bad, SACCT_CHUNK):
+            steps = context.slurm.steps(_ids(chunk), _since(chunk))
+            for job in chunk:
+                worst = steps.get(job.job_id or "")
+                rows = by_id.get(job.job_id or "", [])
+                if worst is not None and rows:
+                    rows[-1] = dataclasses.replace(
+                        rows[-1],
+                        step_state=worst.state,
+                        step_exit_code=worst.exit_code,
+                        step_exit_signal=worst.exit_signal,
+                    )
+
+    def of(self, job: jobs.Job) -> tuple[tracking.Observation, ...]:
+        if job.job_id is None:
+            return tuple(self.by_token.get((job.token, job.array_task_id or 0), ()))
+        return _mine(job, self.by_id.get(job.job_id, ()))
+
+
+def _resting(context: contexts.Context, cluster: str, observed_at: datetime.datetime) -> bool:
+    """Return whether sacct failed so lately that it is left alone.
+
+    Measured: with slurmdbd hung each sacct takes 40 s, and all the others wait behind it.
+    """
+    with context.store.reading() as work:
+        failed_at = work.setting(_failed_key(cluster))
+    if failed_at is None:
+        return False
+    since_seconds = (observed_at - datetime.datetime.fromisoformat(failed_at)).total_seconds()
+    return 0 <= since_seconds < SACCT_REST_SECONDS
+
+
+def _failed_key(cluster: str) -> str:
+    return f"sacct-failed-at:{cluster}"
+
+
+def _mine(job: jobs.Job, rows: Iterable[tracking.Observation]) -> tuple[tracking.Observation, ...]:
+    """Return the rows that are this job's: an ID can be given to another job later."""
+    mine = [row for row in rows if job.token in (row.name, *_words(row))]
+    return tuple(dataclasses.replace(row, row_number=n) for n, row in enumerate(mine))
+
+
+def _words(row: tracking.Observation) -> tuple[str, ...]:
+    token = run_folder.split_name(row.name)[1]
+    line = row.submit_line or ""
+    return (token or "", *(part for word in line.split() for part in word.split(".")))
+
+
+def _ids(chunk: Sequence[jobs.Job]) -> list[str]:
+    return [job.job_id for job in chunk if job.job_id]
+
+
+def _since(chunk: Sequence[jobs.Job]) -> datetime.datetime:
+    return min(job.created_at for job in chunk) - SACCT_MARGIN
+
+
+def _chunks(items: Sequence[jobs.Job], size: int) -> Iterable[Sequence[jobs.Job]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

@@ -1,0 +1,297 @@
+"""How jobs end, wait and come back on a real Slurm, and what their histories say of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster import lab as cluster
+from tests.cluster import site as sites
+
+PYTHON = f"{sites.ENVIRONMENT}/bin/python"
+#: Rank 1 is killed, as the kernel kills one for its memory.
+KILLED_RANK = """\
+import os
+import signal
+
+print(f"rank {os.environ['RANK']} is here", flush=True)
+if os.environ["RANK"] == "1":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+#: Its first attempt waits to be requeued, its second one ends.
+TWO_ATTEMPTS = """\
+echo "Epoch Throughput: $((ORCHESTRATOR_ATTEMPT + 1)).5 images/second"
+[ "$ORCHESTRATOR_ATTEMPT" = 1 ] || sleep 300
+"""
+MEMORY_HOG = f"srun {PYTHON} -c 'x = bytearray(400 << 20)'"
+
+
+@dataclasses.dataclass(frozen=True)
+class Crowd:
+    """alice's jobs, all at the same time and in one database."""
+
+    site: sites.Site
+    #: job ID by name
+    ids: dict[str, str]
+
+    def add(self, name: str, command: str, **tables: str) -> None:
+        self.ids[name] = self.site.submit(self.site.shell(name, command, **tables))
+
+    def ended(self, name: str) -> dict[str, Any]:
+        """Wait for the end with all its details."""
+        self.site.run("wait", self.ids[name], check=None, timeout_seconds=240)
+        return self.now(name)
+
+    def now(self, name: str) -> dict[str, Any]:
+        (job,) = self.site.items("show", self.ids[name], "--no-refresh")
+        return dict(job)
+
+
+@pytest.fixture(scope="module")
+def crowd(running_lab: cluster.Lab) -> Iterator[Crowd]:
+    """The jobs of the first tests below, submitted together so that they wait together."""
+    home = "/home/alice/crowd"
+    running_lab.make_folder(home)
+    made = Crowd(sites.Site.make(running_lab, home), {})
+    made.add("over-time", "echo begun; sleep 300", job='time_limit = "00:01:00"')
+    made.add("requeued", TWO_ATTEMPTS, job='time_limit = "00:05:00"\nrequeue = true')
+    made.add("by-hand", "echo begun; sleep 300")
+    made.add("by-us", "echo begun; sleep 300")
+    made.add("renamed", "echo under another name", sbatch="hold = true")
+    made.add("too-many-nodes", "true", resources="nodes = 99")
+    made.add("too-long", "true", job='partition = "short"\ntime_limit = "00:05:00"')
+    made.add("hog", MEMORY_HOG, resources='mem = "100M"')
+    made.add("no-folder", "true", job=f'time_limit = "1"\noutput = "{home}/nowhere/%j.out"')
+    made.add("good", "echo done")
+    made.add("three", "echo no; exit 3")
+    made.add("shot", "kill -9 $$")
+    running_lab.write(f"{home}/killed_rank.py", KILLED_RANK)
+    made.ids["rank"] = made.site.submit(
+        *("--name=rank", "--gpus-per-node=2", "--cpus-per-task=2", "--time-limit=5"),
+        *("--launcher=torchrun", "--", f"{home}/killed_rank.py"),
+    )
+    yield made
+    running_lab.mend()
+
+
+def states(job: dict[str, Any]) -> list[str]:
+    """The states that the history leads through; each event begins where the last one ended."""
+    told = [event for event in job["events"] if event["state"]]
+    assert [event["detail"] for event in told[:2]] == [
+        "intent stored",
+        f"sbatch answered {job['job_id']}",
+    ]
+    arrows = [re.match(r"(\w+) -> (\w+)", event["detail"]) for event in told[2:]]
+    path = [(arrow[1], arrow[2]) for arrow in arrows if arrow]
+    assert len(path) == len(told) - 2
+    for (_, arrived), (left, _) in itertools.pairwise([("", "PENDING"), *path]):
+        assert left == arrived, path
+    assert [event["state"] for event in told[2:]] == [arrived for _, arrived in path]
+    return ["PENDING", *(arrived for _, arrived in path)]
+
+
+def assert_end(job: dict[str, Any], state: str, code: int, signal: int) -> None:
+    """The row, its only attempt and the last line of its history tell the same end."""
+    assert (job["state"], job["exit_code"], job["exit_signal"]) == (state, code, signal)
+    way = states(job)
+    assert way[-1] == state
+    assert set(way[1:-1]) <= {"RUNNING", "COMPLETING"}
+    (attempt,) = job["attempts"]
+    assert (attempt["state"], attempt["exit"]) == (state, f"{code}:{signal}")
+    assert re.search(rf"-> {state}, exit code {code}:{signal}$", sites.details(job)[-1])
+    assert job["started_at"] <= job["ended_at"]
+    assert job["stale_since"] is None
+
+
+def log_of(crowd: Crowd, name: str) -> list[str]:
+    return crowd.site.run("logs", crowd.ids[name]).stdout.splitlines()
+
+
+def test_a_job_that_succeeds(crowd: Crowd) -> None:
+    job = crowd.ended("good")
+    assert_end(job, "COMPLETED", 0, 0)
+    assert (job["node_list"], job["partition"], job["time_limit_seconds"]) == (
+        job["attempts"][0]["node_list"],
+        "gpu",
+        300,
+    )
+    banner, *rest = log_of(crowd, "good")
+    assert re.fullmatch(
+        rf"=== orchestrator good job {job['job_id']} task 0 attempt 0"
+        rf" on {job['node_list']} at \d{{4}}-\d\d-\d\dT[\d:]{{8}}\+00:00 ===",
+        banner,
+    )
+    assert rest == ["done"]
+    done = crowd.site.run("wait", job["job_id"])
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_job_that_exits_with_3(crowd: Crowd) -> None:
+    job = crowd.ended("three")
+    assert_end(job, "FAILED", 3, 0)
+    done = crowd.site.run("wait", job["job_id"], check=1)
+    assert done.stderr.endswith(f"Error: 1 of 1 did not complete: {job['job_id']} FAILED\n")
+
+
+def test_the_script_itself_is_killed(crowd: Crowd) -> None:
+    job = crowd.ended("shot")
+    assert_end(job, "FAILED", 0, 9)
+    assert not list(crowd.site.lab.path(job["run_dir"]).glob("exit.*"))
+
+
+def test_a_rank_is_killed(crowd: Crowd) -> None:
+    job = crowd.ended("rank")
+    assert_end(job, "FAILED", 1, 0)
+    text = "\n".join(log_of(crowd, "rank"))
+    assert "rank 0 is here" in text and "rank 1 is here" in text
+    # torchrun's own words; -9 is SIGKILL.
+    assert re.search(r"Signal 9 \(SIGKILL\)|exitcode\s*: -9", text), text
+
+
+def test_scancel_by_hand(crowd: Crowd) -> None:
+    crowd.site.wait_state(crowd.ids["by-hand"], "RUNNING")
+    crowd.site.lab.run(["scancel", crowd.ids["by-hand"]]).check_returncode()
+    job = crowd.ended("by-hand")
+    assert_end(job, "CANCELLED", 0, 15)
+    assert job["raw_state"] == "CANCELLED by 2001"
+
+
+def test_our_cancel_is_confirmed(crowd: Crowd) -> None:
+    job_id = crowd.ids["by-us"]
+    crowd.site.wait_state(job_id, "RUNNING")
+    done = crowd.site.run("cancel", job_id)
+    assert done.stdout == f"{job_id} is CANCELLED\n"
+    job = crowd.ended("by-us")
+    assert_end(job, "CANCELLED", 0, 15)
+    assert "scancel was asked" in sites.details(job)
+    again = crowd.site.run("cancel", job_id)
+    assert again.stdout == f"{job_id} had ended before CANCELLED\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "told"),
+    [
+        (
+            "too-many-nodes",
+            "PartitionConfig",
+            "the partition cannot give what it asks for, such as that many nodes",
+        ),
+        (
+            "too-long",
+            "PartitionTimeLimit",
+            "its time limit is longer than the partition allows",
+        ),
+    ],
+)
+def test_a_job_that_can_never_start_says_why(
+    crowd: Crowd, name: str, reason: str, told: str
+) -> None:
+    job = crowd.site.wait_state(crowd.ids[name], "PENDING")
+    assert (job["reason"], job["started_at"], job["node_list"]) == (reason, None, None)
+    shown = crowd.site.run("show", crowd.ids[name]).stdout
+    assert f"\nWhy:         can never start: {told} ({reason})\n" in shown
+    assert crowd.site.run("cancel", crowd.ids[name]).stdout.endswith(" is CANCELLED\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--partition=nosuch",), "invalid partition specified: nosuch"),
+        # Slurm refuses it and keeps a FAILED record with reason BadConstraints under its name.
+        (("--gpus-per-node=9",), "Requested node configuration is not available"),
+    ],
+)
+def test_a_job_that_sbatch_refuses(crowd: Crowd, flags: tuple[str, ...], told: str) -> None:
+    command = ("--name=refused", "--launcher=python", "--time-limit=1", *flags, "--", "x.py")
+    crowd.site.lab.write(f"{crowd.site.home}/x.py", "")
+    done = crowd.site.run("submit", *command, check=5)
+    kept = re.search(r"\(kept as (@\d+)\)$", done.stderr.strip())
+    assert kept is not None, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("Error: Slurm refused the job: ") and told in done.stderr
+    job = crowd.site.job(kept[1])
+    assert (job["state"], job["job_id"]) == ("NOT_SUBMITTED", None)
+    assert told in job["reason"]
+    token = job["run_dir"].rpartition(".")[2]
+    assert not [
+        row
+        for row in crowd.site.lab.squeue()
+        if token in row["Name"] and (row["State"], row["Reason"]) != ("FAILED", "BadConstraints")
+    ]
+
+
+def test_a_log_that_cannot_be_opened(crowd: Crowd) -> None:
+    job = crowd.ended("no-folder")
+    assert_end(job, "FAILED", 0, 53)
+    done = crowd.site.run("logs", job["job_id"])
+    assert done.stdout == ""
+    assert done.stderr == f"no log yet: {crowd.site.home}/nowhere/{job['job_id']}.out (FAILED)\n"
+
+
+def test_a_memory_kill(crowd: Crowd) -> None:
+    if not crowd.site.lab.settings.cgroups:
+        pytest.skip("no cgroup v1 on this machine: Slurm polls memory instead of limiting it")
+    job = crowd.ended("hog")
+    assert job["state"] == "OUT_OF_MEMORY"
+    assert states(job)[-1] == "OUT_OF_MEMORY"
+    assert any("oom_kill" in line for line in log_of(crowd, "hog"))
+
+
+def test_a_job_that_is_renamed_while_it_waits(crowd: Crowd) -> None:
+    job_id = crowd.ids["renamed"]
+    job = crowd.site.wait_state(job_id, "PENDING")
+    assert job["reason"] == "JobHeldUser"
+    assert "needs a person: you or a tool of yours held it" in crowd.site.run("show", job_id).stdout
+    for change in ("name=other", "name=other.name"):
+        rename = ["scontrol", "update", f"jobid={job_id}", change]
+        crowd.site.lab.run(rename).check_returncode()
+        assert crowd.site.job(job_id)["state"] == "PENDING"
+    crowd.site.lab.run(["scontrol", "release", job_id]).check_returncode()
+    job = crowd.ended("renamed")
+    assert_end(job, "COMPLETED", 0, 0)
+    assert job["name"] == "renamed"
+    assert log_of(crowd, "renamed")[1:] == ["under another name"]
+
+
+def test_a_job_that_is_requeued_has_two_attempts(crowd: Crowd) -> None:
+    job_id, lab = crowd.ids["requeued"], crowd.site.lab
+    crowd.site.wait_state(job_id, "RUNNING")
+    lab.wait_for(lambda: len(log_of(crowd, "requeued")) == 2, 20, "the first attempt's line")
+    lab.run(["scontrol", "requeue", job_id]).check_returncode()
+    crowd.site.wait_state(job_id, "PENDING")
+    job = crowd.ended("requeued")
+    assert (job["state"], job["attempt"], job["restart_count"]) == ("COMPLETED", 1, 1)
+    way = [state for state in states(job) if state not in ("COMPLETING", "REQUEUED")]
+    assert way in (
+        ["PENDING", "RUNNING", "PENDING", "RUNNING", "COMPLETED"],
+        ["PENDING", "RUNNING", "PENDING", "COMPLETED"],
+    )
+    assert "attempt 1 begins: the job was put back into the queue" in sites.details(job)
+    first, second = job["attempts"]
+    assert (first["number"], first["state"]) == (0, "REQUEUED")
+    assert (second["number"], second["state"], second["exit"]) == (1, "COMPLETED", "0:0")
+    assert first["started_at"] < first["ended_at"] <= second["started_at"]
+    banners = [line for line in log_of(crowd, "requeued") if line.startswith("=== orchestrator ")]
+    assert [re.search(r"attempt (\d)", line)[1] for line in banners] == ["0", "1"]  # type: ignore[index]
+    throughput = crowd.site.items("metrics", job_id, "--name", "throughput")
+    assert [(one["attempt"], one["value"]) for one in throughput] == [(0, 1.5), (1, 2.5)]
+    folder = lab.path(job["run_dir"])
+    record = json.loads((folder / "exit.0.1.json").read_text())
+    assert (record["attempt"], record["rc"], record["done"]) == (1, 0, True)
+    assert json.loads((folder / "exit.0.0.json").read_text())["done"] is False
+
+
+def test_the_time_limit(crowd: Crowd) -> None:
+    job = crowd.ended("over-time")
+    # Slurm's own words for it: 0:0 is no success.
+    assert_end(job, "TIMEOUT", 0, 0)
+    assert job["elapsed_seconds"] >= 60
+    assert any("DUE TO TIME LIMIT" in line for line in log_of(crowd, "over-time"))
+    assert crowd.site.run("wait", job["job_id"], check=1).stdout == ""
