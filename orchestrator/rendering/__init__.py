@@ -267,7 +267,7 @@ def _program(spec: jobs.JobSpec) -> list[tuple[str, ...]]:
         head: tuple[str, ...] = ("-m", launch.module)
     else:
         head = (launch.script,) if launch.script is not None else launch.program
-    is_python = head[0] == "-m" or head[0].endswith(".py")
+    is_python = head[0].endswith(".py") or head[0].startswith("-")
     if launch.launcher == "torchrun":
         head = head if is_python else ("--no-python", *head)
     elif is_python:

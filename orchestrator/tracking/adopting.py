@@ -38,7 +38,8 @@ def judge(
     if job.state is JobState.NOT_SUBMITTED:
         return Verdict()
     if refused and not submitter_alive:
-        return _not_submitted(job, now, f"Slurm refused it: {refused[0].reason}")
+        why = refused[0].reason or "no node has what it asks for"
+        return _not_submitted(job, now, f"Slurm refused it: {why}")
     if submitter_alive:
         return Verdict()
     if job.state is JobState.SUBMITTING or job.grace_since is None:

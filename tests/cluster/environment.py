@@ -8,7 +8,6 @@ import pathlib
 import time
 import tomllib
 from collections.abc import Mapping
-from typing import Any
 
 from tests.cluster import machine, root
 
@@ -38,8 +37,7 @@ def build(
     source = pathlib.Path(__file__).read_bytes()
     python = os.readlink(made.folder / "usr/bin/python3")
     project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
-    named = json.dumps([project["name"], project["version"], project.get("scripts", {})])
-    key = machine.digest(python, lock.read_bytes(), named, source)
+    key = machine.digest(python, lock.read_bytes(), json.dumps(project["scripts"]), source)
     suite = root.SUITES[made.release]
     place = cache / "environments"
     folder = place / f"{suite}-{key}"
@@ -49,7 +47,7 @@ def build(
             root.say(f"installing the Python environment from {LOCK}")
             install(made.folder, suite, checkout, cache / "opt")
             partial = cache / "opt" / pathlib.Path(PLACE).name
-            link_checkout(partial, project)
+            link_checkout(partial, project["scripts"])
             (partial / root.STAMP).touch()
             place.mkdir(exist_ok=True)
             root.replace(partial, folder, place.glob(f"{suite}-*"))
@@ -97,18 +95,14 @@ def install(base: pathlib.Path, suite: str, checkout: pathlib.Path, opt: pathlib
         root.enter(base, argv, what=what, binds=binds, env=env)
 
 
-def link_checkout(folder: pathlib.Path, project: Mapping[str, Any]) -> None:
+def link_checkout(folder: pathlib.Path, scripts: Mapping[str, str]) -> None:
     """Make the checkout importable in the environment, as an editable install does.
 
-    `project` is the table of that name in pyproject.toml.
+    `scripts` is the table of that name in pyproject.toml: command -> `module:function`.
     """
     packages = next(folder.glob("lib/python3.*/site-packages"))
     (packages / "orchestrator_checkout.pth").write_text(CHECKOUT_PLACE + "\n")
-    name, version = project["name"], project["version"]
-    info = packages / f"{name.replace('-', '_')}-{version}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    for script, target in project.get("scripts", {}).items():
+    for script, target in scripts.items():
         module, _, function = target.partition(":")
         path = folder / "bin" / script
         path.write_text(SCRIPT.format(module=module, name=function))

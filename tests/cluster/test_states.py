@@ -65,10 +65,8 @@ def crowd(running_lab: cluster.Lab) -> Iterator[Crowd]:
     made.add("by-hand", "echo begun; sleep 300")
     made.add("by-us", "echo begun; sleep 300")
     made.add("renamed", "echo under another name", sbatch="hold = true")
-    made.add("too-many-nodes", "true", resources="nodes = 99")
     made.add("too-long", "true", job='partition = "short"\ntime_limit = "00:05:00"')
     made.add("hog", MEMORY_HOG, resources='mem = "100M"')
-    made.add("no-folder", "true", job=f'time_limit = "1"\noutput = "{home}/nowhere/%j.out"')
     made.add("good", "echo done")
     made.add("three", "echo no; exit 3")
     made.add("shot", "kill -9 $$")
@@ -175,29 +173,41 @@ def test_our_cancel_is_confirmed(crowd: Crowd) -> None:
     assert again.stdout == f"{job_id} had ended before CANCELLED\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "reason", "told"),
-    [
-        (
-            "too-many-nodes",
-            "PartitionConfig",
-            "the partition cannot give what it asks for, such as that many nodes",
-        ),
-        (
-            "too-long",
-            "PartitionTimeLimit",
-            "its time limit is longer than the partition allows",
-        ),
-    ],
-)
-def test_a_job_that_can_never_start_says_why(
-    crowd: Crowd, name: str, reason: str, told: str
-) -> None:
-    job = crowd.site.wait_state(crowd.ids[name], "PENDING")
-    assert (job["reason"], job["started_at"], job["node_list"]) == (reason, None, None)
-    shown = crowd.site.run("show", crowd.ids[name]).stdout
+def assert_never_starts(crowd: Crowd, name: str, reason: str, told: str) -> None:
+    job_id = crowd.ids[name]
+    crowd.site.lab.wait_for(
+        lambda: crowd.site.job(job_id)["reason"] == reason, 60, f"{name} to wait for {reason}", 0.5
+    )
+    job = crowd.now(name)
+    assert (job["state"], job["started_at"], job["node_list"]) == ("PENDING", None, None)
+    shown = crowd.site.run("show", job_id).stdout
     assert f"\nWhy:         can never start: {told} ({reason})\n" in shown
-    assert crowd.site.run("cancel", crowd.ids[name]).stdout.endswith(" is CANCELLED\n")
+    assert crowd.site.run("cancel", job_id).stdout == f"{job_id} is CANCELLED\n"
+
+
+def test_more_time_than_the_partition_allows(crowd: Crowd) -> None:
+    told = "its time limit is longer than the partition allows"
+    assert_never_starts(crowd, "too-long", "PartitionTimeLimit", told)
+
+
+def test_a_dependency_that_cannot_be_met(crowd: Crowd) -> None:
+    crowd.add("parent", "true", sbatch="hold = true")
+    after = f'time_limit = "1"\ndependency = "afterok:{crowd.ids["parent"]}"'
+    crowd.add("child", "true", job=after)
+    crowd.site.run("cancel", crowd.ids["parent"])
+    told = "a job it depends on ended another way than asked for; cancel it"
+    assert_never_starts(crowd, "child", "DependencyNeverSatisfied", told)
+
+
+def test_more_nodes_than_there_are(crowd: Crowd) -> None:
+    spec = crowd.site.shell("many", "true", resources="nodes = 99")
+    if crowd.site.lab.settings.release != "22.05":
+        # Later releases refuse it at once.
+        assert "Requested node configuration" in crowd.site.run("submit", spec, check=5).stderr
+        return
+    crowd.ids["many"] = crowd.site.submit(spec)
+    told = "the partition cannot give what it asks for, such as that many nodes"
+    assert_never_starts(crowd, "many", "PartitionConfig", told)
 
 
 @pytest.mark.parametrize(
@@ -227,12 +237,19 @@ def test_a_job_that_sbatch_refuses(crowd: Crowd, flags: tuple[str, ...], told: s
     ]
 
 
-def test_a_log_that_cannot_be_opened(crowd: Crowd) -> None:
+def test_a_log_whose_folder_is_gone(crowd: Crowd) -> None:
+    folder = f"{crowd.site.home}/gone"
+    crowd.site.lab.make_folder(folder)
+    output = f'time_limit = "1"\noutput = "{folder}/%j.out"'
+    crowd.add("no-folder", "true", job=output, sbatch="hold = true")
+    # While it is there: submit refuses a folder that is not.
+    crowd.site.lab.path(folder).rmdir()
+    crowd.site.lab.run(["scontrol", "release", crowd.ids["no-folder"]]).check_returncode()
     job = crowd.ended("no-folder")
     assert_end(job, "FAILED", 0, 53)
     done = crowd.site.run("logs", job["job_id"])
     assert done.stdout == ""
-    assert done.stderr == f"no log yet: {crowd.site.home}/nowhere/{job['job_id']}.out (FAILED)\n"
+    assert done.stderr == f"no log yet: {folder}/{job['job_id']}.out (FAILED)\n"
 
 
 def test_a_memory_kill(crowd: Crowd) -> None:

@@ -1,0 +1,127 @@
+"""The run folder: names, tokens, records that are believed and those that are not."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator import errors, run_folder
+from orchestrator.jobs import JobState
+
+RECORD = run_folder.ExitRecord(
+    token="abcd12345678", job_id="41", task=0, attempt=0, rc=0, outcome="end", done=True
+)
+
+
+def test_token() -> None:
+    token = run_folder.new_token("abcd")
+    assert token.startswith("abcd")
+    assert run_folder.split_name(run_folder.slurm_name("a.b", token)) == ("a.b", token)
+    assert run_folder.split_name("a.b") == ("a.b", None)
+    assert run_folder.split_name("x.ABCD12345678") == ("x.ABCD12345678", None)
+
+
+@given(st.text(min_size=1))
+def test_any_name_splits(name: str) -> None:
+    first, token = run_folder.split_name(name)
+    assert name == (first if token is None else f"{first}.{token}")
+
+
+def test_create_keeps_others_out(tmp_path: Path) -> None:
+    folder = run_folder.create(tmp_path / "runs", "x", "abcd12345678", {"script.sbatch": "a\r\nb"})
+    assert folder.script.read_bytes() == b"a\r\nb"
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+    assert stat.S_IMODE(folder.script.stat().st_mode) == 0o600
+    assert folder.owner(0) is None
+    assert folder.attempts(0) == []
+    assert folder.exit_record(0, 0) is None
+
+
+def test_create_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.RunFolderError, match=r"cannot make the run folder .*: File exists"):
+        run_folder.create(tmp_path / "file", "x", "abcd12345678", {})
+    with pytest.raises(errors.RunFolderError):
+        run_folder.create(tmp_path / "runs", "x", "abcd12345678", {"no/such/place": ""})
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"token": "other1234567"},
+        {"job_id": "42"},
+        {"task": 1},
+        {"attempt": 1},
+        {"done": False},
+    ],
+)
+def test_a_record_is_believed_only_when_all_of_it_fits(change: dict[str, object]) -> None:
+    of = {"token": "abcd12345678", "owner": "41", "task": 0, "attempt": 0}
+    assert RECORD.fits(**of)  # type: ignore[arg-type]
+    assert not dataclasses.replace(RECORD, **change).fits(**of)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("rc", "outcome", "state"),
+    [
+        (0, "end", JobState.COMPLETED),
+        (137, "end", JobState.FAILED),
+        (0, "requeue", JobState.REQUEUED),
+    ],
+)
+def test_what_a_record_says(rc: int, outcome: str, state: JobState) -> None:
+    record = dataclasses.replace(RECORD, rc=rc, outcome=outcome)
+    seen = record.observation(name="x.abcd12345678", at=datetime.datetime.now(datetime.UTC))
+    assert (seen.state, seen.exit_code) == (state, rc)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "{}",
+        '{"token": "x"}',
+        '{"attempt": "one"}',
+        "\x00" * 100,
+        "9" * 50_000,
+    ],
+)
+def test_a_torn_or_foreign_record_is_none(tmp_path: Path, text: str) -> None:
+    folder = run_folder.RunFolder(tmp_path)
+    (tmp_path / "exit.0.0.json").write_text(text)
+    assert folder.exit_record(0, 0) is None
+    (tmp_path / "exit.0.0.json").write_text(json.dumps(dataclasses.asdict(RECORD)))
+    assert folder.exit_record(0, 0) == RECORD
+
+
+def test_claims(tmp_path: Path) -> None:
+    folder = run_folder.RunFolder(tmp_path)
+    (tmp_path / "owner.0").write_text("41\n")
+    for name in ("attempt.0.0", "attempt.0.10", "attempt.0.2", "attempt.0.x", "attempt.1.5"):
+        (tmp_path / name).write_text("")
+    assert folder.owner(0) == "41"
+    assert folder.attempts(0) == [0, 2, 10]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "job_id", "path"),
+    [
+        ("%j.out", "57", "57.out"),
+        ("%A_%a.out", "57_3", "57_3.out"),
+        ("%x-%5j.log", "57", "x.abcd12345678-00057.log"),
+        ("100%%-%j", "57", "100%-57"),
+    ],
+)
+def test_output_patterns(pattern: str, job_id: str, path: str) -> None:
+    assert run_folder.expand(pattern, job_id=job_id, name="x.abcd12345678") == path
