@@ -15,12 +15,21 @@ from orchestrator.controller import cancel, query, unit_of_work
 @click.option(
     "--label", "labels", multiple=True, metavar="KEY=VALUE", help="All live ones with it."
 )
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=cancel.CONFIRM_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Look for the end at most so long.",
+)
 @click.pass_context
 def command(
     ctx: click.Context,
     references: tuple[str, ...],
     names: tuple[str, ...],
     labels: tuple[str, ...],
+    timeout: float,
 ) -> None:
     """Cancel jobs, and wait until Slurm shows that they ended.
 
@@ -37,10 +46,10 @@ def command(
         wanted += query.list_jobs(context, live)[0]
     elif not references:
         raise click.UsageError("name jobs to cancel, or --name or --label")
-    outcomes = cancel.cancel(context, wanted)
+    outcomes = cancel.cancel(context, wanted, confirm_seconds=timeout)
     for outcome in outcomes:
         job = outcome.job
-        told = "had ended before" if outcome.already else "is"
+        told = "had already ended:" if outcome.already else "is"
         click.echo(f"{job.job_id or f'@{job.row}'} {told} {job.state}")
     open_ = [outcome.job for outcome in outcomes if not outcome.confirmed]
     if open_:

@@ -38,7 +38,14 @@ def upgrade(ctx: click.Context) -> None:
       orchestrator db upgrade
     """
     context = session.open_context(ctx)
-    click.echo(f"{unit_of_work.database_path(context.configuration.database)} is up to date")
+    with context.waiting("Upgrading the database"):
+        done = context.store.upgrade()
+    if done.before == done.after:
+        output.say(f"{context.store.path} is up to date ({done.after}).")
+        return
+    output.say(f"{context.store.path} went from {done.before or 'nothing'} to {done.after}.")
+    if done.backup is not None:
+        output.say(f"As it was before: {done.backup}")
 
 
 @command.command(short_help="Check that the database is whole.")
@@ -51,7 +58,9 @@ def check(ctx: click.Context, format_: str | None, as_json: bool) -> None:
     Example:
       orchestrator db check
     """
-    problems = session.open_context(ctx).store.check()
+    context = session.open_context(ctx)
+    with context.waiting("Checking the database"):
+        problems = context.store.check()
     output.items(
         "checks",
         [{"problem": problem} for problem in problems],
@@ -73,5 +82,7 @@ def backup(ctx: click.Context, target: Path) -> None:
     Example:
       orchestrator db backup ~/orchestrator-backup.db
     """
-    session.open_context(ctx).store.backup(target)
+    context = session.open_context(ctx)
+    with context.waiting("Copying the database"):
+        context.store.backup(target)
     output.say(f"Copied to {target}.")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
-from orchestrator import errors, slurm
+from orchestrator import errors
 from orchestrator.cli import output, session
 from orchestrator.controller import doctor
 
@@ -24,8 +22,7 @@ def command(ctx: click.Context, format_: str | None, as_json: bool) -> None:
       orchestrator doctor
     """
     configuration = session.configuration_of(ctx)
-    client = slurm.Client(environ=slurm.environment(os.environ))
-    checks = list(doctor.examine(configuration, client))
+    checks = list(doctor.examine(configuration, session.client()))
     rows = [
         {"check": one.name, "outcome": one.outcome, "found": one.found, "cure": one.cure}
         for one in checks

@@ -22,8 +22,8 @@ def command(ctx: click.Context, /, **options: object) -> None:
     Example:
       orchestrator render examples/digits_ddp.toml --set resources.nodes=2
     """
-    from orchestrator.controller import submit
+    from orchestrator.controller import render
 
     configuration = session.configuration_of(ctx)
     request = spec_options.request(options, configuration)
-    click.echo(submit.render(configuration, request), nl=False)
+    click.echo(render.render(configuration, request), nl=False)

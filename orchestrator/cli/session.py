@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -10,14 +11,30 @@ from pathlib import Path
 import click
 
 from orchestrator import config, errors, jobs, slurm
-from orchestrator.cli import output
+from orchestrator.cli import output, progress
 from orchestrator.controller import context as contexts
 from orchestrator.controller import query, unit_of_work
 
 
 def configuration_of(ctx: click.Context) -> config.Configuration:
     """Return the configuration; raises ConfigurationError with all its problems."""
-    return config.load(os.environ, Path.cwd(), ctx.obj or {})
+    return config.load(os.environ, folder(), ctx.obj or {})
+
+
+def folder() -> Path:
+    """Return the present folder; raises OrchestratorError where it was removed."""
+    try:
+        return Path.cwd()
+    except OSError as exc:
+        raise errors.OrchestratorError(
+            f"the present folder cannot be used ({exc.strerror}); cd to another one"
+        ) from exc
+
+
+def client() -> slurm.Client:
+    """Return Slurm as this user sees it; it says which command it waits for."""
+    plain = slurm.Client(environ=slurm.environment(os.environ))
+    return progress.told(plain, output.say)
 
 
 def open_context(ctx: click.Context) -> contexts.Context:
@@ -28,11 +45,12 @@ def open_context(ctx: click.Context) -> contexts.Context:
     return contexts.Context(
         configuration=configuration,
         store=store,
-        slurm=slurm.Client(environ=slurm.environment(os.environ)),
+        slurm=client(),
         environ=os.environ,
-        folder=Path.cwd(),
+        folder=folder(),
         say=output.say,
         sleep=time.sleep,
+        waiting=functools.partial(progress.waiting, say=output.say),
     )
 
 

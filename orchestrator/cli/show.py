@@ -57,10 +57,13 @@ def command(
     if chosen == "table":
         _print(details, row, papers, now)
         return
+    if chosen in ("tsv", "csv"):
+        output.items("job", [views.job_line(details.job, now)], views.JOB_COLUMNS, chosen)
+        return
     row["attempts"] = [views.attempt_row(attempt) for attempt in details.attempts]
     row["events"] = [views.event_row(event) for event in details.events]
     row["provenance"] = papers
-    output.items("job", [row], [*views.JOB_COLUMNS], chosen)
+    output.items("job", [row], views.JOB_COLUMNS, chosen)
 
 
 def _print(

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from orchestrator import config, specs
-from orchestrator.controller import submit
+from orchestrator.controller import render
 
 Command = Callable[..., Any]
 
@@ -48,7 +48,7 @@ def flag_option(flag: specs.Flag) -> Callable[[Command], Command]:
     )
 
 
-def request(options: Mapping[str, object], configuration: config.Configuration) -> submit.Request:
+def request(options: Mapping[str, object], configuration: config.Configuration) -> render.Request:
     """Return what was asked for, checked; raises SpecError with all problems."""
     words = list(_strings(options["words"]))
     path, program = _split(words)
@@ -64,7 +64,7 @@ def request(options: Mapping[str, object], configuration: config.Configuration) 
         )
     settings = _strings(options["settings"])
     spec = specs.load(path, settings, flags, program, environ=os.environ)
-    return submit.Request(
+    return render.Request(
         spec=config.with_profile(spec, configuration),
         source=str(path) if path else shlex.join(["flags", *program]),
         argv=sys.argv,
@@ -79,6 +79,8 @@ def _split(words: list[str]) -> tuple[Path | None, list[str]]:
     """
     arguments = sys.argv[1:]
     behind = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
+    if "--" in arguments and not behind:
+        raise click.UsageError("nothing stands behind `--`; name the program to run there")
     before = words[: len(words) - len(behind)] if behind else words
     if len(before) > 1:
         raise click.UsageError(

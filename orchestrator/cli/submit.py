@@ -40,13 +40,15 @@ def command(
       orchestrator submit examples/digits_ddp.toml --set resources.nodes=2 --wait
       orchestrator submit --name x --nodes 2 --gpus-per-node 4 --time-limit 1:00:00 -- train.py
     """
-    from orchestrator.controller import submit
+    from orchestrator.controller import render
 
     configuration = session.configuration_of(ctx)
     request = spec_options.request(options, configuration)
     if dry_run:
-        click.echo(submit.render(configuration, request), nl=False)
+        click.echo(render.render(configuration, request), nl=False)
         return
+    from orchestrator.controller import submit
+
     context = session.open_context(ctx)
     if test_only:
         click.echo(submit.test_only(context, request))

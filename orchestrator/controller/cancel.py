@@ -24,8 +24,13 @@ class Cancelled:
     already: bool = False
 
 
-def cancel(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[Cancelled]:
-    """Cancel the jobs and wait until squeue or sacct shows that they ended.
+def cancel(
+    context: contexts.Context,
+    wanted: Sequence[jobs.Job],
+    *,
+    confirm_seconds: float = CONFIRM_SECONDS,
+) -> list[Cancelled]:
+    """Cancel the jobs and wait until squeue or sacct shows that they ended, or the time is up.
 
     Raises ConflictError for a job whose submission is not settled yet: there is no ID to cancel.
     """
@@ -50,13 +55,17 @@ def cancel(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[Cancel
             )
             with context.store.writing() as work:
                 work.add_event(job.row, event)
-    return _confirm(context, wanted, over)
+    return _confirm(context, wanted, over, confirm_seconds)
 
 
 def _confirm(
-    context: contexts.Context, wanted: Sequence[jobs.Job], over: set[int]
+    context: contexts.Context,
+    wanted: Sequence[jobs.Job],
+    over: set[int],
+    confirm_seconds: float,
 ) -> list[Cancelled]:
     begun = context.clock()
+    said = False
     while True:
         if len(over) < len(wanted):
             refresh.refresh(context)
@@ -64,7 +73,7 @@ def _confirm(
             found = [job for old in wanted if (job := work.job(old.row)) is not None]
         waited_seconds = (context.clock() - begun).total_seconds()
         pending = [job for job in found if job.state not in jobs.TERMINAL]
-        if not pending or waited_seconds >= CONFIRM_SECONDS:
+        if not pending or waited_seconds >= confirm_seconds:
             return [
                 Cancelled(
                     job=job,
@@ -73,4 +82,8 @@ def _confirm(
                 )
                 for job in found
             ]
+        if not said:
+            ids = ", ".join(str(job.job_id) for job in pending)
+            context.say(f"Waiting until Slurm shows the end of {ids} ...")
+            said = True
         context.sleep(min(float(context.profile.poll_floor_seconds), 2.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -16,10 +17,16 @@ from orchestrator.slurm import Client
 FACTS_MAX_AGE_SECONDS = 24 * 3600
 #: An accepted job may surface in Slurm this late (facts: sbatch's own retries take 120 s).
 MIN_GRACE_SECONDS = 120.0
+#: sbatch's own retries take up to 120 s (its "sleeping and retrying"), plus connecting.
+SBATCH_TIMEOUT_SECONDS = 180.0
 
 
 def utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
+
+
+def in_silence(doing: str) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +60,10 @@ class Context:
     clock: Callable[[], datetime.datetime] = utc_now
     #: how a process waits between two looks, seconds
     sleep: Callable[[float], None]
+    #: surrounds what may take long; its argument says what is done: "Submitting (sbatch)"
+    waiting: Callable[[str], contextlib.AbstractContextManager[None]] = in_silence
+    #: after which sbatch is given up and its answer counts as unknown
+    sbatch_timeout_seconds: float = SBATCH_TIMEOUT_SECONDS
 
     @property
     def profile(self) -> config.Profile:

@@ -31,7 +31,8 @@ def ingest(
     readers = list(
         _readers(job, specs.from_json(submission.spec), shipped or patterns.load_shipped())
     )
-    return sum(_read_file(context, job, reader, cursors.get(reader.path)) for reader in readers)
+    with context.waiting(f"Reading the log of {job.job_id or f'@{job.row}'}"):
+        return sum(_read_file(context, job, reader, cursors.get(reader.path)) for reader in readers)
 
 
 def ingest_live(context: contexts.Context) -> int:

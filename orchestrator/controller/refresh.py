@@ -9,7 +9,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator import errors, jobs, run_folder, submission, tracking
+from orchestrator import errors, jobs, run_folder, tracking
 from orchestrator.controller import context as contexts
 from orchestrator.controller import log_files, unit_of_work, witnesses
 
@@ -170,6 +170,9 @@ def _record(
 def _submitter_alive(job: jobs.Job, now: datetime.datetime) -> bool:
     if job.state is not jobs.JobState.SUBMITTING or job.submitter is None:
         return False
+    # submitit takes a fifth of a second to import, and few refreshes meet such a job.
+    from orchestrator import submission
+
     alive = submission.is_alive(job.submitter)
     if alive is None:
         return (now - job.created_at).total_seconds() < SUBMITTER_TIMEOUT_SECONDS

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 from collections.abc import Sequence
 
 import orchestrator
 from orchestrator import (
-    config,
     errors,
     jobs,
     provenance,
@@ -20,45 +18,16 @@ from orchestrator import (
     values,
 )
 from orchestrator.controller import context as contexts
-from orchestrator.controller import log_files, refresh, unit_of_work
-
-#: sbatch's own retries take up to 120 s (its "sleeping and retrying"), plus connecting.
-SBATCH_TIMEOUT_SECONDS = 180.0
+from orchestrator.controller import log_files, refresh, render, unit_of_work
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
-    """What submit was asked for."""
-
-    spec: jobs.JobSpec
-    #: what the spec was read from, for the script's head and the job's papers
-    source: str
-    #: the command line, for the job's papers
-    argv: Sequence[str] = ()
-
-
-def render(configuration: config.Configuration, request: Request) -> str:
-    """Return the script, byte for byte what `submit` hands to sbatch."""
-    return rendering.render(
-        request.spec,
-        configuration.profile,
-        runs_dir=configuration.runs_dir,
-        templates_dir=configuration.templates_dir,
-        origin=_origin(request),
-    )
-
-
-def _origin(request: Request) -> rendering.Origin:
-    return rendering.Origin(version=orchestrator.__version__, spec=request.source)
-
-
-def submit(context: contexts.Context, request: Request) -> jobs.Job:
+def submit(context: contexts.Context, request: render.Request) -> jobs.Job:
     """Store the intent, call sbatch, store its answer; returns the job as it is known then.
 
     Raises SlurmError (exit 5) when Slurm refused the job, is away, or may or may not have it:
     the message then names the row, and refreshes go on looking for it.
     """
-    script = render(context.configuration, request)
+    script = render.render(context.configuration, request)
     facts = contexts.cluster_facts(context)
     job, folder = _store_intent(context, request, script, facts)
     try:
@@ -72,17 +41,24 @@ def submit(context: contexts.Context, request: Request) -> jobs.Job:
         # The command could not even be started: nothing was sent.
         _store_end(context, job, str(exc))
         raise
+    except KeyboardInterrupt:
+        # The row stays SUBMITTING; that this process ended is seen by the next refresh.
+        context.say(
+            f"sbatch was interrupted: Slurm may or may not have the job; it is @{job.row}. "
+            f"`orchestrator status @{job.row}` looks for it and says which it is."
+        )
+        raise
     return _store_job_id(context, job, job_id)
 
 
-def test_only(context: contexts.Context, request: Request) -> str:
+def test_only(context: contexts.Context, request: render.Request) -> str:
     """Return Slurm's estimate of when and where the job would start; nothing is submitted."""
-    return context.slurm.test_only(render(context.configuration, request))
+    return context.slurm.test_only(render.render(context.configuration, request))
 
 
 def _store_intent(
     context: contexts.Context,
-    request: Request,
+    request: render.Request,
     script: str,
     facts: contexts.ClusterFacts,
 ) -> tuple[jobs.Job, run_folder.RunFolder]:
@@ -92,20 +68,21 @@ def _store_intent(
         installation_id = work.installation_id()
     token = run_folder.new_token(installation_id)
     spec_json = specs.to_json(spec)
-    papers = provenance.collect(
-        version=orchestrator.__version__,
-        argv=request.argv,
-        spec_source=request.source,
-        template=rendering.TEMPLATE,
-        template_hash=rendering.template_hash(
-            spec,
-            configuration.profile,
-            runs_dir=configuration.runs_dir,
-            templates_dir=configuration.templates_dir,
-        ),
-        folder=context.folder,
-        git=provenance.git_in(context.folder),
-    )
+    with context.waiting("Looking at the working tree (git)"):
+        papers = provenance.collect(
+            version=orchestrator.__version__,
+            argv=request.argv,
+            spec_source=request.source,
+            template=rendering.TEMPLATE,
+            template_hash=rendering.template_hash(
+                spec,
+                configuration.profile,
+                runs_dir=configuration.runs_dir,
+                templates_dir=configuration.templates_dir,
+            ),
+            folder=context.folder,
+            git=provenance.git_in(context.folder),
+        )
     # The folder comes first: a folder without a row is harmless, a row whose script cannot be
     # written would be an intent that nothing can fulfil.
     folder = run_folder.create(
@@ -150,12 +127,13 @@ def _call_sbatch(
     environ = slurm.submission_environment(context.environ, keep=spec.environment.variables)
 
     def run(argv: Sequence[str]) -> slurm.Answer:
-        return slurm.run(
-            argv,
-            timeout_seconds=SBATCH_TIMEOUT_SECONDS,
-            environ=environ,
-            die_with_parent=True,
-        )
+        with context.waiting("Submitting (sbatch)"):
+            return slurm.run(
+                argv,
+                timeout_seconds=context.sbatch_timeout_seconds,
+                environ=environ,
+                die_with_parent=True,
+            )
 
     return submission.submit(
         folder.script,

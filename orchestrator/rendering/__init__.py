@@ -39,7 +39,6 @@ TEMPLATE = "job.sbatch.j2"
 NEVER_RUN = {
     "container/pyxis.sh.j2": "pyxis",
     "environment/conda.sh.j2": "conda",
-    "launch/torchrun_static.sh.j2": "torchrun with static rendezvous",
 }
 
 

@@ -119,7 +119,7 @@ class Lab:
 
     def _start_daemons(self) -> None:
         for host in configuration.HOSTS:
-            self.run(["sh", "-c", daemons.PREPARE], user="root", host=host).check_returncode()
+            self._must(["sh", "-c", daemons.PREPARE], host=host)
             self.start("munged", host)
         if self.settings.accounting:
             self._start_accounting()
@@ -131,12 +131,12 @@ class Lab:
     def _start_accounting(self) -> None:
         self.start("mariadbd")
         statements = configuration.database_statements()
-        self.run(["mariadb"], user="root", input=statements).check_returncode()
+        self._must(["mariadb"], input=statements)
         self.start("slurmdbd")
         show = ["sacctmgr", "-n", "show", "cluster"]
         self.wait_for(lambda: self.run(show, user="root").returncode == 0, 60, "slurmdbd")
         for argv in configuration.accounting_commands():
-            self.run(argv, user="root").check_returncode()
+            self._must(argv)
 
     # ---- commands
 
@@ -189,6 +189,12 @@ class Lab:
                 self.kill_tree(process)
                 raise
         return subprocess.CompletedProcess(list(argv), process.returncode, stdout, stderr)
+
+    def _must(self, argv: Sequence[str], host: str = CONTROL, input: str | None = None) -> str:
+        done = self.run(argv, user="root", host=host, input=input)
+        if done.returncode:
+            raise machine.LabError(f"{argv} failed on {host}:\n{done.stdout}{done.stderr}")
+        return done.stdout
 
     def process(self, popen: subprocess.Popen[str]) -> hosts.Process:
         """The command itself, as this machine sees it; `ProcessLookupError` when it has ended."""
@@ -256,15 +262,11 @@ class Lab:
 
     def squeue(self, *options: str) -> list[dict[str, str]]:
         """Rows of squeue, all jobs and states, by squeue's own long field names."""
-        answer = self.run(answers.squeue_command(*options), user="root")
-        answer.check_returncode()
-        return answers.parse_squeue(answer.stdout)
+        return answers.parse_squeue(self._must(answers.squeue_command(*options)))
 
     def sacct(self, job_id: str, *options: str) -> list[dict[str, str]]:
         """Rows of sacct for a job and its steps, every attempt, by column name."""
-        answer = self.run(answers.sacct_command(job_id, *options), user="root")
-        answer.check_returncode()
-        return answers.parse_sacct(answer.stdout)
+        return answers.parse_sacct(self._must(answers.sacct_command(job_id, *options)))
 
     def job(self, job_id: str) -> dict[str, str]:
         """What `scontrol show job` says, by its own names; empty when Slurm knows no such job."""

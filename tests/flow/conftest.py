@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.flow import command_line
 from tests.flow.fake_slurm import fake
 
 COMMANDS = Path(fake.__file__).parent
@@ -145,3 +146,15 @@ def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake
         monkeypatch.setenv(name, value)
     yield cluster
     cluster.end_all()
+
+
+@pytest.fixture(scope="session")
+def pycache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the processes of a test run keep their bytecode."""
+    return tmp_path_factory.mktemp("pycache")
+
+
+@pytest.fixture
+def cli(fake_slurm: FakeSlurm, tmp_path: Path, pycache: Path) -> command_line.CommandLine:
+    """The orchestrator command, beside the fake cluster."""
+    return command_line.CommandLine(tmp_path, fake_slurm.environ, pycache)

@@ -266,6 +266,24 @@ def test_srun_gives_each_rank_its_numbers(machine: Machine) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (("show.py", "-x"), ["-x"]),
+        (("python3", "-u", "show.py", "-x"), ["-x"]),
+        (("-c", "exec(open('show.py').read())", "-x"), ["-x"]),
+        (("bash", "-c", 'exec python3 show.py "$@"', "bash", "-x"), ["-x"]),
+    ],
+)
+def test_a_program_is_started_as_it_was_given(
+    machine: Machine, program: tuple[str, ...], words: list[str]
+) -> None:
+    (machine.folder / "work" / "show.py").write_text(SHOW)
+    script = machine.render(launch=jobs.Launch(launcher="python", program=program))
+    assert machine.run(script).returncode == 0
+    assert _seen(machine)[0] == words
+
+
 HOSTILE = (
     "x --partition=evil;touch canary $(touch canary) `touch canary` && touch canary | cat"
     " 'single' \"double\" # comment \\ \\' %j %% ${HOME} !! * ~ ünïcödé 🙂"

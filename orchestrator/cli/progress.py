@@ -1,0 +1,71 @@
+"""What a person is told on stderr when something takes longer than a second."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from orchestrator import slurm
+
+#: From here on a person wonders whether anything happens.
+FIRST_SECONDS = 1.0
+#: sbatch tries for two minutes when slurmctld is away.
+AGAIN_SECONDS = 30.0
+
+Say = Callable[[str], None]
+
+
+@contextlib.contextmanager
+def waiting(doing: str, say: Say) -> Iterator[None]:
+    """Say what is being done ("Asking Slurm (squeue)") while it takes long.
+
+    By a signal, not by a thread: a process with threads should not fork, and sbatch is started in
+    here. The timer is not inherited (man 2 setitimer).
+    """
+    begun = time.monotonic()
+
+    def tell(*_: object) -> None:
+        seconds = time.monotonic() - begun
+        since = "" if seconds < AGAIN_SECONDS else f" {seconds:.0f} s"
+        # An error here would end what is waited for: nobody may be reading stderr any more.
+        with contextlib.suppress(OSError, RuntimeError):
+            say(f"{doing} ...{since}")
+
+    handler = signal.signal(signal.SIGALRM, tell)
+    timer = signal.setitimer(signal.ITIMER_REAL, FIRST_SECONDS, AGAIN_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
+
+
+def told(client: slurm.Client, say: Say) -> slurm.Client:
+    """Return the client that says which of Slurm's commands it waits for."""
+    run, stream = client.run, client.stream
+
+    def told_run(
+        argv: Sequence[str], timeout_seconds: float, environ: Mapping[str, str], /
+    ) -> slurm.Answer:
+        with waiting(f"Asking Slurm ({argv[0]})", say):
+            return run(argv, timeout_seconds, environ)
+
+    def told_stream(
+        argv: Sequence[str],
+        timeout_seconds: float,
+        environ: Mapping[str, str],
+        on_line: Callable[[str], object],
+        /,
+    ) -> slurm.Answer:
+        with waiting(f"Asking Slurm ({argv[0]})", say):
+            return stream(argv, timeout_seconds, environ, on_line)
+
+    return slurm.Client(
+        environ=client.environ,
+        timeout_seconds=client.timeout_seconds,
+        sacct_timeout_seconds=client.sacct_timeout_seconds,
+        run=told_run,
+        stream=told_stream,
+    )

@@ -1,0 +1,130 @@
+"""The orchestrator command as a process of its own, in a home folder of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+#: A process that takes longer hangs.
+TIMEOUT_SECONDS = 60.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Done:
+    """How a process ended and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """The items of a JSON envelope."""
+        envelope = json.loads(self.out)
+        assert envelope["schema"] == "orchestrator/v1"
+        assert list(envelope) == ["schema", "kind", "items"]
+        return envelope["items"]
+
+
+class CommandLine:
+    """Runs `orchestrator ARGV` as a user with an empty home would, with the fake Slurm on PATH."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str], pycache: Path) -> None:
+        self.home = folder / "home"
+        self.folder = folder / "work"
+        self.runs_dir = self.home / "orchestrator-runs"
+        self.state_dir = self.home / ".local" / "state" / "orchestrator"
+        self.database = self.state_dir / "orchestrator.db"
+        self.home.mkdir(mode=0o700)
+        self.folder.mkdir()
+        self.environ = {
+            "HOME": str(self.home),
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+            "USER": "alice",
+            "XDG_CONFIG_DIRS": str(folder / "no-site"),
+            "PYTHONPATH": str(CHECKOUT),
+            # Half of a short command's time is compiling, where bytecode is not kept.
+            "PYTHONPYCACHEPREFIX": str(pycache),
+            "ORCHESTRATOR_POLL_FLOOR_SECONDS": "1",
+            **environ,
+        }
+
+    def start(
+        self,
+        *argv: str | Path,
+        prefix: Sequence[str] = (),
+        cwd: Path | None = None,
+        **environ: str,
+    ) -> subprocess.Popen[str]:
+        """Start the command; the caller ends it. Its stdout and stderr are pipes."""
+        return subprocess.Popen(
+            [*prefix, sys.executable, "-m", "orchestrator", *map(str, argv)],
+            cwd=cwd or self.folder,
+            env={**self.environ, **environ},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            start_new_session=True,
+        )
+
+    def __call__(
+        self,
+        *argv: str | Path,
+        prefix: Sequence[str] = (),
+        cwd: Path | None = None,
+        **environ: str,
+    ) -> Done:
+        """Run the command to its end."""
+        return finish(self.start(*argv, prefix=prefix, cwd=cwd, **environ))
+
+    def spec(self, text: str, name: str = "job.toml") -> Path:
+        """Write a spec file."""
+        path = self.folder / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def rows(self, statement: str = "SELECT row, state FROM jobs ORDER BY row") -> list[tuple]:
+        """Ask the database behind the command's back; no database has no rows."""
+        if not self.database.exists():
+            return []
+        with sqlite3.connect(f"file:{self.database}?mode=ro", uri=True) as connection:
+            found = connection.execute(statement).fetchall()
+        connection.close()
+        return found
+
+    def run_folders(self) -> list[Path]:
+        """Return the run folders there are."""
+        return sorted(self.runs_dir.iterdir()) if self.runs_dir.is_dir() else []
+
+
+def finish(process: subprocess.Popen[str]) -> Done:
+    """Wait for a process and return what it wrote."""
+    try:
+        out, err = process.communicate(timeout=TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        raise AssertionError(f"still running after {TIMEOUT_SECONDS} s: {out}\n{err}") from None
+    return Done(code=process.returncode, out=out, err=err)
+
+
+def until(condition: Callable[[], Any], timeout_seconds: float = 30.0) -> Any:
+    """Return the first true answer of `condition`."""
+    deadline = time.monotonic() + timeout_seconds
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"not so within {timeout_seconds} s")
