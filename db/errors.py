@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import sqlite3
+
+#: What WAL's -shm file grows by.
+_SHARED_MEMORY_BYTES = 32 * 1024
 
 
 class StoreError(Exception):
@@ -46,10 +50,7 @@ def translate(error: Exception, path: pathlib.Path) -> StoreError:
                 f"`fuser {path}` shows which one; try again when it has ended."
             )
         case sqlite3.SQLITE_FULL:
-            return DiskFullError(
-                f"No space left on device: {path}. Nothing was stored; "
-                "make room or move state_dir to another disk, then try again."
-            )
+            return DiskFullError(_no_space(path))
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return ReadOnlyError(_why_not_writable(path))
         case sqlite3.SQLITE_NOTADB:
@@ -60,12 +61,29 @@ def translate(error: Exception, path: pathlib.Path) -> StoreError:
             return CorruptError(
                 f"{path} is damaged. Keep a copy of it, then put the newest backup in its place."
             )
+        # The shared memory of WAL is a mapped file: on a full disk it fails so.
+        case sqlite3.SQLITE_IOERR if _is_full(path):
+            return DiskFullError(_no_space(path))
         case sqlite3.SQLITE_IOERR:
             return StoreError(
                 f"{path} cannot be read or written (disk I/O error). "
                 "A used up quota shows like this; else ask who runs this file system."
             )
     return StoreError(f"{path}: {error}")
+
+
+def _no_space(path: pathlib.Path) -> str:
+    return (
+        f"No space left on device: {path}. Nothing was stored; "
+        "make room or move state_dir to another disk, then try again."
+    )
+
+
+def _is_full(path: pathlib.Path) -> bool:
+    try:
+        return shutil.disk_usage(path.parent).free < _SHARED_MEMORY_BYTES
+    except OSError:
+        return False
 
 
 def _why_not_writable(path: pathlib.Path) -> str:

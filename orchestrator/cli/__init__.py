@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 
 import click
@@ -74,8 +75,12 @@ def main() -> None:
     """Run the command line; errors of ours become one message and their exit code."""
     from orchestrator import errors
 
+    for stream in (sys.stdout, sys.stderr):
+        # A script is UTF-8 whatever LANG says: what is printed equals what is submitted.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        cli(standalone_mode=False)
+        cli(prog_name="orchestrator", standalone_mode=False)
     except click.exceptions.Exit as exc:
         sys.exit(exc.exit_code)
     except click.ClickException as exc:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from orchestrator.cli import output, session
+from orchestrator.cli import output, settings
 
 
 @click.group(name="config", short_help="Show the configuration and where each value comes from.")
@@ -27,7 +27,7 @@ def show(ctx: click.Context, origin: bool, format_: str | None, as_json: bool) -
     Example:
       orchestrator config show --origin
     """
-    configuration = session.configuration_of(ctx)
+    configuration = settings.configuration_of(ctx)
     rows = [
         {"key": item.key, "value": item.value, "origin": item.origin}
         for item in configuration.origins

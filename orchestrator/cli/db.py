@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from orchestrator import errors
-from orchestrator.cli import output, session
+from orchestrator.cli import output, session, settings
 from orchestrator.controller import unit_of_work
 
 
@@ -25,7 +25,7 @@ def path(ctx: click.Context) -> None:
     Example:
       sqlite3 "$(orchestrator db path)" .tables
     """
-    click.echo(unit_of_work.database_path(session.configuration_of(ctx).database))
+    click.echo(unit_of_work.database_path(settings.configuration_of(ctx).database))
 
 
 @command.command(short_help="Bring an older database to this version's form.")

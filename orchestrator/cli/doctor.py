@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from orchestrator import errors
-from orchestrator.cli import output, session
+from orchestrator.cli import output, session, settings
 from orchestrator.controller import doctor
 
 
@@ -21,7 +21,7 @@ def command(ctx: click.Context, format_: str | None, as_json: bool) -> None:
     Example:
       orchestrator doctor
     """
-    configuration = session.configuration_of(ctx)
+    configuration = settings.configuration_of(ctx)
     checks = list(doctor.examine(configuration, session.client()))
     rows = [
         {"check": one.name, "outcome": one.outcome, "found": one.found, "cure": one.cure}

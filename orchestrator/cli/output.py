@@ -43,8 +43,6 @@ def items(
     rows: Sequence[Row],
     columns: Sequence[str],
     format_: str,
-    *,
-    headings: Mapping[str, str] | None = None,
 ) -> None:
     """Print `rows`: all their keys in json and jsonl, `columns` in the others."""
     if format_ == "json":
@@ -64,7 +62,7 @@ def items(
         for row in rows:
             click.echo("\t".join(_one_line(cell(row.get(name))) for name in columns))
     else:
-        _table(rows, columns, headings or {})
+        _table(rows, columns)
 
 
 def _plain(row: Row) -> dict[str, object]:
@@ -83,6 +81,8 @@ def _json_value(value: object) -> object:
         return [_json_value(item) for item in value]
     if isinstance(value, Mapping):
         return {str(key): _json_value(item) for key, item in value.items()}
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     return value
 
 
@@ -96,6 +96,8 @@ def cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, tuple | list):
         return ",".join(str(item) for item in value)
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={item}" for key, item in value.items())
     return str(value)
 
 
@@ -104,8 +106,9 @@ def _one_line(text: str) -> str:
 
 
 def _guarded(text: str) -> str:
-    # A spreadsheet runs cells that begin so (OWASP, "CSV injection"); numbers stay numbers.
-    if text[:1] in ("=", "@") or (text[:1] in ("+", "-") and not _is_number(text)):
+    # A spreadsheet runs cells that begin so (OWASP, "CSV injection"); numbers stay numbers, and so
+    # do our own row numbers.
+    if text[:1] in ("=", "+", "-", "@") and not _is_number(text.removeprefix("@")):
         return "'" + text
     return text
 
@@ -118,27 +121,48 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _table(rows: Sequence[Row], columns: Sequence[str], headings: Mapping[str, str]) -> None:
-    from rich import box, console, table, text
+#: Columns of free text, which are folded on a narrow terminal, but not below so many characters.
+_FOLDED = ("name", "reason", "node_list", "value", "found", "cure", "problem", "origin")
+_FOLDED_LEAST = 12
+#: Where stdout is no terminal, nothing has to be folded.
+_WIDE = 10_000
 
-    shown = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in columns:
-        heading = headings.get(name, name.upper().replace("_", " "))
-        # Folded, never cut: a cut job ID is a wrong job ID.
-        shown.add_column(heading, overflow="fold", no_wrap=name in ("job_id", "state", "row"))
-    for row in rows:
-        shown.add_row(
-            *(
-                text.Text(_one_line(cell(row.get(name))), style=_style(name, row))
-                for name in columns
-            )
-        )
-    console.Console(
+
+def _table(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    from rich import cells, console, table, text
+
+    lines = [{name: _one_line(cell(row.get(name))) for name in columns} for row in rows]
+    longest = {
+        name: max(map(cells.cell_len, (name, *(line[name] for line in lines)))) for name in columns
+    }
+    stdout = console.Console(
         file=sys.stdout,
         no_color="NO_COLOR" in os.environ or not sys.stdout.isatty(),
         highlight=False,
-        soft_wrap=False,
-    ).print(shown)
+    )
+    width = stdout.width if sys.stdout.isatty() else _WIDE
+    gap = 2 if sum(longest.values()) + 2 * len(columns) <= width else 1
+    widths = _widths(longest, width - gap * len(columns))
+    # Never cut: a cut job ID is a wrong job ID. A terminal that is too narrow breaks the lines.
+    stdout.width = max(width, sum(widths.values()) + gap * len(columns))
+    shown = table.Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
+    for name in columns:
+        shown.add_column(name.upper(), overflow="fold", width=widths[name])
+    for row, line in zip(rows, lines, strict=True):
+        shown.add_row(*(text.Text(line[name], style=_style(name, row)) for name in columns))
+    stdout.print(shown)
+
+
+def _widths(longest: Mapping[str, int], room: int) -> dict[str, int]:
+    """Return each column's width: the longest cell's, where there is room for all of them."""
+    widths = {name: length for name, length in longest.items() if name not in _FOLDED}
+    room -= sum(widths.values())
+    folded = sorted((name for name in longest if name in _FOLDED), key=lambda name: longest[name])
+    for place, name in enumerate(folded):
+        share = max(room // (len(folded) - place), _FOLDED_LEAST)
+        widths[name] = min(longest[name], share)
+        room -= widths[name]
+    return widths
 
 
 _STATE_STYLES = {

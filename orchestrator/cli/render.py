@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from orchestrator.cli import session, spec_options
+from orchestrator.cli import settings, spec_options
 
 
 @click.command(
@@ -24,6 +24,6 @@ def command(ctx: click.Context, /, **options: object) -> None:
     """
     from orchestrator.controller import render
 
-    configuration = session.configuration_of(ctx)
+    configuration = settings.configuration_of(ctx)
     request = spec_options.request(options, configuration)
     click.echo(render.render(configuration, request), nl=False)

@@ -6,29 +6,13 @@ import functools
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import click
 
-from orchestrator import config, errors, jobs, slurm
-from orchestrator.cli import output, progress
+from orchestrator import errors, jobs, slurm
+from orchestrator.cli import output, progress, settings
 from orchestrator.controller import context as contexts
 from orchestrator.controller import query, unit_of_work
-
-
-def configuration_of(ctx: click.Context) -> config.Configuration:
-    """Return the configuration; raises ConfigurationError with all its problems."""
-    return config.load(os.environ, folder(), ctx.obj or {})
-
-
-def folder() -> Path:
-    """Return the present folder; raises OrchestratorError where it was removed."""
-    try:
-        return Path.cwd()
-    except OSError as exc:
-        raise errors.OrchestratorError(
-            f"the present folder cannot be used ({exc.strerror}); cd to another one"
-        ) from exc
 
 
 def client() -> slurm.Client:
@@ -39,7 +23,7 @@ def client() -> slurm.Client:
 
 def open_context(ctx: click.Context) -> contexts.Context:
     """Return the context, with the database opened (and upgraded when it is older)."""
-    configuration = configuration_of(ctx)
+    configuration = settings.configuration_of(ctx)
     store = unit_of_work.Store(configuration.database)
     ctx.call_on_close(store.close)
     return contexts.Context(
@@ -47,7 +31,7 @@ def open_context(ctx: click.Context) -> contexts.Context:
         store=store,
         slurm=client(),
         environ=os.environ,
-        folder=folder(),
+        folder=settings.folder(),
         say=output.say,
         sleep=time.sleep,
         waiting=functools.partial(progress.waiting, say=output.say),

@@ -86,7 +86,10 @@ def _split(words: list[str]) -> tuple[Path | None, list[str]]:
         raise click.UsageError(
             f"one spec file at most, got {shlex.join(before)}; put the program behind `--`"
         )
-    return (Path(before[0]) if before else None), behind
+    path = Path(before[0]) if before else None
+    if path is not None and path.suffix in (".py", ".sh"):
+        raise click.UsageError(f"{path} is no spec file; put the program behind `--`: -- {path}")
+    return path, behind
 
 
 def _strings(value: object) -> tuple[str, ...]:

@@ -25,7 +25,14 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label.")
 @click.option("-S", "--since", help="Submitted since: 2026-11-20, 3days, 12h.")
 @click.option("-a", "--all", "all_", is_flag=True, help="All jobs, however old.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="At most so many, the newest.",
+)
 @click.option(
     "--watch", is_flag=True, help="Show again and again, from the database, until Ctrl-C."
 )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable
 
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import output, session, spec_options, views
-from orchestrator.controller import context as contexts
+from orchestrator.cli import output, settings, spec_options
+
+if typing.TYPE_CHECKING:
+    from orchestrator.controller import context as contexts
 
 
 @click.command(short_help="Submit a job to Slurm, exactly once.")
@@ -42,11 +45,13 @@ def command(
     """
     from orchestrator.controller import render
 
-    configuration = session.configuration_of(ctx)
+    configuration = settings.configuration_of(ctx)
     request = spec_options.request(options, configuration)
     if dry_run:
         click.echo(render.render(configuration, request), nl=False)
         return
+    # A spec with problems is told before the database is loaded, which takes a fifth of a second.
+    from orchestrator.cli import session
     from orchestrator.controller import submit
 
     context = session.open_context(ctx)
@@ -70,6 +75,8 @@ def _announce(job: jobs.Job, context: contexts.Context, format_: str | None, as_
     if format_ is None and not as_json:
         click.echo(f"Submitted batch job {job.job_id} (@{job.row}, {job.name})")
         return
+    from orchestrator.cli import views
+
     chosen = output.chosen(format_, as_json)
     now = context.clock()
     row = views.job_row(job, now) if chosen in ("json", "jsonl") else views.job_line(job, now)

@@ -93,7 +93,7 @@ def _folder(name: str, path: Path, cure: str) -> Check:
     there = path
     while not there.exists():
         there = there.parent
-    if not os.access(there, os.W_OK | os.X_OK):
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         return Check(name=name, outcome=BAD, found=f"{path}: {there} cannot be written", cure=cure)
     free_bytes = shutil.disk_usage(there).free
     if free_bytes < 100 * 1024 * 1024:
@@ -115,6 +115,10 @@ def _database(configuration: config.Configuration) -> Iterator[Check]:
             found = store.describe()
         finally:
             store.close()
+    except errors.NewerDatabaseError as exc:
+        cure = "use the newer version of orchestrator"
+        yield Check(name="database", outcome=BAD, found=str(exc), cure=cure)
+        return
     except errors.OrchestratorError as exc:
         cure = "set state_dir to a folder on a local disk that you can write"
         yield Check(name="database", outcome=BAD, found=str(exc), cure=cure)

@@ -204,7 +204,7 @@ def _look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOut
         return found
     raise errors.SlurmError(
         f"{outcome.sentence}\n"
-        f"Slurm may or may not have the job; it is @{job.row}. Do not submit it again: "
+        f"In the database it is @{job.row}. Do not submit it again: "
         f"`orchestrator status @{job.row}` goes on looking for it and says which it is."
     )
 

@@ -105,7 +105,9 @@ class UnitOfWork:
         """
         if reference.startswith("@"):
             number = reference[1:]
-            found = self.job(int(number)) if number.isascii() and number.isdecimal() else None
+            # SQLite's integers have 64 bits.
+            is_row = number.isascii() and number.isdecimal() and len(number) < 19
+            found = self.job(int(number)) if is_row else None
             return [] if found is None else [found]
         by_id = self.jobs(JobQuery(job_ids=(reference,), limit=None))
         if by_id:
@@ -320,6 +322,14 @@ def _translated() -> Iterator[None]:
         raise errors.DatabaseError(str(error)) from error
     except exc.IntegrityError as error:
         raise errors.DatabaseError(f"The database refused a change: {error.orig}.") from error
+    except FileExistsError:
+        raise
+    except OSError as error:
+        # Of the file and its lock; nothing else is read or written inside a transaction.
+        raise errors.DatabaseError(
+            f"{error.filename or 'The database'} cannot be used ({error.strerror}). "
+            "Make it writable, or set state_dir to another folder."
+        ) from error
 
 
 def database_path(location: str | pathlib.Path) -> pathlib.Path:

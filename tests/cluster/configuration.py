@@ -130,8 +130,8 @@ def cgroup_conf(settings: Settings) -> str:
     """`cgroup.conf`; real memory limits where cgroup v1 is there."""
     if settings.cgroups:
         return "CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\nConstrainSwapSpace=yes\n"
-    # 22.05 does not know the word, and does not ask for cgroups either.
-    return "" if settings.release == "22.05" else "CgroupPlugin=disabled\n"
+    # 22.05 knows no `disabled`; this plugin does nothing until another asks it for a cgroup.
+    return f"CgroupPlugin={'cgroup/v1' if settings.release == '22.05' else 'disabled'}\n"
 
 
 def slurmdbd_conf() -> str:

@@ -7,6 +7,8 @@ import dataclasses
 from tests.cluster import configuration
 
 LOG = f"{configuration.LAB}/log"
+#: MariaDB's socket, as its client takes it: where that looks by itself differs by release.
+SOCKET = "--socket=/run/mysqld/mysqld.sock"
 
 # A daemon's own cgroup is its host's, so that Slurm's limits and counts stay on that host.
 # Arguments: file for its talk, `wait` or `go`, then the command.
@@ -55,7 +57,7 @@ def daemon(name: str, host: str) -> Daemon:
             name="mariadbd",
             argv=(
                 *("mariadbd", "--no-defaults", "--user=mysql", "--bind-address=127.0.0.1"),
-                *(f"--datadir={configuration.LAB}/mysql", "--socket=/run/mysqld/mysqld.sock"),
+                *(f"--datadir={configuration.LAB}/mysql", SOCKET),
                 *("--pid-file=/run/mysqld/mysqld.pid", "--innodb-buffer-pool-size=256M"),
                 "--innodb-lock-wait-timeout=900",
                 # A cluster that is thrown away need not survive a power cut.

@@ -70,7 +70,8 @@ def install(base: pathlib.Path, suite: str, checkout: pathlib.Path, opt: pathlib
         checkout / "requirements": "/srv/requirements",
     }
     for name in ("/etc/resolv.conf", "/etc/hosts"):
-        binds[pathlib.Path(name).resolve()] = name
+        if pathlib.Path(name).exists():
+            binds[pathlib.Path(name).resolve()] = name
     for name in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
         path = variables.get(name, "/etc/ssl/")
         if not path.startswith("/etc/ssl/"):
@@ -92,7 +93,7 @@ def install(base: pathlib.Path, suite: str, checkout: pathlib.Path, opt: pathlib
         steps.insert(1, [*pip, "--require-hashes", "-r", f"/srv/{UV_LOCK}"])
     for argv in steps:
         what = "installing the Python environment"
-        root.enter(base, argv, what=what, binds=binds, env=env)
+        root.enter(base, argv, what=what, binds=binds, env=env, downloads=True)
 
 
 def link_checkout(folder: pathlib.Path, scripts: Mapping[str, str]) -> None:

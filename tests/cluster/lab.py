@@ -130,11 +130,10 @@ class Lab:
 
     def _start_accounting(self) -> None:
         self.start("mariadbd")
-        statements = configuration.database_statements()
-        self._must(["mariadb"], input=statements)
+        self._wait_answer(["mariadb-admin", daemons.SOCKET, "ping"])
+        self._must(["mariadb", daemons.SOCKET], input=configuration.database_statements())
         self.start("slurmdbd")
-        show = ["sacctmgr", "-n", "show", "cluster"]
-        self.wait_for(lambda: self.run(show, user="root").returncode == 0, 60, "slurmdbd")
+        self._wait_answer(["sacctmgr", "-n", "show", "cluster"])
         for argv in configuration.accounting_commands():
             self._must(argv)
 
@@ -196,6 +195,9 @@ class Lab:
             raise machine.LabError(f"{argv} failed on {host}:\n{done.stdout}{done.stderr}")
         return done.stdout
 
+    def _wait_answer(self, argv: Sequence[str]) -> None:
+        self.wait_for(lambda: self.run(argv, user="root").returncode == 0, 60, f"{argv} to succeed")
+
     def process(self, popen: subprocess.Popen[str]) -> hosts.Process:
         """The command itself, as this machine sees it; `ProcessLookupError` when it has ended."""
         return commands.process(popen)
@@ -253,12 +255,11 @@ class Lab:
 
     def wait_until_idle(self, timeout_seconds: float = 60) -> None:
         """Wait until every node answers and is idle."""
+        what = "every node to be idle"
+        self.wait_for(lambda: self._node_states() == {"idle"}, timeout_seconds, what)
 
-        def idle() -> bool:
-            answer = self.run(["sinfo", "-h", "-N", "-o", "%T"], user="root")
-            return set(answer.stdout.split()) == {"idle"}
-
-        self.wait_for(idle, timeout_seconds, "every node to be idle")
+    def _node_states(self) -> set[str]:
+        return set(self.run(["sinfo", "-hN", "-o", "%T"], user="root").stdout.split())
 
     def squeue(self, *options: str) -> list[dict[str, str]]:
         """Rows of squeue, all jobs and states, by squeue's own long field names."""
@@ -335,9 +336,9 @@ class Lab:
         self.wait_for(self._answers, 60, "slurmctld and all nodes to answer")
 
     def _answers(self) -> bool:
-        states = self.run(["sinfo", "-h", "-N", "-o", "%T"], user="root").stdout.split()
-        good = ("idle", "mixed", "allocated", "completing")
-        return bool(states) and all(state in good for state in states)
+        good = ("idle", "mixed", "allocated", "completing", "planned")
+        states = self._node_states()
+        return bool(states) and states.issubset(good)
 
     def save_slurmctld_state(self) -> pathlib.Path:
         """Copy what slurmctld has on disk; `wipe_slurmctld_state` can go back to the copy."""

@@ -60,13 +60,22 @@ def command(
     *,
     what: str,
     env: Mapping[str, str] | None = None,
-    stdin: str | None = None,
+    cwd: pathlib.Path | None = None,
+    downloads: bool = False,
 ) -> str:
-    """Run a command and return its stdout; `LabError` with its last lines if it fails."""
-    done = subprocess.run(argv, input=stdin or "", env=env, capture_output=True, text=True)
+    """Run a command and return its stdout; `LabError` with its last lines if it fails.
+
+    `downloads` says that it needs the network: `Unavailable` then.
+    """
+    done = subprocess.run(
+        argv, stdin=subprocess.DEVNULL, env=env, cwd=cwd, capture_output=True, text=True
+    )
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
-        raise LabError(f"{what} failed (exit code {done.returncode}):\n{tail}")
+        text = f"{what} failed (exit code {done.returncode}):\n{tail}"
+        if downloads:
+            raise Unavailable(f"{text}\nIs there a network? What was built once needs none.")
+        raise LabError(text)
     return done.stdout
 
 

@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -91,6 +90,7 @@ def enter(
     what: str,
     binds: Mapping[pathlib.Path, str] | None = None,
     env: Mapping[str, str] | None = None,
+    downloads: bool = False,
 ) -> str:
     """Run a command as root with `folder` as its root and the machine's own network."""
     pairs = " ".join(f"{source}={target}" for source, target in (binds or {}).items())
@@ -101,7 +101,8 @@ def enter(
         **(env or {}),
     }
     words = ["sh", "-c", ENTER, "enter", str(folder), pairs, *argv]
-    return machine.command([*machine.CONTAINED, *words], what=what, env=environment)
+    argv = [*machine.CONTAINED, *words]
+    return machine.command(argv, what=what, env=environment, downloads=downloads)
 
 
 def key(release: str) -> str:
@@ -211,6 +212,7 @@ def _mmdebstrap(
         ],
         what=f"mmdebstrap of Debian {suite}",
         env=environment,
+        downloads=True,
     )
 
 
@@ -239,15 +241,14 @@ def _install_apptainer(
         "-q",
         *(w for name, value in options.items() for w in ("-o", f"{name}={value}")),
     ]
-    machine.command([*get, "update"], what="apt-get update for sid")
+    machine.command([*get, "update"], what="apt-get update for sid", downloads=True)
     shutil.rmtree(apt / "debs")
     (apt / "debs").mkdir()
     names = ["apptainer", "containernetworking-plugins"]
     if suite == "bookworm":
         names.append("libc6")
-    done = subprocess.run([*get, "download", *names], cwd=apt / "debs", capture_output=True)
-    if done.returncode:
-        raise machine.LabError(f"apt-get download failed:\n{done.stderr.decode()[-800:]}")
+    fetch = [*get, "download", *names]
+    machine.command(fetch, what="apt-get download", cwd=apt / "debs", downloads=True)
     debs = sorted(str(path) for path in (apt / "debs").glob("*.deb"))
     binds = {apt / "debs": "/debs"}
     inside = [f"/debs/{pathlib.Path(path).name}" for path in debs]
@@ -262,10 +263,10 @@ def _settle(target: pathlib.Path) -> None:
         (target / name).mkdir(parents=True, exist_ok=True)
     for user, number in configuration.USERS.items():
         enter(target, ["useradd", "-M", "-u", str(number), "-s", "/bin/bash", user], what="useradd")
-    # From 2026 on the package leaves this to systemd; and it takes longer than starting a cluster.
+    # From 2026 on the package leaves this to systemd. --force: it need not know the host's name.
     shutil.rmtree(target / "var/lib/mysql", ignore_errors=True)
     install = ["mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir=/{TABLES}"]
-    enter(target, [*install, "--skip-test-db"], what="mariadb-install-db")
+    enter(target, [*install, "--skip-test-db", "--force"], what="mariadb-install-db")
     (target / "etc/hosts").write_text(configuration.hosts_file())
     # The hosts have no way out: a name that /etc/hosts lacks must fail at once, not time out.
     (target / "etc/resolv.conf").unlink(missing_ok=True)

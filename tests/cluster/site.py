@@ -39,7 +39,8 @@ class Site:
         return dataclasses.replace(self, env={**self.env, **env})
 
     @property
-    def _environ(self) -> dict[str, str]:
+    def environ(self) -> dict[str, str]:
+        """What every command of this user's needs in its environment."""
         return {"XDG_CONFIG_HOME": f"{self.home}/config", **self.env}
 
     def run(
@@ -49,7 +50,7 @@ class Site:
         done = self.lab.run(
             ["orchestrator", *argv],
             user=user,
-            env=self._environ,
+            env=self.environ,
             cwd=self.home,
             timeout_seconds=timeout_seconds,
         )
@@ -58,7 +59,7 @@ class Site:
         return done
 
     def popen(self, *argv: str) -> subprocess.Popen[str]:
-        return self.lab.popen(["orchestrator", *argv], env=self._environ, cwd=self.home)
+        return self.lab.popen(["orchestrator", *argv], env=self.environ, cwd=self.home)
 
     def spec(self, name: str, text: str) -> str:
         """Write a spec into the home; its path."""

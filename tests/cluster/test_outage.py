@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import subprocess
 import time
 from typing import Any
 
@@ -15,6 +16,28 @@ from tests.cluster import site as sites
 
 #: `slurm.Client` gives squeue this long; the database and Python's start come on top.
 STATUS_BOUND_SECONDS = 60 + 10
+#: After a failure sacct is left alone for so long.
+SACCT_REST_SECONDS = 60
+
+
+def start_slurmctld(lab: cluster.Lab) -> None:
+    """Start it until it answers.
+
+    24.11.5 was seen to die while it started ("trap divide error" in the kernel's log) when clients
+    asked at that moment; a site's init system starts it again too.
+    """
+
+    def answers() -> bool:
+        if not lab.daemons_alive()["ctl/slurmctld"]:
+            lab.start("slurmctld")
+        return lab.run(["squeue", "-h"], user="root").returncode == 0
+
+    lab.wait_for(answers, 60, "slurmctld to answer again")
+
+
+def error_of(done: subprocess.CompletedProcess[str]) -> str:
+    """The last line on stderr; progress may stand before it, when something takes its time."""
+    return done.stderr.splitlines()[-1]
 
 
 def status(site: sites.Site, *options: str) -> tuple[list[dict[str, Any]], str]:
@@ -36,12 +59,12 @@ def test_slurmctld_is_down(lab: cluster.Lab, site: sites.Site) -> None:
 
     refused = site.run("submit", site.shell("during", "true"), check=5)
     assert refused.stdout == ""
-    assert refused.stderr.startswith("Error: sbatch could not reach slurmctld: ")
-    kept = re.search(
-        r"Nothing was submitted; submit again when Slurm answers\. \(kept as (@\d+)\)\n$",
-        refused.stderr,
+    assert re.fullmatch(
+        r"Error: sbatch could not reach slurmctld: Batch job submission failed: Unable to contact"
+        r" slurm controller \(connect failure\)\. Nothing was submitted; submit again when Slurm"
+        r" answers\. \(kept as @\d+\)",
+        error_of(refused),
     )
-    assert kept is not None, refused.stderr
 
     begun = time.monotonic()
     (lost, old), told = status(site, "--refresh")
@@ -51,20 +74,20 @@ def test_slurmctld_is_down(lab: cluster.Lab, site: sites.Site) -> None:
     since = datetime.datetime.fromisoformat(old["stale_since"])
     assert abs((since - known_at).total_seconds()) < 10
     assert re.match(r"Stale since 20\S+: Slurm does not answer: \S", told), told
-    assert site.run("refresh", check=5).stderr.startswith("Error: Slurm has not answered since 20")
+    unheard = error_of(site.run("refresh", check=5))
+    assert unheard.startswith("Error: Slurm has not answered since 20"), unheard
     assert site.run("cancel", running, check=5).stdout == ""
-    assert site.run("submit", "--test-only", site.shell("ask", "true"), check=5).stdout == ""
 
-    lab.start("slurmctld")
+    start_slurmctld(lab)
     job = site.wait_state(running, "RUNNING")
     assert (job["stale_since"], job["attempt"]) == (None, 0)
     (lost, old), told = status(site, "--refresh")
     assert ((old["stale_since"], old["state"]), told) == ((None, "RUNNING"), "")
     assert lost["state"] == "NOT_SUBMITTED"
-    assert [row["JobID"] for row in lab.squeue()] == [running]
-    # Each folder has its row and each row its folder.
-    folders = {item["run_dir"].rpartition("/")[2] for item in (lost, old)}
-    assert run_folders(site) == folders
+    # Each folder has its row and each row its folder; the one job is in Slurm, the other is not.
+    folders = run_folders(site)
+    assert folders == {item["run_dir"].rpartition("/")[2] for item in (lost, old)}
+    assert [row["JobID"] for row in lab.squeue() if row["Name"] in folders] == [running]
     assert site.submit(site.shell("after", "true")) != running
 
 
@@ -72,7 +95,7 @@ def test_nobody_ever_asked_a_slurmctld_that_is_down(lab: cluster.Lab, site: site
     lab.stop("slurmctld")
     spec = site.shell("first", "true")
     refused = site.run("submit", spec, check=5)
-    assert refused.stderr.startswith("Error: ") and "slurmctld" in refused.stderr
+    assert error_of(refused).startswith("Error: scontrol could not reach slurmctld: ")
     assert site.items("status", "--refresh") == []
     assert not lab.path(f"{site.home}/runs").exists() or not run_folders(site)
     site.run("render", spec)
@@ -90,6 +113,7 @@ def test_slurmctld_hangs(lab: cluster.Lab, site: sites.Site) -> None:
     assert site.job(running)["stale_since"] is None
 
 
+@pytest.mark.slow
 def test_squeue_never_answers(lab: cluster.Lab, site: sites.Site) -> None:
     running = site.submit(site.shell("mute", "sleep 300"))
     site.wait_state(running, "RUNNING")
@@ -113,10 +137,9 @@ def test_slurmdbd_is_down(lab: cluster.Lab, site: sites.Site) -> None:
     assert (job["exit_code"], job["exit_signal"], job["stale_since"]) == (3, 0, None)
     job = site.wait_state(killed, "FAILED")
     assert job["stale_since"] is None
-    assert "sacct: " in site.run("refresh").stderr
     lab.start("slurmdbd")
     # Only the row of its step tells that it was the memory.
-    job = site.wait_state(killed, "OUT_OF_MEMORY", 90)
+    job = site.wait_state(killed, "OUT_OF_MEMORY", SACCT_REST_SECONDS + 30)
     assert sites.details(job)[-1].startswith("FAILED -> OUT_OF_MEMORY")
     job = site.job(three)
     assert (job["state"], job["exit_code"]) == ("FAILED", 3)
@@ -134,7 +157,7 @@ def test_wait_survives_a_restart_of_slurmctld(lab: cluster.Lab, site: sites.Site
         lambda: site.items("status", "--no-refresh")[0]["stale_since"], 60, "it to be stale", 0.5
     )
     lab.write(f"{site.home}/go", "")
-    lab.start("slurmctld")
+    start_slurmctld(lab)
     stdout, stderr = waiting.communicate(timeout=90)
     assert (waiting.returncode, stdout) == (0, "")
     assert re.search(rf" {job_id} COMPLETED on n\d\n$", stderr), stderr

@@ -5,18 +5,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: A process that takes longer hangs.
 TIMEOUT_SECONDS = 60.0
+_PROGRESS = re.compile(
+    r"^(?:Asking Slurm|Submitting|Looking at the working tree|Reading the log of \S+|"
+    r"(?:Checking|Copying|Upgrading) the database)(?: \(\w+\))? [.]{3}(?: \d+ s)?\n",
+    re.MULTILINE,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,7 +30,10 @@ class Done:
 
     code: int
     out: str
+    #: less the progress, which depends on how busy the machine is
     err: str
+    #: lines such as "Asking Slurm (squeue) ..."
+    progress: list[str]
 
     @property
     def items(self) -> list[dict[str, Any]]:
@@ -68,8 +76,18 @@ class CommandLine:
         **environ: str,
     ) -> subprocess.Popen[str]:
         """Start the command; the caller ends it. Its stdout and stderr are pipes."""
+        command = [*prefix, sys.executable, "-m", "orchestrator", *map(str, argv)]
+        return self._start(command, cwd, environ)
+
+    def run(self, command: Sequence[str], **environ: str) -> Done:
+        """Run another command in the same surroundings."""
+        return finish(self._start(command, None, environ))
+
+    def _start(
+        self, command: Sequence[str], cwd: Path | None, environ: Mapping[str, str]
+    ) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*prefix, sys.executable, "-m", "orchestrator", *map(str, argv)],
+            command,
             cwd=cwd or self.folder,
             env={**self.environ, **environ},
             stdin=subprocess.DEVNULL,
@@ -117,14 +135,17 @@ def finish(process: subprocess.Popen[str]) -> Done:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
         raise AssertionError(f"still running after {TIMEOUT_SECONDS} s: {out}\n{err}") from None
-    return Done(code=process.returncode, out=out, err=err)
+    return Done(
+        code=process.returncode,
+        out=out,
+        err=_PROGRESS.sub("", err),
+        progress=[found[0] for found in _PROGRESS.finditer(err)],
+    )
 
 
-def until(condition: Callable[[], Any], timeout_seconds: float = 30.0) -> Any:
-    """Return the first true answer of `condition`."""
-    deadline = time.monotonic() + timeout_seconds
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not so within {timeout_seconds} s")
+def read_to(stream: IO[str], text: str) -> str:
+    """Return the next line that holds `text`; those before it are dropped."""
+    for line in stream:
+        if text in line:
+            return line
+    raise AssertionError(f"ended without {text!r}")

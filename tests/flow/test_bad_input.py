@@ -1,0 +1,418 @@
+"""Bad input gets one clear error with the right exit code, and changes nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+GOOD = '[job]\nname = "demo"\n[launch]\nlauncher = "python"\nscript = "train.py"\n'
+#: The end of each refusal of a spec.
+NOTHING = "; nothing was submitted.\n"
+
+
+@pytest.fixture
+def unchanged(cli, fake_slurm):
+    """Afterwards there is no row and no run folder, and sbatch was never called."""
+    yield
+    assert cli.rows() == []
+    assert cli.run_folders() == []
+    assert fake_slurm.calls("sbatch") == []
+
+
+def test_all_problems_of_a_spec_at_once(cli, unchanged):
+    spec = cli.spec(
+        '[job]\nname = "demo"\ntime_limt = "10"\n'
+        '[resources]\nnodes = -2\ngpus_per_node = "four"\n'
+        '[container]\nruntime = "apptainer"\nimage = "/no/such.sif"\n'
+        '[launch]\nscript = "train.py"\n'
+    )
+    for command in ("submit", "render"):
+        done = cli(command, spec)
+        assert (done.code, done.out) == (3, "")
+        assert done.err == (
+            f'Error: {spec}:3: job.time_limt: unknown key. Did you mean "time_limit"?\n'
+            '    3 | time_limt = "10"\n'
+            f"{spec}:5: resources.nodes: must be >= 1 (got -2)\n"
+            "    5 | nodes = -2\n"
+            f'{spec}:6: resources.gpus_per_node: must be an integer (got "four")\n'
+            '    6 | gpus_per_node = "four"\n'
+            f"{spec}:9: container.image: no such image: /no/such.sif\n"
+            '    9 | image = "/no/such.sif"\n'
+            f"4 problems{NOTHING}"
+        )
+
+
+def test_files_that_are_no_specs(cli, unchanged):
+    (cli.folder / "latin.toml").write_bytes(b'[job]\nname = "\xe9"\n')
+    cli.spec("[job\n", "broken.toml")
+    (cli.folder / "folder.toml").mkdir()
+    for name, told in {
+        "none.toml": "none.toml: cannot be read: No such file or directory\n",
+        "folder.toml": "folder.toml: cannot be read: Is a directory\n",
+        "latin.toml": "latin.toml: not UTF-8 text (line 2)\n",
+        "broken.toml": "broken.toml:1: not TOML: Expected ']' at the end of a table declaration\n"
+        "    1 | [job\n",
+    }.items():
+        done = cli("submit", name)
+        assert (done.code, done.out) == (3, "")
+        assert done.err == f"Error: {told}1 problem{NOTHING}"
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (
+            ("a.toml", "b.toml"),
+            "one spec file at most, got a.toml b.toml; put the program behind `--`",
+        ),
+        (("a.toml", "--"), "nothing stands behind `--`; name the program to run there"),
+        (("train.py",), "train.py is no spec file; put the program behind `--`: -- train.py"),
+        (
+            (),
+            "name a spec file, or describe the job by flags: "
+            "orchestrator submit --name x --nodes 1 -- train.py",
+        ),
+        (
+            ("--nodes", "two", "--", "x"),
+            "Invalid value for '--nodes': 'two' is not a valid integer.",
+        ),
+    ],
+)
+def test_usage(cli, unchanged, argv, told):
+    done = cli("submit", *argv)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "Usage: orchestrator submit [OPTIONS] [SPEC.toml] [-- COMMAND...]\n"
+        "Try 'orchestrator submit --help' for help.\n"
+        f"\nError: {told}\n"
+    )
+
+
+def test_the_command_line_is_checked_like_a_file(cli, unchanged):
+    done = cli("submit", "--nodes", "-1", "--name", "a\udcff", "--set", "nodes", "--", "x.py")
+    assert (done.code, done.out) == (3, "")
+    assert done.err == (
+        'Error: --set: write KEY=VALUE, such as resources.nodes=2 (got "nodes")\n'
+        "--name: job.name: holds a byte that is not UTF-8, which is refused\n"
+        "--nodes: resources.nodes: must be >= 1 (got -1)\n"
+        f"3 problems{NOTHING}"
+    )
+
+
+def test_a_template_with_an_undefined_variable(cli, unchanged):
+    template = cli.home / "templates" / "job.sbatch.j2"
+    template.parent.mkdir()
+    template.write_text(
+        '{% extends "orchestrator/job.sbatch.j2" %}\n'
+        "{% block environment %}\necho {{ no_such_name }}\n{% endblock %}\n"
+    )
+    done = cli("submit", cli.spec(GOOD), ORCHESTRATOR_TEMPLATES_DIR=str(template.parent))
+    assert (done.code, done.out) == (3, "")
+    assert done.err == (
+        f"Error: {template}:3: 'no_such_name' is undefined. "
+        "docs/howto/templates.md lists what a template may use.\n"
+    )
+
+
+def test_a_job_that_does_not_exist(cli, unchanged):
+    for command, reference in (
+        ("status", "7"),
+        ("show", "@99999999999999999999999"),
+        ("cancel", "no-such-name"),
+    ):
+        done = cli(command, reference)
+        assert (done.code, done.out) == (4, "")
+        assert done.err == (
+            f"Error: no job '{reference}' here; `orchestrator status --all` lists what is known\n"
+        )
+
+
+# --- text that would be more than text if it were not quoted ---
+
+CANARY = "CANARY"
+TEXTS = {
+    "space": "x --partition=evil",
+    "semicolon": f"x;touch {CANARY}",
+    "substitution": f"$(touch {CANARY})",
+    "backticks": f"`touch {CANARY}`",
+    "apostrophe": f"a' ; touch {CANARY}; '",
+    "quote": f'a" ; touch {CANARY}; "',
+    "hash": "a#b #SBATCH --nodes=9",
+    "braces": "{{ 7 * 7 }}${HOME}",
+    "unicode": "naïve 日本語 🚀",
+}
+CONTROL = {
+    "newline": "a\n#SBATCH --partition=evil\ntouch CANARY\n",
+    "return": "a\r#SBATCH --partition=evil",
+    "escape": "a\x1b[2Jb",
+    "NUL": "a\x00b",
+    "line separator": "a\u2028#SBATCH --partition=evil",
+}
+#: What has a form of its own: Slurm's names, sizes and lists.
+FORMED = {
+    "job": "name partition account qos reservation constraint time_limit mail_type mail_user "
+    "dependency nodelist exclude",
+    "resources": "mem tmp gres",
+}
+#: What takes any text.
+FREE = {
+    "job": "comment chdir output error",
+    "environment": "venv secrets_file",
+    "container": "image",
+    "launch": "script",
+}
+
+
+def quoted(text):
+    """Write a string as TOML does, less the escapes that JSON alone has."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def refused_keys(err):
+    told = [line for line in err.splitlines() if not line.startswith("    ")]
+    return {line.split(": ")[1] for line in told[:-1]}
+
+
+@pytest.mark.parametrize("name", [*TEXTS, *CONTROL])
+def test_hostile_text_is_refused_where_values_have_a_form(cli, unchanged, name):
+    text = TEXTS.get(name) or CONTROL[name]
+    tables = {table: dict.fromkeys(keys.split(), text) for table, keys in FORMED.items()}
+    expected = {f"{table}.{key}" for table, keys in tables.items() for key in keys}
+    tables.setdefault("launch", {}).update(script="train.py")
+    if name in CONTROL:
+        for table, keys in FREE.items():
+            tables.setdefault(table, {}).update(dict.fromkeys(keys.split(), text))
+            expected |= {f"{table}.{key}" for key in keys.split()}
+        tables["container"]["runtime"] = "apptainer"
+        tables["args"] = {"key": text}
+        tables["sbatch"] = {"wckey": text}
+        expected |= {"args.key", "sbatch.wckey"}
+    lines = []
+    for table, keys in tables.items():
+        lines += [f"[{table}]", *(f"{key} = {quoted(value)}" for key, value in keys.items())]
+    done = cli("submit", cli.spec("\n".join(lines)))
+    assert (done.code, done.out) == (3, "")
+    assert refused_keys(done.err.removeprefix("Error: ")) == expected
+    assert done.err.replace("\n", "").isprintable()
+    assert done.err.endswith(f"{len(expected)} problems{NOTHING}")
+
+
+PROGRAM = """\
+import json, os, sys
+with open(sys.argv[-1], "w") as file:
+    json.dump([sys.argv[:-1], os.environ["VARIABLE"], os.environ["SECRET_NAME"]], file)
+"""
+MODULE = '() {  printf "%s\\0" "$@" >> "$RECORDS/module"\n}'
+APPTAINER = """\
+#!/bin/bash
+printf '%s\\0' "$@" > "$RECORDS/apptainer"
+while [ "$1" != bash ]; do shift; done
+exec "$@"
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "container"),
+    list(zip(TEXTS, itertools.cycle(["apptainer", "none"]), strict=False)),
+)
+def test_hostile_text_is_text_everywhere_else(cli, fake_slurm, tmp_path, name, container):
+    """The script runs: nothing of the text does, and each program gets it as it is."""
+    text = TEXTS[name]
+    fake_slurm.run_jobs()
+    records = tmp_path / "records"
+    records.mkdir()
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    (commands / "apptainer").write_text(APPTAINER)
+    (commands / "apptainer").chmod(0o755)
+    folder = cli.folder / text
+    (folder / "venv" / text / "bin").mkdir(parents=True)
+    (folder / "venv" / text / "bin" / "activate").write_text("echo venv\n")
+    (folder / text).mkdir()
+    (folder / f"{text}.py").write_text(PROGRAM)
+    (folder / f"{text}.sif").touch()
+    (folder / "secrets").write_text(f"SECRET_NAME={text}\n")
+    (folder / "secrets").chmod(0o600)
+    spec = cli.spec(
+        f"""\
+[job]
+name = "hostile"
+comment = {quoted(text)}
+chdir = {quoted(text)}
+output = {quoted(f"{text}/%j-{text}.out")}
+labels = [{quoted(f"key={text}")}]
+[environment]
+modules = [{quoted(text)}]
+venv = {quoted(f"venv/{text}")}
+secrets_file = "secrets"
+variables = {{ VARIABLE = {quoted(text)} }}
+[launch]
+launcher = "python"
+script = {quoted(f"{text}.py")}
+[args]
+one = {quoted(text)}
+many = [{quoted(text)}, "--two", {quoted(str(records / "program"))}]
+[sbatch]
+wckey = {quoted(text)}
+"""
+        + (
+            ""
+            if container == "none"
+            else f'[container]\nruntime = "apptainer"\nimage = {quoted(f"{text}.sif")}\n'
+        )
+    )
+    done = cli(
+        "submit",
+        spec,
+        "--wait",
+        **{
+            "BASH_FUNC_module%%": MODULE,
+            "RECORDS": str(records),
+            "PATH": f"{commands}{os.pathsep}{fake_slurm.environ['PATH']}",
+        },
+    )
+    assert (done.code, done.out) == (0, "Submitted batch job 1 (@1, hostile)\n"), done.err
+    assert list(tmp_path.rglob(CANARY)) == []
+    job = fake_slurm.job(1)
+    assert (job["partition"], job["nodes"], job["comment"]) == ("gpu", 1, text)
+    assert job["workdir"] == str(folder)
+    log = (folder / text / f"1-{text}.out").read_text().splitlines()
+    assert log[1:] == ["venv"]
+    words, variable, secret = json.loads((records / "program").read_text())
+    assert words == [f"{text}.py", "--one", text, "--many", text, "--many", "--two", "--many"]
+    assert (variable, secret) == (text, text)
+    assert (records / "module").read_text().split("\0") == ["purge", "load", text, ""]
+    if container == "apptainer":
+        assert f"{text}.sif" in (records / "apptainer").read_text().split("\0")
+    (item,) = cli("status", "--json").items
+    assert item["labels"] == [f"key={text}"]
+    assert item["stdout_path"] == str(folder / text / f"1-{text}.out")
+
+
+# --- places that cannot be used ---
+
+
+def test_a_database_from_a_newer_version(cli, fake_slurm):
+    assert cli("db", "upgrade").code == 0
+    connection = sqlite3.connect(cli.database)
+    connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.commit()
+    connection.close()
+    for argv in (("submit", cli.spec(GOOD)), ("status",), ("db", "upgrade")):
+        done = cli(*argv)
+        assert (done.code, done.out) == (6, "")
+        assert done.err == (
+            f"Error: {cli.database} was written by a newer version of orchestrator "
+            "(its tables are 9999, this one knows 0001). "
+            "Use that version, or restore a backup made before the upgrade.\n"
+        )
+    assert fake_slurm.calls("sbatch") == []
+    assert cli.run_folders() == []
+
+
+def test_a_file_that_is_no_database(cli, unchanged):
+    other = cli.home / "letter.txt"
+    other.write_text("Dear Alice, " * 500)
+    done = cli("submit", cli.spec(GOOD), ORCHESTRATOR_DATABASE=f"sqlite:///{other}")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        f"Error: {other} is not a database. Move it away, or set state_dir to another folder.\n"
+    )
+
+
+def without_rights():
+    """Return what runs a command so that read-only folders are read-only for it."""
+    if os.geteuid() != 0:
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("root may write everywhere, and there is no setpriv to take that right away")
+    return ["setpriv", "--bounding-set", "-dac_override"]
+
+
+def test_read_only_folders(cli, unchanged):
+    prefix = without_rights()
+    spec = cli.spec(GOOD)
+    cli.runs_dir.mkdir(mode=0o500)
+    done = cli("submit", spec, prefix=prefix)
+    assert (done.code, done.out) == (1, "")
+    start = f"Error: cannot make the run folder {cli.runs_dir}/demo."
+    assert done.err.startswith(start)
+    assert done.err[len(start) + 12 :] == (
+        ": Permission denied; nothing was submitted. "
+        "Set runs_dir to a folder that you can write and that compute nodes see.\n"
+    )
+    locked = cli.home / "locked"
+    locked.mkdir(mode=0o500)
+    done = cli("submit", spec, prefix=prefix, ORCHESTRATOR_STATE_DIR=str(locked))
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        f"Error: {locked}/orchestrator.db.lock cannot be used (Permission denied). "
+        "Make it writable, or set state_dir to another folder.\n"
+    )
+
+
+def test_a_file_in_the_place_of_a_folder(cli, unchanged):
+    (cli.home / "file").touch()
+    runs = cli("submit", cli.spec(GOOD), ORCHESTRATOR_RUNS_DIR=str(cli.home / "file"))
+    assert (runs.code, runs.out) == (1, "")
+    assert runs.err.startswith(f"Error: cannot make the run folder {cli.home}/file/demo.")
+    state = cli("submit", cli.spec(GOOD), ORCHESTRATOR_STATE_DIR=str(cli.home / "file"))
+    assert (state.code, state.out) == (1, "")
+    assert state.err == (
+        f"Error: {cli.home}/file/orchestrator.db.lock cannot be used (Not a directory). "
+        "Make it writable, or set state_dir to another folder.\n"
+    )
+
+
+FULL_DISK = """\
+mount -t tmpfs -o size=512k,mode=700 full "$1" || exit 99
+shift
+"$@" db upgrade || exit 98
+dd if=/dev/zero of="$FULL/ballast" bs=1k 2>/dev/null
+"$@" submit "$SPEC"
+code=$?
+ls "$FULL"
+rm "$FULL/ballast"
+"$@" status --all
+exit "$code"
+"""
+
+
+@pytest.mark.parametrize("setting", ["ORCHESTRATOR_RUNS_DIR", "ORCHESTRATOR_STATE_DIR"])
+def test_a_full_disk(cli, fake_slurm, setting):
+    """On a small tmpfs in a mount namespace of its own, which ends with the shell."""
+    full = cli.home / "full"
+    full.mkdir()
+    mount = ["unshare", "--mount", "sh", "-c", FULL_DISK, "sh", str(full)]
+    probe = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", str(full)]
+    if subprocess.run(probe, capture_output=True, check=False).returncode:
+        pytest.skip("a full disk needs a small tmpfs, and only root may mount one")
+    done = cli.run(
+        [*mount, sys.executable, "-m", "orchestrator"],
+        **{setting: str(full), "FULL": str(full), "SPEC": str(cli.spec(GOOD))},
+    )
+    listed, _, status = done.out.partition("job_id\t")
+    assert done.code == 1
+    assert "No space left on device" in done.err
+    assert "Traceback" not in done.err
+    assert status.count("\n") == 1
+    assert "demo." not in listed
+    assert cli.run_folders() == []
+    assert fake_slurm.calls("sbatch") == []
+
+
+def test_a_folder_that_was_removed(cli):
+    gone = cli.folder / "gone"
+    gone.mkdir()
+    done = cli("status", prefix=["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh"], cwd=gone)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "Error: the present folder cannot be used (No such file or directory); cd to another one\n"
+    )

@@ -1,0 +1,408 @@
+"""Each command's normal use: what a person sees, word for word."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import signal
+
+import pytest
+
+from tests.flow import command_line
+
+SPEC = """\
+[job]
+name = "demo"
+time_limit = "10"
+labels = ["team=vision"]
+[resources]
+nodes = 2
+gpus_per_node = 4
+[launch]
+launcher = "python"
+script = "train.py"
+"""
+TRAIN = """\
+import json, os
+print("Training started with 8 processes across 2 nodes.")
+print("Epoch 1/2 completed in 2.500 seconds")
+print("Epoch Throughput: 400.000 images/second")
+print("Epoch 2/2 completed in 2.000 seconds")
+print("Epoch Throughput: 500.000 images/second")
+with open(os.environ["ORCHESTRATOR_METRICS_FILE"], "a") as file:
+    print(json.dumps({"name": "loss", "value": 0.25, "step": 7, "time": 1750000000}), file=file)
+"""
+STATUS_HEAD = "job_id\tname\tstate\treason\telapsed\ttime_limit\tnodes\tgpus\tnode_list\trow\n"
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+]00:00"
+
+
+def ask(*words):
+    """Match these lines, in which `...` stands for anything."""
+    return re.compile("".join(re.escape(word).replace(r"\.\.\.", r"[^\n]*") for word in words))
+
+
+def test_a_job_from_submit_to_its_numbers(cli, fake_slurm):
+    fake_slurm.run_jobs()
+    (cli.folder / "train.py").write_text(TRAIN)
+    spec = cli.spec(SPEC)
+
+    done = cli("submit", spec, "--wait")
+    assert (done.code, done.out) == (0, "Submitted batch job 1 (@1, demo)\n")
+    *before, last = done.err.splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d 1 COMPLETED on n\[1-2\]", last)
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d 1 (PENDING|RUNNING).*", line) for line in before)
+
+    rendered = cli("render", spec)
+    assert (rendered.code, rendered.err) == (0, "")
+    assert rendered.out == cli("submit", spec, "--dry-run").out
+    assert rendered.out == cli("show", "1", "--script").out
+    assert rendered.out == (fake_slurm.folder / "script.1").read_text()
+    (folder,) = cli.run_folders()
+    assert rendered.out == (folder / "script.sbatch").read_text()
+
+    log = cli("logs", "demo")
+    assert (log.code, log.err) == (0, "")
+    banner, *lines = log.out.splitlines()
+    assert banner.startswith("=== orchestrator demo job 1 task 0 attempt 0 on n1 at ")
+    assert lines[-1] == "Epoch Throughput: 500.000 images/second"
+    assert cli("logs", "@1", "-n", "1").out == "Epoch Throughput: 500.000 images/second\n"
+    assert cli("logs", "1", "--path").out == f"{folder}/1.out\n"
+
+    assert cli("metrics", "1", "--name", "throughput").out == (
+        "job_id\tname\tvalue\tunit\tepoch\tstep\ttime\tsource\n"
+        "1\tthroughput\t400.0\timages/second\t1\t\t\tlog:olivia\n"
+        "1\tthroughput\t500.0\timages/second\t2\t\t\tlog:olivia\n"
+    )
+    newest = cli("metrics", "1", "--last", "1", "--source", "jsonl", "--json").items
+    assert [{**item, "row": None} for item in newest] == [
+        {
+            "row": None,
+            "job_id": "1",
+            "array_task_id": None,
+            "attempt": 0,
+            "name": "loss",
+            "value": 0.25,
+            "unit": "",
+            "step": 7,
+            "epoch": None,
+            "rank": None,
+            "world_size": None,
+            "time": "2025-06-15T15:06:40+00:00",
+            "source": "jsonl",
+            "line": 1,
+        }
+    ]
+    assert isinstance(newest[0]["row"], int)
+
+    shown = cli("show", "1").out
+    assert ask(
+        "Job:         1 (@1)\n"
+        "Name:        demo\n"
+        "State:       COMPLETED\n"
+        "Exit code:   0:0\n"
+        "Cluster:     fake\n"
+        "Partition:   gpu\n"
+        "Account:     proj\n"
+        "QOS:         normal\n"
+        "Nodes:       2 (n[1-2])\n"
+        "GPUs:        8\n"
+        "Time:        00:00:0... of 00:10:00\n"
+        "Submitted:   ...\n"
+        "Started:     ...\n"
+        "Ended:       ...\n"
+        "Labels:      team=vision\n"
+        f"Run folder:  {folder}\n"
+        f"Log:         {folder}/1.out\n"
+        f"Spec:        {spec}\n"
+        f"Token:       {folder.name.rpartition('.')[2]}\n"
+        "\n"
+        "History:\n"
+        "  ...  sbatch     intent stored\n"
+        "  ...  sbatch     sbatch answered 1\n"
+    ).match(shown), shown
+    assert re.search(rf"^Ended:       {TIME}$", shown, re.MULTILINE)
+    assert shown.splitlines()[-1].endswith("-> COMPLETED, exit code 0:0")
+    assert json.loads(cli("show", "1", "--spec").out)["resources"]["gpus_per_node"] == 4
+
+
+#: Design section 5: at least these, and of these types.
+JOB_FIELDS = {
+    "row": int,
+    "job_id": str,
+    "array_job_id": None,
+    "array_task_id": None,
+    "name": str,
+    "cluster": str,
+    "scheduler": str,
+    "state": str,
+    "raw_state": str,
+    "reason": None,
+    "cause": None,
+    "exit_code": int,
+    "exit_signal": int,
+    "partition": str,
+    "account": str,
+    "qos": str,
+    "nodes": int,
+    "gpus": int,
+    "node_list": str,
+    "time_limit_seconds": int,
+    "submitted_at": datetime.datetime,
+    "started_at": datetime.datetime,
+    "ended_at": datetime.datetime,
+    "elapsed_seconds": int,
+    "attempt": int,
+    "restart_count": int,
+    "sweep": None,
+    "labels": list,
+    "run_dir": str,
+    "stdout_path": str,
+    "stderr_path": None,
+    "stale_since": None,
+}
+
+
+def test_status_narrows_and_prints_in_each_format(cli, fake_slurm):
+    for name, label in (("alpha", "team=vision"), ("beta", "team=vision"), ("beta", "team=text")):
+        options = ("--name", name, "--time-limit", "10", "--gpus-per-node", "4", "--label", label)
+        submitted = cli("submit", *options, "--parsable", "--", "train.py")
+        assert (submitted.code, submitted.err) == (0, "")
+    assert submitted.out == "3\n"
+    fake_slurm.set_state(1, "FAILED", exit="3:0", reason="NonZeroExitCode")
+    fake_slurm.set_state(2, "RUNNING", partition="cpu")
+
+    done = cli("status", "--refresh")
+    assert (done.code, done.err) == (0, "")
+    lines = {
+        1: "1\talpha\tFAILED\t\t00:00:00\t00:10:00\t1\t4\tn1\t@1\n",
+        2: "2\tbeta\tRUNNING\t\t00:00:00\t00:10:00\t1\t4\tn1\t@2\n",
+        3: "3\tbeta\tPENDING\tPriority\t\t00:10:00\t1\t4\t\t@3\n",
+    }
+
+    def seen(*argv):
+        narrowed = cli("status", "--no-refresh", *argv)
+        assert (narrowed.code, narrowed.err) == (0, ""), narrowed
+        head, *rows = narrowed.out.splitlines(keepends=True)
+        assert head == STATUS_HEAD
+        still = [re.sub(r"\t00:00:\d\d\t", "\t00:00:00\t", row) for row in rows]
+        numbers = [int(row.split("\t")[0]) for row in rows]
+        for number, row in zip(numbers, still, strict=True):
+            assert re.sub("NonZeroExitCode", "", row) == lines[number]
+        return numbers
+
+    assert seen() == [3, 2, 1]
+    assert seen("-t", "PD,F") == [3, 1]
+    assert seen("-p", "cpu") == [2]
+    assert seen("--name", "beta", "--label", "team=vision") == [2]
+    assert seen("-S", "1h") == [3, 2, 1]
+    assert seen("-S", "2050-01-01") == []
+    assert seen("@1", "2", "alpha") == [1, 2, 1]
+    short = cli("status", "--no-refresh", "--limit", "1", "--format", "csv")
+    assert short.out == (
+        "job_id,name,state,reason,elapsed,time_limit,nodes,gpus,node_list,row\n"
+        "3,beta,PENDING,Priority,,00:10:00,1,4,,@3\n"
+    )
+    assert short.err == "The newest 1; more with --limit.\n"
+
+    items = cli("status", "--no-refresh", "--json").items
+    jsonl = cli("status", "--no-refresh", "--format", "jsonl").out.splitlines()
+    assert [json.loads(line)["row"] for line in jsonl] == [item["row"] for item in items]
+    assert items[0]["reason"] == "Priority"
+    ended = items[-1]
+    assert {key: ended[key] for key in ("state", "exit_code", "gpus", "labels")} == {
+        "state": "FAILED",
+        "exit_code": 3,
+        "gpus": 4,
+        "labels": ["team=vision"],
+    }
+    for field, kind in JOB_FIELDS.items():
+        value = ended[field]
+        if kind is datetime.datetime:
+            assert datetime.datetime.fromisoformat(value).tzinfo is not None, field
+        else:
+            assert value is None if kind is None else type(value) is kind, (field, value)
+
+    two = cli("status", "beta")
+    assert (two.code, two.out) == (6, "")
+    assert two.err == "Error: 2 live jobs are named beta:\n  3  @3  PENDING\n  2  @2  RUNNING\n"
+    table = cli("show", "2", "--format", "tsv").out
+    assert table.splitlines()[1].split("\t")[:3] == ["2", "beta", "RUNNING"]
+
+
+def test_a_job_that_fails_and_one_that_takes_too_long(cli, fake_slurm):
+    fake_slurm.run_jobs()
+    failing = cli("submit", "--name", "bad", "--wait", "--json", "--command", "exit 3")
+    assert failing.code == 1
+    assert [(item["state"], item["exit_code"]) for item in failing.items] == [("FAILED", 3)]
+    assert failing.err.endswith(
+        "Error: job 1 ended FAILED, exit code 3:0; its log: orchestrator logs 1\n"
+    )
+    fake_slurm.run_jobs(False)
+    assert cli("submit", "--name", "slow", "--parsable", "--", "train.py").out == "2\n"
+    late = cli("wait", "2", "--timeout", "0.2")
+    assert (late.code, late.out) == (1, "")
+    assert late.err.endswith("Error: 1 of 1 have not ended after 0.2 s\n")
+    fake_slurm.set_state(2, "COMPLETED")
+    assert cli("wait", "2").code == 0
+    both = cli("wait", "@1", "slow", "--format", "tsv")
+    assert both.code == 1
+    assert [line.split("\t")[2] for line in both.out.splitlines()] == [
+        "state",
+        "FAILED",
+        "COMPLETED",
+    ]
+    assert both.err.endswith("Error: 1 of 2 did not complete: 1 FAILED\n")
+
+
+def test_cancel_looks_whether_slurm_did_it(cli, fake_slurm):
+    for name in ("a", "b", "b"):
+        assert cli("submit", "--name", name, "--", "train.py").code == 0
+    fake_slurm.fail("scancel", rc=0)
+    refused = cli("cancel", "1", "--timeout", "0.5")
+    assert (refused.code, refused.out) == (5, "1 is PENDING\n")
+    assert refused.err == (
+        "Waiting until Slurm shows the end of 1 ...\n"
+        "Error: scancel was asked, but Slurm still shows 1; "
+        "look again with `orchestrator status`\n"
+    )
+    done = cli("cancel", "--name", "b")
+    assert (done.code, sorted(done.out.splitlines())) == (0, ["2 is CANCELLED", "3 is CANCELLED"])
+    tokens = [folder.name for folder in cli.run_folders()]
+    assert all(call[0].removeprefix("--name=") in tokens for call in fake_slurm.calls("scancel"))
+    again = cli("cancel", "2")
+    assert (again.code, again.out) == (0, "2 had already ended: CANCELLED\n")
+    assert len(fake_slurm.calls("scancel")) == 3
+
+
+def test_a_log_is_followed_to_its_end(cli, fake_slurm):
+    none = cli("submit", "--name", "late", "--", "train.py")
+    assert none.code == 0
+    early = cli("logs", "1")
+    assert (early.code, early.out) == (0, "")
+    (folder,) = cli.run_folders()
+    assert early.err == f"no log yet: {folder}/1.out (PENDING)\n"
+    fake_slurm.run_jobs()
+    slowly = "echo one; until [ -e go ]; do sleep 0.1; done; echo two; echo three"
+    assert cli("submit", "--name", "slow", "--command", slowly).code == 0
+    process = cli.start("logs", "slow", "-f")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("=== orchestrator slow job 2 ")
+    assert process.stdout.readline() == "one\n"
+    (cli.folder / "go").touch()
+    done = command_line.finish(process)
+    assert (done.code, done.out, done.err) == (0, "two\nthree\n", "")
+
+
+def test_status_is_watched_until_interrupted(cli, fake_slurm):
+    assert cli("submit", "--name", "demo", "--", "train.py").code == 0
+    process = cli.start("status", "--watch")
+    assert process.stdout is not None
+    assert process.stdout.readline() == STATUS_HEAD
+    assert "\tPENDING\t" in process.stdout.readline()
+    fake_slurm.set_state(1, "RUNNING")
+    assert process.stdout.readline() == STATUS_HEAD
+    assert "\tRUNNING\t" in process.stdout.readline()
+    os.kill(process.pid, signal.SIGINT)
+    done = command_line.finish(process)
+    assert (done.code, done.err) == (130, "\nInterrupted.\n")
+    assert fake_slurm.job(1)["state"] == "RUNNING"
+
+
+def test_refresh_tells_what_it_did(cli, fake_slurm):
+    nothing = cli("refresh")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert nothing.err == "0 jobs changed, 0 metrics read\n"
+    assert fake_slurm.calls() == []
+    assert cli("submit", "--name", "demo", "--", "train.py").code == 0
+    fake_slurm.set_state(1, "COMPLETED")
+    assert cli("refresh").err == "1 jobs changed, 0 metrics read\n"
+    fake_slurm.hide_from_sacct(1)
+    assert cli.rows("SELECT state, exit_code, settled FROM jobs") == [("COMPLETED", 0, 1)]
+
+
+def test_the_configuration_and_its_origins(cli):
+    project = cli.folder / "orchestrator.toml"
+    project.write_text('[profiles.fake]\npartition = "gpu"\nbinds = ["/data", "/scratch"]\n')
+    shown = cli("config", "show", "--origin", ORCHESTRATOR_ACCOUNT="proj").out
+    lines = dict(line.split("\t", 1) for line in shown.splitlines())
+    assert lines["key"] == "value\torigin"
+    assert lines["runs_dir"] == f"{cli.runs_dir}\tdefault"
+    assert lines["profile"] == "fake\tdefault"
+    assert lines["profiles.fake.partition"] == f"gpu\t{project}:2"
+    assert lines["profiles.fake.binds"] == f"/data,/scratch\t{project}:3"
+    assert lines["profiles.fake.account"] == "proj\tORCHESTRATOR_ACCOUNT"
+    items = cli("--runs-dir", "/elsewhere", "config", "show", "--json").items
+    (runs_dir,) = [item for item in items if item["key"] == "runs_dir"]
+    assert runs_dir == {"key": "runs_dir", "value": "/elsewhere", "origin": "--runs-dir"}
+
+
+def test_the_database_is_found_checked_and_copied(cli, tmp_path):
+    assert cli("db", "path").out == f"{cli.database}\n"
+    assert not cli.database.exists()
+    made = cli("db", "upgrade")
+    assert (made.code, made.out) == (0, "")
+    assert made.err == f"{cli.database} went from nothing to 0001.\n"
+    assert cli("db", "upgrade").err == f"{cli.database} is up to date (0001).\n"
+    whole = cli("db", "check")
+    assert (whole.code, whole.out, whole.err) == (0, "problem\n", "The database is whole.\n")
+    copy = tmp_path / "copy.db"
+    copied = cli("db", "backup", copy)
+    assert (copied.code, copied.err) == (0, f"Copied to {copy}.\n")
+    assert copy.stat().st_mode & 0o777 == 0o600
+    again = cli("db", "backup", copy)
+    assert (again.code, again.err) == (6, f"Error: {copy} exists; name a new file.\n")
+
+
+def test_doctor_with_and_without_slurm(cli, fake_slurm):
+    good = cli("doctor", "--json")
+    found = {item["check"]: item["outcome"] for item in good.items}
+    assert found.pop("container") in ("ok", "warning")
+    assert found == dict.fromkeys(
+        ("orchestrator", "slurm commands", "slurmctld", "accounting", "runs_dir", "database"), "ok"
+    )
+    assert good.code == 0
+    bad = cli("doctor", PATH="/usr/bin:/bin")
+    assert (bad.code, bad.err) == (1, "Error: 1 of 5 checks are bad\n")
+    assert (
+        "slurm commands\tbad\tnot on PATH: sbatch, squeue, sacct, scontrol, scancel, srun\t"
+        "work on a login node, or load the module that brings Slurm\n"
+    ) in bad.out
+
+
+def test_submit_asks_slurm_for_an_estimate(cli, fake_slurm):
+    done = cli("submit", "--name", "demo", "--test-only", "--", "train.py")
+    assert done.code == 0
+    assert re.fullmatch(
+        rf"Slurm would start the job at {TIME} on n1 in partition gpu\n", done.out
+    ), done.out
+    assert (cli.rows(), cli.run_folders(), fake_slurm.jobs()) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("argv", "kept_out"),
+    [
+        (["--help"], {"alembic", "jinja2", "rich", "sqlalchemy", "submitit", "torch"}),
+        (["status"], {"alembic", "jinja2", "rich", "submitit", "torch"}),
+        (
+            ["render", "--name", "x", "--", "x.py"],
+            {"alembic", "rich", "sqlalchemy", "submitit", "torch"},
+        ),
+    ],
+    ids=["help", "status", "render"],
+)
+def test_commands_load_little(cli, argv, kept_out):
+    assert cli("db", "upgrade").code == 0
+    done = cli(*argv, PYTHONPROFILEIMPORTTIME="1")
+    assert done.code == 0
+    loaded = {line.rpartition("|")[2].strip().split(".")[0] for line in done.err.splitlines()}
+    assert "click" in loaded
+    assert loaded & kept_out == set()
+
+
+def test_a_script_is_utf8_whatever_the_locale(cli):
+    argv = ("render", "--name", "x", "--comment", "naïve 日本語", "--", "x.py")
+    done = cli(*argv, PYTHONIOENCODING="ascii")
+    assert (done.code, done.err) == (0, "")
+    assert "#SBATCH --comment='naïve 日本語'\n" in done.out

@@ -1,0 +1,334 @@
+"""Slurm refuses, is away, is slow or gives no answer; the user interrupts; surroundings are odd."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator import config, jobs, slurm, specs
+from orchestrator.controller import context as contexts
+from orchestrator.controller import render, submit, unit_of_work
+from tests.flow import command_line
+from tests.flow.conftest import COMMANDS
+
+FAILED = "sbatch: error: Batch job submission failed: "
+AWAY = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
+JOB = ("--name", "demo", "--", "train.py")
+
+
+@pytest.mark.parametrize(
+    ("rc", "stderr", "stdout", "told"),
+    [
+        (
+            1,
+            f"{FAILED}Invalid partition name specified\n",
+            "",
+            "Slurm refused the job: Batch job submission failed: Invalid partition name specified."
+            " Correct it and submit again. (kept as @1)\n",
+        ),
+        (
+            1,
+            "sbatch: error: QOSMaxSubmitJobPerUserLimit\n"
+            f"{FAILED}Job violates accounting/QOS policy (job submit limit, user's size and/or "
+            "time limits)\n",
+            "",
+            "Slurm refused the job: QOSMaxSubmitJobPerUserLimit; Batch job submission failed: "
+            "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)."
+            " You have as many jobs in the queue as you may; submit again when some have ended."
+            " (kept as @1)\n",
+        ),
+        (
+            255,
+            "sbatch: unrecognized option '--hint=x'\n",
+            "",
+            "sbatch does not take the job: unrecognized option '--hint=x'. "
+            "Correct it and submit again. (kept as @1)\n",
+        ),
+        (
+            1,
+            f"{FAILED}Unable to contact slurm controller (connect failure)\n",
+            "",
+            "sbatch could not reach slurmctld: Batch job submission failed: Unable to contact slurm"
+            " controller (connect failure). Nothing was submitted; submit again when Slurm answers."
+            " (kept as @1)\n",
+        ),
+    ],
+    ids=["rejected", "rejected for now", "not sent", "away"],
+)
+def test_a_job_that_slurm_did_not_take(cli, fake_slurm, rc, stderr, stdout, told):
+    fake_slurm.fail("sbatch", rc=rc, stderr=stderr, stdout=stdout)
+    done = cli("submit", *JOB)
+    assert (done.code, done.out) == (5, "")
+    assert done.err == f"Error: {told}"
+    assert cli.rows("SELECT state, settled, job_id FROM jobs") == [("NOT_SUBMITTED", 1, None)]
+    assert len(fake_slurm.calls("sbatch")) == 1
+
+
+@pytest.mark.parametrize(
+    ("rc", "stderr", "stdout", "told"),
+    [
+        (
+            1,
+            f"{FAILED}Socket timed out on send/recv operation\n",
+            "",
+            "sbatch lost contact with slurmctld: Batch job submission failed: "
+            "Socket timed out on send/recv operation",
+        ),
+        (0, "", "Welcome to the cluster\n", "sbatch printed no job ID: Welcome to the cluster"),
+        (1, "sbatch: something new\n", "", "sbatch failed with exit code 1: something new"),
+    ],
+    ids=["timed out", "garbled", "unheard of"],
+)
+def test_an_answer_that_proves_nothing(cli, fake_slurm, rc, stderr, stdout, told):
+    fake_slurm.fail("sbatch", rc=rc, stderr=stderr, stdout=stdout)
+    done = cli("submit", *JOB)
+    assert (done.code, done.out) == (5, "")
+    assert done.err == (
+        f"Error: {told}. Slurm may or may not have the job.\n"
+        "In the database it is @1. Do not submit it again: "
+        "`orchestrator status @1` goes on looking for it and says which it is.\n"
+    )
+    assert cli.rows() == [(1, "SUBMIT_UNKNOWN")]
+    assert len(fake_slurm.calls("sbatch")) == 1
+
+
+def test_what_slurm_never_got_is_not_submitted(cli, fake_slurm):
+    fake_slurm.configure(AccountingStorageType="accounting_storage/none")
+    fake_slurm.fail("sbatch", stderr=f"{FAILED}Socket timed out on send/recv operation\n")
+    grace = {"ORCHESTRATOR_SUBMIT_GRACE_SECONDS": "1"}
+    assert cli("submit", *JOB, **grace).code == 5
+    waited = cli("cancel", "@1")
+    assert (waited.code, waited.out) == (6, "")
+    assert waited.err == (
+        "Error: @1 has no job ID yet (SUBMIT_UNKNOWN); `orchestrator status @1` finds out whether "
+        "Slurm has it, then cancel it\n"
+    )
+    done = cli("wait", "@1", **grace)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.endswith("Error: 1 of 1 did not complete: @1 NOT_SUBMITTED\n")
+    assert len(fake_slurm.calls("sbatch")) == 1
+    assert len(fake_slurm.calls("squeue")) >= 3
+
+
+def test_an_adopted_job_knows_its_log(cli, fake_slurm):
+    fake_slurm.run_jobs()
+    fake_slurm.fail("sbatch", rc=0, stdout="", run_anyway=True)
+    done = cli("submit", "--name", "demo", "--wait", "--command", "echo here")
+    assert (done.code, done.out) == (0, "Submitted batch job 1 (@1, demo)\n")
+    assert cli("logs", "1").out.splitlines()[1:] == ["here"]
+
+
+def context_of(cli, sbatch_timeout_seconds):
+    configuration = config.load({"HOME": str(cli.home)}, cli.folder)
+    told: list[str] = []
+    return contexts.Context(
+        configuration=configuration,
+        store=unit_of_work.Store(configuration.database),
+        slurm=slurm.Client(environ=slurm.environment(os.environ)),
+        environ=os.environ,
+        folder=cli.folder,
+        say=told.append,
+        sleep=time.sleep,
+        sbatch_timeout_seconds=sbatch_timeout_seconds,
+    )
+
+
+@pytest.mark.parametrize("taken", [True, False], ids=["taken", "not taken"])
+def test_sbatch_hangs(cli, fake_slurm, taken):
+    fake_slurm.fail("sbatch", delay_seconds=60, run_anyway=taken)
+    spec = specs.load(None, flags={"job.name": "demo"}, program=["train.py"], cwd=cli.folder)
+    context = context_of(cli, sbatch_timeout_seconds=1)
+    with context.store:
+        request = render.Request(spec=spec, source="flags")
+        if taken:
+            job = submit.submit(context, request)
+            assert (job.job_id, job.state) == ("1", jobs.JobState.PENDING)
+        else:
+            with pytest.raises(submit.errors.SlurmError) as caught:
+                submit.submit(context, request)
+            assert str(caught.value).startswith(
+                "sbatch was given up after 1 s. Slurm may or may not have the job.\n"
+            )
+    assert cli.rows() == [(1, "PENDING" if taken else "SUBMIT_UNKNOWN")]
+
+
+def test_slurm_is_away(cli, fake_slurm):
+    assert cli("submit", *JOB).code == 0
+    fake_slurm.fail("squeue", stderr=AWAY, times=2)
+    failed = cli("refresh")
+    assert (failed.code, failed.out) == (5, "")
+    said = (
+        "squeue could not reach slurmctld: slurm_load_jobs error: "
+        "Unable to contact slurm controller (connect failure). "
+        "Nothing is lost; try again later, or ask the site's administrators.\n"
+    )
+    assert re.fullmatch(
+        rf"Error: Slurm has not answered since \S+: {re.escape(said)}", failed.err
+    ), failed.err
+    shown = cli("status", "--refresh")
+    assert shown.code == 0
+    assert "\tPENDING\t" in shown.out
+    assert re.fullmatch(rf"Stale since \S+: Slurm does not answer: {re.escape(said)}", shown.err), (
+        shown.err
+    )
+    (item,) = cli("status", "--no-refresh", "--json").items
+    assert item["stale_since"] is not None
+    assert cli("refresh").code == 0
+    (item,) = cli("status", "--no-refresh", "--json").items
+    assert item["stale_since"] is None
+
+
+def test_slurm_was_never_there(cli, fake_slurm):
+    done = cli("submit", *JOB, PATH="/usr/bin:/bin")
+    assert (done.code, done.out) == (5, "")
+    assert done.err.startswith("Error: scontrol could not be started: No such file or directory.")
+    assert (cli.rows(), cli.run_folders()) == ([], [])
+
+
+def test_what_takes_long_says_so(cli, fake_slurm):
+    fake_slurm.fail("sbatch", rc=0, stdout="1\n", delay_seconds=1.5)
+    done = cli("submit", *JOB)
+    assert (done.code, done.out) == (0, "Submitted batch job 1 (@1, demo)\n")
+    assert done.progress == ["Submitting (sbatch) ...\n"]
+    fake_slurm.fail("squeue", rc=0, delay_seconds=1.5)
+    assert cli("refresh").progress[0] == "Asking Slurm (squeue) ...\n"
+
+
+def test_ctrl_c_leaves_the_job_alone(cli, fake_slurm):
+    process = cli.start("submit", "--wait", *JOB)
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.readline() == "Submitted batch job 1 (@1, demo)\n"
+    command_line.read_to(process.stderr, " 1 PENDING")
+    os.kill(process.pid, signal.SIGINT)
+    done = command_line.finish(process)
+    assert (done.code, done.out, done.err) == (130, "", "\nInterrupted.\n")
+
+    fake_slurm.set_state(1, "RUNNING")
+    (folder,) = cli.run_folders()
+    (folder / "1.out").write_text("one\n")
+    process = cli.start("logs", "1", "-f")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "one\n"
+    os.kill(process.pid, signal.SIGINT)
+    done = command_line.finish(process)
+    assert (done.code, done.out, done.err) == (130, "", "\nInterrupted.\n")
+    assert fake_slurm.job(1)["state"] == "RUNNING"
+    assert fake_slurm.calls("scancel") == []
+
+
+def test_ctrl_c_while_sbatch_runs(cli, fake_slurm):
+    fake_slurm.fail("sbatch", delay_seconds=60, run_anyway=True)
+    process = cli.start("submit", *JOB)
+    assert process.stderr is not None
+    command_line.read_to(process.stderr, "Submitting (sbatch) ...")
+    os.kill(process.pid, signal.SIGINT)
+    done = command_line.finish(process)
+    assert (done.code, done.out) == (130, "")
+    assert done.err == (
+        "sbatch was interrupted: Slurm may or may not have the job; it is @1. "
+        "`orchestrator status @1` looks for it and says which it is.\n"
+        "\nInterrupted.\n"
+    )
+    assert cli.rows() == [(1, "SUBMITTING")]
+    assert cli("status", "@1").out.splitlines()[1].split("\t")[:3] == ["1", "demo", "PENDING"]
+
+
+def test_nobody_reads_the_answer(cli):
+    with cli.start("config", "show") as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(command_line.TIMEOUT_SECONDS) == 1
+
+
+def test_files_are_private_whatever_the_umask(cli, fake_slurm):
+    done = cli("submit", *JOB, prefix=["sh", "-c", 'umask 022 && exec "$@"', "sh"])
+    assert done.code == 0
+    (folder,) = cli.run_folders()
+    places = [cli.state_dir, *cli.state_dir.iterdir(), cli.runs_dir, folder, *folder.iterdir()]
+    assert len(places) >= 8
+    for path in places:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode == (0o700 if path.is_dir() else 0o600), f"{path}: {mode:o}"
+
+
+RECORDER = """\
+#!/bin/sh
+env -0 >> "$RECORDS/{name}"
+exec "{commands}/{name}" "$@"
+"""
+HOSTILE = {
+    "SBATCH_PARTITION": "evil",
+    "SBATCH_WRAP": "touch CANARY",
+    "SQUEUE_USERS": "bob",
+    "SQUEUE_STATES": "FAILED",
+    "SQUEUE_FORMAT": "%i",
+    "SACCT_FORMAT": "JobID",
+    "SLURM_CLUSTERS": "other",
+    "SLURM_JOB_ID": "99",
+    "SLURM_TIME_FORMAT": "relative",
+    "SCONTROL_FUTURE": "1",
+}
+SECRETS = {"WANDB_API_KEY": "s3cret", "GITHUB_TOKEN": "s3cret", "DB_PASSWORD": "s3cret"}
+
+
+def records_of(path: Path) -> dict[str, str]:
+    pairs = path.read_bytes().decode().split("\0")
+    return dict(pair.partition("=")[::2] for pair in pairs if pair)
+
+
+def test_the_surroundings_have_no_effect(cli, fake_slurm, tmp_path):
+    fake_slurm.run_jobs()
+    bin_folder, records = tmp_path / "bin", tmp_path / "records"
+    bin_folder.mkdir()
+    records.mkdir()
+    for name in ("sbatch", "squeue", "sacct", "scontrol"):
+        (bin_folder / name).write_text(RECORDER.format(name=name, commands=COMMANDS))
+        (bin_folder / name).chmod(0o755)
+    surroundings = {
+        **HOSTILE,
+        **SECRETS,
+        "RECORDS": str(records),
+        "SLURM_CONF": "/etc/slurm/slurm.conf",
+        "TZ": "Asia/Tokyo",
+        "LANG": "ja_JP.UTF-8",
+        "LC_ALL": "ja_JP.UTF-8",
+        "PATH": f"{bin_folder}{os.pathsep}{fake_slurm.environ['PATH']}",
+    }
+    spec = cli.spec(
+        '[job]\nname = "demo"\n[launch]\nlauncher = "python"\n'
+        f"command = '''env -0 > {records}/job'''\n"
+        '[environment]\nvariables = { GITHUB_TOKEN = "meant" }\n'
+    )
+    done = cli("submit", spec, "--wait", **surroundings)
+    assert (done.code, done.out) == (0, "Submitted batch job 1 (@1, demo)\n")
+    rows = cli("status", **surroundings).out.splitlines()
+    assert rows[1].split("\t")[:3] == ["1", "demo", "COMPLETED"]
+    assert re.search(r"\nSubmitted:   \S+\+09:00\n", cli("show", "1", **surroundings).out)
+    assert fake_slurm.job(1)["partition"] == "gpu"
+
+    for name in ("sbatch", "squeue", "sacct", "scontrol"):
+        seen = records_of(records / name)
+        assert set(HOSTILE) & set(seen) <= {"SLURM_TIME_FORMAT"}
+        assert seen["SLURM_CONF"] == "/etc/slurm/slurm.conf"
+        if name == "sbatch":
+            assert seen["TZ"] == "Asia/Tokyo"  # the job is the user's own
+            assert not set(SECRETS) - {"GITHUB_TOKEN"} & set(seen)
+        else:
+            expected = {"TZ": "UTC", "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+            assert {key: seen[key] for key in expected} == expected
+    job = records_of(records / "job")
+    assert job["GITHUB_TOKEN"] == "meant"
+    assert "s3cret" not in json.dumps(job)
+    assert {name for name in HOSTILE if name in job} == {"SLURM_JOB_ID"}
+    assert job["SLURM_JOB_ID"] == "1"
+    (folder,) = cli.run_folders()
+    for path in folder.iterdir():
+        assert "s3cret" not in path.read_text()

@@ -1,0 +1,87 @@
+"""Jobs, attempts and metrics as rows: their fields, times and elapsed seconds."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+
+import pytest
+
+from orchestrator import jobs
+from orchestrator.cli import views
+
+NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
+JOB = jobs.Job(
+    row=7,
+    token="abcd12345678",
+    cluster="fake",
+    scheduler="slurm",
+    name="demo",
+    state=jobs.JobState.RUNNING,
+    run_dir="/runs/demo.abcd12345678",
+    created_at=NOW,
+    job_id="123",
+    reason="None",
+    time_limit_seconds=7200,
+    started_at=NOW - datetime.timedelta(hours=1),
+    labels=("team=vision",),
+)
+#: Design section 5.
+FIELDS = (
+    "row, job_id, array_job_id, array_task_id, name, cluster, scheduler, state, raw_state, reason, "
+    "cause, exit_code, exit_signal, partition, account, qos, nodes, gpus, node_list, "
+    "time_limit_seconds, submitted_at, started_at, ended_at, elapsed_seconds, attempt, "
+    "restart_count, sweep, labels, run_dir, stdout_path, stderr_path, stale_since"
+)
+
+
+def test_a_job_has_the_promised_fields() -> None:
+    row = views.job_row(JOB, NOW)
+    assert list(row) == FIELDS.split(", ")
+    assert (row["elapsed_seconds"], row["labels"]) == (3600, ["team=vision"])
+
+
+def test_a_job_as_a_line() -> None:
+    line = views.job_line(JOB, NOW)
+    assert [line[name] for name in views.JOB_COLUMNS] == [
+        "123",
+        "demo",
+        "RUNNING",
+        "",
+        "01:00:00",
+        "02:00:00",
+        None,
+        None,
+        None,
+        "@7",
+    ]
+    unknown = dataclasses.replace(JOB, job_id=None, state=jobs.JobState.SUBMIT_UNKNOWN)
+    assert views.job_line(unknown, NOW)["job_id"] == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds"),
+    [
+        ({}, 3600),
+        ({"state": jobs.JobState.PENDING}, None),
+        ({"started_at": None}, None),
+        ({"started_at": NOW + datetime.timedelta(seconds=5)}, 0),
+        ({"state": jobs.JobState.FAILED}, None),
+        (
+            {"state": jobs.JobState.FAILED, "ended_at": NOW - datetime.timedelta(minutes=59)},
+            60,
+        ),
+    ],
+    ids=["runs", "waits", "no start", "clocks differ", "end unknown", "ended"],
+)
+def test_elapsed(changes: dict[str, object], seconds: int | None) -> None:
+    assert views.elapsed_seconds(dataclasses.replace(JOB, **changes), NOW) == seconds
+
+
+def test_an_attempt_and_an_event() -> None:
+    attempt = jobs.Attempt(number=1, state=jobs.JobState.FAILED, exit_code=3, exit_signal=0)
+    row = views.attempt_row(attempt)
+    assert (row["number"], row["state"], row["exit"]) == (1, "FAILED", "3:0")
+    assert set(views.ATTEMPT_COLUMNS) <= set(row)
+    event = views.event_row(jobs.JobEvent(at=NOW, kind="note", source="user", detail="x"))
+    assert (event["at"], event["state"], event["detail"]) == (NOW, None, "x")
