@@ -70,7 +70,7 @@ def load(
 ) -> Configuration:
     """Return the configuration in force in this folder.
 
-    `overrides` is the command line's: `runs_dir`, `profile`, `scheduler` ... with none left out.
+    `overrides` is the command line's: `runs_dir`, `profile`, `gres_style` ... with none left out.
     ConfigurationError with every problem there is.
     """
     document = documents.Document(origins={(): documents.Origin(source="default")})

@@ -33,8 +33,6 @@ class Profile:
 
     #: its table's name
     name: str = BUILT_IN
-    #: auto: Slurm where sbatch is found
-    scheduler: Literal["auto", "slurm"] = "auto"
     #: used where the spec has none, as the next two
     account: str | None = None
     partition: str | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 
 import orchestrator
@@ -114,7 +113,7 @@ def _store_intent(
                 nodes=spec.resources.nodes,
                 time_limit_seconds=values.seconds(spec.time_limit) if spec.time_limit else None,
             )
-            work.add_event(job.row, _event(context, "submit", "intent stored", job.state))
+            work.add_event(job.row, _event(context, "intent stored", job.state, "user"))
     except errors.OrchestratorError:
         run_folder.remove(folder)
         raise
@@ -168,7 +167,7 @@ def _write_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs
                 },
             )
             detail = f"sbatch answered {job_id}"
-            work.add_event(job.row, _event(context, "submit", detail, jobs.JobState.PENDING))
+            work.add_event(job.row, _event(context, detail, jobs.JobState.PENDING))
         stored = work.job(job.row)
     assert stored is not None, "a row that was just written"
     return stored
@@ -187,7 +186,7 @@ def _store_end(context: contexts.Context, job: jobs.Job, reason: str) -> None:
             {"state": jobs.JobState.NOT_SUBMITTED, "reason": reason, "settled": True},
         )
         state = jobs.JobState.NOT_SUBMITTED
-        work.add_event(job.row, _event(context, "submit", reason, state))
+        work.add_event(job.row, _event(context, reason, state))
 
 
 def _look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutcome) -> jobs.Job:
@@ -196,7 +195,7 @@ def _look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOut
     with context.store.writing(durable=True) as work:
         if _unclaimed(work, job):
             work.change_job(job.row, {"state": state, "grace_since": context.clock()})
-        work.add_event(job.row, _event(context, "submit", outcome.sentence, state))
+        work.add_event(job.row, _event(context, outcome.sentence, state))
     refresh.refresh(context, floor_seconds=0)
     with context.store.reading() as work:
         found = work.job(job.row)
@@ -210,7 +209,7 @@ def _look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOut
 
 
 def _event(
-    context: contexts.Context, kind: str, detail: str, state: jobs.JobState
+    context: contexts.Context, detail: str, state: jobs.JobState, source: str = "sbatch"
 ) -> jobs.JobEvent:
-    at: datetime.datetime = context.clock()
-    return jobs.JobEvent(at=at, kind=kind, state=state, source="sbatch", detail=detail)
+    at = context.clock()
+    return jobs.JobEvent(at=at, kind="submit", state=state, source=source, detail=detail)

@@ -67,7 +67,8 @@ def lab_state() -> Iterator[pathlib.Path]:
         pid, ticks = (int(word) for word in old.name.split("-"))
         if not hosts.Process(pid=pid, start_ticks=ticks).alive():
             lab.Lab(old, machine.lab_dir()).down()
-            shutil.rmtree(old)
+            # Another run may be at the same.
+            shutil.rmtree(old, ignore_errors=True)
     own = hosts.Process.of(os.getpid())
     folder = sessions / f"{own.pid}-{own.start_ticks}"
     folder.mkdir(parents=True)

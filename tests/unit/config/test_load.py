@@ -169,15 +169,16 @@ def test_variables_and_flags_change_the_chosen_profile(
         "ORCHESTRATOR_POLL_FLOOR_SECONDS": "30",
         "ORCHESTRATOR_RUN_DIR": "/of/a/job",
     }
-    found = config.load(environ, tmp_path, {"scheduler": "slurm"})
+    found = config.load(environ, tmp_path, {"gres_style": "gres"})
     assert found.profile == config.Profile(
-        name="b", account="4711", poll_floor_seconds=30, scheduler="slurm"
+        name="b", account="4711", poll_floor_seconds=30, gres_style="gres"
     )
-    assert origin_of(found, "profiles.b.scheduler") == ("slurm", "--scheduler")
+    assert origin_of(found, "profiles.b.gres_style") == ("gres", "--gres-style")
     assert origin_of(found, "profiles.b.account") == ("4711", "ORCHESTRATOR_ACCOUNT")
     environ["ORCHESTRATOR_POLL_FLOOR_SECONDS"] = "soon"
-    assert failure(environ, tmp_path, scheduler="local") == (
-        '--scheduler: profiles.b.scheduler: must be one of "auto", "slurm" (got "local")\n'
+    assert failure(environ, tmp_path, gres_style="local") == (
+        '--gres-style: profiles.b.gres_style: must be one of "gpus_per_node", "gres" '
+        '(got "local")\n'
         "ORCHESTRATOR_POLL_FLOOR_SECONDS: profiles.b.poll_floor_seconds: must be an integer "
         '(got "soon")\n'
         "2 problems; nothing was done."
