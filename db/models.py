@@ -153,9 +153,10 @@ class Job(Base):
     labels: orm.Mapped[str]
     stdout_path: orm.Mapped[str | None]
     stderr_path: orm.Mapped[str | None]
-    stale_since: orm.Mapped[datetime.datetime | None]
     observed_at: orm.Mapped[datetime.datetime | None]
     misses: orm.Mapped[int]
+    #: grows with each change, so that a change made from an older view is refused
+    version: orm.Mapped[int]
     missing_since: orm.Mapped[datetime.datetime | None]
     submitter_host: orm.Mapped[str | None]
     submitter_boot_id: orm.Mapped[str | None]

@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import datetime
 import hashlib
-import types
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
@@ -141,28 +140,27 @@ def jobs(session: orm.Session, query: JobQuery) -> Sequence[models.Job]:
 
 
 def change_job(
-    session: orm.Session,
-    row: int,
-    changes: Mapping[str, object],
-    unless_newer_than: datetime.datetime | types.EllipsisType | None,
+    session: orm.Session, row: int, changes: Mapping[str, object], version: int | None
 ) -> bool:
-    """Change columns of a job, unless its observed_at is newer than that one (`...`: whatever)."""
+    """Change columns of a job, if it still has this version (None: whatever it has)."""
     statement = sa.update(models.Job).where(models.Job.row == row)
-    if not isinstance(unless_newer_than, types.EllipsisType):
-        unseen = models.Job.observed_at.is_(None)
-        if unless_newer_than is None:
-            statement = statement.where(unseen)
-        else:
-            older = models.Job.observed_at <= unless_newer_than
-            statement = statement.where(sa.or_(unseen, older))
-    # A row number set to itself: without changes the question is still answered.
-    values = dict(changes) or {"row": models.Job.row}
+    if version is not None:
+        statement = statement.where(models.Job.version == version)
+    values = {**changes, "version": models.Job.version + 1}
     statement = statement.values(values).execution_options(synchronize_session=False)
     changed = _row_count(session.execute(statement)) == 1
     known = session.identity_map.get(session.identity_key(models.Job, row))
     if known is not None:
         session.expire(known)
     return changed
+
+
+def confirm_jobs(session: orm.Session, rows: Collection[int], at: datetime.datetime) -> None:
+    """Store that these jobs were seen unchanged; a newer moment stays."""
+    older = sa.or_(models.Job.observed_at.is_(None), models.Job.observed_at < at)
+    statement = sa.update(models.Job).where(models.Job.row.in_(rows), older)
+    statement = statement.values(observed_at=at).execution_options(synchronize_session=False)
+    session.execute(statement)
 
 
 def put_attempt(session: orm.Session, attempt: models.Attempt) -> None:
@@ -312,26 +310,27 @@ def finish_refresh(
     session: orm.Session,
     cluster: str,
     *,
+    holder: str,
     squeue_at: datetime.datetime | None,
     sacct_at: datetime.datetime | None,
     failed_at: datetime.datetime | None,
     error: str,
 ) -> None:
-    """Store how a refresh went and give the claim back."""
+    """Store how a refresh went and give the claim back, if it is still this holder's."""
     state = session.get(models.Refresh, cluster, with_for_update=True)
     if state is None:
         state = models.Refresh(cluster=cluster)
         session.add(state)
     if squeue_at is not None:
         state.last_good_squeue_at = squeue_at
+        state.failing_since = state.last_error = None
     if sacct_at is not None:
         state.last_good_sacct_at = sacct_at
-    if failed_at is None:
-        state.failing_since = state.last_error = None
-    else:
+    if failed_at is not None:
         state.failing_since = state.failing_since or failed_at
         state.last_error = error
-    state.holder = state.claimed_until = None
+    if state.holder == holder:
+        state.holder = state.claimed_until = None
     session.flush()
 
 

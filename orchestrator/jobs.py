@@ -304,7 +304,7 @@ class Job:
     labels: tuple[str, ...] = ()
     stdout_path: str | None = None
     stderr_path: str | None = None
-    #: since when the state could not be confirmed; none: it is fresh
+    #: since when the state could not be confirmed; none: it is fresh. Told by the controller
     stale_since: datetime.datetime | None = None
     #: moment (before the command was started) of the newest answer applied to this row
     observed_at: datetime.datetime | None = None
@@ -316,6 +316,8 @@ class Job:
     submitter: Submitter | None = None
     #: when sbatch was first found to be possibly running no more; the grace counts from here
     grace_since: datetime.datetime | None = None
+    #: grows with each change of the row
+    version: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

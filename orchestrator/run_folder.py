@@ -87,6 +87,7 @@ class ExitRecord:
             raw_state=f"exit record, rc {self.rc}",
             exit_code=self.rc,
             exit_signal=0,
+            restart_count=self.attempt,
         )
 
 

@@ -19,11 +19,17 @@ def command(ctx: click.Context) -> None:
     Example:
       orchestrator refresh
     """
-    from orchestrator.controller import ingest, refresh
+    from orchestrator.controller import ingest, refresh, unit_of_work
 
     context = session.open_context(ctx)
+    live = unit_of_work.JobQuery(live=True, limit=None)
+    with context.store.reading() as work:
+        # Named before the refresh: one that ends in it has a log to be read to its end.
+        rows = [job.row for job in work.jobs(live)]
     fresh = refresh.refresh(context, floor_seconds=0)
-    stored = ingest.ingest_live(context)
+    stored = ingest.ingest_all(context, rows)
+    if fresh.busy:
+        context.say("Another process is asking Slurm at this moment; its answer counts for all.")
     if fresh.failing_since is not None:
         since = fresh.failing_since.astimezone().isoformat(timespec="seconds")
         raise errors.SlurmError(f"Slurm has not answered since {since}: {fresh.error}")

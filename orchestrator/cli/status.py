@@ -93,11 +93,13 @@ def _show(
     *,
     clear: bool,
 ) -> None:
+    named: list[int] = []
     if references:
-        found = [session.one_job(context, reference) for reference in references]
-        fresh = None
-    else:
-        found, fresh = query.list_jobs(context, wanted)
+        named = [session.one_job(context, reference).row for reference in references]
+        wanted = unit_of_work.JobQuery(rows=named, limit=None)
+    found, error = query.list_jobs(context, wanted)
+    if references:
+        found.sort(key=lambda job: named.index(job.row))
     now = context.clock()
     if clear and chosen == "table":
         click.clear()
@@ -107,9 +109,11 @@ def _show(
     stale = [job.stale_since for job in found if job.stale_since is not None]
     if stale:
         at = min(stale).astimezone().isoformat(timespec="seconds")
-        error = f": {fresh.error.splitlines()[0]}" if fresh and fresh.error else ""
-        context.say(f"Stale since {at}: Slurm does not answer{error}")
-    if wanted.limit is not None and len(found) >= wanted.limit and not references:
+        why = (
+            f"Slurm does not answer: {error.splitlines()[0]}" if error else "not confirmed by Slurm"
+        )
+        context.say(f"Stale since {at}: {why}")
+    if wanted.limit is not None and len(found) >= wanted.limit:
         context.say(f"The newest {wanted.limit}; more with --limit.")
 
 

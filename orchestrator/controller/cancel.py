@@ -44,8 +44,7 @@ def cancel(
     for job in wanted:
         if job.row not in over and job.job_id is not None:
             # With the name as well as the ID, a reused ID never hits another job.
-            name = run_folder.slurm_name(job.name, job.token)
-            context.slurm.cancel(job.job_id, name)
+            context.slurm.cancel(job.job_id, run_folder.slurm_name(job.name, job.token))
             event = jobs.JobEvent(
                 at=context.clock(),
                 kind="cancel",
@@ -64,16 +63,17 @@ def _confirm(
     over: set[int],
     confirm_seconds: float,
 ) -> list[Cancelled]:
+    """Look after 1, 2, 4 ... seconds, whatever the profile's floor: a person waits for it."""
     begun = context.clock()
-    said = False
+    pause_seconds = 1.0
     while True:
         if len(over) < len(wanted):
-            refresh.refresh(context)
+            refresh.refresh(context, floor_seconds=0)
         with context.store.reading() as work:
             found = [job for old in wanted if (job := work.job(old.row)) is not None]
-        waited_seconds = (context.clock() - begun).total_seconds()
+        left_seconds = confirm_seconds - (context.clock() - begun).total_seconds()
         pending = [job for job in found if job.state not in jobs.TERMINAL]
-        if not pending or waited_seconds >= confirm_seconds:
+        if not pending or left_seconds <= 0:
             return [
                 Cancelled(
                     job=job,
@@ -82,8 +82,21 @@ def _confirm(
                 )
                 for job in found
             ]
-        if not said:
+        if pause_seconds == 1.0:
             ids = ", ".join(str(job.job_id) for job in pending)
             context.say(f"Waiting until Slurm shows the end of {ids} ...")
-            said = True
-        context.sleep(min(float(context.profile.poll_floor_seconds), 2.0))
+        elif pause_seconds == 2.0:
+            _cancel_renamed(context, pending)
+        context.sleep(min(pause_seconds, left_seconds))
+        pause_seconds = min(pause_seconds * 2, 15.0)
+
+
+def _cancel_renamed(context: contexts.Context, pending: Sequence[jobs.Job]) -> None:
+    """Cancel by the name they have now the jobs that were renamed while they waited."""
+    for job in pending:
+        papers = context.slurm.show_job(job.job_id or "")
+        if papers is None or job.token not in " ".join(papers.values()):
+            continue
+        name = papers.get("JobName", "")
+        if name and name != run_folder.slurm_name(job.name, job.token):
+            context.slurm.cancel(job.job_id or "", name)

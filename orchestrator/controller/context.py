@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 import json
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -78,7 +79,7 @@ class Context:
 
 
 def known_facts(context: Context) -> ClusterFacts | None:
-    """Return the stored facts of the profile's cluster, of any age, without asking Slurm."""
+    """Return the stored facts of this host's cluster, of any age, without asking Slurm."""
     with context.store.reading() as work:
         text = work.setting(_key(context))
     return _from_json(text) if text else None
@@ -119,8 +120,9 @@ def ask_facts(context: Context) -> ClusterFacts:
 
 
 def _key(context: Context) -> str:
-    # SLURM_CONF chooses among clusters on sites that have several.
-    return f"cluster:{context.profile.name}:{context.environ.get('SLURM_CONF', '')}"
+    # Login hosts of two clusters may share a home, and SLURM_CONF chooses among several clusters.
+    conf = context.environ.get("SLURM_CONF", "")
+    return f"cluster:{context.profile.name}:{socket.gethostname()}:{conf}"
 
 
 def _to_json(facts: ClusterFacts) -> str:

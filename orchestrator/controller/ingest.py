@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,12 @@ def ingest(
     context: contexts.Context,
     job: jobs.Job,
     shipped: Sequence[patterns.Pattern] | None = None,
+    *,
+    say: Callable[[str], None] | None = None,
 ) -> int:
     """Read what is new in the job's files and store its metrics; returns how many were stored.
+
+    `say` is told what is odd about a file, that it was cut or cannot be read.
 
     The metrics of a chunk and the place where reading goes on are committed together, so a crash,
     or another reader at the same time, neither loses nor doubles one.
@@ -32,18 +36,26 @@ def ingest(
         _readers(job, specs.from_json(submission.spec), shipped or patterns.load_shipped())
     )
     with context.waiting(f"Reading the log of {job.job_id or f'@{job.row}'}"):
-        return sum(_read_file(context, job, reader, cursors.get(reader.path)) for reader in readers)
+        return sum(
+            _read_file(context, job, reader, cursors.get(reader.path), say or context.say)
+            for reader in readers
+        )
 
 
-def ingest_live(context: contexts.Context) -> int:
-    """Read the files of all jobs that are not settled; returns how many metrics were stored."""
-    facts = contexts.known_facts(context)
-    if facts is None:
-        return 0
-    with context.store.reading() as work:
-        live = work.live_jobs(facts.cluster)
+def ingest_all(context: contexts.Context, job_rows: Sequence[int]) -> int:
+    """Read the files of these jobs; what is wrong with one of them is said and ends no other."""
     shipped = patterns.load_shipped()
-    return sum(ingest(context, job, shipped) for job in live)
+    stored = 0
+    for row in job_rows:
+        with context.store.reading() as work:
+            job = work.job(row)
+        if job is None:
+            continue
+        try:
+            stored += ingest(context, job, shipped)
+        except errors.OrchestratorError as exc:
+            context.say(f"@{row}: its metrics were not read: {exc}")
+    return stored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +109,11 @@ def _readers(
 
 
 def _read_file(
-    context: contexts.Context, job: jobs.Job, reader: _Reader, cursor: rows.LogCursor | None
+    context: contexts.Context,
+    job: jobs.Job,
+    reader: _Reader,
+    cursor: rows.LogCursor | None,
+    say: Callable[[str], None],
 ) -> int:
     stored = 0
     banner = logs.banner_pattern(
@@ -118,7 +134,7 @@ def _read_file(
             cursor = after
         if not chunk.more:
             if chunk.note and chunk.note != logs.NO_LOG_YET:
-                context.say(chunk.note)
+                say(chunk.note)
             return stored
 
 

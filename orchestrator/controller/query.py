@@ -26,8 +26,8 @@ class Details:
 
 def list_jobs(
     context: contexts.Context, wanted: unit_of_work.JobQuery
-) -> tuple[list[jobs.Job], refresh.Refreshed | None]:
-    """Return jobs, newest first, with `stale_since` where Slurm does not answer now."""
+) -> tuple[list[jobs.Job], str]:
+    """Return jobs, newest first, with `stale_since`, and what Slurm said when it did not answer."""
     with context.store.reading() as work:
         found = work.jobs(wanted)
     return _with_staleness(context, found)
@@ -55,19 +55,30 @@ def details(context: contexts.Context, job: jobs.Job) -> Details:
 
 def _with_staleness(
     context: contexts.Context, found: Sequence[jobs.Job]
-) -> tuple[list[jobs.Job], refresh.Refreshed | None]:
+) -> tuple[list[jobs.Job], str]:
     facts = contexts.known_facts(context)
-    if facts is None:
-        return list(found), None
-    fresh = refresh.freshness(context, facts.cluster)
-    if fresh.failing_since is None:
-        return list(found), fresh
-    since = fresh.good_at or fresh.failing_since
-    return [
-        job if job.settled or job.cluster != facts.cluster else _stale(job, since) for job in found
-    ], fresh
+    clusters = {job.cluster for job in found if not job.settled}
+    fresh = {cluster: refresh.freshness(context, cluster) for cluster in sorted(clusters)}
+    here = None if facts is None else facts.cluster
+    told = [
+        job if job.settled else _stale(job, fresh[job.cluster], here=job.cluster == here)
+        for job in found
+    ]
+    errors = [state.error for state in fresh.values() if state.failing_since and state.error]
+    return told, errors[0] if errors else ""
 
 
-def _stale(job: jobs.Job, since: datetime.datetime) -> jobs.Job:
-    confirmed_at = max(since, job.observed_at or since)
-    return dataclasses.replace(job, stale_since=confirmed_at)
+def _stale(job: jobs.Job, fresh: refresh.Refreshed, *, here: bool) -> jobs.Job:
+    """Return the job with `stale_since` where its state is not confirmed by newer answers.
+
+    That is: Slurm does not answer; Slurm answers and does not know the job; the job belongs to
+    another cluster than the one that is asked from this host.
+    """
+    if fresh.failing_since is not None:
+        since = fresh.good_at or fresh.failing_since
+        return dataclasses.replace(job, stale_since=max(since, job.observed_at or since))
+    if job.missing_since is not None:
+        return dataclasses.replace(job, stale_since=job.missing_since)
+    if not here:
+        return dataclasses.replace(job, stale_since=fresh.good_at or job.created_at)
+    return job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import os
@@ -22,13 +23,17 @@ class Refreshed:
     """How fresh the database is after a refresh."""
 
     #: Slurm was asked now; false: the last answer was recent enough, or nothing is live
-    asked: bool
+    asked: bool = False
     #: last good answer of squeue
-    good_at: datetime.datetime | None
+    good_at: datetime.datetime | None = None
     #: since when Slurm does not answer; none while it does
-    failing_since: datetime.datetime | None
+    failing_since: datetime.datetime | None = None
     #: what it said
     error: str = ""
+    #: when Slurm was last asked, well or not
+    tried_at: datetime.datetime | None = None
+    #: another process is asking Slurm at this moment
+    busy: bool = False
     changed: int = 0
     #: why sacct did not answer just now; details are filled in when it does
     accounts_error: str = ""
@@ -39,32 +44,69 @@ def refresh(context: contexts.Context, *, floor_seconds: float | None = None) ->
 
     A Slurm that is away is no error here: states stay, and `failing_since` says since when.
     """
-    facts = contexts.known_facts(context)
-    if facts is None:
-        # No job was ever submitted from this profile, so there is nothing to ask about.
-        return Refreshed(asked=False, good_at=None, failing_since=None)
     floor = context.profile.poll_floor_seconds if floor_seconds is None else floor_seconds
     with context.store.reading() as work:
-        live = work.live_jobs(facts.cluster)
+        expected = work.jobs(unit_of_work.JobQuery(live=True, limit=1))
     # Without live jobs nothing is expected of Slurm; who asks outright (floor 0) is still answered,
     # so that a job requeued by hand after its end is seen.
-    if not (live or floor == 0) or not _claim(context, facts.cluster, floor):
-        return freshness(context, facts.cluster)
-    observed_at = context.clock()
+    if not expected and (floor > 0 or contexts.known_facts(context) is None):
+        return _unasked(context)
     try:
         facts = contexts.cluster_facts(context)
-        with context.store.reading() as work:
-            installation_id = work.installation_id()
-        rows = witnesses.ask_queue(context, live, installation_id)
-        everyone = [*live, *_reopened(context, rows, live)]
-        accounts = witnesses.Accounts.ask(context, facts, everyone, rows, observed_at)
+    except errors.SlurmError as exc:
+        return Refreshed(failing_since=context.clock(), error=str(exc))
+    holder = f"{socket.gethostname()}:{os.getpid()}"
+    with context.store.writing() as work:
+        if not work.claim_refresh(facts.cluster, context.clock(), floor, holder):
+            busy = work.refresh_state(facts.cluster).holder not in (None, holder)
+            return dataclasses.replace(_unasked(context), busy=busy)
+    try:
+        return _ask(context, facts, holder, insist=floor == 0)
+    except BaseException:
+        # Ctrl-C, a full disk: nobody else would ask until the claim runs out by itself.
+        with contextlib.suppress(errors.DatabaseError), context.store.writing() as work:
+            work.finish_refresh(facts.cluster, holder=holder)
+        raise
+
+
+def _unasked(context: contexts.Context) -> Refreshed:
+    facts = contexts.known_facts(context)
+    return Refreshed() if facts is None else freshness(context, facts.cluster)
+
+
+def _ask(
+    context: contexts.Context, facts: contexts.ClusterFacts, holder: str, *, insist: bool
+) -> Refreshed:
+    # Read after the claim: what another process stored before it is not judged again.
+    with context.store.reading() as work:
+        live = work.live_jobs(facts.cluster)
+        installation_id = work.installation_id()
+    observed_at = context.clock()
+    try:
+        queue = witnesses.ask_queue(context, live, installation_id)
+        everyone = [*live, *_reopened(context, queue, live)]
+        accounts = witnesses.Accounts.ask(
+            context, facts, everyone, queue, observed_at, insist=insist
+        )
         verdicts = [
-            (job, _judge(context, facts, job, rows, accounts, observed_at)) for job in everyone
+            (job, _judge(context, facts, job, queue, accounts, observed_at)) for job in everyone
         ]
     except errors.SlurmError as exc:
-        _store_failure(context, facts.cluster, live, str(exc))
+        _store_failure(context, facts.cluster, holder, live, str(exc))
         return freshness(context, facts.cluster)
-    changed = _store(context, facts.cluster, verdicts, observed_at, accounts)
+    changed = 0
+    with context.store.writing() as work:
+        seen = [job.row for job, verdict in verdicts if _is_unchanged(verdict)]
+        work.confirm_jobs(seen, observed_at)
+        for job, verdict in verdicts:
+            if not _is_unchanged(verdict):
+                changed += _store_one(work, job, verdict)
+        work.finish_refresh(
+            facts.cluster,
+            holder=holder,
+            squeue_at=observed_at,
+            sacct_at=observed_at if accounts.good else None,
+        )
     return dataclasses.replace(
         freshness(context, facts.cluster),
         asked=True,
@@ -78,34 +120,24 @@ def freshness(context: contexts.Context, cluster: str) -> Refreshed:
     with context.store.reading() as work:
         state = work.refresh_state(cluster)
     return Refreshed(
-        asked=False,
         good_at=state.last_good_squeue_at,
+        tried_at=state.last_tried_at,
         failing_since=state.failing_since,
         error=state.last_error or "",
     )
 
 
-def _claim(context: contexts.Context, cluster: str, floor_seconds: float) -> bool:
-    holder = f"{socket.gethostname()}:{os.getpid()}"
-    with context.store.writing() as work:
-        return work.claim_refresh(cluster, context.clock(), floor_seconds, holder)
-
-
 def _reopened(
-    context: contexts.Context, rows: witnesses.Queue, live: Sequence[jobs.Job]
+    context: contexts.Context, queue: witnesses.Queue, live: Sequence[jobs.Job]
 ) -> list[jobs.Job]:
-    """Return settled jobs that squeue shows again: requeued by hand, or found after all."""
+    """Return settled jobs of which squeue has news: requeued by hand, or found after all."""
     known = {(job.token, job.array_task_id or 0) for job in live}
-    active = {
-        key
-        for key, found in rows.by_token.items()
-        if key not in known and any(row.state not in jobs.TERMINAL for row in found)
-    }
-    if not active:
+    tokens = {token for token, task in queue.by_token if (token, task) not in known}
+    if not tokens:
         return []
     with context.store.reading() as work:
-        candidates = work.jobs_of_tokens(sorted({token for token, _ in active}))
-    return [job for job in candidates if (job.token, job.array_task_id or 0) in active]
+        settled = [job for job in work.jobs_of_tokens(sorted(tokens)) if job.settled]
+    return [job for job in settled if tracking.is_news(job, queue.of(job))]
 
 
 def _judge(
@@ -123,18 +155,18 @@ def _judge(
     stranger = queue.stranger(job)
     if stranger is not None:
         # A person may rename a job that waits: only Slurm's own papers tell it from another job.
-        if job.token in (context.slurm.show_job_text(stranger.raw_job_id) or ""):
+        papers = context.slurm.show_job_text(stranger.raw_job_id)
+        if papers is not None and job.token in papers:
             rows = (stranger,)
-        else:
-            reused = True
-    finished = not rows or any(row.state in jobs.TERMINAL for row in rows)
+        reused = papers is not None and job.token not in papers
+    several = len({row.job_id for row in rows} | {job.job_id or ""}) > 1
+    finished = several or not rows or any(row.state in jobs.TERMINAL for row in rows)
     attempts = folder.attempts(task) if finished else []
     seen = tracking.Witnesses(
         squeue=rows,
         sacct=accounts.of(job),
         record=_record(folder, job, task, attempts, observed_at) if attempts else None,
         owner=folder.owner(task) if finished else None,
-        newest_attempt=attempts[-1] if attempts else None,
         reused=reused,
     )
     now = context.clock()
@@ -145,6 +177,7 @@ def _judge(
             squeue_at=observed_at,
             sacct_asked=job.row in accounts.asked,
             accounting=accounts.accounting,
+            steps_known=job.row not in accounts.stepless,
         ),
         submitter_alive=_submitter_alive(job, now),
         grace_seconds=context.grace_seconds(facts),
@@ -159,6 +192,9 @@ def _record(
     attempts: Sequence[int],
     observed_at: datetime.datetime,
 ) -> tracking.Observation | None:
+    if attempts[-1] < job.attempt:
+        # An earlier attempt's: this one never began.
+        return None
     record = folder.exit_record(task, attempts[-1])
     if record is None or not record.fits(
         token=job.token, owner=folder.owner(task), task=task, attempt=attempts[-1]
@@ -179,23 +215,8 @@ def _submitter_alive(job: jobs.Job, now: datetime.datetime) -> bool:
     return alive
 
 
-def _store(
-    context: contexts.Context,
-    cluster: str,
-    verdicts: Sequence[tuple[jobs.Job, tracking.Verdict]],
-    observed_at: datetime.datetime,
-    accounts: witnesses.Accounts,
-) -> int:
-    changed = 0
-    with context.store.writing() as work:
-        for job, verdict in verdicts:
-            changed += _store_one(work, job, verdict)
-        work.finish_refresh(
-            cluster,
-            squeue_at=observed_at,
-            sacct_at=observed_at if accounts.good else None,
-        )
-    return changed
+def _is_unchanged(verdict: tracking.Verdict) -> bool:
+    return not verdict.events and set(verdict.changes) == {"observed_at"}
 
 
 def _store_one(work: unit_of_work.UnitOfWork, job: jobs.Job, verdict: tracking.Verdict) -> int:
@@ -205,22 +226,24 @@ def _store_one(work: unit_of_work.UnitOfWork, job: jobs.Job, verdict: tracking.V
     job_id = changes.get("job_id")
     if isinstance(job_id, str):
         changes.update(log_files.of(work, job, job_id))
-    if not work.change_job(job.row, changes, unless_newer_than=job.observed_at):
-        # Another process stored a newer answer in the meantime.
+    if not work.change_job(job.row, changes, version=job.version):
+        # Another process changed the row meanwhile: the next refresh judges it anew.
         return 0
+    earlier = {attempt.number: attempt for attempt in work.attempts(job.row)}
     for attempt in verdict.attempts:
-        work.put_attempt(job.row, attempt)
+        work.put_attempt(job.row, tracking.merged(earlier.get(attempt.number), attempt))
     for event in verdict.events:
         work.add_event(job.row, event)
-    return 1
+    return 1 if verdict.events else 0
 
 
 def _store_failure(
-    context: contexts.Context, cluster: str, live: Sequence[jobs.Job], error: str
+    context: contexts.Context, cluster: str, holder: str, live: Sequence[jobs.Job], error: str
 ) -> None:
     with context.store.writing() as work:
         for job in live:
             if job.misses:
                 # Absence counts only over answers that follow one another (tracking.adopting).
-                work.change_job(job.row, {"misses": 0, "missing_since": None})
-        work.finish_refresh(cluster, failed_at=context.clock(), error=error)
+                changes = {"misses": 0, "missing_since": None}
+                work.change_job(job.row, changes, version=job.version)
+        work.finish_refresh(cluster, holder=holder, failed_at=context.clock(), error=error)

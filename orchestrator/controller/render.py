@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import orchestrator
-from orchestrator import config, jobs, rendering
+from orchestrator import config, jobs, patterns, rendering
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,9 @@ class Request:
 
 def render(configuration: config.Configuration, request: Request) -> str:
     """Return the script, byte for byte what `submit` hands to sbatch."""
+    if request.spec.metrics.patterns:
+        # Found out only when the log is read, a misspelt name would cost a run's numbers.
+        patterns.select(patterns.load_shipped(), request.spec.metrics.patterns)
     return rendering.render(
         request.spec,
         configuration.profile,

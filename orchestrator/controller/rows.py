@@ -86,6 +86,8 @@ PLAIN_FIELDS = frozenset(
         "state",
         "labels",
         "submitter",
+        "stale_since",
+        "version",
     }
 )
 _METRIC_FIELDS = tuple(field.name for field in dataclasses.fields(jobs.Metric))
@@ -107,6 +109,7 @@ def job_record(row: models.Job) -> jobs.Job:
         state=jobs.JobState(row.state),
         labels=tuple(json.loads(row.labels)),
         submitter=_submitter(row),
+        version=row.version,
         **values,
     )
 

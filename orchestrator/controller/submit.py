@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import orchestrator
 from orchestrator import (
@@ -18,6 +18,15 @@ from orchestrator import (
 )
 from orchestrator.controller import context as contexts
 from orchestrator.controller import log_files, refresh, render, unit_of_work
+
+#: What another process may have written about a submission that it took for dead.
+_FOUND: Mapping[str, object] = {
+    "settled": False,
+    "reason": None,
+    "misses": 0,
+    "missing_since": None,
+    "grace_since": None,
+}
 
 
 def submit(context: contexts.Context, request: render.Request) -> jobs.Job:
@@ -123,6 +132,13 @@ def _store_intent(
 def _call_sbatch(
     context: contexts.Context, spec: jobs.JobSpec, job: jobs.Job, folder: run_folder.RunFolder
 ) -> str:
+    with context.store.reading() as work:
+        current = work.job(job.row)
+    if current is None or current.state is not jobs.JobState.SUBMITTING:
+        # This process was stopped for so long that a refresh took it for dead.
+        raise errors.ConflictError(
+            f"@{job.row} was given up meanwhile by another process; nothing was submitted"
+        )
     environ = slurm.submission_environment(context.environ, keep=spec.environment.variables)
 
     def run(argv: Sequence[str]) -> slurm.Answer:
@@ -163,6 +179,8 @@ def _write_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs
                     "raw_job_id": job_id,
                     "state": jobs.JobState.PENDING,
                     "submitted_at": context.clock(),
+                    # Another host may have taken us for dead, and the job for never submitted.
+                    **_FOUND,
                     **log_files.of(work, job, job_id),
                 },
             )
@@ -180,12 +198,10 @@ def _unclaimed(work: unit_of_work.UnitOfWork, job: jobs.Job) -> bool:
 
 
 def _store_end(context: contexts.Context, job: jobs.Job, reason: str) -> None:
+    state = jobs.JobState.NOT_SUBMITTED
     with context.store.writing() as work:
-        work.change_job(
-            job.row,
-            {"state": jobs.JobState.NOT_SUBMITTED, "reason": reason, "settled": True},
-        )
-        state = jobs.JobState.NOT_SUBMITTED
+        if _unclaimed(work, job):
+            work.change_job(job.row, {"state": state, "reason": reason, "settled": True})
         work.add_event(job.row, _event(context, reason, state))
 
 
@@ -194,7 +210,8 @@ def _look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOut
     state = jobs.JobState.SUBMIT_UNKNOWN
     with context.store.writing(durable=True) as work:
         if _unclaimed(work, job):
-            work.change_job(job.row, {"state": state, "grace_since": context.clock()})
+            changes = {"state": state, **_FOUND, "grace_since": context.clock()}
+            work.change_job(job.row, changes)
         work.add_event(job.row, _event(context, outcome.sentence, state))
     refresh.refresh(context, floor_seconds=0)
     with context.store.reading() as work:

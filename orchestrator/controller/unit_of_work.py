@@ -61,6 +61,7 @@ class UnitOfWork:
             "attempt": 0,
             "restart_count": 0,
             "misses": 0,
+            "version": 0,
             "created_at": submission.created_at,
             **rows.job_columns(changes),
         }
@@ -120,17 +121,17 @@ class UnitOfWork:
         return [job for job in by_name if job.token in tokens]
 
     def change_job(
-        self,
-        row: int,
-        changes: Mapping[str, object],
-        *,
-        unless_newer_than: datetime.datetime | types.EllipsisType | None = ...,
+        self, row: int, changes: Mapping[str, object], *, version: int | None = None
     ) -> bool:
-        """Change fields of a job; false when there is no such job, or when it holds a newer
-        observation than `unless_newer_than`, the `observed_at` that the changes were made from.
+        """Change fields of a job; false when there is no such job, or when it was changed since
+        `version`, that of the record which the changes were made from (None: it does not matter).
         """
-        columns = rows.job_columns(changes)
-        return queries.change_job(self._db, row, columns, unless_newer_than)
+        return queries.change_job(self._db, row, rows.job_columns(changes), version)
+
+    def confirm_jobs(self, job_rows: Collection[int], at: datetime.datetime) -> None:
+        """Store that these jobs were seen unchanged at that moment."""
+        if job_rows:
+            queries.confirm_jobs(self._db, job_rows, at)
 
     def put_attempt(self, row: int, attempt: records.Attempt) -> None:
         """Store an attempt, in place of the same number's older view."""
@@ -154,6 +155,8 @@ class UnitOfWork:
     def metrics(self, query: MetricQuery) -> list[StoredMetric]:
         """Return metrics in the order of jobs, and in each of reading."""
         found = queries.metrics(self._db, query)
+        if not found:
+            return []
         wanted = {metric.job_row for metric, _ in found}
         owners = {job.row: job for job in self.jobs(JobQuery(rows=wanted, limit=None))}
         return [
@@ -217,15 +220,17 @@ class UnitOfWork:
         self,
         cluster: str,
         *,
+        holder: str,
         squeue_at: datetime.datetime | None = None,
         sacct_at: datetime.datetime | None = None,
         failed_at: datetime.datetime | None = None,
         error: str = "",
     ) -> None:
-        """Give the claim back and store the good answers' times, or that it failed and why."""
+        """Give the holder's claim back; store the good answers' times, or why it failed."""
         queries.finish_refresh(
             self._db,
             cluster,
+            holder=holder,
             squeue_at=squeue_at,
             sacct_at=sacct_at,
             failed_at=failed_at,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Sequence
 
-from orchestrator import jobs, patterns
+from orchestrator import errors, jobs, patterns
 from orchestrator.controller import context as contexts
 from orchestrator.controller import ingest, refresh
 
@@ -29,6 +29,15 @@ def wait(
     seen: dict[int, jobs.JobState] = {}
     ended: dict[int, datetime.datetime] = {}
     shipped = patterns.load_shipped()
+    told: set[str] = set()
+    read: set[int] = set()
+    _refuse_strangers(context, rows)
+
+    def once(note: str) -> None:
+        if note not in told:
+            told.add(note)
+            context.say(note)
+
     while True:
         fresh = refresh.refresh(context)
         found = _jobs(context, rows)
@@ -41,7 +50,10 @@ def wait(
                 ended.setdefault(job.row, now)
             else:
                 ended.pop(job.row, None)
-            ingest.ingest(context, job, shipped)
+            if job.row not in read:
+                ingest.ingest(context, job, shipped, say=once)
+            if job.settled:
+                read.add(job.row)
         if all(_done(job, ended, now) for job in found):
             return found
         waited_seconds = (now - begun).total_seconds()
@@ -66,7 +78,19 @@ def _pause_seconds(
 ) -> float:
     """Return how long until the next answer of Slurm is due, so that nobody asks in between."""
     floor = float(context.profile.poll_floor_seconds)
-    if fresh.good_at is None:
+    asked_at = max((at for at in (fresh.good_at, fresh.tried_at) if at), default=None)
+    if asked_at is None:
         return floor
-    due = floor - (now - fresh.good_at).total_seconds()
-    return min(max(due, 0.2), floor)
+    due = floor - (now - asked_at).total_seconds()
+    return due if 0 < due <= floor else floor
+
+
+def _refuse_strangers(context: contexts.Context, rows: Sequence[int]) -> None:
+    """Raise ConflictError for jobs of a cluster that cannot be asked from this host."""
+    here = contexts.cluster_facts(context).cluster
+    away = [job for job in _jobs(context, rows) if job.cluster != here and not job.settled]
+    if away:
+        told = ", ".join(f"{job.job_id or f'@{job.row}'} of {job.cluster}" for job in away)
+        raise errors.ConflictError(
+            f"this host belongs to cluster {here}; wait for {told} on a login host of that cluster"
+        )

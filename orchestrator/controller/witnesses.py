@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from orchestrator import errors, jobs, run_folder, slurm, tracking
@@ -15,6 +16,8 @@ SACCT_CHUNK = 200
 SACCT_LATE_SECONDS = 60
 #: After a failure sacct is left alone for so long.
 SACCT_REST_SECONDS = 60
+#: Jobs whose end is known and whose accounting row is missing are asked about so often.
+DETAILS_EVERY_SECONDS = 300
 #: sacct filters by time: an hour before the intent covers a skewed clock.
 SACCT_MARGIN = datetime.timedelta(hours=1)
 
@@ -62,10 +65,12 @@ class Accounts:
 
     by_id: Mapping[str, Sequence[tracking.Observation]]
     by_token: Mapping[tuple[str, int], Sequence[tracking.Observation]]
-    asked: frozenset[int]
-    accounting: bool
-    good: bool
+    asked: frozenset[int] = frozenset()
+    accounting: bool = True
+    good: bool = False
     error: str = ""
+    #: jobs that ended badly and whose steps could not be asked for
+    stepless: frozenset[int] = frozenset()
 
     @classmethod
     def ask(
@@ -75,9 +80,11 @@ class Accounts:
         everyone: Sequence[jobs.Job],
         queue: Queue,
         observed_at: datetime.datetime,
+        *,
+        insist: bool = False,
     ) -> Accounts:
         if not facts.accounting:
-            return cls({}, {}, frozenset(), False, False)
+            return cls({}, {}, accounting=False)
         gone = [job for job in everyone if tracking.needs_sacct(job, queue.of(job))]
         sought = [
             job
@@ -90,10 +97,14 @@ class Accounts:
         by_id: dict[str, list[tracking.Observation]] = {}
         by_token: dict[tuple[str, int], list[tracking.Observation]] = {}
         asked: set[int] = set()
-        good = False
-        error = ""
-        if (gone or sought) and _resting(context, facts.cluster, observed_at):
-            return cls({}, {}, frozenset(), True, False)
+        urgent = bool(sought) or _urgent(context, facts.cluster, gone, observed_at)
+        if not (urgent or (insist and gone)):
+            return cls({}, {})
+        error = _resting(context, facts.cluster, observed_at)
+        if error and not insist:
+            return cls({}, {}, error=error)
+        good, error = False, ""
+        bad: list[jobs.Job] = []
         try:
             for chunk in _chunks(gone, SACCT_CHUNK):
                 for row in context.slurm.sacct(_ids(chunk), _since(chunk)):
@@ -107,66 +118,108 @@ class Accounts:
                     by_token.setdefault((token, row.array_task_id or 0), []).append(row)
                 asked.update(job.row for job in chunk)
                 good = True
-            cls._add_steps(context, gone, by_id)
+            bad = [job for job in gone if tracking.needs_steps(_mine(job, by_id))]
+            for chunk in _chunks(bad, SACCT_CHUNK):
+                _add_steps(chunk, by_id, context.slurm.steps(_ids(chunk), _since(chunk)))
+                bad = [job for job in bad if job not in chunk]
         except slurm.AccountingDisabled:
-            return cls({}, {}, frozenset(), False, False)
+            return cls({}, {}, accounting=False)
         except errors.SlurmError as exc:
             # slurmdbd is away: squeue alone carries on, details are filled in later.
             error = str(exc)
             with context.store.writing() as work:
-                work.put_setting(_failed_key(facts.cluster), context.clock().isoformat())
-        return cls(by_id, by_token, frozenset(asked), True, good, error)
-
-    @staticmethod
-    def _add_steps(
-        context: contexts.Context,
-        gone: Sequence[jobs.Job],
-        by_id: dict[str, list[tracking.Observation]],
-    ) -> None:
-        bad = [
-            job
-            for job in gone
-            if job.job_id and tracking.needs_steps(_mine(job, by_id.get(job.job_id, ())))
-        ]
-        for chunk in _chunks(bad, SACCT_CHUNK):
-            steps = context.slurm.steps(_ids(chunk), _since(chunk))
-            for job in chunk:
-                worst = steps.get(job.job_id or "")
-                rows = by_id.get(job.job_id or "", [])
-                if worst is not None and rows:
-                    rows[-1] = dataclasses.replace(
-                        rows[-1],
-                        step_state=worst.state,
-                        step_exit_code=worst.exit_code,
-                        step_exit_signal=worst.exit_signal,
-                    )
+                failure = json.dumps([context.clock().isoformat(), error])
+                work.put_setting(_failed_key(facts.cluster), failure)
+        return cls(
+            by_id,
+            by_token,
+            frozenset(asked),
+            good=good,
+            error=error,
+            stepless=frozenset(job.row for job in bad),
+        )
 
     def of(self, job: jobs.Job) -> tuple[tracking.Observation, ...]:
         if job.job_id is None:
             return tuple(self.by_token.get((job.token, job.array_task_id or 0), ()))
-        return _mine(job, self.by_id.get(job.job_id, ()))
+        return _mine(job, self.by_id)
 
 
-def _resting(context: contexts.Context, cluster: str, observed_at: datetime.datetime) -> bool:
-    """Return whether sacct failed so lately that it is left alone.
+def _add_steps(
+    chunk: Sequence[jobs.Job],
+    by_id: dict[str, list[tracking.Observation]],
+    steps: Mapping[str, slurm.Steps],
+) -> None:
+    """Put what the steps say onto the newest row of each job."""
+    for job in chunk:
+        worst = steps.get(job.job_id or "")
+        mine = _mine(job, by_id)
+        if worst is None or not mine:
+            continue
+        newest = dataclasses.replace(
+            mine[-1],
+            step_state=worst.state,
+            step_exit_code=worst.exit_code,
+            step_exit_signal=worst.exit_signal,
+        )
+        by_id[job.job_id or ""] = [*mine[:-1], newest]
+
+
+def _urgent(
+    context: contexts.Context,
+    cluster: str,
+    gone: Sequence[jobs.Job],
+    observed_at: datetime.datetime,
+) -> bool:
+    """Return whether sacct is asked now about jobs that squeue does not know.
+
+    Those whose end is known and that only lack details go along with others, and by themselves
+    every few minutes.
+    """
+    if any(_is_news(job, observed_at) for job in gone):
+        return True
+    with context.store.reading() as work:
+        asked_at = work.refresh_state(cluster).last_good_sacct_at
+    patience = datetime.timedelta(seconds=DETAILS_EVERY_SECONDS)
+    return bool(gone) and (asked_at is None or observed_at - asked_at >= patience)
+
+
+def _is_news(job: jobs.Job, observed_at: datetime.datetime) -> bool:
+    if job.state not in jobs.TERMINAL:
+        return True
+    ended_at = job.ended_at or job.missing_since or job.observed_at or observed_at
+    return (observed_at - ended_at).total_seconds() < DETAILS_EVERY_SECONDS
+
+
+def _resting(context: contexts.Context, cluster: str, observed_at: datetime.datetime) -> str:
+    """Return why sacct failed, when that was so lately that it is left alone; else "".
 
     Measured: with slurmdbd hung each sacct takes 40 s, and all the others wait behind it.
     """
     with context.store.reading() as work:
-        failed_at = work.setting(_failed_key(cluster))
-    if failed_at is None:
-        return False
+        failure = work.setting(_failed_key(cluster))
+    if failure is None:
+        return ""
+    failed_at, error = json.loads(failure)
     since_seconds = (observed_at - datetime.datetime.fromisoformat(failed_at)).total_seconds()
-    return 0 <= since_seconds < SACCT_REST_SECONDS
+    return str(error) if 0 <= since_seconds < SACCT_REST_SECONDS else ""
 
 
 def _failed_key(cluster: str) -> str:
-    return f"sacct-failed-at:{cluster}"
+    return f"sacct-failure:{cluster}"
 
 
-def _mine(job: jobs.Job, rows: Iterable[tracking.Observation]) -> tuple[tracking.Observation, ...]:
-    """Return the rows that are this job's: an ID can be given to another job later."""
-    mine = [row for row in rows if job.token in (row.name, *_words(row))]
+def _mine(
+    job: jobs.Job, by_id: Mapping[str, Sequence[tracking.Observation]]
+) -> tuple[tracking.Observation, ...]:
+    """Return the rows that are this job's, oldest first: an ID can be given to another later."""
+    mine = [
+        row
+        for row in by_id.get(job.job_id or "", ())
+        # scontrol update NumNodes ends one row as RESIZING and begins the next; no new attempt.
+        if job.token in _words(row) and row.state is not jobs.JobState.RESIZING
+    ]
+    mine.sort(key=lambda row: row.row_number)
     return tuple(dataclasses.replace(row, row_number=n) for n, row in enumerate(mine))
 
 

@@ -10,7 +10,7 @@ import datetime
 
 from orchestrator import jobs
 from orchestrator.tracking import adopting, following
-from orchestrator.tracking.following import needs_sacct, needs_steps
+from orchestrator.tracking.following import is_news, merged, needs_sacct, needs_steps
 from orchestrator.tracking.observations import Answers, Observation, Verdict, Witnesses
 
 __all__ = [
@@ -18,7 +18,9 @@ __all__ = [
     "Observation",
     "Verdict",
     "Witnesses",
+    "is_news",
     "judge",
+    "merged",
     "needs_sacct",
     "needs_steps",
 ]

@@ -97,8 +97,6 @@ def apply(
 
 def _attempt_number(job: jobs.Job, row: Observation) -> int:
     """Return the attempt that `row` tells of: Slurm's restart count where it is printed."""
-    if row.source == "record":
-        return job.attempt
     if row.restart_count is not None:
         return max(row.restart_count, job.attempt)
     if row.source == "sacct":

@@ -49,6 +49,30 @@ def never_started(row: Observation) -> bool:
     return (row.reason or "").startswith("BadConstraints")
 
 
+def is_news(job: jobs.Job, seen: Sequence[Observation]) -> bool:
+    """Return whether squeue says of a settled job what its row does not say yet."""
+    taken = [row for row in seen if not never_started(row)]
+    if job.state in (JobState.NOT_SUBMITTED, JobState.LOST):
+        return bool(taken)
+    return any(
+        row.state not in jobs.TERMINAL or (row.restart_count or 0) > job.attempt
+        for row in taken
+        if row.job_id == job.job_id
+    )
+
+
+def merged(stored: jobs.Attempt | None, told: jobs.Attempt) -> jobs.Attempt:
+    """Return what is stored of an attempt once sacct tells of it.
+
+    sacct prints 9 for the exit code 137: what was known more exactly stays (_with_record).
+    """
+    if stored is None or stored.exit_code is None or told.exit_code is None:
+        return told
+    if stored.exit_code == told.exit_code + 128:
+        return dataclasses.replace(told, exit_code=stored.exit_code)
+    return told
+
+
 def choose(rows: Sequence[Observation], owner: str | None) -> Observation | None:
     """Return the row that is the job: the owner's, else a live one, else the oldest."""
     if not rows:
@@ -66,13 +90,17 @@ def judge(
     grace_seconds: float,
     now: datetime.datetime,
 ) -> Verdict:
-    row = choose(witnesses.squeue, job.raw_job_id)
+    bound, rows = _own(job, witnesses)
+    if bound is not None:
+        return _rebind(job, bound, witnesses, answers, grace_seconds=grace_seconds, now=now)
+    row = choose(rows, witnesses.owner)
     if row is not None and row.state not in jobs.TERMINAL:
         return applying.apply(job, row, (), settled=False, now=now)
-    closing = _closing_row(job, witnesses.sacct)
+    sacct = tuple(row for row in witnesses.sacct if row.job_id == job.job_id)
+    closing = _closing_row(job, sacct)
     if closing is not None:
         merged = _with_record(_with_steps(closing), witnesses.record)
-        return applying.apply(job, merged, witnesses.sacct, settled=True, now=now)
+        return applying.apply(job, merged, sacct, settled=answers.steps_known, now=now)
     if row is not None:
         # Terminal in squeue and not yet in sacct: believe it, keep asking for the details.
         merged = _with_record(row, witnesses.record)
@@ -85,6 +113,63 @@ def judge(
     return _missed(job, witnesses, answers, grace_seconds=grace_seconds, now=now)
 
 
+def _own(job: jobs.Job, witnesses: Witnesses) -> tuple[Observation | None, tuple[Observation, ...]]:
+    """Return the record that the job really is, if another than thought, and squeue's own rows.
+
+    Several records can carry our token (a resend, a ghost). The claim in the run folder says which
+    one may run; before there is a claim, an ID that Slurm has shown is kept. An ID that Slurm never
+    showed came from a wrapper's noise around sbatch.
+    """
+    everything = (*witnesses.squeue, *witnesses.sacct)
+    mine = tuple(row for row in witnesses.squeue if row.job_id == job.job_id)
+    others = [row for row in everything if row.job_id != job.job_id and not never_started(row)]
+    owned = [row for row in others if row.raw_job_id == witnesses.owner]
+    if owned and not any(row.raw_job_id == witnesses.owner for row in mine):
+        return owned[0], mine
+    known = any(row.job_id == job.job_id for row in everything) or job.observed_at is not None
+    if others and not known:
+        return choose(others, witnesses.owner), mine
+    return None, mine
+
+
+def _rebind(
+    job: jobs.Job,
+    row: Observation,
+    witnesses: Witnesses,
+    answers: Answers,
+    *,
+    grace_seconds: float,
+    now: datetime.datetime,
+) -> Verdict:
+    detail = f"the job is {row.job_id}, not {job.job_id}: both carry its token"
+    bound = dataclasses.replace(
+        job,
+        job_id=row.job_id,
+        raw_job_id=row.raw_job_id,
+        array_job_id=row.array_job_id,
+        started_at=None,
+        ended_at=None,
+        observed_at=None,
+    )
+    mine = dataclasses.replace(
+        witnesses,
+        squeue=tuple(one for one in witnesses.squeue if one.job_id == row.job_id),
+        sacct=tuple(one for one in witnesses.sacct if one.job_id == row.job_id),
+    )
+    changes: dict[str, object] = {
+        "job_id": row.job_id,
+        "raw_job_id": row.raw_job_id,
+        "array_job_id": row.array_job_id,
+        "started_at": None,
+        "ended_at": None,
+    }
+    first = Verdict(
+        changes=changes, events=(verdicts.event(job, now, "adopt", row.source, detail),)
+    )
+    rest = judge(bound, mine, answers, grace_seconds=grace_seconds, now=now)
+    return verdicts.joined(first, rest)
+
+
 def _closing_row(job: jobs.Job, rows: Sequence[Observation]) -> Observation | None:
     """Return sacct's newest row when it is terminal and of the newest attempt we know of.
 
@@ -93,7 +178,7 @@ def _closing_row(job: jobs.Job, rows: Sequence[Observation]) -> Observation | No
     if not rows or rows[-1].state not in jobs.TERMINAL:
         return None
     newest = rows[-1]
-    same_start = job.started_at is None or newest.started_at == job.started_at
+    same_start = job.started_at is not None and newest.started_at == job.started_at
     return newest if same_start or newest.row_number >= job.attempt else None
 
 
@@ -144,7 +229,11 @@ def _missed(
     missing_seconds = (answers.squeue_at - missing_since).total_seconds()
     second_witness = answers.sacct_asked or not answers.accounting
     waited = misses >= ANSWERS_NEEDED and missing_seconds >= grace_seconds
-    if job.state is JobState.LOST or not second_witness or not (waited or witnesses.reused):
+    if job.state is JobState.LOST:
+        # sacct may still be late: slurmctld delivers its backlog once slurmdbd is back.
+        over = not answers.accounting or missing_seconds > DETAILS_WAIT_SECONDS
+        return Verdict(changes={"settled": True} if over and not job.settled else {})
+    if not second_witness or not (waited or witnesses.reused):
         return Verdict(changes={"misses": misses, "missing_since": missing_since})
     why = (
         f"Slurm gives job ID {job.job_id} to another job now"
@@ -159,7 +248,7 @@ def _missed(
             "reason": detail,
             "misses": misses,
             "missing_since": missing_since,
-            "settled": True,
+            "settled": witnesses.reused or not answers.accounting,
             "observed_at": answers.squeue_at,
         },
         attempts=(dataclasses.replace(applying.attempt(job), state=JobState.LOST, reason=detail),),

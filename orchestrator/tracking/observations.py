@@ -61,10 +61,8 @@ class Witnesses:
     #: all its rows (sacct -D), oldest first
     sacct: tuple[Observation, ...] = ()
     record: Observation | None = None
-    #: job ID in the owner link of the run folder
+    #: SLURM_JOB_ID in the owner link of the run folder: the one record that may run
     owner: str | None = None
-    #: number of the newest attempt link in the run folder
-    newest_attempt: int | None = None
     #: Slurm gives this job ID to another job now
     reused: bool = False
 
@@ -79,6 +77,8 @@ class Answers:
     sacct_asked: bool
     #: the cluster keeps accounts
     accounting: bool
+    #: the steps of this job were asked for, or nothing in sacct's rows calls for it
+    steps_known: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

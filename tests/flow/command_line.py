@@ -10,7 +10,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -121,6 +122,13 @@ class CommandLine:
             found = connection.execute(statement).fetchall()
         connection.close()
         return found
+
+    def wait_until(self, happened: Callable[[], object], what: str = "it") -> None:
+        """Look again and again until it happened."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not happened():
+            assert time.monotonic() < deadline, f"waited in vain for {what}"
+            time.sleep(0.05)
 
     def run_folders(self) -> list[Path]:
         """Return the run folders there are."""

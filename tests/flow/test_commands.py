@@ -119,7 +119,7 @@ def test_a_job_from_submit_to_its_numbers(cli, fake_slurm):
         f"Token:       {folder.name.rpartition('.')[2]}\n"
         "\n"
         "History:\n"
-        "  ...  sbatch     intent stored\n"
+        "  ...  user       intent stored\n"
         "  ...  sbatch     sbatch answered 1\n"
     ).match(shown), shown
     assert re.search(rf"^Ended:       {TIME}$", shown, re.MULTILINE)
@@ -198,7 +198,7 @@ def test_status_narrows_and_prints_in_each_format(cli, fake_slurm):
     assert seen("--name", "beta", "--label", "team=vision") == [2]
     assert seen("-S", "1h") == [3, 2, 1]
     assert seen("-S", "2050-01-01") == []
-    assert seen("@1", "2", "alpha") == [1, 2, 1]
+    assert seen("@2", "1", "alpha", "@3") == [2, 1, 3]
     short = cli("status", "--no-refresh", "--limit", "1", "--format", "csv")
     assert short.out == (
         "job_id,name,state,reason,elapsed,time_limit,nodes,gpus,node_list,row\n"

@@ -206,8 +206,8 @@ def test_older_database_is_copied_and_upgraded(
         db.execute(
             sa.text(
                 "INSERT INTO jobs (row, submission_id, array_task, state, settled, created_at, "
-                "attempt, restart_count, labels, misses) "
-                "VALUES (1, 1, 0, 'RUNNING', 0, '2026-01-01', 0, 0, '[]', 0)"
+                "attempt, restart_count, labels, misses, version) "
+                "VALUES (1, 1, 0, 'RUNNING', 0, '2026-01-01', 0, 0, '[]', 0, 0)"
             )
         )
     database = opened(path, migrations=newer)

@@ -110,6 +110,8 @@ def test_job_comes_back_as_it_was(store: unit_of_work.Store) -> None:
 def test_every_field_of_a_job_can_be_changed(store: unit_of_work.Store) -> None:
     job = add(store)
     fixed = {"row", "token", "cluster", "scheduler", "name", "run_dir", "created_at"}
+    # Told by the controller; counted by the database.
+    fixed |= {"stale_since", "version"}
     samples: dict[str, object] = {
         "state": jobs.JobState.RUNNING,
         "labels": ("a",),
@@ -123,7 +125,8 @@ def test_every_field_of_a_job_can_be_changed(store: unit_of_work.Store) -> None:
         samples[field.name] = NOW if "datetime" in kind else 7 if "int" in kind else "text"
     with store.writing() as work:
         assert work.change_job(job.row, samples)
-        assert work.job(job.row) == dataclasses.replace(job, **samples)  # type: ignore[arg-type]
+        expected = dataclasses.replace(job, version=1, **samples)  # type: ignore[arg-type]
+        assert work.job(job.row) == expected
         assert work.change_job(job.row, {"submitter": None, "reason": None})
         changed = work.job(job.row)
     assert changed is not None and changed.submitter is None and changed.reason is None
@@ -133,24 +136,40 @@ def test_every_field_of_a_job_can_be_changed(store: unit_of_work.Store) -> None:
                 work.change_job(job.row, {name: "x"})
 
 
-def test_newer_observation_wins(store: unit_of_work.Store) -> None:
-    row = add(store).row
+def test_a_change_from_an_older_view_is_refused(store: unit_of_work.Store) -> None:
+    first = add(store)
 
-    def see(seconds: int, read: datetime.datetime | None) -> bool:
-        changes = {"reason": str(seconds), "observed_at": NOW + seconds * SECOND}
+    def change(version: int | None) -> bool:
         with store.writing() as work:
-            return work.change_job(row, changes, unless_newer_than=read)
+            return work.change_job(first.row, {"reason": str(version)}, version=version)
 
-    assert see(1, None)
-    assert not see(2, None), "somebody else was first"
-    assert see(2, NOW + SECOND)
-    assert not see(3, NOW + SECOND)
+    assert change(first.version)
+    assert not change(first.version), "somebody else was first"
+    assert change(None)
+    assert change(first.version + 2)
     with store.writing() as work:
-        assert work.change_job(row, {}, unless_newer_than=NOW + 2 * SECOND)
-        assert work.change_job(row, {"cause": "x"})
-        assert not work.change_job(row + 1, {"cause": "x"})
-        job = work.job(row)
-    assert job is not None and (job.reason, job.cause) == ("2", "x")
+        assert not work.change_job(first.row + 1, {"cause": "x"})
+        job = work.job(first.row)
+    assert job is not None and (job.reason, job.version) == ("2", first.version + 3)
+
+
+def test_jobs_seen_unchanged(store: unit_of_work.Store) -> None:
+    job = add(store)
+    for seconds, kept in ((2, 2), (1, 2), (3, 3)):
+        with store.writing() as work:
+            work.confirm_jobs([job.row], NOW + seconds * SECOND)
+            seen = work.job(job.row)
+        assert seen is not None
+        assert (seen.observed_at, seen.version) == (NOW + kept * SECOND, job.version)
+
+
+def test_a_claim_is_given_back_by_its_holder_only(store: unit_of_work.Store) -> None:
+    with store.writing() as work:
+        assert work.claim_refresh("lab", NOW, 10, "a")
+        work.finish_refresh("lab", holder="b")
+        assert not work.claim_refresh("lab", NOW, 0, "b")
+        work.finish_refresh("lab", holder="a")
+        assert work.claim_refresh("lab", NOW, 0, "b")
 
 
 def test_token_is_stored_once(store: unit_of_work.Store) -> None:
@@ -211,7 +230,7 @@ def test_find(store: unit_of_work.Store) -> None:
         work.change_job(second.row, {"state": done})
     assert find("digits") == [third]
     elsewhere = add(store, "abcd00000007", cluster="sea", job_id="8", state=done)
-    assert find("8") == [elsewhere, dataclasses.replace(second, state=done)]
+    assert find("8") == [elsewhere, dataclasses.replace(second, state=done, version=1)]
 
 
 def test_queries(store: unit_of_work.Store) -> None:
@@ -379,7 +398,7 @@ def test_one_refresh_an_interval(store: unit_of_work.Store) -> None:
     assert claim(0, "a")
     assert not claim(1, "b") and not claim(30, "b") and not claim(30, "b", floor=0)
     with store.writing() as work:
-        work.finish_refresh("lab", squeue_at=NOW, sacct_at=NOW)
+        work.finish_refresh("lab", holder="a", squeue_at=NOW, sacct_at=NOW)
     assert state() == unit_of_work.RefreshState(
         cluster="lab", last_good_squeue_at=NOW, last_good_sacct_at=NOW, last_tried_at=NOW
     )
@@ -387,13 +406,13 @@ def test_one_refresh_an_interval(store: unit_of_work.Store) -> None:
     assert claim(9, "b", floor=0)
     for seconds in (9, 10):
         with store.writing() as work:
-            work.finish_refresh("lab", failed_at=NOW + seconds * SECOND, error="away")
+            work.finish_refresh("lab", holder="b", failed_at=NOW + seconds * SECOND, error="away")
     assert (state().failing_since, state().last_error) == (NOW + 9 * SECOND, "away")
     assert not claim(15, "c"), "a failed one counts as well"
     assert claim(20, "c")
     assert not claim(139, "d") and claim(140, "d"), "the holder died"
     with store.writing() as work:
-        work.finish_refresh("lab", squeue_at=NOW + 140 * SECOND)
+        work.finish_refresh("lab", holder="d", squeue_at=NOW + 140 * SECOND)
     assert (state().failing_since, state().last_error) == (None, None)
     assert state().last_good_sacct_at == NOW
     assert claim(-7200, "e"), "the clock was set back"

@@ -270,10 +270,15 @@ def test_without_a_place_for_the_run_folder_nothing_runs(machine: Machine) -> No
     machine.run_dir.rmdir()
     machine.runs_dir.rmdir()
     machine.runs_dir.write_text("a file")
-    result = machine.run(script)
+    result = machine.run(script, SLURM_JOB_NAME="job")
     assert result.returncode == 73
     assert result.stderr.splitlines()[-1] == (
         f"orchestrator: cannot make {machine.runs_dir}/job.41 on n1"
+    )
+    sent = machine.run(script)
+    assert sent.returncode == 73
+    assert sent.stderr.splitlines()[-1] == (
+        f"orchestrator: there is no {machine.run_dir} on n1: nothing was run"
     )
     assert not (machine.folder / "work" / "ran").exists()
 

@@ -142,7 +142,11 @@ def test_lost_needs_answers_and_time_and_a_second_witness() -> None:
     assert unasked.state is JobState.RUNNING
     verdict = judge(running, now=200)
     lost = after(running, verdict)
-    assert (lost.state, lost.settled) == (JobState.LOST, True)
+    assert (lost.state, lost.settled) == (JobState.LOST, False), "sacct may be late"
+    late = row(JobState.TIMEOUT, source="sacct", started_at=at(5), ended_at=at(65))
+    assert after(lost, judge(lost, now=900, sacct=(late,))).state is JobState.TIMEOUT
+    forgotten = after(lost, judge(lost, now=2 * 24 * 3600))
+    assert (forgotten.state, forgotten.settled) == (JobState.LOST, True)
     assert verdict.events[0].detail == (
         "5 good answers of squeue over 140 s did not know it; "
         "sacct has no end of it, and the script left no exit record"
@@ -257,3 +261,82 @@ def test_a_late_ghost_is_adopted_even_after_the_verdict() -> None:
     ended = unknown(state=JobState.NOT_SUBMITTED, settled=True)
     now = after(ended, judge(ended, now=500, squeue=(row(JobState.RUNNING, started_at=at(490)),)))
     assert (now.job_id, now.state, now.settled) == ("41", JobState.RUNNING, False)
+
+
+# --- several records under one token, several attempts ---
+
+
+def ghost(state: JobState, job_id: str = "42", **fields: Any) -> tracking.Observation:
+    return row(state, job_id=job_id, raw_job_id=job_id, **fields)
+
+
+def test_a_ghost_does_not_speak_for_the_job_that_slurm_showed() -> None:
+    done = job(state=JobState.COMPLETED, started_at=at(5), observed_at=at(30))
+    verdict = judge(done, squeue=(ghost(JobState.RUNNING, started_at=at(50)),), owner="41")
+    assert after(done, verdict).state is JobState.COMPLETED
+
+
+def test_the_claim_decides_which_of_two_is_the_job() -> None:
+    waiting = job(observed_at=at(30))
+    rows = (row(JobState.FAILED, exit_code=75), ghost(JobState.RUNNING, started_at=at(50)))
+    verdict = judge(waiting, squeue=rows, owner="42")
+    now = after(waiting, verdict)
+    assert (now.job_id, now.state) == ("42", JobState.RUNNING)
+    assert verdict.events[0].detail == "the job is 42, not 41: both carry its token"
+
+
+def test_an_id_that_slurm_never_showed_gives_way_to_the_token() -> None:
+    noise = job(job_id="1234", raw_job_id="1234")
+    now = after(noise, judge(noise, squeue=(row(JobState.PENDING),)))
+    assert (now.job_id, now.state) == ("41", JobState.PENDING)
+
+
+def test_a_late_row_of_an_earlier_attempt_does_not_end_one_that_waits() -> None:
+    second = job(state=JobState.PENDING, attempt=1, restart_count=1)
+    old = row(JobState.PREEMPTED, source="sacct", started_at=at(5), ended_at=at(30))
+    assert after(second, judge(second, sacct=(old,))).state is JobState.PENDING
+
+
+def test_the_record_tells_which_attempt_it_is_of() -> None:
+    first = job(state=JobState.RUNNING, started_at=at(5))
+    record = row(JobState.FAILED, source="record", exit_code=3, restart_count=1)
+    verdict = judge(first, record=record, accounting=False)
+    assert after(first, verdict).attempt == 1
+    assert [attempt.number for attempt in verdict.attempts] == [0, 1]
+
+
+def test_a_bad_end_stays_open_until_its_steps_are_known() -> None:
+    closing = row(JobState.FAILED, source="sacct", exit_code=1)
+    verdict = tracking.judge(
+        job(),
+        tracking.Witnesses(sacct=(closing,)),
+        tracking.Answers(squeue_at=at(60), sacct_asked=True, accounting=True, steps_known=False),
+        submitter_alive=False,
+        grace_seconds=GRACE_SECONDS,
+        now=at(60),
+    )
+    now = after(job(), verdict)
+    assert (now.state, now.settled) == (JobState.FAILED, False)
+
+
+@pytest.mark.parametrize(
+    ("state", "seen", "expected"),
+    [
+        (JobState.COMPLETED, row(JobState.COMPLETED), False),
+        (JobState.COMPLETED, row(JobState.RUNNING, restart_count=1), True),
+        (JobState.COMPLETED, row(JobState.FAILED, restart_count=1), True),
+        (JobState.COMPLETED, ghost(JobState.RUNNING), False),
+        (JobState.NOT_SUBMITTED, row(JobState.COMPLETED), True),
+        (JobState.NOT_SUBMITTED, row(JobState.FAILED, reason="BadConstraints"), False),
+        (JobState.LOST, row(JobState.RUNNING), True),
+    ],
+)
+def test_news_of_a_settled_job(state: JobState, seen: tracking.Observation, expected: bool) -> None:
+    assert tracking.is_news(job(state=state, settled=True), [seen]) is expected
+
+
+def test_the_exact_exit_code_of_an_earlier_attempt_is_kept() -> None:
+    exact = jobs.Attempt(number=0, state=JobState.FAILED, exit_code=137)
+    told = jobs.Attempt(number=0, state=JobState.FAILED, exit_code=9, node_list="n1")
+    assert tracking.merged(exact, told) == dataclasses.replace(told, exit_code=137)
+    assert tracking.merged(None, told) == told

@@ -1,0 +1,130 @@
+"""Refreshes that meet other processes: nothing is lost, doubled, or left unasked."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.flow import command_line
+from tests.flow.conftest import FakeSlurm
+
+JOB = ("--name", "demo", "--", "train.py")
+TIMED_OUT = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n"
+
+
+def submit(cli: command_line.CommandLine, *argv: str, **environ: str) -> None:
+    (cli.folder / "train.py").touch()
+    done = cli("submit", *(argv or JOB), **environ)
+    assert done.code == 0, done.err
+
+
+def test_a_submission_that_ends_during_a_refresh_is_not_set_back(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    submit(cli)
+    # squeue is asked while the second job is SUBMITTING and answers when it has its ID.
+    fake_slurm.fail("sbatch", rc=0, stdout="2\n", delay_seconds=1.5, run_anyway=False)
+    submitting = cli.start("submit", "--name", "second", "--", "train.py")
+    states = "select state from jobs"
+    cli.wait_until(lambda: ("SUBMITTING",) in cli.rows(states), "the second job's row")
+    fake_slurm.fail("squeue", rc=0, delay_seconds=3.0)
+    refreshing = cli.start("refresh")
+    assert command_line.finish(submitting).code == 0
+    assert command_line.finish(refreshing).code == 0
+    ((state, job_id),) = cli.rows(
+        "select state, job_id from jobs join submissions on submission_id = id "
+        "where name = 'second'"
+    )
+    assert (state, job_id) == ("PENDING", "2")
+
+
+def test_an_interrupted_refresh_lets_others_ask(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    submit(cli)
+    fake_slurm.fail("squeue", delay_seconds=20.0, rc=0)
+    hung = cli.start("refresh")
+    cli.wait_until(lambda: fake_slurm.calls("squeue"), "squeue")
+    hung.send_signal(signal.SIGINT)
+    hung.communicate(timeout=20)
+    assert hung.returncode == 130
+    fake_slurm.heal()
+    fake_slurm.set_state(1, "FAILED", exit="3:0")
+    assert "1 jobs changed" in cli("refresh").err
+    assert cli.rows("select state from jobs") == [("FAILED",)]
+
+
+def test_another_slurm_conf_is_another_key_and_is_asked_all_the_same(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    submit(cli, SLURM_CONF="/etc/slurm/slurm.conf")
+    fake_slurm.set_state(1, "FAILED", exit="3:0")
+    assert cli("refresh").code == 0
+    assert cli.rows("select state from jobs") == [("FAILED",)]
+
+
+def test_the_end_of_a_log_is_read_by_the_refresh_that_sees_the_end(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    spec = cli.spec(
+        '[job]\nname = "a"\n[launch]\nlauncher = "python"\n'
+        'command = "echo Epoch Throughput: 5.500 images/second"\n'
+    )
+    fake_slurm.run_jobs()
+    submit(cli, str(spec))
+    fake_slurm.wait_for(1, "COMPLETED")
+    assert cli("refresh").err.splitlines()[-1] == "1 jobs changed, 1 metrics read"
+    assert cli.rows("select name, value from metrics") == [("throughput", 5.5)]
+
+
+def test_a_job_requeued_after_its_end_that_failed_between_two_looks(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    submit(cli)
+    fake_slurm.set_state(1, "COMPLETED")
+    cli("refresh")
+    assert cli.rows("select state, attempt from jobs") == [("COMPLETED", 0)]
+    fake_slurm.requeue(1, "COMPLETED")
+    fake_slurm.set_state(1, "RUNNING")
+    fake_slurm.set_state(1, "FAILED", exit="3:0")
+    cli("refresh")
+    assert cli.rows("select state, attempt, exit_code from jobs") == [("FAILED", 1, 3)]
+
+
+def test_a_ghost_that_ran_to_its_end_between_two_looks_is_found(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    fake_slurm.configure(AccountingStorageType="accounting_storage/none")
+    grace = {"ORCHESTRATOR_SUBMIT_GRACE_SECONDS": "1"}
+    (cli.folder / "train.py").touch()
+    fake_slurm.fail("sbatch", rc=1, stderr=TIMED_OUT)
+    assert cli("submit", *JOB, **grace).code == 5
+    assert cli("wait", "@1", **grace).code == 1
+    assert cli.rows("select state, settled from jobs") == [("NOT_SUBMITTED", 1)]
+    # The request was in slurmctld's queue after all.
+    (call,) = fake_slurm.calls("sbatch")
+    cli.run(["sbatch", *call])
+    fake_slurm.set_state(1, "COMPLETED")
+    cli("refresh")
+    assert cli.rows("select state, job_id from jobs") == [("COMPLETED", "1")]
+
+
+def test_a_pattern_that_does_not_exist_is_told_before_the_submission(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    done = cli("submit", "--pattern", "olivvia", *JOB)
+    assert done.code == 3
+    assert done.err == (
+        'Error: spec: metrics.patterns: no pattern "olivvia". Did you mean "olivia"?\n'
+        "1 problem; nothing was done.\n"
+    )
+    assert not fake_slurm.calls("sbatch")
+
+
+def test_an_unchanged_queue_changes_nothing(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    submit(cli)
+    cli("refresh")
+    before = cli.rows("select version from jobs")
+    assert cli("refresh").err.splitlines()[-1] == "0 jobs changed, 0 metrics read"
+    assert cli.rows("select version from jobs") == before
