@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 import time
@@ -120,12 +121,17 @@ def _show(
 def _states(text: str | None) -> tuple[jobs.JobState, ...]:
     if not text:
         return ()
-    states = [(word, slurm.parse_state(word)) for word in text.split(",")]
-    for word, state in states:
-        if state is jobs.JobState.UNKNOWN and word.upper() != "UNKNOWN":
-            known = ", ".join(jobs.JobState)
-            raise click.BadParameter(f"{word!r} is no state; states are {known}")
-    return tuple(state for _, state in states)
+    return tuple(_state(word) for word in text.split(","))
+
+
+def _state(word: str) -> jobs.JobState:
+    with contextlib.suppress(ValueError):
+        return jobs.JobState(word.upper())
+    state = slurm.parse_state(word)
+    if state is jobs.JobState.UNKNOWN:
+        known = ", ".join(jobs.JobState)
+        raise click.BadParameter(f"{word!r} is no state; states are {known}")
+    return state
 
 
 def _since(text: str, now: datetime.datetime) -> datetime.datetime:

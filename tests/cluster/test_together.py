@@ -33,19 +33,22 @@ FLOOR_SECONDS = 1
 
 
 @pytest.mark.parametrize(
-    "seconds", [20, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+    "seconds", [60, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
 def test_two_status_and_a_submit(lab: cluster.Lab, site: sites.Site, seconds: int) -> None:
     site.submit(site.shell("first", "true"))
+    site.shell("plain", "true")
     site.shell("tick", TICKS, metrics='patterns = ["olivia"]')
     with lab.faults() as seen:
         watched = site.with_env(**seen.env)
         begun = time.monotonic()
         loops = [
-            loop(watched, "left", "status --all --format jsonl"),
-            loop(watched, "right", "status --all --format jsonl"),
+            loop(watched, "left", "status --all --limit 9999 --format jsonl"),
+            loop(watched, "right", "status --all --limit 9999 --format jsonl"),
             loop(watched, "numbers", "metrics --source log --format jsonl tick"),
             loop(watched, "submits", "submit tick.toml --wait"),
+            # Its process is gone when the next refresh judges the job.
+            loop(watched, "plain", "submit plain.toml --parsable"),
         ]
         lab.wait_for(lambda: time.monotonic() - begun > seconds, seconds + 5, "the time", 0.5)
         lab.write(f"{site.home}/stop", "")
@@ -53,7 +56,7 @@ def test_two_status_and_a_submit(lab: cluster.Lab, site: sites.Site, seconds: in
             assert process.communicate(timeout=60) == ("", "")
         lasted_seconds = time.monotonic() - begun
         questions = len(seen.calls("squeue"))
-    names = ("left", "right", "numbers", "submits")
+    names = ("left", "right", "numbers", "submits", "plain")
     codes = {name: read(site, f"{name}.rc").split() for name in names}
     talk = "".join(read(site, f"{name}.err") for name in names)
     assert not re.search("locked|busy|Traceback", talk), talk
@@ -67,7 +70,13 @@ def test_two_status_and_a_submit(lab: cluster.Lab, site: sites.Site, seconds: in
     assert len(submitted) == len(codes["submits"]) >= 2
     for name in ("left", "right"):
         assert_never_backwards(read(site, f"{name}.out"))
-    jobs = site.items("status", "--all", "--refresh")
+    plain = read(site, "plain.out").split()
+    assert len(plain) == len(codes["plain"]) >= 5
+    going = ("--state", "PENDING,RUNNING,COMPLETING,SUBMITTING,SUBMIT_UNKNOWN", "--refresh")
+    lab.wait_for(lambda: not site.items("status", *going), 60, "the end of all jobs", 1)
+    jobs = site.items("status", "--all", "--limit", "9999")
+    ended = {job["job_id"]: job["state"] for job in jobs if job["name"] == "plain"}
+    assert ended == dict.fromkeys(plain, "COMPLETED")
     assert {job["job_id"]: job["state"] for job in jobs if job["name"] == "tick"} == dict.fromkeys(
         submitted, "COMPLETED"
     )

@@ -194,6 +194,7 @@ def test_status_narrows_and_prints_in_each_format(cli, fake_slurm):
 
     assert seen() == [3, 2, 1]
     assert seen("-t", "PD,F") == [3, 1]
+    assert seen("-t", "submitting,Unknown") == []
     assert seen("-p", "cpu") == [2]
     assert seen("--name", "beta", "--label", "team=vision") == [2]
     assert seen("-S", "1h") == [3, 2, 1]
