@@ -7,7 +7,7 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
@@ -123,3 +123,9 @@ def alice_home(running_lab: lab.Lab, request: pytest.FixtureRequest) -> str:
 def alice_site(lab: lab.Lab, alice_home: str) -> site.Site:
     """orchestrator as alice uses it, with folders of this test's own."""
     return site.Site.make(lab, alice_home)
+
+
+@pytest.fixture
+def tell(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Add a line to what is printed at the end of the run: seeds, counts."""
+    return pytestconfig.stash.setdefault(SET_UP, []).append

@@ -6,6 +6,7 @@ import collections
 import concurrent.futures
 import dataclasses
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -103,10 +104,10 @@ def submit_and_die(site: site.Site, spec: str, name: str, point: str, delay: flo
     assert killed.returncode in (-9, 137, 0), killed.stderr
 
 
-def killed_submissions(site: site.Site, count: int) -> None:
+def killed_submissions(site: site.Site, count: int, tell: Callable[[str], None]) -> None:
     seed = random.randrange(2**32)
     random.seed(seed)
-    print(f"seed {seed}")
+    tell(f"killed submissions: seed {seed}")
     spec = journal_spec(site)
     site.submit(spec, "--name", "first")
     plan = [
@@ -130,20 +131,20 @@ def killed_submissions(site: site.Site, count: int) -> None:
             for name, point in plan
             if point in points
         )
-        print(f"killed {window}: {count} times, then {dict(states)}")
+        tell(f"killed {window}: {count} times, then {dict(states)}")
         assert states.total() == count
     before = [name for name, point in plan if point in WINDOWS["before the intent is committed"]]
     assert not set(before) & set(found.rows)
     assert total["COMPLETED"] > count, "those that sbatch had answered are all adopted"
 
 
-def test_killed_in_each_window(site: site.Site) -> None:
-    killed_submissions(site, 10)
+def test_killed_in_each_window(site: site.Site, tell: Callable[[str], None]) -> None:
+    killed_submissions(site, 10, tell)
 
 
 @pytest.mark.slow
-def test_killed_in_each_window_often(site: site.Site) -> None:
-    killed_submissions(site, 40)
+def test_killed_in_each_window_often(site: site.Site, tell: Callable[[str], None]) -> None:
+    killed_submissions(site, 40, tell)
 
 
 @pytest.mark.parametrize(
