@@ -74,7 +74,7 @@ class Process:
             return False
         return True
 
-    def end(self, timeout_seconds: float = 20) -> None:
+    def end(self, timeout_seconds: float = 120) -> None:
         """Kill it and wait until it is gone; `TimeoutError` if it stays."""
         self.signal(signal.SIGKILL)
         deadline = time.monotonic() + timeout_seconds

@@ -61,10 +61,9 @@ def test_a_hung_command_is_ended_with_its_children():
 
 
 def test_a_child_that_keeps_the_pipe_does_not_hold_us_up():
-    begun = time.monotonic()
-    answer = slurm.run(["sh", "-c", "sleep 8 & echo 123"], 60, ENVIRON)
-    assert (answer.stdout, answer.timed_out) == ("123\n", False)
-    assert time.monotonic() - begun < 5
+    answer = slurm.run(["sh", "-c", "sleep 600 & echo $!"], 60, ENVIRON)
+    os.kill(int(answer.stdout), signal.SIGKILL)
+    assert not answer.timed_out
 
 
 def test_a_command_that_never_stops_writing_is_given_up():
