@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from orchestrator import diagnosis, jobs
 from orchestrator.controller import context as contexts
@@ -24,7 +24,10 @@ def requeue(
 
     One that has ended can be requeued only while slurmctld holds its record (MinJobAge).
     """
-    kept = _kept(context, wanted)
+
+    @functools.cache
+    def kept() -> Collection[int]:
+        return _kept(context, wanted)
 
     def done(before: jobs.Job, now: jobs.Job) -> bool:
         begun = now.attempt > before.attempt
@@ -46,20 +49,18 @@ def requeue(
 def _kept(context: contexts.Context, wanted: Sequence[jobs.Job]) -> Collection[int]:
     """Return the rows of the jobs that slurmctld has, each under its own token."""
     ended = [job for job in wanted if job.job_id is not None]
-    if not ended:
-        return ()
     with context.store.reading() as work:
         installation_id = work.installation_id()
     queue = witnesses.ask_queue(context, ended, installation_id)
     return {job.row for job in ended if any(row.job_id == job.job_id for row in queue.of(job))}
 
 
-def _objection(job: jobs.Job, *, kept: Collection[int]) -> str:
+def _objection(job: jobs.Job, *, kept: Callable[[], Collection[int]]) -> str:
     if diagnosis.is_held(job):
         return f"{job.job_id} waits already, held; `orchestrator release {job.job_id}` lets it go"
     if job.state is jobs.JobState.PENDING:
         return f"{job.job_id} waits already; `orchestrator hold {job.job_id}` holds it"
-    if job.state in jobs.TERMINAL and job.row not in kept:
+    if job.state in jobs.TERMINAL and job.row not in kept():
         return (
             f"{job.job_id} has ended ({job.state}) and Slurm has forgotten it; "
             f"`orchestrator resubmit {job.job_id}` sends it again as a new job"

@@ -56,9 +56,14 @@ def resubmit(
 def _refuse_live(job: jobs.Job, now: jobs.Job) -> None:
     name = wishes.name_of(now)
     if now.state not in jobs.TERMINAL:
+        hint = f"`orchestrator requeue {name}` starts one that runs again"
+        if now.job_id is None:
+            hint = f"`orchestrator status {name}` finds out whether Slurm has it"
+        elif now.state is jobs.JobState.PENDING:
+            hint = f"`orchestrator cancel {name}` ends it first"
         raise errors.ConflictError(
             f"{name} is {now.state}: only a job that has ended, or that Slurm never got, can be "
-            f"resubmitted; `orchestrator requeue {name}` starts one that runs again"
+            f"resubmitted; {hint}"
         )
     unsure = (jobs.JobState.NOT_SUBMITTED, jobs.JobState.LOST)
     if job.state in unsure and now.state is not job.state:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import json
 import re
+import sqlite3
 import threading
 
 import pytest
 
+from orchestrator import jobs
+from orchestrator.controller import unit_of_work
+
+#: Longer than sbatch may take.
+LONG = datetime.timedelta(minutes=10)
 FAILED = "sbatch: error: Batch job submission failed: "
 LINE = ("--launcher", "python", "--time-limit", "10", "--command")
 
@@ -198,6 +206,27 @@ def test_of_two_processes_only_one_sends_again(cli, fake_slurm):
     assert len(fake_slurm.calls("sbatch")) == 2
 
 
+def test_a_resend_on_another_host_is_given_its_time(cli, fake_slurm):
+    fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid partition name specified\n")
+    assert cli("submit", "--name", "demo", *LINE, "echo here").code == 5
+    # The intent is old; the resend is not.
+    with contextlib.closing(sqlite3.connect(cli.database)) as connection, connection:
+        connection.execute("UPDATE jobs SET created_at = '2020' || substr(created_at, 5)")
+    now = datetime.datetime.now(datetime.UTC)
+    there = jobs.Submitter(host="elsewhere", boot_id="x", pid=1, start_ticks=1)
+    sending = {"state": jobs.JobState.SUBMITTING, "settled": False, "submitter": there}
+    for sent_at, state in ((now, "SUBMITTING"), (now - LONG, "SUBMIT_UNKNOWN")):
+        with unit_of_work.Store(cli.database) as store, store.writing() as work:
+            assert work.change_job(1, {**sending, "grace_since": sent_at})
+        done = cli("resubmit", "@1")
+        assert (done.code, done.out) == (6, "")
+        assert done.err == (
+            f"Error: @1 is {state}: only a job that has ended, or that Slurm never got, can be "
+            "resubmitted; `orchestrator status @1` finds out whether Slurm has it\n"
+        )
+    assert len(fake_slurm.calls("sbatch")) == 1
+
+
 @pytest.mark.parametrize("shown", [True, False], ids=["in squeue", "by its claim alone"])
 def test_a_job_that_slurm_had_after_all(cli, fake_slurm, shown):
     fake_slurm.run_jobs()
@@ -234,7 +263,7 @@ def test_what_has_ended_becomes_a_new_job(cli, fake_slurm):
     assert (live.code, live.out) == (6, "")
     assert live.err == (
         "Error: 1 is PENDING: only a job that has ended, or that Slurm never got, can be "
-        "resubmitted; `orchestrator requeue 1` starts one that runs again\n"
+        "resubmitted; `orchestrator cancel 1` ends it first\n"
     )
     fake_slurm.set_state(1, "FAILED", exit="3:0")
     fake_slurm.run_jobs()
