@@ -59,7 +59,7 @@ _EXACT: dict[str, tuple[Waiting, str]] = {
     "AccountNotAllowed": (Waiting.NEVER, "its account may not use this partition"),
     "QOSNotAllowed": (Waiting.NEVER, "its QOS may not be used here"),
     "DeadLine": (Waiting.NEVER, "it cannot end before its deadline"),
-    "JobHeldUser": (Waiting.PERSON, "you or a tool of yours held it: scontrol release JOB"),
+    "JobHeldUser": (Waiting.PERSON, "you or a tool of yours held it: orchestrator release JOB"),
     "JobHeldAdmin": (Waiting.PERSON, "an administrator held it: ask them"),
     "JobHoldMaxRequeue": (Waiting.PERSON, "it was requeued too often and is held"),
     "ReservationDeleted": (Waiting.PERSON, "its reservation was deleted"),
@@ -73,7 +73,12 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Waiting, str], ...] = (
     (
         re.compile(r"launch failed requeued held"),
         Waiting.PERSON,
-        "its start failed on the node and it is held: scontrol release JOB",
+        "its start failed on the node and it is held: orchestrator release JOB",
+    ),
+    (
+        re.compile(r"job requeued in held state"),
+        Waiting.PERSON,
+        "it was put back into the queue and is held: orchestrator release JOB",
     ),
     (
         re.compile(r"(QOS|Assoc)(Max|Min)\w*(PerJob|PerNode|WallDuration)\w*"),
@@ -96,6 +101,21 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Waiting, str], ...] = (
         "the group has reached what it may use at one time",
     ),
 )
+# Of an array's waiting tasks squeue prints the reasons together: "BeginTime,JobHeldUser".
+_HELD = re.compile(r"\bJobHeld(User|Admin)\b|\bJobHoldMaxRequeue\b|\brequeued (in )?held\b")
+_HELD_STATES = frozenset(
+    {jobs.JobState.REQUEUE_HOLD, jobs.JobState.SPECIAL_EXIT, jobs.JobState.RESV_DEL_HOLD}
+)
+
+
+def is_held(job: jobs.Job) -> bool:
+    """Return whether the job waits until somebody releases it.
+
+    Measured: after `scontrol requeuehold` 24.11 shows PENDING with "job requeued in held state".
+    """
+    if job.state in _HELD_STATES:
+        return True
+    return job.state is jobs.JobState.PENDING and _HELD.search(job.reason or "") is not None
 
 
 def waiting(reason: str) -> tuple[Waiting, str]:

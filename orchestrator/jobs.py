@@ -315,6 +315,7 @@ class Job:
     settled: bool = False
     submitter: Submitter | None = None
     #: when sbatch was first found to be possibly running no more; the grace counts from here
+    #: (while SUBMITTING: when an earlier intent was taken up again)
     grace_since: datetime.datetime | None = None
     #: grows with each change of the row
     version: int = 0

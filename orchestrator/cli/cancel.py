@@ -6,15 +6,11 @@ import click
 
 from orchestrator import errors
 from orchestrator.cli import session
-from orchestrator.controller import cancel, query, unit_of_work
+from orchestrator.controller import cancel
 
 
 @click.command(short_help="Cancel jobs, and see that Slurm did.")
-@click.argument("references", nargs=-1, metavar="[JOB...]")
-@click.option("--name", "names", multiple=True, help="All live jobs of this name.")
-@click.option(
-    "--label", "labels", multiple=True, metavar="KEY=VALUE", help="All live ones with it."
-)
+@session.selection
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
@@ -40,12 +36,7 @@ def command(
       orchestrator cancel 123
     """
     context = session.open_context(ctx)
-    wanted = [session.one_job(context, reference) for reference in references]
-    if names or labels:
-        live = unit_of_work.JobQuery(names=names, labels=labels, live=True, limit=None)
-        wanted += query.list_jobs(context, live)[0]
-    elif not references:
-        raise click.UsageError("name jobs to cancel, or --name or --label")
+    wanted = session.chosen_jobs(context, references, names, labels, what="to cancel")
     outcomes = cancel.cancel(context, wanted, confirm_seconds=timeout)
     for outcome in outcomes:
         job = outcome.job

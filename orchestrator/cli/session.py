@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -46,6 +46,42 @@ def refresh_options(command: Callable[..., object]) -> Callable[..., object]:
         default=None,
         help="Ask Slurm now, or not at all; default: when the last answer is older than the floor.",
     )(command)
+
+
+def selection(command: Callable[..., object]) -> Callable[..., object]:
+    """Add [JOB...], --name and --label, for chosen_jobs()."""
+    for option in (
+        click.option(
+            "--label", "labels", multiple=True, metavar="KEY=VALUE", help="All live ones with it."
+        ),
+        click.option("--name", "names", multiple=True, help="All live jobs of this name."),
+        click.argument("references", nargs=-1, metavar="[JOB...]"),
+    ):
+        command = option(command)
+    return command
+
+
+def chosen_jobs(
+    context: contexts.Context,
+    references: Sequence[str],
+    names: Sequence[str],
+    labels: Sequence[str],
+    *,
+    what: str,
+) -> list[jobs.Job]:
+    """Return the jobs that were named, each once; `what` is to be done with them.
+
+    Raises UsageError when none is named, and what one_job() raises.
+    """
+    wanted = [one_job(context, reference) for reference in references]
+    if names or labels:
+        live = unit_of_work.JobQuery(
+            names=tuple(names), labels=tuple(labels), live=True, limit=None
+        )
+        wanted += query.list_jobs(context, live)[0]
+    elif not references:
+        raise click.UsageError(f"name jobs {what}, or --name or --label")
+    return list({job.row: job for job in wanted}.values())
 
 
 def one_job(context: contexts.Context, reference: str) -> jobs.Job:

@@ -6,15 +6,11 @@ import click
 
 from orchestrator import errors, jobs
 from orchestrator.cli import output, session, submit, views
-from orchestrator.controller import query, unit_of_work, wait
+from orchestrator.controller import wait
 
 
 @click.command(short_help="Wait until jobs have ended.")
-@click.argument("references", nargs=-1, metavar="[JOB...]")
-@click.option("--name", "names", multiple=True, help="All live jobs of this name.")
-@click.option(
-    "--label", "labels", multiple=True, metavar="KEY=VALUE", help="All live ones with it."
-)
+@session.selection
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="At most so long.")
 @output.format_option
 @click.pass_context
@@ -36,13 +32,8 @@ def command(
       orchestrator wait 123 124
     """
     context = session.open_context(ctx)
-    wanted = [session.one_job(context, reference) for reference in references]
-    if names or labels:
-        live = unit_of_work.JobQuery(names=names, labels=labels, live=True, limit=None)
-        wanted += query.list_jobs(context, live)[0]
-    elif not references:
-        raise click.UsageError("name jobs to wait for, or --name or --label")
-    rows = list(dict.fromkeys(job.row for job in wanted))
+    wanted = session.chosen_jobs(context, references, names, labels, what="to wait for")
+    rows = [job.row for job in wanted]
     ended = wait.wait(context, rows, timeout_seconds=timeout, changed=submit.reporter(context))
     if format_ is not None or as_json:
         chosen = output.chosen(format_, as_json)

@@ -211,7 +211,8 @@ def _submitter_alive(job: jobs.Job, now: datetime.datetime) -> bool:
 
     alive = submission.is_alive(job.submitter)
     if alive is None:
-        return (now - job.created_at).total_seconds() < SUBMITTER_TIMEOUT_SECONDS
+        sent_at = job.grace_since or job.created_at
+        return (now - sent_at).total_seconds() < SUBMITTER_TIMEOUT_SECONDS
     return alive
 
 

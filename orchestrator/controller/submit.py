@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import orchestrator
 from orchestrator import (
@@ -20,7 +21,7 @@ from orchestrator.controller import context as contexts
 from orchestrator.controller import log_files, refresh, render, unit_of_work
 
 #: What another process may have written about a submission that it took for dead.
-_FOUND: Mapping[str, object] = {
+FOUND: Mapping[str, object] = {
     "settled": False,
     "reason": None,
     "misses": 0,
@@ -37,9 +38,29 @@ def submit(context: contexts.Context, request: render.Request) -> jobs.Job:
     """
     script = render.render(context.configuration, request)
     facts = contexts.cluster_facts(context)
-    job, folder = _store_intent(context, request, script, facts)
+    papers = papers_of(context, request, runs_dir=context.configuration.runs_dir)
+    job, folder = store_intent(
+        context,
+        request.spec,
+        script,
+        papers,
+        cluster=facts.cluster,
+        runs_dir=context.configuration.runs_dir,
+    )
+    return send(context, request.spec, job, folder)
+
+
+def send(
+    context: contexts.Context,
+    spec: jobs.JobSpec,
+    job: jobs.Job,
+    folder: run_folder.RunFolder,
+    *,
+    calling_folder: str | None = None,
+) -> jobs.Job:
+    """Call sbatch for a stored intent, in `calling_folder` if not here, and store its answer."""
     try:
-        job_id = _call_sbatch(context, request.spec, job, folder)
+        job_id = _call_sbatch(context, spec, job, folder, calling_folder)
     except submission.RefusedError as exc:
         _store_end(context, job, exc.outcome.sentence)
         raise errors.SlurmError(f"{exc.outcome.sentence} (kept as @{job.row})") from exc
@@ -64,44 +85,63 @@ def test_only(context: contexts.Context, request: render.Request) -> str:
     return context.slurm.test_only(render.render(context.configuration, request))
 
 
-def _store_intent(
+def papers_of(
     context: contexts.Context,
     request: render.Request,
-    script: str,
-    facts: contexts.ClusterFacts,
-) -> tuple[jobs.Job, run_folder.RunFolder]:
-    spec = request.spec
-    configuration = context.configuration
-    with context.store.reading() as work:
-        installation_id = work.installation_id()
-    token = run_folder.new_token(installation_id)
-    spec_json = specs.to_json(spec)
+    *,
+    runs_dir: Path,
+    folder: Path | None = None,
+    template_hash: str | None = None,
+) -> str:
+    """Return the papers of a submission called in `folder` (none: here), as JSON.
+
+    `template_hash`: that of a script which was rendered before; none: today's templates'.
+    """
+    called_in = context.folder if folder is None else folder
     with context.waiting("Looking at the working tree (git)"):
-        papers = provenance.collect(
+        return provenance.collect(
             version=orchestrator.__version__,
             argv=request.argv,
             spec_source=request.source,
             template=rendering.TEMPLATE,
-            template_hash=rendering.template_hash(
-                spec,
-                configuration.profile,
-                runs_dir=configuration.runs_dir,
-                templates_dir=configuration.templates_dir,
+            template_hash=template_hash
+            or rendering.template_hash(
+                request.spec,
+                context.profile,
+                runs_dir=runs_dir,
+                templates_dir=context.configuration.templates_dir,
             ),
-            folder=context.folder,
-            git=provenance.git_in(context.folder),
+            folder=called_in,
+            git=provenance.git_in(called_in),
         )
+
+
+def store_intent(
+    context: contexts.Context,
+    spec: jobs.JobSpec,
+    script: str,
+    papers: str,
+    *,
+    cluster: str,
+    runs_dir: Path,
+    with_it: Callable[[unit_of_work.UnitOfWork, jobs.Job], None] = lambda work, job: None,
+) -> tuple[jobs.Job, run_folder.RunFolder]:
+    """Make a run folder and a row for a new submission; `with_it` joins the transaction."""
+    with context.store.reading() as work:
+        installation_id = work.installation_id()
+    token = run_folder.new_token(installation_id)
+    spec_json = specs.to_json(spec)
     # The folder comes first: a folder without a row is harmless, a row whose script cannot be
     # written would be an intent that nothing can fulfil.
     folder = run_folder.create(
-        configuration.runs_dir,
+        runs_dir,
         spec.name,
         token,
         {"script.sbatch": script, "spec.json": spec_json, "provenance.json": papers},
     )
     record = jobs.Submission(
         token=token,
-        cluster=facts.cluster,
+        cluster=cluster,
         scheduler="slurm",
         name=spec.name,
         script=script,
@@ -122,7 +162,8 @@ def _store_intent(
                 nodes=spec.resources.nodes,
                 time_limit_seconds=values.seconds(spec.time_limit) if spec.time_limit else None,
             )
-            work.add_event(job.row, _event(context, "intent stored", job.state, "user"))
+            work.add_event(job.row, event(context, "intent stored", job.state, "user"))
+            with_it(work, job)
     except errors.OrchestratorError:
         run_folder.remove(folder)
         raise
@@ -130,7 +171,11 @@ def _store_intent(
 
 
 def _call_sbatch(
-    context: contexts.Context, spec: jobs.JobSpec, job: jobs.Job, folder: run_folder.RunFolder
+    context: contexts.Context,
+    spec: jobs.JobSpec,
+    job: jobs.Job,
+    folder: run_folder.RunFolder,
+    calling_folder: str | None,
 ) -> str:
     with context.store.reading() as work:
         current = work.job(job.row)
@@ -148,6 +193,7 @@ def _call_sbatch(
                 timeout_seconds=context.sbatch_timeout_seconds,
                 environ=environ,
                 die_with_parent=True,
+                folder=calling_folder,
             )
 
     return submission.submit(
@@ -180,12 +226,12 @@ def _write_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs
                     "state": jobs.JobState.PENDING,
                     "submitted_at": context.clock(),
                     # Another host may have taken us for dead, and the job for never submitted.
-                    **_FOUND,
+                    **FOUND,
                     **log_files.of(work, job, job_id),
                 },
             )
             detail = f"sbatch answered {job_id}"
-            work.add_event(job.row, _event(context, detail, jobs.JobState.PENDING))
+            work.add_event(job.row, event(context, detail, jobs.JobState.PENDING))
         stored = work.job(job.row)
     assert stored is not None, "a row that was just written"
     return stored
@@ -202,7 +248,7 @@ def _store_end(context: contexts.Context, job: jobs.Job, reason: str) -> None:
     with context.store.writing() as work:
         if _unclaimed(work, job):
             work.change_job(job.row, {"state": state, "reason": reason, "settled": True})
-        work.add_event(job.row, _event(context, reason, state))
+        work.add_event(job.row, event(context, reason, state))
 
 
 def _look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutcome) -> jobs.Job:
@@ -210,9 +256,9 @@ def _look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOut
     state = jobs.JobState.SUBMIT_UNKNOWN
     with context.store.writing(durable=True) as work:
         if _unclaimed(work, job):
-            changes = {"state": state, **_FOUND, "grace_since": context.clock()}
+            changes = {"state": state, **FOUND, "grace_since": context.clock()}
             work.change_job(job.row, changes)
-        work.add_event(job.row, _event(context, outcome.sentence, state))
+        work.add_event(job.row, event(context, outcome.sentence, state))
     refresh.refresh(context, floor_seconds=0)
     with context.store.reading() as work:
         found = work.job(job.row)
@@ -225,7 +271,7 @@ def _look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOut
     )
 
 
-def _event(
+def event(
     context: contexts.Context, detail: str, state: jobs.JobState, source: str = "sbatch"
 ) -> jobs.JobEvent:
     at = context.clock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,8 @@ from orchestrator.jobs import JobState
 from orchestrator.slurm import failures, process, sacct, sbatch, scontrol, squeue
 
 _log = logging.getLogger(__name__)
+#: scontrol sends a request a job, and one argument has 128 KiB at the most (man execve).
+_CHANGED_AT_ONCE = 500
 
 # Inside Client the module's name is a method.
 Keep: TypeAlias = squeue.Keep
@@ -112,6 +115,22 @@ class Client:
         if not failures.is_unknown_job(answer):
             _check(answer)
 
+    def hold(self, job_ids: Sequence[str]) -> dict[str, str]:
+        """Ask Slurm to hold waiting jobs; return why it refused, by job ID.
+
+        As for the next two: that it took the wish is no proof, only a later look is.
+        """
+        return self._change(job_ids, scontrol.scontrol_hold_command)
+
+    def release(self, job_ids: Sequence[str]) -> dict[str, str]:
+        """Ask Slurm to let held jobs start; return why it refused, by job ID."""
+        return self._change(job_ids, scontrol.scontrol_release_command)
+
+    def requeue(self, job_ids: Sequence[str], *, hold: bool = False) -> dict[str, str]:
+        """Ask Slurm to put jobs back into the queue; return why it refused, by job ID."""
+        command = functools.partial(scontrol.scontrol_requeue_command, hold=hold)
+        return self._change(job_ids, command)
+
     def config(self) -> scontrol.ClusterConfig:
         """Return slurmctld's settings."""
         answer = self._ask(scontrol.scontrol_config_command())
@@ -163,6 +182,21 @@ class Client:
             )
         _check(answer)
         return failures.said(answer)
+
+    def _change(
+        self, job_ids: Sequence[str], command: Callable[[Sequence[str]], list[str]]
+    ) -> dict[str, str]:
+        refused: dict[str, str] = {}
+        for start in range(0, len(job_ids), _CHANGED_AT_ONCE):
+            answer = self._ask(command(job_ids[start : start + _CHANGED_AT_ONCE]))
+            problem = failures.failure(answer)
+            told = scontrol.parse_scontrol_refusals(
+                "\n".join(map(failures.plain, answer.stderr.splitlines()))
+            )
+            if problem is not None and (isinstance(problem, failures.Unreachable) or not told):
+                raise problem
+            refused.update(told)
+        return refused
 
     def _ask(self, argv: list[str]) -> process.Answer:
         return self.run(argv, self.timeout_seconds, self.environ)

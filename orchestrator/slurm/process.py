@@ -60,14 +60,16 @@ def run(
     timeout_seconds: float,
     environ: Mapping[str, str],
     die_with_parent: bool = False,
+    folder: str | None = None,
 ) -> Answer:
     """Run a command and return its answer; CommandNotFound where it can't be started.
 
+    folder: where it runs, if not here.
     die_with_parent: it gets SIGKILL when the calling thread ends (PR_SET_PDEATHSIG), so that
     "the submitter is dead" also means "its sbatch is dead".
     """
     chunks: list[bytes] = []
-    answer = _execute(argv, timeout_seconds, environ, die_with_parent, chunks.append)
+    answer = _execute(argv, timeout_seconds, environ, chunks.append, die_with_parent, folder)
     return dataclasses.replace(answer, stdout=b"".join(chunks).decode(errors="replace"))
 
 
@@ -88,7 +90,7 @@ def stream(
         if len(rest) > _LINE_BYTES:
             rest = rest[:_LINE_BYTES]
 
-    answer = _execute(argv, timeout_seconds, environ, False, split)
+    answer = _execute(argv, timeout_seconds, environ, split)
     if rest:
         on_line(rest.decode(errors="replace"))
     return answer
@@ -98,12 +100,13 @@ def _execute(
     argv: Sequence[str],
     timeout_seconds: float,
     environ: Mapping[str, str],
-    die_with_parent: bool,
     on_stdout: Callable[[bytes], object],
+    die_with_parent: bool = False,
+    folder: str | None = None,
 ) -> Answer:
     started_at = datetime.datetime.now(datetime.UTC)
     started = time.monotonic()
-    process = _start(argv, environ, die_with_parent)
+    process = _start(argv, environ, die_with_parent, folder)
     assert process.stdout is not None and process.stderr is not None
     stderr = bytearray()
 
@@ -134,11 +137,12 @@ def _execute(
 
 
 def _start(
-    argv: Sequence[str], environ: Mapping[str, str], die_with_parent: bool
+    argv: Sequence[str], environ: Mapping[str, str], die_with_parent: bool, folder: str | None
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             list(argv),
+            cwd=folder,
             env=dict(environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -1,11 +1,11 @@
-"""scontrol: what slurmctld is, and what it knows of one job."""
+"""scontrol: what slurmctld is, what it knows of one job, and what it is asked to do with jobs."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from orchestrator.slurm import fields
 
@@ -13,6 +13,9 @@ _SETTING = re.compile(r"([A-Za-z_]\w*(?:\[\d+\])?)\s*= ?(.*)", re.ASCII)
 # `scontrol -o show job` separates NAME=VALUE with spaces, and values may hold spaces: a name is
 # what looks like one of Slurm's ("AllocNode:Sid", "MinMemoryNode", "TresPerNode").
 _JOB_FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z_]*(?:[:/][A-Za-z]+)*)=")
+
+_REFUSED = re.compile(r"(?P<why>.+?) for job (?P<job>\d+(?:_\d+|_\[\d+\])?)", re.ASCII)
+_REFUSED_TASK = re.compile(r"(?P<job>\d+_(?:\d+|\[\d+\])): (?P<why>.+)", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,6 +97,35 @@ def parse_scontrol_ping(text: str) -> bool:
 def scontrol_write_batch_script_command(job_id: str) -> list[str]:
     """Ask for the job's script, on stdout."""
     return ["scontrol", "write", "batch_script", job_id, "-"]
+
+
+def scontrol_hold_command(job_ids: Sequence[str]) -> list[str]:
+    """Keep waiting jobs from starting."""
+    return ["scontrol", "hold", ",".join(job_ids)]
+
+
+def scontrol_release_command(job_ids: Sequence[str]) -> list[str]:
+    """Let held jobs start; answers 0 for jobs that are not held too."""
+    return ["scontrol", "release", ",".join(job_ids)]
+
+
+def scontrol_requeue_command(job_ids: Sequence[str], *, hold: bool = False) -> list[str]:
+    """End jobs that run and let them, or jobs that ended, wait again; `hold`: held."""
+    return ["scontrol", "requeuehold" if hold else "requeue", ",".join(job_ids)]
+
+
+def parse_scontrol_refusals(stderr: str) -> dict[str, str]:
+    """Read which jobs of a list were refused, and why; those not named were taken.
+
+    22.05 to 26.05: `Job has already finished for job 7`, `7_1: Invalid job id specified`, which
+    26.05 writes `7_[1]: Invalid job id specified`.
+    """
+    refused: dict[str, str] = {}
+    for line in stderr.splitlines():
+        behind = _REFUSED.fullmatch(line.strip()) or _REFUSED_TASK.fullmatch(line.strip())
+        if behind:
+            refused[re.sub(r"[\[\]]", "", behind["job"])] = behind["why"]
+    return refused
 
 
 def scancel_command(job_id: str, name: str) -> list[str]:

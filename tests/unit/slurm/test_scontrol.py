@@ -64,3 +64,36 @@ def test_any_text(text):
         scontrol.parse_scontrol_config(text)
     except ValueError as problem:
         assert "ClusterName" in str(problem)
+
+
+def test_commands_that_change_jobs():
+    assert scontrol.scontrol_hold_command(["1", "2_3"]) == ["scontrol", "hold", "1,2_3"]
+    assert scontrol.scontrol_release_command(["1"]) == ["scontrol", "release", "1"]
+    assert scontrol.scontrol_requeue_command(["1"]) == ["scontrol", "requeue", "1"]
+    assert scontrol.scontrol_requeue_command(["1"], hold=True) == ["scontrol", "requeuehold", "1"]
+
+
+@pytest.mark.parametrize(
+    ("task", "last"),
+    [("99999_1", "slurm_suspend error: No error"), ("99999_[1]", "slurm_suspend error")],
+    ids=["22.05 and 24.11", "26.05"],
+)
+def test_refusals(task, last):
+    # scontrol release 1,99999,7,4,99999_1
+    told = (
+        "Invalid job id specified for job 99999\n"
+        "Job has already finished for job 7\n"
+        f"{task}: Invalid job id specified\n"
+        f"{last}\n"
+    )
+    assert scontrol.parse_scontrol_refusals(told) == {
+        "99999": "Invalid job id specified",
+        "7": "Job has already finished",
+        "99999_1": "Invalid job id specified",
+    }
+
+
+@given(st.text())
+def test_refusals_are_those_of_jobs(text):
+    for job_id, why in scontrol.parse_scontrol_refusals(text).items():
+        assert job_id.replace("_", "").isdigit() and why in text

@@ -1,0 +1,54 @@
+"""What hold, release and requeue tell of each job, and with which exit code they end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import click
+
+from orchestrator import errors
+from orchestrator.controller import wishes
+
+
+def timeout_option(command: Callable[..., object]) -> Callable[..., object]:
+    """Add --timeout."""
+    return click.option(
+        "--timeout",
+        type=click.FloatRange(min=0),
+        default=wishes.CONFIRM_SECONDS,
+        show_default=True,
+        metavar="SECONDS",
+        help="Look for it at most so long.",
+    )(command)
+
+
+def tell(outcomes: Sequence[wishes.Outcome], *, already: str) -> None:
+    """Print a line for each job that is as wished; raise an error that tells of the others.
+
+    SlurmError where Slurm refused or does not show it, else ConflictError.
+    """
+    troubles: list[str] = []
+    for outcome in outcomes:
+        job = outcome.job
+        name = wishes.name_of(job)
+        shown = f"{job.state}" if job.reason in (None, "None") else f"{job.state} ({job.reason})"
+        match outcome.end:
+            case wishes.End.DONE:
+                click.echo(f"{name} is {shown}")
+            case wishes.End.ALREADY:
+                click.echo(f"{name} {already}: {shown}")
+            case wishes.End.IMPOSSIBLE:
+                troubles.append(outcome.why)
+            case wishes.End.REFUSED:
+                troubles.append(f"Slurm refused it for {name}: {outcome.why}")
+            case wishes.End.UNSEEN:
+                troubles.append(
+                    f"asked, but Slurm still shows {name} {shown}; "
+                    f"look again with `orchestrator status {name}`"
+                )
+    if troubles:
+        ours = all(
+            outcome.end in (wishes.End.DONE, wishes.End.ALREADY, wishes.End.IMPOSSIBLE)
+            for outcome in outcomes
+        )
+        raise (errors.ConflictError if ours else errors.SlurmError)("\n".join(troubles))

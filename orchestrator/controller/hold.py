@@ -1,0 +1,58 @@
+"""hold and release: a waiting job is kept from starting, or let go again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator import diagnosis, jobs
+from orchestrator.controller import context as contexts
+from orchestrator.controller import wishes
+
+
+def hold(
+    context: contexts.Context,
+    wanted: Sequence[jobs.Job],
+    *,
+    confirm_seconds: float = wishes.CONFIRM_SECONDS,
+) -> list[wishes.Outcome]:
+    """Hold waiting jobs; one that has started is left alone."""
+    wish = wishes.Wish(
+        command="scontrol hold",
+        ask=context.slurm.hold,
+        objection=_cannot_be_held,
+        already=diagnosis.is_held,
+        done=lambda before, now: diagnosis.is_held(now),
+    )
+    return wishes.fulfil(context, wanted, wish, confirm_seconds=confirm_seconds)
+
+
+def release(
+    context: contexts.Context,
+    wanted: Sequence[jobs.Job],
+    *,
+    confirm_seconds: float = wishes.CONFIRM_SECONDS,
+) -> list[wishes.Outcome]:
+    """Let held jobs start, also those that were requeued in held state."""
+    wish = wishes.Wish(
+        command="scontrol release",
+        ask=context.slurm.release,
+        objection=_has_ended,
+        already=lambda job: not diagnosis.is_held(job),
+        # One that starts and ends between two looks is released too.
+        done=lambda before, now: not diagnosis.is_held(now),
+    )
+    return wishes.fulfil(context, wanted, wish, confirm_seconds=confirm_seconds)
+
+
+def _has_ended(job: jobs.Job) -> str:
+    return f"{job.job_id} has ended ({job.state})" if job.state in jobs.TERMINAL else ""
+
+
+def _cannot_be_held(job: jobs.Job) -> str:
+    if diagnosis.is_held(job) or job.state is jobs.JobState.PENDING:
+        return ""
+    # scontrol takes it, and squeue then shows a running job with reason JobHeldUser.
+    return _has_ended(job) or (
+        f"{job.job_id} is {job.state}: only a job that waits can be held; "
+        f"`orchestrator requeue --hold {job.job_id}` stops it and holds it"
+    )

@@ -1,0 +1,78 @@
+"""requeue: a job that runs, or has ended, waits again under the same job ID."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Sequence
+
+from orchestrator import diagnosis, jobs
+from orchestrator.controller import context as contexts
+from orchestrator.controller import wishes, witnesses
+
+#: slurmctld's word for --no-requeue, and for a site with JobRequeue=0 (22.05 to 26.05).
+_FORBIDDEN = "Requested operation is presently disabled"
+
+
+def requeue(
+    context: contexts.Context,
+    wanted: Sequence[jobs.Job],
+    *,
+    hold: bool = False,
+    confirm_seconds: float = wishes.CONFIRM_SECONDS,
+) -> list[wishes.Outcome]:
+    """Requeue the jobs; `hold`: they wait until they are released.
+
+    One that has ended can be requeued only while slurmctld holds its record (MinJobAge).
+    """
+
+    @functools.cache
+    def kept() -> Collection[int]:
+        return _kept(context, wanted)
+
+    def done(before: jobs.Job, now: jobs.Job) -> bool:
+        begun = now.attempt > before.attempt
+        if hold:
+            return begun and diagnosis.is_held(now)
+        return begun and now.state is not jobs.JobState.COMPLETING
+
+    wish = wishes.Wish(
+        command="scontrol requeuehold" if hold else "scontrol requeue",
+        ask=functools.partial(context.slurm.requeue, hold=hold),
+        objection=functools.partial(_objection, kept=kept),
+        already=lambda job: False,
+        done=done,
+    )
+    outcomes = wishes.fulfil(context, wanted, wish, confirm_seconds=confirm_seconds)
+    return [_explained(outcome) for outcome in outcomes]
+
+
+def _kept(context: contexts.Context, wanted: Sequence[jobs.Job]) -> Collection[int]:
+    """Return the rows of the jobs that slurmctld has, each under its own token."""
+    ended = [job for job in wanted if job.job_id is not None]
+    with context.store.reading() as work:
+        installation_id = work.installation_id()
+    queue = witnesses.ask_queue(context, ended, installation_id)
+    return {job.row for job in ended if any(row.job_id == job.job_id for row in queue.of(job))}
+
+
+def _objection(job: jobs.Job, *, kept: Callable[[], Collection[int]]) -> str:
+    if diagnosis.is_held(job):
+        return f"{job.job_id} waits already, held; `orchestrator release {job.job_id}` lets it go"
+    if job.state is jobs.JobState.PENDING:
+        return f"{job.job_id} waits already; `orchestrator hold {job.job_id}` holds it"
+    if job.state in jobs.TERMINAL and job.row not in kept():
+        return (
+            f"{job.job_id} has ended ({job.state}) and Slurm has forgotten it; "
+            f"`orchestrator resubmit {job.job_id}` sends it again as a new job"
+        )
+    return ""
+
+
+def _explained(outcome: wishes.Outcome) -> wishes.Outcome:
+    if outcome.end is not wishes.End.REFUSED or _FORBIDDEN not in outcome.why:
+        return outcome
+    why = (
+        f"{outcome.why} (the job was submitted with --no-requeue, or the site forbids it; "
+        f"once it has ended, `orchestrator resubmit {outcome.job.job_id}` sends it again)"
+    )
+    return wishes.Outcome(job=outcome.job, end=outcome.end, why=why)

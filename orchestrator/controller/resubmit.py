@@ -1,0 +1,174 @@
+"""resubmit: what Slurm never got is sent again; what has ended becomes a new job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator import errors, jobs, run_folder, specs, submission
+from orchestrator.controller import context as contexts
+from orchestrator.controller import render, submit, unit_of_work, wishes
+
+
+def resubmit(
+    context: contexts.Context, job: jobs.Job, *, fresh: bool = False, argv: Sequence[str] = ()
+) -> jobs.Job:
+    """Return the job that was sent.
+
+    NOT_SUBMITTED: the same row, token and folder, so that the claim in the script keeps a late
+    ghost from running beside it. Ended: a new submission, with the same script, or with `fresh`
+    one rendered anew from the stored spec. Raises ConflictError for a job that is live, and what
+    submit.send raises.
+    """
+    (now,) = wishes.look(context, [job])
+    _refuse_live(job, now)
+    facts = contexts.cluster_facts(context)
+    if now.cluster != facts.cluster:
+        raise errors.ConflictError(
+            f"{wishes.name_of(now)} was of cluster {now.cluster} and this host is of "
+            f"{facts.cluster}; resubmit it on a login host of that cluster"
+        )
+    if now.array_task_id is not None:
+        raise errors.ConflictError(
+            f"{wishes.name_of(now)} is a task of an array, which cannot be resubmitted alone"
+        )
+    with context.store.reading() as work:
+        stored = work.submission_of(now.row)
+    assert stored is not None, "each job belongs to one (foreign key)"
+    papers: dict[str, Any] = json.loads(stored.provenance)
+    if not Path(papers["folder"]).is_dir():
+        raise errors.ConflictError(
+            f"{papers['folder']}, where {wishes.name_of(now)} was submitted, is gone; "
+            "make it again, or use `orchestrator submit`"
+        )
+    if now.state is jobs.JobState.NOT_SUBMITTED:
+        if fresh:
+            raise errors.ConflictError(
+                f"@{now.row} was never submitted and is sent again as it is, with its token; "
+                "for another script use `orchestrator submit`"
+            )
+        return _send_again(context, now, stored, papers["folder"])
+    return _send_anew(context, now, stored, papers, fresh=fresh, argv=argv)
+
+
+def _refuse_live(job: jobs.Job, now: jobs.Job) -> None:
+    name = wishes.name_of(now)
+    if now.state not in jobs.TERMINAL:
+        hint = f"`orchestrator requeue {name}` starts one that runs again"
+        if now.job_id is None:
+            hint = f"`orchestrator status {name}` finds out whether Slurm has it"
+        elif now.state is jobs.JobState.PENDING:
+            hint = f"`orchestrator cancel {name}` ends it first"
+        raise errors.ConflictError(
+            f"{name} is {now.state}: only a job that has ended, or that Slurm never got, can be "
+            f"resubmitted; {hint}"
+        )
+    unsure = (jobs.JobState.NOT_SUBMITTED, jobs.JobState.LOST)
+    if job.state in unsure and now.state is not job.state:
+        raise errors.ConflictError(
+            f"@{now.row} was {job.state}, and is found now: it is {name} {now.state}. "
+            f"`orchestrator resubmit {name}` sends it once more"
+        )
+
+
+def _send_again(
+    context: contexts.Context, job: jobs.Job, stored: jobs.Submission, calling_folder: str
+) -> jobs.Job:
+    folder = run_folder.RunFolder(Path(job.run_dir))
+    owner = folder.owner(0)
+    if owner is not None:
+        _take_up(context, job, {"settled": False}, f"job {owner} has claimed the run folder")
+        (found,) = wishes.look(context, [job])
+        raise errors.ConflictError(
+            f"Slurm had @{job.row} after all: it ran as {owner} and is {found.state}; "
+            "nothing was sent"
+        )
+    if _text(folder.script) != stored.script:
+        raise errors.ConflictError(
+            f"{folder.script} is not the script that was stored with @{job.row}; "
+            "nothing was sent: use `orchestrator submit`"
+        )
+    changes = {
+        **submit.FOUND,
+        "state": jobs.JobState.SUBMITTING,
+        "submitter": submission.this_process(),
+        "grace_since": context.clock(),
+    }
+    _take_up(context, job, changes, "sent again, with the same token and folder")
+    spec = specs.from_json(stored.spec)
+    return submit.send(context, spec, job, folder, calling_folder=calling_folder)
+
+
+def _take_up(
+    context: contexts.Context, job: jobs.Job, changes: dict[str, object], detail: str
+) -> None:
+    """Change the row if it is still as we saw it: of two processes only one sends."""
+    with context.store.writing(durable=True) as work:
+        _guard(work, job, changes)
+        state = changes.get("state", job.state)
+        assert isinstance(state, jobs.JobState)
+        work.add_event(job.row, submit.event(context, detail, state, "user"))
+
+
+def _guard(work: unit_of_work.UnitOfWork, job: jobs.Job, changes: dict[str, object]) -> None:
+    if not work.change_job(job.row, changes, version=job.version):
+        raise errors.ConflictError(
+            f"@{job.row} was changed by another process just now; look at it with "
+            f"`orchestrator status @{job.row}`; nothing was sent"
+        )
+
+
+def _send_anew(
+    context: contexts.Context,
+    job: jobs.Job,
+    stored: jobs.Submission,
+    papers: dict[str, Any],
+    *,
+    fresh: bool,
+    argv: Sequence[str],
+) -> jobs.Job:
+    request = render.Request(
+        spec=specs.from_json(stored.spec), source=str(papers["spec"]), argv=argv
+    )
+    if fresh:
+        script = render.render(context.configuration, request)
+        runs_dir = context.configuration.runs_dir
+    else:
+        # The stored script looks for its folder where it was rendered to.
+        script, runs_dir = stored.script, Path(job.run_dir).parent
+    folder = str(papers["folder"])
+    new_papers = submit.papers_of(
+        context,
+        request,
+        runs_dir=runs_dir,
+        folder=Path(folder),
+        template_hash=None if fresh else str(papers["template_sha256"]),
+    )
+
+    def tell_both(work: unit_of_work.UnitOfWork, new: jobs.Job) -> None:
+        _guard(work, job, {})
+        at = context.clock()
+        told = {job.row: f"resubmitted as @{new.row}", new.row: f"resubmits @{job.row}"}
+        for row, detail in told.items():
+            event = jobs.JobEvent(at=at, kind="resubmit", source="user", detail=detail)
+            work.add_event(row, event)
+
+    new, new_folder = submit.store_intent(
+        context,
+        request.spec,
+        script,
+        new_papers,
+        cluster=job.cluster,
+        runs_dir=runs_dir,
+        with_it=tell_both,
+    )
+    return submit.send(context, request.spec, new, new_folder, calling_folder=folder)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode("utf-8", errors="replace")
+    except OSError:
+        return None
