@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 
 import click
@@ -79,12 +80,16 @@ def main() -> None:
     """Run the command line; errors of ours become one message and their exit code."""
     from orchestrator import errors
 
+    if sys.stdout is None:
+        # `>&-`: there is nobody to tell.
+        sys.stdout = open(os.devnull, "w")
     for stream in (sys.stdout, sys.stderr):
         # A script is UTF-8 whatever LANG says: what is printed equals what is submitted.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         cli(prog_name="orchestrator", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Exit as exc:
         sys.exit(exc.exit_code)
     except click.ClickException as exc:
@@ -96,3 +101,21 @@ def main() -> None:
     except errors.OrchestratorError as exc:
         click.echo(f"Error: {exc}", err=True)
         sys.exit(exc.exit_code)
+    except BrokenPipeError:
+        # `orchestrator status | head -1`: who read has seen enough.
+        _drop_stdout()
+        sys.exit(1)
+    except OSError as exc:
+        _drop_stdout()
+        click.echo(
+            f"Error: {exc.strerror or exc}; the command may have done its work all the same: "
+            "`orchestrator status` shows it",
+            err=True,
+        )
+        sys.exit(1)
+
+
+def _drop_stdout() -> None:
+    # What is left in the buffer would fail once more when Python ends.
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), 1)

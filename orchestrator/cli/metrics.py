@@ -11,7 +11,9 @@ from orchestrator.controller import ingest, unit_of_work
 @click.command(short_help="Print the numbers that a job's log told.")
 @click.argument("references", nargs=-1, required=True, metavar="JOB...")
 @click.option("--name", "names", multiple=True, help="Only this metric: throughput, loss, ...")
-@click.option("--attempt", type=int, help="Only of this attempt; default: all.")
+@click.option(
+    "--attempt", type=click.IntRange(min=0, max=10**9), help="Only of this attempt; default: all."
+)
 @click.option(
     "--source",
     type=click.Choice(["auto", "log", "jsonl"]),
@@ -19,7 +21,7 @@ from orchestrator.controller import ingest, unit_of_work
     show_default=True,
     help="auto: metrics.jsonl where it has the name, else the log.",
 )
-@click.option("--last", type=click.IntRange(min=1), help="Only the last N of each name.")
+@click.option("--last", type=click.IntRange(min=1, max=10**9), help="Only the last N of each name.")
 @output.format_option
 @click.pass_context
 def command(

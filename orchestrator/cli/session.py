@@ -78,7 +78,11 @@ def chosen_jobs(
         live = unit_of_work.JobQuery(
             names=tuple(names), labels=tuple(labels), live=True, limit=None
         )
-        wanted += query.list_jobs(context, live)[0]
+        found = query.list_jobs(context, live)[0]
+        if not found and not wanted:
+            told = ", ".join([*names, *labels])
+            raise errors.NotFoundError(f"no live job is named or labelled {told}")
+        wanted += found
     elif not references:
         raise click.UsageError(f"name jobs {what}, or --name or --label")
     return list({job.row: job for job in wanted}.values())

@@ -29,7 +29,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 @click.option(
     "-n",
     "--limit",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=10**9),
     default=100,
     show_default=True,
     help="At most so many, the newest.",
@@ -78,9 +78,12 @@ def command(
         limit=limit,
     )
     while True:
+        error = ""
         if refresh_ is not False:
-            refresh.refresh(context, floor_seconds=0 if refresh_ and not watch else None)
-        _show(context, references, wanted, chosen, clear=watch)
+            insist = bool(refresh_) and not watch
+            fresh = refresh.refresh(context, floor_seconds=0 if insist else None)
+            error = fresh.error if insist and fresh.failing_since is not None else ""
+        _show(context, references, wanted, chosen, clear=watch, error=error)
         if not watch:
             return
         time.sleep(2)
@@ -93,12 +96,14 @@ def _show(
     chosen: str,
     *,
     clear: bool,
+    error: str,
 ) -> None:
     named: list[int] = []
     if references:
         named = [session.one_job(context, reference).row for reference in references]
         wanted = unit_of_work.JobQuery(rows=named, limit=None)
-    found, error = query.list_jobs(context, wanted)
+    found, told = query.list_jobs(context, wanted)
+    error = error or told
     if references:
         found.sort(key=lambda job: named.index(job.row))
     now = context.clock()
@@ -114,6 +119,8 @@ def _show(
             f"Slurm does not answer: {error.splitlines()[0]}" if error else "not confirmed by Slurm"
         )
         context.say(f"Stale since {at}: {why}")
+    elif error:
+        context.say(f"Slurm does not answer: {error.splitlines()[0]}")
     if wanted.limit is not None and len(found) >= wanted.limit:
         context.say(f"The newest {wanted.limit}; more with --limit.")
 
@@ -136,11 +143,11 @@ def _state(word: str) -> jobs.JobState:
 
 def _since(text: str, now: datetime.datetime) -> datetime.datetime:
     match = _AGO.fullmatch(text)
-    if match:
-        unit = _UNITS[match["unit"][0]]
-        return now - datetime.timedelta(**{unit: int(match["count"])})
     try:
+        if match:
+            unit = _UNITS[match["unit"][0]]
+            return now - datetime.timedelta(**{unit: int(match["count"])})
         at = datetime.datetime.fromisoformat(text)
-    except ValueError as exc:
+        return (at if at.tzinfo else at.astimezone()).astimezone(datetime.UTC)
+    except (ValueError, OverflowError) as exc:
         raise click.BadParameter(f"{text!r} is no time; write 2026-11-20, 3days or 12h") from exc
-    return at if at.tzinfo else at.astimezone()

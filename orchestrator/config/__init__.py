@@ -158,13 +158,21 @@ def _configuration(
     if file.database is None and "?" in str(state):
         told = "must hold no ?: it would end the path in the database's URL"
         problems.append(document.problem(("state_dir",), told))
+    runs = file.runs_dir or str(home / "orchestrator-runs")
+    if "\\" in runs or "%" in runs:
+        # sbatch's --output reads them as its own (a backslash even switches off %j: measured).
+        told = f"must hold no backslash and no %: Slurm would put the logs elsewhere (got {runs})"
+        problems.append(document.problem(("runs_dir",), told))
+    if file.templates_dir and not Path(file.templates_dir).is_dir():
+        told = f"no such folder: {file.templates_dir}"
+        problems.append(document.problem(("templates_dir",), told))
     if problems:
         in_order = sorted(problems, key=lambda problem: (problem.source, problem.line or 0))
         raise errors.ConfigurationError(in_order)
     configuration = Configuration(
         state_dir=state,
         # Not below the state: compute nodes see the home folder, and often no local disk.
-        runs_dir=Path(file.runs_dir or home / "orchestrator-runs"),
+        runs_dir=Path(runs),
         templates_dir=Path(file.templates_dir) if file.templates_dir else None,
         database=file.database or f"sqlite:///{state}/orchestrator.db",
         profile=profile,

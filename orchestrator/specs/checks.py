@@ -27,6 +27,7 @@ _INTEGER_MAX = 2**31 - 1
 _ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@-]*")
 _LABEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.*)")
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+_JOB_ID = re.compile(r"[0-9]+(?:_[0-9]+)?|local-[0-9]+")
 _PATTERN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _URI = re.compile(r"([a-z][a-z0-9+.-]*)://")
 #: What our log reader can fill in; the rest differs by node or task.
@@ -73,6 +74,9 @@ def _leaves(tables: dict[str, dict[str, object]]) -> Iterator[tuple[str, str, ob
 def _forms(tables: dict[str, dict[str, object]]) -> Iterator[Finding]:
     if not tables["job"]["name"]:
         yield _at("job", "name"), "is missing: every job needs a name"
+    elif _JOB_ID.fullmatch(str(tables["job"]["name"])):
+        # `cancel 7777` must never mean another job than Slurm's 7777.
+        yield _at("job", "name"), "reads as a job ID: put a letter before it"
     for table, key, value in _leaves(tables):
         if table in ("job", "resources") and isinstance(value, str):
             if (misfit := values.misfit(key, value)) and (value or key != "name"):
@@ -260,8 +264,11 @@ def missing_files(spec: jobs.JobSpec, cwd: Path) -> Iterator[Finding]:
         yield _at("job", "chdir"), f"no such folder: {shapes.shown(spec.chdir)[1:-1]}"
     for key, text in (("output", spec.output), ("error", spec.error)):
         parent = os.path.dirname(text or "")
-        if "%" not in parent and not os.path.isdir(folder / parent):
-            # Slurm makes no folders: the job would end at once, without a log.
+        if not folder.is_dir() and not os.path.isabs(parent):
+            continue
+        if text and "%" not in parent and not os.path.isdir(folder / parent):
+            # Slurm 22.05 makes no folders: the job would end at once, without a log. 24.11 makes
+            # them where it can, on the node.
             yield _at("job", key), f"no such folder: {shapes.shown(parent)[1:-1]}"
     image, runtime = spec.container.image, spec.container.runtime
     if image is not None and runtime != "none" and not _URI.match(image):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import json
 import os
 import re
@@ -97,6 +98,39 @@ def test_an_answer_that_proves_nothing(cli, fake_slurm, rc, stderr, stdout, told
     )
     assert cli.rows() == [(1, "SUBMIT_UNKNOWN")]
     assert len(fake_slurm.calls("sbatch")) == 1
+
+
+def test_an_answer_that_cannot_be_printed_is_told_without_a_traceback(cli, fake_slurm):
+    (cli.folder / "train.py").touch()
+    words = "-m orchestrator submit --name demo --parsable -- train.py >/dev/full"
+    done = cli.run(["sh", "-c", f"{sys.executable} {words}"])
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "Error: No space left on device; the command may have done its work all the same: "
+        "`orchestrator status` shows it\n"
+    )
+    assert [state for _, state in cli.rows()] == ["PENDING"]
+    closed = cli.run(["sh", "-c", f"{sys.executable} -m orchestrator status >&-"])
+    assert (closed.code, closed.err) == (0, "")
+
+
+@pytest.mark.parametrize("since", ["999999999999days", "0001-01-01", "soon"])
+def test_a_time_that_is_none(cli, fake_slurm, since):
+    done = cli("status", "--since", since)
+    assert done.code == 2
+    assert f"'{since}' is no time; write 2026-11-20, 3days or 12h" in done.err
+
+
+def test_nothing_to_wait_for_is_no_success(cli, fake_slurm):
+    for command in ("wait", "cancel"):
+        done = cli(command, "--name", "nosuch")
+        assert (done.code, done.err) == (4, "Error: no live job is named or labelled nosuch\n")
+
+
+def test_a_name_that_reads_as_a_job_id(cli, fake_slurm):
+    done = cli("submit", "--name", "7777", "--", "train.py")
+    assert done.code == 3
+    assert "job.name: reads as a job ID: put a letter before it" in done.err
 
 
 def test_what_slurm_never_got_is_not_submitted(cli, fake_slurm):

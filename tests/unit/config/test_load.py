@@ -113,6 +113,12 @@ def test_paths_are_seen_from_their_file_and_variables_are_put_in(
 ) -> None:
     text = 'runs_dir = "/cluster/${USER}/$USER-runs"\nstate_dir = "~/s"\ntemplates_dir = "../t"\n'
     write("site/orchestrator/config.toml", text)
+    assert failure(environ, tmp_path).endswith(
+        f"/config.toml:3: templates_dir: no such folder: {tmp_path}/site/t\n"
+        '    3 | templates_dir = "../t"\n'
+        "1 problem; nothing was done."
+    )
+    (tmp_path / "site" / "t").mkdir()
     found = config.load(environ, tmp_path)
     assert found.runs_dir == Path("/cluster/ada/ada-runs")
     assert found.state_dir == tmp_path / "home" / "s"
@@ -182,6 +188,17 @@ def test_variables_and_flags_change_the_chosen_profile(
         "ORCHESTRATOR_POLL_FLOOR_SECONDS: profiles.b.poll_floor_seconds: must be an integer "
         '(got "soon")\n'
         "2 problems; nothing was done."
+    )
+
+
+@pytest.mark.parametrize("name", ["back\\slash", "pn%N"])
+def test_a_runs_dir_that_slurm_would_read_its_own_way(
+    tmp_path: Path, environ: dict[str, str], name: str
+) -> None:
+    assert failure(environ, tmp_path, runs_dir=f"/cluster/{name}") == (
+        "--runs-dir: runs_dir: must hold no backslash and no %: "
+        f"Slurm would put the logs elsewhere (got /cluster/{name})\n"
+        "1 problem; nothing was done."
     )
 
 

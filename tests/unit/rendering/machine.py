@@ -151,7 +151,10 @@ def make(folder: Path) -> Machine:
     for name, text in COMMANDS.items():
         (folder / "bin" / name).write_text(text)
         (folder / "bin" / name).chmod(0o755)
-    (folder / "runs" / f"job.{TOKEN}").mkdir(parents=True)
+    run_dir = folder / "runs" / f"job.{TOKEN}"
+    run_dir.mkdir(parents=True)
+    # What submit puts there, and by which the script knows its folder.
+    (run_dir / "script.sbatch").touch()
     return Machine(folder=folder)
 
 

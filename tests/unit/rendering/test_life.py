@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import re
+import shutil
 import signal
 import subprocess
 
@@ -46,7 +47,12 @@ def test_the_exit_record_has_the_program_s_code(machine: Machine, code: int) -> 
     assert hello == "hello"
     assert (machine.run_dir / "owner.0").read_text() == "41\n"
     assert re.fullmatch(r"41 n1 \d+\n", (machine.run_dir / "attempt.0.0").read_text())
-    assert sorted(os.listdir(machine.run_dir)) == ["attempt.0.0", "exit.0.0.json", "owner.0"]
+    assert sorted(os.listdir(machine.run_dir)) == [
+        "attempt.0.0",
+        "exit.0.0.json",
+        "owner.0",
+        "script.sbatch",
+    ]
 
 
 def test_the_program_is_told_where_it_runs(machine: Machine) -> None:
@@ -245,9 +251,13 @@ def test_run_by_hand_it_makes_a_folder_of_its_own(machine: Machine) -> None:
     assert result.returncode == 3
     folder = machine.runs_dir / "job.77"
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert sorted(os.listdir(folder)) == ["attempt.0.0", "exit.0.0.json", "owner.0"]
+    assert sorted(os.listdir(folder)) == [
+        "attempt.0.0",
+        "exit.0.0.json",
+        "owner.0",
+    ]
     assert '"token":"77","job_id":"77"' in (folder / "exit.0.0.json").read_text()
-    assert os.listdir(machine.run_dir) == []
+    assert os.listdir(machine.run_dir) == ["script.sbatch"]
 
 
 def test_a_job_that_was_renamed_is_known_by_its_log(machine: Machine) -> None:
@@ -267,8 +277,7 @@ def test_a_job_that_was_renamed_is_known_by_its_log(machine: Machine) -> None:
 
 def test_without_a_place_for_the_run_folder_nothing_runs(machine: Machine) -> None:
     script = machine.render(launch=_command("touch ran"))
-    machine.run_dir.rmdir()
-    machine.runs_dir.rmdir()
+    shutil.rmtree(machine.runs_dir)
     machine.runs_dir.write_text("a file")
     result = machine.run(script, SLURM_JOB_NAME="job")
     assert result.returncode == 73
@@ -280,6 +289,15 @@ def test_without_a_place_for_the_run_folder_nothing_runs(machine: Machine) -> No
     assert sent.stderr.splitlines()[-1] == (
         f"orchestrator: there is no {machine.run_dir} on n1: nothing was run"
     )
+    assert not (machine.folder / "work" / "ran").exists()
+
+
+def test_a_folder_that_slurm_made_for_the_log_is_not_ours(machine: Machine) -> None:
+    # On a node that does not see runs_dir, 24.11 makes the folder of --output by itself.
+    (machine.run_dir / "script.sbatch").unlink()
+    result = machine.run(machine.render(launch=_command("touch ran")))
+    assert result.returncode == 73
+    assert "nothing was run" in result.stderr
     assert not (machine.folder / "work" / "ran").exists()
 
 
