@@ -61,19 +61,24 @@ def test_row_24_partition_down_drained_or_inactive(row: rows.Row) -> None:
         ).check_returncode()
 
     flags, minute = ("--partition=short",), 'time_limit = "1"'
+
+    def refused(state: str) -> None:
+        put(state)
+        said = row.refused(state.lower(), *flags, job=minute)
+        assert said.startswith("Error: Slurm refused the job for now: ")
+        assert "Required partition not available (inactive or drain)" in said
+        assert "Submit it again later." in said
+
     try:
+        # First, because a drained partition does start what waits in it.
+        refused("DRAIN")
         put("DOWN")
         waits = row.submit("down", "true", *flags, job=minute)
         lab.wait_for(
             lambda: row.site.job(waits)["reason"] == "PartitionDown", 20, "PartitionDown", 0.5
         )
         assert "needs a person" in row.site.run("show", waits).stdout
-        for state in ("DRAIN", "INACTIVE"):
-            put(state)
-            said = row.refused(state.lower(), *flags, job=minute)
-            assert said.startswith("Error: Slurm refused the job for now: ")
-            assert "Required partition not available (inactive or drain)" in said
-            assert "Submit it again later." in said
+        refused("INACTIVE")
         assert row.site.job(waits)["state"] == "PENDING"
     finally:
         put("UP")
