@@ -69,6 +69,8 @@ _EXACT: dict[str, tuple[Waiting, str]] = {
     "ReqNodeNotAvail": (Waiting.PERSON, "nodes that it asks for are down, drained or reserved"),
     "SystemFailure": (Waiting.PERSON, "Slurm itself failed: tell an administrator"),
 }
+#: States of a job that waits, whatever flag squeue prints in place of PENDING.
+_WAITING = (jobs.JobState.PENDING, jobs.JobState.REQUEUE_HOLD, jobs.JobState.SPECIAL_EXIT)
 _PATTERNS: tuple[tuple[re.Pattern[str], Waiting, str], ...] = (
     (
         re.compile(r"launch failed requeued held"),
@@ -79,6 +81,12 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Waiting, str], ...] = (
         re.compile(r"job requeued in held state"),
         Waiting.PERSON,
         "it was put back into the queue and is held: orchestrator release JOB",
+    ),
+    (
+        # scontrol requeuehold, with and without State=SpecialExit.
+        re.compile(r"job requeued in .*state"),
+        Waiting.PERSON,
+        "somebody put it back into the queue and held it: scontrol release JOB",
     ),
     (
         re.compile(r"(QOS|Assoc)(Max|Min)\w*(PerJob|PerNode|WallDuration)\w*"),
@@ -132,7 +140,7 @@ def waiting(reason: str) -> tuple[Waiting, str]:
 def explain_reason(job: jobs.Job) -> str:
     """Return why the job waits or ended so, in plain words; "" when there is nothing to say."""
     reason = job.reason or ""
-    if job.state is not jobs.JobState.PENDING:
+    if job.state not in _WAITING:
         return "" if reason in ("", "None") else reason
     if not reason:
         return ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import json
 import os
 import re
 import signal
 import stat
+import sys
 import time
 from pathlib import Path
 

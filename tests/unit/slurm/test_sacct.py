@@ -33,6 +33,8 @@ def test_commands():
         "--delimiter=\x1f",
         "-S",
         "2026-11-21T08:00:00",
+        "-E",
+        "now+7days",
         "-o",
         "JobID,JobIDRaw,State,ExitCode,DerivedExitCode,Submit,Start,End,TimelimitRaw,NNodes,"
         "ReqTRES,AllocTRES,Partition,Account,QOS,NodeList,Reason,JobName,SubmitLine",

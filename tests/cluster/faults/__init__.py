@@ -1,6 +1,6 @@
 """What the wrappers around Slurm's commands shall do wrong, and what they saw.
 
-The wrappers are in `wrappers/`; the head of `wrappers/fault.py` tells what a rule's fields do.
+The wrappers are in `../wrappers/`; the head of `fault.py` there tells what a rule's fields do.
 """
 
 from __future__ import annotations

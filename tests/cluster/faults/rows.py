@@ -1,0 +1,113 @@
+"""One row of the fault matrix at work: jobs that keep a journal, and the check after the fault."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+from tests.cluster import faults
+from tests.cluster import site as sites
+from tests.cluster.faults import invariants
+
+#: A lock that the job's processes hold as long as one of them lives, on whatever host: the hosts of
+#: the lab share one kernel.
+JOURNALED = """\
+exec 9>>{home}/lock.$SLURM_JOB_NAME
+word=start
+flock -n 9 || word=alive
+echo $word $SLURM_JOB_NAME $SLURM_JOB_ID $ORCHESTRATOR_ATTEMPT >>{home}/journal
+{command}
+"""
+SACCT = (
+    *("sacct", "-X", "-D", "-n", "-P", "-S", "now-1hour", "-u", "alice"),
+    "-oJobIDRaw,State,NodeList,JobName%200",
+)
+#: slurmdbd is told of an end some seconds late.
+SACCT_LATE_SECONDS = 30
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """alice's orchestrator while a fault is on."""
+
+    #: her site, behind the wrappers
+    site: sites.Site
+    #: what the wrappers saw
+    seen: faults.Faults
+    #: how often a command may be called in all (I4); a test adds what its fault allows
+    most: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def shell(self, name: str, command: str, **tables: str) -> str:
+        """A spec of a shell line that writes into the journal when it begins."""
+        text = JOURNALED.format(home=self.site.home, command=command)
+        return self.site.shell(name, text, **tables)
+
+    def submit(self, name: str, command: str, *argv: str, **tables: str) -> str:
+        """Submit such a job and return its ID; one more call of sbatch is allowed."""
+        self.most["sbatch"] = self.most.get("sbatch", 0) + 1
+        return self.site.submit(self.shell(name, command, **tables), *argv)
+
+    def refused(self, name: str, *argv: str, **tables: str) -> str:
+        """Submit what Slurm refuses; what is said about it. One call of sbatch, no second try."""
+        self.most["sbatch"] = self.most.get("sbatch", 0) + 1
+        done = self.site.run("submit", self.shell(name, "true", **tables), *argv, check=5)
+        assert done.stdout == ""
+        return done.stderr
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs of the database with their histories."""
+        rows = self.site.items("status", "--all", "--limit", "1000", "--refresh")
+        return [self.site.items("show", f"@{row['row']}", "--no-refresh")[0] for row in rows]
+
+    def records(self) -> list[invariants.Record]:
+        """What the accounts and squeue know of alice's jobs, oldest first."""
+        lab = self.site.lab
+        found: list[invariants.Record] = []
+        if lab.settings.accounting:
+            for line in lab.run(SACCT).stdout.splitlines():
+                job_id, state, node_list, name = line.split("|", 3)
+                # A refused request has no node and, by release, no start either.
+                started = node_list != "None assigned"
+                word = state.split()[0]
+                found.append(
+                    invariants.Record(job_id=job_id, name=name, state=word, started=started)
+                )
+        for row in lab.squeue("-u", "alice"):
+            started = row["Reason"] != "BadConstraints"
+            found.append(
+                invariants.Record(
+                    job_id=row["JobID"], name=row["Name"], state=row["State"], started=started
+                )
+            )
+        return found
+
+    def check(self) -> None:
+        """Cancel what still runs, let all come to their ends, and check I1 to I5."""
+        lab = self.site.lab
+        calls = self.seen.calls()
+        # By user: a job in SPECIAL_EXIT is in no list of states.
+        lab.run(["scancel", "-u", "alice"], user="root")
+        lab.cancel_all()
+        deadline = time.monotonic() + SACCT_LATE_SECONDS
+        while True:
+            # Not behind the wrappers: these looks are the test's own.
+            plain = dataclasses.replace(self, site=dataclasses.replace(self.site, env={}))
+            known, records = plain.jobs(), plain.records()
+            unsettled = [
+                *invariants.unknown_to_us(records, known),
+                *(invariants.disagreements(records, known) if lab.settings.accounting else ()),
+            ]
+            if not unsettled or time.monotonic() > deadline:
+                break
+            time.sleep(0.5)
+        journal = lab.path(f"{self.site.home}/journal")
+        breaches = [
+            *invariants.executed_twice(journal.read_text() if journal.exists() else ""),
+            *unsettled,
+            *(breach for job in known for breach in invariants.illegal_steps(job)),
+            *invariants.too_many_calls(calls, self.most),
+        ]
+        assert not breaches, "\n".join(breaches)
+        if known:
+            self.site.run("db", "check")

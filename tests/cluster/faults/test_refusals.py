@@ -1,0 +1,87 @@
+"""Rows 17, 19 and 24: what Slurm refuses, or takes and does not start."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.cluster.faults import rows
+
+REFUSALS = (
+    (("--partition=nosuch",), "Invalid partition name specified"),
+    (("--account=nosuch",), "Invalid account or account/partition combination specified"),
+    (("--qos=nosuch",), "Invalid qos specification"),
+    (("--constraint=nosuch",), "Invalid feature specification"),
+    (("--gres=nosuch:1",), "Invalid generic resource (gres) specification"),
+    (("--reservation=nosuch",), "Requested reservation is invalid"),
+    (("--set", 'sbatch.licenses="nosuch:1"'), "Invalid license specification"),
+    (("--nodelist=nosuch",), "Invalid node name specified"),
+    # Slurm keeps a FAILED record of this one under our name.
+    (("--gpus-per-node=9",), "Requested node configuration is not available"),
+)
+
+
+@pytest.mark.timeout(120)
+def test_row_19_invalid_requests(row: rows.Row) -> None:
+    for number, (flags, told) in enumerate(REFUSALS):
+        said = row.refused(f"bad-{number}", *flags)
+        # sbatch itself, or slurmctld.
+        assert re.match("Error: (sbatch does not take|Slurm refused) the job: ", said), said
+        assert told in said
+        assert said.endswith(f"Correct it and submit again. (kept as @{number + 1})\n")
+    good = row.submit("good", "true")
+    assert row.site.wait_state(good, "COMPLETED")["job_id"] == good
+    bad = [job for job in row.jobs() if job["name"] != "good"]
+    assert [(job["state"], job["job_id"]) for job in bad] == [("NOT_SUBMITTED", None)] * len(
+        REFUSALS
+    )
+    array = row.shell("array", "true")
+    done = row.site.run("submit", array, "--set", 'sbatch.array="0-9999"', check=3)
+    assert "sbatch.array" in done.stderr
+
+
+def test_row_17_submit_limit(row: rows.Row) -> None:
+    ids = [row.submit(f"held-{n}", "true", "--qos=tiny", sbatch="hold = true") for n in range(3)]
+    said = row.refused("fourth", "--qos=tiny")
+    assert said.startswith("Error: Slurm refused the job: QOSMaxSubmitJobPerUserLimit; "), said
+    told = "You have as many jobs in the queue as you may; submit again when some have ended."
+    assert said.endswith(f" {told} (kept as @4)\n")
+    assert row.site.run("cancel", ids[0]).stdout == f"{ids[0]} is CANCELLED\n"
+    again = row.submit("fifth", "true", "--qos=tiny")
+    row.site.wait_state(again, "COMPLETED")
+
+
+def test_row_24_partition_down_drained_or_inactive(row: rows.Row) -> None:
+    lab = row.site.lab
+
+    def put(state: str) -> None:
+        lab.run(
+            ["scontrol", "update", "partitionname=short", f"state={state}"], user="root"
+        ).check_returncode()
+
+    flags, minute = ("--partition=short",), 'time_limit = "1"'
+
+    def refused(state: str) -> None:
+        put(state)
+        said = row.refused(state.lower(), *flags, job=minute)
+        assert said.startswith("Error: Slurm refused the job for now: ")
+        assert "Required partition not available (inactive or drain)" in said
+        assert "Submit it again later." in said
+
+    try:
+        # First, because a drained partition does start what waits in it.
+        refused("DRAIN")
+        put("DOWN")
+        waits = row.submit("down", "true", *flags, job=minute)
+        lab.wait_for(
+            lambda: row.site.job(waits)["reason"] == "PartitionDown", 20, "PartitionDown", 0.5
+        )
+        assert "needs a person" in row.site.run("show", waits).stdout
+        refused("INACTIVE")
+        assert row.site.job(waits)["state"] == "PENDING"
+    finally:
+        put("UP")
+    row.site.wait_state(waits, "COMPLETED")
+    again = row.submit("again", "true", *flags, job=minute)
+    row.site.wait_state(again, "COMPLETED")
