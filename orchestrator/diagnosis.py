@@ -1,15 +1,20 @@
-"""Why a job waits, in plain words: Slurm's pending reasons and whether they pass by themselves.
+"""Why a job waits or how it ended, in plain words.
 
-Source: squeue's reason codes (job_reason_codes.html, Slurm 24.11). squeue prints free text behind
-some of them ("ReqNodeNotAvail, UnavailableNodes:n2"), so they are told by their beginning.
+Source: squeue's reason codes (job_reason_codes.html, Slurm 24.11) and job_exit_code.html. squeue
+prints free text behind some reasons ("ReqNodeNotAvail, UnavailableNodes:n2"), so they are told by
+their beginning.
 """
 
 from __future__ import annotations
 
 import enum
 import re
+import signal
 
 from orchestrator import jobs
+
+#: Slurm's own signal number for "the job could not be set up on the node": no log, no folder.
+LAUNCH_FAILED_SIGNAL = 53
 
 
 class Waiting(enum.Enum):
@@ -36,6 +41,15 @@ _EXACT: dict[str, tuple[Waiting, str]] = {
     "JobArrayTaskLimit": (Waiting.LIMIT, "its array's limit of running tasks is reached"),
     "Licenses": (Waiting.WILL_START, "it waits for a licence"),
     "Reservation": (Waiting.WILL_START, "its reservation has not begun or is full"),
+    "SchedDefer": (Waiting.WILL_START, "the site starts jobs in its scheduling cycles only"),
+    "BurstBufferResources": (Waiting.WILL_START, "it waits for room in the burst buffer"),
+    "BurstBufferStageIn": (Waiting.WILL_START, "its data is copied to the burst buffer"),
+    "FedJobLock": (Waiting.WILL_START, "the clusters of the federation agree who starts it"),
+    "MpiPortsBusy": (Waiting.WILL_START, "it waits for free MPI ports"),
+    "NvidiaImexChannels": (Waiting.WILL_START, "it waits for a free NVIDIA IMEX channel"),
+    "MaxPoweredUpNodes": (Waiting.WILL_START, "the site has as many nodes powered up as it allows"),
+    "Constraints": (Waiting.WILL_START, "no node with the features it asks for is free"),
+    "QOSUsageThreshold": (Waiting.LIMIT, "the QOS's threshold of use is crossed"),
     "DependencyNeverSatisfied": (
         Waiting.NEVER,
         "a job it depends on ended another way than asked for; cancel it",
@@ -66,6 +80,8 @@ _EXACT: dict[str, tuple[Waiting, str]] = {
     "PartitionDown": (Waiting.PERSON, "the partition is down: an administrator has to start it"),
     "PartitionInactive": (Waiting.PERSON, "the partition takes no jobs to start at present"),
     "NodeDown": (Waiting.PERSON, "a node that it needs is down"),
+    "FrontEndDown": (Waiting.PERSON, "the front end that would start it is down"),
+    "BurstBufferOperation": (Waiting.PERSON, "the burst buffer failed: ask an administrator"),
     "ReqNodeNotAvail": (Waiting.PERSON, "nodes that it asks for are down, drained or reserved"),
     "SystemFailure": (Waiting.PERSON, "Slurm itself failed: tell an administrator"),
 }
@@ -89,12 +105,13 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Waiting, str], ...] = (
         "somebody put it back into the queue and held it: scontrol release JOB",
     ),
     (
-        re.compile(r"(QOS|Assoc)(Max|Min)\w*(PerJob|PerNode|WallDuration)\w*"),
+        re.compile(r"(QOS|Assoc)Max\w*(PerJob|PerNode|WallDuration)\w*"),
         Waiting.NEVER,
         "one job of yours may not ask for so much",
     ),
+    (re.compile(r"(QOS|Assoc)Min\w*"), Waiting.NEVER, "a job here has to ask for more"),
     (
-        re.compile(r"(Assoc|QOS)Grp\w*(Minutes|Wall)\w*|QOSUsageThreshold"),
+        re.compile(r"(Assoc|QOS)Grp\w*(Minutes|Wall)\w*"),
         Waiting.LIMIT,
         "the project's budget of time is used up",
     ),
@@ -135,6 +152,54 @@ def waiting(reason: str) -> tuple[Waiting, str]:
         if pattern.match(reason):
             return kind, sentence
     return Waiting.WILL_START, f"Slurm says {reason}"
+
+
+#: Ends that Slurm itself brought about: exit code and signal then tell of its own doing.
+_ENDED_BY_SLURM = frozenset(
+    {
+        jobs.JobState.CANCELLED,
+        jobs.JobState.TIMEOUT,
+        jobs.JobState.PREEMPTED,
+        jobs.JobState.NODE_FAIL,
+        jobs.JobState.BOOT_FAIL,
+        jobs.JobState.DEADLINE,
+    }
+)
+#: The script's own exit codes (docs/design.md, "Scripts").
+_SCRIPT_CODES = {
+    73: "its run folder is not seen from the compute node",
+    75: "another job with its token runs or ran: nothing was run",
+    78: "its environment could not be set up: see the log",
+}
+#: What a shell says of the program it should run.
+_SHELL_CODES = {126: "the program could not be executed", 127: "the program was not found"}
+
+
+def explain_exit(state: jobs.JobState, code: int | None, exit_signal: int | None) -> str:
+    """Return what an exit code means beside a state; "" when there is nothing to say.
+
+    Signal 53 is Slurm's own word for a launch that failed (seen on 22.05 and 24.11).
+    """
+    if exit_signal == LAUNCH_FAILED_SIGNAL:
+        return "its log or its working folder could not be opened on the node, so there is no log"
+    if state in _ENDED_BY_SLURM or code is None:
+        return ""
+    if exit_signal:
+        return f"the script was ended by {_signal_name(exit_signal)}"
+    if code in _SCRIPT_CODES:
+        return _SCRIPT_CODES[code]
+    if code in _SHELL_CODES:
+        return _SHELL_CODES[code]
+    if 128 < code < 128 + signal.NSIG:
+        return f"the program was ended by {_signal_name(code - 128)}"
+    return ""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def explain_reason(job: jobs.Job) -> str:

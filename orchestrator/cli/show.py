@@ -121,7 +121,11 @@ def _state(job: jobs.Job) -> str:
 
 
 def _exit(job: jobs.Job) -> str | None:
-    return None if job.exit_code is None else f"{job.exit_code}:{job.exit_signal or 0}"
+    if job.exit_code is None:
+        return None
+    told = diagnosis.explain_exit(job.state, job.exit_code, job.exit_signal)
+    code = f"{job.exit_code}:{job.exit_signal or 0}"
+    return f"{code} ({told})" if told else code
 
 
 def _nodes(job: jobs.Job) -> str | None:

@@ -6,9 +6,6 @@ import dataclasses
 import datetime
 import re
 
-#: Slurm's own signal number for "the job could not be set up on the node": no log, no folder.
-LAUNCH_FAILED_SIGNAL = 53
-
 _DURATION = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?(?:\.\d+)?", re.ASCII)
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)", re.ASCII)
 _GPU = re.compile(r"(?:gres[/:])?gpu(?:[:=]([^:=,]+))?(?:[:=]([^:=,]+))?")

@@ -89,6 +89,9 @@ def apply(
                 attempt=number,
             )
         )
+    if settled and not job.settled and (told := _failed_step(after, row)):
+        event = verdicts.event(job, now, "note", row.source, told)
+        events.append(dataclasses.replace(event, attempt=number))
     attempts.extend(_attempts_of(sacct_rows, number))
     attempts.append(attempt(after))
     kept = {name: value for name, value in changes.items() if getattr(job, name) != value}
@@ -154,6 +157,21 @@ def _attempt_of(row: Observation) -> jobs.Attempt:
         started_at=row.started_at,
         ended_at=row.ended_at,
     )
+
+
+def _failed_step(job: jobs.Job, row: Observation) -> str:
+    """Return what to say of a step that failed under a script that ended otherwise; "" if none.
+
+    DerivedExitCode: `srun` failed and the script went on (man sacct). sacct up to 25.05 prints
+    codes from 128 on less by 128, so such pairs are the same code.
+    """
+    code, signal = row.step_exit_code or 0, row.step_exit_signal or 0
+    if job.state not in (JobState.COMPLETED, JobState.FAILED) or not (code or signal):
+        return ""
+    own = job.exit_code or 0
+    if job.exit_signal or (own and (signal or code in (own, own - 128))):
+        return ""
+    return f"a step ended with exit code {code}:{signal}, the script itself with {own}:0"
 
 
 def _transition(before: JobState, after: jobs.Job) -> str:

@@ -79,6 +79,7 @@ def crowd(running_lab: cluster.Lab) -> Iterator[Crowd]:
     made.add("good", "echo done")
     made.add("three", "echo no; exit 3")
     made.add("shot", "kill -9 $$")
+    made.add("step", "srun sh -c 'exit 7'; echo and on")
     running_lab.write(f"{home}/killed_rank.py", KILLED_RANK)
     made.ids["rank"] = made.site.submit(made.site.spec("rank", RANKS.format(home=home)))
     yield made
@@ -148,6 +149,13 @@ def test_the_script_itself_is_killed(crowd: Crowd) -> None:
     job = crowd.ended("shot")
     assert_end(job, "FAILED", 0, 9)
     assert not list(crowd.site.lab.path(job["run_dir"]).glob("exit.*"))
+
+
+def test_a_step_that_fails_under_a_script_that_goes_on(crowd: Crowd) -> None:
+    job = crowd.ended("step")
+    assert (job["state"], job["exit_code"], job["exit_signal"]) == ("COMPLETED", 0, 0)
+    told = "a step ended with exit code 7:0, the script itself with 0:0"
+    assert sites.details(job).count(told) == 1
 
 
 def test_a_rank_is_killed(crowd: Crowd) -> None:
@@ -254,6 +262,11 @@ def test_a_log_that_cannot_be_opened(crowd: Crowd) -> None:
     crowd.site.lab.run(["scontrol", "release", crowd.ids["no-folder"]]).check_returncode()
     job = crowd.ended("no-folder")
     assert_end(job, "FAILED", 0, 53)
+    shown = crowd.site.run("show", job["job_id"], "--format", "table").stdout
+    assert (
+        "Exit code:   0:53 (its log or its working folder could not be opened on the node, so"
+        " there is no log)\n"
+    ) in shown
     done = crowd.site.run("logs", job["job_id"])
     assert done.stdout == ""
     assert done.stderr == f"no log yet: {folder}/{job['job_id']}.out (FAILED)\n"

@@ -42,3 +42,71 @@ def test_held(state, reason, held):
     assert diagnosis.is_held(job) is held
     if held and state is JobState.PENDING and "," not in str(reason):
         assert diagnosis.waiting(str(reason))[0] is diagnosis.Waiting.PERSON
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "exit_signal", "told"),
+    [
+        (JobState.COMPLETED, 0, 0, ""),
+        (JobState.FAILED, 3, 0, ""),
+        (
+            JobState.FAILED,
+            0,
+            53,
+            "its log or its working folder could not be opened on the node, so there is no log",
+        ),
+        (JobState.FAILED, 0, 9, "the script was ended by SIGKILL"),
+        (JobState.FAILED, 137, 0, "the program was ended by SIGKILL"),
+        (JobState.OUT_OF_MEMORY, 137, 0, "the program was ended by SIGKILL"),
+        (JobState.FAILED, 127, 0, "the program was not found"),
+        (JobState.FAILED, 73, 0, "its run folder is not seen from the compute node"),
+        (JobState.FAILED, 255, 0, ""),
+        (JobState.CANCELLED, 0, 15, ""),
+        (JobState.TIMEOUT, 0, 0, ""),
+        (JobState.FAILED, None, None, ""),
+    ],
+)
+def test_what_an_exit_code_says(state, code, exit_signal, told):
+    assert diagnosis.explain_exit(state, code, exit_signal) == told
+
+
+# The classes of Slurm's reasons, one of each family and every odd one.
+@pytest.mark.parametrize(
+    ("kind", "reasons"),
+    [
+        (
+            diagnosis.Waiting.WILL_START,
+            "None Priority Resources BeginTime Dependency Prolog Cleaning Licenses Reservation "
+            "SchedDefer BurstBufferResources BurstBufferStageIn FedJobLock MpiPortsBusy "
+            "NvidiaImexChannels MaxPoweredUpNodes Constraints SomethingNew",
+        ),
+        (
+            diagnosis.Waiting.LIMIT,
+            "JobArrayTaskLimit QOSMaxJobsPerUserLimit QOSMaxCpuPerUserLimit QOSMaxNodePerUserLimit "
+            "QOSMaxGRESPerUser QOSMaxMemoryPerUser QOSGrpCpuLimit QOSGrpMemLimit QOSGrpNodeLimit "
+            "QOSGrpJobsLimit QOSGrpGRES AssocGrpCpuLimit AssocGrpMemLimit AssocGrpGRES "
+            "AssocMaxJobsLimit MaxGRESPerAccount AssocGrpCPUMinutesLimit AssocGrpGRESMinutes "
+            "AssocGrpBillingMinutes QOSGrpCPUMinutesLimit AssocGrpWallLimit QOSGrpWallLimit "
+            "QOSUsageThreshold AssocGrpCPURunMinutesLimit QOSGrpCPURunMinutesLimit",
+        ),
+        (
+            diagnosis.Waiting.PERSON,
+            "JobHeldUser JobHeldAdmin JobHoldMaxRequeue ReservationDeleted PartitionDown "
+            "PartitionInactive NodeDown FrontEndDown ReqNodeNotAvail SystemFailure "
+            "BurstBufferOperation",
+        ),
+        (
+            diagnosis.Waiting.NEVER,
+            "DependencyNeverSatisfied BadConstraints PartitionNodeLimit PartitionTimeLimit "
+            "PartitionConfig MaxMemPerLimit QOSMaxCpuPerJobLimit QOSMaxGRESPerJob "
+            "QOSMaxWallDurationPerJobLimit QOSMaxCpuPerNode QOSMinCpuNotSatisfied QOSMinGRES "
+            "AssocMaxCpuPerJobLimit AssocMaxWallDurationPerJobLimit AssocMaxCPUMinutesPerJobLimit "
+            "AssocMaxCpuMinutesPerJobLimit InvalidAccount InvalidQOS AccountNotAllowed "
+            "QOSNotAllowed DeadLine",
+        ),
+    ],
+)
+def test_every_pending_reason_has_its_class(kind, reasons):
+    assert {reason: diagnosis.waiting(reason)[0] for reason in reasons.split()} == dict.fromkeys(
+        reasons.split(), kind
+    )

@@ -340,3 +340,46 @@ def test_the_exact_exit_code_of_an_earlier_attempt_is_kept() -> None:
     told = jobs.Attempt(number=0, state=JobState.FAILED, exit_code=9, node_list="n1")
     assert tracking.merged(exact, told) == dataclasses.replace(told, exit_code=137)
     assert tracking.merged(None, told) == told
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "step", "told"),
+    [
+        (
+            JobState.COMPLETED,
+            0,
+            (3, 0),
+            ["a step ended with exit code 3:0, the script itself with 0:0"],
+        ),
+        (
+            JobState.FAILED,
+            1,
+            (3, 0),
+            ["a step ended with exit code 3:0, the script itself with 1:0"],
+        ),
+        (JobState.FAILED, 3, (3, 0), []),
+        # sacct up to 25.05 prints 137 as 9.
+        (JobState.FAILED, 137, (9, 0), []),
+        (JobState.FAILED, 137, (0, 9), []),
+        (JobState.COMPLETED, 0, (None, None), []),
+        (JobState.TIMEOUT, 0, (0, 15), []),
+    ],
+)
+def test_a_step_that_failed_is_told_once(state, code, step, told):
+    live = job(state=JobState.RUNNING, started_at=at(5), observed_at=at(10))
+    ended = row(
+        state,
+        source="sacct",
+        exit_code=code,
+        exit_signal=0,
+        started_at=at(5),
+        ended_at=at(50),
+        step_exit_code=step[0],
+        step_exit_signal=step[1],
+        step_state=JobState.FAILED,
+    )
+    verdict = judge(live, sacct=(ended,))
+    assert [event.detail for event in verdict.events if event.kind == "note"] == told
+    known = dataclasses.replace(live, **verdict.changes)
+    again = judge(known, sacct=(ended,))
+    assert [event for event in again.events if event.kind == "note"] == []
