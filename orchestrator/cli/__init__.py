@@ -27,7 +27,7 @@ COMMANDS = {
     "requeue": ("requeue", "Put jobs back into the queue, under the same job ID."),
     "resubmit": ("resubmit", "Send jobs again that have ended or that Slurm never got."),
     "doctor": ("doctor", "Check what orchestrator needs on this machine."),
-    "config": ("config", "Show the configuration and where each value comes from."),
+    "config": ("config", "Draft, or show the configuration and its origins."),
     "db": ("db", "Upgrade, check, back up or find the database."),
 }
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from orchestrator.cli import output, settings
 
 
-@click.group(name="config", short_help="Show the configuration and where each value comes from.")
+@click.group(name="config", short_help="Draft, or show the configuration and its origins.")
 def command() -> None:
-    """Show the configuration and where each value comes from."""
+    """Draft a configuration, or show the one in force and where each value comes from."""
 
 
 @command.command(name="show", short_help="Print every key with its value.")
@@ -34,3 +36,26 @@ def show(ctx: click.Context, origin: bool, format_: str | None, as_json: bool) -
     ]
     columns = ["key", "value", "origin"] if origin else ["key", "value"]
     output.items("config", rows, columns, output.chosen(format_, as_json))
+
+
+@command.command(name="init", short_help="Draft a profile of this cluster.")
+@click.option("--print", "print_", is_flag=True, help="Print it and write no file.")
+def init(print_: bool) -> None:
+    """Draft a profile of this cluster from sinfo, scontrol show config and your accounts.
+
+    It is written to your own configuration file; one that is there already is left alone.
+
+    \b
+    Example:
+      orchestrator config init --print
+    """
+    from orchestrator.cli import session
+    from orchestrator.controller import draft
+
+    text = draft.draft(draft.ask(session.client(), os.environ))
+    if print_:
+        click.echo(text, nl=False)
+        return
+    path = draft.user_file(os.environ)
+    draft.write(path, text)
+    output.say(f"Wrote {path}. Look through it, then: orchestrator doctor")

@@ -28,6 +28,7 @@ from orchestrator.slurm.scontrol import (
     parse_scontrol_config,
     parse_scontrol_job,
 )
+from orchestrator.slurm.sinfo import Association, NodeKind
 from orchestrator.slurm.squeue import parse_squeue, squeue_command
 from orchestrator.slurm.states import cancelled_by, parse_state, read_state
 
@@ -35,9 +36,11 @@ __all__ = [
     "MOST_JOB_IDS",
     "AccountingDisabled",
     "Answer",
+    "Association",
     "Client",
     "ClusterConfig",
     "CommandNotFound",
+    "NodeKind",
     "SbatchKind",
     "SbatchOutcome",
     "Steps",

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 from orchestrator import errors, tracking
 from orchestrator.jobs import JobState
-from orchestrator.slurm import failures, process, sacct, sbatch, scontrol, squeue
+from orchestrator.slurm import failures, process, sacct, sbatch, scontrol, sinfo, squeue
 
 _log = logging.getLogger(__name__)
 #: scontrol sends a request a job, and one argument has 128 KiB at the most (man execve).
@@ -141,6 +141,19 @@ class Client:
             raise errors.SlurmError(
                 f"scontrol show config was not understood: {problem}. Run it by hand and look."
             ) from problem
+
+    def partitions(self) -> list[sinfo.NodeKind]:
+        """Return the kinds of nodes in each partition that this user may see."""
+        answer = self._ask(sinfo.sinfo_command())
+        _check(answer)
+        return sinfo.parse_sinfo(answer.stdout)
+
+    def associations(self, user: str) -> list[sinfo.Association]:
+        """Return the accounts that the user may charge."""
+        argv = sinfo.sacctmgr_associations_command(user)
+        answer = self.run(argv, self.sacct_timeout_seconds, self.environ)
+        _check(answer)
+        return sinfo.parse_sacctmgr_associations(answer.stdout)
 
     def show_job(self, job_id: str) -> dict[str, str] | None:
         """Return what slurmctld knows of a job by Slurm's own names; None when it knows none."""
