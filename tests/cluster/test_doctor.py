@@ -1,0 +1,52 @@
+"""doctor and config init on a real Slurm."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cluster import lab as cluster
+from tests.cluster import site as sites
+
+
+def checks(site: sites.Site, *argv: str) -> dict[str, tuple[str, str]]:
+    done = site.run("doctor", "--job", "--json", *argv, check=None, timeout_seconds=120)
+    return {
+        row["check"]: (row["outcome"], row["found"]) for row in json.loads(done.stdout)["items"]
+    }
+
+
+def test_a_job_proves_the_run_folder(site: sites.Site) -> None:
+    found = checks(site)
+    node = found["clock"][1].partition(", ")[2].partition(":")[0]
+    assert found["runs_dir from a node"] == ("ok", f"{node} writes there and it is seen here")
+    assert found["clock"] == ("ok", f"this host, {node}: as slurmctld")
+    assert found["container on a node"][0] == "ok"
+
+
+def test_a_folder_of_this_host_alone(site: sites.Site) -> None:
+    # Each host of the test cluster has a /tmp of its own.
+    alone = site.with_env(ORCHESTRATOR_RUNS_DIR="/tmp/alone")
+    outcome, found = checks(alone)["runs_dir from a node"]
+    assert outcome == "bad"
+    assert found.endswith("exit code 73:0: /tmp/alone is not the same folder there")
+
+
+def test_a_job_that_does_not_start(site: sites.Site, lab: cluster.Lab) -> None:
+    lab.run(["scontrol", "update", "partitionname=short", "state=down"], user="root").check_returncode()
+    try:
+        found = checks(site, "--partition", "short", "--timeout", "5")
+    finally:
+        lab.run(["scontrol", "update", "partitionname=short", "state=up"], user="root").check_returncode()
+    assert found["compute node"][0] == "warning"
+    assert found["compute node"][1].endswith(
+        "did not end in 5 s: needs a person: the partition is down:"
+        " an administrator has to start it (PartitionDown)"
+    )
+    (job,) = site.items("status", "--name", "doctor", "--all")
+    assert job["state"] == "CANCELLED"
+
+
+def test_the_draft_of_a_profile(site: sites.Site) -> None:
+    text = site.run("config", "init", "--print").stdout
+    assert 'partition = "gpu"  # Slurm\'s default\n# account = "proj"  # yours: proj\n' in text
+    assert '[profiles.lab.partitions.short]\nmax_time = "1:00"\ngpus_per_node = 4\n' in text

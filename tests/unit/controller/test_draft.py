@@ -1,0 +1,127 @@
+"""The profile that config init drafts, and that it is a configuration."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from orchestrator import config, errors, slurm
+from orchestrator.controller import draft
+from orchestrator.slurm import sinfo
+
+# sinfo -h -o of a site with two kinds of GPU nodes in one partition.
+SINFO = "\n".join(
+    "\x1f".join(row)
+    for row in (
+        ("cpu*", "up", "7-00:00:00", "128", "128", "256000", "(null)"),
+        ("accel", "up", "2-00:00:00", "8", "72+", "870000", "gpu:a100:4(S:0-1)"),
+        ("accel", "up", "2-00:00:00", "4", "288", "870000", "gpu:gh200:4"),
+        ("big-mem", "drain", "infinite", "2", "64", "4000000", "gpu:1,nvme:2"),
+    )
+)
+ASSOCIATIONS = "nn1234k||normal,devel\nnn9999k|accel|normal\n"
+
+
+def found(**changed: object) -> draft.Found:
+    values: dict[str, object] = {
+        "cluster": "olivia-2",
+        "slurm_version": "24.11.5",
+        "select_type": "select/cons_tres",
+        "kinds": sinfo.parse_sinfo(SINFO),
+        "associations": sinfo.parse_sacctmgr_associations(ASSOCIATIONS),
+        "accounts_error": "",
+        "scratch": {"SCRATCH": "/scratch/alice"},
+    }
+    return draft.Found(**{**values, **changed})  # type: ignore[arg-type]
+
+
+def test_the_draft() -> None:
+    assert (
+        draft.draft(found()).partition("\n")[2]
+        == """\
+# Look through it; `orchestrator doctor` checks what it says.
+
+# Run folders (scripts, logs, checkpoints) must be seen from the compute nodes.
+runs_dir = "$SCRATCH/orchestrator-runs"
+# The database: on a disk of this host if it can be, else on a shared one.
+# state_dir = "~/.local/state/orchestrator"
+
+[profiles.olivia-2]
+partition = "cpu"  # Slurm's default
+# account = "nn1234k"  # yours: nn1234k, nn9999k
+# qos = "normal"  # yours: normal, devel
+# modules = ["..."]  # loaded where a spec names none: `module avail`
+# binds = ["/data:/data"]  # bound into every container
+# poll_floor_seconds = 10  # Slurm is not asked more often than this
+
+# 128 nodes: 128 CPUs, 250 GiB
+[profiles.olivia-2.partitions.cpu]
+max_time = "7-00:00:00"
+gpus_per_node = 0
+
+# 8 nodes: 72 CPUs, 849 GiB, 4 GPUs; 4 nodes: 288 CPUs, 849 GiB, 4 GPUs
+[profiles.olivia-2.partitions.accel]
+max_time = "2-00:00:00"
+gpus_per_node = 4
+# gpu_type: several, a100, gh200
+
+# 2 nodes: 64 CPUs, 3906 GiB, 1 GPUs (drain now)
+[profiles.olivia-2.partitions.big-mem]
+gpus_per_node = 1
+"""
+    )
+
+
+def test_a_site_without_default_partition_gpus_per_node_and_accounts() -> None:
+    text = draft.draft(
+        found(
+            kinds=sinfo.parse_sinfo(SINFO.replace("cpu*", "cpu")),
+            select_type="select/linear",
+            associations=(),
+            accounts_error="sacctmgr: slurmdbd is away",
+            scratch={},
+        )
+    )
+    assert 'runs_dir = "~/orchestrator-runs"\n' in text
+    assert '# partition = "..."  # Slurm has no default here' in text
+    assert 'gres_style = "gres"  # select/linear does not know --gpus-per-node\n' in text
+    assert "# account = ...  # your accounts are not known: sacctmgr: slurmdbd is away\n" in text
+
+
+def test_the_draft_is_a_configuration(tmp_path: Path) -> None:
+    environ = {
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_DIRS": str(tmp_path / "none"),
+        "SCRATCH": "/scratch/alice",
+    }
+    path = draft.user_file(environ)
+    draft.write(path, draft.draft(found()))
+    assert path == tmp_path / ".config/orchestrator/config.toml"
+    assert (os.stat(path).st_mode & 0o777, os.stat(path.parent).st_mode & 0o777) == (0o600, 0o700)
+    loaded = config.load(environ, tmp_path)
+    assert loaded.runs_dir == Path("/scratch/alice/orchestrator-runs")
+    assert loaded.profile.partition == "cpu"
+    assert loaded.profile.partitions["accel"] == config.Partition(
+        max_time="2-00:00:00", gpus_per_node=4
+    )
+    with pytest.raises(errors.ConflictError, match="is there already and was left alone"):
+        draft.write(path, "")
+
+
+def test_a_partition_with_a_name_that_is_no_name() -> None:
+    odd = slurm.NodeKind(
+        partition='x" #',
+        default=False,
+        availability="up",
+        max_time=None,
+        nodes=1,
+        cpus=1,
+        memory_mib=None,
+        gpus=0,
+        gpu_types=(),
+    )
+    assert draft.draft(found(kinds=[odd])).splitlines()[-1] == (
+        '# partition "x\\" #" is left out: such a name is not taken here'
+    )
