@@ -6,10 +6,14 @@ import importlib
 import io
 import os
 import sys
+import typing
 
 import click
 
 import orchestrator
+
+if typing.TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 #: Command -> (module, attribute, the line shown by --help; a test compares it with the command's).
 COMMANDS = {
@@ -28,6 +32,7 @@ COMMANDS = {
     "resubmit": ("resubmit", "Send jobs again that have ended or that Slurm never got."),
     "doctor": ("doctor", "Check what orchestrator needs on this machine."),
     "config": ("config", "Draft, or show the configuration and its origins."),
+    "completion": ("completion", "Print what makes the shell complete commands and job IDs."),
     "db": ("db", "Upgrade, check, back up or find the database."),
 }
 
@@ -45,6 +50,18 @@ class LazyGroup(click.Group):
         command = module.command
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        # click's own asks each command for its help, and so loads all of them.
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        names = [
+            CompletionItem(name, help=text)
+            for name, (_, text) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -7,13 +7,13 @@ import sys
 import click
 
 from orchestrator import errors, jobs, logs
-from orchestrator.cli import session
+from orchestrator.cli import completing, session
 from orchestrator.controller import context as contexts
 from orchestrator.controller import refresh
 
 
 @click.command(short_help="Print a job's log.")
-@click.argument("reference", metavar="JOB")
+@click.argument("reference", metavar="JOB", shell_complete=completing.job_references)
 @click.option("-n", "--lines", type=click.IntRange(min=0), help="The last N lines; default: all.")
 @click.option("-f", "--follow", "follow_", is_flag=True, help="Go on as it grows, until the end.")
 @click.option("--stderr", "stderr_", is_flag=True, help="The error log, where it is its own file.")

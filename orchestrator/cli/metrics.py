@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import click
 
-from orchestrator.cli import output, session, views
+from orchestrator.cli import completing, output, session, views
 from orchestrator.controller import ingest, unit_of_work
 
 
 @click.command(short_help="Print the numbers that a job's log told.")
-@click.argument("references", nargs=-1, required=True, metavar="JOB...")
+@click.argument(
+    "references",
+    nargs=-1,
+    required=True,
+    metavar="JOB...",
+    shell_complete=completing.job_references,
+)
 @click.option("--name", "names", multiple=True, help="Only this metric: throughput, loss, ...")
 @click.option(
     "--attempt", type=click.IntRange(min=0, max=10**9), help="Only of this attempt; default: all."

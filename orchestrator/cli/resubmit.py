@@ -6,12 +6,18 @@ import sys
 
 import click
 
-from orchestrator.cli import session
+from orchestrator.cli import completing, session
 from orchestrator.controller import resubmit
 
 
 @click.command(short_help="Send jobs again that have ended or that Slurm never got.")
-@click.argument("references", nargs=-1, required=True, metavar="JOB...")
+@click.argument(
+    "references",
+    nargs=-1,
+    required=True,
+    metavar="JOB...",
+    shell_complete=completing.job_references,
+)
 @click.option("--fresh", is_flag=True, help="Render the stored spec anew, by today's templates.")
 @click.option("--parsable", is_flag=True, help="Print the job IDs alone, one a line.")
 @click.pass_context

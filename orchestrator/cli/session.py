@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from orchestrator import errors, jobs, slurm
-from orchestrator.cli import output, progress, settings
+from orchestrator.cli import completing, output, progress, settings
 from orchestrator.controller import context as contexts
 from orchestrator.controller import query, unit_of_work
 
@@ -55,7 +55,12 @@ def selection(command: Callable[..., object]) -> Callable[..., object]:
             "--label", "labels", multiple=True, metavar="KEY=VALUE", help="All live ones with it."
         ),
         click.option("--name", "names", multiple=True, help="All live jobs of this name."),
-        click.argument("references", nargs=-1, metavar="[JOB...]"),
+        click.argument(
+            "references",
+            nargs=-1,
+            metavar="[JOB...]",
+            shell_complete=completing.job_references,
+        ),
     ):
         command = option(command)
     return command

@@ -8,12 +8,12 @@ import json
 import click
 
 from orchestrator import diagnosis, jobs
-from orchestrator.cli import output, session, views
+from orchestrator.cli import completing, output, session, views
 from orchestrator.controller import query, refresh
 
 
 @click.command(short_help="Show all that is known of one job.")
-@click.argument("reference", metavar="JOB")
+@click.argument("reference", metavar="JOB", shell_complete=completing.job_references)
 @click.option("--script", "script_", is_flag=True, help="Print the submitted script alone.")
 @click.option("--spec", "spec_", is_flag=True, help="Print the spec alone, as JSON.")
 @click.option("--diff", "diff_", is_flag=True, help="Print the working tree's changes alone.")

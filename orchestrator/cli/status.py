@@ -10,7 +10,7 @@ import time
 import click
 
 from orchestrator import jobs, slurm
-from orchestrator.cli import output, session, views
+from orchestrator.cli import completing, output, session, views
 from orchestrator.controller import context as contexts
 from orchestrator.controller import query, refresh, unit_of_work
 
@@ -19,7 +19,9 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 @click.command(short_help="List jobs and their states.")
-@click.argument("references", nargs=-1, metavar="[JOB...]")
+@click.argument(
+    "references", nargs=-1, metavar="[JOB...]", shell_complete=completing.job_references
+)
 @click.option("-t", "--state", "states", help="Only these states: RUNNING,PD,F as squeue has them.")
 @click.option("-p", "--partition", "partitions", help="Only these partitions.")
 @click.option("--name", "names", multiple=True, help="Only jobs of this name.")

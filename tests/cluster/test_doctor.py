@@ -32,11 +32,15 @@ def test_a_folder_of_this_host_alone(site: sites.Site) -> None:
 
 
 def test_a_job_that_does_not_start(site: sites.Site, lab: cluster.Lab) -> None:
-    lab.run(["scontrol", "update", "partitionname=short", "state=down"], user="root").check_returncode()
+    lab.run(
+        ["scontrol", "update", "partitionname=short", "state=down"], user="root"
+    ).check_returncode()
     try:
         found = checks(site, "--partition", "short", "--timeout", "5")
     finally:
-        lab.run(["scontrol", "update", "partitionname=short", "state=up"], user="root").check_returncode()
+        lab.run(
+            ["scontrol", "update", "partitionname=short", "state=up"], user="root"
+        ).check_returncode()
     assert found["compute node"][0] == "warning"
     assert found["compute node"][1].endswith(
         "did not end in 5 s: needs a person: the partition is down:"

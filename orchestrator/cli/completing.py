@@ -1,0 +1,44 @@
+"""What the shell completes: job IDs, rows and names of the jobs that were seen last."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import CompletionItem
+
+#: More do not fit on a screen.
+MOST = 100
+
+
+def job_references(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the jobs that begin so, with their states beside them; the database alone is read."""
+    from orchestrator import errors
+    from orchestrator.cli import settings
+    from orchestrator.controller import unit_of_work
+
+    # click makes the contexts of the parents without running them: ctx.obj is not set here.
+    ctx.obj = {key: value for key, value in ctx.find_root().params.items() if value is not None}
+    try:
+        configuration = settings.configuration_of(ctx)
+        if not unit_of_work.database_path(configuration.database).exists():
+            return []
+        store = unit_of_work.Store(configuration.database)
+        try:
+            with store.reading() as work:
+                found = work.jobs(unit_of_work.JobQuery(limit=10 * MOST))
+        finally:
+            store.close()
+    except errors.OrchestratorError:
+        # There is no place to tell it: the command itself does.
+        return []
+    items: dict[str, str] = {}
+    for job in found:
+        told = f"{job.state} {job.name}"
+        words = (
+            (job.job_id, f"@{job.row}") if incomplete.startswith("@") else (job.job_id, job.name)
+        )
+        for word in words:
+            if word and word.startswith(incomplete):
+                items.setdefault(word, told if word != job.name else f"{job.state} {job.job_id}")
+    return [CompletionItem(word, help=told) for word, told in list(items.items())[:MOST]]

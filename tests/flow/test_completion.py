@@ -1,0 +1,64 @@
+"""What the shell completes, by the script that it evaluates."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.flow import command_line
+from tests.flow.conftest import FakeSlurm
+
+
+def completed(run: command_line.CommandLine, *words: str) -> list[str]:
+    """Return what bash is offered for the last of these words, asked as click's function asks."""
+    done = run(
+        _ORCHESTRATOR_COMPLETE="bash_complete",
+        COMP_WORDS=" ".join(("orchestrator", *words)),
+        COMP_CWORD=str(len(words)),
+    )
+    assert (done.code, done.err) == (0, "")
+    return [offer.removeprefix("plain,") for offer in done.out.split()]
+
+
+def test_commands_options_and_jobs(cli: command_line.CommandLine, fake_slurm: FakeSlurm) -> None:
+    assert completed(cli, "sub") == ["submit"]
+    assert completed(cli, "show", "") == []
+    assert completed(cli, "status", "--ref") == ["--refresh"]
+    assert not cli.database.exists()
+    job_id = cli("submit", "--name", "first", "--parsable", "--", "sleep").out.strip()
+    assert completed(cli, "show", "") == [job_id, "first"]
+    assert completed(cli, "cancel", "fi") == ["first"]
+    assert completed(cli, "logs", "@") == ["@1"]
+    assert completed(cli, "logs", "x") == []
+
+
+def test_zsh_and_fish_show_states(cli: command_line.CommandLine, fake_slurm: FakeSlurm) -> None:
+    cli("submit", "--name", "first", "--", "sleep")
+    done = cli(
+        _ORCHESTRATOR_COMPLETE="zsh_complete", COMP_WORDS="orchestrator show f", COMP_CWORD="2"
+    )
+    (job,) = fake_slurm.jobs()
+    assert done.out.splitlines() == ["plain", "first", f"PENDING {job['job_id']}"]
+
+
+@pytest.mark.parametrize(
+    ("shell", "told"), [("bash", "complete -o nosort"), ("zsh", "#compdef"), ("fish", "complete ")]
+)
+def test_the_script_of_each_shell(cli: command_line.CommandLine, shell: str, told: str) -> None:
+    done = cli("completion", shell)
+    assert done.code == 0
+    assert told in done.out
+    assert "_ORCHESTRATOR_COMPLETE" in done.out
+    assert cli("completion", SHELL=f"/usr/bin/{shell}").out == done.out
+
+
+def test_a_shell_that_is_not_known(cli: command_line.CommandLine) -> None:
+    done = cli("completion", SHELL="/bin/tcsh")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == "Error: $SHELL is tcsh, which is not known here; name bash, zsh or fish\n"
+
+
+def test_bash_takes_the_script(cli: command_line.CommandLine) -> None:
+    script = cli("completion", "bash").out
+    done = cli.run(["bash", "-c", f"{script}\ncomplete -p orchestrator"])
+    assert (done.code, done.err) == (0, "")
+    assert done.out == "complete -o nosort -F _orchestrator_completion orchestrator\n"

@@ -1,0 +1,52 @@
+"""docs/reference.md: the help of every command on one page.
+
+`python -m tests.reference` writes it; tests/unit/cli/test_reference.py holds it against the code.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+
+import click
+
+from orchestrator import cli
+
+PAGE = pathlib.Path(__file__).parents[1] / "docs/reference.md"
+#: As wide as the help may get (cli's max_content_width), so that lines break in one place only.
+WIDTH = 100
+
+
+def page() -> str:
+    """Return the page as it should be."""
+    parts = [
+        "# Commands",
+        "Written by `python -m tests.reference` from the commands' own help. Exit codes, the JSON"
+        " forms and what JOB may be: [design.md](design.md) and the [README](../README.md).",
+    ]
+    for command, context in everything():
+        parts.append(f"## {context.command_path}")
+        parts.append(f"```text\n{command.get_help(context).rstrip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def everything() -> Iterator[tuple[click.Command, click.Context]]:
+    """Yield each command with its context, in the order of the help."""
+    root = click.Context(cli.cli, info_name="orchestrator", **cli.cli.context_settings)
+    yield from _below(cli.cli, root)
+
+
+def _below(
+    command: click.Command, context: click.Context
+) -> Iterator[tuple[click.Command, click.Context]]:
+    context.terminal_width = WIDTH
+    yield command, context
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from _below(inner, click.Context(inner, info_name=name, parent=context))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
