@@ -296,6 +296,24 @@ def test_a_log_is_followed_to_its_end(cli, fake_slurm):
     assert (done.code, done.out, done.err) == (0, "two\nthree\n", "")
 
 
+def test_a_log_is_printed_as_it_lies_in_the_file(cli, fake_slurm):
+    fake_slurm.run_jobs()
+    command = r"printf 'bar\r\033[31mred \377\000\302\205\n\n\nno end'"
+    assert cli("submit", "--name", "odd", "--command", command, "--wait").code == 0
+    (folder,) = cli.run_folders()
+    raw = (folder / "1.out").read_bytes()
+    assert raw.endswith(b"bar\r\x1b[31mred \xff\0\xc2\x85\n\n\nno end")
+    for argv in (["logs", "1"], ["logs", "1", "-f"]):
+        process = cli.start(*argv)
+        assert process.stdout is not None
+        assert process.stdout.buffer.read() == raw
+        assert command_line.finish(process).code == 0
+    (folder / "1.out").unlink()
+    gone = cli("logs", "1")
+    assert (gone.code, gone.out) == (0, "")
+    assert gone.err == f"the log {folder}/1.out was deleted\n"
+
+
 def test_status_is_watched_until_interrupted(cli, fake_slurm):
     assert cli("submit", "--name", "demo", "--", "train.py").code == 0
     process = cli.start("status", "--watch")
