@@ -243,7 +243,7 @@ def test_a_job_that_fails_and_one_that_takes_too_long(cli, fake_slurm):
     fake_slurm.run_jobs(False)
     assert cli("submit", "--name", "slow", "--parsable", "--", "train.py").out == "2\n"
     late = cli("wait", "2", "--timeout", "0.2")
-    assert (late.code, late.out) == (1, "")
+    assert (late.code, late.out) == (124, "")
     assert late.err.endswith("Error: 1 of 1 have not ended after 0.2 s\n")
     fake_slurm.set_state(2, "COMPLETED")
     assert cli("wait", "2").code == 0
@@ -397,6 +397,24 @@ def test_submit_asks_slurm_for_an_estimate(cli, fake_slurm):
         rf"Slurm would start the job at {TIME} on n1 in partition gpu\n", done.out
     ), done.out
     assert (cli.rows(), cli.run_folders(), fake_slurm.jobs()) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["submit", "--name", "x", "--dry-run", "--json", "--", "x.py"],
+        ["submit", "--name", "x", "--test-only", "--format", "csv", "--", "x.py"],
+        ["submit", "--name", "x", "--parsable", "--json", "--", "x.py"],
+        ["show", "1", "--script", "--json"],
+        ["show", "1", "--diff", "--format", "tsv"],
+    ],
+)
+def test_a_format_for_what_has_none_is_refused(cli, fake_slurm, argv):
+    done = cli(*argv)
+    assert (done.code, done.out, fake_slurm.jobs()) == (2, "", [])
+    (option,) = {"--dry-run", "--test-only", "--parsable", "--script", "--diff"} & set(argv)
+    told = f"Error: {option} prints a text as it stands; leave out --format and --json\n"
+    assert done.err.endswith(told)
 
 
 @pytest.mark.parametrize(
