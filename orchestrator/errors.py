@@ -79,6 +79,13 @@ class NotFoundError(OrchestratorError):
     exit_code = 4
 
 
+class NotEndedError(OrchestratorError):
+    """The time given with --timeout is up, and not all jobs have ended."""
+
+    # As timeout(1) of coreutils does: a script can tell it from a job that failed.
+    exit_code = 124
+
+
 class SlurmError(OrchestratorError):
     """Slurm failed, or its answer is not known."""
 

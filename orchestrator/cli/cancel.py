@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
-from orchestrator import errors
-from orchestrator.cli import session
+from orchestrator import errors, jobs
+from orchestrator.cli import verbs
 from orchestrator.controller import cancel
+from orchestrator.controller import context as contexts
 
 
 @click.command(short_help="Cancel jobs, and see that Slurm did.")
-@session.selection
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    default=cancel.CONFIRM_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="Look for the end at most so long.",
-)
-@click.pass_context
+@verbs.verb("to cancel")
 def command(
-    ctx: click.Context,
-    references: tuple[str, ...],
-    names: tuple[str, ...],
-    labels: tuple[str, ...],
-    timeout: float,
+    context: contexts.Context, wanted: Sequence[jobs.Job], *, timeout_seconds: float
 ) -> None:
     """Cancel jobs, and wait until Slurm shows that they ended.
 
@@ -35,9 +25,7 @@ def command(
     Example:
       orchestrator cancel 123
     """
-    context = session.open_context(ctx)
-    wanted = session.chosen_jobs(context, references, names, labels, what="to cancel")
-    outcomes = cancel.cancel(context, wanted, confirm_seconds=timeout)
+    outcomes = cancel.cancel(context, wanted, confirm_seconds=timeout_seconds)
     for outcome in outcomes:
         job = outcome.job
         told = "had already ended:" if outcome.already else "is"

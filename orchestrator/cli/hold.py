@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
-from orchestrator.cli import outcomes, session
+from orchestrator import jobs
+from orchestrator.cli import outcomes, verbs
+from orchestrator.controller import context as contexts
 from orchestrator.controller import hold
 
 
 @click.command(short_help="Keep waiting jobs from starting.")
-@session.selection
-@outcomes.timeout_option
-@click.pass_context
+@verbs.verb("to hold")
 def command(
-    ctx: click.Context,
-    references: tuple[str, ...],
-    names: tuple[str, ...],
-    labels: tuple[str, ...],
-    timeout: float,
+    context: contexts.Context, wanted: Sequence[jobs.Job], *, timeout_seconds: float
 ) -> None:
     """Keep waiting jobs from starting, and wait until Slurm shows that they are held.
 
@@ -27,6 +25,6 @@ def command(
     Example:
       orchestrator hold 123 124
     """
-    context = session.open_context(ctx)
-    wanted = session.chosen_jobs(context, references, names, labels, what="to hold")
-    outcomes.tell(hold.hold(context, wanted, confirm_seconds=timeout), already="was held before")
+    outcomes.tell(
+        hold.hold(context, wanted, confirm_seconds=timeout_seconds), already="was held before"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import click
 
@@ -43,21 +44,42 @@ def command(
     if path_:
         click.echo(path)
         return
-    shown = logs.safe if sys.stdout.isatty() else str
     if follow_:
-        text = logs.follow(
+        blocks = logs.follow(
             path,
             done=lambda: _over(context, job.row),
             wait=context.sleep,
             lines=lines,
         )
     else:
-        text = logs.tail(path, lines)
+        blocks = logs.tail(path, lines)
     try:
-        for piece in text:
-            click.echo(shown(piece), nl=False)
+        _print(blocks, follow_)
     except errors.NotFoundError:
-        context.say(f"no log yet: {path} ({job.state})")
+        context.say(_missing(context, job.row, path))
+
+
+def _print(blocks: Iterator[bytes], follow_: bool) -> None:
+    """Write a log to stdout: as it lies in the file, unless a person reads it."""
+    if sys.stdout.isatty():
+        for text in logs.for_terminal(blocks, hold=not follow_):
+            click.echo(text, nl=False)
+        return
+    for block in blocks:
+        sys.stdout.buffer.write(block)
+        if follow_:
+            sys.stdout.buffer.flush()
+
+
+def _missing(context: contexts.Context, row: int, path: str) -> str:
+    with context.store.reading() as work:
+        job = work.job(row)
+        was_read = any(cursor.path == path and cursor.inode for cursor in work.log_cursors(row))
+    if was_read:
+        return f"the log {path} was deleted"
+    if job is not None and job.state in jobs.TERMINAL:
+        return f"no log: {path} is not there ({job.state})"
+    return f"no log yet: {path}" + (f" ({job.state})" if job else "")
 
 
 def _over(context: contexts.Context, row: int) -> bool:

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import click
 
 from orchestrator import errors
 from orchestrator.controller import wishes
-
-
-def timeout_option(command: Callable[..., object]) -> Callable[..., object]:
-    """Add --timeout."""
-    return click.option(
-        "--timeout",
-        type=click.FloatRange(min=0),
-        default=wishes.CONFIRM_SECONDS,
-        show_default=True,
-        metavar="SECONDS",
-        help="Look for it at most so long.",
-    )(command)
 
 
 def tell(outcomes: Sequence[wishes.Outcome], *, already: str) -> None:

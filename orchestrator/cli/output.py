@@ -38,6 +38,14 @@ def chosen(format_: str | None, as_json: bool) -> str:
     return format_ or ("table" if sys.stdout.isatty() else "tsv")
 
 
+def refuse_format(option: str, format_: str | None, as_json: bool) -> None:
+    """Raise UsageError where a format is asked of what `option` prints: a text as it stands."""
+    if format_ is not None or as_json:
+        raise click.UsageError(
+            f"{option} prints a text as it stands; leave out --format and --json"
+        )
+
+
 def items(
     kind: str,
     rows: Sequence[Row],

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
-from orchestrator.cli import outcomes, session
+from orchestrator import jobs
+from orchestrator.cli import outcomes, verbs
+from orchestrator.controller import context as contexts
 from orchestrator.controller import hold
 
 
 @click.command(short_help="Let held jobs start.")
-@session.selection
-@outcomes.timeout_option
-@click.pass_context
+@verbs.verb("to release")
 def command(
-    ctx: click.Context,
-    references: tuple[str, ...],
-    names: tuple[str, ...],
-    labels: tuple[str, ...],
-    timeout: float,
+    context: contexts.Context, wanted: Sequence[jobs.Job], *, timeout_seconds: float
 ) -> None:
     """Let held jobs start, and wait until Slurm shows that they are held no more.
 
@@ -27,6 +25,6 @@ def command(
     Example:
       orchestrator release --name wrn-cifar100
     """
-    context = session.open_context(ctx)
-    wanted = session.chosen_jobs(context, references, names, labels, what="to release")
-    outcomes.tell(hold.release(context, wanted, confirm_seconds=timeout), already="is not held")
+    outcomes.tell(
+        hold.release(context, wanted, confirm_seconds=timeout_seconds), already="is not held"
+    )

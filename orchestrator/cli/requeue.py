@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
-from orchestrator.cli import outcomes, session
+from orchestrator import jobs
+from orchestrator.cli import outcomes, verbs
+from orchestrator.controller import context as contexts
 from orchestrator.controller import requeue
 
 
 @click.command(short_help="Put jobs back into the queue, under the same job ID.")
-@session.selection
+@verbs.verb("to requeue")
 @click.option("--hold", is_flag=True, help="They wait until `release`.")
-@outcomes.timeout_option
-@click.pass_context
 def command(
-    ctx: click.Context,
-    references: tuple[str, ...],
-    names: tuple[str, ...],
-    labels: tuple[str, ...],
-    hold: bool,
-    timeout: float,
+    context: contexts.Context, wanted: Sequence[jobs.Job], *, timeout_seconds: float, hold: bool
 ) -> None:
     """Put jobs back into the queue, under the same job ID, and wait until Slurm shows it.
 
@@ -30,7 +27,5 @@ def command(
     Example:
       orchestrator requeue --hold 123
     """
-    context = session.open_context(ctx)
-    wanted = session.chosen_jobs(context, references, names, labels, what="to requeue")
-    done = requeue.requeue(context, wanted, hold=hold, confirm_seconds=timeout)
+    done = requeue.requeue(context, wanted, hold=hold, confirm_seconds=timeout_seconds)
     outcomes.tell(done, already="waits already")

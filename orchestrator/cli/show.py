@@ -37,6 +37,9 @@ def command(
       orchestrator show 123
       orchestrator show digits-ddp --script
     """
+    for option, given in (("--script", script_), ("--spec", spec_), ("--diff", diff_)):
+        if given:
+            output.refuse_format(option, format_, as_json)
     context = session.open_context(ctx)
     if refresh_ is not False:
         refresh.refresh(context, floor_seconds=0 if refresh_ else None)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import re
 import time
 
 import click
 
 from orchestrator import jobs, slurm
-from orchestrator.cli import completing, output, session, views
+from orchestrator.cli import completing, output, session, times, views
 from orchestrator.controller import context as contexts
 from orchestrator.controller import query, refresh, unit_of_work
-
-_AGO = re.compile(r"(?:now-)?(?P<count>\d+)(?P<unit>minutes?|hours?|days?|weeks?|[mhdw])")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 @click.command(short_help="List jobs and their states.")
@@ -26,7 +22,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 @click.option("-p", "--partition", "partitions", help="Only these partitions.")
 @click.option("--name", "names", multiple=True, help="Only jobs of this name.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label.")
-@click.option("-S", "--since", help="Submitted since: 2026-11-20, 3days, 12h.")
+@click.option("-S", "--since", help="Submitted since: 2026-11-20, 10:05, yesterday, now-2hours.")
 @click.option("-a", "--all", "all_", is_flag=True, help="All jobs, however old.")
 @click.option(
     "-n",
@@ -144,12 +140,8 @@ def _state(word: str) -> jobs.JobState:
 
 
 def _since(text: str, now: datetime.datetime) -> datetime.datetime:
-    match = _AGO.fullmatch(text)
     try:
-        if match:
-            unit = _UNITS[match["unit"][0]]
-            return now - datetime.timedelta(**{unit: int(match["count"])})
-        at = datetime.datetime.fromisoformat(text)
-        return (at if at.tzinfo else at.astimezone()).astimezone(datetime.UTC)
-    except (ValueError, OverflowError) as exc:
-        raise click.BadParameter(f"{text!r} is no time; write 2026-11-20, 3days or 12h") from exc
+        return times.since(text, now)
+    except ValueError as exc:
+        told = "write 2026-11-20, 2026-11-20T10:05, 10:05, yesterday, 3days or now-2hours"
+        raise click.BadParameter(f"{text!r} is no time; {told}") from exc

@@ -45,6 +45,13 @@ def command(
     """
     from orchestrator.controller import render
 
+    for option, given in (
+        ("--dry-run", dry_run),
+        ("--test-only", test_only),
+        ("--parsable", parsable),
+    ):
+        if given:
+            output.refuse_format(option, format_, as_json)
     configuration = settings.configuration_of(ctx)
     request = spec_options.request(options, configuration)
     if dry_run:

@@ -25,6 +25,8 @@ def command(
 ) -> None:
     """Wait until jobs have ended; exit 0 only when every one is COMPLETED.
 
+    Exit 1 when one ended otherwise, 124 when the time of --timeout is up before all have ended.
+
     Any number of waiters together make one squeue an interval.
 
     \b
@@ -43,7 +45,7 @@ def command(
         output.items("jobs", shown, views.JOB_COLUMNS, chosen)
     late = [job for job in ended if job.state not in jobs.TERMINAL]
     if late:
-        raise errors.OrchestratorError(
+        raise errors.NotEndedError(
             f"{len(late)} of {len(ended)} have not ended after {timeout:g} s"
         )
     bad = [job for job in ended if job.state is not jobs.JobState.COMPLETED]

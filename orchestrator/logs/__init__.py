@@ -8,9 +8,9 @@ never held in memory as a whole.
 from __future__ import annotations
 
 from orchestrator.logs.files import NO_LOG_YET
-from orchestrator.logs.lines import banner_pattern, clean, safe
+from orchestrator.logs.lines import banner_pattern, clean
 from orchestrator.logs.reading import Chunk, Line, Position, read
-from orchestrator.logs.showing import follow, tail
+from orchestrator.logs.showing import follow, for_terminal, tail
 
 __all__ = [
     "NO_LOG_YET",
@@ -20,7 +20,7 @@ __all__ = [
     "banner_pattern",
     "clean",
     "follow",
+    "for_terminal",
     "read",
-    "safe",
     "tail",
 ]

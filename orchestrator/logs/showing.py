@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from orchestrator import errors
 from orchestrator.logs import files
+from orchestrator.logs import lines as log_lines
 
 _BLOCK_BYTES = 64 * 1024
 
 
-def tail(path: str, lines: int | None = 10) -> Iterator[str]:
-    """Yield the last lines (None: all), each with its line end; the last one may have none.
+def tail(path: str, lines: int | None = 10) -> Iterator[bytes]:
+    """Yield the last lines (None: all) as they lie in the file, in blocks of 64 KiB.
 
-    A line longer than 64 KiB comes in pieces. Raises NotFoundError where there is no log.
+    Raises NotFoundError where there is no log.
     """
     handle = _open(path)
     try:
         offset = 0 if lines is None else _tail_offset(handle, os.fstat(handle).st_size, lines)
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        held = ""
         while data := os.pread(handle, _BLOCK_BYTES, offset):
             offset += len(data)
-            pieces = list(_pieces(held + decoder.decode(data)))
-            held = ""
-            if pieces and not pieces[-1].endswith("\n") and len(pieces[-1]) < _BLOCK_BYTES:
-                held = pieces.pop()
-            yield from pieces
-        yield from _pieces(held + decoder.decode(b"", final=True))
+            yield data
     finally:
         os.close(handle)
 
@@ -41,13 +35,13 @@ def follow(
     wait: Callable[[float], None],
     lines: int | None = 10,
     poll_seconds: float = 1.0,
-) -> Iterator[str]:
+) -> Iterator[bytes]:
     """Yield the last lines and then what is added, until `done()` and nothing is left.
 
     `wait` is called with the seconds to the next look. The log may come later, shrink, or be
-    replaced by another file; text comes as soon as it is there, so a piece may lack its line end.
+    replaced by another file; bytes come as soon as they are there, so a piece may end anywhere.
+    Raises NotFoundError at the end where there never was a log.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     inode: int | None = None
     offset = 0
     first = True
@@ -64,18 +58,38 @@ def follow(
                     offset = _tail_offset(handle, status.st_size, lines)
                 elif status.st_ino != inode or status.st_size < offset:
                     offset = 0
-                    decoder.reset()
                 inode = status.st_ino
                 while data := _block(handle, offset):
                     offset += len(data)
-                    yield from _pieces(decoder.decode(data))
+                    yield data
             finally:
                 os.close(handle)
         first = False
         if ended:
-            yield from _pieces(decoder.decode(b"", final=True))
+            if inode is None:
+                os.close(_open(path))
             return
         wait(poll_seconds)
+
+
+def for_terminal(blocks: Iterable[bytes], *, hold: bool) -> Iterator[str]:
+    """Yield the text of a log, in which nothing can do anything to a terminal.
+
+    `hold`: the beginning of a line waits for its rest, up to 64 KiB, so that no escape sequence
+    is cut in two; without it text comes as soon as its bytes do.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    held = ""
+    for block in blocks:
+        text = held + decoder.decode(block)
+        cut = text.rfind("\n") + 1 if hold else len(text)
+        if len(text) - cut >= _BLOCK_BYTES:
+            cut = len(text)
+        held = text[cut:]
+        if cut:
+            yield log_lines.safe(text[:cut])
+    if rest := held + decoder.decode(b"", final=True):
+        yield log_lines.safe(rest)
 
 
 def _open(path: str) -> int:
@@ -114,13 +128,3 @@ def _tail_offset(handle: int, size: int, lines: int) -> int:
         lines -= found
         end = start
     return 0
-
-
-def _pieces(text: str) -> Iterator[str]:
-    # Not splitlines(): it also cuts at form feeds, U+2028 and lone carriage returns.
-    begin = 0
-    while (end := text.find("\n", begin)) >= 0:
-        yield text[begin : end + 1]
-        begin = end + 1
-    if begin < len(text):
-        yield text[begin:]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from orchestrator import jobs, shapes, toml_lines, values
-from orchestrator.specs import layout, sbatch_options
+from orchestrator.specs import layout, sbatch_options, secrets
 
 Finding: TypeAlias = tuple[tuple[toml_lines.Path, ...], str]
 
@@ -257,7 +257,10 @@ def _metrics(spec: jobs.JobSpec) -> Iterator[Finding]:
 
 
 def missing_files(spec: jobs.JobSpec, cwd: Path) -> Iterator[Finding]:
-    """Give each file of a spec that is not there; relative paths are seen from the job's folder."""
+    """Give each file of a spec that is not there, and what is wrong with its secrets file.
+
+    Relative paths are seen from the job's folder.
+    """
     folder = cwd / (spec.chdir or "")
     if spec.chdir is not None and not os.path.isdir(folder):
         # Slurm itself would start the job in /tmp (measured) and tell it only in the log.
@@ -280,6 +283,7 @@ def missing_files(spec: jobs.JobSpec, cwd: Path) -> Iterator[Finding]:
         if values.is_bind(bind) and not os.path.exists(source):
             told = f"no such folder or file to bind: {shapes.shown(source)[1:-1]}"
             yield _at("container", "binds", place), told
-    secrets = spec.environment.secrets_file
-    if secrets is not None and not os.path.isfile(folder / secrets):
-        yield _at("environment", "secrets_file"), f"no such file: {shapes.shown(secrets)[1:-1]}"
+    file = spec.environment.secrets_file
+    if file is not None:
+        for told in secrets.problems(folder / file, file):
+            yield _at("environment", "secrets_file"), told

@@ -243,7 +243,7 @@ def test_a_job_that_fails_and_one_that_takes_too_long(cli, fake_slurm):
     fake_slurm.run_jobs(False)
     assert cli("submit", "--name", "slow", "--parsable", "--", "train.py").out == "2\n"
     late = cli("wait", "2", "--timeout", "0.2")
-    assert (late.code, late.out) == (1, "")
+    assert (late.code, late.out) == (124, "")
     assert late.err.endswith("Error: 1 of 1 have not ended after 0.2 s\n")
     fake_slurm.set_state(2, "COMPLETED")
     assert cli("wait", "2").code == 0
@@ -294,6 +294,24 @@ def test_a_log_is_followed_to_its_end(cli, fake_slurm):
     (cli.folder / "go").touch()
     done = command_line.finish(process)
     assert (done.code, done.out, done.err) == (0, "two\nthree\n", "")
+
+
+def test_a_log_is_printed_as_it_lies_in_the_file(cli, fake_slurm):
+    fake_slurm.run_jobs()
+    command = r"printf 'bar\r\033[31mred \377\000\302\205\n\n\nno end'"
+    assert cli("submit", "--name", "odd", "--command", command, "--wait").code == 0
+    (folder,) = cli.run_folders()
+    raw = (folder / "1.out").read_bytes()
+    assert raw.endswith(b"bar\r\x1b[31mred \xff\0\xc2\x85\n\n\nno end")
+    for argv in (["logs", "1"], ["logs", "1", "-f"]):
+        process = cli.start(*argv)
+        assert process.stdout is not None
+        assert process.stdout.buffer.read() == raw
+        assert command_line.finish(process).code == 0
+    (folder / "1.out").unlink()
+    gone = cli("logs", "1")
+    assert (gone.code, gone.out) == (0, "")
+    assert gone.err == f"the log {folder}/1.out was deleted\n"
 
 
 def test_status_is_watched_until_interrupted(cli, fake_slurm):
@@ -379,6 +397,24 @@ def test_submit_asks_slurm_for_an_estimate(cli, fake_slurm):
         rf"Slurm would start the job at {TIME} on n1 in partition gpu\n", done.out
     ), done.out
     assert (cli.rows(), cli.run_folders(), fake_slurm.jobs()) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["submit", "--name", "x", "--dry-run", "--json", "--", "x.py"],
+        ["submit", "--name", "x", "--test-only", "--format", "csv", "--", "x.py"],
+        ["submit", "--name", "x", "--parsable", "--json", "--", "x.py"],
+        ["show", "1", "--script", "--json"],
+        ["show", "1", "--diff", "--format", "tsv"],
+    ],
+)
+def test_a_format_for_what_has_none_is_refused(cli, fake_slurm, argv):
+    done = cli(*argv)
+    assert (done.code, done.out, fake_slurm.jobs()) == (2, "", [])
+    (option,) = {"--dry-run", "--test-only", "--parsable", "--script", "--diff"} & set(argv)
+    told = f"Error: {option} prints a text as it stands; leave out --format and --json\n"
+    assert done.err.endswith(told)
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_an_answer_that_cannot_be_printed_is_told_without_a_traceback(cli, fake_
 def test_a_time_that_is_none(cli, fake_slurm, since):
     done = cli("status", "--since", since)
     assert done.code == 2
-    assert f"'{since}' is no time; write 2026-11-20, 3days or 12h" in done.err
+    assert f"'{since}' is no time; write 2026-11-20, 2026-11-20T10:05, " in done.err
 
 
 def test_nothing_to_wait_for_is_no_success(cli, fake_slurm):

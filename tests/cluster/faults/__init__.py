@@ -41,6 +41,10 @@ class Rule:
     stdout: str | None = None
     #: Text before stdout.
     stdout_prefix: str = ""
+    #: Lines after stdout, taken in turn; {n} in them becomes the line's number.
+    crowd: tuple[str, ...] = ()
+    #: How many such lines.
+    crowd_lines: int = 0
     #: Text instead of the real stderr.
     stderr: str | None = None
     #: Exit code instead of the real one.

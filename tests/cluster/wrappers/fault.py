@@ -17,7 +17,8 @@ a file ID.stopped appears; we go on when ID.go does, or after `stop_seconds`), t
 (`kill_parent`: SIGKILL to the process that called us; at `during`, `kill_after_seconds` late). We
 ourselves go on after that, as a real command does that has lost its caller. With `run` false the
 real command is left out, and `during` with it. `stdout`, `stderr` and `rc` replace what it said
-(`""` drops it), `stdout_prefix` comes before it.
+(`""` drops it), `stdout_prefix` comes before it, and after it `crowd_lines` lines: the texts of
+`crowd` in turn, with the line's number in the place of {n}.
 """
 
 import fcntl
@@ -104,6 +105,10 @@ def answer(rule, folder, call, name, argv, parent):
     said = stdout
     reach("after", rule, folder, call, parent)
     stdout = rule["stdout_prefix"] + (stdout if rule["stdout"] is None else rule["stdout"])
+    stdout += "".join(
+        rule["crowd"][n % len(rule["crowd"])].replace("{n}", str(n)) + "\n"
+        for n in range(rule["crowd_lines"])
+    )
     stderr = stderr if rule["stderr"] is None else rule["stderr"]
     rc = rule["rc"] if rule["rc"] is not None else (real or 0)
     return stdout, stderr, rc, real, said

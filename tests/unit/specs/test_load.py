@@ -439,6 +439,34 @@ def test_without_a_file_flags_are_enough() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("mode", "text", "told"),
+    [
+        (0o640, "A=1\n", "my file is open to others: chmod 600 it"),
+        (0o604, "A=1\n", "my file is open to others: chmod 600 it"),
+        (0o600, "# keys\n\nA=1\nexport B=s3cret", "my file, line 4: write NAME=VALUE"),
+        (0o600, "2A=s3cret\n", "my file, line 1: write NAME=VALUE"),
+        (0o600, 'A=$(x) "y" \xff=\n_b=', None),
+    ],
+)
+def test_a_secrets_file_is_looked_at_before_the_job_is_sent(
+    tmp_path: Path, mode: int, text: str, told: str | None
+) -> None:
+    file = tmp_path / "my file"
+    file.write_text(text, encoding="latin-1")
+    file.chmod(mode)
+    settings = ["environment.secrets_file=my file"]
+    flags = {"job.name": "x"}
+    if told is None:
+        specs.load(None, settings, flags, ["x"], cwd=tmp_path)
+        return
+    with pytest.raises(errors.SpecError) as caught:
+        specs.load(None, settings, flags, ["x"], cwd=tmp_path)
+    assert str(caught.value) == (
+        f"--set: environment.secrets_file: {told}\n1 problem; nothing was submitted."
+    )
+
+
 def test_files_are_looked_for_from_the_jobs_folder_and_only_if_asked(tmp_path: Path) -> None:
     flags = {
         "job.name": "x",

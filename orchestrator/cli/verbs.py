@@ -1,0 +1,49 @@
+"""What cancel, hold, release and requeue have in common: which jobs, and how long to look."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from orchestrator.cli import session
+from orchestrator.controller import wishes
+
+
+def verb(what: str) -> Callable[[Callable[..., None]], Callable[..., object]]:
+    """Add [JOB...], --name, --label and --timeout.
+
+    The command is called with the context, the chosen jobs, `timeout_seconds`, and options of its
+    own. `what` is to be done with the jobs: "to hold".
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., object]:
+        @session.selection
+        @click.option(
+            "--timeout",
+            type=click.FloatRange(min=0),
+            default=wishes.CONFIRM_SECONDS,
+            show_default=True,
+            metavar="SECONDS",
+            help="Look at most so long until Slurm shows it.",
+        )
+        @click.pass_context
+        @functools.wraps(function)
+        def command(
+            ctx: click.Context,
+            /,
+            references: tuple[str, ...],
+            names: tuple[str, ...],
+            labels: tuple[str, ...],
+            timeout: float,
+            **options: Any,
+        ) -> None:
+            context = session.open_context(ctx)
+            wanted = session.chosen_jobs(context, references, names, labels, what=what)
+            function(context, wanted, timeout_seconds=timeout, **options)
+
+        return command
+
+    return decorate
