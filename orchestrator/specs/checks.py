@@ -284,6 +284,7 @@ def missing_files(spec: jobs.JobSpec, cwd: Path) -> Iterator[Finding]:
             told = f"no such folder or file to bind: {shapes.shown(source)[1:-1]}"
             yield _at("container", "binds", place), told
     file = spec.environment.secrets_file
-    if file is not None:
+    # A path with ~ was refused above.
+    if file is not None and not file.startswith("~"):
         for told in secrets.problems(folder / file, file):
             yield _at("environment", "secrets_file"), told
