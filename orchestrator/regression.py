@@ -1,0 +1,127 @@
+"""Slower, faster, or no evidence: runs against a baseline.
+
+The mean difference of logarithms, trimmed on both sides so that one noisy node in either group
+does not decide, with Yuen's interval (Biometrika 61(1), 1974): a winsorised variance, and Welch's
+degrees of freedom. Groups of fewer than five runs are not trimmed: Welch's own test.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Sequence
+
+from orchestrator import quantiles
+
+#: Fewer runs in a group have nothing to spare: of four, two would be left, and a 5 % slow-down at
+#: 1 % noise be found in 57 of 100 trials instead of 99.
+TRIMMED_FROM = 5
+#: Share of the runs that is left out at each end, one run of five at the least.
+TRIM = 0.2
+_CONFIDENCE = 0.95
+
+
+class Verdict(enum.Enum):
+    """What the runs say."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    #: the interval holds "no difference", or the difference is below the threshold
+    NO_EVIDENCE = "no evidence"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """How runs compare with their baseline; 0.95 means five per cent less."""
+
+    ratio: float
+    #: interval that holds the true ratio in 95 of 100 comparisons; none: too few runs
+    low: float | None
+    high: float | None
+    verdict: Verdict
+    #: runs and baseline runs
+    runs: int
+    baseline_runs: int
+
+
+def compare(
+    runs: Sequence[float],
+    baseline: Sequence[float],
+    *,
+    threshold: float = 0.0,
+    higher_is_better: bool = True,
+) -> Comparison:
+    """Compare one number a run: throughputs, or times with `higher_is_better` false.
+
+    `threshold`: a share that a difference must exceed as well (0.02: two per cent).
+    ValueError for no runs or a number that is not positive.
+    """
+    new, old = _group(runs), _group(baseline)
+    difference = new.mean - old.mean
+    error = math.hypot(new.error, old.error)
+    degrees = _welch(new, old)
+    low = high = None
+    if degrees is not None:
+        margin = quantiles.student_t((1.0 + _CONFIDENCE) / 2.0, degrees) * error
+        low, high = math.exp(difference - margin), math.exp(difference + margin)
+    return Comparison(
+        ratio=math.exp(difference),
+        low=low,
+        high=high,
+        verdict=_verdict(difference, low, high, threshold, higher_is_better),
+        runs=len(runs),
+        baseline_runs=len(baseline),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Group:
+    #: trimmed mean of the logarithms
+    mean: float
+    #: its standard error; 0 with one run
+    error: float
+    #: runs left after trimming, less one
+    degrees: int
+
+
+def _group(values: Sequence[float]) -> _Group:
+    if not values or not all(0.0 < value < math.inf for value in values):
+        raise ValueError(f"not numbers of runs: {list(values)!r}")
+    logs = sorted(math.log(value) for value in values)
+    count = len(logs)
+    cut = math.floor(TRIM * count) if count >= TRIMMED_FROM else 0
+    kept = logs[cut : count - cut]
+    mean = math.fsum(kept) / len(kept)
+    if count == 1:
+        return _Group(mean, 0.0, 0)
+    winsorised = [kept[0]] * cut + kept + [kept[-1]] * cut
+    centre = math.fsum(winsorised) / count
+    squares = math.fsum((one - centre) ** 2 for one in winsorised)
+    error = math.sqrt(squares / (len(kept) * (len(kept) - 1)))
+    return _Group(mean, error, len(kept) - 1)
+
+
+def _welch(new: _Group, old: _Group) -> float | None:
+    """Return Welch and Satterthwaite's degrees of freedom; None where no group has any spread."""
+    parts = [(group.error**4, group.degrees) for group in (new, old) if group.degrees]
+    if not parts or (new.degrees == 0 and old.degrees == 0):
+        return None
+    below = math.fsum(fourth / degrees for fourth, degrees in parts)
+    if below == 0.0:
+        return float(sum(degrees for _, degrees in parts))
+    return (new.error**2 + old.error**2) ** 2 / below
+
+
+def _verdict(
+    difference: float,
+    low: float | None,
+    high: float | None,
+    threshold: float,
+    higher_is_better: bool,
+) -> Verdict:
+    if low is None or high is None or low <= 1.0 <= high:
+        return Verdict.NO_EVIDENCE
+    if abs(math.expm1(difference)) <= threshold:
+        return Verdict.NO_EVIDENCE
+    return Verdict.FASTER if (difference > 0.0) == higher_is_better else Verdict.SLOWER

@@ -1,0 +1,138 @@
+"""Scaling laws: against scipy's fits, at their bounds, and whether the intervals hold the truth."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from orchestrator.scaling import fits
+
+RUNS = {
+    1: [1000.0, 1012.0, 991.0],
+    2: [1941.0, 1962.0, 1923.0],
+    4: [3660.0, 3618.0, 3701.0],
+    8: [6490.0, 6555.0, 6411.0],
+    16: [10030.0, 10110.0, 9921.0],
+}
+
+
+def law(gpus: int, gamma: float, alpha: float, beta: float = 0.0) -> float:
+    return gamma * gpus / (1.0 + alpha * (gpus - 1) + beta * gpus * (gpus - 1))
+
+
+def values(fit: fits.Fit | None) -> dict[str, float]:
+    assert fit is not None
+    return {name: one.value for name, one in fit.parameters.items()}
+
+
+def test_the_same_as_scipy() -> None:
+    # scipy.optimize.curve_fit of the logarithms, scipy 1.17.
+    amdahl, usl = fits.amdahl(RUNS), fits.usl(RUNS)
+    assert values(amdahl) == pytest.approx({"gamma": 1013.51144, "alpha": 0.0396271}, rel=1e-6)
+    assert values(usl) == pytest.approx(
+        {"gamma": 999.804186, "alpha": 0.0273608985, "beta": 7.73612909e-4}, rel=1e-6
+    )
+    assert amdahl is not None and usl is not None
+    assert amdahl.deviation == pytest.approx(0.01746998, rel=1e-6)
+    assert usl.deviation == pytest.approx(0.009674951, rel=1e-6)
+    # Its intervals are by the curvature; where the law is nearly linear the profile's are the same.
+    beta = usl.parameters["beta"]
+    assert beta.low is not None and beta.high is not None
+    # t(0.975, 12) = 2.178813
+    assert (beta.high - beta.low) / 2 == pytest.approx(2.178813 * 0.00013814, rel=0.03)
+
+
+def test_exact_laws_are_found() -> None:
+    runs = {gpus: [law(gpus, 500.0, 0.05, 0.002)] for gpus in (1, 2, 4, 8, 16)}
+    assert values(fits.usl(runs)) == pytest.approx(
+        {"gamma": 500.0, "alpha": 0.05, "beta": 0.002}, rel=1e-5
+    )
+    runs = {gpus: [law(gpus, 500.0, 0.05)] for gpus in (2, 4, 8)}
+    assert values(fits.amdahl(runs)) == pytest.approx({"gamma": 500.0, "alpha": 0.05}, rel=1e-6)
+
+
+def test_no_loss_is_a_bound_with_a_one_sided_interval() -> None:
+    fit = fits.amdahl({1: [100.0, 101.0], 2: [202.0, 203.0], 4: [408.0, 405.0]})
+    assert fit is not None
+    alpha = fit.parameters["alpha"]
+    assert (alpha.value, alpha.low, alpha.at_bound) == (0.0, 0.0, True)
+    assert alpha.high is not None and 0.0 < alpha.high < 0.02
+
+
+def test_too_little_to_fit() -> None:
+    assert fits.amdahl({4: [1.0, 2.0]}) is None
+    assert fits.usl({1: [1.0], 2: [2.0], 4: [3.0]}) is None
+    two = fits.amdahl({1: [100.0], 2: [190.0]})
+    assert two is not None
+    # Two runs, two parameters: the line goes through both, and nothing is left to tell its error.
+    assert (two.degrees, two.parameters["alpha"].low, two.parameters["alpha"].high) == (
+        0,
+        None,
+        None,
+    )
+    assert math.isnan(two.deviation)
+    with pytest.raises(ValueError, match="throughputs of 2 GPUs must be positive"):
+        fits.amdahl({1: [100.0], 2: [0.0]})
+
+
+def test_what_a_fit_answers() -> None:
+    fit = fits.usl({gpus: [law(gpus, 500.0, 0.05, 0.002)] for gpus in (1, 2, 4, 8, 16)})
+    assert fit is not None
+    assert fit.throughput(8) == pytest.approx(law(8, 500.0, 0.05, 0.002))
+    # 1 / (1 + 0.05 (p - 1) + 0.002 p (p - 1)) is 0.723 at 7 GPUs and 0.684 at 8.
+    assert fit.most_gpus(0.72) == (7, False)
+    assert fit.most_gpus(0.01) == (32, True)
+    assert (fit.reaches(32), fit.reaches(33)) == (True, False)
+    assert fit.peak() == pytest.approx(math.sqrt(0.95 / 0.002), rel=1e-4)
+    amdahl = fits.amdahl({1: [100.0], 2: [190.0]})
+    assert amdahl is not None and amdahl.peak() is None
+
+
+TRUTHS = [
+    ("amdahl", 0.02, 0.0, (1, 2, 4, 8, 16), 3, 0.01),
+    ("amdahl", 0.1, 0.0, (1, 2, 4, 8), 1, 0.03),
+    ("usl", 0.03, 0.001, (1, 2, 4, 8, 16), 3, 0.01),
+    ("usl", 0.02, 0.0005, (1, 2, 4, 8, 16, 32), 3, 0.02),
+]
+
+
+def coverage(
+    trials: int, name: str, alpha: float, beta: float, sizes: tuple[int, ...], runs: int, cv: float
+) -> dict[str, float]:
+    """Return how often each interval holds the truth, of the fits that are not at a bound."""
+    rng = random.Random(20261121)
+    truth = {"gamma": 1000.0, "alpha": alpha, "beta": beta}
+    held = dict.fromkeys(("gamma", "alpha", *(("beta",) if name == "usl" else ())), 0)
+    counted = dict.fromkeys(held, 0)
+    for _ in range(trials):
+        drawn = {
+            gpus: [
+                law(gpus, 1000.0, alpha, beta) * math.exp(rng.gauss(0.0, cv)) for _ in range(runs)
+            ]
+            for gpus in sizes
+        }
+        fit = fits.amdahl(drawn) if name == "amdahl" else fits.usl(drawn)
+        assert fit is not None
+        for parameter, one in fit.parameters.items():
+            assert one.low is not None and one.high is not None
+            if not one.at_bound:
+                counted[parameter] += 1
+                held[parameter] += one.low <= truth[parameter] <= one.high
+    return {parameter: held[parameter] / counted[parameter] for parameter in held}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "alpha", "beta", "sizes", "runs", "cv"), TRUTHS)
+def test_intervals_hold_the_truth(
+    name: str, alpha: float, beta: float, sizes: tuple[int, ...], runs: int, cv: float
+) -> None:
+    found = coverage(1000, name, alpha, beta, sizes, runs, cv)
+    assert all(0.93 <= share <= 0.97 for share in found.values()), found
+
+
+def test_intervals_hold_the_truth_in_short() -> None:
+    # Of 60, fewer than 51 would be less than one in a thousand if it were 95 of 100.
+    found = coverage(60, *TRUTHS[0])
+    assert all(share >= 51 / 60 for share in found.values()), found
