@@ -225,7 +225,8 @@ def _missed(
     now: datetime.datetime,
 ) -> Verdict:
     misses = job.misses + 1
-    missing_since = job.missing_since or answers.squeue_at
+    # A moment that is still to come was written by a clock that is early.
+    missing_since = min(job.missing_since or answers.squeue_at, answers.squeue_at)
     missing_seconds = (answers.squeue_at - missing_since).total_seconds()
     second_witness = answers.sacct_asked or not answers.accounting
     waited = misses >= ANSWERS_NEEDED and missing_seconds >= grace_seconds
