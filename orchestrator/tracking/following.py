@@ -95,6 +95,8 @@ def judge(
         return _rebind(job, bound, witnesses, answers, grace_seconds=grace_seconds, now=now)
     row = choose(rows, witnesses.owner)
     if row is not None and row.state not in jobs.TERMINAL:
+        if _goes_back(job, row):
+            return Verdict(changes={"settled": False} if job.settled else {})
         return applying.apply(job, row, (), settled=False, now=now)
     sacct = tuple(row for row in witnesses.sacct if row.job_id == job.job_id)
     closing = _closing_row(job, sacct)
@@ -168,6 +170,18 @@ def _rebind(
     )
     rest = judge(bound, mine, answers, grace_seconds=grace_seconds, now=now)
     return verdicts.joined(first, rest)
+
+
+def _goes_back(job: jobs.Job, row: Observation) -> bool:
+    """Return whether squeue shows an attempt as live whose end is known.
+
+    Measured (24.11, random faults): a slurmctld that was killed comes back with a state some
+    seconds old, and an answer of squeue without the job lets its exit record speak early. The end
+    stays; what Slurm makes of the job then, another end or a new attempt, is waited for.
+    """
+    ours = (JobState.LOST, JobState.NOT_SUBMITTED)
+    ended = job.state in jobs.TERMINAL and job.state not in ours
+    return ended and applying.attempt_number(job, row) <= job.attempt
 
 
 def _closing_row(job: jobs.Job, rows: Sequence[Observation]) -> Observation | None:

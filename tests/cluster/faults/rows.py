@@ -39,6 +39,8 @@ class Row:
     seen: faults.Faults
     #: how often a command may be called in all (I4); a test adds what its fault allows
     most: dict[str, int] = dataclasses.field(default_factory=dict)
+    #: slurmctld was killed with ends in hand that slurmdbd had not heard of
+    runaways: bool = False
 
     def shell(self, name: str, command: str, **tables: str) -> str:
         """A spec of a shell line that writes into the journal when it begins."""
@@ -102,7 +104,11 @@ class Row:
             known, records = plain.jobs(), plain.records()
             unsettled = [
                 *invariants.unknown_to_us(records, known),
-                *(invariants.disagreements(records, known) if lab.settings.accounting else ()),
+                *(
+                    invariants.disagreements(records, known, runaways=self.runaways)
+                    if lab.settings.accounting
+                    else ()
+                ),
             ]
             if not unsettled or time.monotonic() > deadline:
                 break

@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from orchestrator import jobs
-from tests.cluster import lab as cluster
 from tests.cluster import site as sites
 from tests.cluster.faults import injections, rows
 
@@ -34,6 +33,8 @@ LONGEST_SECONDS = 18
 STATE_DISK = "size=4m,mode=700,uid=2001,gid=2001"
 #: Longer than slurmctld hangs here, so that most verdicts wait for it; a few are overruled later.
 GRACE = "submit_grace_seconds = 12\n"
+#: From one fault to the next, in the mean.
+GAP_SECONDS = 1.0
 SETTLE_SECONDS = 240
 #: Of a command that waits for a Slurm that hangs.
 COMMAND_SECONDS = 300
@@ -183,8 +184,14 @@ def check(world: injections.World, users: Users) -> None:
     assert set(sent.values()) <= {1}, f"I4: sent twice: {sent}"
 
 
-def run_faults(row: rows.Row, count: int, gap_seconds: float, tell: Callable[[str], None]) -> None:
+def run_faults(site: sites.Site, count: int, tell: Callable[[str], None]) -> None:
     """Inject so many faults, heal all, and check."""
+    with site.lab.faults() as seen:
+        row = rows.Row(site=site.with_env(**seen.env), seen=seen, runaways=True)
+        inject(row, count, tell)
+
+
+def inject(row: rows.Row, count: int, tell: Callable[[str], None]) -> None:
     seed = int(os.environ.get("ORCHESTRATOR_TEST_SEED") or random.randrange(2**32))
     tell(f"random faults: seed {seed}")
     lab, home = row.site.lab, row.site.home
@@ -197,7 +204,7 @@ def run_faults(row: rows.Row, count: int, gap_seconds: float, tell: Callable[[st
     users = Users(world=world, clock=clock)
     begun = time.monotonic()
     try:
-        injected = act(world, users, seed, count, gap_seconds)
+        injected = act(world, users, seed, count)
         wait_for_all_ends(world)
         check(world, users)
     finally:
@@ -210,9 +217,7 @@ def run_faults(row: rows.Row, count: int, gap_seconds: float, tell: Callable[[st
     tell(f"in {time.monotonic() - begun:.0f} s: {dict(names)}")
 
 
-def act(
-    world: injections.World, users: Users, seed: int, count: int, gap_seconds: float
-) -> Sequence[str]:
+def act(world: injections.World, users: Users, seed: int, count: int) -> Sequence[str]:
     """Let users work while faults come; returns the faults when all are undone."""
     chance = random.Random(seed)
     injector = injections.Injector(world)
@@ -228,7 +233,7 @@ def act(
                 fault = injections.draw(chance)
                 if injector.inject(fault):
                     injected.append(fault.name)
-                    injector.pause(chance.uniform(0, 2 * gap_seconds))
+                    injector.pause(chance.uniform(0, 2 * GAP_SECONDS))
                 for one in working:
                     if one.done():
                         one.result()
@@ -244,14 +249,13 @@ def act(
     return injected
 
 
+# Not by the fixture `row`: the check is part of the test, so that its failure comes with the log.
 @pytest.mark.timeout(600)
-def test_thirty_random_faults(lab: cluster.Lab, row: rows.Row, tell: Callable[[str], None]) -> None:
-    run_faults(row, 30, 1.0, tell)
+def test_thirty_random_faults(site: sites.Site, tell: Callable[[str], None]) -> None:
+    run_faults(site, 30, tell)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_a_thousand_random_faults(
-    lab: cluster.Lab, row: rows.Row, tell: Callable[[str], None]
-) -> None:
-    run_faults(row, 1000, 1.0, tell)
+def test_a_thousand_random_faults(site: sites.Site, tell: Callable[[str], None]) -> None:
+    run_faults(site, 1000, tell)

@@ -263,6 +263,20 @@ def test_a_moment_still_to_come_was_written_by_an_early_clock_and_is_not_waited_
     assert after(lost, judge(lost, now=10)).missing_since == at(10)
 
 
+@pytest.mark.parametrize("state", [JobState.RUNNING, JobState.COMPLETING])
+def test_an_end_stays_when_slurmctld_comes_back_with_an_older_state(state: JobState) -> None:
+    ended = job(state=JobState.COMPLETED, started_at=at(5), ended_at=at(30), settled=True)
+    back = row(state, started_at=at(5), restart_count=0)
+    assert judge(ended, squeue=(back,)) == tracking.Verdict(changes={"settled": False})
+    # What Slurm then makes of it is told all the same: another end, or a new attempt.
+    reopened = dataclasses.replace(ended, settled=False)
+    failed = row(JobState.NODE_FAIL, started_at=at(5), ended_at=at(50), restart_count=0)
+    assert after(reopened, judge(reopened, squeue=(failed,))).state is JobState.NODE_FAIL
+    again = row(JobState.PENDING, restart_count=1)
+    now = after(reopened, judge(reopened, squeue=(again,)))
+    assert (now.state, now.attempt) == (JobState.PENDING, 1)
+
+
 def test_two_answers_are_too_few_however_far_apart() -> None:
     sought = unknown()
     sought = after(sought, judge(sought, now=10))
