@@ -175,9 +175,9 @@ def _rebind(
 def _goes_back(job: jobs.Job, row: Observation) -> bool:
     """Return whether squeue shows an attempt as live whose end is known.
 
-    Measured (24.11, random faults): a slurmctld that was killed comes back with a state some
-    seconds old, and an answer of squeue without the job lets its exit record speak early. The end
-    stays; what Slurm makes of the job then, another end or a new attempt, is waited for.
+    Seen on 24.11 among random faults: a slurmctld that was killed comes back with a state that is
+    some seconds old (it saves every five), and an empty answer of squeue lets the exit record speak
+    early. The end stays; another end, or a new attempt, is believed when Slurm tells of it.
     """
     ours = (JobState.LOST, JobState.NOT_SUBMITTED)
     ended = job.state in jobs.TERMINAL and job.state not in ours
