@@ -12,7 +12,8 @@ from orchestrator.controller import context as contexts
 
 #: IDs on one sacct command line (facts/peers: 5,000 IDs make 45 KB; slurmdbd likes it smaller).
 SACCT_CHUNK = 200
-#: sacct was measured 3 to 5 s late on an idle cluster and is minutes late on a busy one.
+#: sacct was measured 3 to 5 s late on an idle cluster and is minutes late on a busy one; it is
+#: asked by name after so long, or when the grace is over.
 SACCT_LATE_SECONDS = 60
 #: After a failure sacct is left alone for so long.
 SACCT_REST_SECONDS = 60
@@ -86,13 +87,14 @@ class Accounts:
         if not facts.accounting:
             return cls({}, {}, accounting=False)
         gone = [job for job in everyone if tracking.needs_sacct(job, queue.of(job))]
+        late_seconds = min(SACCT_LATE_SECONDS, context.grace_seconds(facts))
         sought = [
             job
             for job in everyone
             if job.job_id is None
             and not queue.of(job)
             and job.missing_since is not None
-            and (observed_at - job.missing_since).total_seconds() >= SACCT_LATE_SECONDS
+            and (observed_at - job.missing_since).total_seconds() >= late_seconds
         ]
         by_id: dict[str, list[tracking.Observation]] = {}
         by_token: dict[tuple[str, int], list[tracking.Observation]] = {}

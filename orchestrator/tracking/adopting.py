@@ -55,12 +55,15 @@ def judge(
                 verdicts.event(job, now, "submit", "controller", detail, JobState.SUBMIT_UNKNOWN),
             ),
         )
+    if now < job.grace_since:
+        # Written by a process whose clock is early: it would be waited for until then.
+        return Verdict(changes={"grace_since": now})
     if answers.squeue_at <= job.grace_since:
         return Verdict()
     # The grace counts from the first good answer: before it slurmctld may have been away with the
     # request still in its queue. A failed squeue begins the count anew (controller/refresh.py).
     misses = job.misses + 1
-    missing_since = job.missing_since or answers.squeue_at
+    missing_since = min(job.missing_since or answers.squeue_at, answers.squeue_at)
     waited_seconds = (answers.squeue_at - missing_since).total_seconds()
     if (
         misses >= following.ANSWERS_NEEDED

@@ -38,7 +38,7 @@ def apply(
     settled: bool,
     now: datetime.datetime,
 ) -> Verdict:
-    number = _attempt_number(job, row)
+    number = attempt_number(job, row)
     events: list[jobs.JobEvent] = []
     attempts: list[jobs.Attempt] = []
     base = job
@@ -98,7 +98,7 @@ def apply(
     return Verdict(changes=kept, attempts=tuple(attempts), events=tuple(events))
 
 
-def _attempt_number(job: jobs.Job, row: Observation) -> int:
+def attempt_number(job: jobs.Job, row: Observation) -> int:
     """Return the attempt that `row` tells of: Slurm's restart count where it is printed."""
     if row.restart_count is not None:
         return max(row.restart_count, job.attempt)

@@ -95,6 +95,8 @@ def judge(
         return _rebind(job, bound, witnesses, answers, grace_seconds=grace_seconds, now=now)
     row = choose(rows, witnesses.owner)
     if row is not None and row.state not in jobs.TERMINAL:
+        if _goes_back(job, row):
+            return Verdict(changes={"settled": False} if job.settled else {})
         return applying.apply(job, row, (), settled=False, now=now)
     sacct = tuple(row for row in witnesses.sacct if row.job_id == job.job_id)
     closing = _closing_row(job, sacct)
@@ -170,6 +172,18 @@ def _rebind(
     return verdicts.joined(first, rest)
 
 
+def _goes_back(job: jobs.Job, row: Observation) -> bool:
+    """Return whether squeue shows an attempt as live whose end is known.
+
+    Seen on 24.11 among random faults: a slurmctld that was killed comes back with a state that is
+    some seconds old (it saves every five), and an empty answer of squeue lets the exit record speak
+    early. The end stays; another end, or a new attempt, is believed when Slurm tells of it.
+    """
+    ours = (JobState.LOST, JobState.NOT_SUBMITTED)
+    ended = job.state in jobs.TERMINAL and job.state not in ours
+    return ended and applying.attempt_number(job, row) <= job.attempt
+
+
 def _closing_row(job: jobs.Job, rows: Sequence[Observation]) -> Observation | None:
     """Return sacct's newest row when it is terminal and of the newest attempt we know of.
 
@@ -225,7 +239,8 @@ def _missed(
     now: datetime.datetime,
 ) -> Verdict:
     misses = job.misses + 1
-    missing_since = job.missing_since or answers.squeue_at
+    # A moment that is still to come was written by a clock that is early.
+    missing_since = min(job.missing_since or answers.squeue_at, answers.squeue_at)
     missing_seconds = (answers.squeue_at - missing_since).total_seconds()
     second_witness = answers.sacct_asked or not answers.accounting
     waited = misses >= ANSWERS_NEEDED and missing_seconds >= grace_seconds

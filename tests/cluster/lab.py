@@ -324,11 +324,8 @@ class Lab:
         accounting = self.settings.accounting
         self._fleet.settings = dataclasses.replace(self.settings, **changes)
         layout.write_configuration(self.state, self.settings)
-        if (
-            self.settings.accounting
-            and not accounting
-            and "ctl/slurmdbd" not in self._fleet.daemons
-        ):
+        new = self.settings.accounting and not accounting
+        if new and "ctl/slurmdbd" not in self._fleet.daemons:
             self._start_accounting()
         self.restart("slurmctld")
         for node in configuration.NODES:
@@ -369,7 +366,12 @@ class Lab:
         self.wait_until_idle(timeout_seconds)
 
     def mend(self) -> None:
-        """Undo every fault: daemons run, cables are in, nodes are up, no jobs."""
+        """Undo every fault, and cancel all jobs."""
+        self.undo_faults()
+        self.cancel_all()
+
+    def undo_faults(self) -> None:
+        """Daemons run, cables are in, nodes are up; jobs go on."""
         for name, process in self._fleet.daemons.items():
             host, daemon = name.split("/")
             if not process.signal(signal.SIGCONT):
@@ -381,7 +383,6 @@ class Lab:
             # Slurm takes `resume` for these only.
             if state.startswith(("down", "drain")):
                 self.run(["scontrol", "update", f"nodename={node}", "state=resume"], user="root")
-        self.cancel_all()
 
     def forget(self, job_id: str, timeout_seconds: float = 90) -> None:
         """Wait until slurmctld has forgotten a job that has ended."""

@@ -18,6 +18,7 @@ runs_dir = "{home}/runs"
 poll_floor_seconds = 1
 """
 ENVIRONMENT = "/opt/orchestrator-env"
+PYTHON = f"{ENVIRONMENT}/bin/python"
 
 
 @dataclasses.dataclass(frozen=True)

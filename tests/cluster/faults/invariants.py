@@ -112,8 +112,14 @@ def too_many_calls(calls: Sequence[faults.Call], most: Mapping[str, int]) -> lis
     ]
 
 
-def disagreements(records: Iterable[Record], known: Collection[Mapping[str, Any]]) -> list[str]:
-    """I5: the end that we tell is that of the job's newest row in `sacct -D`."""
+def disagreements(
+    records: Iterable[Record], known: Collection[Mapping[str, Any]], *, runaways: bool = False
+) -> list[str]:
+    """I5: the end that we tell is that of the job's newest row in `sacct -D`.
+
+    With `runaways` that row may have no end, or be missing: a slurmctld that is killed takes along
+    what it had not told slurmdbd yet (`sacctmgr show runawayjobs` finds such rows).
+    """
     newest = {record.name: record for record in records if not record.refused}
     breaches = []
     for job in known:
@@ -123,6 +129,8 @@ def disagreements(records: Iterable[Record], known: Collection[Mapping[str, Any]
             continue
         if job["state"] not in jobs.TERMINAL:
             breaches.append(f"I5: {name} is still {job['state']}")
+        elif runaways and (record is None or record.state not in jobs.TERMINAL):
+            continue
         elif record is None:
             breaches.append(f"I5: {name} is {job['state']}, sacct does not know it")
         elif job["state"] != record.state and (job["state"], record.state) not in REFINED:

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 
 from tests.cluster import faults
+from tests.cluster import site as sites
 from tests.cluster.faults import rows
 
-PYTHON = "/opt/orchestrator-env/bin/python"
 USE_OF = "/srv/orchestrator/tests/cluster/use_of.py"
 #: What the issue allows one refresh.
 CPU_SECONDS = 2.0
@@ -47,7 +47,7 @@ def test_row_49_twenty_thousand_foreign_jobs(row: rows.Row, tell: Callable[[str]
     def refresh(lines: int) -> str:
         # The crowd comes in spite of --me: as from a site's own wrapper around squeue.
         row.seen.set(faults.Rule(command="squeue", crowd=crowd, crowd_lines=lines))
-        argv = [PYTHON, USE_OF, f"{home}/use.json", "refresh"]
+        argv = [sites.PYTHON, USE_OF, f"{home}/use.json", "refresh"]
         done = lab.run(argv, env=row.site.environ, cwd=home)
         assert done.returncode == 0, done.stderr
         used = json.loads(lab.read(f"{home}/use.json"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from tests.cluster import faults
@@ -87,4 +88,9 @@ def test_disagreements() -> None:
     assert invariants.disagreements([], [job()]) == [
         f"I5: {name} is COMPLETED, sacct does not know it"
     ]
+    torn = dataclasses.replace(RECORD, state="RUNNING")
+    assert invariants.disagreements([torn], [job()]) == [
+        f"I5: {name} is COMPLETED, sacct says RUNNING"
+    ]
+    assert invariants.disagreements([torn], [job()], runaways=True) == []
     assert invariants.disagreements([RECORD], [job("RUNNING")]) == [f"I5: {name} is still RUNNING"]

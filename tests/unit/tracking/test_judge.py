@@ -251,6 +251,32 @@ def test_not_submitted_only_after_several_answers_over_the_grace() -> None:
     assert ended.reason == "Slurm does not know it: 5 good answers over 121 s"
 
 
+def test_a_moment_still_to_come_was_written_by_an_early_clock_and_is_not_waited_for() -> None:
+    sought = unknown(grace_since=at(600), missing_since=at(600), misses=1)
+    sought = after(sought, judge(sought, now=10))
+    assert sought.grace_since == at(10)
+    for second in (20, 30):
+        sought = after(sought, judge(sought, now=second))
+        assert (sought.state, sought.missing_since) == (JobState.SUBMIT_UNKNOWN, at(20))
+    assert after(sought, judge(sought, now=141)).state is JobState.NOT_SUBMITTED
+    lost = job(missing_since=at(600), misses=1)
+    assert after(lost, judge(lost, now=10)).missing_since == at(10)
+
+
+@pytest.mark.parametrize("state", [JobState.RUNNING, JobState.COMPLETING])
+def test_an_end_stays_when_slurmctld_comes_back_with_an_older_state(state: JobState) -> None:
+    ended = job(state=JobState.COMPLETED, started_at=at(5), ended_at=at(30), settled=True)
+    back = row(state, started_at=at(5), restart_count=0)
+    assert judge(ended, squeue=(back,)) == tracking.Verdict(changes={"settled": False})
+    # What Slurm then makes of it is told all the same: another end, or a new attempt.
+    reopened = dataclasses.replace(ended, settled=False)
+    failed = row(JobState.NODE_FAIL, started_at=at(5), ended_at=at(50), restart_count=0)
+    assert after(reopened, judge(reopened, squeue=(failed,))).state is JobState.NODE_FAIL
+    again = row(JobState.PENDING, restart_count=1)
+    now = after(reopened, judge(reopened, squeue=(again,)))
+    assert (now.state, now.attempt) == (JobState.PENDING, 1)
+
+
 def test_two_answers_are_too_few_however_far_apart() -> None:
     sought = unknown()
     sought = after(sought, judge(sought, now=10))

@@ -1,0 +1,33 @@
+"""Print all jobs of the user's database with attempts and events, as JSON, without asking Slurm.
+
+The same as `show --no-refresh --json` for each of them, in one process.
+"""
+
+import json
+
+import click
+
+from orchestrator import cli
+from orchestrator.cli import session, views
+from orchestrator.controller import query, unit_of_work
+
+
+def main():
+    with click.Context(cli.cli, obj={}) as ctx:
+        context = session.open_context(ctx)
+        everything = unit_of_work.JobQuery(limit=None)
+        items = []
+        for job in query.list_jobs(context, everything)[0]:
+            details = query.details(context, job)
+            items.append(
+                {
+                    **views.job_row(job, context.clock()),
+                    "attempts": [views.attempt_row(attempt) for attempt in details.attempts],
+                    "events": [views.event_row(event) for event in details.events],
+                }
+            )
+    print(json.dumps(items, default=lambda time: time.isoformat()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Run several `orchestrator` commands in one process: Python starts once.
+
+    several.py <LINES       a line is a JSON list, the arguments of one command
+
+Prints a line for each: its exit code and the last line that it told.
+"""
+
+import contextlib
+import io
+import json
+import sys
+
+from orchestrator import cli, errors
+
+
+def run(argv):
+    """Run one command; return its exit code and its last word."""
+    told = io.StringIO()
+    sys.argv = ["orchestrator", *argv]
+    try:
+        with contextlib.redirect_stdout(told):
+            cli.cli(argv, standalone_mode=False)
+    except errors.OrchestratorError as error:
+        return error.exit_code, str(error).splitlines()[-1]
+    return 0, told.getvalue().rstrip().rpartition("\n")[2]
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(*run(json.loads(line)), flush=True)
