@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 
@@ -28,7 +29,9 @@ def test_it_is_told_and_told_again() -> None:
         deadline = time.monotonic() + 10
         while len(said) < 2 and time.monotonic() < deadline:
             spin(0.01)
-    assert said[:2] == ["Asking Slurm (squeue) ...", "Asking Slurm (squeue) ... 0 s"]
+    assert said[0] == "Asking Slurm (squeue) ..."
+    # On a busy machine the second word comes late.
+    assert re.fullmatch(r"Asking Slurm \(squeue\) \.\.\. \d s", said[1])
     count = len(said)
     spin(0.1)
     assert len(said) == count
