@@ -111,6 +111,7 @@ class Job(Base):
         sa.Index(None, "settled"),
         sa.Index(None, "created_at"),
         sa.Index(None, "ended_at"),
+        sa.Index(None, "resend_at"),
         sa.Index(None, "job_id"),
         sa.Index(None, "raw_job_id"),
         sa.Index(None, "array_job_id"),
@@ -163,6 +164,9 @@ class Job(Base):
     submitter_pid: orm.Mapped[int | None]
     submitter_start_ticks: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
     grace_since: orm.Mapped[datetime.datetime | None]
+    #: when what Slurm does not have is sent again by itself
+    resend_at: orm.Mapped[datetime.datetime | None]
+    refusals: orm.Mapped[int] = orm.mapped_column(server_default=sa.text("0"))
 
     submission: orm.Mapped[Submission] = orm.relationship(lazy="raise")
 

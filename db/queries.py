@@ -17,6 +17,8 @@ from db import models
 
 #: A claim that reaches further into the future was made by a clock that was wrong.
 LONGEST_CLAIM_SECONDS = 600.0
+#: More is expected of Slurm, or is to be done by us.
+_LIVE = (models.Job.settled.is_(False), models.Job.resend_at.is_not(None))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,10 @@ class JobQuery:
     partitions: Collection[str] = ()
     #: only those of which more is expected
     live: bool = False
+    #: only those of which Slurm is expected to say more, or that are to be sent again by then
+    due: datetime.datetime | None = None
+    #: only those that wait to be sent again
+    waiting: bool = False
     #: begun or ended then or later
     since: datetime.datetime | None = None
     #: live, or begun or ended then or later
@@ -131,7 +137,11 @@ def jobs(session: orm.Session, query: JobQuery) -> Sequence[models.Job]:
     if query.partitions:
         statement = statement.where(models.Job.partition.in_(query.partitions))
     if query.live:
-        statement = statement.where(models.Job.settled.is_(False))
+        statement = statement.where(_any_of(*_LIVE))
+    if query.due is not None:
+        statement = statement.where(_any_of(_LIVE[0], models.Job.resend_at <= query.due))
+    if query.waiting:
+        statement = statement.where(_LIVE[1])
     if query.since is not None:
         statement = statement.where(_since(query.since, live=False))
     if query.live_or_since is not None:
@@ -344,19 +354,19 @@ def _jobs() -> sa.Select[models.Job]:
 
 
 def _has_job_id(job_ids: Collection[str]) -> sa.ColumnElement[bool]:
-    # One search by each index; with OR SQLite may read the whole table instead.
     columns = (models.Job.job_id, models.Job.raw_job_id, models.Job.array_job_id)
-    return models.Job.row.in_(
-        sa.union(*(sa.select(models.Job.row).where(column.in_(job_ids)) for column in columns))
-    )
+    return _any_of(*(column.in_(job_ids) for column in columns))
 
 
 def _since(since: datetime.datetime, *, live: bool) -> sa.ColumnElement[bool]:
     wanted = [models.Job.created_at >= since, models.Job.ended_at >= since]
-    if live:
-        wanted.append(models.Job.settled.is_(False))
+    return _any_of(*wanted, *(_LIVE if live else ()))
+
+
+def _any_of(*conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    # One search by each index; with OR SQLite may read the whole table instead.
     return models.Job.row.in_(
-        sa.union(*(sa.select(models.Job.row).where(condition) for condition in wanted))
+        sa.union(*(sa.select(models.Job.row).where(condition) for condition in conditions))
     )
 
 

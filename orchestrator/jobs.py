@@ -317,8 +317,22 @@ class Job:
     #: when sbatch was first found to be possibly running no more; the grace counts from here
     #: (while SUBMITTING: when an earlier intent was taken up again)
     grace_since: datetime.datetime | None = None
+    #: while Slurm does not have it: when it is sent again by itself; none: only when asked to
+    resend_at: datetime.datetime | None = None
+    #: how often Slurm refused it for now
+    refusals: int = 0
     #: grows with each change of the row
     version: int = 0
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether it is not submitted and will be sent again by itself."""
+        return self.state is JobState.NOT_SUBMITTED and self.resend_at is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing happens any more by itself."""
+        return self.state in TERMINAL and not self.waits_for_room
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

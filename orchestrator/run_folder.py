@@ -5,6 +5,7 @@ The names and who writes them are listed in docs/design.md, "Identity and the ru
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import getpass
@@ -27,6 +28,8 @@ TOKEN_LENGTH = 12
 _TOKEN_NAME = re.compile(rf"(?P<name>.+)\.(?P<token>[a-z0-9]{{{TOKEN_LENGTH}}})")
 #: An exit record is some 150 bytes; what is larger was not written by the script.
 _RECORD_LIMIT_BYTES = 16 * 1024
+#: JSON; only while a submission waits for room.
+ENVIRONMENT = "environment.json"
 
 
 def new_token(installation_id: str) -> str:
@@ -44,6 +47,17 @@ def split_name(slurm_job_name: str) -> tuple[str, str | None]:
     """Return (NAME, token) of a Slurm job name; the token is None where there is none."""
     match = _TOKEN_NAME.fullmatch(slurm_job_name)
     return (match["name"], match["token"]) if match else (slurm_job_name, None)
+
+
+def token_of(slurm_job_name: str, stdout_path: str | None) -> str | None:
+    """Return the token of a job that Slurm shows: that of its name, else of its log's folder.
+
+    A site's job_submit plugin may give all jobs names of its own, and a person may rename one.
+    """
+    token = split_name(slurm_job_name)[1]
+    if token is None and stdout_path:
+        token = split_name(os.path.basename(os.path.dirname(stdout_path)))[1]
+    return token
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,6 +136,27 @@ class RunFolder:
             return []
         numbers = (n.removeprefix(prefix) for n in names if n.startswith(prefix))
         return sorted(int(number) for number in numbers if number.isdigit())
+
+    def environment(self) -> dict[str, str] | None:
+        """Return the environment that a submission which waits for room is sent with."""
+        try:
+            found = json.loads((self.path / ENVIRONMENT).read_text())
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def keep_environment(self, environ: Mapping[str, str]) -> None:
+        """Store it until the submission is sent, unless there is one; RunFolderError."""
+        try:
+            _write(self.path / ENVIRONMENT, json.dumps(dict(environ)))
+        except FileExistsError:
+            return
+        except OSError as exc:
+            raise errors.RunFolderError(_cannot_make(self.path, exc)) from exc
+
+    def drop_environment(self) -> None:
+        with contextlib.suppress(OSError):
+            (self.path / ENVIRONMENT).unlink()
 
     def exit_record(self, task: int, attempt: int) -> ExitRecord | None:
         """Return the exit record of an attempt; None when absent, torn or not of our making."""

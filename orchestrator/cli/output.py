@@ -191,6 +191,11 @@ def _style(column: str, row: Row) -> str:
     return _STATE_STYLES.get(state, "red" if state in bad else "")
 
 
+def clock(at: datetime.datetime) -> str:
+    """Return the time of day here, `HH:MM:SS`."""
+    return at.astimezone().strftime("%H:%M:%S")
+
+
 def elapsed(seconds: float | None) -> str:
     """Return `[D-]HH:MM:SS`, as Slurm prints it."""
     if seconds is None:

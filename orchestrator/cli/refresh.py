@@ -13,20 +13,21 @@ from orchestrator.cli import session
 def command(ctx: click.Context) -> None:
     """Ask Slurm about all live jobs now, and read their logs.
 
-    At most one squeue and one sacct for all of them. Exit code 5 when Slurm does not answer.
+    At most one squeue and one sacct for all of them. What waits for room (`submit --queue`) is sent
+    when it is due. Exit code 5 when Slurm does not answer.
 
     \b
     Example:
       orchestrator refresh
     """
-    from orchestrator.controller import ingest, refresh, unit_of_work
+    from orchestrator.controller import ingest, resend, unit_of_work
 
     context = session.open_context(ctx)
     live = unit_of_work.JobQuery(live=True, limit=None)
     with context.store.reading() as work:
         # Named before the refresh: one that ends in it has a log to be read to its end.
         rows = [job.row for job in work.jobs(live)]
-    fresh = refresh.refresh(context, floor_seconds=0)
+    fresh = resend.refresh_and_send(context, floor_seconds=0)
     stored = ingest.ingest_all(context, rows)
     if fresh.busy:
         context.say("Another process is asking Slurm at this moment; its answer counts for all.")

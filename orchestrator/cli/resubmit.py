@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from orchestrator.cli import completing, session
+from orchestrator.cli import completing, session, submit
 from orchestrator.controller import resubmit
 
 
@@ -19,9 +19,12 @@ from orchestrator.controller import resubmit
     shell_complete=completing.job_references,
 )
 @click.option("--fresh", is_flag=True, help="Render the stored spec anew, by today's templates.")
+@submit.queue_option
 @click.option("--parsable", is_flag=True, help="Print the job IDs alone, one a line.")
 @click.pass_context
-def command(ctx: click.Context, references: tuple[str, ...], fresh: bool, parsable: bool) -> None:
+def command(
+    ctx: click.Context, references: tuple[str, ...], fresh: bool, queue: bool | None, parsable: bool
+) -> None:
     """Send jobs again that have ended or that Slurm never got.
 
     A job that is NOT_SUBMITTED keeps its row, its script and its run folder: should Slurm have had
@@ -33,8 +36,9 @@ def command(ctx: click.Context, references: tuple[str, ...], fresh: bool, parsab
       orchestrator resubmit @7
     """
     context = session.open_context(ctx)
+    if queue is None:
+        queue = context.profile.queue_submissions
     wanted = [session.one_job(context, reference) for reference in references]
     for job in {job.row: job for job in wanted}.values():
-        sent = resubmit.resubmit(context, job, fresh=fresh, argv=sys.argv)
-        told = f"Submitted batch job {sent.job_id} (@{sent.row}, {sent.name})"
-        click.echo(sent.job_id if parsable else told)
+        sent = resubmit.resubmit(context, job, fresh=fresh, queue=queue, argv=sys.argv)
+        click.echo((sent.job_id or f"@{sent.row}") if parsable else submit.told_of(sent))

@@ -103,7 +103,7 @@ def one_job(context: contexts.Context, reference: str) -> jobs.Job:
         raise errors.NotFoundError(
             f"no job {reference!r} here; `orchestrator status --all` lists what is known"
         )
-    live = [job for job in found if job.state not in jobs.TERMINAL]
+    live = [job for job in found if not job.ended]
     if len(live) > 1:
         names = "\n".join(f"  {job.job_id or '-'}  @{job.row}  {job.state}" for job in live)
         raise errors.ConflictError(f"{len(live)} live jobs are named {reference}:\n{names}")

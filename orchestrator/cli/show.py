@@ -9,7 +9,7 @@ import click
 
 from orchestrator import diagnosis, jobs
 from orchestrator.cli import completing, output, session, views
-from orchestrator.controller import query, refresh
+from orchestrator.controller import query, resend
 
 
 @click.command(short_help="Show all that is known of one job.")
@@ -42,7 +42,7 @@ def command(
             output.refuse_format(option, format_, as_json)
     context = session.open_context(ctx)
     if refresh_ is not False:
-        refresh.refresh(context, floor_seconds=0 if refresh_ else None)
+        resend.refresh_and_send(context, floor_seconds=0 if refresh_ else None)
     details = query.details(context, session.one_job(context, reference))
     papers = json.loads(details.submission.provenance)
     if script_:
@@ -85,6 +85,7 @@ def _print(
         ("Name", job.name),
         ("State", _state(job)),
         ("Why", diagnosis.explain_reason(job)),
+        ("Next try", row["resend_at"]),
         ("Exit code", _exit(job)),
         ("Cluster", job.cluster),
         ("Partition", job.partition),

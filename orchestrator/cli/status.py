@@ -11,7 +11,7 @@ import click
 from orchestrator import jobs, slurm
 from orchestrator.cli import completing, output, session, times, views
 from orchestrator.controller import context as contexts
-from orchestrator.controller import query, refresh, unit_of_work
+from orchestrator.controller import query, resend, unit_of_work
 
 
 @click.command(short_help="List jobs and their states.")
@@ -79,7 +79,7 @@ def command(
         error = ""
         if refresh_ is not False:
             insist = bool(refresh_) and not watch
-            fresh = refresh.refresh(context, floor_seconds=0 if insist else None)
+            fresh = resend.refresh_and_send(context, floor_seconds=0 if insist else None)
             error = fresh.error if insist and fresh.failing_since is not None else ""
         _show(context, references, wanted, chosen, clear=watch, error=error)
         if not watch:

@@ -14,11 +14,22 @@ if typing.TYPE_CHECKING:
     from orchestrator.controller import context as contexts
 
 
+def queue_option(command: Callable[..., object]) -> Callable[..., object]:
+    """Add --queue/--no-queue."""
+    return click.option(
+        "--queue/--no-queue",
+        default=None,
+        help="Keep it and send it when there is room, where Slurm refuses it for now; default: the "
+        "profile's queue_submissions.",
+    )(command)
+
+
 @click.command(short_help="Submit a job to Slurm, exactly once.")
 @spec_options.spec_options
 @click.option("--dry-run", is_flag=True, help="Show the script, as `render` does.")
 @click.option("--test-only", is_flag=True, help="Ask Slurm when it would start; submit nothing.")
 @click.option("--parsable", is_flag=True, help="Print the job ID alone.")
+@queue_option
 @click.option("--wait", "wait_", is_flag=True, help="Wait for its end; exit 1 unless COMPLETED.")
 @output.format_option
 @click.pass_context
@@ -28,6 +39,7 @@ def command(
     dry_run: bool,
     test_only: bool,
     parsable: bool,
+    queue: bool | None,
     wait_: bool,
     format_: str | None,
     as_json: bool,
@@ -65,9 +77,11 @@ def command(
     if test_only:
         click.echo(submit.test_only(context, request))
         return
-    job = submit.submit(context, request)
+    if queue is None:
+        queue = context.profile.queue_submissions
+    job = submit.submit(context, request, queue=queue)
     if parsable:
-        click.echo(job.job_id)
+        click.echo(job.job_id or f"@{job.row}")
     elif not wait_ or (format_ is None and not as_json):
         _announce(job, context, format_, as_json)
     if wait_:
@@ -78,9 +92,21 @@ def command(
             raise errors.OrchestratorError(_end(job))
 
 
+def told_of(job: jobs.Job) -> str:
+    """Return what became of a submission, in a sentence."""
+    if job.waits_for_room and job.resend_at is not None:
+        return f"@{job.row} {job.reason}; the next try is at {output.clock(job.resend_at)}"
+    return f"Submitted batch job {job.job_id} (@{job.row}, {job.name})"
+
+
 def _announce(job: jobs.Job, context: contexts.Context, format_: str | None, as_json: bool) -> None:
     if format_ is None and not as_json:
-        click.echo(f"Submitted batch job {job.job_id} (@{job.row}, {job.name})")
+        click.echo(told_of(job))
+        if job.waits_for_room:
+            context.say(
+                "It is sent by the first `orchestrator status`, `show`, `refresh` or `wait` after "
+                f"that; `orchestrator wait @{job.row}` waits, and sends it."
+            )
         return
     from orchestrator.cli import views
 
@@ -103,7 +129,7 @@ def reporter(context: contexts.Context) -> Callable[[jobs.Job], None]:
     def changed(job: jobs.Job) -> None:
         reason = "" if job.reason in (None, "None") else f" ({job.reason})"
         where = f" on {job.node_list}" if job.node_list else ""
-        stamp = context.clock().astimezone().strftime("%H:%M:%S")
+        stamp = output.clock(context.clock())
         context.say(f"{stamp} {job.job_id or f'@{job.row}'} {job.state}{where}{reason}")
 
     return changed
@@ -111,4 +137,6 @@ def reporter(context: contexts.Context) -> Callable[[jobs.Job], None]:
 
 def _end(job: jobs.Job) -> str:
     code = "" if job.exit_code is None else f", exit code {job.exit_code}:{job.exit_signal or 0}"
+    if job.job_id is None:
+        return f"@{job.row} ended {job.state}: {job.reason}"
     return f"job {job.job_id} ended {job.state}{code}; its log: orchestrator logs {job.job_id}"

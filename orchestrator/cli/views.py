@@ -60,6 +60,7 @@ def job_row(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
         "stdout_path": job.stdout_path,
         "stderr_path": job.stderr_path,
         "stale_since": job.stale_since,
+        "resend_at": job.resend_at if job.waits_for_room else None,
     }
 
 
@@ -67,6 +68,8 @@ def job_line(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
     """Return the job as a row of a table: Slurm's own forms, short."""
     row = job_row(job, now)
     reason = "" if job.reason in (None, "None") else job.reason
+    if job.waits_for_room and job.resend_at is not None:
+        reason = f"{reason}; next try {output.clock(job.resend_at)}"
     row.update(
         job_id=job.job_id or "",
         reason=reason,

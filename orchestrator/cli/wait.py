@@ -43,7 +43,7 @@ def command(
         plain = chosen in ("json", "jsonl")
         shown = [views.job_row(job, now) if plain else views.job_line(job, now) for job in ended]
         output.items("jobs", shown, views.JOB_COLUMNS, chosen)
-    late = [job for job in ended if job.state not in jobs.TERMINAL]
+    late = [job for job in ended if not job.ended]
     if late:
         raise errors.NotEndedError(
             f"{len(late)} of {len(ended)} have not ended after {timeout:g} s"

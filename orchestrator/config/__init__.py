@@ -120,7 +120,7 @@ def _given(environ: Mapping[str, str], overrides: Mapping[str, object]) -> docum
 
 
 def _is_scalar(hint: Any) -> bool:
-    return shapes.bare(hint) in (str, int) or shapes.is_words(hint)
+    return shapes.bare(hint) in (str, int, bool) or shapes.is_words(hint)
 
 
 def _configuration(

@@ -49,6 +49,12 @@ class Profile:
     partitions: Mapping[str, Partition] = dataclasses.field(default_factory=dict)
     #: Slurm is not asked again before this age of its last answer
     poll_floor_seconds: int = 10
+    #: submit waits for room where Slurm refuses a job for now, as with --queue
+    queue_submissions: bool = False
+    #: what waits for room is sent again after so long, and after twice that each time ...
+    resend_min_seconds: int = 60
+    #: ... up to this
+    resend_max_seconds: int = 900
     #: how long a submission without an answer is looked for; none: max(3 x MessageTimeout, 120)
     submit_grace_seconds: int | None = None
 
@@ -59,7 +65,12 @@ def findings(profile: Profile, at: toml_lines.Path) -> Iterator[Finding]:
         value = getattr(profile, key)
         if value is not None and (misfit := values.misfit(key, value)):
             yield (*at, key), f"{misfit} (got {shapes.shown(value)})"
-    for key in ("poll_floor_seconds", "submit_grace_seconds"):
+    for key in (
+        "poll_floor_seconds",
+        "submit_grace_seconds",
+        "resend_min_seconds",
+        "resend_max_seconds",
+    ):
         seconds = getattr(profile, key)
         if seconds is not None and seconds < 1:
             yield (*at, key), f"must be >= 1 (got {seconds})"

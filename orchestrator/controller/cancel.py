@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 from orchestrator import errors, jobs, run_folder
 from orchestrator.controller import context as contexts
@@ -34,15 +35,16 @@ def cancel(
 
     Raises ConflictError for a job whose submission is not settled yet: there is no ID to cancel.
     """
+    over = {job.row for job in wanted if job.ended}
+    wanted = [_taken_back(context, job) for job in wanted]
     for job in wanted:
-        if job.job_id is None and job.state not in jobs.TERMINAL:
+        if job.job_id is None and not job.ended:
             raise errors.ConflictError(
                 f"@{job.row} has no job ID yet ({job.state}); `orchestrator status @{job.row}` "
                 "finds out whether Slurm has it, then cancel it"
             )
-    over = {job.row for job in wanted if job.state in jobs.TERMINAL}
     for job in wanted:
-        if job.row not in over and job.job_id is not None:
+        if not job.ended and job.job_id is not None:
             # With the name as well as the ID, a reused ID never hits another job.
             context.slurm.cancel(job.job_id, run_folder.slurm_name(job.name, job.token))
             event = jobs.JobEvent(
@@ -57,6 +59,29 @@ def cancel(
     return _confirm(context, wanted, over, confirm_seconds)
 
 
+def _taken_back(context: contexts.Context, job: jobs.Job) -> jobs.Job:
+    """Return the job as it is when it is not sent (again) by itself any more."""
+    if job.job_id is not None or job.resend_at is None:
+        return job
+    with context.store.writing() as work:
+        now = work.job(job.row)
+        assert now is not None, "rows are never deleted"
+        if now.job_id is None and now.resend_at is not None:
+            changes: dict[str, object] = {"resend_at": None, "refusals": 0}
+            if now.waits_for_room:
+                changes["reason"] = "cancelled before it was submitted"
+            work.change_job(job.row, changes, version=now.version)
+            event = jobs.JobEvent(
+                at=context.clock(), kind="cancel", source="user", detail="not sent again"
+            )
+            work.add_event(job.row, event)
+        found = work.job(job.row)
+    assert found is not None, "rows are never deleted"
+    if found.ended:
+        run_folder.RunFolder(Path(job.run_dir)).drop_environment()
+    return found
+
+
 def _confirm(
     context: contexts.Context,
     wanted: Sequence[jobs.Job],
@@ -67,17 +92,17 @@ def _confirm(
     begun = context.clock()
     pause_seconds = 1.0
     while True:
-        if len(over) < len(wanted):
+        if not all(job.ended for job in wanted):
             refresh.refresh(context, floor_seconds=0)
         with context.store.reading() as work:
             found = [job for old in wanted if (job := work.job(old.row)) is not None]
         left_seconds = confirm_seconds - (context.clock() - begun).total_seconds()
-        pending = [job for job in found if job.state not in jobs.TERMINAL]
+        pending = [job for job in found if not job.ended]
         if not pending or left_seconds <= 0:
             return [
                 Cancelled(
                     job=job,
-                    confirmed=job.state in jobs.TERMINAL,
+                    confirmed=job.ended,
                     already=job.row in over,
                 )
                 for job in found

@@ -46,7 +46,8 @@ def refresh(context: contexts.Context, *, floor_seconds: float | None = None) ->
     """
     floor = context.profile.poll_floor_seconds if floor_seconds is None else floor_seconds
     with context.store.reading() as work:
-        expected = work.jobs(unit_of_work.JobQuery(live=True, limit=1))
+        # Slurm is looked at before something is sent to it again.
+        expected = work.jobs(unit_of_work.JobQuery(due=context.clock(), limit=1))
     # Without live jobs nothing is expected of Slurm; who asks outright (floor 0) is still answered,
     # so that a job requeued by hand after its end is seen.
     if not expected and (floor > 0 or contexts.known_facts(context) is None):
@@ -179,7 +180,7 @@ def _judge(
             accounting=accounts.accounting,
             steps_known=job.row not in accounts.stepless,
         ),
-        submitter_alive=_submitter_alive(job, now),
+        submitter_alive=submitter_alive(job, now),
         grace_seconds=context.grace_seconds(facts),
         now=now,
     )
@@ -203,7 +204,8 @@ def _record(
     return record.observation(name=run_folder.slurm_name(job.name, job.token), at=observed_at)
 
 
-def _submitter_alive(job: jobs.Job, now: datetime.datetime) -> bool:
+def submitter_alive(job: jobs.Job, now: datetime.datetime) -> bool:
+    """Return whether the process that is submitting the job may still be at it."""
     if job.state is not jobs.JobState.SUBMITTING or job.submitter is None:
         return False
     # submitit takes a fifth of a second to import, and few refreshes meet such a job.

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from orchestrator import errors, jobs, run_folder, specs, submission
 from orchestrator.controller import context as contexts
-from orchestrator.controller import render, submit, unit_of_work, wishes
+from orchestrator.controller import render, room, submit, unit_of_work, wishes
+
+
+class BusyError(errors.ConflictError):
+    """Another process is at it; nothing was sent."""
 
 
 def resubmit(
-    context: contexts.Context, job: jobs.Job, *, fresh: bool = False, argv: Sequence[str] = ()
+    context: contexts.Context,
+    job: jobs.Job,
+    *,
+    fresh: bool = False,
+    queue: bool = False,
+    argv: Sequence[str] = (),
 ) -> jobs.Job:
-    """Return the job that was sent.
+    """Return the job that was sent, or with `queue` one that waits for room.
 
     NOT_SUBMITTED: the same row, token and folder, so that the claim in the script keeps a late
     ghost from running beside it. Ended: a new submission, with the same script, or with `fresh`
@@ -38,19 +47,25 @@ def resubmit(
         stored = work.submission_of(now.row)
     assert stored is not None, "each job belongs to one (foreign key)"
     papers: dict[str, Any] = json.loads(stored.provenance)
-    if not Path(papers["folder"]).is_dir():
-        raise errors.ConflictError(
-            f"{papers['folder']}, where {wishes.name_of(now)} was submitted, is gone; "
-            "make it again, or use `orchestrator submit`"
-        )
+    _calling_folder(now, papers)
     if now.state is jobs.JobState.NOT_SUBMITTED:
         if fresh:
             raise errors.ConflictError(
                 f"@{now.row} was never submitted and is sent again as it is, with its token; "
                 "for another script use `orchestrator submit`"
             )
-        return _send_again(context, now, stored, papers["folder"])
-    return _send_anew(context, now, stored, papers, fresh=fresh, argv=argv)
+        return send_again(context, now, queue=queue or now.waits_for_room)
+    return _send_anew(context, now, stored, papers, fresh=fresh, queue=queue, argv=argv)
+
+
+def _calling_folder(job: jobs.Job, papers: dict[str, Any]) -> str:
+    folder = str(papers["folder"])
+    if not Path(folder).is_dir():
+        raise errors.ConflictError(
+            f"{folder}, where {wishes.name_of(job)} was submitted, is gone; "
+            "make it again, or use `orchestrator submit`"
+        )
+    return folder
 
 
 def _refuse_live(job: jobs.Job, now: jobs.Job) -> None:
@@ -73,13 +88,29 @@ def _refuse_live(job: jobs.Job, now: jobs.Job) -> None:
         )
 
 
-def _send_again(
-    context: contexts.Context, job: jobs.Job, stored: jobs.Submission, calling_folder: str
+def send_again(
+    context: contexts.Context,
+    job: jobs.Job,
+    *,
+    queue: bool,
+    may: Callable[[unit_of_work.UnitOfWork], bool] = lambda work: True,
+    source: str = "user",
 ) -> jobs.Job:
+    """Send what is NOT_SUBMITTED, with its row, token, folder and script.
+
+    `queue`: it waits for room if Slurm refuses it for now. `may` is asked in the transaction that
+    takes the row. Raises ConflictError where nothing was sent, and what submit.send raises.
+    """
+    with context.store.reading() as work:
+        stored = work.submission_of(job.row)
+    assert stored is not None, "each job belongs to one (foreign key)"
     folder = run_folder.RunFolder(Path(job.run_dir))
+    spec = specs.from_json(stored.spec)
+    calling_folder = _calling_folder(job, json.loads(stored.provenance))
     owner = folder.owner(0)
     if owner is not None:
-        _take_up(context, job, {"settled": False}, f"job {owner} has claimed the run folder")
+        detail = f"job {owner} has claimed the run folder"
+        _take_up(context, job, {"settled": False}, detail, source=source)
         (found,) = wishes.look(context, [job])
         raise errors.ConflictError(
             f"Slurm had @{job.row} after all: it ran as {owner} and is {found.state}; "
@@ -90,31 +121,43 @@ def _send_again(
             f"{folder.script} is not the script that was stored with @{job.row}; "
             "nothing was sent: use `orchestrator submit`"
         )
+    if queue:
+        folder.keep_environment(submit.environment_of(context, spec))
+    now = context.clock()
     changes = {
         **submit.FOUND,
         "state": jobs.JobState.SUBMITTING,
         "submitter": submission.this_process(),
-        "grace_since": context.clock(),
+        "grace_since": now,
+        "resend_at": room.after(job.refusals + 1, context.profile, now) if queue else None,
     }
-    _take_up(context, job, changes, "sent again, with the same token and folder")
-    spec = specs.from_json(stored.spec)
+    detail = "sent again, with the same token and folder"
+    _take_up(context, job, changes, detail, source=source, may=may)
     return submit.send(context, spec, job, folder, calling_folder=calling_folder)
 
 
 def _take_up(
-    context: contexts.Context, job: jobs.Job, changes: dict[str, object], detail: str
+    context: contexts.Context,
+    job: jobs.Job,
+    changes: dict[str, object],
+    detail: str,
+    *,
+    source: str,
+    may: Callable[[unit_of_work.UnitOfWork], bool] = lambda work: True,
 ) -> None:
     """Change the row if it is still as we saw it: of two processes only one sends."""
     with context.store.writing(durable=True) as work:
+        if not may(work):
+            raise BusyError(f"another process sends at this moment; @{job.row} waits")
         _guard(work, job, changes)
         state = changes.get("state", job.state)
         assert isinstance(state, jobs.JobState)
-        work.add_event(job.row, submit.event(context, detail, state, "user"))
+        work.add_event(job.row, submit.event(context, detail, state, source))
 
 
 def _guard(work: unit_of_work.UnitOfWork, job: jobs.Job, changes: dict[str, object]) -> None:
     if not work.change_job(job.row, changes, version=job.version):
-        raise errors.ConflictError(
+        raise BusyError(
             f"@{job.row} was changed by another process just now; look at it with "
             f"`orchestrator status @{job.row}`; nothing was sent"
         )
@@ -127,6 +170,7 @@ def _send_anew(
     papers: dict[str, Any],
     *,
     fresh: bool,
+    queue: bool,
     argv: Sequence[str],
 ) -> jobs.Job:
     request = render.Request(
@@ -162,6 +206,7 @@ def _send_anew(
         new_papers,
         cluster=job.cluster,
         runs_dir=runs_dir,
+        queue=queue,
         with_it=tell_both,
     )
     return submit.send(context, request.spec, new, new_folder, calling_folder=folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from orchestrator import (
     values,
 )
 from orchestrator.controller import context as contexts
-from orchestrator.controller import log_files, refresh, render, unit_of_work
+from orchestrator.controller import log_files, refresh, render, room, unit_of_work
 
 #: What another process may have written about a submission that it took for dead.
 FOUND: Mapping[str, object] = {
@@ -28,12 +29,15 @@ FOUND: Mapping[str, object] = {
     "missing_since": None,
     "grace_since": None,
 }
+#: What changes besides when Slurm has the job: it is not sent again.
+SENT: Mapping[str, object] = {"resend_at": None, "refusals": 0}
 
 
-def submit(context: contexts.Context, request: render.Request) -> jobs.Job:
+def submit(context: contexts.Context, request: render.Request, *, queue: bool = False) -> jobs.Job:
     """Store the intent, call sbatch, store its answer; returns the job as it is known then.
 
-    Raises SlurmError (exit 5) when Slurm refused the job, is away, or may or may not have it:
+    `queue`: one that Slurm refuses for now is returned as it waits (Job.waits_for_room). Else
+    raises SlurmError (exit 5) when Slurm refused it, is away, or may or may not have it:
     the message then names the row, and refreshes go on looking for it.
     """
     script = render.render(context.configuration, request)
@@ -46,6 +50,7 @@ def submit(context: contexts.Context, request: render.Request) -> jobs.Job:
         papers,
         cluster=facts.cluster,
         runs_dir=context.configuration.runs_dir,
+        queue=queue,
     )
     return send(context, request.spec, job, folder)
 
@@ -58,12 +63,17 @@ def send(
     *,
     calling_folder: str | None = None,
 ) -> jobs.Job:
-    """Call sbatch for a stored intent, in `calling_folder` if not here, and store its answer."""
+    """Call sbatch for a stored intent, in `calling_folder` if not here, and store its answer.
+
+    Returns the job that Slurm has, or that waits for room.
+    """
     try:
         job_id = _call_sbatch(context, spec, job, folder, calling_folder)
     except submission.RefusedError as exc:
-        _store_end(context, job, exc.outcome.sentence)
-        raise errors.SlurmError(f"{exc.outcome.sentence} (kept as @{job.row})") from exc
+        kept = _store_refusal(context, job, exc.outcome)
+        if kept.waits_for_room:
+            return kept
+        raise errors.SlurmError(f"{exc.outcome.sentence} ({_kept(job, exc.outcome)})") from exc
     except submission.UnknownOutcomeError as exc:
         return _look_for(context, job, exc.outcome)
     except errors.SlurmError as exc:
@@ -124,21 +134,23 @@ def store_intent(
     *,
     cluster: str,
     runs_dir: Path,
+    queue: bool = False,
     with_it: Callable[[unit_of_work.UnitOfWork, jobs.Job], None] = lambda work, job: None,
 ) -> tuple[jobs.Job, run_folder.RunFolder]:
-    """Make a run folder and a row for a new submission; `with_it` joins the transaction."""
+    """Make a run folder and a row for a new submission; `with_it` joins the transaction.
+
+    `queue`: should Slurm not take it now, it is sent again by itself.
+    """
     with context.store.reading() as work:
         installation_id = work.installation_id()
     token = run_folder.new_token(installation_id)
     spec_json = specs.to_json(spec)
     # The folder comes first: a folder without a row is harmless, a row whose script cannot be
     # written would be an intent that nothing can fulfil.
-    folder = run_folder.create(
-        runs_dir,
-        spec.name,
-        token,
-        {"script.sbatch": script, "spec.json": spec_json, "provenance.json": papers},
-    )
+    files = {"script.sbatch": script, "spec.json": spec_json, "provenance.json": papers}
+    if queue:
+        files[run_folder.ENVIRONMENT] = json.dumps(environment_of(context, spec))
+    folder = run_folder.create(runs_dir, spec.name, token, files)
     record = jobs.Submission(
         token=token,
         cluster=cluster,
@@ -161,6 +173,7 @@ def store_intent(
                 qos=spec.qos,
                 nodes=spec.resources.nodes,
                 time_limit_seconds=values.seconds(spec.time_limit) if spec.time_limit else None,
+                resend_at=room.after(1, context.profile, context.clock()) if queue else None,
             )
             work.add_event(job.row, event(context, "intent stored", job.state, "user"))
             with_it(work, job)
@@ -184,7 +197,7 @@ def _call_sbatch(
         raise errors.ConflictError(
             f"@{job.row} was given up meanwhile by another process; nothing was submitted"
         )
-    environ = slurm.submission_environment(context.environ, keep=spec.environment.variables)
+    environ = folder.environment() or environment_of(context, spec)
 
     def run(argv: Sequence[str]) -> slurm.Answer:
         with context.waiting("Submitting (sbatch)"):
@@ -203,6 +216,11 @@ def _call_sbatch(
         comment=None if spec.comment else job.token,
         run=run,
     )
+
+
+def environment_of(context: contexts.Context, spec: jobs.JobSpec) -> dict[str, str]:
+    """Return what the caller hands to sbatch, and with it to the job."""
+    return slurm.submission_environment(context.environ, keep=spec.environment.variables)
 
 
 def _store_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs.Job:
@@ -227,6 +245,7 @@ def _write_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs
                     "submitted_at": context.clock(),
                     # Another host may have taken us for dead, and the job for never submitted.
                     **FOUND,
+                    **SENT,
                     **log_files.of(work, job, job_id),
                 },
             )
@@ -234,6 +253,7 @@ def _write_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs
             work.add_event(job.row, event(context, detail, jobs.JobState.PENDING))
         stored = work.job(job.row)
     assert stored is not None, "a row that was just written"
+    run_folder.RunFolder(Path(job.run_dir)).drop_environment()
     return stored
 
 
@@ -243,11 +263,41 @@ def _unclaimed(work: unit_of_work.UnitOfWork, job: jobs.Job) -> bool:
     return current is not None and current.job_id is None
 
 
+def _kept(job: jobs.Job, outcome: slurm.SbatchOutcome) -> str:
+    if outcome.kind not in room.FOR_NOW:
+        return f"kept as @{job.row}"
+    return (
+        f"kept as @{job.row}; "
+        f"`orchestrator resubmit --queue @{job.row}` sends it when there is room"
+    )
+
+
+def _store_refusal(
+    context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutcome
+) -> jobs.Job:
+    """Store why Slurm refused the job; one that is to wait for room waits from now on."""
+    state = jobs.JobState.NOT_SUBMITTED
+    changes: dict[str, object] = {"state": state, "reason": outcome.sentence, "settled": True}
+    with context.store.writing() as work:
+        current = work.job(job.row)
+        assert current is not None, "rows are never deleted"
+        waits = outcome.kind in room.FOR_NOW and current.resend_at is not None
+        if current.job_id is None:
+            now = context.clock()
+            changes |= room.refused(current, outcome.cause, context.profile, now) if waits else SENT
+            work.change_job(job.row, changes)
+        work.add_event(job.row, event(context, outcome.sentence, state))
+        kept = work.job(job.row)
+    assert kept is not None, "a row that was just written"
+    return kept
+
+
 def _store_end(context: contexts.Context, job: jobs.Job, reason: str) -> None:
     state = jobs.JobState.NOT_SUBMITTED
     with context.store.writing() as work:
         if _unclaimed(work, job):
-            work.change_job(job.row, {"state": state, "reason": reason, "settled": True})
+            changes = {"state": state, "reason": reason, "settled": True, **SENT}
+            work.change_job(job.row, changes)
         work.add_event(job.row, event(context, reason, state))
 
 

@@ -61,6 +61,7 @@ class UnitOfWork:
             "attempt": 0,
             "restart_count": 0,
             "misses": 0,
+            "refusals": 0,
             "version": 0,
             "created_at": submission.created_at,
             **rows.job_columns(changes),
@@ -116,7 +117,7 @@ class UnitOfWork:
             newest = {job.cluster: job.token for job in reversed(by_id)}
             return [job for job in by_id if job.token == newest[job.cluster]]
         by_name = self.jobs(JobQuery(names=(reference,), limit=None))
-        live = {job.token for job in by_name if job.state not in records.TERMINAL}
+        live = {job.token for job in by_name if not job.ended}
         tokens = live if len(live) > 1 else {job.token for job in by_name[:1]}
         return [job for job in by_name if job.token in tokens]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from orchestrator import errors, jobs, patterns
 from orchestrator.controller import context as contexts
-from orchestrator.controller import ingest, refresh
+from orchestrator.controller import ingest, refresh, resend
 
 #: A job that ended waits this long for the details of its accounting row.
 DETAILS_SECONDS = 30.0
@@ -39,20 +39,20 @@ def wait(
             context.say(note)
 
     while True:
-        fresh = refresh.refresh(context)
+        fresh = resend.refresh_and_send(context)
         found = _jobs(context, rows)
         now = context.clock()
         for job in found:
             if seen.get(job.row) is not job.state:
                 seen[job.row] = job.state
                 changed(job)
-            if job.state in jobs.TERMINAL:
+            if job.ended:
                 ended.setdefault(job.row, now)
             else:
                 ended.pop(job.row, None)
             if job.row not in read:
                 ingest.ingest(context, job, shipped, say=once)
-            if job.settled:
+            if job.settled and job.ended:
                 read.add(job.row)
         if all(_done(job, ended, now) for job in found):
             return found
@@ -68,7 +68,7 @@ def _jobs(context: contexts.Context, rows: Sequence[int]) -> list[jobs.Job]:
 
 
 def _done(job: jobs.Job, ended: dict[int, datetime.datetime], now: datetime.datetime) -> bool:
-    if job.state not in jobs.TERMINAL:
+    if not job.ended:
         return False
     return job.settled or (now - ended[job.row]).total_seconds() >= DETAILS_SECONDS
 

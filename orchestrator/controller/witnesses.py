@@ -45,14 +45,14 @@ def ask_queue(context: contexts.Context, live: Sequence[jobs.Job], installation_
         job.array_job_id for job in live if job.array_job_id
     }
 
-    def keep(name: str, job_id: str) -> bool:
-        token = run_folder.split_name(name)[1]
+    def keep(name: str, job_id: str, stdout_path: str) -> bool:
+        token = run_folder.token_of(name, stdout_path)
         return (token is not None and token.startswith(installation_id)) or job_id in ids
 
     by_token: dict[tuple[str, int], list[tracking.Observation]] = {}
     by_id: dict[str, list[tracking.Observation]] = {}
     for row in context.slurm.squeue(keep):
-        token = run_folder.split_name(row.name)[1]
+        token = run_folder.token_of(row.name, row.stdout_path)
         if token is not None and token.startswith(installation_id):
             by_token.setdefault((token, row.array_task_id or 0), []).append(row)
         else:

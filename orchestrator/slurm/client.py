@@ -67,7 +67,7 @@ class Client:
     stream: Stream = process.stream
 
     def squeue(self, keep: Keep) -> list[tracking.Observation]:
-        """Return the user's jobs that `keep(name, job_id)` wants; the others take no memory."""
+        """Return the user's jobs that `keep` wants; the others take no memory."""
         observed_at = datetime.datetime.now(datetime.UTC)
         found: list[tracking.Observation] = []
         odd = _OddLines("squeue")

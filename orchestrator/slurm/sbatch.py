@@ -36,6 +36,8 @@ class SbatchOutcome:
     kind: SbatchKind
     #: for the user: what happened and what to do
     sentence: str
+    #: why it was refused for now: the limit's name, or slurmctld's own words
+    cause: str = ""
     job_id: str | None = None
     #: only where sbatch named it (`123;cluster`)
     cluster: str | None = None
@@ -104,6 +106,8 @@ _REJECTED_FOR_NOW = re.compile(
     r"|Resource temporarily unavailable"
     r"|Rate limit exceeded"
 )
+#: What sbatch says of EAGAIN, at the begin of its 15 tries.
+_QUEUE_FULL = "Slurm temporarily unable to accept job"
 _POLICY = re.compile(r"Job violates accounting/QOS policy")
 _LIMIT = re.compile(r"\b((?:Assoc|QOS|Max)[A-Za-z]*(?:Limit|PerAccount|Per[A-Z]\w*|Minutes))\b")
 _SUBMIT_LIMIT = re.compile(r"Submit")
@@ -211,12 +215,14 @@ def _refusal(verdict: str, stderr: str, text: str) -> SbatchOutcome:
                 kind=SbatchKind.REJECTED_RETRY,
                 sentence=f"Slurm refused the job: {text}. "
                 "You have as many jobs in the queue as you may; submit again when some have ended.",
+                cause=", ".join(dict.fromkeys(limits)),
             )
         return _rejected(text)
     if _REJECTED_FOR_NOW.search(verdict):
         return SbatchOutcome(
             kind=SbatchKind.REJECTED_RETRY,
             sentence=f"Slurm refused the job for now: {text}. Submit it again later.",
+            cause=_QUEUE_FULL if _QUEUE_FULL in stderr else failures.plain(verdict).rstrip("."),
         )
     if _REJECTED.search(verdict):
         return _rejected(text)
@@ -235,6 +241,7 @@ def _away(text: str) -> SbatchOutcome:
         kind=SbatchKind.NOT_SENT_RETRY,
         sentence=f"sbatch could not reach slurmctld: {text}. "
         "Nothing was submitted; submit again when Slurm answers.",
+        cause="slurmctld did not answer",
     )
 
 

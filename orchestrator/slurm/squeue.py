@@ -35,6 +35,7 @@ _FIELDS = (
     "Reason",
     "Name",
 )
+_STDOUT = _FIELDS.index("STDOUT")
 #: States whose StartTime is the scheduler's guess, or that of an attempt that is over.
 _WAITING = frozenset(
     {
@@ -50,7 +51,7 @@ _WAITING = frozenset(
 #: COMPLETING has its end and its exit code already (epilog, or processes that will not die).
 _OVER = frozenset({JobState.COMPLETING, JobState.STAGE_OUT})
 
-Keep = Callable[[str, str], bool]
+Keep = Callable[[str, str, str], bool]
 
 
 def squeue_command() -> list[str]:
@@ -69,9 +70,9 @@ def parse_squeue(
 ) -> Iterator[tracking.Observation]:
     """Read squeue's lines as they come; each array task that waits is an observation of its own.
 
-    keep(name, job_id) decides, before anything else is read, whether a line matters; the waiting
-    rest of an array asks with the array's own job ID. Lines that can't be read are handed to
-    not_understood.
+    keep(name, job_id, log's path) decides, before anything else is read, whether a line matters;
+    the waiting rest of an array asks with the array's own job ID. Lines that can't be read are
+    handed to not_understood.
     """
     for line in lines:
         if not line.strip():
@@ -91,7 +92,7 @@ def parse_squeue_line(
         raise ValueError("too few columns")
     name = columns[-1]
     job_id = job_ids.parse_job_id(columns[0])
-    if not keep(name, job_id.text):
+    if not keep(name, job_id.text, columns[_STDOUT]):
         return
     row = dict(zip(_FIELDS, columns, strict=True))
     raw_job_id = job_ids.parse_job_id(row["JobID"]).text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from orchestrator import jobs
 from orchestrator.jobs import JobState
@@ -28,7 +30,11 @@ def judge(
         return _adopt(job, found, witnesses, answers, grace_seconds=grace_seconds, now=now)
     if witnesses.owner is not None:
         # The script ran, so Slurm took the job; squeue has forgotten it since.
-        changes: dict[str, object] = {"job_id": witnesses.owner, "raw_job_id": witnesses.owner}
+        changes: dict[str, object] = {
+            "job_id": witnesses.owner,
+            "raw_job_id": witnesses.owner,
+            "resend_at": None,
+        }
         adopted = dataclasses.replace(job, job_id=witnesses.owner, raw_job_id=witnesses.owner)
         event = verdicts.event(job, now, "adopt", "record", f"job {witnesses.owner} by its claim")
         return verdicts.joined(
@@ -39,7 +45,7 @@ def judge(
         return Verdict()
     if refused and not submitter_alive:
         why = refused[0].reason or "no node has what it asks for"
-        return _not_submitted(job, now, f"Slurm refused it: {why}")
+        return _not_submitted(job, now, f"Slurm refused it: {why}", {"resend_at": None})
     if submitter_alive:
         return Verdict()
     if job.state is JobState.SUBMITTING or job.grace_since is None:
@@ -108,6 +114,7 @@ def _adopt(
                 "array_job_id": found.array_job_id,
                 "submitted_at": found.submitted_at,
                 "grace_since": None,
+                "resend_at": None,
             },
             events=tuple(events),
         ),
@@ -115,13 +122,19 @@ def _adopt(
     )
 
 
-def _not_submitted(job: jobs.Job, now: datetime.datetime, detail: str) -> Verdict:
+def _not_submitted(
+    job: jobs.Job,
+    now: datetime.datetime,
+    detail: str,
+    more: Mapping[str, object] = MappingProxyType({}),
+) -> Verdict:
     return Verdict(
         changes={
             "state": JobState.NOT_SUBMITTED,
             "reason": detail,
             "settled": True,
             "observed_at": now,
+            **more,
         },
         events=(verdicts.event(job, now, "submit", "controller", detail, JobState.NOT_SUBMITTED),),
     )

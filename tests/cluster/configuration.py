@@ -33,6 +33,10 @@ class Settings:
     cgroups: bool = True
     #: More lines for slurm.conf, in its own syntax; a key given here wins over ours.
     extra: tuple[str, ...] = ()
+    #: More lines for slurmdbd.conf.
+    dbd_extra: tuple[str, ...] = ()
+    #: Text of job_submit.lua, the site's own say in each submission; empty: none.
+    job_submit_lua: str = ""
 
 
 def address(host: str) -> str:
@@ -96,6 +100,8 @@ def slurm_conf(settings: Settings) -> str:
             "AccountingStoreFlags": "job_comment,job_script,job_env",
             "AccountingStorageEnforce": "associations,limits,qos",
         }
+    if settings.job_submit_lua:
+        keys["JobSubmitPlugins"] = "lua"
     for line in settings.extra:
         key, _, value = line.partition("=")
         keys[key] = value
@@ -134,13 +140,13 @@ def cgroup_conf(settings: Settings) -> str:
     return f"CgroupPlugin={'cgroup/v1' if settings.release == '22.05' else 'disabled'}\n"
 
 
-def slurmdbd_conf() -> str:
+def slurmdbd_conf(settings: Settings) -> str:
     """`slurmdbd.conf`; its mode must be 0600."""
     return (
         f"AuthType=auth/munge\nDbdHost={LOGIN_HOST}\nSlurmUser=root\nPidFile=/run/slurmdbd.pid\n"
         "StorageType=accounting_storage/mysql\nStorageHost=127.0.0.1\nStorageUser=slurm\n"
         "StoragePass=lab\nStorageLoc=slurm_acct_db\nMessageTimeout=10\n"
-        f"LogFile={LAB}/log/slurmdbd.log\n"
+        f"LogFile={LAB}/log/slurmdbd.log\n" + "".join(f"{line}\n" for line in settings.dbd_extra)
     )
 
 
@@ -175,5 +181,6 @@ def files(settings: Settings) -> dict[str, str]:
         "slurm.conf": slurm_conf(settings),
         "gres.conf": gres_conf(),
         "cgroup.conf": cgroup_conf(settings),
-        "slurmdbd.conf": slurmdbd_conf(),
+        "slurmdbd.conf": slurmdbd_conf(settings),
+        "job_submit.lua": settings.job_submit_lua,
     }

@@ -154,8 +154,11 @@ class Fleet:
             record = json.loads((self.state / "state.json").read_text())
         except FileNotFoundError:
             return
-        settings = record["settings"]
-        self.settings = configuration.Settings(**{**settings, "extra": tuple(settings["extra"])})
+        settings = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in record["settings"].items()
+        }
+        self.settings = configuration.Settings(**settings)
         self.processes, self.daemons = (
             {n: hosts.Process(pid=pid, start_ticks=ticks) for n, (pid, ticks) in part.items()}
             for part in (record["processes"], record["daemons"])

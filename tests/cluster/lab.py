@@ -81,6 +81,11 @@ class Lab:
             extra=tuple(extra),
         )
         layout.lay_out(self.state, base, self.settings)
+        self._boot(base, python, new=True)
+        if not tie_to_caller:
+            self._fleet.release()
+
+    def _boot(self, base: pathlib.Path, python: pathlib.Path, *, new: bool) -> None:
         places = [
             (str(self.state / "home"), "/home", False),
             (str(self.state / "lab"), configuration.LAB, False),
@@ -90,12 +95,25 @@ class Lab:
         ]
         try:
             self._fleet.start(base, places, used=[base, python])
-            self._start_daemons()
+            self._start_daemons(new=new)
         except BaseException:
             self.down()
             raise
-        if not tie_to_caller:
-            self._fleet.release()
+
+    def upgrade(self, release: str) -> None:
+        """Start the cluster with a later release on what it has on disk; what runs on it ends.
+
+        Afterwards it ends with this process.
+        """
+        base, python = self.build(release)
+        for name in ("slurmctld", "slurmdbd", "mariadbd"):
+            self.stop(name)
+        settings = self.settings
+        self.down()
+        cgroups = settings.cgroups and root.has_cgroup_v1(base)
+        self._fleet.settings = dataclasses.replace(settings, release=release, cgroups=cgroups)
+        layout.write_configuration(self.state, self.settings)
+        self._boot(base, python, new=False)
 
     def attach(self) -> Lab:
         """Use the cluster that runs in this state folder; `LabError` when none does."""
@@ -117,24 +135,27 @@ class Lab:
         """End everything that runs in this state folder; its files stay for reading."""
         self._fleet.end()
 
-    def _start_daemons(self) -> None:
+    def _start_daemons(self, *, new: bool) -> None:
         for host in configuration.HOSTS:
             self._must(["sh", "-c", daemons.PREPARE], host=host)
             self.start("munged", host)
         if self.settings.accounting:
-            self._start_accounting()
+            self._start_accounting(new=new)
         self.start("slurmctld")
         for node in configuration.NODES:
             self.start("slurmd", node)
-        self.wait_until_idle()
+        # What ran before an upgrade is still on its nodes for slurmctld.
+        self.wait_until_idle() if new else self.wait_for(self._answers, 60, "all nodes to answer")
 
-    def _start_accounting(self) -> None:
+    def _start_accounting(self, *, new: bool = True) -> None:
+        # The user's number differs from release to release.
+        self._must(["chown", "-R", "mysql:", f"{configuration.LAB}/mysql"])
         self.start("mariadbd")
         self._wait_answer(["mariadb-admin", daemons.SOCKET, "ping"])
         self._must(["mariadb", daemons.SOCKET], input=configuration.database_statements())
         self.start("slurmdbd")
         self._wait_answer(["sacctmgr", "-n", "show", "cluster"])
-        for argv in configuration.accounting_commands():
+        for argv in configuration.accounting_commands() if new else ():
             self._must(argv)
 
     # ---- commands
@@ -321,12 +342,16 @@ class Lab:
 
         slurmctld and every slurmd are started anew with them; jobs go on.
         """
-        accounting = self.settings.accounting
+        before = self.settings
+        accounting = before.accounting
         self._fleet.settings = dataclasses.replace(self.settings, **changes)
         layout.write_configuration(self.state, self.settings)
         new = self.settings.accounting and not accounting
         if new and "ctl/slurmdbd" not in self._fleet.daemons:
             self._start_accounting()
+        elif changes.get("dbd_extra", before.dbd_extra) != before.dbd_extra:
+            self.restart("slurmdbd")
+            self._wait_answer(["sacctmgr", "-n", "show", "cluster"])
         self.restart("slurmctld")
         for node in configuration.NODES:
             self.restart("slurmd", node)

@@ -310,7 +310,7 @@ def test_a_database_from_a_newer_version(cli, fake_slurm):
         assert (done.code, done.out) == (6, "")
         assert done.err == (
             f"Error: {cli.database} was written by a newer version of orchestrator "
-            "(its tables are 9999, this one knows 0001). "
+            "(its tables are 9999, this one knows 0002). "
             "Use that version, or restore a backup made before the upgrade.\n"
         )
     assert fake_slurm.calls("sbatch") == []

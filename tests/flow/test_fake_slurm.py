@@ -29,7 +29,7 @@ def since():
 
 
 def squeue():
-    return client().squeue(lambda name, job_id: name.endswith(".abcd12345678"))
+    return client().squeue(lambda name, *rest: name.endswith(".abcd12345678"))
 
 
 def test_a_job_from_sbatch_to_its_log(fake_slurm, tmp_path):

@@ -43,7 +43,7 @@ JOB = ("--name", "demo", "--", "train.py")
             "Slurm refused the job: QOSMaxSubmitJobPerUserLimit; Batch job submission failed: "
             "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)."
             " You have as many jobs in the queue as you may; submit again when some have ended."
-            " (kept as @1)\n",
+            " (kept as @1; `orchestrator resubmit --queue @1` sends it when there is room)\n",
         ),
         (
             255,
@@ -58,7 +58,7 @@ JOB = ("--name", "demo", "--", "train.py")
             "",
             "sbatch could not reach slurmctld: Batch job submission failed: Unable to contact slurm"
             " controller (connect failure). Nothing was submitted; submit again when Slurm answers."
-            " (kept as @1)\n",
+            " (kept as @1; `orchestrator resubmit --queue @1` sends it when there is room)\n",
         ),
     ],
     ids=["rejected", "rejected for now", "not sent", "away"],

@@ -20,6 +20,15 @@ RECORD = run_folder.ExitRecord(
 )
 
 
+def test_the_token_of_a_job_that_was_renamed() -> None:
+    log = "/runs/demo.abcd12345678/%j.out"
+    assert run_folder.token_of("demo.abcd12345678", None) == "abcd12345678"
+    assert run_folder.token_of("site_demo", log) == "abcd12345678"
+    assert run_folder.token_of("demo.zzzz12345678", log) == "zzzz12345678"
+    assert run_folder.token_of("site_demo", "/home/alice/slurm-7.out") is None
+    assert run_folder.token_of("site_demo", "") is None
+
+
 def test_token() -> None:
     token = run_folder.new_token("abcd")
     assert token.startswith("abcd")

@@ -46,7 +46,9 @@ def test_row_17_submit_limit(row: rows.Row) -> None:
     said = row.refused("fourth", "--qos=tiny")
     assert said.startswith("Error: Slurm refused the job: QOSMaxSubmitJobPerUserLimit; "), said
     told = "You have as many jobs in the queue as you may; submit again when some have ended."
-    assert said.endswith(f" {told} (kept as @4)\n")
+    assert said.endswith(
+        f" {told} (kept as @4; `orchestrator resubmit --queue @4` sends it when there is room)\n"
+    )
     assert row.site.run("cancel", ids[0]).stdout == f"{ids[0]} is CANCELLED\n"
     again = row.submit("fifth", "true", "--qos=tiny")
     row.site.wait_state(again, "COMPLETED")

@@ -26,12 +26,12 @@ JOB = jobs.Job(
     started_at=NOW - datetime.timedelta(hours=1),
     labels=("team=vision",),
 )
-#: Design section 5.
+#: Design section 5, and docs/design.md.
 FIELDS = (
     "row, job_id, array_job_id, array_task_id, name, cluster, scheduler, state, raw_state, reason, "
     "cause, exit_code, exit_signal, partition, account, qos, nodes, gpus, node_list, "
     "time_limit_seconds, submitted_at, started_at, ended_at, elapsed_seconds, attempt, "
-    "restart_count, sweep, labels, run_dir, stdout_path, stderr_path, stale_since"
+    "restart_count, sweep, labels, run_dir, stdout_path, stderr_path, stale_since, resend_at"
 )
 
 

@@ -226,6 +226,36 @@ def test_older_database_is_copied_and_upgraded(
     assert database.upgrade() == ("9999", None)
 
 
+def test_first_revision_with_rows(tmp_path: Path, opened: Opened) -> None:
+    first = schema.Migrations(folder=tmp_path / "migrations", head="0001")
+    shutil.copytree(schema.SHIPPED.folder, first.folder)
+    for newer in first.folder.glob("versions/revision_*.py"):
+        if newer.stem > "revision_0001":
+            newer.unlink()
+    path = tmp_path / "x.db"
+    with session.Database(path, migrations=first) as database, database.writing() as db:
+        db.execute(
+            sa.text(
+                "INSERT INTO submissions VALUES "
+                "(1,'abcd00000001','c','slurm','n','/r','2026-01-01 00:00:00','s','{}','{}')"
+            )
+        )
+        db.execute(
+            sa.text(
+                "INSERT INTO jobs (row, submission_id, array_task, state, settled, created_at, "
+                "attempt, restart_count, labels, misses, version) VALUES "
+                "(7, 1, 0, 'NOT_SUBMITTED', 1, '2026-01-01 00:00:00', 0, 0, '[]', 0, 3)"
+            )
+        )
+    with unit_of_work.Store(path) as store, store.writing() as work:
+        job = work.job(7)
+        assert job is not None
+        assert (job.resend_at, job.refusals, job.version, job.ended) == (None, 0, 3, True)
+        assert work.change_job(7, {"refusals": 1}, version=3)
+    assert opened(path).upgrade() == (schema.SHIPPED.head, None)
+    assert len(list(tmp_path.glob("x.db.0001.*.backup"))) == 1
+
+
 def test_failed_upgrade_leaves_the_old_tables(
     tmp_path: Path, opened: Opened, newer: schema.Migrations
 ) -> None:

@@ -82,7 +82,7 @@ def test_squeue_believes_no_half_answer(make_answer):
     bad = make_answer(["squeue"], 1, stderr="slurm_load_jobs error: Socket timed out\n")
     client = slurm.Client(environ={}, stream=lines_of([good], bad))
     with pytest.raises(slurm.Unreachable):
-        client.squeue(lambda name, job_id: True)
+        client.squeue(lambda *line: True)
 
 
 def test_squeue_of_a_crowd_takes_no_memory(make_answer, caplog):
@@ -97,7 +97,7 @@ def test_squeue_of_a_crowd_takes_no_memory(make_answer, caplog):
 
     client = slurm.Client(environ={}, stream=lines_of(crowd(), make_answer(["squeue"])))
     tracemalloc.start()
-    found = client.squeue(lambda name, job_id: name == "a.t")
+    found = client.squeue(lambda name, *rest: name == "a.t")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert [(seen.job_id, seen.state) for seen in found] == [("7", jobs.JobState.RUNNING)]

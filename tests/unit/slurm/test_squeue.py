@@ -12,7 +12,7 @@ from orchestrator.slurm import squeue
 AT = datetime.datetime(2026, 11, 21, 8, 40, tzinfo=datetime.UTC)
 
 
-def ours(name, job_id):
+def ours(name, job_id, stdout_path):
     return ".zoo98765" in name
 
 
@@ -103,7 +103,7 @@ def test_attempts(recorded):
 def test_foreign_lines_are_dropped_before_they_are_read(recorded):
     asked = []
 
-    def keep(name, job_id):
+    def keep(name, job_id, stdout_path):
         asked.append(name)
         return False
 
@@ -159,11 +159,11 @@ columns = st.text(alphabet=st.characters(exclude_characters="\x1f\n"), max_size=
 def test_any_line_is_read_or_handed_back(parts):
     odd = []
     text = squeue.DELIMITER.join(parts)
-    found = list(squeue.parse_squeue([text], AT, lambda name, job_id: True, odd.append))
+    found = list(squeue.parse_squeue([text], AT, lambda *line: True, odd.append))
     assert bool(found) + len(odd) == (1 if text.strip() else 0)
 
 
 @given(st.fixed_dictionaries({name: columns for name in squeue._FIELDS[2:]}))
 def test_odd_columns_of_a_known_job_never_raise(values):
-    (seen,) = squeue.parse_squeue([line(**values)], AT, lambda name, job_id: True)
+    (seen,) = squeue.parse_squeue([line(**values)], AT, lambda *line: True)
     assert seen.job_id == "7"

@@ -1,0 +1,102 @@
+"""resend: what waits for room is sent again when its time has come, by whoever looks at Slurm."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+from orchestrator import errors, jobs
+from orchestrator.controller import context as contexts
+from orchestrator.controller import refresh, room, unit_of_work
+
+#: Of one cause in one round; the rest are due still, and follow with the next refresh.
+AT_ONCE = 20
+
+
+def refresh_and_send(
+    context: contexts.Context, *, floor_seconds: float | None = None
+) -> refresh.Refreshed:
+    """Refresh, and if Slurm answers send what waits for room and is due.
+
+    At most one process sends at a time, the oldest first. Where Slurm refuses one, none that
+    waits for the same is tried before that one's next time. Refusals are no errors here.
+    """
+    fresh = refresh.refresh(context, floor_seconds=floor_seconds)
+    if fresh.failing_since is not None or fresh.busy:
+        return fresh
+    now = context.clock()
+    for group in room.by_cause(_waiting(context)):
+        if any(job.resend_at is not None and job.resend_at <= now for job in group):
+            if not _send(context, group):
+                break
+    return fresh
+
+
+def _waiting(context: contexts.Context) -> list[jobs.Job]:
+    facts = contexts.known_facts(context)
+    with context.store.reading() as work:
+        found = work.jobs(unit_of_work.JobQuery(waiting=True, limit=None))
+    here = None if facts is None else facts.cluster
+    waiting = [job for job in found if job.waits_for_room and job.cluster == here]
+    # Newest first: of a submission its first job stands for all.
+    return list({job.token: job for job in waiting}.values())
+
+
+def _send(context: contexts.Context, group: Sequence[jobs.Job]) -> bool:
+    """Send the jobs of one cause until one is refused; false when this is no time to send."""
+    # submitit takes a fifth of a second to import, and few refreshes have something to send.
+    from orchestrator.controller import resubmit
+
+    for place, job in enumerate(group[:AT_ONCE]):
+        now = context.clock()
+
+        def nobody_sends(work: unit_of_work.UnitOfWork, now: datetime.datetime = now) -> bool:
+            sending = unit_of_work.JobQuery(waiting=True, states=("SUBMITTING",), limit=None)
+            return not any(refresh.submitter_alive(one, now) for one in work.jobs(sending))
+
+        try:
+            sent = resubmit.send_again(
+                context, job, queue=True, may=nobody_sends, source="controller"
+            )
+        except resubmit.BusyError:
+            return False
+        except errors.ConflictError as exc:
+            _give_up(context, job, str(exc))
+            continue
+        except errors.SlurmError as exc:
+            context.say(f"@{job.row} was sent again: {exc}")
+            # Refused for good is this job's affair alone; an answer that got lost is Slurm's.
+            if _is_settled(context, job):
+                continue
+            return False
+        if sent.waits_for_room:
+            _postpone(context, group[place + 1 :], sent)
+            return True
+        context.say(f"Submitted batch job {sent.job_id} (@{sent.row}, {sent.name})")
+    return True
+
+
+def _is_settled(context: contexts.Context, job: jobs.Job) -> bool:
+    with context.store.reading() as work:
+        found = work.job(job.row)
+    return found is not None and found.settled
+
+
+def _postpone(context: contexts.Context, others: Sequence[jobs.Job], refused: jobs.Job) -> None:
+    """Let the others of a cause wait for the one that was just refused."""
+    if not others:
+        return
+    with context.store.writing() as work:
+        for job in others:
+            work.change_job(job.row, {"resend_at": refused.resend_at}, version=job.version)
+
+
+def _give_up(context: contexts.Context, job: jobs.Job, why: str) -> None:
+    """Store that the job cannot be sent again by itself."""
+    now = context.clock()
+    with context.store.writing() as work:
+        changes = {"resend_at": None, "reason": why}
+        if work.change_job(job.row, changes, version=job.version):
+            event = jobs.JobEvent(at=now, kind="submit", source="controller", detail=why)
+            work.add_event(job.row, event)
+    context.say(f"@{job.row} is not sent again: {why}")

@@ -1,0 +1,54 @@
+"""What waits for room: when it is sent again, and which others wait for the same. Pure."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Hashable, Sequence
+
+from orchestrator import config, jobs, slurm
+
+#: Refusals that pass by themselves; sbatch's text says so for certain.
+FOR_NOW = frozenset({slurm.SbatchKind.REJECTED_RETRY, slurm.SbatchKind.NOT_SENT_RETRY})
+_WAITS = "waits for room: "
+
+
+def after(refusals: int, profile: config.Profile, now: datetime.datetime) -> datetime.datetime:
+    """Return when a submission that was refused so often is sent again."""
+    doublings = min(max(refusals - 1, 0), 30)
+    seconds = min(profile.resend_min_seconds * 2**doublings, profile.resend_max_seconds)
+    return now + datetime.timedelta(seconds=seconds)
+
+
+def refused(
+    job: jobs.Job, cause: str, profile: config.Profile, now: datetime.datetime
+) -> dict[str, object]:
+    """Return what changes of a job that was refused for now and waits."""
+    refusals = job.refusals + 1
+    return {
+        "reason": f"{_WAITS}{cause}",
+        "refusals": refusals,
+        "resend_at": after(refusals, profile, now),
+    }
+
+
+def cause_of(job: jobs.Job) -> Hashable:
+    """Return what a waiting job waits for: the next is not tried before the first gets in.
+
+    A limit is one of a partition, an account or a QOS; a drained partition is one partition's;
+    the rest (a full queue, a full disk) is the cluster's.
+    """
+    reason = job.reason or ""
+    cause = reason.removeprefix(_WAITS)
+    if cause.endswith("(inactive or drain)"):
+        return reason, job.partition
+    if cause.startswith(("QOS", "Assoc", "Max")) and " " not in cause.replace(", ", ","):
+        return reason, job.partition, job.account, job.qos
+    return reason
+
+
+def by_cause(waiting: Sequence[jobs.Job]) -> list[list[jobs.Job]]:
+    """Return the waiting jobs by what they wait for, the oldest first."""
+    groups: dict[Hashable, list[jobs.Job]] = {}
+    for job in sorted(waiting, key=lambda job: job.row):
+        groups.setdefault(cause_of(job), []).append(job)
+    return list(groups.values())

@@ -1,0 +1,113 @@
+"""Rows 18, 22 and 23: a limit that denies at once, a queue that is full, a disk that is full."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.cluster import configuration
+from tests.cluster import lab as cluster
+from tests.cluster import site as sites
+from tests.cluster.faults import rows
+
+QUICK = "resend_min_seconds = 2\nresend_max_seconds = 4\n"
+STATE = f"{configuration.LAB}/ctld"
+ASIDE = "/run/ctld-aside"
+
+
+def must(lab: cluster.Lab, *argv: str) -> None:
+    lab.run(argv, user="root").check_returncode()
+
+
+def test_row_18_a_qos_that_denies_on_its_limit(row: rows.Row) -> None:
+    lab = row.site.lab
+    sacctmgr = ("sacctmgr", "-iQ")
+    must(lab, *sacctmgr, "add", "qos", "deny")
+    must(lab, *sacctmgr, "modify", "qos", "deny", "set", "MaxWall=2", "Flags=DenyOnLimit")
+    must(lab, *sacctmgr, "modify", "user", "alice", "set", "qos+=deny")
+    try:
+        said = row.refused("long", "--qos=deny")
+        assert said.startswith("Error: Slurm refused the job: QOSMaxWallDurationPerJobLimit; ")
+        assert said.endswith("Correct it and submit again. (kept as @1)\n")
+        # It can never go, so it does not wait.
+        said = row.refused("queued", "--qos=deny", "--queue")
+        assert said.endswith("Correct it and submit again. (kept as @2)\n")
+        assert [job["resend_at"] for job in row.jobs()] == [None, None]
+        fits = row.submit("fits", "true", "--qos=deny", job='time_limit = "1"')
+        row.site.wait_state(fits, "COMPLETED")
+    finally:
+        must(lab, *sacctmgr, "modify", "user", "alice", "set", "qos-=deny")
+        must(lab, *sacctmgr, "delete", "qos", "deny")
+
+
+def fill(lab: cluster.Lab, row: rows.Row) -> list[str]:
+    """Fill the queue with jobs that run."""
+    lab.reconfigure(extra=("MaxJobCount=4",), min_job_age_seconds=2)
+    lab.wait_for(lambda: not lab.squeue(), 60, "the earlier jobs to be forgotten", 0.5)
+    ids = [row.submit(f"busy-{number}", "sleep 300") for number in range(3)]
+    for job_id in ids:
+        row.site.wait_state(job_id, "RUNNING")
+    return ids
+
+
+def test_row_22_queue_is_full(lab: cluster.Lab, row: rows.Row) -> None:
+    busy = fill(lab, row)
+    row.most["sbatch"] += 1
+    blocked = row.site.popen("submit", row.shell("fourth", "true"))
+    # sbatch waits and asks again by itself; other commands go on meanwhile.
+    lab.wait_for(lambda: len(row.seen.calls("sbatch")) == 4, 20, "sbatch to be called", 0.2)
+    shown = row.site.items("status", "--refresh")
+    assert [job["state"] for job in shown] == ["SUBMITTING", *["RUNNING"] * 3]
+    assert row.site.run("cancel", busy[0]).stdout == f"{busy[0]} is CANCELLED\n"
+    stdout, stderr = blocked.communicate(timeout=120)
+    assert blocked.returncode == 0, stderr
+    assert "Submitting (sbatch) ..." in stderr
+    found = re.fullmatch(r"Submitted batch job (\d+) \(@4, fourth\)\n", stdout)
+    assert found is not None, stdout
+    row.site.wait_state(found[1], "COMPLETED")
+
+
+@pytest.mark.slow
+def test_row_22_queue_stays_full(lab: cluster.Lab, row: rows.Row) -> None:
+    fill(lab, row)
+    row.most["sbatch"] += 1
+    spec = row.shell("fourth", "true")
+    done = row.site.run("submit", "--queue", spec, timeout_seconds=180)
+    told = "@4 waits for room: Slurm temporarily unable to accept job; the next try is at "
+    assert done.stdout.startswith(told)
+
+
+def test_row_23_disk_of_slurmctld_is_full(lab: cluster.Lab, row: rows.Row) -> None:
+    quick = sites.Site.make(lab, row.site.home, more=QUICK).with_env(**row.site.env)
+    running = row.submit("before", "sleep 300")
+    row.site.wait_state(running, "RUNNING")
+
+    def move(command: str) -> None:
+        lab.stop("slurmctld")
+        must(lab, "sh", "-ec", command)
+        lab.start("slurmctld")
+        lab.wait_for(
+            lambda: lab.run(["squeue", "-h"], user="root").returncode == 0, 60, "slurmctld"
+        )
+
+    small = f"mount -t tmpfs -o size=2m,mode=755 tmpfs {STATE}"
+    move(f"cp -a {STATE} {ASIDE}; {small}; cp -a {ASIDE}/. {STATE}")
+    try:
+        lab.run(["dd", "if=/dev/zero", f"of={STATE}/filler", "bs=4k"], user="root")
+        said = row.refused("refused")
+        assert said.startswith("Error: Slurm refused the job for now: ")
+        assert "I/O error writing script/environment to file. Submit it again later." in said
+        row.most["sbatch"] += 1
+        told = quick.run("submit", "--queue", row.shell("queued", "true")).stdout
+        words = "waits for room: I/O error writing script/environment to file"
+        assert told.startswith(f"@3 {words}; the next try is at ")
+        assert row.site.job(running)["state"] == "RUNNING"
+        must(lab, "rm", f"{STATE}/filler")
+        row.most["sbatch"] += 1
+        # Sent when it is due, by the one who waits for it.
+        quick.run("wait", "@3")
+    finally:
+        lab.run(["rm", "-f", f"{STATE}/filler"], user="root")
+        move(f"cp -a {STATE}/. {ASIDE}; umount {STATE}; cp -a {ASIDE}/. {STATE}; rm -r {ASIDE}")
+    assert row.site.job(running)["state"] == "RUNNING"

@@ -1,0 +1,285 @@
+"""submit --queue: what Slurm refuses for now is kept, and sent when there is room."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import re
+import sqlite3
+import threading
+
+import pytest
+
+from orchestrator import jobs
+from orchestrator.controller import unit_of_work
+
+FAILED = "sbatch: error: Batch job submission failed: "
+POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)\n"
+LIMIT = f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{FAILED}{POLICY}"
+DRAINED = f"{FAILED}Required partition not available (inactive or drain)\n"
+LINE = ("--launcher", "python", "--time-limit", "10", "--command")
+CLOCK = r"\d\d:\d\d:\d\d"
+#: So soon that a test waits for it.
+SOON = {"ORCHESTRATOR_RESEND_MIN_SECONDS": "1", "ORCHESTRATOR_RESEND_MAX_SECONDS": "2"}
+
+
+def queue(cli, name, *more, **environ):
+    return cli("submit", "--queue", "--name", name, *more, *LINE, "echo here", **environ)
+
+
+def job(cli, reference):
+    (found,) = cli("show", reference, "--json", "--no-refresh").items
+    return found
+
+
+def pause_seconds(waiting):
+    """From the refusal to the next try."""
+    refused_at, next_at = waiting["events"][-1]["at"], waiting["resend_at"]
+    then = datetime.datetime.fromisoformat
+    return (then(next_at) - then(refused_at)).total_seconds()
+
+
+def make_due(cli, *rows):
+    """Let the time of the next try come."""
+    with contextlib.closing(sqlite3.connect(cli.database)) as connection, connection:
+        for row in rows:
+            connection.execute(
+                "UPDATE jobs SET resend_at = '2026-01-01 00:00:00.000000', version = version + 1 "
+                "WHERE row = ?",
+                (row,),
+            )
+
+
+def test_it_waits_for_room_and_is_sent(cli, fake_slurm):
+    fake_slurm.run_jobs()
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
+    done = queue(cli, "demo")
+    assert done.code == 0, done.err
+    assert re.fullmatch(
+        rf"@1 waits for room: QOSMaxSubmitJobPerUserLimit; the next try is at {CLOCK}\n", done.out
+    )
+    assert done.err == (
+        "It is sent by the first `orchestrator status`, `show`, `refresh` or `wait` after that; "
+        "`orchestrator wait @1` waits, and sends it.\n"
+    )
+    told = job(cli, "@1")
+    assert (told["state"], told["job_id"], told["stale_since"]) == ("NOT_SUBMITTED", None, None)
+    assert told["reason"] == "waits for room: QOSMaxSubmitJobPerUserLimit"
+    assert pause_seconds(told) == pytest.approx(60, abs=1)
+    table = cli("status", "--format", "table").out
+    assert re.search(
+        rf"NOT_SUBMITTED +waits for room: QOSMaxSubmitJobPerUserLimit; next try {CLOCK} ", table
+    ), table
+    shown = cli("show", "demo").out
+    assert "Why:         waits for room: QOSMaxSubmitJobPerUserLimit\n" in shown
+    assert re.search(r"\nNext try:    \d{4}-", shown)
+    # It is not due: nothing is asked of Slurm.
+    assert len(fake_slurm.calls("sbatch")) == 1 and fake_slurm.calls("squeue") == []
+
+    make_due(cli, 1)
+    cli("refresh")
+    assert len(fake_slurm.calls("sbatch")) == 2
+    assert pause_seconds(job(cli, "@1")) == pytest.approx(120, abs=1), "twice as long"
+
+    make_due(cli, 1)
+    done = cli("wait", "@1")
+    assert done.code == 0, done.err
+    assert "Submitted batch job 1 (@1, demo)\n" in done.err
+    ended = job(cli, "1")
+    assert (ended["row"], ended["state"], ended["reason"]) == (1, "COMPLETED", None)
+    assert ended["resend_at"] is None
+    assert len(cli.run_folders()) == 1
+    first, *others = fake_slurm.calls("sbatch")
+    assert others == [first, first]
+
+
+def test_the_profile_can_ask_for_it(cli, fake_slurm):
+    environ = {"ORCHESTRATOR_QUEUE_SUBMISSIONS": "true"}
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=3)
+    plain = cli("submit", "--name", "a", *LINE, "true", **environ)
+    assert (plain.code, plain.out[:18]) == (0, "@1 waits for room:")
+    done = cli("submit", "--no-queue", "--name", "b", *LINE, "true", **environ)
+    assert (done.code, done.out) == (5, "")
+    assert done.err.endswith(
+        "(kept as @2; `orchestrator resubmit --queue @2` sends it when there is room)\n"
+    )
+    done = cli("submit", "--parsable", "--name", "c", *LINE, "true", **environ)
+    assert (done.code, done.out) == (0, "@3\n")
+    wrong = cli("status", ORCHESTRATOR_QUEUE_SUBMISSIONS="1")
+    assert wrong.code == 3 and "must be true or false" in wrong.err
+
+
+def test_what_can_never_go_is_not_kept_waiting(cli, fake_slurm):
+    fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid qos specification\n")
+    done = queue(cli, "demo")
+    assert (done.code, done.out) == (5, "")
+    assert done.err.endswith("Correct it and submit again. (kept as @1)\n")
+    assert job(cli, "@1")["resend_at"] is None
+    # Refused for good when it is sent again.
+    fake_slurm.fail("sbatch", stderr=LIMIT)
+    queue(cli, "later")
+    fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid qos specification\n")
+    make_due(cli, 2)
+    done = cli("status")
+    assert done.code == 0
+    assert "@2 was sent again: Slurm refused the job: " in done.err
+    assert (job(cli, "@2")["reason"] or "").startswith("Slurm refused the job: ")
+    make_due(cli, 1)
+    cli("refresh")
+    assert len(fake_slurm.calls("sbatch")) == 3 + 1, "@1 was made to wait by this test's hand"
+
+
+def test_the_oldest_is_sent_first_and_a_limit_is_met_once(cli, fake_slurm):
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=3)
+    for name in "abc":
+        queue(cli, name)
+    fake_slurm.fail("sbatch", stderr=DRAINED)
+    queue(cli, "d", "--partition", "short")
+    # The newest of three is due: the oldest is tried, and the others with it put off.
+    make_due(cli, 3)
+    fake_slurm.fail("sbatch", stderr=LIMIT)
+    cli("refresh")
+    assert len(fake_slurm.calls("sbatch")) == 5
+    assert fake_slurm.calls("sbatch")[-1] == fake_slurm.calls("sbatch")[0]
+    nexts = [job(cli, f"@{row}")["resend_at"] for row in (1, 2, 3, 4)]
+    assert nexts[0] == nexts[1] == nexts[2] != nexts[3]
+    # Room for two.
+    make_due(cli, 1, 2, 3)
+    fake_slurm.fail("sbatch", stderr=LIMIT)
+    with contextlib.closing(sqlite3.connect(cli.database)) as connection:
+        assert connection.execute("SELECT refusals FROM jobs").fetchall() == [
+            (2,),
+            (1,),
+            (1,),
+            (1,),
+        ]
+    cli("refresh")
+    assert len(fake_slurm.calls("sbatch")) == 6 and fake_slurm.jobs() == []
+    make_due(cli, 1, 2, 3)
+    done = cli("refresh")
+    assert [line for line in done.err.splitlines() if line.startswith("Submitted")] == [
+        "Submitted batch job 1 (@1, a)",
+        "Submitted batch job 2 (@2, b)",
+        "Submitted batch job 3 (@3, c)",
+    ]
+    assert job(cli, "@4")["state"] == "NOT_SUBMITTED"
+
+
+def test_of_many_processes_one_sends(cli, fake_slurm):
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
+    queue(cli, "a")
+    queue(cli, "b")
+    make_due(cli, 1, 2)
+    fake_slurm.fail("sbatch", delay_seconds=1.0, run_anyway=True, rc=0, stdout="1\n")
+    many = [threading.Thread(target=lambda: cli("status", "--refresh")) for _ in range(4)]
+    for thread in many:
+        thread.start()
+    for thread in many:
+        thread.join()
+    assert len(fake_slurm.calls("sbatch")) <= 4
+    assert len(fake_slurm.jobs()) == len({one["name"] for one in fake_slurm.jobs()})
+    cli("refresh")
+    assert len(fake_slurm.jobs()) == 2
+
+
+def test_cancel_takes_it_back(cli, fake_slurm):
+    fake_slurm.fail("sbatch", stderr=LIMIT)
+    queue(cli, "demo")
+    done = cli("cancel", "--name", "demo")
+    assert (done.code, done.out) == (0, "@1 is NOT_SUBMITTED\n"), done.err
+    make_due_later = job(cli, "@1")
+    assert make_due_later["resend_at"] is None
+    assert make_due_later["reason"] == "cancelled before it was submitted"
+    assert cli("cancel", "@1").out == "@1 had already ended: NOT_SUBMITTED\n"
+    assert cli("wait", "@1").code == 1
+    cli("refresh")
+    assert len(fake_slurm.calls("sbatch")) == 1 and fake_slurm.calls("scancel") == []
+
+
+def test_resubmit_sends_now_or_lets_it_wait(cli, fake_slurm):
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=3)
+    queue(cli, "demo")
+    done = cli("resubmit", "@1")
+    assert (done.code, done.out[:18]) == (0, "@1 waits for room:"), done.err
+    assert cli("submit", "--name", "plain", *LINE, "true").code == 5
+    fake_slurm.fail("sbatch", stderr=LIMIT)
+    done = cli("resubmit", "--queue", "plain")
+    assert (done.code, done.out[:18]) == (0, "@2 waits for room:"), done.err
+    done = cli("resubmit", "@1", "@2")
+    assert done.out == "Submitted batch job 1 (@1, demo)\nSubmitted batch job 2 (@2, plain)\n"
+
+
+def test_the_job_has_the_environment_of_its_submission(cli, fake_slurm):
+    fake_slurm.run_jobs()
+    fake_slurm.fail("sbatch", stderr=LIMIT)
+    given = {"MY_MODULE": "one", "MY_TOKEN": "s3cret"}
+    done = cli("submit", "--queue", "--name", "demo", *LINE, "env | grep ^MY_", **given)
+    assert done.code == 0
+    (folder,) = cli.run_folders()
+    kept = folder / "environment.json"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert "s3cret" not in kept.read_text() and json.loads(kept.read_text())["MY_MODULE"] == "one"
+    make_due(cli, 1)
+    assert cli("wait", "@1", MY_MODULE="two", MY_OTHER="x").code == 0
+    assert cli("logs", "@1").out.splitlines()[1:] == ["MY_MODULE=one"]
+    assert not kept.exists()
+
+
+def test_a_lost_answer_is_looked_for_before_it_is_sent_again(cli, fake_slurm):
+    grace = {"ORCHESTRATOR_SUBMIT_GRACE_SECONDS": "1", **SOON}
+    lost = f"{FAILED}Socket timed out on send/recv operation\n"
+    fake_slurm.configure(AccountingStorageType="accounting_storage/none")
+    # One had the job taken, the other not.
+    fake_slurm.fail("sbatch", stderr=lost, run_anyway=True)
+    assert queue(cli, "taken", **grace).code == 0
+    fake_slurm.fail("sbatch", stderr=lost)
+    done = queue(cli, "dropped", **grace)
+    assert (done.code, job(cli, "@2")["state"]) == (5, "SUBMIT_UNKNOWN")
+    cli.wait_until(lambda: cli("refresh", **grace) and len(fake_slurm.jobs()) == 2, "the second")
+    assert [job(cli, f"@{row}")["job_id"] for row in (1, 2)] == ["1", "2"]
+    assert len(fake_slurm.calls("sbatch")) == 3
+
+
+def test_slurm_is_away(cli, fake_slurm):
+    fake_slurm.fail(
+        "sbatch", stderr=f"{FAILED}Unable to contact slurm controller (connect failure)\n"
+    )
+    done = queue(cli, "demo", **SOON)
+    assert done.out.startswith("@1 waits for room: slurmctld did not answer; the next try is at ")
+    away = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
+    fake_slurm.fail("squeue", stderr=away, times=2)
+    make_due(cli, 1)
+    assert cli("refresh").code == 5
+    assert len(fake_slurm.calls("sbatch")) == 1, "not while squeue fails"
+    fake_slurm.heal()
+    assert cli("refresh").code == 0
+    assert job(cli, "@1")["job_id"] == "1"
+
+
+def test_what_it_needs_is_gone(cli, fake_slurm):
+    fake_slurm.fail("sbatch", stderr=LIMIT)
+    queue(cli, "demo")
+    make_due(cli, 1)
+    cli.folder.rename(cli.home / "away")
+    cli.folder = cli.home
+    done = cli("status")
+    assert done.code == 0
+    assert "@1 is not sent again: " in done.err and "was submitted, is gone" in done.err
+    assert job(cli, "@1")["resend_at"] is None
+    assert len(fake_slurm.calls("sbatch")) == 1
+
+
+def test_a_sender_that_was_killed(cli, fake_slurm):
+    fake_slurm.configure(AccountingStorageType="accounting_storage/none")
+    fake_slurm.fail("sbatch", stderr=LIMIT)
+    queue(cli, "demo")
+    dead = jobs.Submitter(host="elsewhere", boot_id="x", pid=1, start_ticks=1)
+    sending = {"state": jobs.JobState.SUBMITTING, "settled": False, "submitter": dead}
+    long_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=10)
+    with unit_of_work.Store(cli.database) as store, store.writing() as work:
+        assert work.change_job(1, {**sending, "grace_since": long_ago})
+    grace = {"ORCHESTRATOR_SUBMIT_GRACE_SECONDS": "1", **SOON}
+    make_due(cli, 1)
+    cli.wait_until(lambda: cli("refresh", **grace) and fake_slurm.jobs(), "the job")
+    assert job(cli, "@1")["job_id"] == "1"

@@ -1,0 +1,70 @@
+"""What waits for room: the time of the next try, and who waits for the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+
+from orchestrator import config, jobs
+from orchestrator.controller import room
+
+NOW = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
+JOB = jobs.Job(
+    row=1,
+    token="abcd12345678",
+    cluster="lab",
+    scheduler="slurm",
+    name="demo",
+    state=jobs.JobState.NOT_SUBMITTED,
+    run_dir="/runs/demo.abcd12345678",
+    created_at=NOW,
+    partition="gpu",
+    resend_at=NOW,
+)
+
+
+def waiting(row: int, cause: str, **changes: str) -> jobs.Job:
+    reason = f"waits for room: {cause}"
+    return dataclasses.replace(JOB, row=row, reason=reason, **changes)  # type: ignore[arg-type]
+
+
+def test_each_refusal_doubles_the_pause() -> None:
+    profile = config.Profile()
+    pauses = []
+    job = JOB
+    for _ in range(7):
+        changes = room.refused(job, "MaxJobCount", profile, NOW)
+        job = dataclasses.replace(job, **changes)  # type: ignore[arg-type]
+        assert job.resend_at is not None
+        pauses.append((job.resend_at - NOW).total_seconds())
+    assert pauses == [60, 120, 240, 480, 900, 900, 900]
+    assert (job.reason, job.refusals) == ("waits for room: MaxJobCount", 7)
+    assert room.after(10**9, profile, NOW) - NOW == datetime.timedelta(seconds=900)
+
+
+def test_those_that_wait_for_the_same_are_one_group() -> None:
+    drained = "Required partition not available (inactive or drain)"
+    full = "Slurm temporarily unable to accept job"
+    submit_limit = "QOSMaxSubmitJobPerUserLimit"
+    found = room.by_cause(
+        [
+            waiting(9, submit_limit, qos="tiny"),
+            waiting(8, submit_limit, qos="large"),
+            waiting(7, submit_limit, qos="tiny"),
+            waiting(6, drained, qos="tiny"),
+            waiting(5, drained),
+            waiting(4, drained, partition="short"),
+            waiting(3, full, partition="short"),
+            waiting(2, full, account="proj"),
+        ]
+    )
+    assert [[job.row for job in group] for group in found] == [[2, 3], [4], [5, 6], [7, 9], [8]]
+
+
+def test_only_the_wish_makes_it_wait() -> None:
+    assert JOB.waits_for_room and not JOB.ended
+    plain = dataclasses.replace(JOB, resend_at=None)
+    assert plain.ended and not plain.waits_for_room
+    # While it is sent it does not wait, and has not ended.
+    sending = dataclasses.replace(JOB, state=jobs.JobState.SUBMITTING)
+    assert not sending.waits_for_room and not sending.ended
