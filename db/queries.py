@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import datetime
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -19,6 +19,8 @@ from db import models
 LONGEST_CLAIM_SECONDS = 600.0
 #: More is expected of Slurm, or is to be done by us.
 _LIVE = (models.Job.settled.is_(False), models.Job.resend_at.is_not(None))
+#: Row numbers in one statement.
+MOST_VALUES = 10_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,8 @@ class JobQuery:
     live_or_since: datetime.datetime | None = None
     #: the newest so many; none: all
     limit: int | None = 100
+    #: the limit counts submissions, so that no array is cut
+    whole_arrays: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,7 +124,7 @@ def jobs_of_tokens(session: orm.Session, tokens: Collection[str]) -> Sequence[mo
 
 def jobs(session: orm.Session, query: JobQuery) -> Sequence[models.Job]:
     """Return the jobs that fit, newest first."""
-    statement = _jobs().order_by(models.Job.row.desc()).limit(query.limit)
+    statement = _jobs().order_by(models.Job.row.desc())
     if query.rows:
         statement = statement.where(models.Job.row.in_(query.rows))
     if query.job_ids:
@@ -146,6 +150,12 @@ def jobs(session: orm.Session, query: JobQuery) -> Sequence[models.Job]:
         statement = statement.where(_since(query.since, live=False))
     if query.live_or_since is not None:
         statement = statement.where(_since(query.live_or_since, live=True))
+    if query.whole_arrays and query.limit is not None:
+        fitting = statement.with_only_columns(models.Job.submission_id).order_by(None).distinct()
+        newest = fitting.order_by(models.Job.submission_id.desc()).limit(query.limit)
+        statement = statement.where(models.Job.submission_id.in_(newest))
+    else:
+        statement = statement.limit(query.limit)
     return session.scalars(statement).all()
 
 
@@ -165,27 +175,82 @@ def change_job(
     return changed
 
 
+def change_jobs(
+    session: orm.Session, changes: Sequence[tuple[int, Mapping[str, object], int | None]]
+) -> set[int]:
+    """Change columns of many jobs; of each only if it has its version (None: whatever it has).
+
+    Returns the rows that were changed. Takes a writing transaction: between the look at the
+    versions and the change nobody else writes.
+    """
+    versions: dict[int, int] = {}
+    for rows in _portions([row for row, _, _ in changes]):
+        look = sa.select(models.Job.row, models.Job.version).where(models.Job.row.in_(rows))
+        versions.update({row: version for row, version in session.execute(look.with_for_update())})
+    alike: dict[frozenset[str], list[dict[str, object]]] = {}
+    changed: set[int] = set()
+    for row, columns, version in changes:
+        if row in changed or row not in versions or version not in (None, versions[row]):
+            continue
+        changed.add(row)
+        values = {**columns, "version": versions[row] + 1, "this_row": row}
+        alike.setdefault(frozenset(columns), []).append(values)
+        known = session.identity_map.get(session.identity_key(models.Job, row))
+        if known is not None:
+            session.expire(known)
+    table = models.Job.__table__
+    for values_of in alike.values():
+        update = sa.update(table).where(table.c.row == sa.bindparam("this_row"))  # type: ignore[arg-type]
+        # The names in the values are those of columns.
+        session.connection().execute(update, values_of)
+    return changed
+
+
 def confirm_jobs(session: orm.Session, rows: Collection[int], at: datetime.datetime) -> None:
     """Store that these jobs were seen unchanged; a newer moment stays."""
     older = sa.or_(models.Job.observed_at.is_(None), models.Job.observed_at < at)
-    statement = sa.update(models.Job).where(models.Job.row.in_(rows), older)
-    statement = statement.values(observed_at=at).execution_options(synchronize_session=False)
-    session.execute(statement)
+    for portion in _portions(rows):
+        statement = sa.update(models.Job).where(models.Job.row.in_(portion), older)
+        statement = statement.values(observed_at=at).execution_options(synchronize_session=False)
+        session.execute(statement)
 
 
-def put_attempt(session: orm.Session, attempt: models.Attempt) -> None:
-    session.merge(attempt)
+def put_attempts(session: orm.Session, attempts: Sequence[Mapping[str, object]]) -> None:
+    """Store attempts by their columns, each in place of the same number's older view."""
+    if not attempts:
+        return
+    table = models.Attempt.__table__
+    insert = sqlite.insert(table)  # type: ignore[arg-type]
+    others = {c.name: insert.excluded[c.name] for c in table.c if not c.primary_key}
+    upsert = insert.on_conflict_do_update(index_elements=["job_row", "number"], set_=others)
+    session.connection().execute(upsert, [dict(attempt) for attempt in attempts])
+    session.expire_all()
+
+
+def attempts(session: orm.Session, rows: Collection[int]) -> list[models.Attempt]:
+    """Return the attempts of these jobs, each job's oldest first."""
+    found: list[models.Attempt] = []
+    for portion in _portions(rows):
+        statement = sa.select(models.Attempt).where(models.Attempt.job_row.in_(portion))
+        found += session.scalars(
+            statement.order_by(models.Attempt.job_row, models.Attempt.number)
+        ).all()
+    return found
+
+
+def add_events(session: orm.Session, events: Sequence[models.JobEvent]) -> None:
+    session.add_all(events)
     session.flush()
 
 
-def attempts(session: orm.Session, row: int) -> Sequence[models.Attempt]:
-    statement = sa.select(models.Attempt).where(models.Attempt.job_row == row)
-    return session.scalars(statement.order_by(models.Attempt.number)).all()
-
-
-def add_event(session: orm.Session, event: models.JobEvent) -> None:
-    session.add(event)
-    session.flush()
+def jobs_with_event(session: orm.Session, rows: Collection[int], kind: str) -> set[int]:
+    """Return those of the jobs that have an event of this kind."""
+    found: set[int] = set()
+    for portion in _portions(rows):
+        event = models.JobEvent
+        statement = sa.select(event.job_row).where(event.job_row.in_(portion), event.kind == kind)
+        found.update(session.scalars(statement))
+    return found
 
 
 def events(session: orm.Session, row: int) -> Sequence[models.JobEvent]:
@@ -193,9 +258,12 @@ def events(session: orm.Session, row: int) -> Sequence[models.JobEvent]:
     return session.scalars(statement.order_by(models.JobEvent.id)).all()
 
 
-def log_cursors(session: orm.Session, row: int) -> Sequence[models.LogCursor]:
-    statement = sa.select(models.LogCursor).where(models.LogCursor.job_row == row)
-    return session.scalars(statement.order_by(models.LogCursor.id)).all()
+def log_cursors(session: orm.Session, rows: Collection[int]) -> list[models.LogCursor]:
+    found: list[models.LogCursor] = []
+    for portion in _portions(rows):
+        statement = sa.select(models.LogCursor).where(models.LogCursor.job_row.in_(portion))
+        found += session.scalars(statement.order_by(models.LogCursor.id)).all()
+    return found
 
 
 def log_cursor(
@@ -342,6 +410,13 @@ def finish_refresh(
     if state.holder == holder:
         state.holder = state.claimed_until = None
     session.flush()
+
+
+def _portions(items: Collection[int]) -> Iterator[Sequence[int]]:
+    """Give the items in parts that fit a statement: SQLite binds 32,766 values."""
+    listed = list(items)
+    for start in range(0, len(listed), MOST_VALUES):
+        yield listed[start : start + MOST_VALUES]
 
 
 def _submissions() -> sa.Select[models.Submission]:

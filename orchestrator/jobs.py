@@ -173,6 +173,25 @@ class Metrics:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Array:
+    """`[array]`: one script run as several tasks, from 0 on. At most one of tasks and size."""
+
+    #: for each task the arguments that are added to [args], or stand in place of those there
+    tasks: tuple[Mapping[str, ArgumentValue], ...] | None = None
+    #: how many tasks; the program reads SLURM_ARRAY_TASK_ID by itself
+    size: int | None = None
+    #: the most that run at a time, --array's %
+    max_running: int | None = None
+
+    @property
+    def task_ids(self) -> range | None:
+        """Return the tasks' numbers; None for a job that is no array."""
+        if self.tasks is not None:
+            return range(len(self.tasks))
+        return None if self.size is None else range(self.size)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class JobSpec:
     """A job as a person describes it: `[job]`'s keys, and a record for each further table."""
 
@@ -222,6 +241,7 @@ class JobSpec:
     launch: Launch = Launch()
     #: arguments of the program: batch_size = 1024 is --batch-size 1024
     args: Mapping[str, ArgumentValue] = dataclasses.field(default_factory=dict)
+    array: Array = Array()
     metrics: Metrics = Metrics()
     #: further sbatch options, as they stand: --KEY=VALUE, true = bare flag
     sbatch: Mapping[str, SbatchValue] = dataclasses.field(default_factory=dict)

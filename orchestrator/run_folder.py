@@ -26,6 +26,7 @@ INSTALLATION_ID_LENGTH = 4
 TOKEN_LENGTH = 12
 
 _TOKEN_NAME = re.compile(rf"(?P<name>.+)\.(?P<token>[a-z0-9]{{{TOKEN_LENGTH}}})")
+_ATTEMPT = re.compile(r"attempt\.(?P<task>\d{1,10})\.(?P<number>\d{1,10})", re.ASCII)
 #: An exit record is some 150 bytes; what is larger was not written by the script.
 _RECORD_LIMIT_BYTES = 16 * 1024
 #: JSON; only while a submission waits for room.
@@ -127,15 +128,16 @@ class RunFolder:
             return None
         return text[0] if text and text[0].isdigit() else None
 
-    def attempts(self, task: int) -> list[int]:
-        """Return the numbers of the attempts that began, ascending."""
-        prefix = f"attempt.{task}."
+    def attempts(self) -> dict[int, list[int]]:
+        """Return for each task the numbers of the attempts that began, ascending."""
         try:
             names = os.listdir(self.path)
         except OSError:
-            return []
-        numbers = (n.removeprefix(prefix) for n in names if n.startswith(prefix))
-        return sorted(int(number) for number in numbers if number.isdigit())
+            return {}
+        found: dict[int, list[int]] = {}
+        for claim in filter(None, map(_ATTEMPT.fullmatch, names)):
+            found.setdefault(int(claim["task"]), []).append(int(claim["number"]))
+        return {task: sorted(numbers) for task, numbers in found.items()}
 
     def environment(self) -> dict[str, str] | None:
         """Return the environment that a submission which waits for room is sent with."""
@@ -206,15 +208,18 @@ def remove(folder: RunFolder) -> None:
     shutil.rmtree(folder.path, ignore_errors=True)
 
 
-def expand(pattern: str, *, job_id: str, name: str) -> str:
+def expand(pattern: str, *, job_id: str, name: str, raw_job_id: str | None = None) -> str | None:
     """Return sbatch's --output pattern with what Slurm fills in (man sbatch, "filename pattern").
 
-    `job_id` is "123" or "123_4"; %N, %n and %t name a file per node or task and are refused by
-    specs.
+    `job_id` is "123" or "123_4"; `raw_job_id` is the array task's own number, which %j needs: None
+    while that is not known. %N, %n and %t name a file per node or task and are refused by specs.
     """
     master, _, task = job_id.partition("_")
-    values = {"j": master, "J": master, "A": master, "a": task or "4294967294", "x": name, "%": "%"}
-    values["u"] = getpass.getuser()
+    own = raw_job_id if task else master
+    if own is None and re.search(r"(?<!%)(?:%%)*%\d*[jJ]", pattern):
+        return None
+    values = {"A": master, "a": task or "4294967294", "x": name, "%": "%"}
+    values.update(j=own or "", J=own or "", u=getpass.getuser())
 
     def fill(match: re.Match[str]) -> str:
         value = values.get(match["letter"])

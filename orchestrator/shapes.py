@@ -110,6 +110,8 @@ def describe(hint: Any) -> str:
         return quoted if len(arguments) == 1 else f"one of {quoted}"
     if origin is tuple:
         several = len(kinds_of(arguments[0])) > 1
+        if typing.get_origin(arguments[0]) is collections.abc.Mapping:
+            return "a list of tables"
         return f"a list of {'strings and numbers' if several else 'strings'}"
     return words.get(kinds[0], "a table")
 
@@ -188,7 +190,10 @@ def build(
             wrong[at] = f"must be {describe(hint)} (got {shown(value)}){_cure(value, hint)}"
             return None
         if isinstance(value, list | tuple):
-            return tuple(value)
+            inner = typing.get_args(hint)[0]
+            if typing.get_origin(inner) is not collections.abc.Mapping:
+                return tuple(value)
+            return tuple(made(item, inner, (*at, place)) for place, item in enumerate(value))
         if typing.get_origin(hint) is collections.abc.Mapping:
             inner = typing.get_args(hint)[1]
             table = {key: made(item, inner, (*at, key)) for key, item in value.items()}

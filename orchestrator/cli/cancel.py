@@ -8,7 +8,7 @@ import click
 
 from orchestrator import errors, jobs
 from orchestrator.cli import verbs
-from orchestrator.controller import cancel
+from orchestrator.controller import cancel, wishes
 from orchestrator.controller import context as contexts
 
 
@@ -22,17 +22,21 @@ def command(
     scancel answers 0 even for jobs it does not know, so the queue is looked at afterwards.
 
     \b
-    Example:
+    Examples:
       orchestrator cancel 123
+      orchestrator cancel 124_3 '125_[0-9]'
     """
     outcomes = cancel.cancel(context, wanted, confirm_seconds=timeout_seconds)
+    alike: dict[str, list[jobs.Job]] = {}
     for outcome in outcomes:
         job = outcome.job
         told = "had already ended:" if outcome.already else "is"
-        click.echo(f"{job.job_id or f'@{job.row}'} {told} {job.state}")
+        alike.setdefault(f"{job.token} {told} {job.state}", []).append(job)
+    for told, tasks in alike.items():
+        click.echo(f"{wishes.names_of(tasks)} {told.partition(' ')[2]}")
     open_ = [outcome.job for outcome in outcomes if not outcome.confirmed]
     if open_:
-        ids = ", ".join(str(job.job_id) for job in open_)
+        ids = wishes.names_of(open_)
         raise errors.SlurmError(
             f"scancel was asked, but Slurm still shows {ids}; look again with `orchestrator status`"
         )

@@ -50,9 +50,8 @@ def command(
       orchestrator metrics digits-ddp --last 1 --json
     """
     context = session.open_context(ctx)
-    found = [session.one_job(context, reference) for reference in references]
-    for job in found:
-        ingest.ingest(context, job)
+    found = [job for reference in references for job in session.jobs_of(context, reference)]
+    ingest.ingest(context, found)
     wanted = unit_of_work.MetricQuery(
         rows=tuple(job.row for job in found),
         names=names,

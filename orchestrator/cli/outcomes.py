@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import click
 
 from orchestrator import errors
 from orchestrator.controller import wishes
+
+
+def _alike(outcomes: Sequence[wishes.Outcome]) -> Iterable[list[wishes.Outcome]]:
+    """Give together the tasks of one array with which the same happened."""
+    found: dict[tuple[object, ...], list[wishes.Outcome]] = {}
+    for one in outcomes:
+        job = one.job
+        alone = job.row if job.array_job_id is None or one.why else 0
+        key = (job.token, alone, one.end, job.state, job.reason)
+        found.setdefault(key, []).append(one)
+    return found.values()
 
 
 def tell(outcomes: Sequence[wishes.Outcome], *, already: str) -> None:
@@ -16,9 +27,9 @@ def tell(outcomes: Sequence[wishes.Outcome], *, already: str) -> None:
     SlurmError where Slurm refused or does not show it, else ConflictError.
     """
     troubles: list[str] = []
-    for outcome in outcomes:
-        job = outcome.job
-        name = wishes.name_of(job)
+    for alike in _alike(outcomes):
+        outcome, job = alike[0], alike[0].job
+        name = wishes.names_of([one.job for one in alike])
         shown = f"{job.state}" if job.reason in (None, "None") else f"{job.state} ({job.reason})"
         match outcome.end:
             case wishes.End.DONE:

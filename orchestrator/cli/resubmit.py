@@ -6,8 +6,10 @@ import sys
 
 import click
 
-from orchestrator.cli import completing, session, submit
-from orchestrator.controller import resubmit
+from orchestrator import jobs
+from orchestrator.cli import completing, session
+from orchestrator.cli import submit as submit_command
+from orchestrator.controller import resubmit, submit
 
 
 @click.command(short_help="Send jobs again that have ended or that Slurm never got.")
@@ -19,7 +21,7 @@ from orchestrator.controller import resubmit
     shell_complete=completing.job_references,
 )
 @click.option("--fresh", is_flag=True, help="Render the stored spec anew, by today's templates.")
-@submit.queue_option
+@submit_command.queue_option
 @click.option("--parsable", is_flag=True, help="Print the job IDs alone, one a line.")
 @click.pass_context
 def command(
@@ -29,16 +31,23 @@ def command(
 
     A job that is NOT_SUBMITTED keeps its row, its script and its run folder: should Slurm have had
     it after all, only one of the two runs. One that has ended becomes a new job with the same
-    script, from the folder where it was submitted.
+    script, from the folder where it was submitted. Tasks of an array that have ended become a new
+    array of those tasks, with their numbers.
 
     \b
-    Example:
+    Examples:
       orchestrator resubmit @7
+      orchestrator resubmit '41_[3,7]'
     """
     context = session.open_context(ctx)
     if queue is None:
         queue = context.profile.queue_submissions
-    wanted = [session.one_job(context, reference) for reference in references]
-    for job in {job.row: job for job in wanted}.values():
-        sent = resubmit.resubmit(context, job, fresh=fresh, queue=queue, argv=sys.argv)
-        click.echo((sent.job_id or f"@{sent.row}") if parsable else submit.told_of(sent))
+    wanted = [job for reference in references for job in session.jobs_of(context, reference)]
+    together: dict[str, list[jobs.Job]] = {}
+    for job in sorted({job.row: job for job in wanted}.values(), key=lambda job: job.row):
+        together.setdefault(job.token, []).append(job)
+    for several in together.values():
+        first = resubmit.resubmit(context, several, fresh=fresh, queue=queue, argv=sys.argv)
+        told = submit_command.told_of(submit.tasks_of(context, first))
+        named = first.array_job_id or first.job_id or f"@{first.row}"
+        click.echo(named if parsable else told)

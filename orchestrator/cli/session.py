@@ -12,7 +12,7 @@ import click
 from orchestrator import errors, jobs, slurm
 from orchestrator.cli import completing, output, progress, settings
 from orchestrator.controller import context as contexts
-from orchestrator.controller import query, unit_of_work
+from orchestrator.controller import query, unit_of_work, wishes
 
 
 def client() -> slurm.Client:
@@ -78,7 +78,7 @@ def chosen_jobs(
 
     Raises UsageError when none is named, and what one_job() raises.
     """
-    wanted = [one_job(context, reference) for reference in references]
+    wanted = [job for reference in references for job in jobs_of(context, reference)]
     if names or labels:
         live = unit_of_work.JobQuery(
             names=tuple(names), labels=tuple(labels), live=True, limit=None
@@ -93,8 +93,8 @@ def chosen_jobs(
     return list({job.row: job for job in wanted}.values())
 
 
-def one_job(context: contexts.Context, reference: str) -> jobs.Job:
-    """Return the job that `reference` means (design section 5).
+def jobs_of(context: contexts.Context, reference: str) -> list[jobs.Job]:
+    """Return the job that `reference` means, or the tasks of the array in their order.
 
     Raises NotFoundError when there is none, ConflictError with the list when several live ones fit.
     """
@@ -104,7 +104,24 @@ def one_job(context: contexts.Context, reference: str) -> jobs.Job:
             f"no job {reference!r} here; `orchestrator status --all` lists what is known"
         )
     live = [job for job in found if not job.ended]
-    if len(live) > 1:
+    if len({job.token for job in live}) > 1:
         names = "\n".join(f"  {job.job_id or '-'}  @{job.row}  {job.state}" for job in live)
         raise errors.ConflictError(f"{len(live)} live jobs are named {reference}:\n{names}")
-    return live[0] if live else found[0]
+    token = (live or found)[0].token
+    mine = [job for job in found if job.token == token]
+    return sorted(mine, key=lambda job: job.array_task_id or 0)
+
+
+def one_job(context: contexts.Context, reference: str) -> jobs.Job:
+    """Return the one job that `reference` means (design section 5).
+
+    Raises what jobs_of() raises, and ConflictError for several tasks of an array.
+    """
+    found = jobs_of(context, reference)
+    if len(found) > 1:
+        tasks = wishes.names_of(found)
+        raise errors.ConflictError(
+            f"{reference} means {len(found)} tasks, {tasks}: name one, such as "
+            f"{found[0].job_id or f'@{found[0].row}'}"
+        )
+    return found[0]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
+import shlex
+from collections.abc import Sequence
 
 import click
 
 from orchestrator import diagnosis, jobs
-from orchestrator.cli import completing, output, session, views
+from orchestrator.cli import array, completing, output, session, views
 from orchestrator.controller import query, resend
 
 
@@ -32,6 +34,8 @@ def command(
 ) -> None:
     """Show all that is known of one job: state and why, attempts, history, where it came from.
 
+    Of an array: its tasks by state, and the first that ended badly.
+
     \b
     Examples:
       orchestrator show 123
@@ -43,7 +47,8 @@ def command(
     context = session.open_context(ctx)
     if refresh_ is not False:
         resend.refresh_and_send(context, floor_seconds=0 if refresh_ else None)
-    details = query.details(context, session.one_job(context, reference))
+    tasks = session.jobs_of(context, reference)
+    details = query.details(context, tasks[0])
     papers = json.loads(details.submission.provenance)
     if script_:
         click.echo(details.submission.script, nl=False)
@@ -56,7 +61,11 @@ def command(
         return
     chosen = format_ or ("json" if as_json else "table")
     now = context.clock()
+    if len(tasks) > 1:
+        _show_array(tasks, papers, chosen, now)
+        return
     row = views.job_row(details.job, now)
+    row["arguments"] = query.arguments(details)
     if chosen == "table":
         _print(details, row, papers, now)
         return
@@ -67,6 +76,19 @@ def command(
     row["events"] = [views.event_row(event) for event in details.events]
     row["provenance"] = papers
     output.items("job", [row], views.JOB_COLUMNS, chosen)
+
+
+def _show_array(
+    tasks: Sequence[jobs.Job], papers: dict[str, object], chosen: str, now: datetime.datetime
+) -> None:
+    record = array.summary(tasks, papers)
+    if chosen == "table":
+        array.show(tasks, record, now)
+    elif chosen in ("json", "jsonl"):
+        output.items("array", [record], (), chosen)
+    else:
+        lines = [views.job_line(job, now) for job in tasks]
+        output.items("jobs", lines, views.JOB_COLUMNS, chosen)
 
 
 def _print(
@@ -97,6 +119,7 @@ def _print(
         ("Submitted", row["submitted_at"]),
         ("Started", row["started_at"]),
         ("Ended", row["ended_at"]),
+        ("Arguments", shlex.join(query.arguments(details) or ())),
         ("Labels", ", ".join(job.labels)),
         ("Run folder", job.run_dir),
         ("Log", job.stdout_path),

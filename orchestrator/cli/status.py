@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import time
 
@@ -32,6 +33,7 @@ from orchestrator.controller import query, resend, unit_of_work
     show_default=True,
     help="At most so many, the newest.",
 )
+@click.option("-r", "--expand", is_flag=True, help="One row for each task of an array.")
 @click.option(
     "--watch", is_flag=True, help="Show again and again, from the database, until Ctrl-C."
 )
@@ -48,6 +50,7 @@ def command(
     since: str | None,
     all_: bool,
     limit: int,
+    expand: bool,
     watch: bool,
     refresh_: bool | None,
     format_: str | None,
@@ -55,6 +58,7 @@ def command(
 ) -> None:
     """List jobs and their states: the live ones and the last day's, newest first.
 
+    In a table, tasks of an array that wait or ended alike are one row: 41_[0-499].
     Slurm is asked only when its last answer is older than the profile's poll_floor_seconds.
 
     \b
@@ -81,7 +85,7 @@ def command(
             insist = bool(refresh_) and not watch
             fresh = resend.refresh_and_send(context, floor_seconds=0 if insist else None)
             error = fresh.error if insist and fresh.failing_since is not None else ""
-        _show(context, references, wanted, chosen, clear=watch, error=error)
+        _show(context, references, wanted, chosen, expand=expand, clear=watch, error=error)
         if not watch:
             return
         time.sleep(2)
@@ -93,22 +97,30 @@ def _show(
     wanted: unit_of_work.JobQuery,
     chosen: str,
     *,
+    expand: bool,
     clear: bool,
     error: str,
 ) -> None:
     named: list[int] = []
     if references:
-        named = [session.one_job(context, reference).row for reference in references]
+        named = [job.row for word in references for job in session.jobs_of(context, word)]
         wanted = unit_of_work.JobQuery(rows=named, limit=None)
-    found, told = query.list_jobs(context, wanted)
+    folds = chosen == "table" and not expand
+    # What is folded is folded whole: the limit is one of lines then.
+    looked_for = dataclasses.replace(wanted, whole_arrays=True) if folds else wanted
+    found, told = query.list_jobs(context, looked_for)
     error = error or told
+    places = {row: place for place, row in enumerate(named)}
     if references:
-        found.sort(key=lambda job: named.index(job.row))
+        found.sort(key=lambda job: places[job.row])
     now = context.clock()
     if clear and chosen == "table":
         click.clear()
-    plain = chosen in ("json", "jsonl")
-    rows = [views.job_row(job, now) if plain else views.job_line(job, now) for job in found]
+    if folds:
+        rows = views.folded_lines(found, now)[: wanted.limit]
+    else:
+        plain = chosen in ("json", "jsonl")
+        rows = [views.job_row(job, now) if plain else views.job_line(job, now) for job in found]
     output.items("jobs", rows, views.JOB_COLUMNS, chosen)
     stale = [job.stale_since for job in found if job.stale_since is not None]
     if stale:
@@ -119,7 +131,7 @@ def _show(
         context.say(f"Stale since {at}: {why}")
     elif error:
         context.say(f"Slurm does not answer: {error.splitlines()[0]}")
-    if wanted.limit is not None and len(found) >= wanted.limit:
+    if wanted.limit is not None and len(rows) >= wanted.limit:
         context.say(f"The newest {wanted.limit}; more with --limit.")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -71,7 +71,7 @@ def command(
         return
     # A spec with problems is told before the database is loaded, which takes a fifth of a second.
     from orchestrator.cli import session
-    from orchestrator.controller import submit
+    from orchestrator.controller import submit, wait
 
     context = session.open_context(ctx)
     if test_only:
@@ -79,58 +79,68 @@ def command(
         return
     if queue is None:
         queue = context.profile.queue_submissions
-    job = submit.submit(context, request, queue=queue)
+    first = submit.submit(context, request, queue=queue)
+    tasks = submit.tasks_of(context, first)
     if parsable:
-        click.echo(job.job_id or f"@{job.row}")
+        click.echo(first.array_job_id or first.job_id or f"@{first.row}")
     elif not wait_ or (format_ is None and not as_json):
-        _announce(job, context, format_, as_json)
+        _announce(tasks, context, format_, as_json)
     if wait_:
-        job = _wait(context, job)
+        tasks = wait.wait(context, [job.row for job in tasks], changed=reporter(context))
         if format_ is not None or as_json:
-            _announce(job, context, format_, as_json)
-        if job.state is not jobs.JobState.COMPLETED:
-            raise errors.OrchestratorError(_end(job))
+            _announce(tasks, context, format_, as_json)
+        bad = [job for job in tasks if job.state is not jobs.JobState.COMPLETED]
+        if bad:
+            told = _end(bad[0])
+            more = f"{len(bad)} of {len(tasks)} tasks did not complete; the first: "
+            raise errors.OrchestratorError(told if len(tasks) == 1 else more + told)
 
 
-def told_of(job: jobs.Job) -> str:
-    """Return what became of a submission, in a sentence."""
-    if job.waits_for_room and job.resend_at is not None:
-        return f"@{job.row} {job.reason}; the next try is at {output.clock(job.resend_at)}"
-    return f"Submitted batch job {job.job_id} (@{job.row}, {job.name})"
+def told_of(tasks: Sequence[jobs.Job]) -> str:
+    """Return what became of a submission, of one job or of an array's tasks, in a sentence."""
+    first = tasks[0]
+    rows = f"@{first.row}" + (f"-{tasks[-1].row}" if len(tasks) > 1 else "")
+    if first.waits_for_room and first.resend_at is not None:
+        return f"{rows} {first.reason}; the next try is at {output.clock(first.resend_at)}"
+    if first.array_job_id is None:
+        return f"Submitted batch job {first.job_id} ({rows}, {first.name})"
+    count = f"{len(tasks)} task" + ("s" if len(tasks) > 1 else "")
+    return f"Submitted batch job {first.array_job_id} ({rows}, {first.name}, {count})"
 
 
-def _announce(job: jobs.Job, context: contexts.Context, format_: str | None, as_json: bool) -> None:
+def _announce(
+    tasks: Sequence[jobs.Job], context: contexts.Context, format_: str | None, as_json: bool
+) -> None:
     if format_ is None and not as_json:
-        click.echo(told_of(job))
-        if job.waits_for_room:
+        click.echo(told_of(tasks))
+        if tasks[0].waits_for_room:
             context.say(
                 "It is sent by the first `orchestrator status`, `show`, `refresh` or `wait` after "
-                f"that; `orchestrator wait @{job.row}` waits, and sends it."
+                f"that; `orchestrator wait @{tasks[0].row}` waits, and sends it."
             )
         return
     from orchestrator.cli import views
 
     chosen = output.chosen(format_, as_json)
     now = context.clock()
-    row = views.job_row(job, now) if chosen in ("json", "jsonl") else views.job_line(job, now)
-    output.items("jobs", [row], views.JOB_COLUMNS, chosen)
+    plain = chosen in ("json", "jsonl")
+    rows = [views.job_row(job, now) if plain else views.job_line(job, now) for job in tasks]
+    output.items("jobs", rows, views.JOB_COLUMNS, chosen)
 
 
-def _wait(context: contexts.Context, job: jobs.Job) -> jobs.Job:
-    from orchestrator.controller import wait
+def reporter(context: contexts.Context) -> Callable[[Sequence[jobs.Job]], None]:
+    """Return what tells a person of new states, on stderr; tasks of an array in one line."""
+    from orchestrator.controller import wishes
 
-    (ended,) = wait.wait(context, [job.row], changed=reporter(context))
-    return ended
-
-
-def reporter(context: contexts.Context) -> Callable[[jobs.Job], None]:
-    """Return what tells a person of each new state, on stderr."""
-
-    def changed(job: jobs.Job) -> None:
-        reason = "" if job.reason in (None, "None") else f" ({job.reason})"
-        where = f" on {job.node_list}" if job.node_list else ""
+    def changed(news: Sequence[jobs.Job]) -> None:
         stamp = output.clock(context.clock())
-        context.say(f"{stamp} {job.job_id or f'@{job.row}'} {job.state}{where}{reason}")
+        alike: dict[tuple[str, str], list[jobs.Job]] = {}
+        for job in news:
+            reason = "" if job.reason in (None, "None") else f" ({job.reason})"
+            where = f" on {job.node_list}" if job.node_list else ""
+            alike.setdefault((job.token, f"{job.state}{where}{reason}"), []).append(job)
+        for (_, told), several in alike.items():
+            context.say(f"{stamp} {wishes.names_of(several)} {told}")
 
     return changed
 

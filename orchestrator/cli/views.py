@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 
-from orchestrator import jobs
+from orchestrator import jobs, slurm
 from orchestrator.cli import output
-from orchestrator.controller import rows
+from orchestrator.controller import rows, wishes
 
 JOB_COLUMNS = (
     "job_id",
@@ -78,6 +79,43 @@ def job_line(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
         row=f"@{job.row}",
     )
     return row
+
+
+def folded_lines(found: Sequence[jobs.Job], now: datetime.datetime) -> list[dict[str, object]]:
+    """Return jobs as rows of a table, in which tasks of an array that are alike are one row.
+
+    squeue folds the tasks that wait; here those that have ended alike are folded too.
+    """
+    groups: dict[tuple[object, ...], list[jobs.Job]] = {}
+    for job in found:
+        alone = job.array_task_id is None or not (
+            job.state in jobs.TERMINAL or job.started_at is None
+        )
+        key: tuple[object, ...] = (job.row,)
+        if not alone:
+            key = (job.token, job.state, job.reason, job.exit_code, job.array_job_id is None)
+        groups.setdefault(key, []).append(job)
+    return [_folded_line(group, now) for group in groups.values()]
+
+
+def _folded_line(tasks: Sequence[jobs.Job], now: datetime.datetime) -> dict[str, object]:
+    lines = [job_line(job, now) for job in tasks]
+    if len(lines) == 1:
+        return lines[0]
+    same = {name: value for name, value in lines[0].items() if _is_same(name, value, lines)}
+    rows = sorted(job.row for job in tasks)
+    numbers = slurm.fold_tasks(job.array_task_id or 0 for job in tasks)
+    named = tasks[0].array_job_id is not None
+    return {
+        **dict.fromkeys(lines[0]),
+        **same,
+        "job_id": wishes.names_of(tasks) if named else f"_[{numbers}]",
+        "row": f"@{rows[0]}-{rows[-1]}" if rows[-1] - rows[0] == len(rows) - 1 else "",
+    }
+
+
+def _is_same(name: str, value: object, lines: Sequence[dict[str, object]]) -> bool:
+    return all(line[name] == value for line in lines)
 
 
 def elapsed_seconds(job: jobs.Job, now: datetime.datetime) -> int | None:

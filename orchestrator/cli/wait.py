@@ -6,7 +6,7 @@ import click
 
 from orchestrator import errors, jobs
 from orchestrator.cli import output, session, submit, views
-from orchestrator.controller import wait
+from orchestrator.controller import wait, wishes
 
 
 @click.command(short_help="Wait until jobs have ended.")
@@ -50,5 +50,8 @@ def command(
         )
     bad = [job for job in ended if job.state is not jobs.JobState.COMPLETED]
     if bad:
-        told = ", ".join(f"{job.job_id or f'@{job.row}'} {job.state}" for job in bad)
+        alike: dict[tuple[str, jobs.JobState], list[jobs.Job]] = {}
+        for job in bad:
+            alike.setdefault((job.token, job.state), []).append(job)
+        told = ", ".join(f"{wishes.names_of(tasks)} {state}" for (_, state), tasks in alike.items())
         raise errors.OrchestratorError(f"{len(bad)} of {len(ended)} did not complete: {told}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from orchestrator import errors, jobs, run_folder
+from orchestrator import errors, jobs, run_folder, slurm
 from orchestrator.controller import context as contexts
-from orchestrator.controller import refresh
+from orchestrator.controller import refresh, wishes
 
 #: KillWait is 30 s by default, and COMPLETING may follow it.
 CONFIRM_SECONDS = 60.0
@@ -43,19 +43,28 @@ def cancel(
                 f"@{job.row} has no job ID yet ({job.state}); `orchestrator status @{job.row}` "
                 "finds out whether Slurm has it, then cancel it"
             )
-    for job in wanted:
-        if not job.ended and job.job_id is not None:
-            # With the name as well as the ID, a reused ID never hits another job.
-            context.slurm.cancel(job.job_id, run_folder.slurm_name(job.name, job.token))
-            event = jobs.JobEvent(
-                at=context.clock(),
-                kind="cancel",
-                attempt=job.attempt,
-                source="user",
-                detail="scancel was asked",
+    live = [job for job in wanted if not job.ended and job.job_id is not None]
+    for tasks in _by_submission(live):
+        first = tasks[0]
+        # With the name as well as the ID, a reused ID never hits another job.
+        context.slurm.cancel(
+            _asked_id(context, tasks), run_folder.slurm_name(first.name, first.token)
+        )
+        at = context.clock()
+        with context.store.writing() as work:
+            work.add_events(
+                (
+                    job.row,
+                    jobs.JobEvent(
+                        at=at,
+                        kind="cancel",
+                        attempt=job.attempt,
+                        source="user",
+                        detail="scancel was asked",
+                    ),
+                )
+                for job in tasks
             )
-            with context.store.writing() as work:
-                work.add_event(job.row, event)
     return _confirm(context, wanted, over, confirm_seconds)
 
 
@@ -82,6 +91,27 @@ def _taken_back(context: contexts.Context, job: jobs.Job) -> jobs.Job:
     return found
 
 
+def _by_submission(wanted: Iterable[jobs.Job]) -> list[list[jobs.Job]]:
+    found: dict[str, list[jobs.Job]] = {}
+    for job in wanted:
+        found.setdefault(job.token, []).append(job)
+    return list(found.values())
+
+
+def _asked_id(context: contexts.Context, tasks: Sequence[jobs.Job]) -> str:
+    """Return the ID for one scancel: of a job, of a whole array, or of some of its tasks."""
+    array_job_id = tasks[0].array_job_id
+    if array_job_id is None or len(tasks) == 1:
+        return str(tasks[0].job_id)
+    rows = {job.row for job in tasks}
+    with context.store.reading() as work:
+        others = [job for job in work.jobs_of_tokens([tasks[0].token]) if job.row not in rows]
+    if all(job.ended for job in others):
+        return array_job_id
+    numbers = slurm.fold_tasks(job.array_task_id or 0 for job in tasks)
+    return f"{array_job_id}_[{numbers}]"
+
+
 def _confirm(
     context: contexts.Context,
     wanted: Sequence[jobs.Job],
@@ -94,8 +124,7 @@ def _confirm(
     while True:
         if not all(job.ended for job in wanted):
             refresh.refresh(context, floor_seconds=0)
-        with context.store.reading() as work:
-            found = [job for old in wanted if (job := work.job(old.row)) is not None]
+        found = wishes.stored(context, wanted)
         left_seconds = confirm_seconds - (context.clock() - begun).total_seconds()
         pending = [job for job in found if not job.ended]
         if not pending or left_seconds <= 0:
@@ -108,8 +137,7 @@ def _confirm(
                 for job in found
             ]
         if pause_seconds == 1.0:
-            ids = ", ".join(str(job.job_id) for job in pending)
-            context.say(f"Waiting until Slurm shows the end of {ids} ...")
+            context.say(f"Waiting until Slurm shows the end of {wishes.names_of(pending)} ...")
         elif pause_seconds == 2.0:
             _cancel_renamed(context, pending)
         context.sleep(min(pause_seconds, left_seconds))
@@ -118,10 +146,13 @@ def _confirm(
 
 def _cancel_renamed(context: contexts.Context, pending: Sequence[jobs.Job]) -> None:
     """Cancel by the name they have now the jobs that were renamed while they waited."""
-    for job in pending:
-        papers = context.slurm.show_job(job.job_id or "")
-        if papers is None or job.token not in " ".join(papers.values()):
+    for tasks in _by_submission(pending):
+        first = tasks[0]
+        job_id = _asked_id(context, tasks)
+        # Of an array the first record's name: one that waits is renamed as a whole.
+        papers = context.slurm.show_job(first.job_id or "")
+        if papers is None or first.token not in " ".join(papers.values()):
             continue
         name = papers.get("JobName", "")
-        if name and name != run_folder.slurm_name(job.name, job.token):
-            context.slurm.cancel(job.job_id or "", name)
+        if name and name != run_folder.slurm_name(first.name, first.token):
+            context.slurm.cancel(job_id, name)

@@ -10,52 +10,59 @@ from typing import Any
 
 from orchestrator import errors, jobs, logs, patterns, run_folder, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import rows
+from orchestrator.controller import rows, unit_of_work
 
 
 def ingest(
     context: contexts.Context,
-    job: jobs.Job,
+    wanted: Sequence[jobs.Job],
     shipped: Sequence[patterns.Pattern] | None = None,
     *,
     say: Callable[[str], None] | None = None,
 ) -> int:
-    """Read what is new in the job's files and store its metrics; returns how many were stored.
+    """Read what is new in the jobs' files and store their metrics; returns how many were stored.
 
-    `say` is told what is odd about a file, that it was cut or cannot be read.
+    `say` is told what is odd about a file, that it was cut or cannot be read. What is wrong with
+    one job ends no other where there are several.
 
     The metrics of a chunk and the place where reading goes on are committed together, so a crash,
     or another reader at the same time, neither loses nor doubles one.
     """
-    with context.store.reading() as work:
-        submission = work.submission_of(job.row)
-        cursors = {cursor.path: cursor for cursor in work.log_cursors(job.row)}
-    if submission is None:
+    if not wanted:
         return 0
-    readers = list(
-        _readers(job, specs.from_json(submission.spec), shipped or patterns.load_shipped())
-    )
-    with context.waiting(f"Reading the log of {job.job_id or f'@{job.row}'}"):
-        return sum(
-            _read_file(context, job, reader, cursors.get(reader.path), say or context.say)
-            for reader in readers
-        )
+    known = shipped or patterns.load_shipped()
+    with context.store.reading() as work:
+        cursors = work.log_cursors_of([job.row for job in wanted])
+        tokens = {job.token for job in wanted}
+        texts = {token: work.submission(token) for token in sorted(tokens)}
+    # The tasks of an array share their spec, which holds the arguments of all of them.
+    chosen = {
+        token: patterns.select(known, specs.from_json(text.spec).metrics.patterns)
+        for token, text in texts.items()
+        if text is not None
+    }
+    stored = 0
+    for job in wanted:
+        places = {cursor.path: cursor for cursor in cursors.get(job.row, [])}
+        try:
+            with context.waiting(f"Reading the log of {job.job_id or f'@{job.row}'}"):
+                for reader in _readers(job, tuple(chosen[job.token])):
+                    cursor = places.get(reader.path)
+                    stored += _read_file(context, job, reader, cursor, say or context.say)
+        except errors.OrchestratorError as exc:
+            if len(wanted) == 1:
+                raise
+            context.say(f"@{job.row}: its metrics were not read: {exc}")
+    return stored
 
 
 def ingest_all(context: contexts.Context, job_rows: Sequence[int]) -> int:
-    """Read the files of these jobs; what is wrong with one of them is said and ends no other."""
-    shipped = patterns.load_shipped()
-    stored = 0
-    for row in job_rows:
-        with context.store.reading() as work:
-            job = work.job(row)
-        if job is None:
-            continue
-        try:
-            stored += ingest(context, job, shipped)
-        except errors.OrchestratorError as exc:
-            context.say(f"@{row}: its metrics were not read: {exc}")
-    return stored
+    """Read the files of the jobs with these rows, as they are now."""
+    if not job_rows:
+        return 0
+    with context.store.reading() as work:
+        found = work.jobs(unit_of_work.JobQuery(rows=job_rows, limit=None))
+    return ingest(context, sorted(found, key=lambda job: job.row))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,10 +101,7 @@ class _Reader:
         return found, matcher.state
 
 
-def _readers(
-    job: jobs.Job, spec: jobs.JobSpec, shipped: Sequence[patterns.Pattern]
-) -> Iterator[_Reader]:
-    known = tuple(patterns.select(shipped, spec.metrics.patterns))
+def _readers(job: jobs.Job, known: tuple[patterns.Pattern, ...]) -> Iterator[_Reader]:
     if job.stdout_path is not None:
         yield _Reader(job.stdout_path, known, banners=True, attempt=job.attempt)
     if job.stderr_path is not None:

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 from orchestrator import jobs, run_folder, specs
-from orchestrator.controller import unit_of_work
 
 
-def of(work: unit_of_work.UnitOfWork, job: jobs.Job, job_id: str) -> dict[str, object]:
-    """Return `stdout_path` and `stderr_path` of the job once it has this ID."""
-    submission = work.submission_of(job.row)
-    if submission is None:
-        return {}
-    spec = specs.from_json(submission.spec)
-    # Relative paths count from where sbatch was called, unless the spec says --chdir (man sbatch).
-    folder = Path(json.loads(submission.provenance)["folder"]) / (spec.chdir or "")
-    name = run_folder.slurm_name(job.name, job.token)
-    array = job.array_task_id is not None
-    output = spec.output or run_folder.RunFolder(Path(job.run_dir)).stdout_pattern(array=array)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Places:
+    """The patterns of one submission, read from its papers once for all its array tasks."""
 
-    def path(pattern: str | None) -> str | None:
-        if pattern is None:
-            return None
-        return str(folder / run_folder.expand(pattern, job_id=job_id, name=name))
+    #: relative ones count from here
+    folder: Path
+    #: --output and --error; stderr none: with stdout
+    stdout: str
+    stderr: str | None
 
-    return {"stdout_path": path(output), "stderr_path": path(spec.error)}
+    @classmethod
+    def of(cls, submission: jobs.Submission) -> Places:
+        spec = specs.from_json(submission.spec)
+        # Relative paths count from where sbatch was called, unless the spec says --chdir (man
+        # sbatch).
+        folder = Path(json.loads(submission.provenance)["folder"]) / (spec.chdir or "")
+        own = run_folder.RunFolder(Path(submission.run_dir))
+        array = spec.array.task_ids is not None
+        output = spec.output or own.stdout_pattern(array=array)
+        return cls(folder=folder, stdout=output, stderr=spec.error)
+
+    def paths(self, job: jobs.Job, job_id: str, raw_job_id: str | None = None) -> dict[str, object]:
+        """Return `stdout_path` and `stderr_path` of the job once it has this ID.
+
+        %j is an array task's own number, which it gets when it starts: none until then.
+        """
+        name = run_folder.slurm_name(job.name, job.token)
+
+        def path(pattern: str | None) -> str | None:
+            if pattern is None:
+                return None
+            found = run_folder.expand(pattern, job_id=job_id, raw_job_id=raw_job_id, name=name)
+            return None if found is None else str(self.folder / found)
+
+        return {"stdout_path": path(self.stdout), "stderr_path": path(self.stderr)}

@@ -6,9 +6,10 @@ import dataclasses
 import datetime
 from collections.abc import Sequence
 
-from orchestrator import jobs
+from orchestrator import jobs, specs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import refresh, unit_of_work
+from orchestrator.specs import arguments as task_arguments
 
 #: `status` shows live jobs and those that ended within this time (design section 5).
 RECENT = datetime.timedelta(days=1)
@@ -51,6 +52,15 @@ def details(context: contexts.Context, job: jobs.Job) -> Details:
             attempts=work.attempts(job.row),
             events=work.events(job.row),
         )
+
+
+def arguments(details: Details) -> list[str] | None:
+    """Return the arguments in which an array task differs from the others; none for others."""
+    task = details.job.array_task_id
+    if task is None:
+        return None
+    words = task_arguments.of_tasks(specs.from_json(details.submission.spec))
+    return words[task] if words is not None and task < len(words) else None
 
 
 def _with_staleness(

@@ -89,19 +89,22 @@ def _ask(
         accounts = witnesses.Accounts.ask(
             context, facts, everyone, queue, observed_at, insist=insist
         )
-        verdicts = [
-            (job, _judge(context, facts, job, queue, accounts, observed_at)) for job in everyone
-        ]
+        judge = _Judge(
+            context=context,
+            facts=facts,
+            queue=queue,
+            accounts=accounts,
+            observed_at=observed_at,
+            asked_to_cancel=_asked_to_cancel(context, everyone, queue),
+        )
+        verdicts = [(job, judge.verdict(job)) for job in everyone]
     except errors.SlurmError as exc:
         _store_failure(context, facts.cluster, holder, live, str(exc))
         return freshness(context, facts.cluster)
-    changed = 0
     with context.store.writing() as work:
         seen = [job.row for job, verdict in verdicts if _is_unchanged(verdict)]
         work.confirm_jobs(seen, observed_at)
-        for job, verdict in verdicts:
-            if not _is_unchanged(verdict):
-                changed += _store_one(work, job, verdict)
+        changed = _store(work, [pair for pair in verdicts if not _is_unchanged(pair[1])])
         work.finish_refresh(
             facts.cluster,
             holder=holder,
@@ -141,49 +144,86 @@ def _reopened(
     return [job for job in settled if tracking.is_news(job, queue.of(job))]
 
 
-def _judge(
-    context: contexts.Context,
-    facts: contexts.ClusterFacts,
-    job: jobs.Job,
-    queue: witnesses.Queue,
-    accounts: witnesses.Accounts,
-    observed_at: datetime.datetime,
-) -> tracking.Verdict:
-    folder = run_folder.RunFolder(Path(job.run_dir))
-    task = job.array_task_id or 0
-    rows = queue.of(job)
-    reused = False
-    stranger = queue.stranger(job)
-    if stranger is not None:
-        # A person may rename a job that waits: only Slurm's own papers tell it from another job.
-        papers = context.slurm.show_job_text(stranger.raw_job_id)
-        if papers is not None and job.token in papers:
-            rows = (stranger,)
-        reused = papers is not None and job.token not in papers
-    several = len({row.job_id for row in rows} | {job.job_id or ""}) > 1
-    finished = several or not rows or any(row.state in jobs.TERMINAL for row in rows)
-    attempts = folder.attempts(task) if finished else []
-    seen = tracking.Witnesses(
-        squeue=rows,
-        sacct=accounts.of(job),
-        record=_record(folder, job, task, attempts, observed_at) if attempts else None,
-        owner=folder.owner(task) if finished else None,
-        reused=reused,
-    )
-    now = context.clock()
-    return tracking.judge(
-        job,
-        seen,
-        tracking.Answers(
-            squeue_at=observed_at,
-            sacct_asked=job.row in accounts.asked,
-            accounting=accounts.accounting,
-            steps_known=job.row not in accounts.stepless,
-        ),
-        submitter_alive=submitter_alive(job, now),
-        grace_seconds=context.grace_seconds(facts),
-        now=now,
-    )
+def _asked_to_cancel(
+    context: contexts.Context, everyone: Sequence[jobs.Job], queue: witnesses.Queue
+) -> set[int]:
+    """Return the rows of the array tasks that squeue lacks and that were asked to be cancelled."""
+    gone = [job.row for job in everyone if job.array_task_id is not None and not queue.of(job)]
+    if not gone:
+        return set()
+    with context.store.reading() as work:
+        return work.asked_to_cancel(gone)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Judge:
+    """All that one refresh heard, and what follows from it for each job."""
+
+    context: contexts.Context
+    facts: contexts.ClusterFacts
+    queue: witnesses.Queue
+    accounts: witnesses.Accounts
+    observed_at: datetime.datetime
+    #: rows of jobs
+    asked_to_cancel: set[int]
+    #: by run folder: the attempts that began, by task. The tasks of an array share a folder
+    attempts: dict[str, dict[int, list[int]]] = dataclasses.field(default_factory=dict)
+    #: by job ID: scontrol's papers of jobs under a name of another
+    papers: dict[str, str | None] = dataclasses.field(default_factory=dict)
+
+    def verdict(self, job: jobs.Job) -> tracking.Verdict:
+        folder = run_folder.RunFolder(Path(job.run_dir))
+        task = job.array_task_id or 0
+        rows = self.queue.of(job)
+        reused = False
+        stranger = self.queue.stranger(job)
+        if stranger is not None:
+            # A person may rename a job that waits: only Slurm's own papers tell it from another.
+            papers = self._papers(stranger)
+            if papers is not None and job.token in papers:
+                rows = (stranger,)
+            reused = papers is not None and job.token not in papers
+        several = len({row.job_id for row in rows} | {job.job_id or ""}) > 1
+        finished = several or not rows or any(row.state in jobs.TERMINAL for row in rows)
+        attempts = self._attempts(folder).get(task, []) if finished else []
+        array_job_id = None
+        if job.array_task_id is not None and not rows:
+            array_job_id = witnesses.array_of(job, self.queue, self.accounts)
+        seen = tracking.Witnesses(
+            squeue=rows,
+            sacct=self.accounts.of(job),
+            record=_record(folder, job, task, attempts, self.observed_at) if attempts else None,
+            owner=folder.owner(task) if finished else None,
+            reused=reused,
+            array_job_id=array_job_id,
+            cancel_asked=job.row in self.asked_to_cancel,
+        )
+        now = self.context.clock()
+        return tracking.judge(
+            job,
+            seen,
+            tracking.Answers(
+                squeue_at=self.observed_at,
+                sacct_asked=job.row in self.accounts.asked,
+                accounting=self.accounts.accounting,
+                steps_known=job.row not in self.accounts.stepless,
+            ),
+            submitter_alive=submitter_alive(job, now),
+            grace_seconds=self.context.grace_seconds(self.facts),
+            now=now,
+        )
+
+    def _papers(self, stranger: tracking.Observation) -> str | None:
+        job_id = stranger.array_job_id or stranger.raw_job_id
+        if job_id not in self.papers:
+            self.papers[job_id] = self.context.slurm.show_job_text(job_id)
+        return self.papers[job_id]
+
+    def _attempts(self, folder: run_folder.RunFolder) -> dict[int, list[int]]:
+        key = str(folder.path)
+        if key not in self.attempts:
+            self.attempts[key] = folder.attempts()
+        return self.attempts[key]
 
 
 def _record(
@@ -222,31 +262,57 @@ def _is_unchanged(verdict: tracking.Verdict) -> bool:
     return not verdict.events and set(verdict.changes) == {"observed_at"}
 
 
-def _store_one(work: unit_of_work.UnitOfWork, job: jobs.Job, verdict: tracking.Verdict) -> int:
-    if not (verdict.changes or verdict.events):
-        return 0
-    changes = dict(verdict.changes)
-    job_id = changes.get("job_id")
-    if isinstance(job_id, str):
-        changes.update(log_files.of(work, job, job_id))
-    if not work.change_job(job.row, changes, version=job.version):
-        # Another process changed the row meanwhile: the next refresh judges it anew.
-        return 0
-    earlier = {attempt.number: attempt for attempt in work.attempts(job.row)}
-    for attempt in verdict.attempts:
-        work.put_attempt(job.row, tracking.merged(earlier.get(attempt.number), attempt))
-    for event in verdict.events:
-        work.add_event(job.row, event)
-    return 1 if verdict.events else 0
+def _store(
+    work: unit_of_work.UnitOfWork, verdicts: Sequence[tuple[jobs.Job, tracking.Verdict]]
+) -> int:
+    """Store the verdicts and return of how many jobs something happened.
+
+    In a few statements, whatever the number of jobs. A row that another process changed meanwhile
+    stays as it is: the next refresh judges it anew.
+    """
+    wanted = [pair for pair in verdicts if pair[1].changes or pair[1].events]
+    places: dict[str, log_files.Places | None] = {}
+
+    def changes(job: jobs.Job, verdict: tracking.Verdict) -> dict[str, object]:
+        after = dataclasses.replace(job, **verdict.changes)  # type: ignore[arg-type]
+        is_new = after.job_id is not None and after.job_id != job.job_id
+        # %j in the path of an array task's log becomes known when it starts.
+        has_begun = (
+            after.array_task_id is not None and job.started_at is None is not after.started_at
+        )
+        if not is_new and not has_begun:
+            return verdict.changes
+        if job.token not in places:
+            submission = work.submission(job.token)
+            places[job.token] = None if submission is None else log_files.Places.of(submission)
+        found = places[job.token]
+        raw_job_id = None if after.started_at is None else after.raw_job_id
+        paths = {} if found is None else found.paths(job, str(after.job_id), raw_job_id)
+        return {**verdict.changes, **{name: path for name, path in paths.items() if path}}
+
+    stored = work.change_jobs(
+        [(job.row, changes(job, verdict), job.version) for job, verdict in wanted]
+    )
+    kept = [pair for pair in wanted if pair[0].row in stored]
+    earlier = {
+        (row, attempt.number): attempt
+        for row, attempts in work.attempts_of(stored).items()
+        for attempt in attempts
+    }
+    work.put_attempts(
+        (job.row, tracking.merged(earlier.get((job.row, attempt.number)), attempt))
+        for job, verdict in kept
+        for attempt in verdict.attempts
+    )
+    work.add_events((job.row, event) for job, verdict in kept for event in verdict.events)
+    return sum(bool(verdict.events) for _, verdict in kept)
 
 
 def _store_failure(
     context: contexts.Context, cluster: str, holder: str, live: Sequence[jobs.Job], error: str
 ) -> None:
     with context.store.writing() as work:
-        for job in live:
-            if job.misses:
-                # Absence counts only over answers that follow one another (tracking.adopting).
-                changes = {"misses": 0, "missing_since": None}
-                work.change_job(job.row, changes, version=job.version)
+        # Absence counts only over answers that follow one another (tracking.adopting).
+        present = {"misses": 0, "missing_since": None}
+        work.change_jobs([(job.row, present, job.version) for job in live if job.misses])
         work.finish_refresh(cluster, holder=holder, failed_at=context.clock(), error=error)

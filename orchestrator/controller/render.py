@@ -6,7 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 
 import orchestrator
-from orchestrator import config, jobs, patterns, rendering
+from orchestrator import config, errors, jobs, patterns, rendering
+
+#: slurmctld's default of max_script_size (man slurm.conf, SchedulerParameters); a larger script is
+#: refused with "Pathname of a file, directory or other parameter too long".
+LARGEST_SCRIPT_BYTES = 4 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,10 +29,19 @@ def render(configuration: config.Configuration, request: Request) -> str:
     if request.spec.metrics.patterns:
         # Found out only when the log is read, a misspelt name would cost a run's numbers.
         patterns.select(patterns.load_shipped(), request.spec.metrics.patterns)
-    return rendering.render(
+    script = rendering.render(
         request.spec,
         configuration.profile,
         runs_dir=configuration.runs_dir,
         templates_dir=configuration.templates_dir,
         origin=rendering.Origin(version=orchestrator.__version__, spec=request.source),
     )
+    size_bytes = len(script.encode())
+    if size_bytes >= LARGEST_SCRIPT_BYTES:
+        told = (
+            f"the script would have {size_bytes} bytes, and Slurm takes less than "
+            f"{LARGEST_SCRIPT_BYTES}: make several arrays of it, or let the program read long "
+            "values from a file"
+        )
+        raise errors.SpecError([errors.Problem(source=request.source, message=told)])
+    return script

@@ -96,7 +96,9 @@ def _give_up(context: contexts.Context, job: jobs.Job, why: str) -> None:
     now = context.clock()
     with context.store.writing() as work:
         changes = {"resend_at": None, "reason": why}
-        if work.change_job(job.row, changes, version=job.version):
-            event = jobs.JobEvent(at=now, kind="submit", source="controller", detail=why)
-            work.add_event(job.row, event)
+        # Of an array one task stands for all.
+        wanted = [job if one.row == job.row else one for one in work.jobs_of_tokens([job.token])]
+        event = jobs.JobEvent(at=now, kind="submit", source="controller", detail=why)
+        changed = work.change_jobs([(one.row, changes, one.version) for one in wanted])
+        work.add_events((row, event) for row in sorted(changed))
     context.say(f"@{job.row} is not sent again: {why}")

@@ -18,7 +18,7 @@ class BusyError(errors.ConflictError):
 
 def resubmit(
     context: contexts.Context,
-    job: jobs.Job,
+    wanted: Sequence[jobs.Job],
     *,
     fresh: bool = False,
     queue: bool = False,
@@ -26,36 +26,42 @@ def resubmit(
 ) -> jobs.Job:
     """Return the job that was sent, or with `queue` one that waits for room.
 
+    `wanted` is of one submission: the one job, or some tasks of its array. Of several tasks the
+    first is returned, submit.tasks_of() returns all.
+
     NOT_SUBMITTED: the same row, token and folder, so that the claim in the script keeps a late
     ghost from running beside it. Ended: a new submission, with the same script, or with `fresh`
     one rendered anew from the stored spec. Raises ConflictError for a job that is live, and what
     submit.send raises.
     """
-    (now,) = wishes.look(context, [job])
-    _refuse_live(job, now)
+    found = wishes.look(context, wanted)
+    for before, after in zip(wanted, found, strict=True):
+        _refuse_live(before, after)
+    now = found[0]
     facts = contexts.cluster_facts(context)
     if now.cluster != facts.cluster:
         raise errors.ConflictError(
             f"{wishes.name_of(now)} was of cluster {now.cluster} and this host is of "
             f"{facts.cluster}; resubmit it on a login host of that cluster"
         )
-    if now.array_task_id is not None:
-        raise errors.ConflictError(
-            f"{wishes.name_of(now)} is a task of an array, which cannot be resubmitted alone"
-        )
     with context.store.reading() as work:
         stored = work.submission_of(now.row)
     assert stored is not None, "each job belongs to one (foreign key)"
     papers: dict[str, Any] = json.loads(stored.provenance)
     _calling_folder(now, papers)
-    if now.state is jobs.JobState.NOT_SUBMITTED:
+    if any(one.state is jobs.JobState.NOT_SUBMITTED for one in found):
+        if len(found) < len(submit.tasks_of(context, now)):
+            raise errors.ConflictError(
+                f"@{now.row} is a task of an array that was never submitted and is sent as a "
+                f"whole: `orchestrator resubmit {now.name}`"
+            )
         if fresh:
             raise errors.ConflictError(
                 f"@{now.row} was never submitted and is sent again as it is, with its token; "
                 "for another script use `orchestrator submit`"
             )
         return send_again(context, now, queue=queue or now.waits_for_room)
-    return _send_anew(context, now, stored, papers, fresh=fresh, queue=queue, argv=argv)
+    return _send_anew(context, found, stored, papers, fresh=fresh, queue=queue, argv=argv)
 
 
 def _calling_folder(job: jobs.Job, papers: dict[str, Any]) -> str:
@@ -98,8 +104,9 @@ def send_again(
 ) -> jobs.Job:
     """Send what is NOT_SUBMITTED, with its row, token, folder and script.
 
-    `queue`: it waits for room if Slurm refuses it for now. `may` is asked in the transaction that
-    takes the row. Raises ConflictError where nothing was sent, and what submit.send raises.
+    Of an array any one task stands for all. `queue`: it waits for room if Slurm refuses it for now.
+    `may` is asked in the transaction that takes the rows. Raises ConflictError where nothing was
+    sent, and what submit.send raises.
     """
     with context.store.reading() as work:
         stored = work.submission_of(job.row)
@@ -107,13 +114,15 @@ def send_again(
     folder = run_folder.RunFolder(Path(job.run_dir))
     spec = specs.from_json(stored.spec)
     calling_folder = _calling_folder(job, json.loads(stored.provenance))
-    owner = folder.owner(0)
-    if owner is not None:
-        detail = f"job {owner} has claimed the run folder"
-        _take_up(context, job, {"settled": False}, detail, source=source)
-        (found,) = wishes.look(context, [job])
+    # Of an array all tasks are sent; the caller's view of its job is the one that is guarded.
+    wanted = [job if one.row == job.row else one for one in submit.tasks_of(context, job)]
+    owners = [owner for one in wanted if (owner := folder.owner(one.array_task_id or 0))]
+    if owners:
+        detail = f"job {owners[0]} has claimed the run folder"
+        _take_up(context, wanted, {"settled": False}, detail, source=source)
+        (found, *_) = wishes.look(context, wanted)
         raise errors.ConflictError(
-            f"Slurm had @{job.row} after all: it ran as {owner} and is {found.state}; "
+            f"Slurm had @{job.row} after all: it ran as {owners[0]} and is {found.state}; "
             "nothing was sent"
         )
     if _text(folder.script) != stored.script:
@@ -132,31 +141,37 @@ def send_again(
         "resend_at": room.after(job.refusals + 1, context.profile, now) if queue else None,
     }
     detail = "sent again, with the same token and folder"
-    _take_up(context, job, changes, detail, source=source, may=may)
+    _take_up(context, wanted, changes, detail, source=source, may=may)
     return submit.send(context, spec, job, folder, calling_folder=calling_folder)
 
 
 def _take_up(
     context: contexts.Context,
-    job: jobs.Job,
+    wanted: Sequence[jobs.Job],
     changes: dict[str, object],
     detail: str,
     *,
     source: str,
     may: Callable[[unit_of_work.UnitOfWork], bool] = lambda work: True,
 ) -> None:
-    """Change the row if it is still as we saw it: of two processes only one sends."""
+    """Change the rows if they are still as we saw them: of two processes only one sends."""
     with context.store.writing(durable=True) as work:
         if not may(work):
-            raise BusyError(f"another process sends at this moment; @{job.row} waits")
-        _guard(work, job, changes)
-        state = changes.get("state", job.state)
+            raise BusyError(f"another process sends at this moment; @{wanted[0].row} waits")
+        _guard(work, wanted, changes)
+        state = changes.get("state", wanted[0].state)
         assert isinstance(state, jobs.JobState)
-        work.add_event(job.row, submit.event(context, detail, state, source))
+        told = submit.event(context, detail, state, source)
+        work.add_events((job.row, told) for job in wanted)
 
 
-def _guard(work: unit_of_work.UnitOfWork, job: jobs.Job, changes: dict[str, object]) -> None:
-    if not work.change_job(job.row, changes, version=job.version):
+def _guard(
+    work: unit_of_work.UnitOfWork, wanted: Sequence[jobs.Job], changes: dict[str, object]
+) -> None:
+    changed = work.change_jobs([(job.row, changes, job.version) for job in wanted])
+    for job in wanted:
+        if job.row in changed:
+            continue
         raise BusyError(
             f"@{job.row} was changed by another process just now; look at it with "
             f"`orchestrator status @{job.row}`; nothing was sent"
@@ -165,7 +180,7 @@ def _guard(work: unit_of_work.UnitOfWork, job: jobs.Job, changes: dict[str, obje
 
 def _send_anew(
     context: contexts.Context,
-    job: jobs.Job,
+    wanted: Sequence[jobs.Job],
     stored: jobs.Submission,
     papers: dict[str, Any],
     *,
@@ -173,6 +188,7 @@ def _send_anew(
     queue: bool,
     argv: Sequence[str],
 ) -> jobs.Job:
+    job = wanted[0]
     request = render.Request(
         spec=specs.from_json(stored.spec), source=str(papers["spec"]), argv=argv
     )
@@ -191,13 +207,21 @@ def _send_anew(
         template_hash=None if fresh else str(papers["template_sha256"]),
     )
 
-    def tell_both(work: unit_of_work.UnitOfWork, new: jobs.Job) -> None:
-        _guard(work, job, {})
+    def tell_both(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
+        _guard(work, wanted, {})
         at = context.clock()
-        told = {job.row: f"resubmitted as @{new.row}", new.row: f"resubmits @{job.row}"}
-        for row, detail in told.items():
-            event = jobs.JobEvent(at=at, kind="resubmit", source="user", detail=detail)
-            work.add_event(row, event)
+        told = [
+            pair
+            for old, new in zip(wanted, added, strict=True)
+            for pair in (
+                (old.row, f"resubmitted as @{new.row}"),
+                (new.row, f"resubmits @{old.row}"),
+            )
+        ]
+        work.add_events(
+            (row, jobs.JobEvent(at=at, kind="resubmit", source="user", detail=detail))
+            for row, detail in told
+        )
 
     new, new_folder = submit.store_intent(
         context,
@@ -207,6 +231,8 @@ def _send_anew(
         cluster=job.cluster,
         runs_dir=runs_dir,
         queue=queue,
+        # The script knows all tasks; --array on sbatch's command line names those that are sent.
+        tasks=None if job.array_task_id is None else [one.array_task_id or 0 for one in wanted],
         with_it=tell_both,
     )
     return submit.send(context, request.spec, new, new_folder, calling_folder=folder)

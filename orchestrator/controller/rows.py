@@ -152,9 +152,9 @@ def attempt_record(row: models.Attempt) -> jobs.Attempt:
     return jobs.Attempt(state=jobs.JobState(row.state), **values)
 
 
-def attempt_row(job_row: int, attempt: jobs.Attempt) -> models.Attempt:
-    values: dict[str, Any] = {name: getattr(attempt, name) for name in _ATTEMPT_FIELDS}
-    return models.Attempt(job_row=job_row, state=attempt.state.value, **values)
+def attempt_columns(job_row: int, attempt: jobs.Attempt) -> dict[str, object]:
+    values: dict[str, object] = {name: getattr(attempt, name) for name in _ATTEMPT_FIELDS}
+    return {"job_row": job_row, "state": attempt.state.value, **values}
 
 
 def event_record(row: models.JobEvent) -> jobs.JobEvent:

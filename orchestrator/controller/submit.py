@@ -36,12 +36,15 @@ SENT: Mapping[str, object] = {"resend_at": None, "refusals": 0}
 def submit(context: contexts.Context, request: render.Request, *, queue: bool = False) -> jobs.Job:
     """Store the intent, call sbatch, store its answer; returns the job as it is known then.
 
+    Of an array it is the first task: tasks_of() returns all of them.
+
     `queue`: one that Slurm refuses for now is returned as it waits (Job.waits_for_room). Else
     raises SlurmError (exit 5) when Slurm refused it, is away, or may or may not have it:
     the message then names the row, and refreshes go on looking for it.
     """
     script = render.render(context.configuration, request)
     facts = contexts.cluster_facts(context)
+    _refuse_too_large(request, facts)
     papers = papers_of(context, request, runs_dir=context.configuration.runs_dir)
     job, folder = store_intent(
         context,
@@ -90,6 +93,25 @@ def send(
     return _store_job_id(context, job, job_id)
 
 
+def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
+    """Return all jobs of the job's submission, an array's tasks in their order."""
+    with context.store.reading() as work:
+        return work.jobs_of_tokens([job.token])
+
+
+def _refuse_too_large(request: render.Request, facts: contexts.ClusterFacts) -> None:
+    tasks = request.spec.array.task_ids
+    # MaxArraySize is the limit of the index, which begins at 0 (man slurm.conf).
+    if tasks is None or len(tasks) <= facts.max_array_size:
+        return
+    told = (
+        f"{len(tasks)} tasks are more than cluster {facts.cluster} takes in one array: "
+        f"its MaxArraySize is {facts.max_array_size}; make several arrays of them"
+    )
+    key = "array.size" if request.spec.array.tasks is None else "array.tasks"
+    raise errors.SpecError([errors.Problem(source=request.source, key=key, message=told)])
+
+
 def test_only(context: contexts.Context, request: render.Request) -> str:
     """Return Slurm's estimate of when and where the job would start; nothing is submitted."""
     return context.slurm.test_only(render.render(context.configuration, request))
@@ -126,6 +148,10 @@ def papers_of(
         )
 
 
+def _nothing_more(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
+    return
+
+
 def store_intent(
     context: contexts.Context,
     spec: jobs.JobSpec,
@@ -135,12 +161,16 @@ def store_intent(
     cluster: str,
     runs_dir: Path,
     queue: bool = False,
-    with_it: Callable[[unit_of_work.UnitOfWork, jobs.Job], None] = lambda work, job: None,
+    tasks: Sequence[int] | None = None,
+    with_it: Callable[[unit_of_work.UnitOfWork, Sequence[jobs.Job]], None] = _nothing_more,
 ) -> tuple[jobs.Job, run_folder.RunFolder]:
-    """Make a run folder and a row for a new submission; `with_it` joins the transaction.
+    """Make a run folder for a new submission, and a row for the job or for each array task.
 
-    `queue`: should Slurm not take it now, it is sent again by itself.
+    `queue`: should Slurm not take it now, it is sent again by itself. `tasks`: those of an array
+    that are sent; none: all of the spec. `with_it` joins the transaction. Returns the first of the
+    jobs.
     """
+    tasks = spec.array.task_ids if tasks is None else tasks
     with context.store.reading() as work:
         installation_id = work.installation_id()
     token = run_folder.new_token(installation_id)
@@ -164,8 +194,9 @@ def store_intent(
     )
     try:
         with context.store.writing(durable=True) as work:
-            (job,) = work.add_submission(
+            added = work.add_submission(
                 record,
+                array_tasks=tasks,
                 labels=spec.labels,
                 submitter=submission.this_process(),
                 partition=spec.partition,
@@ -175,12 +206,13 @@ def store_intent(
                 time_limit_seconds=values.seconds(spec.time_limit) if spec.time_limit else None,
                 resend_at=room.after(1, context.profile, context.clock()) if queue else None,
             )
-            work.add_event(job.row, event(context, "intent stored", job.state, "user"))
-            with_it(work, job)
+            stored = event(context, "intent stored", jobs.JobState.SUBMITTING, "user")
+            work.add_events((job.row, stored) for job in added)
+            with_it(work, added)
     except errors.OrchestratorError:
         run_folder.remove(folder)
         raise
-    return job, folder
+    return added[0], folder
 
 
 def _call_sbatch(
@@ -191,8 +223,8 @@ def _call_sbatch(
     calling_folder: str | None,
 ) -> str:
     with context.store.reading() as work:
-        current = work.job(job.row)
-    if current is None or current.state is not jobs.JobState.SUBMITTING:
+        found = work.jobs_of_tokens([job.token])
+    if any(one.state is not jobs.JobState.SUBMITTING for one in found):
         # This process was stopped for so long that a refresh took it for dead.
         raise errors.ConflictError(
             f"@{job.row} was given up meanwhile by another process; nothing was submitted"
@@ -212,7 +244,10 @@ def _call_sbatch(
     return submission.submit(
         folder.script,
         name=run_folder.slurm_name(job.name, job.token),
-        output=None if spec.output else folder.stdout_pattern(),
+        output=None
+        if spec.output
+        else folder.stdout_pattern(array=spec.array.task_ids is not None),
+        options=_part_of_array(spec, found),
         comment=None if spec.comment else job.token,
         run=run,
     )
@@ -221,6 +256,15 @@ def _call_sbatch(
 def environment_of(context: contexts.Context, spec: jobs.JobSpec) -> dict[str, str]:
     """Return what the caller hands to sbatch, and with it to the job."""
     return slurm.submission_environment(context.environ, keep=spec.environment.variables)
+
+
+def _part_of_array(spec: jobs.JobSpec, sent: Sequence[jobs.Job]) -> list[str]:
+    """Return what stands in place of the script's --array where only some tasks are sent."""
+    tasks = [job.array_task_id for job in sent if job.array_task_id is not None]
+    if spec.array.task_ids is None or len(tasks) == len(spec.array.task_ids):
+        return []
+    limit = "" if spec.array.max_running is None else f"%{spec.array.max_running}"
+    return [f"--array={slurm.fold_tasks(tasks)}{limit}"]
 
 
 def _store_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs.Job:
@@ -235,32 +279,43 @@ def _store_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs
 
 def _write_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs.Job:
     with context.store.writing(durable=True) as work:
-        if _unclaimed(work, job):
-            work.change_job(
-                job.row,
-                {
-                    "job_id": job_id,
-                    "raw_job_id": job_id,
-                    "state": jobs.JobState.PENDING,
-                    "submitted_at": context.clock(),
-                    # Another host may have taken us for dead, and the job for never submitted.
-                    **FOUND,
-                    **SENT,
-                    **log_files.of(work, job, job_id),
-                },
-            )
-            detail = f"sbatch answered {job_id}"
-            work.add_event(job.row, event(context, detail, jobs.JobState.PENDING))
+        submitted = work.submission(job.token)
+        assert submitted is not None, "each job belongs to one (foreign key)"
+        places = log_files.Places.of(submitted)
+        unclaimed = _unclaimed(work, job)
+        common = {
+            "state": jobs.JobState.PENDING,
+            "submitted_at": context.clock(),
+            # Another host may have taken us for dead, and the job for never submitted.
+            **FOUND,
+            **SENT,
+        }
+        work.change_jobs(
+            [(one.row, {**common, **_ids(one, job_id, places)}, None) for one in unclaimed]
+        )
+        told = event(context, f"sbatch answered {job_id}", jobs.JobState.PENDING)
+        work.add_events((one.row, told) for one in unclaimed)
         stored = work.job(job.row)
     assert stored is not None, "a row that was just written"
     run_folder.RunFolder(Path(job.run_dir)).drop_environment()
     return stored
 
 
-def _unclaimed(work: unit_of_work.UnitOfWork, job: jobs.Job) -> bool:
-    """Return whether nobody stored a job ID yet: a refresh may have found the job before us."""
-    current = work.job(job.row)
-    return current is not None and current.job_id is None
+def _ids(job: jobs.Job, job_id: str, places: log_files.Places) -> dict[str, object]:
+    """Return what the ID that sbatch answered with is to the job, or to this task of the array."""
+    if job.array_task_id is None:
+        return {"job_id": job_id, "raw_job_id": job_id, **places.paths(job, job_id)}
+    own = f"{job_id}_{job.array_task_id}"
+    # The task's own number comes when it starts.
+    return {"job_id": own, "array_job_id": job_id, **places.paths(job, own)}
+
+
+def _unclaimed(work: unit_of_work.UnitOfWork, job: jobs.Job) -> list[jobs.Job]:
+    """Return the submission's jobs for which nobody stored an ID yet.
+
+    A refresh may have found them before us.
+    """
+    return [one for one in work.jobs_of_tokens([job.token]) if one.job_id is None]
 
 
 def _kept(job: jobs.Job, outcome: slurm.SbatchOutcome) -> str:
@@ -285,8 +340,9 @@ def _store_refusal(
         if current.job_id is None:
             now = context.clock()
             changes |= room.refused(current, outcome.cause, context.profile, now) if waits else SENT
-            work.change_job(job.row, changes)
-        work.add_event(job.row, event(context, outcome.sentence, state))
+            work.change_jobs([(one.row, changes, None) for one in _unclaimed(work, job)])
+        told = event(context, outcome.sentence, state)
+        work.add_events((one.row, told) for one in work.jobs_of_tokens([job.token]))
         kept = work.job(job.row)
     assert kept is not None, "a row that was just written"
     return kept
@@ -294,21 +350,21 @@ def _store_refusal(
 
 def _store_end(context: contexts.Context, job: jobs.Job, reason: str) -> None:
     state = jobs.JobState.NOT_SUBMITTED
+    changes = {"state": state, "reason": reason, "settled": True, **SENT}
     with context.store.writing() as work:
-        if _unclaimed(work, job):
-            changes = {"state": state, "reason": reason, "settled": True, **SENT}
-            work.change_job(job.row, changes)
-        work.add_event(job.row, event(context, reason, state))
+        work.change_jobs([(one.row, changes, None) for one in _unclaimed(work, job)])
+        told = event(context, reason, state)
+        work.add_events((one.row, told) for one in work.jobs_of_tokens([job.token]))
 
 
 def _look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutcome) -> jobs.Job:
     """Store that the outcome is unknown, look once, and return the job if Slurm has it."""
     state = jobs.JobState.SUBMIT_UNKNOWN
     with context.store.writing(durable=True) as work:
-        if _unclaimed(work, job):
-            changes = {"state": state, **FOUND, "grace_since": context.clock()}
-            work.change_job(job.row, changes)
-        work.add_event(job.row, event(context, outcome.sentence, state))
+        changes = {"state": state, **FOUND, "grace_since": context.clock()}
+        work.change_jobs([(one.row, changes, None) for one in _unclaimed(work, job)])
+        told = event(context, outcome.sentence, state)
+        work.add_events((one.row, told) for one in work.jobs_of_tokens([job.token]))
     refresh.refresh(context, floor_seconds=0)
     with context.store.reading() as work:
         found = work.job(job.row)

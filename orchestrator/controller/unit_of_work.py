@@ -10,7 +10,7 @@ import dataclasses
 import datetime
 import pathlib
 import types
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Self, TypeAlias
 
 import sqlalchemy as sa
@@ -18,7 +18,7 @@ from sqlalchemy import exc, orm
 
 from db import errors as db_errors
 from db import models, queries, session
-from orchestrator import errors
+from orchestrator import errors, slurm
 from orchestrator import jobs as records
 from orchestrator.controller import rows
 
@@ -102,8 +102,9 @@ class UnitOfWork:
     def find(self, reference: str) -> list[records.Job]:
         """Return what `JOB` on the command line means: `@7`, `123`, `123_4`, `local-7` or a NAME.
 
-        The tasks of an array stand together. Jobs of several submissions (`token`) mean that the
-        reference is ambiguous: several live ones of that name, or one job ID on two clusters.
+        `123_[2-5,8]` are some tasks of an array, `123` all; they stand together. Jobs of several
+        submissions (`token`) mean that the reference is ambiguous: several live ones of that name,
+        or one job ID on two clusters.
         """
         if reference.startswith("@"):
             number = reference[1:]
@@ -111,11 +112,17 @@ class UnitOfWork:
             is_row = number.isascii() and number.isdecimal() and len(number) < 19
             found = self.job(int(number)) if is_row else None
             return [] if found is None else [found]
-        by_id = self.jobs(JobQuery(job_ids=(reference,), limit=None))
+        master, tasks = _tasks_named(reference)
+        by_id = self.jobs(JobQuery(job_ids=(master,), limit=None))
         if by_id:
             # Slurm may give an ID to another job later: on one cluster the newest is meant.
             newest = {job.cluster: job.token for job in reversed(by_id)}
-            return [job for job in by_id if job.token == newest[job.cluster]]
+            named = [job for job in by_id if job.token == newest[job.cluster]]
+            if tasks is None:
+                return named
+            # All that were asked for or none: half a range would be a misunderstanding.
+            chosen = [job for job in named if job.array_task_id in tasks]
+            return chosen if {job.array_task_id for job in chosen} == tasks else []
         by_name = self.jobs(JobQuery(names=(reference,), limit=None))
         live = {job.token for job in by_name if not job.ended}
         tokens = live if len(live) > 1 else {job.token for job in by_name[:1]}
@@ -129,6 +136,18 @@ class UnitOfWork:
         """
         return queries.change_job(self._db, row, rows.job_columns(changes), version)
 
+    def change_jobs(
+        self, changes: Sequence[tuple[int, Mapping[str, object], int | None]]
+    ) -> set[int]:
+        """Change fields of many jobs, each (row, fields, version) as in change_job.
+
+        Returns the rows that were changed.
+        """
+        return queries.change_jobs(
+            self._db,
+            [(row, rows.job_columns(fields), version) for row, fields, version in changes],
+        )
+
     def confirm_jobs(self, job_rows: Collection[int], at: datetime.datetime) -> None:
         """Store that these jobs were seen unchanged at that moment."""
         if job_rows:
@@ -136,13 +155,33 @@ class UnitOfWork:
 
     def put_attempt(self, row: int, attempt: records.Attempt) -> None:
         """Store an attempt, in place of the same number's older view."""
-        queries.put_attempt(self._db, rows.attempt_row(row, attempt))
+        self.put_attempts([(row, attempt)])
+
+    def put_attempts(self, attempts: Iterable[tuple[int, records.Attempt]]) -> None:
+        """Store attempts, each with its job's row."""
+        columns = [rows.attempt_columns(row, attempt) for row, attempt in attempts]
+        queries.put_attempts(self._db, columns)
 
     def attempts(self, row: int) -> list[records.Attempt]:
-        return [rows.attempt_record(found) for found in queries.attempts(self._db, row)]
+        return self.attempts_of([row]).get(row, [])
+
+    def attempts_of(self, job_rows: Collection[int]) -> dict[int, list[records.Attempt]]:
+        """Return the attempts of many jobs by row, each job's oldest first."""
+        found: dict[int, list[records.Attempt]] = {}
+        for attempt in queries.attempts(self._db, job_rows):
+            found.setdefault(attempt.job_row, []).append(rows.attempt_record(attempt))
+        return found
 
     def add_event(self, row: int, event: records.JobEvent) -> None:
-        queries.add_event(self._db, rows.event_row(row, event))
+        self.add_events([(row, event)])
+
+    def add_events(self, events: Iterable[tuple[int, records.JobEvent]]) -> None:
+        """Store events, each with its job's row."""
+        queries.add_events(self._db, [rows.event_row(row, event) for row, event in events])
+
+    def asked_to_cancel(self, job_rows: Collection[int]) -> set[int]:
+        """Return those of the jobs for which scancel was asked."""
+        return queries.jobs_with_event(self._db, job_rows, "cancel")
 
     def events(self, row: int) -> list[records.JobEvent]:
         """Return the history of a job, oldest first."""
@@ -170,7 +209,14 @@ class UnitOfWork:
         ]
 
     def log_cursors(self, row: int) -> list[LogCursor]:
-        return [rows.cursor_record(found) for found in queries.log_cursors(self._db, row)]
+        return self.log_cursors_of([row]).get(row, [])
+
+    def log_cursors_of(self, job_rows: Collection[int]) -> dict[int, list[LogCursor]]:
+        """Return the cursors of many jobs, by row."""
+        found: dict[int, list[LogCursor]] = {}
+        for cursor in queries.log_cursors(self._db, job_rows):
+            found.setdefault(cursor.job_row, []).append(rows.cursor_record(cursor))
+        return found
 
     def put_log_cursor(self, row: int, cursor: LogCursor, *, expect: LogCursor | None) -> bool:
         """Move a cursor from `expect` (none: never read); false when another reader was faster.
@@ -316,6 +362,17 @@ class Store:
         with _translated():
             before, backup = self._database.upgrade()
             return Upgrade(before=before, after=self._database.version(), backup=backup)
+
+
+def _tasks_named(reference: str) -> tuple[str, set[int] | None]:
+    """Return the array's ID and the tasks of `123_[2-5,8]`; any other reference as it stands."""
+    master, bracket, rest = reference.partition("_[")
+    if not (bracket and rest.endswith("]") and master.isdecimal()):
+        return reference, None
+    try:
+        return master, set(slurm.expand_tasks(rest.removesuffix("]")))
+    except ValueError:
+        return reference, None
 
 
 @contextlib.contextmanager

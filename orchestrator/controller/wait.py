@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from orchestrator import errors, jobs, patterns
 from orchestrator.controller import context as contexts
-from orchestrator.controller import ingest, refresh, resend
+from orchestrator.controller import ingest, refresh, resend, unit_of_work
 
 #: A job that ended waits this long for the details of its accounting row.
 DETAILS_SECONDS = 30.0
@@ -18,12 +18,12 @@ def wait(
     rows: Sequence[int],
     *,
     timeout_seconds: float | None = None,
-    changed: Callable[[jobs.Job], None] = lambda job: None,
+    changed: Callable[[Sequence[jobs.Job]], None] = lambda several: None,
 ) -> list[jobs.Job]:
     """Return the jobs once all have ended, or as they are when the time is up.
 
-    `changed` is told each new state. Their logs are read on the way, so that the metrics are
-    there when this returns.
+    `changed` is told, look by look, which jobs have a new state. Their logs are read on the way,
+    so that the metrics are there when this returns.
     """
     begun = context.clock()
     seen: dict[int, jobs.JobState] = {}
@@ -42,18 +42,16 @@ def wait(
         fresh = resend.refresh_and_send(context)
         found = _jobs(context, rows)
         now = context.clock()
+        news = [job for job in found if seen.get(job.row) is not job.state]
+        seen.update({job.row: job.state for job in news})
+        changed(news)
         for job in found:
-            if seen.get(job.row) is not job.state:
-                seen[job.row] = job.state
-                changed(job)
             if job.ended:
                 ended.setdefault(job.row, now)
             else:
                 ended.pop(job.row, None)
-            if job.row not in read:
-                ingest.ingest(context, job, shipped, say=once)
-            if job.settled and job.ended:
-                read.add(job.row)
+        ingest.ingest(context, [job for job in found if job.row not in read], shipped, say=once)
+        read.update(job.row for job in found if job.settled and job.ended)
         if all(_done(job, ended, now) for job in found):
             return found
         waited_seconds = (now - begun).total_seconds()
@@ -64,7 +62,9 @@ def wait(
 
 def _jobs(context: contexts.Context, rows: Sequence[int]) -> list[jobs.Job]:
     with context.store.reading() as work:
-        return [job for row in rows if (job := work.job(row)) is not None]
+        found = work.jobs(unit_of_work.JobQuery(rows=rows, limit=None)) if rows else []
+    by_row = {job.row: job for job in found}
+    return [by_row[row] for row in rows if row in by_row]
 
 
 def _done(job: jobs.Job, ended: dict[int, datetime.datetime], now: datetime.datetime) -> bool:

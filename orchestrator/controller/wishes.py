@@ -11,9 +11,9 @@ import datetime
 import enum
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator import errors, jobs
+from orchestrator import errors, jobs, slurm
 from orchestrator.controller import context as contexts
-from orchestrator.controller import refresh
+from orchestrator.controller import refresh, unit_of_work
 
 #: KillWait is 30 s by default, and COMPLETING may follow it.
 CONFIRM_SECONDS = 60.0
@@ -68,6 +68,19 @@ def name_of(job: jobs.Job) -> str:
     return job.job_id or f"@{job.row}"
 
 
+def names_of(several: Sequence[jobs.Job]) -> str:
+    """Return what a person calls the jobs; tasks of one array in Slurm's short form."""
+    arrays: dict[str, list[jobs.Job]] = {}
+    for job in several:
+        arrays.setdefault(job.array_job_id or name_of(job), []).append(job)
+    return ", ".join(
+        name_of(tasks[0])
+        if len(tasks) == 1
+        else f"{array}_[{slurm.fold_tasks(job.array_task_id or 0 for job in tasks)}]"
+        for array, tasks in arrays.items()
+    )
+
+
 def look(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.Job]:
     """Return the jobs as Slurm has them now; SlurmError when it does not answer."""
     begun = context.clock()
@@ -80,7 +93,7 @@ def look(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.Job
         context.sleep(1.0)
     if fresh.failing_since is not None:
         raise errors.SlurmError(f"{fresh.error} (nothing was changed)")
-    return _stored(context, wanted)
+    return stored(context, wanted)
 
 
 def fulfil(
@@ -142,15 +155,16 @@ def _unseen(job: jobs.Job, begun: datetime.datetime) -> str:
 def _ask(context: contexts.Context, asked: Sequence[jobs.Job], wish: Wish) -> list[Outcome]:
     """Store that Slurm is asked, ask it, and return the refusals."""
     with context.store.writing() as work:
-        for job in asked:
-            work.add_event(job.row, _event(context, job, f"{wish.command} is asked"))
+        detail = f"{wish.command} is asked"
+        work.add_events((job.row, _event(context, job, detail)) for job in asked)
     refused = wish.ask([job.job_id for job in asked if job.job_id])
     said = [(job, refused[job.job_id]) for job in asked if job.job_id and job.job_id in refused]
     if said:
         with context.store.writing() as work:
-            for job, why in said:
-                detail = f"{wish.command} was refused: {why}"
-                work.add_event(job.row, _event(context, job, detail))
+            work.add_events(
+                (job.row, _event(context, job, f"{wish.command} was refused: {why}"))
+                for job, why in said
+            )
     return [Outcome(job=job, end=End.REFUSED, why=why) for job, why in said]
 
 
@@ -164,7 +178,7 @@ def _confirm(
     pause_seconds = 1.0
     while True:
         refresh.refresh(context, floor_seconds=0)
-        found = _stored(context, asked)
+        found = stored(context, asked)
         pairs = list(zip(asked, found, strict=True))
         waiting = [now for before, now in pairs if not wish.done(before, now)]
         left_seconds = confirm_seconds - (context.clock() - begun).total_seconds()
@@ -174,15 +188,19 @@ def _confirm(
                 for before, now in pairs
             ]
         if pause_seconds == 2.0:
-            ids = ", ".join(map(name_of, waiting))
-            context.say(f"Waiting until Slurm shows it for {ids} ...")
+            context.say(f"Waiting until Slurm shows it for {names_of(waiting)} ...")
         context.sleep(min(pause_seconds, left_seconds))
         pause_seconds = min(pause_seconds * 2, 15.0)
 
 
-def _stored(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.Job]:
+def stored(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.Job]:
+    """Return the jobs as they are in the database now, in the same order."""
+    if not wanted:
+        return []
     with context.store.reading() as work:
-        return [job for old in wanted if (job := work.job(old.row)) is not None]
+        query = unit_of_work.JobQuery(rows=[job.row for job in wanted], limit=None)
+        found = {job.row: job for job in work.jobs(query)}
+    return [found[job.row] for job in wanted if job.row in found]
 
 
 def _event(context: contexts.Context, job: jobs.Job, detail: str) -> jobs.JobEvent:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from orchestrator import errors, jobs, run_folder, slurm, tracking
 from orchestrator.controller import context as contexts
@@ -30,6 +31,11 @@ class Queue:
     by_token: Mapping[tuple[str, int], Sequence[tracking.Observation]]
     by_id: Mapping[str, Sequence[tracking.Observation]]
 
+    @functools.cached_property
+    def arrays(self) -> frozenset[tuple[str, str]]:
+        """Token and array ID of each array of ours."""
+        return _arrays((token, row) for (token, _), rows in self.by_token.items() for row in rows)
+
     def of(self, job: jobs.Job) -> tuple[tracking.Observation, ...]:
         return tuple(self.by_token.get((job.token, job.array_task_id or 0), ()))
 
@@ -38,6 +44,22 @@ class Queue:
         if job.job_id is None or self.of(job):
             return None
         return next(iter(self.by_id.get(job.job_id, ())), None)
+
+
+def array_of(job: jobs.Job, queue: Queue, accounts: Accounts) -> str | None:
+    """Return the ID of the array that this task belongs to, where these answers show other tasks.
+
+    Where there are accounts they must show them: squeue alone may be ahead of them. A task that
+    still has no ID takes whatever shows its array.
+    """
+    if job.job_id is not None:
+        known = accounts.arrays if accounts.accounting else queue.arrays
+        return job.array_job_id if (job.token, job.array_job_id) in known else None
+    return min(
+        (array for token, array in queue.arrays | accounts.arrays if token == job.token),
+        key=int,
+        default=None,
+    )
 
 
 def ask_queue(context: contexts.Context, live: Sequence[jobs.Job], installation_id: str) -> Queue:
@@ -108,22 +130,24 @@ class Accounts:
         good, error = False, ""
         bad: list[jobs.Job] = []
         try:
-            for chunk in _chunks(gone, SACCT_CHUNK):
-                for row in context.slurm.sacct(_ids(chunk), _since(chunk)):
-                    by_id.setdefault(row.job_id, []).append(row)
+            for ids, chunk in _chunks(gone, _asked_id):
+                for row in context.slurm.sacct(ids, _since(chunk)):
+                    # A task adopted by its claim alone is known by its own number.
+                    for job_id in {row.job_id, row.raw_job_id}:
+                        by_id.setdefault(job_id, []).append(row)
                 asked.update(job.row for job in chunk)
                 good = True
-            for chunk in _chunks(sought, SACCT_CHUNK):
-                names = [run_folder.slurm_name(job.name, job.token) for job in chunk]
+            for names, chunk in _chunks(sought, _asked_name):
                 for row in context.slurm.by_name(names, _since(chunk)):
                     token = run_folder.split_name(row.name)[1] or ""
                     by_token.setdefault((token, row.array_task_id or 0), []).append(row)
                 asked.update(job.row for job in chunk)
                 good = True
             bad = [job for job in gone if tracking.needs_steps(_mine(job, by_id))]
-            for chunk in _chunks(bad, SACCT_CHUNK):
-                _add_steps(chunk, by_id, context.slurm.steps(_ids(chunk), _since(chunk)))
-                bad = [job for job in bad if job not in chunk]
+            for ids, chunk in _chunks(bad, _asked_id):
+                _add_steps(chunk, by_id, context.slurm.steps(ids, _since(chunk)))
+                done = {job.row for job in chunk}
+                bad = [job for job in bad if job.row not in done]
         except slurm.AccountingDisabled:
             return cls({}, {}, accounting=False)
         except errors.SlurmError as exc:
@@ -141,10 +165,28 @@ class Accounts:
             stepless=frozenset(job.row for job in bad),
         )
 
+    @functools.cached_property
+    def arrays(self) -> frozenset[tuple[str, str]]:
+        """Token and array ID of each array that sacct named."""
+        rows = [
+            row for found in (self.by_id, self.by_token) for each in found.values() for row in each
+        ]
+        return _arrays((run_folder.split_name(row.name)[1] or "", row) for row in rows)
+
     def of(self, job: jobs.Job) -> tuple[tracking.Observation, ...]:
         if job.job_id is None:
             return tuple(self.by_token.get((job.token, job.array_task_id or 0), ()))
         return _mine(job, self.by_id)
+
+
+def _arrays(
+    rows: Iterable[tuple[str, tracking.Observation]],
+) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (token, row.array_job_id)
+        for token, row in rows
+        if row.array_job_id and not tracking.never_started(row)
+    )
 
 
 def _add_steps(
@@ -231,13 +273,27 @@ def _words(row: tracking.Observation) -> tuple[str, ...]:
     return (token or "", *(part for word in line.split() for part in word.split(".")))
 
 
-def _ids(chunk: Sequence[jobs.Job]) -> list[str]:
-    return [job.job_id for job in chunk if job.job_id]
+def _asked_id(job: jobs.Job) -> str:
+    # 24.11: `sacct -j 9_10` says nothing of a task that waits, `-j 9` tells of all tasks.
+    return job.array_job_id or job.job_id or ""
+
+
+def _asked_name(job: jobs.Job) -> str:
+    return run_folder.slurm_name(job.name, job.token)
 
 
 def _since(chunk: Sequence[jobs.Job]) -> datetime.datetime:
     return min(job.created_at for job in chunk) - SACCT_MARGIN
 
 
-def _chunks(items: Sequence[jobs.Job], size: int) -> Iterable[Sequence[jobs.Job]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
+def _chunks(
+    wanted: Sequence[jobs.Job], word: Callable[[jobs.Job], str]
+) -> Iterator[tuple[list[str], list[jobs.Job]]]:
+    """Give the words of one command line and the jobs that they ask for, an array by one word."""
+    by_word: dict[str, list[jobs.Job]] = {}
+    for job in wanted:
+        by_word.setdefault(word(job), []).append(job)
+    words = list(by_word)
+    for start in range(0, len(words), SACCT_CHUNK):
+        asked = words[start : start + SACCT_CHUNK]
+        yield asked, [job for each in asked for job in by_word[each]]

@@ -20,6 +20,7 @@ from jinja2 import sandbox
 
 from orchestrator import errors, jobs
 from orchestrator.rendering import directives, words
+from orchestrator.specs import arguments
 
 if typing.TYPE_CHECKING:
     from orchestrator import config
@@ -204,6 +205,7 @@ def _context(
         "ranks_per_task": _ranks_per_task(spec),
         "rank_options": _rank_options(spec),
         "program": _program(spec),
+        "task_arguments": arguments.of_tasks(spec),
         "delimiter": _delimiter(spec.launch.command or ""),
     }
 
@@ -271,14 +273,7 @@ def _program(spec: jobs.JobSpec) -> list[tuple[str, ...]]:
         head = head if is_python else ("--no-python", *head)
     elif is_python:
         head = ("python3", *head)
-    program = [head]
-    for key, value in spec.args.items():
-        flag = "--" + key.replace("_", "-")
-        if isinstance(value, bool):
-            program += [(flag,)] if value else []
-        else:
-            program += [(flag, str(v)) for v in (value if isinstance(value, tuple) else (value,))]
-    return program
+    return [head, *arguments.shared(spec)]
 
 
 def _delimiter(command: str) -> str:

@@ -57,6 +57,7 @@ def intended(spec: jobs.JobSpec, profile: config.Profile) -> list[Option]:
         "chdir": spec.chdir,
         "output": spec.output,
         "error": spec.error,
+        "array": _array(spec.array),
         # A requeued attempt would cut off the log of the one before it.
         "open-mode": "append",
         "export": spec.environment.export.upper(),
@@ -116,6 +117,14 @@ def tasks_per_node(spec: jobs.JobSpec) -> int | None:
     if spec.launch.launcher == "srun":
         return ranks_per_node(spec) or 1
     return None if spec.launch.command is not None else 1
+
+
+def _array(array: jobs.Array) -> str | None:
+    tasks = array.task_ids
+    if tasks is None:
+        return None
+    limit = "" if array.max_running is None else f"%{array.max_running}"
+    return f"{tasks[0]}-{tasks[-1]}{limit}"
 
 
 def _arguments(line: str) -> list[str]:

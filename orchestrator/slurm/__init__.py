@@ -7,6 +7,7 @@ The one place that knows what squeue, sacct, scontrol and sbatch print. Checked 
 from orchestrator.slurm.client import Client, Steps
 from orchestrator.slurm.environment import environment, secret_names, submission_environment
 from orchestrator.slurm.failures import AccountingDisabled, Unreachable, failure
+from orchestrator.slurm.job_ids import expand_tasks, fold_tasks
 from orchestrator.slurm.process import Answer, CommandNotFound, run, stream
 from orchestrator.slurm.sacct import (
     MOST_JOB_IDS,
@@ -48,7 +49,9 @@ __all__ = [
     "cancelled_by",
     "classify_sbatch",
     "environment",
+    "expand_tasks",
     "failure",
+    "fold_tasks",
     "parse_sacct",
     "parse_scontrol_config",
     "parse_scontrol_job",

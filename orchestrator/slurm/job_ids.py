@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 # Forms measured on 22.05, 24.11 and 26.05; the list is cut at 64 bytes ("1,3-...") unless
 # SLURM_BITSTR_LEN=0.
@@ -60,6 +60,17 @@ def each_task(job_id: JobId) -> Iterator[JobId]:
         yield JobId(
             text=f"{job_id.text}_{task}", array_job_id=job_id.array_job_id, array_task_id=task
         )
+
+
+def fold_tasks(tasks: Iterable[int]) -> str:
+    """Return the numbers as Slurm writes them, `1,3-5`; those of expand_tasks."""
+    parts: list[list[int]] = []
+    for task in sorted(set(tasks)):
+        if parts and parts[-1][-1] == task - 1:
+            parts[-1][1:] = [task]
+        else:
+            parts.append([task])
+    return ",".join("-".join(map(str, part)) for part in parts)
 
 
 def expand_tasks(text: str) -> Iterator[int]:

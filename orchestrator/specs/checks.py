@@ -10,7 +10,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,7 +34,7 @@ _URI = re.compile(r"([a-z][a-z0-9+.-]*)://")
 _OUTPUT_ESCAPES = frozenset({"%j", "%A", "%a", "%x", "%u", "%%"})
 _LEAST = {
     **dict.fromkeys(("nodes", "ntasks", "ntasks_per_node", "cpus_per_task"), 1),
-    **{"gpus_per_node": 0, "signal_seconds": 1, "nproc_per_node": 1},
+    **{"gpus_per_node": 0, "signal_seconds": 1, "nproc_per_node": 1, "size": 1, "max_running": 1},
 }
 #: Paths are quoted in the script, so the shell puts no home folder in place of ~.
 _PATH_KEYS = (
@@ -56,8 +56,9 @@ def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     tables = layout.to_tables(spec)
     for check in (_forms, _numbers, _paths, _output, _labels):
         yield from check(tables)
-    for rule in (_resources, _environment, _container, _launch, _arguments, _sbatch, _metrics):
+    for rule in (_resources, _environment, _container, _launch, _arguments, _array, _sbatch):
         yield from rule(spec)
+    yield from _metrics(spec)
 
 
 def _at(*path: str | int) -> tuple[toml_lines.Path, ...]:
@@ -234,13 +235,41 @@ def _arguments(spec: jobs.JobSpec) -> Iterator[Finding]:
         way = "command" if spec.launch.command else "program"
         told = f"cannot go with launch.{way}: write the arguments behind the {way} itself"
         yield _at("args"), told
-    for name, value in spec.args.items():
+    yield from _each_argument(("args",), spec.args)
+
+
+def _each_argument(
+    table: toml_lines.Path, arguments: Mapping[str, jobs.ArgumentValue]
+) -> Iterator[Finding]:
+    for name, value in arguments.items():
         if not _ARGUMENT.fullmatch(name):
             told = "must be an argument's name without its dashes: letters, digits and _ . / : @ -"
-            yield _at("args", name), told
+            yield _at(*table, name), told
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, float) and not math.isfinite(item):
-                yield _at("args", name), f"must be a finite number (got {item})"
+                yield _at(*table, name), f"must be a finite number (got {item})"
+
+
+def _array(spec: jobs.JobSpec) -> Iterator[Finding]:
+    array = spec.array
+    if array.tasks is not None and array.size is not None:
+        yield _at("array", "size"), "say either tasks or size, not both"
+    if array.task_ids is None and array.max_running is not None:
+        paths = ("array", "max_running"), ("array", "tasks"), ("array", "size")
+        yield paths, "needs array.tasks or array.size"
+    if array.tasks is None:
+        return
+    if not array.tasks:
+        yield _at("array", "tasks"), "is empty: name a task, or leave the key out"
+    if spec.launch.command or spec.launch.program:
+        way = "command" if spec.launch.command else "program"
+        told = (
+            f"cannot go with launch.{way}, which takes no arguments: "
+            "set array.size and read $SLURM_ARRAY_TASK_ID there"
+        )
+        yield _at("array", "tasks"), told
+    for place, arguments in enumerate(array.tasks):
+        yield from _each_argument(("array", "tasks", place), arguments)
 
 
 def _sbatch(spec: jobs.JobSpec) -> Iterator[Finding]:

@@ -86,6 +86,8 @@ _HELP = {
     "launch.rendezvous": "How torchrun's nodes meet.",
     "launch.nproc_per_node": "Ranks on each node: a number, or auto for one a GPU.",
     "launch.command": "Shell line to run as it stands, in place of a program after --.",
+    "array.size": "Run it as a job array of so many tasks, which read SLURM_ARRAY_TASK_ID.",
+    "array.max_running": "Of an array's tasks at most so many at a time.",
     "metrics.patterns": "Named pattern that finds numbers in the log.",
 }
 #: Names where the key's own says too little without its table, or is a plural.
@@ -96,6 +98,7 @@ _NAMES = {
     "container.runtime": ("container-runtime",),
     "container.binds": ("bind",),
     "container.gpu": ("container-gpu",),
+    "array.size": ("array-size",),
     "metrics.patterns": ("pattern",),
 }
 _METAVARS = {

@@ -57,6 +57,8 @@ REPLACES: dict[str, tuple[str, ...]] = {
     "resources.mem": ("resources.mem_per_cpu", "resources.mem_per_gpu"),
     "resources.mem_per_cpu": ("resources.mem", "resources.mem_per_gpu"),
     "resources.mem_per_gpu": ("resources.mem", "resources.mem_per_cpu"),
+    "array.tasks": ("array.size",),
+    "array.size": ("array.tasks",),
     "environment.conda": ("environment.venv",),
     "environment.venv": ("environment.conda",),
 }

@@ -40,7 +40,7 @@ OWN_KEYS = {
 }
 #: Options that would break how jobs are submitted or followed.
 REFUSED = {
-    "array": "one spec is one job",
+    "array": "use the table [array], with tasks or size, and max_running for what stands behind %",
     "cluster": "jobs go to the one cluster that sbatch talks to",
     "clusters": "jobs go to the one cluster that sbatch talks to",
     "help": "sbatch would submit nothing",

@@ -10,7 +10,13 @@ import datetime
 
 from orchestrator import jobs
 from orchestrator.tracking import adopting, following
-from orchestrator.tracking.following import is_news, merged, needs_sacct, needs_steps
+from orchestrator.tracking.following import (
+    is_news,
+    merged,
+    needs_sacct,
+    needs_steps,
+    never_started,
+)
 from orchestrator.tracking.observations import Answers, Observation, Verdict, Witnesses
 
 __all__ = [
@@ -23,6 +29,7 @@ __all__ = [
     "merged",
     "needs_sacct",
     "needs_steps",
+    "never_started",
 ]
 
 

@@ -28,6 +28,20 @@ def judge(
     found = following.choose(taken, witnesses.owner)
     if found is not None:
         return _adopt(job, found, witnesses, answers, grace_seconds=grace_seconds, now=now)
+    if witnesses.array_job_id is not None:
+        # Slurm has the array, and no record of this task any more.
+        task_id = f"{witnesses.array_job_id}_{job.array_task_id}"
+        told: dict[str, object] = {"job_id": task_id, "array_job_id": witnesses.array_job_id}
+        bound = dataclasses.replace(
+            job, job_id=task_id, array_job_id=witnesses.array_job_id, misses=0, missing_since=None
+        )
+        event = verdicts.event(
+            job, now, "adopt", "controller", f"{task_id}, as others of its array"
+        )
+        return verdicts.joined(
+            Verdict(changes={**told, "grace_since": None}, events=(event,)),
+            following.judge(bound, witnesses, answers, grace_seconds=grace_seconds, now=now),
+        )
     if witnesses.owner is not None:
         # The script ran, so Slurm took the job; squeue has forgotten it since.
         changes: dict[str, object] = {

@@ -13,6 +13,7 @@ from orchestrator.tracking.observations import Observation, Verdict
 
 _NOT_BEGUN = frozenset({JobState.PENDING, JobState.REQUEUED, JobState.REQUEUE_HOLD})
 _COPIED = (
+    "raw_job_id",
     "raw_state",
     "exit_code",
     "exit_signal",

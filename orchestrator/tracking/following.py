@@ -15,7 +15,7 @@ from orchestrator.tracking.observations import Answers, Observation, Verdict, Wi
 #: may take a job two seconds after sbatch gave up, and saves its state only every five).
 ANSWERS_NEEDED = 3
 #: How long after its end a job waits for its accounting rows before it is closed without them.
-DETAILS_WAIT_SECONDS = 24 * 3600
+DETAILS_WAIT_SECONDS = 24 * 3600.0
 
 _BAD = frozenset({JobState.FAILED, JobState.OUT_OF_MEMORY, JobState.NODE_FAIL, JobState.CANCELLED})
 
@@ -111,7 +111,7 @@ def judge(
         settled = _close_now(witnesses.record, answers, now)
         return applying.apply(job, witnesses.record, (), settled=settled, now=now)
     if job.state in jobs.TERMINAL and job.state is not JobState.LOST:
-        return _close_without_details(job, answers, now)
+        return _close_without_details(job, witnesses, answers, grace_seconds, now)
     return _missed(job, witnesses, answers, grace_seconds=grace_seconds, now=now)
 
 
@@ -222,9 +222,33 @@ def _close_now(row: Observation, answers: Answers, now: datetime.datetime) -> bo
     return (now - ended_at).total_seconds() > DETAILS_WAIT_SECONDS
 
 
-def _close_without_details(job: jobs.Job, answers: Answers, now: datetime.datetime) -> Verdict:
+def _dropped(job: jobs.Job, witnesses: Witnesses) -> bool:
+    """Return whether this is a task of an array that Slurm has, and that never began.
+
+    Measured on 24.11 and 26.05: a task that is cancelled while it waits leaves no record, neither
+    in squeue nor in sacct; the array's own record just names it no more.
+    """
+    return (
+        job.array_task_id is not None
+        and witnesses.owner is None
+        and job.started_at is None
+        and (witnesses.array_job_id is not None or witnesses.cancel_asked)
+    )
+
+
+def _close_without_details(
+    job: jobs.Job,
+    witnesses: Witnesses,
+    answers: Answers,
+    grace_seconds: float,
+    now: datetime.datetime,
+) -> Verdict:
     ended_at = job.ended_at or job.observed_at or job.created_at
-    waited = (now - ended_at).total_seconds() > DETAILS_WAIT_SECONDS
+    wait_seconds = DETAILS_WAIT_SECONDS
+    if job.state is JobState.CANCELLED and _dropped(job, witnesses) and answers.sacct_asked:
+        # There will be no row of it.
+        wait_seconds = grace_seconds
+    waited = (now - ended_at).total_seconds() > wait_seconds
     if job.settled or (answers.accounting and not waited):
         return Verdict()
     return Verdict(changes={"settled": True})
@@ -248,6 +272,9 @@ def _missed(
         # sacct may still be late: slurmctld delivers its backlog once slurmdbd is back.
         over = not answers.accounting or missing_seconds > DETAILS_WAIT_SECONDS
         return Verdict(changes={"settled": True} if over and not job.settled else {})
+    dropped = _dropped(job, witnesses) and not witnesses.reused
+    if second_witness and dropped and (waited or witnesses.cancel_asked):
+        return _cancelled_unseen(job, witnesses, answers, misses, now)
     if not second_witness or not (waited or witnesses.reused):
         return Verdict(changes={"misses": misses, "missing_since": missing_since})
     why = (
@@ -268,4 +295,30 @@ def _missed(
         },
         attempts=(dataclasses.replace(applying.attempt(job), state=JobState.LOST, reason=detail),),
         events=(verdicts.event(job, now, "state", "controller", detail, JobState.LOST),),
+    )
+
+
+def _cancelled_unseen(
+    job: jobs.Job, witnesses: Witnesses, answers: Answers, misses: int, now: datetime.datetime
+) -> Verdict:
+    """End a waiting task that Slurm dropped from its array; what a later row says still counts."""
+    who = "cancelled by us" if witnesses.cancel_asked else f"gone from {misses} answers of squeue"
+    known = (
+        f"Slurm knows other tasks of array {job.array_job_id} and nothing of this one"
+        if witnesses.array_job_id is not None
+        else "Slurm has no record of it"
+    )
+    detail = f"{who} while it waited: {known}, and the task never began"
+    return Verdict(
+        changes={
+            "state": JobState.CANCELLED,
+            "reason": detail,
+            "misses": 0,
+            "missing_since": None,
+            "observed_at": answers.squeue_at,
+        },
+        attempts=(
+            dataclasses.replace(applying.attempt(job), state=JobState.CANCELLED, reason=detail),
+        ),
+        events=(verdicts.event(job, now, "state", "controller", detail, JobState.CANCELLED),),
     )

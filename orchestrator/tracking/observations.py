@@ -65,6 +65,10 @@ class Witnesses:
     owner: str | None = None
     #: Slurm gives this job ID to another job now
     reused: bool = False
+    #: ID of this task's array, where squeue lacks the task and other tasks were seen just now
+    array_job_id: str | None = None
+    #: we asked scancel for it
+    cancel_asked: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -64,7 +64,7 @@ def arm(point, delay_seconds):
 
 def storing(function, work):
     def wrapped(*args, **kwargs):
-        work.add_event = die
+        work.add_events = die
         return function(*args, **kwargs)
 
     return wrapped

@@ -49,7 +49,7 @@ def test_create_keeps_others_out(tmp_path: Path) -> None:
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
     assert stat.S_IMODE(folder.script.stat().st_mode) == 0o600
     assert folder.owner(0) is None
-    assert folder.attempts(0) == []
+    assert folder.attempts() == {}
     assert folder.exit_record(0, 0) is None
 
 
@@ -120,7 +120,7 @@ def test_claims(tmp_path: Path) -> None:
     for name in ("attempt.0.0", "attempt.0.10", "attempt.0.2", "attempt.0.x", "attempt.1.5"):
         (tmp_path / name).write_text("")
     assert folder.owner(0) == "41"
-    assert folder.attempts(0) == [0, 2, 10]
+    assert folder.attempts()[0] == [0, 2, 10]
 
 
 @pytest.mark.parametrize(

@@ -107,12 +107,43 @@ def text_id(job: Job) -> str:
     """Return `123` or `123_4`."""
     if job["array_task_id"] is None:
         return str(job["job_id"])
+    if "folded" in job:
+        return f"{job['array_job_id']}_[{','.join(map(str, job['folded']))}]"
     return f"{job['array_job_id']}_{job['array_task_id']}"
 
 
 def fits(job: Job, asked: str) -> bool:
-    """Return whether `asked` (123, 123_4) means this job."""
+    """Return whether `asked` (123, 123_4, 123_[2-5,8]) means this job."""
+    master, bracket, rest = asked.partition("_[")
+    if bracket:
+        return str(job["array_job_id"]) == master and job["array_task_id"] in tasks(rest[:-1])
     return asked in (str(job["job_id"]), text_id(job), str(job["array_job_id"]))
+
+
+def tasks(text: str) -> list[int]:
+    """Read `0-3,8%2`."""
+    found: list[int] = []
+    for part in text.partition("%")[0].split(","):
+        first, _, more = part.partition("-")
+        last, _, step = more.partition(":")
+        found.extend(range(int(first), int(last or first) + 1, int(step or 1)))
+    return found
+
+
+def folded(jobs: list[Job]) -> list[Job]:
+    """Return the jobs as Slurm prints them: the tasks of an array that wait are one record."""
+    found: dict[tuple[Any, ...], Job] = {}
+    for job in jobs:
+        waits = job["array_task_id"] is not None and job["state"] == "PENDING"
+        key = ("array", job["array_job_id"], job["reason"]) if waits else ("job", job["job_id"])
+        if not waits or job["restarts"]:
+            found["job", job["job_id"]] = job
+        elif key in found:
+            found[key]["folded"].append(job["array_task_id"])
+        else:
+            first = {"job_id": job["array_job_id"], "folded": [job["array_task_id"]]}
+            found[key] = {**job, **first}
+    return list(found.values())
 
 
 def stamp(seconds: float | None, nothing: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+from typing import Any
 
 import pytest
 
@@ -85,3 +86,29 @@ def test_an_attempt_and_an_event() -> None:
     assert set(views.ATTEMPT_COLUMNS) <= set(row)
     event = views.event_row(jobs.JobEvent(at=NOW, kind="note", source="user", detail="x"))
     assert (event["at"], event["state"], event["detail"]) == (NOW, None, "x")
+
+
+def _task(number: int, state: jobs.JobState, **fields: Any) -> jobs.Job:
+    changes = {"row": 10 + number, "job_id": f"41_{number}", "array_job_id": "41", **fields}
+    return dataclasses.replace(JOB, array_task_id=number, state=state, **changes)
+
+
+def test_tasks_that_are_alike_are_one_line() -> None:
+    state = jobs.JobState
+    tasks = [
+        *(_task(n, state.PENDING, reason="Priority", started_at=None) for n in (7, 6, 5, 3)),
+        _task(4, state.RUNNING, node_list="n2"),
+        _task(2, state.RUNNING, node_list="n1"),
+        _task(1, state.FAILED, exit_code=3, node_list="n1"),
+        _task(0, state.FAILED, exit_code=3, node_list="n2"),
+        JOB,
+    ]
+    lines = views.folded_lines(tasks, NOW)
+    shown = [(line["job_id"], line["state"], line["node_list"], line["row"]) for line in lines]
+    assert shown == [
+        ("41_[3,5-7]", "PENDING", None, ""),
+        ("41_4", "RUNNING", "n2", "@14"),
+        ("41_2", "RUNNING", "n1", "@12"),
+        ("41_[0-1]", "FAILED", None, "@10-11"),
+        ("123", "RUNNING", None, "@7"),
+    ]

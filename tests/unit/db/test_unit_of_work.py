@@ -202,6 +202,29 @@ def test_array(store: unit_of_work.Store) -> None:
         assert [job.array_task_id for job in work.find("123")] == [5, 2, 0]
         assert [job.array_task_id for job in work.find("digits")] == [5, 2, 0]
         assert [job.array_task_id for job in work.find("123_2")] == [2]
+        assert [job.array_task_id for job in work.find("123_[0,5]")] == [5, 0]
+        assert work.find("123_[0,4]") == work.find("123_[0-]") == work.find("x_[0]") == []
+        whole = unit_of_work.JobQuery(limit=1, whole_arrays=True)
+        assert len(work.jobs(whole)) == 3
+        assert len(work.jobs(unit_of_work.JobQuery(limit=1))) == 1
+
+
+def test_many_changes_at_once(store: unit_of_work.Store) -> None:
+    with store.writing() as work:
+        first, second, third = work.add_submission(submission(), array_tasks=range(3))
+        assert work.change_job(second.row, {"reason": "newer"})
+        changed = work.change_jobs(
+            [
+                (first.row, {"reason": "x", "ended_at": NOW}, first.version),
+                (second.row, {"reason": "older"}, second.version),
+                (third.row, {"state": jobs.JobState.RUNNING}, None),
+                (999, {"reason": "nobody"}, None),
+            ]
+        )
+        assert changed == {first.row, third.row}
+        after = work.jobs_of_tokens([first.token])
+    assert [(job.reason, job.version) for job in after] == [("x", 1), ("newer", 1), (None, 1)]
+    assert (after[0].ended_at, after[2].state) == (NOW, jobs.JobState.RUNNING)
 
 
 def test_find(store: unit_of_work.Store) -> None:

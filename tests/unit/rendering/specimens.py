@@ -184,6 +184,31 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
         ),
         BARE,
     ),
+    "array": (
+        jobs.JobSpec(
+            name="sweep",
+            resources=_ONE,
+            launch=_TRAIN,
+            args=_ARGS,
+            array=jobs.Array(
+                tasks=(
+                    {"lr": 0.1},
+                    {"lr": 0.01, "batch-size": 128},
+                    {"amp": False, "tags": ("d", "it's home")},
+                ),
+                max_running=2,
+            ),
+        ),
+        BARE,
+    ),
+    "array_of_a_size": (
+        jobs.JobSpec(
+            name="sweep",
+            launch=jobs.Launch(command='./point.sh "$SLURM_ARRAY_TASK_ID"'),
+            array=jobs.Array(size=8),
+        ),
+        BARE,
+    ),
     "every_directive": (
         jobs.JobSpec(
             name="digits",

@@ -70,3 +70,13 @@ def test_other_text_is_refused_or_read(raw):
         job_ids.parse_job_id(raw)
     except ValueError as problem:
         assert "not a Slurm job ID" in str(problem)
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_folded_tasks_are_read_back(tasks: set[int]) -> None:
+    folded = job_ids.fold_tasks(tasks)
+    assert (set(job_ids.expand_tasks(folded)) if folded else set()) == tasks
+
+
+def test_tasks_are_folded_as_slurm_does() -> None:
+    assert job_ids.fold_tasks([9, 1, 3, 5, 4, 8]) == "1,3-5,8-9"

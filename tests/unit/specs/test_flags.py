@@ -57,6 +57,7 @@ CONTEXT: dict[str, dict[str, object]] = {
     "container.gpu": {"container.runtime": "pyxis", "container.image": "nvcr.io#x/y"},
     "resources.gpu_type": {"resources.gpus_per_node": 1},
     "resources.mem_per_gpu": {"resources.gpus_per_node": 1},
+    "array.max_running": {"array.size": 8},
 }
 
 

@@ -245,7 +245,26 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
         ),
         (
             with_launch("") + '[sbatch]\narray = "0-3"',
-            "sbatch.array: is refused: one spec is one job",
+            "sbatch.array: is refused: use the table [array], with tasks or size",
+        ),
+        (with_launch("[array]\nsize = 0"), "array.size: must be >= 1 (got 0)"),
+        (with_launch("[array]\nmax_running = 2"), "array.max_running: needs array.tasks or"),
+        (with_launch("[array]\ntasks = []"), "array.tasks: is empty: name a task"),
+        (with_launch("[array]\ntasks = 4"), "array.tasks: must be a list of tables (got 4)"),
+        (with_launch("[array]\nsize = 2\ntasks = [{}]"), "say either tasks or size, not both"),
+        (with_launch("[array]\nmax_runing = 2"), 'Did you mean "max_running"?'),
+        (
+            with_launch("[[array.tasks]]\nlr = 0.1\n[[array.tasks]]\nlr = inf"),
+            "spec.toml:6: array.tasks[1].lr: must be a string, a number, true or false or a list",
+        ),
+        (
+            with_launch('[[array.tasks]]\n"-x" = 1'),
+            "spec.toml:4: array.tasks[0].-x: must be an argument's name without its dashes",
+        ),
+        (
+            '[job]\nname = "x"\n[launch]\ncommand = "a"\n[array]\ntasks = [{}, {}]',
+            "array.tasks: cannot go with launch.command, which takes no arguments: "
+            "set array.size and read $SLURM_ARRAY_TASK_ID there",
         ),
         (with_launch("") + "[sbatch]\nwait = true", "sbatch.wait: is refused: use submit --wait"),
         (

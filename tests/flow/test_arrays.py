@@ -1,0 +1,63 @@
+"""Job arrays through the command line, against the pretended Slurm."""
+
+from __future__ import annotations
+
+from tests.flow import command_line
+from tests.flow.conftest import FakeSlurm
+
+SPEC = """\
+[job]
+name = "sweep"
+[launch]
+launcher = "python"
+script = "t.py"
+[array]
+max_running = 2
+tasks = [{ lr = 0.1 }, { lr = 0.2 }, { lr = 0.3 }, {}]
+"""
+
+
+def test_from_submission_to_cancel(cli: command_line.CommandLine, fake_slurm: FakeSlurm) -> None:
+    (cli.folder / "t.py").write_text("")
+    (cli.folder / "sweep.toml").write_text(SPEC)
+    done = cli("submit", "sweep.toml")
+    assert done.out == "Submitted batch job 1 (@1-4, sweep, 4 tasks)\n"
+    (call,) = fake_slurm.calls("sbatch")
+    assert next(word for word in call if word.startswith("--output=")).endswith("/%A_%a.out")
+    fake_slurm.set_state("1_0", "RUNNING")
+    fake_slurm.set_state("1_1", "FAILED", exit="3:0")
+    table = cli("status", "--format", "table", "--refresh").out.splitlines()
+    assert [line.split()[:3] for line in table[1:]] == [
+        ["1_[2-3]", "sweep", "PENDING"],
+        ["1_1", "sweep", "FAILED"],
+        ["1_0", "sweep", "RUNNING"],
+    ]
+    assert len(cli("status", "1_[1-2]", "--no-refresh", "--json").items) == 2
+    (array,) = cli("show", "sweep", "--no-refresh", "--json").items
+    assert array["states"] == {"PENDING": 2, "RUNNING": 1, "FAILED": 1}
+    assert [bad["job_id"] for bad in array["first_failures"]] == ["1_1"]
+    assert "Arguments:   --lr 0.3\n" in cli("show", "1_2").out
+    before = len(fake_slurm.calls("scancel"))
+    assert cli("cancel", "1_[2-3]").out == "1_[2-3] is CANCELLED\n"
+    assert [call[1:] for call in fake_slurm.calls("scancel")[before:]] == [["1_[2-3]"]]
+    told = cli("show", "1_2", "--json").items[0]["events"][-1]["detail"]
+    assert told.startswith("cancelled by us while it waited: Slurm knows other tasks of array 1")
+    again = cli("resubmit", "1_[1,3]")
+    assert again.out == "Submitted batch job 5 (@5-6, sweep, 2 tasks)\n"
+    assert "--array=1,3%2" in fake_slurm.calls("sbatch")[-1]
+    assert [job["job_id"] for job in cli("status", "5", "--json").items] == ["5_1", "5_3"]
+
+
+def test_too_many_tasks_for_the_cluster(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    fake_slurm.configure(MaxArraySize="3")
+    (cli.folder / "t.py").write_text("")
+    (cli.folder / "sweep.toml").write_text(SPEC)
+    done = cli("submit", "sweep.toml")
+    assert done.code == 3
+    assert done.err == (
+        "Error: sweep.toml: array.tasks: 4 tasks are more than cluster fake takes in one array: "
+        "its MaxArraySize is 3; make several arrays of them\n1 problem; nothing was submitted.\n"
+    )
+    assert fake_slurm.calls("sbatch") == []
