@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import submitit
@@ -55,12 +55,16 @@ class ScriptExecutor(submitit.SlurmExecutor):
         name: str,
         output: str | None,
         comment: str | None,
+        options: Sequence[str] = (),
+        arguments: Sequence[str] = (),
         run: Callable[[list[str]], slurm.Answer],
     ) -> None:
         self._script = script
         self._name = name
         self._output = output
         self._comment = comment
+        self._options = options
+        self._arguments = arguments
         self._run = run
         super().__init__(folder=script.parent)
 
@@ -73,7 +77,12 @@ class ScriptExecutor(submitit.SlurmExecutor):
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         return slurm.sbatch_command(
-            submission_file_path, self._name, output=self._output, comment=self._comment
+            submission_file_path,
+            self._name,
+            output=self._output,
+            comment=self._comment,
+            extra=self._options,
+            arguments=self._arguments,
         )
 
     def _submit_command(self, command: str) -> submitit.Job[None]:
@@ -93,14 +102,24 @@ def submit(
     name: str,
     output: str | None,
     comment: str | None,
+    options: Sequence[str] = (),
+    arguments: Sequence[str] = (),
     run: Callable[[list[str]], slurm.Answer],
 ) -> str:
-    """Return the job ID that Slurm gave the script.
+    """Return the job ID that Slurm gave the script; `arguments` are those of the script.
 
     Raises RefusedError when Slurm certainly has no such job, UnknownOutcomeError when it may.
     """
     try:
-        executor = ScriptExecutor(script, name=name, output=output, comment=comment, run=run)
+        executor = ScriptExecutor(
+            script,
+            name=name,
+            output=output,
+            comment=comment,
+            options=options,
+            arguments=arguments,
+            run=run,
+        )
     except RuntimeError as exc:
         raise errors.SlurmError(
             "srun is not on PATH, so this machine has no Slurm; submit from a login node, "

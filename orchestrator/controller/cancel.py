@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator import errors, jobs, run_folder
 from orchestrator.controller import context as contexts
-from orchestrator.controller import refresh
+from orchestrator.controller import identity, refresh
 
 #: KillWait is 30 s by default, and COMPLETING may follow it.
 CONFIRM_SECONDS = 60.0
@@ -46,7 +46,7 @@ def cancel(
     for job in wanted:
         if not job.ended and job.job_id is not None:
             # With the name as well as the ID, a reused ID never hits another job.
-            context.slurm.cancel(job.job_id, run_folder.slurm_name(job.name, job.token))
+            context.slurm.cancel(job.job_id, run_folder.name_in_slurm(job))
             event = jobs.JobEvent(
                 at=context.clock(),
                 kind="cancel",
@@ -120,8 +120,8 @@ def _cancel_renamed(context: contexts.Context, pending: Sequence[jobs.Job]) -> N
     """Cancel by the name they have now the jobs that were renamed while they waited."""
     for job in pending:
         papers = context.slurm.show_job(job.job_id or "")
-        if papers is None or job.token not in " ".join(papers.values()):
+        if papers is None or not identity.in_papers(context, job, papers):
             continue
         name = papers.get("JobName", "")
-        if name and name != run_folder.slurm_name(job.name, job.token):
+        if name and name != run_folder.name_in_slurm(job):
             context.slurm.cancel(job.job_id or "", name)

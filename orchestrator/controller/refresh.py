@@ -12,10 +12,14 @@ from pathlib import Path
 
 from orchestrator import errors, jobs, run_folder, tracking
 from orchestrator.controller import context as contexts
-from orchestrator.controller import log_files, unit_of_work, witnesses
+from orchestrator.controller import identity, log_files, unit_of_work, witnesses
 
 #: A submitter on another host cannot be looked at: it is given all of sbatch's time-out.
 SUBMITTER_TIMEOUT_SECONDS = 200.0
+
+
+#: Ended jobs that are tracked are looked for so long: slurmctld forgets after MinJobAge.
+REOPENED_WITHIN = datetime.timedelta(days=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,10 +86,13 @@ def _ask(
     with context.store.reading() as work:
         live = work.live_jobs(facts.cluster)
         installation_id = work.installation_id()
+        ended = _tracked_and_ended(work, context.clock())
     observed_at = context.clock()
     try:
-        queue = witnesses.ask_queue(context, live, installation_id)
-        everyone = [*live, *_reopened(context, queue, live)]
+        queue = witnesses.ask_queue(context, [*live, *ended], installation_id)
+        reopened = _reopened(context, queue, live)
+        reopened += [job for job in ended if tracking.is_news(job, queue.of(job))]
+        everyone = [*live, *reopened]
         accounts = witnesses.Accounts.ask(
             context, facts, everyone, queue, observed_at, insist=insist
         )
@@ -141,6 +148,28 @@ def _reopened(
     return [job for job in settled if tracking.is_news(job, queue.of(job))]
 
 
+def _tracked_and_ended(work: unit_of_work.UnitOfWork, now: datetime.datetime) -> list[jobs.Job]:
+    """Return settled jobs that are known to squeue by their ID alone, and may be requeued yet."""
+    since = now - REOPENED_WITHIN
+    query = unit_of_work.JobQuery(tracked=True, since=since, limit=None)
+    return [job for job in work.jobs(query) if job.settled]
+
+
+def _is_renamed(
+    context: contexts.Context, job: jobs.Job, stranger: tracking.Observation
+) -> bool | None:
+    """Return whether the row with the job's ID is the job under a new name; None: not known.
+
+    A person may rename a job that waits: only Slurm's own papers tell it from another job.
+    """
+    if job.tracked_name is not None and not identity.may_be(job, stranger):
+        return False
+    papers = context.slurm.show_job(stranger.raw_job_id)
+    if papers is None:
+        return None
+    return identity.in_papers(context, job, papers)
+
+
 def _judge(
     context: contexts.Context,
     facts: contexts.ClusterFacts,
@@ -155,11 +184,9 @@ def _judge(
     reused = False
     stranger = queue.stranger(job)
     if stranger is not None:
-        # A person may rename a job that waits: only Slurm's own papers tell it from another job.
-        papers = context.slurm.show_job_text(stranger.raw_job_id)
-        if papers is not None and job.token in papers:
-            rows = (stranger,)
-        reused = papers is not None and job.token not in papers
+        renamed = _is_renamed(context, job, stranger)
+        rows = (stranger,) if renamed else rows
+        reused = renamed is False
     several = len({row.job_id for row in rows} | {job.job_id or ""}) > 1
     finished = several or not rows or any(row.state in jobs.TERMINAL for row in rows)
     attempts = folder.attempts(task) if finished else []

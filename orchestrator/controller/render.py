@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 import orchestrator
 from orchestrator import config, jobs, patterns, rendering
+from orchestrator.rendering import batch_file
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,14 @@ def render(configuration: config.Configuration, request: Request) -> str:
     if request.spec.metrics.patterns:
         # Found out only when the log is read, a misspelt name would cost a run's numbers.
         patterns.select(patterns.load_shipped(), request.spec.metrics.patterns)
+    if request.spec.launch.batch_file is not None:
+        return batch_file.render(
+            request.spec,
+            batch_file.read_text(Path(request.spec.launch.batch_file)),
+            runs_dir=configuration.runs_dir,
+            templates_dir=configuration.templates_dir,
+            origin=rendering.Origin(version=orchestrator.__version__, spec=request.source),
+        )
     return rendering.render(
         request.spec,
         configuration.profile,
@@ -32,3 +42,22 @@ def render(configuration: config.Configuration, request: Request) -> str:
         templates_dir=configuration.templates_dir,
         origin=rendering.Origin(version=orchestrator.__version__, spec=request.source),
     )
+
+
+def template(
+    configuration: config.Configuration, request: Request, *, runs_dir: Path
+) -> tuple[str, str]:
+    """Return the name of the template, and the hash of all sources that go into the script."""
+    if request.spec.launch.batch_file is not None:
+        text = batch_file.read_text(Path(request.spec.launch.batch_file))
+        found = batch_file.template_hash(
+            request.spec, text, runs_dir=runs_dir, templates_dir=configuration.templates_dir
+        )
+        return batch_file.TEMPLATE, found
+    found = rendering.template_hash(
+        request.spec,
+        configuration.profile,
+        runs_dir=runs_dir,
+        templates_dir=configuration.templates_dir,
+    )
+    return rendering.TEMPLATE, found

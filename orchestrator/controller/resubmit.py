@@ -33,6 +33,13 @@ def resubmit(
     """
     (now,) = wishes.look(context, [job])
     _refuse_live(job, now)
+    if now.tracked_name is not None:
+        name = wishes.name_of(now)
+        raise errors.ConflictError(
+            f"{name} was submitted by hand, and how is not known well enough to do it again; "
+            f"`orchestrator show {name} --script >FILE.sbatch` gives its script where Slurm had "
+            "it, and `orchestrator submit FILE.sbatch` submits one"
+        )
     facts = contexts.cluster_facts(context)
     if now.cluster != facts.cluster:
         raise errors.ConflictError(
@@ -188,7 +195,7 @@ def _send_anew(
         request,
         runs_dir=runs_dir,
         folder=Path(folder),
-        template_hash=None if fresh else str(papers["template_sha256"]),
+        template=None if fresh else (str(papers["template"]), str(papers["template_sha256"])),
     )
 
     def tell_both(work: unit_of_work.UnitOfWork, new: jobs.Job) -> None:
