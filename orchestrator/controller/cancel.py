@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator import errors, jobs, run_folder, slurm
 from orchestrator.controller import context as contexts
-from orchestrator.controller import refresh, wishes
+from orchestrator.controller import identity, refresh, wishes
 
 #: KillWait is 30 s by default, and COMPLETING may follow it.
 CONFIRM_SECONDS = 60.0
@@ -47,9 +47,7 @@ def cancel(
     for tasks in _by_submission(live):
         first = tasks[0]
         # With the name as well as the ID, a reused ID never hits another job.
-        context.slurm.cancel(
-            _asked_id(context, tasks), run_folder.slurm_name(first.name, first.token)
-        )
+        context.slurm.cancel(_asked_id(context, tasks), run_folder.name_in_slurm(first))
         at = context.clock()
         with context.store.writing() as work:
             work.add_events(
@@ -151,8 +149,8 @@ def _cancel_renamed(context: contexts.Context, pending: Sequence[jobs.Job]) -> N
         job_id = _asked_id(context, tasks)
         # Of an array the first record's name: one that waits is renamed as a whole.
         papers = context.slurm.show_job(first.job_id or "")
-        if papers is None or first.token not in " ".join(papers.values()):
+        if papers is None or not identity.in_papers(context, first, papers):
             continue
         name = papers.get("JobName", "")
-        if name and name != run_folder.slurm_name(first.name, first.token):
+        if name and name != run_folder.name_in_slurm(first):
             context.slurm.cancel(job_id, name)

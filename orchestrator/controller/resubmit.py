@@ -38,6 +38,13 @@ def resubmit(
     for before, after in zip(wanted, found, strict=True):
         _refuse_live(before, after)
     now = found[0]
+    if now.tracked_name is not None:
+        name = wishes.name_of(now)
+        raise errors.ConflictError(
+            f"{name} was submitted by hand, and how is not known well enough to do it again; "
+            f"`orchestrator show {name} --script >FILE.sbatch` gives its script where Slurm had "
+            "it, and `orchestrator submit FILE.sbatch` submits one"
+        )
     facts = contexts.cluster_facts(context)
     if now.cluster != facts.cluster:
         raise errors.ConflictError(
@@ -204,7 +211,7 @@ def _send_anew(
         request,
         runs_dir=runs_dir,
         folder=Path(folder),
-        template_hash=None if fresh else str(papers["template_sha256"]),
+        template=None if fresh else (str(papers["template"]), str(papers["template_sha256"])),
     )
 
     def tell_both(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:

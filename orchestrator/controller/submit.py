@@ -11,7 +11,6 @@ from orchestrator import (
     errors,
     jobs,
     provenance,
-    rendering,
     run_folder,
     slurm,
     specs,
@@ -20,6 +19,7 @@ from orchestrator import (
 )
 from orchestrator.controller import context as contexts
 from orchestrator.controller import log_files, refresh, render, room, unit_of_work
+from orchestrator.rendering import batch_file
 
 #: What another process may have written about a submission that it took for dead.
 FOUND: Mapping[str, object] = {
@@ -114,7 +114,9 @@ def _refuse_too_large(request: render.Request, facts: contexts.ClusterFacts) -> 
 
 def test_only(context: contexts.Context, request: render.Request) -> str:
     """Return Slurm's estimate of when and where the job would start; nothing is submitted."""
-    return context.slurm.test_only(render.render(context.configuration, request))
+    return context.slurm.test_only(
+        render.render(context.configuration, request), batch_file.options_of(request.spec)
+    )
 
 
 def papers_of(
@@ -123,26 +125,21 @@ def papers_of(
     *,
     runs_dir: Path,
     folder: Path | None = None,
-    template_hash: str | None = None,
+    template: tuple[str, str] | None = None,
 ) -> str:
     """Return the papers of a submission called in `folder` (none: here), as JSON.
 
-    `template_hash`: that of a script which was rendered before; none: today's templates'.
+    `template`: name and hash of a script which was rendered before; none: today's templates'.
     """
     called_in = context.folder if folder is None else folder
+    name, hashed = template or render.template(context.configuration, request, runs_dir=runs_dir)
     with context.waiting("Looking at the working tree (git)"):
         return provenance.collect(
             version=orchestrator.__version__,
             argv=request.argv,
             spec_source=request.source,
-            template=rendering.TEMPLATE,
-            template_hash=template_hash
-            or rendering.template_hash(
-                request.spec,
-                context.profile,
-                runs_dir=runs_dir,
-                templates_dir=context.configuration.templates_dir,
-            ),
+            template=name,
+            template_hash=hashed,
             folder=called_in,
             git=provenance.git_in(called_in),
         )
@@ -247,8 +244,9 @@ def _call_sbatch(
         output=None
         if spec.output
         else folder.stdout_pattern(array=spec.array.task_ids is not None),
-        options=_part_of_array(spec, found),
         comment=None if spec.comment else job.token,
+        options=[*_part_of_array(spec, found), *batch_file.options_of(spec)],
+        arguments=batch_file.arguments_of(spec),
         run=run,
     )
 
