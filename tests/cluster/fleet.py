@@ -11,7 +11,6 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 
@@ -82,7 +81,7 @@ class Fleet:
                     gpus=configuration.GPUS_PER_NODE if name in configuration.NODES else 0,
                     cgroups=self._make_cgroups(name),
                 )
-                self.processes[name], starter = self._start_host(plan, reader, locks)
+                self.processes[name], starter = hosts.start(plan, tie=reader, locks=locks)
                 starters.append((name, starter))
                 self.save()
         os.close(reader)
@@ -93,16 +92,6 @@ class Fleet:
             for name in configuration.HOSTS
         }
         hosts.connect(self.processes[hosts.SWITCH], addresses)
-
-    def _start_host(
-        self, plan: hosts.Plan, tie: int, locks: Sequence[int]
-    ) -> tuple[hosts.Process, subprocess.Popen[str]]:
-        # Seen three times while several labs started on two cores: it ended without a word.
-        try:
-            return hosts.start(plan, tie=tie, locks=locks)
-        except hosts.HostError as error:
-            self.troubles.append(f"started again: {error}")
-            return hosts.start(plan, tie=tie, locks=locks)
 
     def release(self) -> None:
         """Let the hosts live on after this process."""

@@ -170,22 +170,24 @@ def start(plan: Plan, *, tie: int, locks: Sequence[int]) -> tuple[Process, subpr
     assert starter.stdout is not None
     line = starter.stdout.readline()
     if not line.strip().isdigit():
-        rest, _ = starter.communicate()
-        raise _failed(plan.name, starter, line + rest)
+        raise _failed(plan.name, starter, line + starter.stdout.read())
     return Process.of(int(line)), starter
 
 
 def wait_ready(name: str, starter: subprocess.Popen[str]) -> None:
     """Wait until a host's mounts are there; `HostError` if they failed."""
-    text, _ = starter.communicate(timeout=60)
+    assert starter.stdout is not None
+    # Not `communicate`: with a time-out it reads past the buffer, which may hold all there is.
+    text = starter.stdout.read()
+    starter.wait()
     if text.splitlines()[-1:] != ["ready"]:
         raise _failed(name, starter, text)
 
 
 def _failed(name: str, starter: subprocess.Popen[str], words: str) -> HostError:
     # A negative number is the signal that ended it.
-    said = words.strip() or "it said nothing"
-    return HostError(f"host {name} did not start (exit status {starter.returncode}): {said}")
+    status = starter.wait()
+    return HostError(f"host {name} did not start (exit status {status}): {words.strip()}")
 
 
 def connect(switch: Process, hosts: Mapping[str, tuple[Process, str]]) -> None:
