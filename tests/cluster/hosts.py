@@ -170,7 +170,8 @@ def start(plan: Plan, *, tie: int, locks: Sequence[int]) -> tuple[Process, subpr
     assert starter.stdout is not None
     line = starter.stdout.readline()
     if not line.strip().isdigit():
-        raise _failed(plan.name, starter, line + starter.stdout.read())
+        with starter:
+            raise _failed(plan.name, starter, line + starter.stdout.read())
     return Process.of(int(line)), starter
 
 
@@ -178,8 +179,8 @@ def wait_ready(name: str, starter: subprocess.Popen[str]) -> None:
     """Wait until a host's mounts are there; `HostError` if they failed."""
     assert starter.stdout is not None
     # Not `communicate`: with a time-out it reads past the buffer, which may hold all there is.
-    text = starter.stdout.read()
-    starter.wait()
+    with starter:
+        text = starter.stdout.read()
     if text.splitlines()[-1:] != ["ready"]:
         raise _failed(name, starter, text)
 

@@ -17,8 +17,8 @@ ACCOUNTS_HANG_SECONDS = 90 + 15
 BOUND_SECONDS = 60 + 15
 #: How long `wait` looks for the details of an end that is known.
 DETAILS_SECONDS = 30
-#: What a command may take that does not have to ask Slurm again.
-QUICK_SECONDS = 20
+#: What a command may take that leaves the hung accounts alone: less than they would take.
+QUICK_SECONDS = 35
 #: After a failure sacct is left alone for so long.
 SACCT_REST_SECONDS = 60
 
