@@ -19,6 +19,8 @@ BOUND_SECONDS = 60 + 15
 DETAILS_SECONDS = 30
 #: What a command may take that leaves the hung accounts alone: less than they would take.
 QUICK_SECONDS = 35
+#: Without munge slurmctld hears nothing of its nodes, and gives them up after this time.
+LONG_SLURMD_TIMEOUT = ("SlurmdTimeout=600",)
 #: After a failure sacct is left alone for so long.
 SACCT_REST_SECONDS = 60
 
@@ -108,6 +110,7 @@ def test_row_13_the_accounts_hang(lab: cluster.Lab, row: rows.Row, daemon: str) 
 
 @pytest.mark.timeout(500)
 def test_row_16_munge_is_away(lab: cluster.Lab, row: rows.Row) -> None:
+    lab.reconfigure(extra=LONG_SLURMD_TIMEOUT)
     runs = row.submit("runs", "sleep 300")
     row.site.wait_state(runs, "RUNNING")
     lab.stop("munged")
