@@ -134,6 +134,7 @@ def test_row_16_munge_is_away(lab: cluster.Lab, row: rows.Row) -> None:
 def test_row_16_munge_hangs(
     lab: cluster.Lab, row: rows.Row, until_sbatch_is_given_up: bool
 ) -> None:
+    lab.reconfigure(extra=LONG_SLURMD_TIMEOUT)
     runs = row.submit("runs", "sleep 300")
     row.site.wait_state(runs, "RUNNING")
     lab.pause("munged")
