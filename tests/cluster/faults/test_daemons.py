@@ -39,7 +39,8 @@ def test_row_11_slurmctld_loses_all_its_state(lab: cluster.Lab, row: rows.Row) -
     lab.wait_for(lambda: len(lab.sacct(done)) > 1, 30, "the accounts to have the first end", 0.5)
     lab.wipe_slurmctld_state()
     for _ in (done, runs):
-        lab.run(["sbatch", "--parsable", "--wrap", "sleep 300"], cwd=row.site.home)
+        # Not where the first jobs ran: that slurmd starts nothing under their IDs any more.
+        lab.run(["sbatch", "--parsable", "-wn4", "--wrap", "sleep 300"], cwd=row.site.home)
     fresh = row.submit("fresh", "true")
     assert fresh == waits, "the ID is given again"
     row.site.run("wait", "fresh")
@@ -59,7 +60,7 @@ def test_row_11_slurmctld_loses_all_its_state(lab: cluster.Lab, row: rows.Row) -
     assert row.site.job(waits)["name"] == "fresh"
 
     def running() -> list[str]:
-        return [one["JobID"] for one in lab.squeue("-t", "running", "-u", "alice")]
+        return sorted(one["JobID"] for one in lab.squeue("-t", "running", "-u", "alice"))
 
     lab.wait_for(lambda: running() == [done, runs], 30, "the others' jobs to run")
     for word in ("runs", "waits"):
