@@ -18,7 +18,7 @@ from orchestrator import (
     values,
 )
 from orchestrator.controller import context as contexts
-from orchestrator.controller import log_files, refresh, render, room, unit_of_work
+from orchestrator.controller import dependencies, log_files, refresh, render, room, unit_of_work
 from orchestrator.rendering import batch_file
 
 #: What another process may have written about a submission that it took for dead.
@@ -45,6 +45,7 @@ def submit(context: contexts.Context, request: render.Request, *, queue: bool = 
     script = render.render(context.configuration, request)
     facts = contexts.cluster_facts(context)
     _refuse_too_large(request, facts)
+    dependencies.check(context, request.spec.dependency)
     papers = papers_of(context, request, runs_dir=context.configuration.runs_dir)
     job, folder = store_intent(
         context,
