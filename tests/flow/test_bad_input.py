@@ -89,7 +89,7 @@ def test_usage(cli, unchanged, argv, told):
     done = cli("submit", *argv)
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        "Usage: orchestrator submit [OPTIONS] [SPEC.toml] [-- COMMAND...]\n"
+        "Usage: orchestrator submit [OPTIONS] [SPEC.toml | FILE.sbatch] [-- COMMAND...]\n"
         "Try 'orchestrator submit --help' for help.\n"
         f"\nError: {told}\n"
     )
