@@ -47,9 +47,12 @@ def cancel(
     for tasks in _by_submission(live):
         first = tasks[0]
         # With the name as well as the ID, a reused ID never hits another job.
-        context.slurm.cancel(
-            _asked_id(context, tasks), run_folder.slurm_name(first.name, first.token)
-        )
+        name = run_folder.slurm_name(first.name, first.token)
+        if first.scheduler == "local":
+            for job in tasks:
+                context.machine.cancel(str(job.job_id), name)
+        else:
+            context.slurm.cancel(_asked_id(context, tasks), name)
         at = context.clock()
         with context.store.writing() as work:
             work.add_events(
@@ -60,7 +63,9 @@ def cancel(
                         kind="cancel",
                         attempt=job.attempt,
                         source="user",
-                        detail="scancel was asked",
+                        detail="its end was asked for"
+                        if job.scheduler == "local"
+                        else "scancel was asked",
                     ),
                 )
                 for job in tasks
@@ -137,10 +142,14 @@ def _confirm(
                 for job in found
             ]
         if pause_seconds == 1.0:
-            context.say(f"Waiting until Slurm shows the end of {wishes.names_of(pending)} ...")
+            names = wishes.names_of(pending)
+            context.say(f"Waiting until {contexts.asked(pending)} shows the end of {names} ...")
         elif pause_seconds == 2.0:
             _cancel_renamed(context, pending)
-        context.sleep(min(pause_seconds, left_seconds))
+        longest_seconds = 15.0
+        if all(job.scheduler == "local" for job in pending):
+            longest_seconds = refresh.LOCAL_FLOOR_SECONDS
+        context.sleep(min(pause_seconds, left_seconds, longest_seconds))
         pause_seconds = min(pause_seconds * 2, 15.0)
 
 
@@ -148,11 +157,12 @@ def _cancel_renamed(context: contexts.Context, pending: Sequence[jobs.Job]) -> N
     """Cancel by the name they have now the jobs that were renamed while they waited."""
     for tasks in _by_submission(pending):
         first = tasks[0]
+        scheduler = contexts.at(context, first.scheduler).scheduler
         job_id = _asked_id(context, tasks)
         # Of an array the first record's name: one that waits is renamed as a whole.
-        papers = context.slurm.show_job(first.job_id or "")
+        papers = scheduler.show_job(first.job_id or "")
         if papers is None or first.token not in " ".join(papers.values()):
             continue
         name = papers.get("JobName", "")
         if name and name != run_folder.slurm_name(first.name, first.token):
-            context.slurm.cancel(job_id, name)
+            scheduler.cancel(job_id, name)

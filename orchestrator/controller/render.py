@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import os
+import shutil
+from collections.abc import Mapping, Sequence
 
 import orchestrator
-from orchestrator import config, errors, jobs, patterns, rendering
+from orchestrator import config, errors, jobs, local, patterns, rendering
 
 #: slurmctld's default of max_script_size (man slurm.conf, SchedulerParameters); a larger script is
 #: refused with "Pathname of a file, directory or other parameter too long".
@@ -24,8 +26,28 @@ class Request:
     argv: Sequence[str] = ()
 
 
-def render(configuration: config.Configuration, request: Request) -> str:
-    """Return the script, byte for byte what `submit` hands to sbatch."""
+def is_local(configuration: config.Configuration, environ: Mapping[str, str]) -> bool:
+    """Return whether jobs run on this machine: by the profile, else where there is no sbatch."""
+    scheduler = configuration.profile.scheduler
+    if scheduler != "auto":
+        return scheduler == "local"
+    return shutil.which("sbatch", path=environ.get("PATH", os.defpath)) is None
+
+
+def as_submitted(
+    configuration: config.Configuration, request: Request, environ: Mapping[str, str]
+) -> str:
+    """Return the script that `submit` would submit in these surroundings."""
+    here = is_local(configuration, environ)
+    return render(configuration, request, on_this_machine=here)
+
+
+def render(
+    configuration: config.Configuration, request: Request, *, on_this_machine: bool = False
+) -> str:
+    """Return the script, byte for byte what `submit` hands to sbatch, or runs here."""
+    if on_this_machine:
+        local.refuse_unfit(request.spec)
     if request.spec.metrics.patterns:
         # Found out only when the log is read, a misspelt name would cost a run's numbers.
         patterns.select(patterns.load_shipped(), request.spec.metrics.patterns)
@@ -34,6 +56,7 @@ def render(configuration: config.Configuration, request: Request) -> str:
         configuration.profile,
         runs_dir=configuration.runs_dir,
         templates_dir=configuration.templates_dir,
+        local=on_this_machine,
         origin=rendering.Origin(version=orchestrator.__version__, spec=request.source),
     )
     size_bytes = len(script.encode())

@@ -241,6 +241,11 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
         profiles.Profile(name="gres", gres_style="gres", account="other"),
     ),
 }  # fmt: skip
+#: They run without Slurm: the first as it would on one node of a cluster, the second though its
+#: spec names a rendezvous.
+LOCAL = {"local_standalone": "standalone", "local_static": "static"}
+for _name, _like in LOCAL.items():
+    SPECS[_name] = SPECS[_like]
 
 
 def script(name: str) -> str:
@@ -251,5 +256,6 @@ def script(name: str) -> str:
         profile,
         runs_dir=Path("/cluster/work/alice/runs"),
         trainers_dir=Path("/opt/site/trainers"),
+        local=name in LOCAL,
         origin=rendering.Origin(version="0.1.0", spec=f"{name}.toml"),
     )

@@ -57,9 +57,13 @@ def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
 
 def test_golden_scripts_use_every_template() -> None:
     used: set[str] = set()
-    for spec, profile in specimens.SPECS.values():
+    for name, (spec, profile) in specimens.SPECS.items():
         context = rendering._context(
-            spec, profile, runs_dir=Path("/runs"), trainers_dir=Path("/trainers")
+            spec,
+            profile,
+            runs_dir=Path("/runs"),
+            trainers_dir=Path("/trainers"),
+            local=name in specimens.LOCAL,
         )
         used |= {source.name for source in rendering._render_text(context, None)[1]}
     ours = rendering.TEMPLATES
