@@ -528,3 +528,55 @@ def test_submit_killed_before_the_job_is_stored(here):
     connection.close()
     item = job(here, "@1")
     assert (item["job_id"], item["state"]) == (job_id, "RUNNING")
+
+
+def test_an_array_runs_as_tasks(here):
+    spec = here.spec(
+        """
+[job]
+name = "grid"
+[launch]
+launcher = "python"
+script = "./task.sh"
+[array]
+max_running = 2
+tasks = [{ lr = 1 }, { lr = 2 }, { lr = 3 }, { lr = 4 }]
+"""
+    )
+    (here.folder / "task.sh").write_text(
+        "#!/bin/sh\n"
+        'echo "task $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT, job $SLURM_JOB_ID: $*"\n'
+        'echo ready; [ "$SLURM_ARRAY_TASK_ID" != 2 ] || exit 3\n'
+        f"while [ ! -e {here.home}/go ]; do sleep 0.1; done\n"
+    )
+    (here.folder / "task.sh").chmod(0o755)
+    before = submit(here, "true")
+    done = here("submit", spec, "--scheduler", "local", "--parsable", ORCHESTRATOR_LOCAL_SLOTS="3")
+    assert (done.code, done.out, done.err) == (0, "local-2\n", "")
+    assert ended(here, before) == ("COMPLETED", "0:0")
+    for task in (0, 1):
+        running(here, f"local-2_{task}")
+    states = [entry.state for entry in machine_of(here).files.queue()]
+    assert states == ["RUNNING", "RUNNING", "PENDING", "PENDING"], "two at a time, of three slots"
+    assert here("cancel", "local-2_3").code == 0
+    assert here("hold", "local-2_2").code == 0
+    (here.home / "go").touch()
+    assert ended(here, "local-2_1") == ("COMPLETED", "0:0")
+    assert here("release", "local-2_2").code == 0
+    assert ended(here, "local-2_2") == ("FAILED", "3:0")
+    rows = {row["job_id"]: row for row in here("status", "--all", "--json").items}
+    assert {name: row["state"] for name, row in rows.items() if row["array_job_id"]} == {
+        "local-2_0": "COMPLETED",
+        "local-2_1": "COMPLETED",
+        "local-2_2": "FAILED",
+        "local-2_3": "CANCELLED",
+    }
+    assert rows["local-2_1"]["array_job_id"] == "local-2"
+    log = here("logs", "local-2_1").out.splitlines()
+    assert log[1] == "task 1 of 4, job 3: --lr 2"
+    assert rows["local-2_1"]["stdout_path"].endswith("/local-2_1.out")
+
+    done = here("resubmit", "local-2_[2-3]")
+    assert done.code == 0, done.err
+    assert ended(here, "local-6_3") == ("COMPLETED", "0:0")
+    assert ended(here, "local-6_2") == ("FAILED", "3:0")
