@@ -33,7 +33,8 @@ class Profile:
 
     #: its table's name
     name: str = BUILT_IN
-    #: auto: Slurm where sbatch is on PATH, else this machine
+    #: auto: Slurm where sbatch is on PATH or the profile names partition, account or QOS, else
+    #: this machine
     scheduler: Literal["auto", "slurm", "local"] = "auto"
     #: used where the spec has none, as the next two
     account: str | None = None

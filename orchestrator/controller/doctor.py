@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orchestrator
 from orchestrator import config, errors, local, slurm
-from orchestrator.controller import unit_of_work
+from orchestrator.controller import render, unit_of_work
 
 OK, WARNING, BAD = "ok", "warning", "bad"
 COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "srun")
@@ -33,9 +33,7 @@ def examine(configuration: config.Configuration, client: slurm.Client) -> Iterat
     """Yield the checks in the order in which things build on one another."""
     yield Check(name="orchestrator", outcome=OK, found=orchestrator.__version__)
     missing = [name for name in COMMANDS if shutil.which(name) is None]
-    scheduler = configuration.profile.scheduler
-    here = scheduler == "local" or (scheduler == "auto" and "sbatch" in missing)
-    if here:
+    if render.is_local(configuration, os.environ):
         yield _machine(configuration, missing)
     elif missing:
         yield Check(

@@ -52,6 +52,8 @@ def enter(
         tasks=tasks or None,
         most_at_once=spec.array.max_running,
     )
+    if context.profile.scheduler == "auto":
+        context.say(f"No sbatch on PATH: the job runs on this machine, {context.machine.host}")
     if keys := local.ignored(spec):
         context.say(f"Without Slurm these mean nothing: {', '.join(keys)}")
     if asked and not slots.are_gpus:

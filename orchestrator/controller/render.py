@@ -27,10 +27,16 @@ class Request:
 
 
 def is_local(configuration: config.Configuration, environ: Mapping[str, str]) -> bool:
-    """Return whether jobs run on this machine: by the profile, else where there is no sbatch."""
-    scheduler = configuration.profile.scheduler
-    if scheduler != "auto":
-        return scheduler == "local"
+    """Return whether jobs run on this machine: by the profile, else where there is no sbatch.
+
+    A profile that describes a cluster is for that cluster: without the module that brings Slurm,
+    its login node must not be taken for a place to train on.
+    """
+    profile = configuration.profile
+    if profile.scheduler != "auto":
+        return profile.scheduler == "local"
+    if profile.partition or profile.account or profile.qos or profile.partitions:
+        return False
     return shutil.which("sbatch", path=environ.get("PATH", os.defpath)) is None
 
 

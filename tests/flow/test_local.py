@@ -516,6 +516,20 @@ def test_slurm_is_used_where_it_is(cli):
     ]
 
 
+def test_auto_takes_this_machine_but_not_with_a_profile_of_a_cluster(here):
+    argv = ("submit", "--name", "x", "--launcher", "python", "--parsable", "--", "true")
+    done = here(*argv)
+    assert (done.code, done.out) == (0, "local-1\n")
+    assert done.err == f"No sbatch on PATH: the job runs on this machine, {socket.gethostname()}\n"
+    assert here("submit", "--name", "x", "--test-only", "--", "a.py").out.startswith(
+        "this machine has 1 slot; jobs before it: "
+    )
+    done = here(*argv, ORCHESTRATOR_PARTITION="accel")
+    assert (done.code, done.out) == (5, "")
+    assert done.err.endswith("; without Slurm, use --scheduler local.\n")
+    assert len(here.rows()) == 1
+
+
 def test_submit_killed_before_the_job_is_stored(here):
     """The job lies in the spool and its row has no ID: the next look finds it by its token."""
     job_id = submit(here, f"echo ready; {LONG}")
