@@ -44,6 +44,8 @@ def cancel(
                 "finds out whether Slurm has it, then cancel it"
             )
     live = [job for job in wanted if not job.ended and job.job_id is not None]
+    if told := next(filter(None, (contexts.elsewhere(context, job) for job in live)), ""):
+        raise errors.ConflictError(told)
     for tasks in _by_submission(live):
         first = tasks[0]
         # With the name as well as the ID, a reused ID never hits another job.

@@ -133,6 +133,14 @@ def asked(wanted: Iterable[jobs.Job]) -> str:
     return "Slurm" if any(job.scheduler == "slurm" for job in wanted) else "this machine"
 
 
+def elsewhere(context: Context, job: jobs.Job) -> str:
+    """Return what to do about a local job of another machine; "" where the job is none."""
+    if job.scheduler != "local" or job.cluster == machine_facts(context).cluster:
+        return ""
+    name = job.job_id or f"@{job.row}"
+    return f"{name} is a job of {job.cluster.removeprefix('local:')}: ask there"
+
+
 def machine_facts(context: Context) -> ClusterFacts:
     """Return the facts of this machine as a cluster. Another machine may share the database."""
     return ClusterFacts(

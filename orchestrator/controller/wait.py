@@ -93,8 +93,11 @@ def _refuse_strangers(context: contexts.Context, rows: Sequence[int]) -> None:
     for there, some in contexts.apart(context, _jobs(context, rows)):
         here = contexts.cluster_facts(there).cluster
         away = [job for job in some if job.cluster != here and not job.settled]
+        if away and there.is_local:
+            raise errors.ConflictError(contexts.elsewhere(there, away[0]))
         if away:
             told = ", ".join(f"{job.job_id or f'@{job.row}'} of {job.cluster}" for job in away)
             raise errors.ConflictError(
-                f"this host belongs to cluster {here}; wait for {told} on a host of that cluster"
+                f"this host belongs to cluster {here}; "
+                f"wait for {told} on a login host of that cluster"
             )

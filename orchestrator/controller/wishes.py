@@ -122,7 +122,12 @@ def _fulfil(
     outcomes: dict[int, Outcome] = {}
     asked: dict[int, jobs.Job] = {}
     for job in found:
-        why = _unreachable(job, here) or _unseen(job, begun) or wish.objection(job)
+        why = (
+            contexts.elsewhere(context, job)
+            or _unreachable(job, here)
+            or _unseen(job, begun)
+            or wish.objection(job)
+        )
         if why:
             outcomes[job.row] = Outcome(job=job, end=End.IMPOSSIBLE, why=why)
         elif wish.already(job):

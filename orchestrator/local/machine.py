@@ -75,6 +75,7 @@ class Machine:
                     queued_at=now,
                 )
                 self.files.put(entry)
+            self.files.sync()
             self.advance()
         return f"local-{accepted.number}"
 

@@ -170,6 +170,15 @@ class Spool:
         _write(path, json.dumps(dataclasses.asdict(accepted)))
         return accepted
 
+    def sync(self) -> None:
+        """Bring the names of new files to disk: a file alone may be lost in a power cut."""
+        for name in ("requests", "queue"):
+            descriptor = os.open(self.folder / name, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
     def queue(self) -> list[Entry]:
         """Return all that waits or runs, in the order of the line."""
         try:

@@ -414,6 +414,17 @@ def test_another_machine_with_the_same_state(here, monkeypatch):
     assert other.hold([job_id]) == {job_id: "it has ended, or this machine does not know it"}
     assert entry_of(here, job_id).runner.is_alive()
 
+    with sqlite3.connect(here.database) as connection:
+        connection.execute("UPDATE submissions SET cluster = 'local:elsewhere'")
+    connection.close()
+    done = here("status")
+    assert "RUNNING" in done.out or "PENDING" in done.out
+    assert done.err.endswith(": only elsewhere can tell of its own jobs: ask there\n")
+    for verb in ("wait", "cancel", "hold"):
+        done = here(verb, job_id)
+        assert (done.code, done.out) == (6, "")
+        assert done.err == f"Error: {job_id} is a job of elsewhere: ask there\n"
+
 
 def test_a_job_that_submits_a_job(here):
     inner = (
