@@ -5,10 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import typing
 from collections.abc import Mapping, Sequence
 
 import orchestrator
 from orchestrator import config, errors, jobs, local, patterns, rendering
+
+if typing.TYPE_CHECKING:
+    from orchestrator.controller import context as contexts
 
 #: slurmctld's default of max_script_size (man slurm.conf, SchedulerParameters); a larger script is
 #: refused with "Pathname of a file, directory or other parameter too long".
@@ -74,3 +78,17 @@ def render(
         )
         raise errors.SpecError([errors.Problem(source=request.source, message=told)])
     return script
+
+
+def refuse_too_many_tasks(request: Request, facts: contexts.ClusterFacts) -> None:
+    """Raise SpecError for an array with more tasks than the cluster takes."""
+    tasks = request.spec.array.task_ids
+    # MaxArraySize is the limit of the index, which begins at 0 (man slurm.conf).
+    if tasks is None or len(tasks) <= facts.max_array_size:
+        return
+    told = (
+        f"{len(tasks)} tasks are more than cluster {facts.cluster} takes in one array: "
+        f"its MaxArraySize is {facts.max_array_size}; make several arrays of them"
+    )
+    key = "array.size" if request.spec.array.tasks is None else "array.tasks"
+    raise errors.SpecError([errors.Problem(source=request.source, key=key, message=told)])

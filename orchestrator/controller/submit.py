@@ -49,7 +49,7 @@ def submit(context: contexts.Context, request: render.Request, *, queue: bool = 
     context = contexts.at(context, "local" if here else "slurm")
     script = render.render(context.configuration, request, on_this_machine=context.is_local)
     facts = contexts.cluster_facts(context)
-    _refuse_too_large(request, facts)
+    render.refuse_too_many_tasks(request, facts)
     papers = papers_of(context, request, runs_dir=context.configuration.runs_dir)
     job, folder = store_intent(
         context,
@@ -107,19 +107,6 @@ def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
     """Return all jobs of the job's submission, an array's tasks in their order."""
     with context.store.reading() as work:
         return work.jobs_of_tokens([job.token])
-
-
-def _refuse_too_large(request: render.Request, facts: contexts.ClusterFacts) -> None:
-    tasks = request.spec.array.task_ids
-    # MaxArraySize is the limit of the index, which begins at 0 (man slurm.conf).
-    if tasks is None or len(tasks) <= facts.max_array_size:
-        return
-    told = (
-        f"{len(tasks)} tasks are more than cluster {facts.cluster} takes in one array: "
-        f"its MaxArraySize is {facts.max_array_size}; make several arrays of them"
-    )
-    key = "array.size" if request.spec.array.tasks is None else "array.tasks"
-    raise errors.SpecError([errors.Problem(source=request.source, key=key, message=told)])
 
 
 def _refuse_given_up(context: contexts.Context, job: jobs.Job) -> None:
