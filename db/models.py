@@ -167,6 +167,8 @@ class Job(Base):
     #: when what Slurm does not have is sent again by itself
     resend_at: orm.Mapped[datetime.datetime | None]
     refusals: orm.Mapped[int] = orm.mapped_column(server_default=sa.text("0"))
+    #: the whole name in Slurm of a job that was not sent by us; none: NAME.TOKEN
+    tracked_name: orm.Mapped[str | None]
 
     submission: orm.Mapped[Submission] = orm.relationship(lazy="raise")
 

@@ -44,6 +44,8 @@ class JobQuery:
     due: datetime.datetime | None = None
     #: only those that wait to be sent again
     waiting: bool = False
+    #: only those that were not sent by us
+    tracked: bool = False
     #: begun or ended then or later
     since: datetime.datetime | None = None
     #: live, or begun or ended then or later
@@ -150,6 +152,8 @@ def jobs(session: orm.Session, query: JobQuery) -> Sequence[models.Job]:
         statement = statement.where(_any_of(_LIVE[0], models.Job.resend_at <= query.due))
     if query.waiting:
         statement = statement.where(_LIVE[1])
+    if query.tracked:
+        statement = statement.where(models.Job.tracked_name.is_not(None))
     if query.since is not None:
         statement = statement.where(_since(query.since, live=False))
     if query.live_or_since is not None:

@@ -158,8 +158,11 @@ class Launch:
     module: str | None = None
     #: python file
     script: str | None = None
-    #: program and arguments as given after `--`
+    #: program and arguments as given after `--`; with a batch file its arguments
     program: tuple[str, ...] = ()
+    #: a batch script to be run as it stands, by its absolute path; what it asks of sbatch stays in
+    #: it, and `sbatch` holds what goes onto sbatch's command line
+    batch_file: str | None = None
     #: any shell line, run as it stands
     command: str | None = None
 
@@ -291,8 +294,10 @@ class Job:
     name: str
     state: JobState
     run_dir: str
-    #: when the intent was stored
+    #: when the intent was stored; of a tracked job, when Slurm first got it
     created_at: datetime.datetime
+    #: the whole name in Slurm of a job that was not sent by us; none: NAME.TOKEN
+    tracked_name: str | None = None
     #: Slurm's: "123", "123_4"; local: "local-7"; none while it is not known
     job_id: str | None = None
     #: SLURM_JOB_ID of this very task, where it differs ("125" for "123_4"), else job_id's number

@@ -18,7 +18,7 @@ import string
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator import errors, tracking
+from orchestrator import errors, jobs, tracking
 from orchestrator.jobs import JobState
 
 TOKEN_CHARACTERS = string.ascii_lowercase + string.digits
@@ -42,6 +42,11 @@ def new_token(installation_id: str) -> str:
 def slurm_name(name: str, token: str) -> str:
     """Return what Slurm sees as the job's name."""
     return f"{name}.{token}"
+
+
+def name_in_slurm(job: jobs.Job) -> str:
+    """Return the whole name that Slurm was given for a job."""
+    return job.tracked_name or slurm_name(job.name, job.token)
 
 
 def split_name(slurm_job_name: str) -> tuple[str, str | None]:

@@ -58,6 +58,7 @@ class ScriptExecutor(submitit.SlurmExecutor):
         output: str | None,
         comment: str | None,
         options: Sequence[str] = (),
+        arguments: Sequence[str] = (),
         run: Callable[[list[str]], slurm.Answer],
     ) -> None:
         self._script = script
@@ -65,6 +66,7 @@ class ScriptExecutor(submitit.SlurmExecutor):
         self._output = output
         self._comment = comment
         self._options = options
+        self._arguments = arguments
         self._run = run
         super().__init__(folder=script.parent)
 
@@ -82,6 +84,7 @@ class ScriptExecutor(submitit.SlurmExecutor):
             output=self._output,
             comment=self._comment,
             extra=self._options,
+            arguments=self._arguments,
         )
 
     def _submit_command(self, command: str) -> submitit.Job[None]:
@@ -102,15 +105,24 @@ def submit(
     output: str | None,
     comment: str | None,
     options: Sequence[str] = (),
+    arguments: Sequence[str] = (),
     run: Callable[[list[str]], slurm.Answer],
 ) -> str:
-    """Return the job ID that Slurm gave the script; `options` are further ones of sbatch.
+    """Return the job ID that Slurm gave the script; `arguments` are those of the script.
+
+    `options` are further ones of sbatch.
 
     Raises RefusedError when Slurm certainly has no such job, UnknownOutcomeError when it may.
     """
     try:
         executor = ScriptExecutor(
-            script, name=name, output=output, comment=comment, options=options, run=run
+            script,
+            name=name,
+            output=output,
+            comment=comment,
+            options=options,
+            arguments=arguments,
+            run=run,
         )
     except RuntimeError as exc:
         raise errors.SlurmError(

@@ -28,7 +28,8 @@ TIERS: Mapping[str, tuple[str, ...]] = {
     "unit": ("-n", "2"),
     "flow": ("-n", "2"),
     "trainer": (),
-    "cluster": (),
+    # Its tests mostly wait; each worker has a cluster of its own.
+    "cluster": ("-n", "2", "--dist", "loadgroup"),
 }
 RELEASES = ("22.05", "24.11", "26.05")
 

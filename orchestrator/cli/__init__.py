@@ -19,6 +19,7 @@ if typing.TYPE_CHECKING:
 COMMANDS = {
     "render": ("render", "Show the batch script of a spec; nothing is submitted."),
     "submit": ("submit", "Submit a job to Slurm, exactly once."),
+    "track": ("track", "Follow a job that was submitted by hand."),
     "refresh": ("refresh", "Ask Slurm about all live jobs now."),
     "status": ("status", "List jobs and their states."),
     "show": ("show", "Show all that is known of one job."),

@@ -17,7 +17,7 @@ from orchestrator.cli import settings, spec_options
 @settings.scheduler_option
 @click.pass_context
 def command(ctx: click.Context, /, **options: object) -> None:
-    """Show the batch script of a spec; nothing is submitted.
+    """Show the batch script of a spec or of a batch file; nothing is submitted.
 
     The text is byte for byte what `submit` hands to sbatch. Needs no Slurm.
 
@@ -30,3 +30,4 @@ def command(ctx: click.Context, /, **options: object) -> None:
     configuration = settings.configuration_of(ctx)
     request = spec_options.request(options, configuration)
     click.echo(render.as_submitted(configuration, request, os.environ), nl=False)
+    spec_options.tell_command_line(request)

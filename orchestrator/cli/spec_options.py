@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from orchestrator import config, specs
+from orchestrator.cli import output
 from orchestrator.controller import render
+from orchestrator.rendering import batch_file
 
 Command = Callable[..., Any]
 
@@ -28,7 +31,9 @@ def spec_options(command: Command) -> Command:
         metavar="KEY=VALUE",
         help="Change one key of the spec: --set resources.nodes=2. May be repeated.",
     )(command)
-    return click.argument("words", nargs=-1, metavar="[SPEC.toml] [-- COMMAND...]")(command)
+    return click.argument("words", nargs=-1, metavar="[SPEC.toml | FILE.sbatch] [-- COMMAND...]")(
+        command
+    )
 
 
 def flag_option(flag: specs.Flag) -> Callable[[Command], Command]:
@@ -51,18 +56,20 @@ def flag_option(flag: specs.Flag) -> Callable[[Command], Command]:
 def request(options: Mapping[str, object], configuration: config.Configuration) -> render.Request:
     """Return what was asked for, checked; raises SpecError with all problems."""
     words = list(_strings(options["words"]))
-    path, program = _split(words)
     flags = {
         flag.key: value
         for flag in specs.FLAGS
         if (value := options.get(flag.parameter)) is not None and value != ()
     }
+    settings = _strings(options["settings"])
+    if words and words != _behind() and batch_file.is_batch_file(Path(words[0])):
+        return _batch_request(Path(words[0]), words[1:], settings, flags, configuration)
+    path, program = _split(words)
     if path is None and not flags and not program:
         raise click.UsageError(
             "name a spec file, or describe the job by flags: "
             "orchestrator submit --name x --nodes 1 -- train.py"
         )
-    settings = _strings(options["settings"])
     spec = specs.load(path, settings, flags, program, environ=os.environ)
     return render.Request(
         spec=config.with_profile(spec, configuration),
@@ -71,15 +78,39 @@ def request(options: Mapping[str, object], configuration: config.Configuration) 
     )
 
 
+def _batch_request(
+    path: Path,
+    arguments: list[str],
+    settings: Sequence[str],
+    flags: Mapping[str, object],
+    configuration: config.Configuration,
+) -> render.Request:
+    batch = batch_file.read(path, runs_dir=configuration.runs_dir)
+    for note in batch.notes:
+        output.say(note)
+    spec = specs.load(None, settings, flags, arguments, environ=os.environ, batch=batch.document)
+    spec = config.with_profile(spec, configuration)
+    given = specs.given(settings, flags, os.environ)
+    options = batch_file.command_line(batch, spec, given, configuration.profile)
+    return render.Request(
+        spec=dataclasses.replace(spec, sbatch=options), source=str(path), argv=sys.argv
+    )
+
+
+def tell_command_line(request: render.Request) -> None:
+    """Say what of a batch file's options does not stand in the script."""
+    if request.spec.launch.batch_file is not None and request.spec.sbatch:
+        output.say(f"On sbatch's command line: {batch_file.described(request.spec.sbatch)}")
+
+
 def _split(words: list[str]) -> tuple[Path | None, list[str]]:
     """Return the spec file and the program behind `--`.
 
     click drops the `--` itself, so a first word counts as a spec file only when it ends in .toml
     and stood before it.
     """
-    arguments = sys.argv[1:]
-    behind = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
-    if "--" in arguments and not behind:
+    behind = _behind()
+    if "--" in sys.argv[1:] and not behind:
         raise click.UsageError("nothing stands behind `--`; name the program to run there")
     before = words[: len(words) - len(behind)] if behind else words
     if len(before) > 1:
@@ -90,6 +121,11 @@ def _split(words: list[str]) -> tuple[Path | None, list[str]]:
     if path is not None and path.suffix in (".py", ".sh"):
         raise click.UsageError(f"{path} is no spec file; put the program behind `--`: -- {path}")
     return path, behind
+
+
+def _behind() -> list[str]:
+    arguments = sys.argv[1:]
+    return arguments[arguments.index("--") + 1 :] if "--" in arguments else []
 
 
 def _strings(value: object) -> tuple[str, ...]:

@@ -52,9 +52,13 @@ def command(
     The intent is stored before sbatch is called. When sbatch's answer is lost, the job is looked
     for in Slurm and adopted; it is never sent twice.
 
+    FILE.sbatch is a batch script of your own: it runs as it stands, with its own directives;
+    options given here win over them, and what stands behind -- is for the script.
+
     \b
     Examples:
       orchestrator submit examples/digits_ddp.toml --set resources.nodes=2 --wait
+      orchestrator submit train.sbatch --time-limit 2:00:00 -- --epochs 5
       orchestrator submit --name x --nodes 2 --gpus-per-node 4 --time-limit 1:00:00 -- train.py
     """
     from orchestrator.controller import render
@@ -70,6 +74,7 @@ def command(
     request = spec_options.request(options, configuration)
     if dry_run:
         click.echo(render.as_submitted(configuration, request, os.environ), nl=False)
+        spec_options.tell_command_line(request)
         return
     # A spec with problems is told before the database is loaded, which takes a fifth of a second.
     from orchestrator.cli import session

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator import errors, jobs, run_folder, slurm
 from orchestrator.controller import context as contexts
-from orchestrator.controller import refresh, wishes
+from orchestrator.controller import identity, refresh, wishes
 
 #: KillWait is 30 s by default, and COMPLETING may follow it.
 CONFIRM_SECONDS = 60.0
@@ -49,7 +49,7 @@ def cancel(
     for tasks in _by_submission(live):
         first = tasks[0]
         # With the name as well as the ID, a reused ID never hits another job.
-        name = run_folder.slurm_name(first.name, first.token)
+        name = run_folder.name_in_slurm(first)
         if first.scheduler == "local":
             for job in tasks:
                 context.machine.cancel(str(job.job_id), name)
@@ -163,8 +163,8 @@ def _cancel_renamed(context: contexts.Context, pending: Sequence[jobs.Job]) -> N
         job_id = _asked_id(context, tasks)
         # Of an array the first record's name: one that waits is renamed as a whole.
         papers = scheduler.show_job(first.job_id or "")
-        if papers is None or first.token not in " ".join(papers.values()):
+        if papers is None or not identity.in_papers(context, first, papers):
             continue
         name = papers.get("JobName", "")
-        if name and name != run_folder.slurm_name(first.name, first.token):
+        if name and name != run_folder.name_in_slurm(first):
             scheduler.cancel(job_id, name)

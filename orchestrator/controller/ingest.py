@@ -103,7 +103,9 @@ class _Reader:
 
 def _readers(job: jobs.Job, known: tuple[patterns.Pattern, ...]) -> Iterator[_Reader]:
     if job.stdout_path is not None:
-        yield _Reader(job.stdout_path, known, banners=True, attempt=job.attempt)
+        # Only our own scripts write banners.
+        banners = job.tracked_name is None
+        yield _Reader(job.stdout_path, known, banners=banners, attempt=job.attempt)
     if job.stderr_path is not None:
         yield _Reader(job.stderr_path, known, banners=False, attempt=job.attempt)
     folder = run_folder.RunFolder(Path(job.run_dir))

@@ -7,17 +7,21 @@ import dataclasses
 import datetime
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import errors, jobs, run_folder, tracking
 from orchestrator.controller import context as contexts
-from orchestrator.controller import log_files, unit_of_work, witnesses
+from orchestrator.controller import identity, log_files, unit_of_work, witnesses
 
 #: A submitter on another host cannot be looked at: it is given all of sbatch's time-out.
 SUBMITTER_TIMEOUT_SECONDS = 200.0
 #: To look at local jobs is to read some files.
 LOCAL_FLOOR_SECONDS = 0.5
+
+
+#: Ended jobs that are tracked are looked for so long: slurmctld forgets after MinJobAge.
+REOPENED_WITHIN = datetime.timedelta(days=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,10 +102,13 @@ def _ask(
     with context.store.reading() as work:
         live = work.live_jobs(facts.cluster)
         installation_id = work.installation_id()
+        ended = _tracked_and_ended(work, context.clock())
     observed_at = context.clock()
     try:
-        queue = witnesses.ask_queue(context, live, installation_id)
-        everyone = [*live, *_reopened(context, queue, live)]
+        queue = witnesses.ask_queue(context, [*live, *ended], installation_id)
+        reopened = _reopened(context, queue, live)
+        reopened += [job for job in ended if tracking.is_news(job, queue.of(job))]
+        everyone = [*live, *reopened]
         accounts = witnesses.Accounts.ask(
             context, facts, everyone, queue, observed_at, insist=insist
         )
@@ -160,6 +167,13 @@ def _reopened(
     return [job for job in settled if tracking.is_news(job, queue.of(job))]
 
 
+def _tracked_and_ended(work: unit_of_work.UnitOfWork, now: datetime.datetime) -> list[jobs.Job]:
+    """Return settled jobs that are known to squeue by their ID alone, and may be requeued yet."""
+    since = now - REOPENED_WITHIN
+    query = unit_of_work.JobQuery(tracked=True, since=since, limit=None)
+    return [job for job in work.jobs(query) if job.settled]
+
+
 def _asked_to_cancel(
     context: contexts.Context, everyone: Sequence[jobs.Job], queue: witnesses.Queue
 ) -> set[int]:
@@ -185,7 +199,7 @@ class _Judge:
     #: by run folder: the attempts that began, by task. The tasks of an array share a folder
     attempts: dict[str, dict[int, list[int]]] = dataclasses.field(default_factory=dict)
     #: by job ID: scontrol's papers of jobs under a name of another
-    papers: dict[str, str | None] = dataclasses.field(default_factory=dict)
+    papers: dict[str, Mapping[str, str] | None] = dataclasses.field(default_factory=dict)
 
     def verdict(self, job: jobs.Job) -> tracking.Verdict:
         folder = run_folder.RunFolder(Path(job.run_dir))
@@ -194,11 +208,9 @@ class _Judge:
         reused = False
         stranger = self.queue.stranger(job)
         if stranger is not None:
-            # A person may rename a job that waits: only Slurm's own papers tell it from another.
-            papers = self._papers(stranger)
-            if papers is not None and job.token in papers:
-                rows = (stranger,)
-            reused = papers is not None and job.token not in papers
+            renamed = self._is_renamed(job, stranger)
+            rows = (stranger,) if renamed else rows
+            reused = renamed is False
         several = len({row.job_id for row in rows} | {job.job_id or ""}) > 1
         finished = several or not rows or any(row.state in jobs.TERMINAL for row in rows)
         attempts = self._attempts(folder).get(task, []) if finished else []
@@ -230,10 +242,20 @@ class _Judge:
             now=now,
         )
 
-    def _papers(self, stranger: tracking.Observation) -> str | None:
+    def _is_renamed(self, job: jobs.Job, stranger: tracking.Observation) -> bool | None:
+        """Return whether the row with the job's ID is the job under a new name; None: not known.
+
+        A person may rename a job that waits: only Slurm's own papers tell it from another job.
+        """
+        if job.tracked_name is not None and not identity.may_be(job, stranger):
+            return False
+        papers = self._papers(stranger)
+        return None if papers is None else identity.in_papers(self.context, job, papers)
+
+    def _papers(self, stranger: tracking.Observation) -> Mapping[str, str] | None:
         job_id = stranger.array_job_id or stranger.raw_job_id
         if job_id not in self.papers:
-            self.papers[job_id] = self.context.scheduler.show_job_text(job_id)
+            self.papers[job_id] = self.context.scheduler.show_job(job_id)
         return self.papers[job_id]
 
     def _attempts(self, folder: run_folder.RunFolder) -> dict[int, list[int]]:
@@ -297,7 +319,8 @@ def _store(
         has_begun = (
             after.array_task_id is not None and job.started_at is None is not after.started_at
         )
-        if not is_new and not has_begun:
+        # Of a job that was submitted by hand Slurm itself tells the log.
+        if job.tracked_name is not None or not (is_new or has_begun):
             return verdict.changes
         if job.token not in places:
             submission = work.submission(job.token)

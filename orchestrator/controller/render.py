@@ -7,9 +7,11 @@ import os
 import shutil
 import typing
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import orchestrator
 from orchestrator import config, errors, jobs, local, patterns, rendering
+from orchestrator.rendering import batch_file
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller import context as contexts
@@ -61,14 +63,7 @@ def render(
     if request.spec.metrics.patterns:
         # Found out only when the log is read, a misspelt name would cost a run's numbers.
         patterns.select(patterns.load_shipped(), request.spec.metrics.patterns)
-    script = rendering.render(
-        request.spec,
-        configuration.profile,
-        runs_dir=configuration.runs_dir,
-        templates_dir=configuration.templates_dir,
-        local=on_this_machine,
-        origin=rendering.Origin(version=orchestrator.__version__, spec=request.source),
-    )
+    script = _rendered(configuration, request, on_this_machine=on_this_machine)
     size_bytes = len(script.encode())
     if size_bytes >= LARGEST_SCRIPT_BYTES:
         told = (
@@ -92,3 +87,48 @@ def refuse_too_many_tasks(request: Request, facts: contexts.ClusterFacts) -> Non
     )
     key = "array.size" if request.spec.array.tasks is None else "array.tasks"
     raise errors.SpecError([errors.Problem(source=request.source, key=key, message=told)])
+
+
+def _rendered(
+    configuration: config.Configuration, request: Request, *, on_this_machine: bool
+) -> str:
+    if request.spec.launch.batch_file is not None:
+        return batch_file.render(
+            request.spec,
+            batch_file.read_text(Path(request.spec.launch.batch_file)),
+            runs_dir=configuration.runs_dir,
+            templates_dir=configuration.templates_dir,
+            origin=rendering.Origin(version=orchestrator.__version__, spec=request.source),
+        )
+    return rendering.render(
+        request.spec,
+        configuration.profile,
+        runs_dir=configuration.runs_dir,
+        templates_dir=configuration.templates_dir,
+        local=on_this_machine,
+        origin=rendering.Origin(version=orchestrator.__version__, spec=request.source),
+    )
+
+
+def template(
+    configuration: config.Configuration,
+    request: Request,
+    *,
+    runs_dir: Path,
+    on_this_machine: bool = False,
+) -> tuple[str, str]:
+    """Return the name of the template, and the hash of all sources that go into the script."""
+    if request.spec.launch.batch_file is not None:
+        text = batch_file.read_text(Path(request.spec.launch.batch_file))
+        found = batch_file.template_hash(
+            request.spec, text, runs_dir=runs_dir, templates_dir=configuration.templates_dir
+        )
+        return batch_file.TEMPLATE, found
+    found = rendering.template_hash(
+        request.spec,
+        configuration.profile,
+        runs_dir=runs_dir,
+        templates_dir=configuration.templates_dir,
+        local=on_this_machine,
+    )
+    return rendering.TEMPLATE, found

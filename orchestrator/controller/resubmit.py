@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator import errors, jobs, run_folder, specs, submission
 from orchestrator.controller import context as contexts
-from orchestrator.controller import render, room, submit, unit_of_work, wishes
+from orchestrator.controller import dependencies, render, room, submit, unit_of_work, wishes
 
 
 class BusyError(errors.ConflictError):
@@ -39,6 +39,13 @@ def resubmit(
     for before, after in zip(wanted, found, strict=True):
         _refuse_live(before, after)
     now = found[0]
+    if now.tracked_name is not None:
+        name = wishes.name_of(now)
+        raise errors.ConflictError(
+            f"{name} was submitted by hand, and how is not known well enough to do it again; "
+            f"`orchestrator show {name} --script >FILE.sbatch` gives its script where Slurm had "
+            "it, and `orchestrator submit FILE.sbatch` submits one"
+        )
     facts = contexts.cluster_facts(context)
     if now.cluster != facts.cluster:
         raise errors.ConflictError(
@@ -48,6 +55,7 @@ def resubmit(
     with context.store.reading() as work:
         stored = work.submission_of(now.row)
     assert stored is not None, "each job belongs to one (foreign key)"
+    dependencies.check(context, specs.from_json(stored.spec).dependency)
     papers: dict[str, Any] = json.loads(stored.provenance)
     _calling_folder(now, papers)
     if any(one.state is jobs.JobState.NOT_SUBMITTED for one in found):
@@ -205,7 +213,7 @@ def _send_anew(
         request,
         runs_dir=runs_dir,
         folder=Path(folder),
-        template_hash=None if fresh else str(papers["template_sha256"]),
+        template=None if fresh else (str(papers["template"]), str(papers["template_sha256"])),
     )
 
     def tell_both(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:

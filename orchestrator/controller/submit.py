@@ -14,7 +14,6 @@ from orchestrator import (
     errors,
     jobs,
     provenance,
-    rendering,
     run_folder,
     slurm,
     specs,
@@ -22,7 +21,16 @@ from orchestrator import (
     values,
 )
 from orchestrator.controller import context as contexts
-from orchestrator.controller import log_files, machines, refresh, render, room, unit_of_work
+from orchestrator.controller import (
+    dependencies,
+    log_files,
+    machines,
+    refresh,
+    render,
+    room,
+    unit_of_work,
+)
+from orchestrator.rendering import batch_file
 
 #: What another process may have written about a submission that it took for dead.
 FOUND: Mapping[str, object] = {
@@ -50,6 +58,8 @@ def submit(context: contexts.Context, request: render.Request, *, queue: bool = 
     script = render.render(context.configuration, request, on_this_machine=context.is_local)
     facts = contexts.cluster_facts(context)
     render.refuse_too_many_tasks(request, facts)
+    if not context.is_local:
+        dependencies.check(context, request.spec.dependency)
     papers = papers_of(context, request, runs_dir=context.configuration.runs_dir)
     job, folder = store_intent(
         context,
@@ -123,7 +133,9 @@ def test_only(context: contexts.Context, request: render.Request) -> str:
     """Return Slurm's estimate of when and where the job would start; nothing is submitted."""
     if render.is_local(context.configuration, context.environ):
         return machines.estimate(context, request.spec)
-    return context.slurm.test_only(render.render(context.configuration, request))
+    return context.slurm.test_only(
+        render.render(context.configuration, request), batch_file.options_of(request.spec)
+    )
 
 
 def papers_of(
@@ -132,27 +144,23 @@ def papers_of(
     *,
     runs_dir: Path,
     folder: Path | None = None,
-    template_hash: str | None = None,
+    template: tuple[str, str] | None = None,
 ) -> str:
     """Return the papers of a submission called in `folder` (none: here), as JSON.
 
-    `template_hash`: that of a script which was rendered before; none: today's templates'.
+    `template`: name and hash of a script which was rendered before; none: today's templates'.
     """
     called_in = context.folder if folder is None else folder
+    name, hashed = template or render.template(
+        context.configuration, request, runs_dir=runs_dir, on_this_machine=context.is_local
+    )
     with context.waiting("Looking at the working tree (git)"):
         return provenance.collect(
             version=orchestrator.__version__,
             argv=request.argv,
             spec_source=request.source,
-            template=rendering.TEMPLATE,
-            template_hash=template_hash
-            or rendering.template_hash(
-                request.spec,
-                context.profile,
-                runs_dir=runs_dir,
-                templates_dir=context.configuration.templates_dir,
-                local=context.is_local,
-            ),
+            template=name,
+            template_hash=hashed,
             folder=called_in,
             git=provenance.git_in(called_in),
         )
@@ -250,8 +258,9 @@ def _call_sbatch(
         output=None
         if spec.output
         else folder.stdout_pattern(array=spec.array.task_ids is not None),
-        options=_part_of_array(spec, tasks_of(context, job)),
         comment=None if spec.comment else job.token,
+        options=[*_part_of_array(spec, tasks_of(context, job)), *batch_file.options_of(spec)],
+        arguments=batch_file.arguments_of(spec),
         run=run,
     )
 

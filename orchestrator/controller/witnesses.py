@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from orchestrator import errors, jobs, run_folder, slurm, tracking
 from orchestrator.controller import context as contexts
+from orchestrator.controller import identity
 
 #: IDs on one sacct command line (facts/peers: 5,000 IDs make 45 KB; slurmdbd likes it smaller).
 SACCT_CHUNK = 200
@@ -37,10 +38,12 @@ class Queue:
         return _arrays((token, row) for (token, _), rows in self.by_token.items() for row in rows)
 
     def of(self, job: jobs.Job) -> tuple[tracking.Observation, ...]:
+        if job.tracked_name is not None:
+            return identity.of_queue(job, self.by_id.get(job.job_id or "", ()))
         return tuple(self.by_token.get((job.token, job.array_task_id or 0), ()))
 
     def stranger(self, job: jobs.Job) -> tracking.Observation | None:
-        """Return the row that has the job's ID and not its token, if there is one."""
+        """Return the row that has the job's ID and is not known to be the job, if any."""
         if job.job_id is None or self.of(job):
             return None
         return next(iter(self.by_id.get(job.job_id, ())), None)
@@ -257,20 +260,8 @@ def _mine(
     job: jobs.Job, by_id: Mapping[str, Sequence[tracking.Observation]]
 ) -> tuple[tracking.Observation, ...]:
     """Return the rows that are this job's, oldest first: an ID can be given to another later."""
-    mine = [
-        row
-        for row in by_id.get(job.job_id or "", ())
-        # scontrol update NumNodes ends one row as RESIZING and begins the next; no new attempt.
-        if job.token in _words(row) and row.state is not jobs.JobState.RESIZING
-    ]
-    mine.sort(key=lambda row: row.row_number)
+    mine = identity.of_accounts(job, by_id.get(job.job_id or "", ()))
     return tuple(dataclasses.replace(row, row_number=n) for n, row in enumerate(mine))
-
-
-def _words(row: tracking.Observation) -> tuple[str, ...]:
-    token = run_folder.split_name(row.name)[1]
-    line = row.submit_line or ""
-    return (token or "", *(part for word in line.split() for part in word.split(".")))
 
 
 def _asked_id(job: jobs.Job) -> str:
@@ -279,7 +270,7 @@ def _asked_id(job: jobs.Job) -> str:
 
 
 def _asked_name(job: jobs.Job) -> str:
-    return run_folder.slurm_name(job.name, job.token)
+    return run_folder.name_in_slurm(job)
 
 
 def _since(chunk: Sequence[jobs.Job]) -> datetime.datetime:

@@ -6,34 +6,23 @@ add, lose or change a directive.
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import pathlib
 import re
-import stat
-import traceback
 import typing
-from collections.abc import Callable, Mapping, Sequence
-
-import jinja2
-from jinja2 import sandbox
+from collections.abc import Sequence
 
 from orchestrator import errors, jobs
-from orchestrator.rendering import directives, words
+from orchestrator.rendering import directives, sources, words
 from orchestrator.specs import arguments
 
 if typing.TYPE_CHECKING:
     from orchestrator import config
 
 gpus_of_gres = directives.gpus_of_gres
-
-_PACKAGE = pathlib.Path(__file__).resolve().parent.parent
-#: The wheel carries templates/ inside the package; a checkout has it alongside.
-TEMPLATES = next(
-    folder for folder in (_PACKAGE / "templates", _PACKAGE.parent / "templates") if folder.is_dir()
-)
+TEMPLATES = sources.TEMPLATES
+Origin = sources.Origin
 #: The trainers package, bound into containers; a sibling of this package wherever it is installed.
-TRAINERS = _PACKAGE.parent / "trainers"
+TRAINERS = sources.PACKAGE.parent / "trainers"
 #: Where a container sees it.
 TRAINERS_MOUNT = "/opt/orchestrator"
 #: The template that is rendered; a user's own says {% extends "orchestrator/job.sbatch.j2" %}.
@@ -43,16 +32,6 @@ NEVER_RUN = {
     "container/pyxis.sh.j2": "pyxis",
     "environment/conda.sh.j2": "conda",
 }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Origin:
-    """Where a script comes from, for its first lines."""
-
-    #: our version
-    version: str
-    #: what the spec was read from: a file, or the command line
-    spec: str
 
 
 def render(
@@ -74,11 +53,11 @@ def render(
     context = _context(spec, profile, runs_dir=runs_dir, trainers_dir=trainers_dir, local=local)
     context["origin"] = origin
     # Twice, because the first lines name the sources, and those are known once they were used.
-    _, used = _render_text(context, templates_dir)
-    context["template_hash"] = _digest(used)
+    _, used = sources.render(TEMPLATE, context, templates_dir)
+    context["template_hash"] = sources.digest(used)
     context["user_templates"] = [source.name for source in used if source.users]
     context["never_run"] = _never_run(spec, used)
-    script, _ = _render_text(context, templates_dir)
+    script, _ = sources.render(TEMPLATE, context, templates_dir)
     _check(script, directives.intended(spec, profile))
     return script
 
@@ -93,72 +72,7 @@ def template_hash(
 ) -> str:
     """Return 12 characters of the SHA-256 over the template sources that `render` uses."""
     context = _context(spec, profile, runs_dir=runs_dir, trainers_dir=TRAINERS, local=local)
-    return _digest(_render_text(context, templates_dir)[1])
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Source:
-    """A template source that was used."""
-
-    #: as templates name it
-    name: str
-    text: str
-    #: it lies in the user's folder
-    users: bool
-
-
-class _Loader(jinja2.BaseLoader):
-    """Templates of the user's folder, else ours; `orchestrator/NAME` is always ours."""
-
-    def __init__(self, templates_dir: pathlib.Path | None) -> None:
-        self._templates_dir = templates_dir
-        self.used: dict[str, _Source] = {}
-
-    def get_source(
-        self, environment: jinja2.Environment, template: str
-    ) -> tuple[str, str, Callable[[], bool]]:
-        parts = jinja2.loaders.split_template_path(template)
-        users = self._templates_dir.joinpath(*parts) if self._templates_dir else None
-        if parts[0] == "orchestrator":
-            path, is_users = TEMPLATES.joinpath(*parts[1:]), False
-        elif users is not None and users.is_file():
-            path, is_users = users, True
-            _refuse_open(users)
-        else:
-            path, is_users = TEMPLATES.joinpath(*parts), False
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as exc:
-            raise jinja2.TemplateNotFound(template, f"cannot read template {path}: {exc}") from exc
-        self.used[template] = _Source(name=template, text=text, users=is_users)
-        return text, str(path), lambda: True
-
-
-def _render_text(
-    context: Mapping[str, object], templates_dir: pathlib.Path | None
-) -> tuple[str, list[_Source]]:
-    loader = _Loader(templates_dir)
-    environment = sandbox.ImmutableSandboxedEnvironment(
-        loader=loader,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(sh=words.quote, directive=directives.quote, comment=words.one_line)
-    try:
-        script = environment.get_template(TEMPLATE).render(context)
-    except jinja2.TemplateSyntaxError as exc:
-        raise errors.TemplateError(f"{exc.filename}:{exc.lineno}: {exc.message}") from exc
-    except jinja2.TemplateNotFound as exc:
-        raise errors.TemplateError(str(exc.message)) from exc
-    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as exc:
-        frames = [f for f in traceback.extract_tb(exc.__traceback__) if f.filename.endswith(".j2")]
-        where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
-        raise errors.TemplateError(
-            f"{where}{exc}. docs/howto/templates.md lists what a template may use."
-        ) from exc
-    return script, [loader.used[name] for name in sorted(loader.used)]
+    return sources.digest(sources.render(TEMPLATE, context, templates_dir)[1])
 
 
 def _context(
@@ -213,7 +127,7 @@ def _context(
         "rank_options": _rank_options(spec),
         "program": _program(spec),
         "task_arguments": arguments.of_tasks(spec),
-        "delimiter": _delimiter(spec.launch.command or ""),
+        "delimiter": words.delimiter("ORCHESTRATOR_TASK_END", spec.launch.command or ""),
     }
 
 
@@ -286,13 +200,6 @@ def _program(spec: jobs.JobSpec) -> list[tuple[str, ...]]:
     return [head, *arguments.shared(spec)]
 
 
-def _delimiter(command: str) -> str:
-    delimiter = "ORCHESTRATOR_TASK_END"
-    while delimiter in command:
-        delimiter += "_"
-    return delimiter
-
-
 def _check(script: str, intended: Sequence[directives.Option]) -> None:
     """Raise TemplateError unless the script asks sbatch for what the spec asks for."""
     if bad := re.search(r"[^\n\t\x20-\x7e\x80-\U0010ffff]", script):
@@ -310,24 +217,10 @@ def _check(script: str, intended: Sequence[directives.Option]) -> None:
     )
 
 
-def _digest(sources: Sequence[_Source]) -> str:
-    digest = hashlib.sha256()
-    for source in sources:
-        digest.update(f"{source.name}\0{source.text}\0".encode())
-    return digest.hexdigest()[:12]
-
-
-def _never_run(spec: jobs.JobSpec, sources: Sequence[_Source]) -> list[str]:
-    parts = [NEVER_RUN[s.name] for s in sources if s.name in NEVER_RUN and not s.users]
+def _never_run(spec: jobs.JobSpec, used: Sequence[sources.Source]) -> list[str]:
+    parts = [NEVER_RUN[s.name] for s in used if s.name in NEVER_RUN and not s.users]
     if spec.container.runtime == "singularity":
         parts.append("singularity")
     if spec.container.runtime != "none" and spec.container.gpu == "rocm":
         parts.append("--rocm")
     return parts
-
-
-def _refuse_open(path: pathlib.Path) -> None:
-    # A template is code that runs with the user's rights.
-    for place in (path, path.parent):
-        if place.stat().st_mode & stat.S_IWOTH:
-            raise errors.TemplateError(f"{place} can be written by everyone: chmod o-w {place}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import typing
+from collections.abc import Iterator, Sequence
 
 from orchestrator import errors, jobs
 from orchestrator.rendering import words
@@ -89,14 +90,20 @@ def parse(script: str) -> list[Option]:
     quotes # begins a comment.
     """
     options: list[Option] = []
-    for line in script.split("\n"):
+    for _, line in header(script.split("\n")):
         if line.startswith("#SBATCH"):
-            for argument in _arguments(line.removeprefix("#SBATCH")):
+            for argument in arguments(line):
                 key, equals, value = argument.removeprefix("--").partition("=")
                 options.append((key, value if equals else None))
-        elif line.strip() and not line.startswith("#"):
-            break
     return options
+
+
+def header(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield number and text of the lines in which sbatch looks for options."""
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not line.startswith("#"):
+            return
+        yield number, line
 
 
 def ranks_per_node(spec: jobs.JobSpec) -> int | None:
@@ -133,9 +140,10 @@ def _array(array: jobs.Array) -> str | None:
     return f"{tasks[0]}-{tasks[-1]}{limit}"
 
 
-def _arguments(line: str) -> list[str]:
-    """Split what stands behind #SBATCH into arguments."""
-    arguments: list[str] = []
+def arguments(line: str) -> list[str]:
+    """Split what stands behind #SBATCH into arguments; raises TemplateError for half a quote."""
+    line = line.removeprefix("#SBATCH")
+    found: list[str] = []
     argument, quote, started, escaped = "", "", False, False
     for character in line:
         if escaped:
@@ -151,10 +159,10 @@ def _arguments(line: str) -> list[str]:
         elif character == "#":
             break
         elif character.isspace():
-            arguments += [argument] if started else []
+            found += [argument] if started else []
             argument, started = "", False
         else:
             argument, started = argument + character, True
     if quote:
         raise errors.TemplateError(f"unmatched {quote} in #SBATCH{line}")
-    return arguments + ([argument] if started else [])
+    return found + ([argument] if started else [])

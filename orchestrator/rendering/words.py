@@ -22,3 +22,10 @@ def one_line(value: object) -> str:
     if bad := re.search("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", text):
         raise errors.TemplateError(f"control character {bad[0]!a} in {text!a}: remove it")
     return text
+
+
+def delimiter(word: str, text: str) -> str:
+    """Return a here-document's end that does not stand in its text: the word, longer if need be."""
+    while word in text:
+        word += "_"
+    return word

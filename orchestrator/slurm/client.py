@@ -102,6 +102,13 @@ class Client:
         """Return the rows of jobs with these full names; a held job does not show."""
         return self._sacct(sacct.sacct_by_name_command(names, since))
 
+    def account_papers(self, job_id: str, since: datetime.datetime) -> dict[str, str]:
+        """Return User, UID, WorkDir and SubmitLine of anybody's job; empty: sacct knows none."""
+        argv = sacct.sacct_papers_command(job_id, since)
+        answer = self.run(argv, self.sacct_timeout_seconds, self.environ)
+        _check(answer)
+        return sacct.parse_sacct_papers(answer.stdout)
+
     def accounting_ping(self) -> None:
         """Raise AccountingDisabled or Unreachable when sacct can't answer."""
         self._sacct(sacct.sacct_command(["1"], datetime.datetime.now(datetime.UTC)))
@@ -180,12 +187,12 @@ class Client:
         _check(answer)
         return answer.stdout
 
-    def test_only(self, script: str) -> str:
+    def test_only(self, script: str, options: Sequence[str] = ()) -> str:
         """Return in a sentence when and where Slurm would start this script's job."""
         with tempfile.TemporaryDirectory(prefix="orchestrator-") as folder:
             path = Path(folder, "script.sbatch")
             path.write_text(script, encoding="utf-8")
-            answer = self._ask(sbatch.sbatch_test_only_command(path))
+            answer = self._ask(sbatch.sbatch_test_only_command(path, options))
         estimate = sbatch.parse_test_only(answer.stderr)
         if answer.returncode == 0 and estimate is not None:
             when = estimate.starts_at.isoformat() if estimate.starts_at else "an unknown time"

@@ -39,6 +39,8 @@ _COLUMNS = (
     # Last: the command line of sbatch can hold anything.
     "SubmitLine",
 )
+#: 24.11 has StdOut too, 22.05 has not.
+_PAPERS = ("User", "UID", "WorkDir", "SubmitLine")
 _ASKED_ID = re.compile(r"\d+(?:_\d+)?", re.ASCII)
 _ASKED_NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 #: Worst first; what is not here says nothing bad.
@@ -74,6 +76,24 @@ def sacct_by_name_command(names: Sequence[str], since: datetime.datetime) -> lis
     if not names or not all(_ASKED_NAME.fullmatch(name) for name in names):
         raise ValueError(f"not job names: {names!r}")
     return [*_base(since), "-X", f"--name={','.join(names)}"]
+
+
+def sacct_papers_command(job_id: str, since: datetime.datetime) -> list[str]:
+    """Ask whose a job is and where it was submitted; sacct tells of other users' jobs too."""
+    _joined_ids([job_id])
+    start = since.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    form = ",".join(_PAPERS)
+    window = ["-S", start, "-E", "now+7days"]
+    delimiter = f"--delimiter={_DELIMITER}"
+    return ["sacct", "-X", "-n", "-P", delimiter, *window, "-o", form, "-j", job_id]
+
+
+def parse_sacct_papers(text: str) -> dict[str, str]:
+    """Read the newest row of that answer; empty where there is none."""
+    lines = [line for line in text.split("\n") if line.count(_DELIMITER) == len(_PAPERS) - 1]
+    if not lines:
+        return {}
+    return dict(zip(_PAPERS, lines[-1].split(_DELIMITER), strict=True))
 
 
 def parse_sacct(

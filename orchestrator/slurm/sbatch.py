@@ -132,6 +132,7 @@ def sbatch_command(
     output: str | None = None,
     comment: str | None = None,
     extra: Sequence[str] = (),
+    arguments: Sequence[str] = (),
 ) -> list[str]:
     """Build the submission; what is given here goes before the script's own directives."""
     options = ["--parsable", f"--job-name={job_name}"]
@@ -139,7 +140,7 @@ def sbatch_command(
         options.append(f"--output={output}")
     if comment is not None:
         options.append(f"--comment={comment}")
-    return ["sbatch", *options, *extra, os.fspath(script)]
+    return ["sbatch", *options, *extra, os.fspath(script), *arguments]
 
 
 def classify_sbatch(answer: process.Answer) -> SbatchOutcome:
@@ -176,9 +177,11 @@ def classify_sbatch(answer: process.Answer) -> SbatchOutcome:
     return _maybe(f"sbatch failed with exit code {answer.returncode}", text)
 
 
-def sbatch_test_only_command(script: str | os.PathLike[str]) -> list[str]:
+def sbatch_test_only_command(
+    script: str | os.PathLike[str], extra: Sequence[str] = ()
+) -> list[str]:
     """Ask when the script would start; nothing is submitted, one job ID is used up."""
-    return ["sbatch", "--test-only", os.fspath(script)]
+    return ["sbatch", "--test-only", *extra, os.fspath(script)]
 
 
 def parse_test_only(text: str) -> StartEstimate | None:

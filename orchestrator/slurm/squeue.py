@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 from orchestrator import tracking
@@ -129,13 +130,22 @@ def parse_squeue_line(
             ended_at=fields.parse_time(row["EndTime"]) if over else None,
             restart_count=fields.parse_count(row["RestartCnt"]),
             stdout_path=fields.expand_output_path(
-                row["STDOUT"],
+                _pattern(row["STDOUT"], is_task=task.array_task_id is not None),
                 name=name,
                 job_id=None if job_id.waiting_tasks else raw_job_id,
                 array_job_id=task.array_job_id,
                 task=task.array_task_id,
             ),
         )
+
+
+def _pattern(stdout: str, *, is_task: bool) -> str:
+    """Return the pattern of the log, with the default that Slurm really uses for array tasks.
+
+    22.05 prints slurm-JOBID.out for an array without --output and writes slurm-%A_%a.out; a number
+    where a pattern was given stands as %j.
+    """
+    return re.sub(r"/slurm-\d+\.out$", "/slurm-%A_%a.out", stdout) if is_task else stdout
 
 
 def _phase(reading: states.StateReading) -> tuple[bool, bool]:

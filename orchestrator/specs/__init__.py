@@ -41,8 +41,11 @@ def load(
     environ: Mapping[str, str] | None = None,
     check_files: bool = True,
     cwd: Path | None = None,
+    batch: documents.Document | None = None,
 ) -> jobs.JobSpec:
     """Return the job that a spec's file and the command line describe; without a file, the latter.
+
+    `batch` is what a batch file says, in place of a spec's file.
 
     `settings` are `--set`'s KEY=VALUE, `flags` are values by dotted key (none and () are left out),
     `program` is what stands after `--`. Relative paths are seen from `cwd`, the present folder.
@@ -55,6 +58,7 @@ def load(
         document, problems = documents.read(path)
         if problems:
             raise errors.SpecError(problems)
+    document = batch or document
     layers = (
         [*_variables(environ or {})],
         [_setting(setting, problems) for setting in settings],
@@ -67,7 +71,19 @@ def load(
                 leaf = documents.leaf(at, value, documents.Origin(source=source))
                 upper = documents.merge(upper, leaf)
         document = _over(document, upper)
+    if batch is None and _holds(document, "launch.batch_file"):
+        told = "is no key of a spec: use `orchestrator submit FILE.sbatch`"
+        problems.append(document.problem(("launch", "batch_file"), told))
     return _spec(document, problems, (cwd or Path()) if check_files else None)
+
+
+def given(
+    settings: Sequence[str], flags: Mapping[str, object], environ: Mapping[str, str]
+) -> set[str]:
+    """Return the dotted keys that the command line and ORCHESTRATOR_* variables say."""
+    told = [_setting(setting, [])[0] for setting in settings]
+    told += [path for path, _, _ in _variables(environ)]
+    return {documents.dotted(path[:2]) for path in told if path} | set(flags)
 
 
 def to_json(spec: jobs.JobSpec) -> str:
@@ -211,7 +227,7 @@ def _normal(spec: jobs.JobSpec) -> tuple[jobs.JobSpec, list[checks.Finding]]:
     sbatch = {key: value for key, value in spec.sbatch.items() if value is not False}
     launch = spec.launch
     objections: list[checks.Finding] = []
-    if launch.launcher == "torchrun" and launch.program:
+    if launch.launcher == "torchrun" and launch.program and launch.batch_file is None:
         name = os.path.basename(launch.program[0])
         if _PYTHON.fullmatch(name):
             rest = [*launch.program[1:]]

@@ -117,19 +117,21 @@ def _paths(tables: dict[str, dict[str, object]]) -> Iterator[Finding]:
 def _output(tables: dict[str, dict[str, object]]) -> Iterator[Finding]:
     for key in ("output", "error"):
         value = tables["job"][key]
-        if not isinstance(value, str):
-            continue
-        escapes = set(re.findall(r"%(?:.|$)", value))
-        # A backslash switches the replacement of % off (man sbatch, filename pattern).
-        if "\\" in value:
-            yield _at("job", key), "must hold no backslash: Slurm would replace no % then"
-        elif strange := sorted(escapes - _OUTPUT_ESCAPES):
-            yield (
-                _at("job", key),
-                f"must not hold {strange[0]}: only %j %A %a %x %u can be followed",
-            )
-        elif "%j" not in escapes and not {"%A", "%a"} <= escapes:
-            yield _at("job", key), "must hold %j, or the logs of several jobs would mix"
+        if isinstance(value, str) and (misfit := output_misfit(value)):
+            yield _at("job", key), misfit
+
+
+def output_misfit(value: str) -> str:
+    """Return why a log of this name could not be followed; empty where it can."""
+    escapes = set(re.findall(r"%(?:.|$)", value))
+    # A backslash switches the replacement of % off (man sbatch, filename pattern).
+    if "\\" in value:
+        return "must hold no backslash: Slurm would replace no % then"
+    if strange := sorted(escapes - _OUTPUT_ESCAPES):
+        return f"must not hold {strange[0]}: only %j %A %a %x %u can be followed"
+    if "%j" not in escapes and not {"%A", "%a"} <= escapes:
+        return "must hold %j, or the logs of several jobs would mix"
+    return ""
 
 
 def _labels(tables: dict[str, dict[str, object]]) -> Iterator[Finding]:
@@ -199,6 +201,8 @@ def _container(spec: jobs.JobSpec) -> Iterator[Finding]:
 
 def _launch(spec: jobs.JobSpec) -> Iterator[Finding]:
     launch, asked = spec.launch, spec.resources
+    if launch.batch_file is not None:
+        return
     ways = ("module", "script", "program", "command")
     given = [way for way in ways if getattr(launch, way)]
     if not given:

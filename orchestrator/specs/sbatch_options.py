@@ -71,6 +71,18 @@ _REAL = frozenset({"gpus"})
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*")
 
 
+def long_name(key: str) -> str:
+    """Return the long option that a short one, or the beginning of a long one, stands for.
+
+    Of the options named here; any other is returned as it is.
+    """
+    if len(key) == 1:
+        return _SHORT.get(key, key)
+    if key in OWN_KEYS or key in REFUSED or key in _REAL:
+        return key
+    return next((known for known in (*OWN_KEYS, *REFUSED) if known.startswith(key)), key)
+
+
 def objection(key: str) -> str:
     """Return why this key may not stand in `[sbatch]`; empty where it may."""
     name = _SHORT.get(key, key.replace("_", "-"))

@@ -63,6 +63,9 @@ def apply(
     changes: dict[str, object] = {
         name: value for name in _COPIED if (value := getattr(row, name)) is not None
     }
+    if job.tracked_name is not None and job.stdout_path is not None:
+        # Its log may have been named by a person.
+        changes.pop("stdout_path", None)
     changes.update(
         state=row.state,
         reason=row.reason,

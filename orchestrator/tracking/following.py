@@ -283,7 +283,10 @@ def _missed(
         else f"{misses} good answers of squeue over {missing_seconds:.0f} s did not know it"
     )
     other = "sacct has no end of it" if answers.accounting else "this cluster keeps no accounts"
-    detail = f"{why}; {other}, and the script left no exit record"
+    record = "the script left no exit record"
+    if job.tracked_name is not None:
+        record = "the script of a tracked job leaves no exit record"
+    detail = f"{why}; {other}, and {record}"
     return Verdict(
         changes={
             "state": JobState.LOST,

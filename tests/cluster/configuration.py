@@ -114,8 +114,12 @@ def slurm_conf(settings: Settings) -> str:
             f" RealMemory={MEMORY_PER_NODE_MIB} Gres=gpu:{GPUS_PER_NODE} State=UNKNOWN",
             f"PartitionName=gpu Nodes={nodes} Default=YES MaxTime=INFINITE State=UP"
             " PriorityTier=10 PreemptMode=OFF",
+            # Without GraceTime: 24.11.5 puts a job that was preempted with one back into the queue
+            # once more after its good end.
             f"PartitionName=scavenge Nodes={nodes} MaxTime=1:00:00 State=UP PriorityTier=1"
-            " PreemptMode=REQUEUE GraceTime=10",
+            " PreemptMode=REQUEUE",
+            f"PartitionName=spot Nodes={nodes} MaxTime=1:00:00 State=UP PriorityTier=1"
+            " PreemptMode=CANCEL GraceTime=4",
             f"PartitionName=short Nodes={nodes} MaxTime=1 State=UP",
             "",
         ]

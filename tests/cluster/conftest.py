@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,20 @@ def pytest_runtest_makereport(
             tail = log.read_text(errors="replace").splitlines()[-25:]
             report.sections.append((log.name, "\n".join(tail)))
     return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of xdist hands its lines to the process that prints the summary."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["cluster"] = session.config.stash.get(SET_UP, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Keep the lines of a worker that has ended; one that crashed has none."""
+    lines = getattr(node, "workeroutput", {}).get("cluster", [])
+    name = node.gateway.id
+    node.config.stash.setdefault(SET_UP, []).extend(f"{name}: {line}" for line in lines)
 
 
 def pytest_terminal_summary(
@@ -92,18 +107,13 @@ def running_lab(
         lines.append(f"NOT TESTED ON A REAL SLURM: {error}")
         refuse(f"no test cluster: {error}")
     built = time.monotonic()
-    try:
-        made.up(slurm_release, tie_to_caller=True)
-    except RuntimeError as error:
-        # Seen three times while several labs ran on two cores: a host ended before its first word.
-        lines.append(f"started again after: {error}")
-        made.down()
-        made.up(slurm_release, tie_to_caller=True)
+    made.up(slurm_release, tie_to_caller=True)
     lines.append(
         f"Slurm {slurm_release}, built in {built - started:.1f} s,"
         f" up in {time.monotonic() - built:.1f} s"
     )
     yield made
+    lines.extend(made.troubles)
     made.down()
 
 

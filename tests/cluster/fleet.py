@@ -46,6 +46,8 @@ class Fleet:
         self.processes: dict[str, hosts.Process] = {}
         #: Daemons by `HOST/NAME`.
         self.daemons: dict[str, hosts.Process] = {}
+        #: What went wrong and was mended by a second try.
+        self.troubles: list[str] = []
         self._cgroup = cgroup_name(state)
         self._tie: int | None = None
         self._load()

@@ -42,6 +42,10 @@ DEVICES = {
 }
 
 
+class HostError(RuntimeError):
+    """A host did not start; the message has its last words and how it ended."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Process:
     """A process of this machine that cannot be mistaken for a later one with its number."""
@@ -166,15 +170,25 @@ def start(plan: Plan, *, tie: int, locks: Sequence[int]) -> tuple[Process, subpr
     assert starter.stdout is not None
     line = starter.stdout.readline()
     if not line.strip().isdigit():
-        raise RuntimeError(f"host {plan.name} did not start: {line}{starter.stdout.read()}")
+        with starter:
+            raise _failed(plan.name, starter, line + starter.stdout.read())
     return Process.of(int(line)), starter
 
 
 def wait_ready(name: str, starter: subprocess.Popen[str]) -> None:
-    """Wait until a host's mounts are there; `RuntimeError` with its last words if they failed."""
-    text, _ = starter.communicate(timeout=60)
+    """Wait until a host's mounts are there; `HostError` if they failed."""
+    assert starter.stdout is not None
+    # Not `communicate`: with a time-out it reads past the buffer, which may hold all there is.
+    with starter:
+        text = starter.stdout.read()
     if text.splitlines()[-1:] != ["ready"]:
-        raise RuntimeError(f"host {name} did not start:\n{text}")
+        raise _failed(name, starter, text)
+
+
+def _failed(name: str, starter: subprocess.Popen[str], words: str) -> HostError:
+    # A negative number is the signal that ended it.
+    status = starter.wait()
+    return HostError(f"host {name} did not start (exit status {status}): {words.strip()}")
 
 
 def connect(switch: Process, hosts: Mapping[str, tuple[Process, str]]) -> None:
@@ -198,7 +212,7 @@ def _ip(namespace: Process, lines: Sequence[str]) -> None:
     argv = ["nsenter", "-t", str(namespace.pid), "--net", "ip", "-batch", "-"]
     done = subprocess.run(argv, input="\n".join(lines), capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"ip failed: {done.stderr.strip()}")
+        raise HostError(f"ip failed: {done.stderr.strip()}")
 
 
 def enter_command(init: Process) -> list[str]:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from orchestrator import jobs
 from tests.cluster import (
     answers,
     commands,
@@ -42,6 +43,11 @@ class Lab:
         self.state = state.absolute()
         self.cache = cache.absolute()
         self._fleet = fleet.Fleet(self.state)
+
+    @property
+    def troubles(self) -> list[str]:
+        """What went wrong with the cluster itself and was mended by a second try."""
+        return self._fleet.troubles
 
     @property
     def settings(self) -> configuration.Settings:
@@ -242,6 +248,10 @@ class Lab:
         """Ask until the answer is true; `TimeoutError` naming `what` after the time."""
         fleet.wait_for(predicate, timeout_seconds, what, interval_seconds)
 
+    def first_process(self, host: str) -> hosts.Process:
+        """The process that a host lives and dies with."""
+        return self._fleet.processes[host]
+
     # ---- files
 
     def path(self, path: str, host: str = CONTROL) -> pathlib.Path:
@@ -302,8 +312,28 @@ class Lab:
     # ---- breaking and mending
 
     def start(self, name: str, host: str = CONTROL) -> None:
-        """Start a daemon and wait until it has written its process ID."""
+        """Start a daemon and wait until it has written its process ID; slurmctld: answers.
+
+        24.11.5 was seen to die while it started ("trap divide error" in the kernel's log) when
+        clients asked at that moment; a site's init system starts it again too.
+        """
         self._fleet.start_daemon(name, host)
+        if name == "slurmctld":
+            starts_left = [2]
+            self.wait_for(lambda: self._slurmctld_answers(starts_left), 60, "slurmctld to answer")
+
+    def _slurmctld_answers(self, starts_left: list[int]) -> bool:
+        if not self.daemons_alive()["ctl/slurmctld"]:
+            log = (self.state / "lab/log/slurmctld.log").read_text(errors="replace")
+            tail = "\n".join(log.splitlines()[-5:])
+            if not starts_left[0]:
+                raise machine.LabError(f"slurmctld ended three times while it started:\n{tail}")
+            starts_left[0] -= 1
+            self.troubles.append(
+                f"slurmctld ended while it started, and was started again:\n{tail}"
+            )
+            self._fleet.start_daemon("slurmctld", CONTROL)
+        return self.run(["squeue", "-h"], user="root").returncode == 0
 
     def pause(self, name: str, host: str = CONTROL) -> None:
         """Stop a daemon in its tracks (SIGSTOP); it answers nobody until `resume`."""
@@ -385,9 +415,10 @@ class Lab:
 
     def cancel_all(self, timeout_seconds: float = 60) -> None:
         """Cancel every job and wait until the nodes are idle."""
-        jobs = [row["JobID"] for row in self.squeue("-t", "pending,running,suspended,completing")]
-        if jobs:
-            self.run(["scancel", *jobs], user="root")
+        # Not by `squeue -t`: a job in SPECIAL_EXIT is in none of its lists but `all`.
+        going = [row["JobID"] for row in self.squeue() if row["State"] not in jobs.TERMINAL]
+        if going:
+            self.run(["scancel", *going], user="root")
         self.wait_until_idle(timeout_seconds)
 
     def mend(self) -> None:

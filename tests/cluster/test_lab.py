@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -236,6 +237,20 @@ def traces(state: pathlib.Path) -> list[str]:
         *(name for name in names if name in ours),
         *(str(group) for group in groups if group.exists()),
     ]
+
+
+def test_a_host_that_does_not_start_says_why() -> None:
+    reader, writer = os.pipe()
+    plan = hosts.Plan(name="n9", cgroups={"memory": "/no/such/folder"})
+    try:
+        with pytest.raises(hosts.HostError) as caught:
+            hosts.start(plan, tie=reader, locks=[])
+    finally:
+        os.close(reader)
+        os.close(writer)
+    told = str(caught.value)
+    assert told.startswith("host n9 did not start (exit status 1): ")
+    assert "/no/such/folder/cgroup.procs" in told
 
 
 # A cluster of its own in argv[1], tied to this process; it says so and waits to be killed.

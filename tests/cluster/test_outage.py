@@ -20,21 +20,6 @@ STATUS_BOUND_SECONDS = 60 + 10
 SACCT_REST_SECONDS = 60
 
 
-def start_slurmctld(lab: cluster.Lab) -> None:
-    """Start it until it answers.
-
-    24.11.5 was seen to die while it started ("trap divide error" in the kernel's log) when clients
-    asked at that moment; a site's init system starts it again too.
-    """
-
-    def answers() -> bool:
-        if not lab.daemons_alive()["ctl/slurmctld"]:
-            lab.start("slurmctld")
-        return lab.run(["squeue", "-h"], user="root").returncode == 0
-
-    lab.wait_for(answers, 60, "slurmctld to answer again")
-
-
 def error_of(done: subprocess.CompletedProcess[str]) -> str:
     """The last line on stderr; progress may stand before it, when something takes its time."""
     return done.stderr.splitlines()[-1]
@@ -79,7 +64,7 @@ def test_slurmctld_is_down(lab: cluster.Lab, site: sites.Site) -> None:
     assert unheard.startswith("Error: Slurm has not answered since 20"), unheard
     assert site.run("cancel", running, check=5).stdout == ""
 
-    start_slurmctld(lab)
+    lab.start("slurmctld")
     job = site.wait_state(running, "RUNNING")
     assert (job["stale_since"], job["attempt"]) == (None, 0)
     (lost, old), told = status(site, "--refresh")
@@ -158,7 +143,7 @@ def test_wait_survives_a_restart_of_slurmctld(lab: cluster.Lab, site: sites.Site
         lambda: site.items("status", "--no-refresh")[0]["stale_since"], 60, "it to be stale", 0.5
     )
     lab.write(f"{site.home}/go", "")
-    start_slurmctld(lab)
+    lab.start("slurmctld")
     stdout, stderr = waiting.communicate(timeout=90)
     assert (waiting.returncode, stdout) == (0, "")
     assert re.search(rf" {job_id} COMPLETED on n\d\n$", stderr), stderr

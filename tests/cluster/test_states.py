@@ -14,6 +14,8 @@ import pytest
 from tests.cluster import lab as cluster
 from tests.cluster import site as sites
 
+# They share the jobs of one fixture.
+pytestmark = pytest.mark.xdist_group("states")
 PYTHON = f"{sites.ENVIRONMENT}/bin/python"
 #: Rank 1 is killed, as the kernel kills one for its memory.
 KILLED_RANK = """\

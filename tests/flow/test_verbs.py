@@ -292,3 +292,18 @@ def test_what_has_ended_becomes_a_new_job(cli, fake_slurm):
     cli.folder.rename(cli.home / "away")
     cli.folder = elsewhere
     assert "where 1 was submitted, is gone" in cli("resubmit", "1").err
+
+
+def test_a_dependency_on_a_job_that_slurm_has_forgotten(cli, fake_slurm):
+    submit(cli, "parent")
+    after = ("--launcher", "python", "--time-limit", "10", "--command", "true", "--dependency")
+    done = cli("submit", "--name", "child", *after, "afterok:1:99")
+    assert (done.code, done.out) == (6, "")
+    assert done.err.splitlines()[-1] == (
+        "Error: Slurm has forgotten job 99 (it is none of yours here), so it cannot tell whether"
+        ' "afterok:1:99" is met: some releases would start the job at once. Leave job.dependency'
+        " out if that end will do. Nothing was submitted."
+    )
+    assert len(fake_slurm.calls("sbatch")) == 1
+    done = cli("submit", "--name", "child", *after, "afterok:1")
+    assert (done.code, len(fake_slurm.calls("sbatch"))) == (0, 2)

@@ -35,7 +35,11 @@ def test_executed_twice() -> None:
     begun = f"start job.{TOKEN} 7 0\n"
     assert invariants.executed_twice(begun + f"start job.{TOKEN} 7 1\n") == []
     assert len(invariants.executed_twice(begun * 2)) == 1
-    assert len(invariants.executed_twice(begun + f"alive job.{TOKEN} 8 0\n")) == 1
+    alive = begun + f"alive job.{TOKEN} 8 0\n"
+    assert len(invariants.executed_twice(alive)) == 1
+    assert len(invariants.executed_twice(alive, {"other"})) == 1
+    assert invariants.executed_twice(alive, {"job"}) == []
+    assert len(invariants.executed_twice(begun * 2, {"job"})) == 1
 
 
 def test_unknown_to_us() -> None:

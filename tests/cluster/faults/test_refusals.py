@@ -1,4 +1,4 @@
-"""Rows 17, 19 and 24: what Slurm refuses, or takes and does not start."""
+"""Rows 17, 19, 21 and 24: what Slurm refuses, or takes and does not start."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.cluster import lab as cluster
 from tests.cluster.faults import rows
 
 REFUSALS = (
@@ -87,3 +88,22 @@ def test_row_24_partition_down_drained_or_inactive(row: rows.Row) -> None:
     row.site.wait_state(waits, "COMPLETED")
     again = row.submit("again", "true", *flags, job=minute)
     row.site.wait_state(again, "COMPLETED")
+
+
+def test_row_21_dependency_on_a_forgotten_job(lab: cluster.Lab, row: rows.Row) -> None:
+    lab.reconfigure(min_job_age_seconds=2)
+    failed = row.submit("failed", "exit 3")
+    row.site.wait_state(failed, "FAILED")
+    lab.forget(failed)
+    for how in ("afterok", "afternotok"):
+        job = f'time_limit = "1"\ndependency = "{how}:{failed}"'
+        said = row.site.run("submit", row.shell("child", "true", job=job), check=6).stderr
+        assert said.splitlines()[-1] == (
+            f"Error: Slurm has forgotten job {failed} (here it is FAILED), so it cannot tell"
+            f' whether "{how}:{failed}" is met: some releases would start the job at once. Leave'
+            " job.dependency out if that end will do. Nothing was submitted."
+        )
+    # That it ended is met however long ago it was.
+    after = f'time_limit = "1"\ndependency = "afterany:{failed}"'
+    row.site.wait_state(row.submit("after", "true", job=after), "COMPLETED")
+    assert [job["name"] for job in row.jobs()] == ["after", "failed"]

@@ -67,7 +67,7 @@ def main(job_id: str) -> None:
         mode = "ab" if job["append"] or job["restarts"] else "wb"
         with open(expanded(job["stdout"], job), mode) as log:
             status = subprocess.call(
-                ["bash", str(Path(where, f"script.{job_id}"))],
+                ["bash", str(Path(where, f"script.{job_id}")), *job["arguments"]],
                 env=environ,
                 cwd=job["workdir"],
                 stdin=subprocess.DEVNULL,

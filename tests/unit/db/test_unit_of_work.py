@@ -454,8 +454,8 @@ def test_settings(store: unit_of_work.Store) -> None:
 
 def test_check_and_upgrade(store: unit_of_work.Store) -> None:
     assert store.check() == []
-    assert store.upgrade() == unit_of_work.Upgrade(before="0002", after="0002", backup=None)
-    assert store.describe() == "tables 0002, journal wal, local disk"
+    assert store.upgrade() == unit_of_work.Upgrade(before="0003", after="0003", backup=None)
+    assert store.describe() == "tables 0003, journal wal, local disk"
 
 
 def test_orphans_are_found(store: unit_of_work.Store) -> None:

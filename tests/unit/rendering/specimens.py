@@ -6,6 +6,7 @@ from pathlib import Path
 
 from orchestrator import jobs, rendering
 from orchestrator.config import profiles
+from orchestrator.rendering import batch_file, sources
 
 PROFILE = profiles.Profile(
     name="site",
@@ -37,6 +38,7 @@ def _container(runtime: str, gpu: str = "nv") -> jobs.Container:
     )
 
 
+RUNS_DIR = Path("/cluster/work/alice/runs")
 SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
     "standalone": (
         jobs.JobSpec(name="digits", resources=_ONE, launch=_TRAIN, args=_ARGS),
@@ -248,14 +250,56 @@ for _name, _like in LOCAL.items():
     SPECS[_name] = SPECS[_like]
 
 
+#: Batch files, rendered as they stand.
+BATCH_FILES = {
+    "batch_file": """\
+#!/usr/bin/env python3
+# A batch file of a user's.
+#SBATCH --job-name="old job" -N 2
+#SBATCH --output=/logs/%j.out
+
+import sys
+
+print({{"jinja": "$HOME", 'quotes': sys.argv}})
+#SBATCH --time=not read by sbatch
+""",
+}
+NAMES = sorted([*SPECS, *BATCH_FILES])
+
+
 def script(name: str) -> str:
     """Render a specimen."""
+    if name in BATCH_FILES:
+        return batch_file.render(
+            jobs.JobSpec(name="old"),
+            BATCH_FILES[name],
+            runs_dir=RUNS_DIR,
+            origin=rendering.Origin(version="0.1.0", spec=f"{name}.sbatch"),
+        )
     spec, profile = SPECS[name]
     return rendering.render(
         spec,
         profile,
-        runs_dir=Path("/cluster/work/alice/runs"),
+        runs_dir=RUNS_DIR,
         trainers_dir=Path("/opt/site/trainers"),
         local=name in LOCAL,
         origin=rendering.Origin(version="0.1.0", spec=f"{name}.toml"),
     )
+
+
+def sources_of(name: str) -> set[str]:
+    """Return the names of the templates that a specimen uses."""
+    if name in BATCH_FILES:
+        context = batch_file._context(
+            jobs.JobSpec(name="old"), BATCH_FILES[name], runs_dir=RUNS_DIR
+        )
+        return {used.name for used in sources.render(batch_file.TEMPLATE, context, None)[1]}
+    spec, profile = SPECS[name]
+    context = rendering._context(
+        spec,
+        profile,
+        runs_dir=RUNS_DIR,
+        trainers_dir=Path("/opt/site/trainers"),
+        local=name in LOCAL,
+    )
+    return {used.name for used in sources.render(rendering.TEMPLATE, context, None)[1]}

@@ -230,6 +230,15 @@ def test_an_attempt_runs_once_and_the_next_one_runs(machine: Machine) -> None:
     assert (machine.folder / "work" / "ran").read_text() == "run\nrun\n"
 
 
+def test_an_attempt_that_begins_after_the_next_one_runs_nothing(machine: Machine) -> None:
+    script = machine.render(launch=_command("echo run >>ran"))
+    assert machine.run(script, SLURM_RESTART_COUNT="10").returncode == 0
+    late = machine.run(script, SLURM_RESTART_COUNT="9")
+    assert late.returncode == 75
+    assert late.stderr == "orchestrator: attempt 10 has begun: nothing was run\n"
+    assert (machine.folder / "work" / "ran").read_text() == "run\n"
+
+
 @pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
 def test_of_many_jobs_at_once_one_runs(machine: Machine, links: bool) -> None:
     if not links:

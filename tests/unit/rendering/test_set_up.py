@@ -305,7 +305,7 @@ def _text_fields() -> list[tuple[str, str]]:
         # What a person writes as shell is shell.
         if ("str" in str(field.type) or "Mapping" in str(field.type))
         and "Literal" not in str(field.type)
-        and field.name not in {"setup", "command", "labels", "name"}
+        and field.name not in {"setup", "command", "labels", "name", "batch_file"}
     ]
 
 

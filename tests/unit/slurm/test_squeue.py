@@ -167,3 +167,9 @@ def test_any_line_is_read_or_handed_back(parts):
 def test_odd_columns_of_a_known_job_never_raise(values):
     (seen,) = squeue.parse_squeue([line(**values)], AT, lambda *line: True)
     assert seen.job_id == "7"
+
+
+def test_22_05_prints_a_default_log_that_arrays_do_not_have() -> None:
+    columns = {"JobArrayID": "4_2", "JobID": "7", "STDOUT": "/home/alice/slurm-7.out"}
+    (row,) = squeue.parse_squeue([line(**columns)], AT, lambda *columns: True)
+    assert row.stdout_path == "/home/alice/slurm-4_2.out"

@@ -46,6 +46,8 @@ def string_fields() -> Iterator[tuple[str, str]]:
             yield table, "*"
             continue
         for key, kind in shapes.fields_of(hint).items():
+            if key == "batch_file":  # no key of a spec's text
+                continue
             if key == "variables":
                 yield table, key
             if any(

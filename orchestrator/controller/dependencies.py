@@ -1,0 +1,48 @@
+"""A dependency on a job that Slurm has forgotten: told before sbatch, which is right or silent.
+
+Measured with `afterok` and `afternotok` on a job that had failed and was older than MinJobAge:
+22.05 takes the dependency for met and starts the new job at once; 24.11 and 26.05 say "Job
+dependency problem". All of them take `afterany` and `after` for met, which they are.
+"""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator import errors, jobs
+from orchestrator.controller import context as contexts
+from orchestrator.controller import unit_of_work
+
+_ON_AN_END = re.compile(r"after(?:ok|notok|corr)((?::[0-9_*+]+)+)")
+
+
+def check(context: contexts.Context, dependency: str | None) -> None:
+    """Raise ConflictError when the dependency asks how a job ended that slurmctld has forgotten."""
+    for job_id in on_ends(dependency or ""):
+        if context.slurm.show_job_text(job_id) is None:
+            raise errors.ConflictError(
+                f"Slurm has forgotten job {job_id} ({_known(context, job_id)}), so it cannot tell"
+                f' whether "{dependency}" is met: some releases would start the job at once. Leave'
+                " job.dependency out if that end will do. Nothing was submitted."
+            )
+
+
+def on_ends(dependency: str) -> list[str]:
+    """Return the IDs of the jobs whose ends count, each once; those of arrays without their tasks.
+
+    `afterok:12_3+10` is task 3 of array 12, and ten minutes more.
+    """
+    found = _ON_AN_END.findall(dependency)
+    words = [word for group in found for word in group[1:].split(":")]
+    return list(dict.fromkeys(re.split(r"[_+]", word)[0] for word in words))
+
+
+def _known(context: contexts.Context, job_id: str) -> str:
+    with context.store.reading() as work:
+        newest = work.jobs(unit_of_work.JobQuery(job_ids=(job_id,), limit=1))
+    if not newest:
+        return "it is none of yours here"
+    (job,) = newest
+    if job.state in jobs.TERMINAL:
+        return f"here it is {job.state}"
+    return f"here it was {job.state} when Slurm was last asked"

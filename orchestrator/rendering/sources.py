@@ -1,0 +1,114 @@
+"""Templates -> text: where their sources lie, and how they are rendered."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pathlib
+import stat
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+
+import jinja2
+from jinja2 import sandbox
+
+from orchestrator import errors
+from orchestrator.rendering import directives, words
+
+#: The package orchestrator.
+PACKAGE = pathlib.Path(__file__).resolve().parent.parent
+#: The wheel carries templates/ inside the package; a checkout has it alongside.
+TEMPLATES = next(
+    folder for folder in (PACKAGE / "templates", PACKAGE.parent / "templates") if folder.is_dir()
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a script comes from, for its first lines."""
+
+    #: our version
+    version: str
+    #: what the spec was read from: a file, or the command line
+    spec: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """A template source that was used."""
+
+    #: as templates name it
+    name: str
+    text: str
+    #: it lies in the user's folder
+    users: bool
+
+
+class _Loader(jinja2.BaseLoader):
+    """Templates of the user's folder, else ours; `orchestrator/NAME` is always ours."""
+
+    def __init__(self, templates_dir: pathlib.Path | None) -> None:
+        self._templates_dir = templates_dir
+        self.used: dict[str, Source] = {}
+
+    def get_source(
+        self, environment: jinja2.Environment, template: str
+    ) -> tuple[str, str, Callable[[], bool]]:
+        parts = jinja2.loaders.split_template_path(template)
+        users = self._templates_dir.joinpath(*parts) if self._templates_dir else None
+        if parts[0] == "orchestrator":
+            path, is_users = TEMPLATES.joinpath(*parts[1:]), False
+        elif users is not None and users.is_file():
+            path, is_users = users, True
+            _refuse_open(users)
+        else:
+            path, is_users = TEMPLATES.joinpath(*parts), False
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            raise jinja2.TemplateNotFound(template, f"cannot read template {path}: {exc}") from exc
+        self.used[template] = Source(name=template, text=text, users=is_users)
+        return text, str(path), lambda: True
+
+
+def render(
+    template: str, context: Mapping[str, object], templates_dir: pathlib.Path | None
+) -> tuple[str, list[Source]]:
+    """Return the text, and the sources that were used; raises TemplateError."""
+    loader = _Loader(templates_dir)
+    environment = sandbox.ImmutableSandboxedEnvironment(
+        loader=loader,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(sh=words.quote, directive=directives.quote, comment=words.one_line)
+    try:
+        script = environment.get_template(template).render(context)
+    except jinja2.TemplateSyntaxError as exc:
+        raise errors.TemplateError(f"{exc.filename}:{exc.lineno}: {exc.message}") from exc
+    except jinja2.TemplateNotFound as exc:
+        raise errors.TemplateError(str(exc.message)) from exc
+    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as exc:
+        frames = [f for f in traceback.extract_tb(exc.__traceback__) if f.filename.endswith(".j2")]
+        where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
+        raise errors.TemplateError(
+            f"{where}{exc}. docs/howto/templates.md lists what a template may use."
+        ) from exc
+    return script, [loader.used[name] for name in sorted(loader.used)]
+
+
+def digest(sources: Sequence[Source]) -> str:
+    """Return 12 characters of the SHA-256 over sources."""
+    total = hashlib.sha256()
+    for source in sources:
+        total.update(f"{source.name}\0{source.text}\0".encode())
+    return total.hexdigest()[:12]
+
+
+def _refuse_open(path: pathlib.Path) -> None:
+    # A template is code that runs with the user's rights.
+    for place in (path, path.parent):
+        if place.stat().st_mode & stat.S_IWOTH:
+            raise errors.TemplateError(f"{place} can be written by everyone: chmod o-w {place}")

@@ -1,0 +1,169 @@
+"""`track JOBID` on a real Slurm: a job that was submitted by hand is followed as one of ours."""
+
+from __future__ import annotations
+
+import re
+
+from tests.cluster import lab as cluster
+from tests.cluster import site as sites
+
+#: Prints two numbers, one an attempt, and waits for a word before it ends.
+BODY = """#!/bin/bash
+#SBATCH --requeue
+echo "Epoch Throughput: $((100 + ${SLURM_RESTART_COUNT:-0})).5 images/second"
+echo oops >&2
+until [ -e "go.${SLURM_RESTART_COUNT:-0}" ]; do sleep 0.2; done
+exit "${1:-0}"
+"""
+
+
+def by_hand(site: sites.Site, *options: str, text: str = BODY, argument: str = "0") -> str:
+    """Submit without orchestrator; the job ID."""
+    path = f"{site.home}/hand.sh"
+    site.lab.write(path, text)
+    done = site.lab.run(
+        ["sbatch", "--parsable", *options, path, argument], cwd=site.home, env=site.environ
+    )
+    done.check_returncode()
+    return done.stdout.strip()
+
+
+def let_go(site: sites.Site, attempt: int = 0) -> None:
+    site.lab.write(f"{site.home}/go.{attempt}", "")
+
+
+def running(site: sites.Site, job_id: str) -> None:
+    site.lab.wait_for(lambda: site.lab.job_state(job_id) == "RUNNING", 60, f"{job_id} to run")
+
+
+def test_it_is_followed_to_its_end(site: sites.Site) -> None:
+    job_id = by_hand(site, "-J", "hand made", "-o", "hand-%j.txt", "-e", "%x.err", argument="3")
+    running(site, job_id)
+    told = site.run("track", job_id, "--label", "by=hand").stdout
+    assert told == f"Tracking {job_id} (@1, hand-made): RUNNING\n"
+    assert site.run("track", job_id).stdout == f"{job_id} is @1 already (hand-made)\n"
+    (row,) = site.items("status", "--name", "hand-made")
+    assert (row["job_id"], row["state"], row["labels"]) == (job_id, "RUNNING", ["by=hand"])
+    assert site.run("show", job_id, "--script").stdout == BODY
+    assert site.run("logs", job_id, "--path").stdout == f"{site.home}/hand-{job_id}.txt\n"
+    assert site.run("logs", job_id, "--stderr").stdout == "oops\n"
+    let_go(site)
+    site.run("wait", job_id, check=1)
+    job = site.job(job_id)
+    assert (job["state"], job["exit_code"], job["attempt"]) == ("FAILED", 3, 0)
+    assert [item["value"] for item in site.items("metrics", job_id)] == [100.5]
+    refused = site.run("resubmit", job_id, check=6)
+    assert f"`orchestrator show {job_id} --script >FILE.sbatch`" in refused.stderr
+
+
+def test_what_cannot_be_tracked(site: sites.Site) -> None:
+    bobs = site.lab.run(["sbatch", "--parsable", "--wrap", "sleep 300"], user="bob").stdout.strip()
+    refused = site.run("track", bobs, check=6)
+    assert refused.stderr == f"Error: job {bobs} is bob's; only your own can be tracked\n"
+    site.lab.run(["scancel", bobs], user="bob").check_returncode()
+    unknown = site.run("track", "99999", check=4).stderr
+    assert unknown.startswith("Error: squeue and sacct show no job 99999 of yours")
+    assert "no job ID of Slurm's" in site.run("track", "a,b", check=4).stderr
+    ours = site.submit(site.shell("ours", "true"))
+    assert site.run("track", ours).stdout == f"{ours} is @1 already (ours)\n"
+    site.run("wait", ours)
+
+
+def test_requeues_are_attempts_of_it(site: sites.Site) -> None:
+    job_id = by_hand(site, "--open-mode=append")
+    running(site, job_id)
+    site.run("track", job_id)
+    site.run("metrics", job_id)
+    assert site.run("requeue", job_id).stdout.startswith(f"{job_id} is ")
+    site.wait_state(job_id, "RUNNING", 90)
+    let_go(site, 1)
+    site.run("wait", job_id)
+    again = site.run("requeue", "--hold", job_id)
+    assert again.stdout == f"{job_id} is PENDING (job requeued in held state)\n"
+    site.run("release", job_id)
+    let_go(site, 2)
+    site.run("wait", job_id, timeout_seconds=180)
+    job = site.job(job_id)
+    assert (job["state"], job["attempt"], len(job["attempts"])) == ("COMPLETED", 2, 3)
+    found = [(item["attempt"], item["value"]) for item in site.items("metrics", job_id)]
+    assert found == [(0, 100.5), (1, 101.5), (2, 102.5)]
+
+
+def test_hold_rename_release_and_cancel(site: sites.Site) -> None:
+    job_id = by_hand(site, "--begin=now+1hour")
+    site.run("track", job_id)
+    assert site.run("hold", job_id).stdout == f"{job_id} is PENDING (JobHeldUser)\n"
+    rename = ["scontrol", "update", f"jobid={job_id}", "name=other", "starttime=now"]
+    site.lab.run(rename).check_returncode()
+    assert site.job(job_id)["state"] == "PENDING"
+    assert site.run("release", job_id).returncode == 0
+    site.wait_state(job_id, "RUNNING")
+    assert site.run("cancel", job_id).stdout == f"{job_id} is CANCELLED\n"
+
+
+def test_one_that_has_ended(site: sites.Site) -> None:
+    site.lab.reconfigure(min_job_age_seconds=2)
+    let_go(site)
+    job_id = by_hand(site, argument="4")
+    site.lab.wait_for(
+        lambda: [row["State"] for row in site.lab.sacct(job_id)][:1] == ["FAILED"], 60, "its end"
+    )
+    site.lab.forget(job_id)
+    told = site.run("track", job_id, "--name", "old").stdout
+    assert told == f"Tracking {job_id} (@1, old): FAILED\n"
+    job = site.job(job_id)
+    assert (job["state"], job["exit_code"], job["nodes"]) == ("FAILED", 4, 1)
+    assert [item["value"] for item in site.items("metrics", "@1")] == [100.5]
+
+
+def test_an_array_is_all_its_tasks(site: sites.Site) -> None:
+    let_go(site)
+    text = BODY.replace('exit "${1:-0}"', 'exit "$SLURM_ARRAY_TASK_ID"')
+    job_id = by_hand(site, "--array=0-3%2", "-J", "many", text=text)
+    told = site.run("track", job_id).stdout
+    assert told == f"Tracking {job_id} (@1 to @4, many): 4 tasks\n"
+    site.run("wait", "@1", "@2", "@3", "@4", check=1)
+    ends = {item["job_id"]: item["exit_code"] for item in site.items("status", "--all")}
+    assert ends == {f"{job_id}_{task}": task for task in range(4)}
+    assert site.run("logs", "@3", "--path").stdout == f"{site.home}/slurm-{job_id}_2.out\n"
+    assert site.run("track", f"{job_id}_2").stdout == f"{job_id}_2 is @3 already (many)\n"
+
+
+def test_a_reused_id_is_not_taken_for_it(lab: cluster.Lab, site: sites.Site) -> None:
+    options = ("--hold", "-J", "same")
+    saved = lab.save_slurmctld_state()
+    lost = by_hand(site, *options)
+    site.run("track", lost)
+    lab.wipe_slurmctld_state(saved)
+    # The same line from the same folder, under the same name.
+    for _ in range(20):
+        other = by_hand(site, *options)
+        if other == lost:
+            break
+    assert other == lost, "the ID is given again"
+    job = site.wait_state("@1", "LOST", 120)
+    assert job["reason"].startswith(f"Slurm gives job ID {lost} to another job now")
+    assert site.run("track", other).stdout == f"Tracking {other} (@2, same): PENDING\n"
+    lab.run(["scontrol", "release", other]).check_returncode()
+    let_go(site)
+    site.run("wait", "@2")
+    assert [site.job(row)["state"] for row in ("@1", "@2")] == ["LOST", "COMPLETED"]
+
+
+def test_without_accounts_its_end_is_lost(lab: cluster.Lab, alice_home: str) -> None:
+    lab.reconfigure(accounting=False, min_job_age_seconds=2)
+    site = sites.Site.make(lab, alice_home, more="submit_grace_seconds = 4\n")
+    job_id = by_hand(site)
+    running(site, job_id)
+    site.run("track", job_id)
+    let_go(site)
+    lab.forget(job_id)
+    job = site.wait_state(job_id, "LOST")
+    why = (
+        r"\d+ good answers of squeue over \d+ s did not know it; this cluster keeps no accounts,"
+        r" and the script of a tracked job leaves no exit record"
+    )
+    assert re.fullmatch(why, job["reason"])
+    assert [item["value"] for item in site.items("metrics", job_id)] == [100.5]
+    unknown = site.run("track", "99999", check=4).stderr
+    assert unknown.startswith("Error: squeue shows no job 99999 of yours")

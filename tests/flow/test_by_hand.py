@@ -1,0 +1,145 @@
+"""Batch files of the user's, and jobs that were submitted without us: submit FILE, track JOBID."""
+
+from __future__ import annotations
+
+import json
+
+BATCH = """#!/usr/bin/env python3
+#SBATCH --job-name=old --nodes=2
+#SBATCH --output fixed.out
+import os, sys
+print("Epoch Throughput: 7.5 images/second")
+sys.exit(int(sys.argv[1]))
+"""
+HAND = """#!/bin/bash
+echo "Epoch Throughput: 8.5 images/second"
+"""
+
+
+def write(cli, name, text):
+    path = cli.folder / name
+    path.write_text(text)
+    return path
+
+
+def test_a_batch_file_becomes_a_job_like_others(cli, fake_slurm):
+    fake_slurm.run_jobs()
+    write(cli, "run.sbatch", BATCH)
+    done = cli("submit", "run.sbatch", "--nodes", "1", "--label", "a=b", "--", "3", "--x")
+    assert (done.code, done.out) == (0, "Submitted batch job 1 (@1, old)\n")
+    assert done.err == (
+        "run.sbatch:3: --output=fixed.out must hold %j, or the logs of several jobs would mix:"
+        " the log goes to the run folder\n"
+    )
+    (call,) = fake_slurm.calls("sbatch")
+    (folder,) = cli.run_folders()
+    assert [word.replace(folder.name[4:], "TOKEN") for word in call] == [
+        "--parsable",
+        "--job-name=old.TOKEN",
+        f"--output={cli.runs_dir}/old.TOKEN/%j.out",
+        "--comment=TOKEN",
+        "--nodes=1",
+        "--open-mode=append",
+        f"{cli.runs_dir}/old.TOKEN/script.sbatch",
+        "3",
+        "--x",
+    ]
+    assert cli("wait", "old").code == 1
+    (job,) = cli("show", "old", "--json").items
+    assert (job["state"], job["exit_code"], job["labels"]) == ("FAILED", 3, ["a=b"])
+    (metric,) = cli("metrics", "old", "--json").items
+    assert (metric["value"], metric["attempt"]) == (7.5, 0)
+    papers = json.loads((folder / "provenance.json").read_text())
+    assert (papers["spec"], papers["template"]) == ("run.sbatch", "batch.sbatch.j2")
+
+    # The stored text is what counts; --fresh reads the file anew.
+    script = cli("show", "old", "--script").out
+    write(cli, "run.sbatch", BATCH.replace("7.5", "9.5"))
+    assert cli("resubmit", "1").out == "Submitted batch job 2 (@2, old)\n"
+    assert cli("resubmit", "1", "--fresh").out == "Submitted batch job 3 (@3, old)\n"
+    assert cli("show", "@2", "--script").out == script
+    assert cli("show", "@3", "--script").out == script.replace("7.5", "9.5")
+    for again in fake_slurm.calls("sbatch")[1:]:
+        assert again[4:6] + again[7:] == ["--nodes=1", "--open-mode=append", "3", "--x"]
+    assert cli("wait", "@2", "@3").code == 1
+
+
+def test_render_shows_what_submit_sends(cli, fake_slurm):
+    write(cli, "job.sh", HAND.replace("\n", "\n#SBATCH -t 5\n", 1))
+    rendered = cli("render", "job.sh", "--partition", "gpu")
+    assert rendered.code == 0
+    assert rendered.err == "On sbatch's command line: --partition=gpu --open-mode=append\n"
+    assert cli("submit", "job.sh", "--dry-run").out == rendered.out
+    assert cli("submit", "job.sh", "--partition", "gpu").code == 0
+    assert cli("show", "job", "--script").out == rendered.out
+    assert cli("submit", "job.sh", "--test-only", "--partition", "gpu").code == 0
+    assert "--partition=gpu" in fake_slurm.calls("sbatch")[-1]
+
+
+def test_batch_files_that_are_refused(cli, fake_slurm):
+    write(cli, "run.sbatch", "#!/bin/bash\n#SBATCH --clusters=b -t 5\n")
+    done = cli("submit", "run.sbatch")
+    assert (done.code, done.out) == (3, "")
+    assert done.err == (
+        "Error: run.sbatch:2: --clusters: is refused: jobs go to the one cluster that sbatch"
+        " talks to\n    2 | #SBATCH --clusters=b -t 5\n1 problem; nothing was submitted.\n"
+    )
+    assert cli("submit", "none.sbatch").err == (
+        "Error: none.sbatch: cannot be read: No such file or directory\n"
+        "1 problem; nothing was submitted.\n"
+    )
+    assert fake_slurm.calls("sbatch") == []
+
+
+def test_a_job_by_hand_is_tracked(cli, fake_slurm):
+    path = write(cli, "hand.sh", HAND)
+    cli.run(["sbatch", "--hold", str(path)])
+    done = cli("track", "1", "--name", "mine", "--pattern", "olivia")
+    assert (done.code, done.out, done.err) == (0, "Tracking 1 (@1, mine): PENDING\n", "")
+    assert cli("track", "1").out == "1 is @1 already (mine)\n"
+    assert cli("show", "mine", "--script").out == HAND
+    fake_slurm.run_jobs()
+    assert cli("release", "mine").code == 0
+    assert cli("wait", "mine").code == 0
+    (metric,) = cli("metrics", "mine", "--json").items
+    assert metric["value"] == 8.5
+    (job,) = cli("show", "mine", "--json").items
+    assert job["events"][0]["detail"] == "tracked from now on; found PENDING under the name hand.sh"
+
+
+def test_a_later_job_with_its_id_is_another(cli, fake_slurm):
+    path = write(cli, "hand.sh", HAND)
+    cli.run(["sbatch", "--hold", str(path)])
+    cli("track", "1")
+    fake_slurm.forget(1, sacct=True)
+    with fake_slurm_state(fake_slurm) as data:
+        data["next_id"] = 1
+        del data["jobs"]["1"]
+    cli.run(["sbatch", "--hold", str(path)])
+    with fake_slurm_state(fake_slurm) as data:
+        data["jobs"]["1"]["submit"] += 60
+    (job,) = cli("show", "@1", "--refresh", "--json").items
+    assert job["state"] == "LOST"
+    assert job["reason"].startswith("Slurm gives job ID 1 to another job now; ")
+    assert cli("cancel", "@1").out == "1 had already ended: LOST\n"
+    assert cli("track", "1").out == "Tracking 1 (@2, hand.sh): PENDING\n"
+
+
+def fake_slurm_state(fake_slurm):
+    from tests.flow.fake_slurm import fake
+
+    return fake.state(fake_slurm.folder)
+
+
+def test_what_cannot_be_tracked(cli, fake_slurm):
+    for words, code, text in (
+        (("7",), 4, "Error: squeue and sacct show no job 7 of yours; "),
+        (("x",), 4, "Error: 'x' is no job ID of Slurm's, such as 123 or 123_4\n"),
+        (("7", "--label", "x"), 2, "Error: write --label KEY=VALUE (got x)\n"),
+        (("7", "--name", "a b"), 2, "Error: --name must be 1 to 100 letters"),
+        (("7", "--name", "8"), 2, "Error: --name reads as a job ID"),
+    ):
+        done = cli("track", *words)
+        assert (done.code, done.out) == (code, ""), done.err
+        assert text in done.err
+    assert cli.run_folders() == []

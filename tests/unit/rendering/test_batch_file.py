@@ -1,0 +1,197 @@
+"""Batch files: what sbatch reads in them, what is refused, and how their ends are recorded."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from orchestrator import errors, jobs, rendering, specs
+from orchestrator.config import profiles
+from orchestrator.rendering import batch_file, batch_options
+from tests.unit.rendering.machine import Machine, wait_for
+
+
+def _options(*lines: str) -> list[tuple[str, str | None]]:
+    text = "\n".join(["#!/bin/bash", *lines, "true", "#SBATCH --time=late", ""])
+    return [(option.name, option.value) for option in batch_options.read(text, "f")]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("#SBATCH --job-name=x", [("job-name", "x")]),
+        ("#SBATCH --job-name 'x y' # why", [("job-name", "x y")]),
+        ("#SBATCH -J x -N2 -n 4", [("job-name", "x"), ("nodes", "2"), ("ntasks", "4")]),
+        ("#SBATCH -HO -t5", [("hold", None), ("overcommit", None), ("time", "5")]),
+        ("#SBATCH --exclusive --time 5", [("exclusive", None), ("time", "5")]),
+        ("#SBATCH --exclusive=user", [("exclusive", "user")]),
+        ("#SBATCH --account=a --part=b", [("account", "a"), ("partition", "b")]),
+        ("#SBATCH --time-min=5 --mem=1G", [("time-min", "5"), ("mem", "1G")]),
+        ("##SBATCH --foo", []),
+        ("# a word\n\n#SBATCH --new-thing 7", [("new-thing", "7")]),
+    ],
+)
+def test_options_are_read_as_sbatch_reads_them(
+    line: str, expected: list[tuple[str, str | None]]
+) -> None:
+    assert _options(*line.split("\n")) == expected
+
+
+def test_what_cannot_be_followed_is_told_with_its_line() -> None:
+    text = (
+        "#!/bin/bash\n#SBATCH -W -a 1-3\n#SBATCH --clus=b\n#PBS -q x\n#SBATCH hetjob\n"
+        "#SBATCH --wrap 'a\n#SBATCH --open-mode=truncate\ntrue\n#SBATCH -a 1-3\n"
+    )
+    with pytest.raises(errors.SpecError) as caught:
+        batch_options.read(text, "run.sbatch")
+    assert str(caught.value).splitlines() == [
+        "run.sbatch:2: --wait: is refused: use submit --wait",
+        "    2 | #SBATCH -W -a 1-3",
+        "run.sbatch:2: --array: is refused: submit an array with sbatch, and follow it with"
+        " `orchestrator track JOBID`",
+        "    2 | #SBATCH -W -a 1-3",
+        "run.sbatch:3: --cluster: is refused: jobs go to the one cluster that sbatch talks to",
+        "    3 | #SBATCH --clus=b",
+        "run.sbatch:4: sbatch reads this line too, and we do not: write it as #SBATCH",
+        "    4 | #PBS -q x",
+        "run.sbatch:5: hetjob: heterogeneous jobs are not supported",
+        "    5 | #SBATCH hetjob",
+        "run.sbatch:6: unmatched ' in #SBATCH --wrap 'a",
+        "    6 | #SBATCH --wrap 'a",
+        "6 problems; nothing was submitted.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"echo\n", "f.sbatch:1: must begin with #! and an interpreter, such as #!/bin/bash"),
+        (b"", "f.sbatch:1: must begin with #! and an interpreter, such as #!/bin/bash"),
+        (b"#!/bin/sh\necho\r\n", "f.sbatch:2: ends as lines of DOS do, which sbatch refuses:"),
+        (b"#!/bin/sh\n\n\0", "f.sbatch:3: holds NUL, which sbatch refuses"),
+        (b"#!/bin/sh\n\xe9\n", "f.sbatch:2: is not UTF-8 text: write it as UTF-8"),
+        (b"#!/bin/sh\n#SBATCH -J 41\n", "f.sbatch:2: job.name: reads as a job ID"),
+        (b"#!/bin/sh\n#SBATCH -D /nowhere\n", "f.sbatch:2: job.chdir: no such folder: /nowhere"),
+    ],
+)
+def test_files_that_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "f.sbatch"
+    path.write_bytes(content)
+    with pytest.raises(errors.SpecError) as caught:
+        batch = batch_file.read(path, runs_dir=tmp_path)
+        specs.load(None, batch=batch.document)
+    assert message in str(caught.value)
+
+
+def _request(tmp_path: Path, text: str, **flags: object) -> tuple[jobs.JobSpec, tuple[str, ...]]:
+    path = tmp_path / "old.sbatch"
+    path.write_text(text)
+    batch = batch_file.read(path, runs_dir=Path("/runs%1"))
+    keys = {key.replace("__", "."): value for key, value in flags.items()}
+    spec = specs.load(None, ["sbatch.hint=nomultithread"], keys, ["-x"], batch=batch.document)
+    profile = profiles.Profile(account="site", partition="accel", gres_style="gres")
+    given = specs.given(["sbatch.hint=nomultithread"], keys, {})
+    options = batch_file.command_line(batch, spec, given, profile)
+    return jobs.JobSpec(**{**vars(spec), "sbatch": options}), batch.notes
+
+
+def test_the_command_line_has_what_the_file_lacks_and_what_was_said(tmp_path: Path) -> None:
+    text = (
+        "#!/bin/bash\n#SBATCH -p gpu --nodes=3 -c 4\n#SBATCH -o x.out\n#SBATCH --error=%N.err\n"
+        "#SBATCH --comment=mine\n"
+    )
+    spec, notes = _request(tmp_path, text, resources__nodes=1, resources__gpus_per_node=2)
+    assert batch_file.options_of(spec) == [
+        "--account=site",
+        "--nodes=1",
+        "--gres=gpu:2",
+        "--error=/runs%%1/%x/%j.err",
+        "--open-mode=append",
+        "--hint=nomultithread",
+    ]
+    assert batch_file.arguments_of(spec) == ["-x"]
+    assert (spec.name, spec.partition, spec.comment, spec.output) == ("old", "gpu", "mine", None)
+    assert [note.partition(": ")[2] for note in notes] == [
+        "--output=x.out must hold %j, or the logs of several jobs would mix:"
+        " the log goes to the run folder",
+        "--error=%N.err must not hold %N: only %j %A %a %x %u can be followed:"
+        " stderr goes to the run folder",
+    ]
+    assert specs.from_json(specs.to_json(spec)) == spec
+
+
+def test_what_only_a_script_of_ours_can_follow_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(errors.SpecError, match=r"environment\.modules: a batch file sets this up"):
+        _request(tmp_path, "#!/bin/sh\n", environment__modules=("x",))
+
+
+def test_a_spec_has_no_batch_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text('[job]\nname = "a"\n[launch]\nbatch_file = "/x"\n')
+    with pytest.raises(errors.SpecError, match="is no key of a spec: use `orchestrator submit"):
+        specs.load(path)
+
+
+def _render(machine: Machine, text: str) -> str:
+    return batch_file.render(
+        jobs.JobSpec(name="job"),
+        text,
+        runs_dir=machine.runs_dir,
+        origin=rendering.Origin(version="0.1.0", spec="job.sbatch"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("#!/bin/bash\ntrue", 0),
+        ("#!/bin/bash\nset -e\nfalse\nexit 9\n", 1),
+        ("#!/bin/bash\ntrap 'exit 4' EXIT\nexit 2\n", 4),
+        ("#!/bin/sh -e\nexec sh -c 'exit 5'\n", 5),
+        ("#!/usr/bin/env python3\nraise SystemExit(6)\n", 6),
+        ("#!/bin/bash\nkill -KILL $$\n", 137),
+        (
+            "#!/bin/bash\ncat <<'ORCHESTRATOR_BATCH_FILE_END'\nORCHESTRATOR_BATCH_FILE_END\nexit 7",
+            7,
+        ),
+    ],
+)
+def test_ends_and_their_records(machine: Machine, text: str, code: int) -> None:
+    result = machine.run(_render(machine, text))
+    assert result.returncode == code
+    record = machine.record()
+    assert record is not None
+    assert (record["rc"], record["outcome"], record["done"]) == (code, "end", True)
+    stored = (machine.run_dir / "slurm_script").read_text()
+    assert stored.removesuffix("\n") == text.removesuffix("\n")
+
+
+def test_term_is_handed_on_once_and_a_good_end_after_it_is_no_evidence(machine: Machine) -> None:
+    text = "#!/bin/bash\ntrap 'echo term; exit 0' TERM\ntrap 'echo usr' USR2\necho ready\n"
+    process = machine.start(_render(machine, text + "while :; do sleep 0.05; done\n"))
+    assert process.stdout is not None
+    while process.stdout.readline() != "ready\n":
+        assert process.poll() is None
+    os.kill(process.pid, signal.SIGUSR2)
+    assert process.stdout.readline() == "usr\n"
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.communicate(timeout=30)[0] == "term\n"
+    assert process.returncode == 0
+    record = machine.record()
+    assert record is not None and (record["rc"], record["done"]) == (0, False)
+
+
+def test_a_deaf_file_outlives_its_kill_without_a_record(machine: Machine) -> None:
+    text = "#!/bin/bash\ntrap '' TERM\necho $$ >pid\nwhile :; do sleep 0.05; done\n"
+    process = machine.start(_render(machine, text))
+    pid = machine.folder / "work" / "pid"
+    wait_for(lambda: pid.exists() and pid.read_text().strip() != "", "the file's start")
+    os.kill(process.pid, signal.SIGTERM)
+    wait_for(lambda: (machine.run_dir / "stop.0.0").exists(), "the stop file")
+    os.kill(process.pid, signal.SIGKILL)
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    process.communicate(timeout=30)
+    assert machine.record() is None
