@@ -36,6 +36,8 @@ class JobQuery:
     labels: Collection[str] = ()
     states: Collection[str] = ()
     partitions: Collection[str] = ()
+    #: "slurm" or "local"; none: both
+    scheduler: str | None = None
     #: only those of which more is expected
     live: bool = False
     #: only those of which Slurm is expected to say more, or that are to be sent again by then
@@ -142,6 +144,8 @@ def jobs(session: orm.Session, query: JobQuery) -> Sequence[models.Job]:
         statement = statement.where(models.Job.state.in_(query.states))
     if query.partitions:
         statement = statement.where(models.Job.partition.in_(query.partitions))
+    if query.scheduler is not None:
+        statement = statement.where(models.Submission.scheduler == query.scheduler)
     if query.live:
         statement = statement.where(_any_of(*_LIVE))
     if query.due is not None:

@@ -1,4 +1,4 @@
-"""A rendered script -> a job ID, through submitit's Slurm executor, exactly once.
+"""A rendered script -> a job ID, through submitit's executors, exactly once.
 
 submitit carries the job in; what becomes of it is never asked of submitit (its watcher trusts job
 IDs, caches wrong ends and has no time-out; submitit issue 1660), and no result pickle is read.
@@ -12,11 +12,13 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import submitit
 from submitit.slurm import slurm as submitit_slurm
 
-from orchestrator import errors, jobs, slurm
+from orchestrator import errors, jobs, local, slurm
+from orchestrator.local import processes
 
 
 class RefusedError(errors.SlurmError):
@@ -130,13 +132,48 @@ def submit(
     return executor.submit_script().job_id
 
 
+class MachineExecutor(submitit.LocalExecutor):
+    """submitit's local executor for one script that is already rendered and stored.
+
+    submitit's own starts every job at once, as our child, for two minutes (local.py 125); ours
+    puts it into the machine's line, and its job ID is no PID.
+    """
+
+    def __init__(self, script: Path, *, enter: Callable[[], str]) -> None:
+        self._enter = enter
+        super().__init__(folder=script.parent)
+
+    def submit_script(self) -> submitit.Job[None]:
+        """Put the script into the line."""
+        return self._submit_command("")
+
+    def _submit_command(self, command: str) -> submitit.LocalJob[Any]:
+        return submitit.LocalJob(folder=self.folder, job_id=self._enter())
+
+
+def submit_here(
+    script: Path,
+    *,
+    machine: local.Machine,
+    request: local.Request,
+    logs: Callable[[str, int], tuple[str, str | None]],
+) -> str:
+    """Return the job ID, `local-7`, that this machine gave the script; it starts in its turn.
+
+    `logs`: job ID and SLURM_JOB_ID -> paths of stdout and stderr.
+    """
+    executor = MachineExecutor(script, enter=lambda: machine.submit(request, logs))
+    return executor.submit_script().job_id
+
+
 def this_process() -> jobs.Submitter:
     """Return who submits: host, boot and process, so that others can tell if it still lives."""
+    own = processes.identify(os.getpid())
     return jobs.Submitter(
         host=socket.gethostname(),
-        boot_id=_boot_id(),
-        pid=os.getpid(),
-        start_ticks=_start_ticks(os.getpid()) or 0,
+        boot_id=own.boot_id,
+        pid=own.pid,
+        start_ticks=own.start_ticks,
     )
 
 
@@ -144,23 +181,6 @@ def is_alive(submitter: jobs.Submitter) -> bool | None:
     """Return whether the process still runs; None when that can't be seen from this host."""
     if submitter.host != socket.gethostname():
         return None
-    if submitter.boot_id != _boot_id():
-        return False
-    return _start_ticks(submitter.pid) == submitter.start_ticks
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _start_ticks(pid: int) -> int | None:
-    """Return field 22 of /proc/PID/stat (man 5 proc); the name in field 2 may hold spaces."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else int(fields[19])
+    return processes.Identity(
+        pid=submitter.pid, start_ticks=submitter.start_ticks, boot_id=submitter.boot_id
+    ).is_alive()

@@ -37,6 +37,8 @@ def command(
     open_ = [outcome.job for outcome in outcomes if not outcome.confirmed]
     if open_:
         ids = wishes.names_of(open_)
+        asked = contexts.asked(open_)
+        told = "scancel was asked" if asked == "Slurm" else "asked"
         raise errors.SlurmError(
-            f"scancel was asked, but Slurm still shows {ids}; look again with `orchestrator status`"
+            f"{told}, but {asked} still shows {ids}; look again with `orchestrator status`"
         )

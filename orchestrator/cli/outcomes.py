@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from orchestrator import errors
+from orchestrator.controller import context as contexts
 from orchestrator.controller import wishes
 
 
@@ -30,6 +31,7 @@ def tell(outcomes: Sequence[wishes.Outcome], *, already: str) -> None:
     for alike in _alike(outcomes):
         outcome, job = alike[0], alike[0].job
         name = wishes.names_of([one.job for one in alike])
+        asked = contexts.asked([job])
         shown = f"{job.state}" if job.reason in (None, "None") else f"{job.state} ({job.reason})"
         match outcome.end:
             case wishes.End.DONE:
@@ -39,10 +41,12 @@ def tell(outcomes: Sequence[wishes.Outcome], *, already: str) -> None:
             case wishes.End.IMPOSSIBLE:
                 troubles.append(outcome.why)
             case wishes.End.REFUSED:
-                troubles.append(f"Slurm refused it for {name}: {outcome.why}")
+                troubles.append(
+                    f"{asked[0].upper()}{asked[1:]} refused it for {name}: {outcome.why}"
+                )
             case wishes.End.UNSEEN:
                 troubles.append(
-                    f"asked, but Slurm still shows {name} {shown}; "
+                    f"asked, but {asked} still shows {name} {shown}; "
                     f"look again with `orchestrator status {name}`"
                 )
     if troubles:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from orchestrator.cli import settings, spec_options
@@ -12,6 +14,7 @@ from orchestrator.cli import settings, spec_options
     short_help="Show the batch script of a spec; nothing is submitted.",
 )
 @spec_options.spec_options
+@settings.scheduler_option
 @click.pass_context
 def command(ctx: click.Context, /, **options: object) -> None:
     """Show the batch script of a spec or of a batch file; nothing is submitted.
@@ -26,5 +29,5 @@ def command(ctx: click.Context, /, **options: object) -> None:
 
     configuration = settings.configuration_of(ctx)
     request = spec_options.request(options, configuration)
-    click.echo(render.render(configuration, request), nl=False)
+    click.echo(render.as_submitted(configuration, request, os.environ), nl=False)
     spec_options.tell_command_line(request)

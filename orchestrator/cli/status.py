@@ -125,14 +125,21 @@ def _show(
     stale = [job.stale_since for job in found if job.stale_since is not None]
     if stale:
         at = min(stale).astimezone().isoformat(timespec="seconds")
-        why = (
-            f"Slurm does not answer: {error.splitlines()[0]}" if error else "not confirmed by Slurm"
-        )
+        why = "not confirmed by Slurm"
+        if error:
+            why = f"Slurm does not answer: {error.splitlines()[0]}"
+        elif elsewhere := sorted({job.cluster for job in found if _is_elsewhere(job)}):
+            hosts = ", ".join(cluster.removeprefix("local:") for cluster in elsewhere)
+            why = f"only {hosts} can tell of its own jobs: ask there"
         context.say(f"Stale since {at}: {why}")
     elif error:
         context.say(f"Slurm does not answer: {error.splitlines()[0]}")
     if wanted.limit is not None and len(rows) >= wanted.limit:
         context.say(f"The newest {wanted.limit}; more with --limit.")
+
+
+def _is_elsewhere(job: jobs.Job) -> bool:
+    return job.stale_since is not None and job.scheduler == "local"
 
 
 def _states(text: str | None) -> tuple[jobs.JobState, ...]:

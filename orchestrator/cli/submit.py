@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import typing
 from collections.abc import Callable, Sequence
 
@@ -26,6 +27,7 @@ def queue_option(command: Callable[..., object]) -> Callable[..., object]:
 
 @click.command(short_help="Submit a job to Slurm, exactly once.")
 @spec_options.spec_options
+@settings.scheduler_option
 @click.option("--dry-run", is_flag=True, help="Show the script, as `render` does.")
 @click.option("--test-only", is_flag=True, help="Ask Slurm when it would start; submit nothing.")
 @click.option("--parsable", is_flag=True, help="Print the job ID alone.")
@@ -71,7 +73,7 @@ def command(
     configuration = settings.configuration_of(ctx)
     request = spec_options.request(options, configuration)
     if dry_run:
-        click.echo(render.render(configuration, request), nl=False)
+        click.echo(render.as_submitted(configuration, request, os.environ), nl=False)
         spec_options.tell_command_line(request)
         return
     # A spec with problems is told before the database is loaded, which takes a fifth of a second.

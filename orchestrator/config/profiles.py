@@ -33,6 +33,9 @@ class Profile:
 
     #: its table's name
     name: str = BUILT_IN
+    #: auto: Slurm where sbatch is on PATH or the profile names partition, account or QOS, else
+    #: this machine
+    scheduler: Literal["auto", "slurm", "local"] = "auto"
     #: used where the spec has none, as the next two
     account: str | None = None
     partition: str | None = None
@@ -57,6 +60,10 @@ class Profile:
     resend_max_seconds: int = 900
     #: how long a submission without an answer is looked for; none: max(3 x MessageTimeout, 120)
     submit_grace_seconds: int | None = None
+    #: without Slurm: so many GPUs of this machine at the most, or jobs at a time where it has none
+    local_slots: int | None = None
+    #: without Slurm: from TERM to KILL when a job is cancelled or its time is up (Slurm: KillWait)
+    local_kill_wait_seconds: int = 30
 
 
 def findings(profile: Profile, at: toml_lines.Path) -> Iterator[Finding]:
@@ -70,10 +77,12 @@ def findings(profile: Profile, at: toml_lines.Path) -> Iterator[Finding]:
         "submit_grace_seconds",
         "resend_min_seconds",
         "resend_max_seconds",
+        "local_slots",
+        "local_kill_wait_seconds",
     ):
-        seconds = getattr(profile, key)
-        if seconds is not None and seconds < 1:
-            yield (*at, key), f"must be >= 1 (got {seconds})"
+        number = getattr(profile, key)
+        if number is not None and number < 1:
+            yield (*at, key), f"must be >= 1 (got {number})"
     for place, module in enumerate(profile.modules):
         if not module or module.startswith("-"):
             yield (*at, "modules", place), f"must be a module's name (got {shapes.shown(module)})"

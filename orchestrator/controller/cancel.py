@@ -44,10 +44,17 @@ def cancel(
                 "finds out whether Slurm has it, then cancel it"
             )
     live = [job for job in wanted if not job.ended and job.job_id is not None]
+    if told := next(filter(None, (contexts.elsewhere(context, job) for job in live)), ""):
+        raise errors.ConflictError(told)
     for tasks in _by_submission(live):
         first = tasks[0]
         # With the name as well as the ID, a reused ID never hits another job.
-        context.slurm.cancel(_asked_id(context, tasks), run_folder.name_in_slurm(first))
+        name = run_folder.name_in_slurm(first)
+        if first.scheduler == "local":
+            for job in tasks:
+                context.machine.cancel(str(job.job_id), name)
+        else:
+            context.slurm.cancel(_asked_id(context, tasks), name)
         at = context.clock()
         with context.store.writing() as work:
             work.add_events(
@@ -58,7 +65,9 @@ def cancel(
                         kind="cancel",
                         attempt=job.attempt,
                         source="user",
-                        detail="scancel was asked",
+                        detail="its end was asked for"
+                        if job.scheduler == "local"
+                        else "scancel was asked",
                     ),
                 )
                 for job in tasks
@@ -135,10 +144,14 @@ def _confirm(
                 for job in found
             ]
         if pause_seconds == 1.0:
-            context.say(f"Waiting until Slurm shows the end of {wishes.names_of(pending)} ...")
+            names = wishes.names_of(pending)
+            context.say(f"Waiting until {contexts.asked(pending)} shows the end of {names} ...")
         elif pause_seconds == 2.0:
             _cancel_renamed(context, pending)
-        context.sleep(min(pause_seconds, left_seconds))
+        longest_seconds = 15.0
+        if all(job.scheduler == "local" for job in pending):
+            longest_seconds = refresh.LOCAL_FLOOR_SECONDS
+        context.sleep(min(pause_seconds, left_seconds, longest_seconds))
         pause_seconds = min(pause_seconds * 2, 15.0)
 
 
@@ -146,11 +159,12 @@ def _cancel_renamed(context: contexts.Context, pending: Sequence[jobs.Job]) -> N
     """Cancel by the name they have now the jobs that were renamed while they waited."""
     for tasks in _by_submission(pending):
         first = tasks[0]
+        scheduler = contexts.at(context, first.scheduler).scheduler
         job_id = _asked_id(context, tasks)
         # Of an array the first record's name: one that waits is renamed as a whole.
-        papers = context.slurm.show_job(first.job_id or "")
+        papers = scheduler.show_job(first.job_id or "")
         if papers is None or not identity.in_papers(context, first, papers):
             continue
         name = papers.get("JobName", "")
         if name and name != run_folder.name_in_slurm(first):
-            context.slurm.cancel(job_id, name)
+            scheduler.cancel(job_id, name)

@@ -7,12 +7,13 @@ import dataclasses
 import datetime
 import json
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
-from orchestrator import config, errors
+from orchestrator import config, errors, jobs, local, tracking
 from orchestrator.controller import unit_of_work
-from orchestrator.slurm import Client
+from orchestrator.slurm import Client, Steps
 
 #: Facts of a cluster change with its upgrade; they are asked for again after a day.
 FACTS_MAX_AGE_SECONDS = 24 * 3600
@@ -20,6 +21,8 @@ FACTS_MAX_AGE_SECONDS = 24 * 3600
 MIN_GRACE_SECONDS = 120.0
 #: sbatch's own retries take up to 120 s (its "sleeping and retrying"), plus connecting.
 SBATCH_TIMEOUT_SECONDS = 180.0
+#: Index of an array's last task, and one more: each task is a file or two of some 1 KB.
+MAX_LOCAL_ARRAY_SIZE = 10_001
 
 
 def utc_now() -> datetime.datetime:
@@ -45,6 +48,25 @@ class ClusterFacts:
     asked_at: datetime.datetime
 
 
+class Scheduler(Protocol):
+    """What is asked of Slurm about jobs, and of this machine about local ones."""
+
+    def squeue(self, keep: Callable[[str, str, str], bool], /) -> list[tracking.Observation]: ...
+    def sacct(
+        self, job_ids: Sequence[str], since: datetime.datetime, /
+    ) -> list[tracking.Observation]: ...
+    def by_name(
+        self, names: Sequence[str], since: datetime.datetime, /
+    ) -> list[tracking.Observation]: ...
+    def steps(self, job_ids: Sequence[str], since: datetime.datetime, /) -> Mapping[str, Steps]: ...
+    def cancel(self, job_id: str, name: str, /) -> None: ...
+    def hold(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
+    def release(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
+    def requeue(self, job_ids: Sequence[str], /, *, hold: bool = False) -> dict[str, str]: ...
+    def show_job(self, job_id: str, /) -> dict[str, str] | None: ...
+    def show_job_text(self, job_id: str, /) -> str | None: ...
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Context:
     """Everything a verb needs from outside."""
@@ -65,21 +87,77 @@ class Context:
     waiting: Callable[[str], contextlib.AbstractContextManager[None]] = in_silence
     #: after which sbatch is given up and its answer counts as unknown
     sbatch_timeout_seconds: float = SBATCH_TIMEOUT_SECONDS
+    #: jobs are those of this machine, not Slurm's
+    is_local: bool = False
 
     @property
     def profile(self) -> config.Profile:
         return self.configuration.profile
 
+    @property
+    def machine(self) -> local.Machine:
+        return local.Machine(folder=self.configuration.state_dir / "local")
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Return who is asked about jobs."""
+        return self.machine if self.is_local else self.slurm
+
     def grace_seconds(self, facts: ClusterFacts) -> float:
         """Return how long a job may be unknown to Slurm before that means something."""
+        if self.is_local:
+            # A submission that reached this machine lies in its spool at once.
+            return 0.0
         configured = self.profile.submit_grace_seconds
         if configured is not None:
             return float(configured)
         return max(3.0 * facts.message_timeout_seconds, MIN_GRACE_SECONDS)
 
 
+def at(context: Context, scheduler: str) -> Context:
+    """Return the context of a job's scheduler, "slurm" or "local"."""
+    return dataclasses.replace(context, is_local=scheduler == "local")
+
+
+def apart(context: Context, wanted: Iterable[jobs.Job]) -> Iterator[tuple[Context, list[jobs.Job]]]:
+    """Yield the jobs of each scheduler with its context."""
+    groups: dict[str, list[jobs.Job]] = {}
+    for job in wanted:
+        groups.setdefault(job.scheduler, []).append(job)
+    for scheduler, some in groups.items():
+        yield at(context, scheduler), some
+
+
+def asked(wanted: Iterable[jobs.Job]) -> str:
+    """Return who is asked about these jobs, for a sentence."""
+    return "Slurm" if any(job.scheduler == "slurm" for job in wanted) else "this machine"
+
+
+def elsewhere(context: Context, job: jobs.Job) -> str:
+    """Return what to do about a local job of another machine; "" where the job is none."""
+    if job.scheduler != "local" or job.cluster == machine_facts(context).cluster:
+        return ""
+    name = job.job_id or f"@{job.row}"
+    return f"{name} is a job of {job.cluster.removeprefix('local:')}: ask there"
+
+
+def machine_facts(context: Context) -> ClusterFacts:
+    """Return the facts of this machine as a cluster. Another machine may share the database."""
+    return ClusterFacts(
+        cluster=f"local:{context.machine.host}",
+        slurm_version="",
+        message_timeout_seconds=0,
+        min_job_age_seconds=0,
+        max_array_size=MAX_LOCAL_ARRAY_SIZE,
+        accounting=True,
+        asked_at=context.clock(),
+    )
+
+
 def known_facts(context: Context) -> ClusterFacts | None:
     """Return the stored facts of this host's cluster, of any age, without asking Slurm."""
+    if context.is_local:
+        return machine_facts(context)
     with context.store.reading() as work:
         text = work.setting(_key(context))
     return _from_json(text) if text else None
@@ -91,6 +169,8 @@ def cluster_facts(context: Context) -> ClusterFacts:
     Raises SlurmError when Slurm does not answer and never did.
     """
     known = known_facts(context)
+    if known is not None and context.is_local:
+        return known
     now = context.clock()
     if known and 0 <= (now - known.asked_at).total_seconds() < FACTS_MAX_AGE_SECONDS:
         return known

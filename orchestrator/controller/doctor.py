@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import config, errors, slurm
-from orchestrator.controller import unit_of_work
+from orchestrator import config, errors, local, slurm
+from orchestrator.controller import render, unit_of_work
 
 OK, WARNING, BAD = "ok", "warning", "bad"
 COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "srun")
@@ -33,7 +33,9 @@ def examine(configuration: config.Configuration, client: slurm.Client) -> Iterat
     """Yield the checks in the order in which things build on one another."""
     yield Check(name="orchestrator", outcome=OK, found=orchestrator.__version__)
     missing = [name for name in COMMANDS if shutil.which(name) is None]
-    if missing:
+    if render.is_local(configuration, os.environ):
+        yield _machine(configuration, missing)
+    elif missing:
         yield Check(
             name="slurm commands",
             outcome=BAD,
@@ -50,6 +52,22 @@ def examine(configuration: config.Configuration, client: slurm.Client) -> Iterat
     )
     yield from _database(configuration)
     yield _container()
+
+
+def _machine(configuration: config.Configuration, missing: Sequence[str]) -> Check:
+    slots = local.find(os.environ, count=configuration.profile.local_slots)
+    count = len(slots.devices)
+    many = "" if count == 1 else "s"
+    found = f"jobs run on this machine: {count} {'GPU' if slots.are_gpus else 'at a time'}"
+    found += f"{many}" if slots.are_gpus else ", no GPU"
+    if configuration.profile.scheduler == "local":
+        return Check(name="scheduler", outcome=OK, found=found)
+    return Check(
+        name="scheduler",
+        outcome=WARNING,
+        found=f"{found}; not on PATH: {', '.join(missing)}",
+        cure="for a cluster: work on a login node, or load the module that brings Slurm",
+    )
 
 
 def _slurm(client: slurm.Client) -> Iterator[Check]:

@@ -18,7 +18,7 @@ def hold(
     """Hold waiting jobs; one that has started is left alone."""
     wish = wishes.Wish(
         command="scontrol hold",
-        ask=context.slurm.hold,
+        ask=lambda scheduler, job_ids: scheduler.hold(job_ids),
         objection=_cannot_be_held,
         already=diagnosis.is_held,
         done=lambda before, now: diagnosis.is_held(now),
@@ -35,7 +35,7 @@ def release(
     """Let held jobs start, also those that were requeued in held state."""
     wish = wishes.Wish(
         command="scontrol release",
-        ask=context.slurm.release,
+        ask=lambda scheduler, job_ids: scheduler.release(job_ids),
         objection=_has_ended,
         already=lambda job: not diagnosis.is_held(job),
         # One that starts and ends between two looks is released too.

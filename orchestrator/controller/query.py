@@ -69,9 +69,11 @@ def _with_staleness(
     facts = contexts.known_facts(context)
     clusters = {job.cluster for job in found if not job.settled}
     fresh = {cluster: refresh.freshness(context, cluster) for cluster in sorted(clusters)}
-    here = None if facts is None else facts.cluster
+    here = {contexts.machine_facts(context).cluster}
+    if facts is not None:
+        here.add(facts.cluster)
     told = [
-        job if job.settled else _stale(job, fresh[job.cluster], here=job.cluster == here)
+        job if job.settled else _stale(job, fresh[job.cluster], here=job.cluster in here)
         for job in found
     ]
     errors = [state.error for state in fresh.values() if state.failing_since and state.error]

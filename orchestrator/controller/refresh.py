@@ -16,6 +16,8 @@ from orchestrator.controller import identity, log_files, unit_of_work, witnesses
 
 #: A submitter on another host cannot be looked at: it is given all of sbatch's time-out.
 SUBMITTER_TIMEOUT_SECONDS = 200.0
+#: To look at local jobs is to read some files.
+LOCAL_FLOOR_SECONDS = 0.5
 
 
 #: Ended jobs that are tracked are looked for so long: slurmctld forgets after MinJobAge.
@@ -48,13 +50,27 @@ def refresh(context: contexts.Context, *, floor_seconds: float | None = None) ->
 
     A Slurm that is away is no error here: states stay, and `failing_since` says since when.
     """
-    floor = context.profile.poll_floor_seconds if floor_seconds is None else floor_seconds
+    local_floor = None if floor_seconds is None else min(floor_seconds, LOCAL_FLOOR_SECONDS)
+    mine = refresh_one(contexts.at(context, "local"), floor_seconds=local_floor)
+    fresh = refresh_one(contexts.at(context, "slurm"), floor_seconds=floor_seconds)
+    return dataclasses.replace(
+        fresh, asked=fresh.asked or mine.asked, changed=fresh.changed + mine.changed
+    )
+
+
+def refresh_one(context: contexts.Context, *, floor_seconds: float | None = None) -> Refreshed:
+    """Bring the live jobs of the context's scheduler up to date."""
+    usual = LOCAL_FLOOR_SECONDS if context.is_local else float(context.profile.poll_floor_seconds)
+    floor = usual if floor_seconds is None else floor_seconds
+    scheduler = "local" if context.is_local else "slurm"
     with context.store.reading() as work:
         # Slurm is looked at before something is sent to it again.
-        expected = work.jobs(unit_of_work.JobQuery(due=context.clock(), limit=1))
+        due = unit_of_work.JobQuery(due=context.clock(), scheduler=scheduler, limit=1)
+        expected = work.jobs(due)
     # Without live jobs nothing is expected of Slurm; who asks outright (floor 0) is still answered,
     # so that a job requeued by hand after its end is seen.
-    if not expected and (floor > 0 or contexts.known_facts(context) is None):
+    nothing = context.is_local and not context.machine.files.queue()
+    if not expected and (floor > 0 or nothing or contexts.known_facts(context) is None):
         return _unasked(context)
     try:
         facts = contexts.cluster_facts(context)
@@ -205,7 +221,8 @@ class _Judge:
             squeue=rows,
             sacct=self.accounts.of(job),
             record=_record(folder, job, task, attempts, self.observed_at) if attempts else None,
-            owner=folder.owner(task) if finished else None,
+            # The machine itself numbers its jobs and knows them all by their tokens.
+            owner=folder.owner(task) if finished and not self.context.is_local else None,
             reused=reused,
             array_job_id=array_job_id,
             cancel_asked=job.row in self.asked_to_cancel,
@@ -238,7 +255,7 @@ class _Judge:
     def _papers(self, stranger: tracking.Observation) -> Mapping[str, str] | None:
         job_id = stranger.array_job_id or stranger.raw_job_id
         if job_id not in self.papers:
-            self.papers[job_id] = self.context.slurm.show_job(job_id)
+            self.papers[job_id] = self.context.scheduler.show_job(job_id)
         return self.papers[job_id]
 
     def _attempts(self, folder: run_folder.RunFolder) -> dict[int, list[int]]:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import os
+import shutil
+import typing
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import config, errors, jobs, patterns, rendering
+from orchestrator import config, errors, jobs, local, patterns, rendering
 from orchestrator.rendering import batch_file
+
+if typing.TYPE_CHECKING:
+    from orchestrator.controller import context as contexts
 
 #: slurmctld's default of max_script_size (man slurm.conf, SchedulerParameters); a larger script is
 #: refused with "Pathname of a file, directory or other parameter too long".
@@ -26,12 +32,38 @@ class Request:
     argv: Sequence[str] = ()
 
 
-def render(configuration: config.Configuration, request: Request) -> str:
-    """Return the script, byte for byte what `submit` hands to sbatch."""
+def is_local(configuration: config.Configuration, environ: Mapping[str, str]) -> bool:
+    """Return whether jobs run on this machine: by the profile, else where there is no sbatch.
+
+    A profile that describes a cluster is for that cluster: without the module that brings Slurm,
+    its login node must not be taken for a place to train on.
+    """
+    profile = configuration.profile
+    if profile.scheduler != "auto":
+        return profile.scheduler == "local"
+    if profile.partition or profile.account or profile.qos or profile.partitions:
+        return False
+    return shutil.which("sbatch", path=environ.get("PATH", os.defpath)) is None
+
+
+def as_submitted(
+    configuration: config.Configuration, request: Request, environ: Mapping[str, str]
+) -> str:
+    """Return the script that `submit` would submit in these surroundings."""
+    here = is_local(configuration, environ)
+    return render(configuration, request, on_this_machine=here)
+
+
+def render(
+    configuration: config.Configuration, request: Request, *, on_this_machine: bool = False
+) -> str:
+    """Return the script, byte for byte what `submit` hands to sbatch, or runs here."""
+    if on_this_machine:
+        local.refuse_unfit(request.spec)
     if request.spec.metrics.patterns:
         # Found out only when the log is read, a misspelt name would cost a run's numbers.
         patterns.select(patterns.load_shipped(), request.spec.metrics.patterns)
-    script = _rendered(configuration, request)
+    script = _rendered(configuration, request, on_this_machine=on_this_machine)
     size_bytes = len(script.encode())
     if size_bytes >= LARGEST_SCRIPT_BYTES:
         told = (
@@ -43,7 +75,23 @@ def render(configuration: config.Configuration, request: Request) -> str:
     return script
 
 
-def _rendered(configuration: config.Configuration, request: Request) -> str:
+def refuse_too_many_tasks(request: Request, facts: contexts.ClusterFacts) -> None:
+    """Raise SpecError for an array with more tasks than the cluster takes."""
+    tasks = request.spec.array.task_ids
+    # MaxArraySize is the limit of the index, which begins at 0 (man slurm.conf).
+    if tasks is None or len(tasks) <= facts.max_array_size:
+        return
+    told = (
+        f"{len(tasks)} tasks are more than cluster {facts.cluster} takes in one array: "
+        f"its MaxArraySize is {facts.max_array_size}; make several arrays of them"
+    )
+    key = "array.size" if request.spec.array.tasks is None else "array.tasks"
+    raise errors.SpecError([errors.Problem(source=request.source, key=key, message=told)])
+
+
+def _rendered(
+    configuration: config.Configuration, request: Request, *, on_this_machine: bool
+) -> str:
     if request.spec.launch.batch_file is not None:
         return batch_file.render(
             request.spec,
@@ -57,12 +105,17 @@ def _rendered(configuration: config.Configuration, request: Request) -> str:
         configuration.profile,
         runs_dir=configuration.runs_dir,
         templates_dir=configuration.templates_dir,
+        local=on_this_machine,
         origin=rendering.Origin(version=orchestrator.__version__, spec=request.source),
     )
 
 
 def template(
-    configuration: config.Configuration, request: Request, *, runs_dir: Path
+    configuration: config.Configuration,
+    request: Request,
+    *,
+    runs_dir: Path,
+    on_this_machine: bool = False,
 ) -> tuple[str, str]:
     """Return the name of the template, and the hash of all sources that go into the script."""
     if request.spec.launch.batch_file is not None:
@@ -76,5 +129,6 @@ def template(
         configuration.profile,
         runs_dir=runs_dir,
         templates_dir=configuration.templates_dir,
+        local=on_this_machine,
     )
     return rendering.TEMPLATE, found

@@ -37,7 +37,7 @@ def requeue(
 
     wish = wishes.Wish(
         command="scontrol requeuehold" if hold else "scontrol requeue",
-        ask=functools.partial(context.slurm.requeue, hold=hold),
+        ask=lambda scheduler, job_ids: scheduler.requeue(job_ids, hold=hold),
         objection=functools.partial(_objection, kept=kept),
         already=lambda job: False,
         done=done,
@@ -48,11 +48,16 @@ def requeue(
 
 def _kept(context: contexts.Context, wanted: Sequence[jobs.Job]) -> Collection[int]:
     """Return the rows of the jobs that slurmctld has, each under its own token."""
-    ended = [job for job in wanted if job.job_id is not None]
+    ended = [job for job in wanted if job.job_id is not None and job.scheduler == "slurm"]
+    # This machine forgets none of its jobs.
+    local = {job.row for job in wanted if job.scheduler == "local"}
+    if not ended:
+        return local
     with context.store.reading() as work:
         installation_id = work.installation_id()
     queue = witnesses.ask_queue(context, ended, installation_id)
-    return {job.row for job in ended if any(row.job_id == job.job_id for row in queue.of(job))}
+    kept = {job.row for job in ended if any(row.job_id == job.job_id for row in queue.of(job))}
+    return kept | local
 
 
 def _objection(job: jobs.Job, *, kept: Callable[[], Collection[int]]) -> str:

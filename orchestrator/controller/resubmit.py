@@ -34,6 +34,7 @@ def resubmit(
     one rendered anew from the stored spec. Raises ConflictError for a job that is live, and what
     submit.send raises.
     """
+    context = contexts.at(context, wanted[0].scheduler)
     found = wishes.look(context, wanted)
     for before, after in zip(wanted, found, strict=True):
         _refuse_live(before, after)
@@ -201,7 +202,7 @@ def _send_anew(
         spec=specs.from_json(stored.spec), source=str(papers["spec"]), argv=argv
     )
     if fresh:
-        script = render.render(context.configuration, request)
+        script = render.render(context.configuration, request, on_this_machine=context.is_local)
         runs_dir = context.configuration.runs_dir
     else:
         # The stored script looks for its folder where it was rendered to.

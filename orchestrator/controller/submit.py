@@ -1,4 +1,7 @@
-"""submit: a spec becomes one job in Slurm, and never two (design section 3, "Submit")."""
+"""submit: a spec becomes one job in Slurm, and never two (design section 3, "Submit").
+
+Without Slurm the same, with this machine in its place.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,15 @@ from orchestrator import (
     values,
 )
 from orchestrator.controller import context as contexts
-from orchestrator.controller import dependencies, log_files, refresh, render, room, unit_of_work
+from orchestrator.controller import (
+    dependencies,
+    log_files,
+    machines,
+    refresh,
+    render,
+    room,
+    unit_of_work,
+)
 from orchestrator.rendering import batch_file
 
 #: What another process may have written about a submission that it took for dead.
@@ -42,10 +53,13 @@ def submit(context: contexts.Context, request: render.Request, *, queue: bool = 
     raises SlurmError (exit 5) when Slurm refused it, is away, or may or may not have it:
     the message then names the row, and refreshes go on looking for it.
     """
-    script = render.render(context.configuration, request)
+    here = render.is_local(context.configuration, context.environ)
+    context = contexts.at(context, "local" if here else "slurm")
+    script = render.render(context.configuration, request, on_this_machine=context.is_local)
     facts = contexts.cluster_facts(context)
-    _refuse_too_large(request, facts)
-    dependencies.check(context, request.spec.dependency)
+    render.refuse_too_many_tasks(request, facts)
+    if not context.is_local:
+        dependencies.check(context, request.spec.dependency)
     papers = papers_of(context, request, runs_dir=context.configuration.runs_dir)
     job, folder = store_intent(
         context,
@@ -54,7 +68,8 @@ def submit(context: contexts.Context, request: render.Request, *, queue: bool = 
         papers,
         cluster=facts.cluster,
         runs_dir=context.configuration.runs_dir,
-        queue=queue,
+        # A machine's line has room for all.
+        queue=queue and not context.is_local,
     )
     return send(context, request.spec, job, folder)
 
@@ -71,8 +86,12 @@ def send(
 
     Returns the job that Slurm has, or that waits for room.
     """
+    _refuse_given_up(context, job)
     try:
-        job_id = _call_sbatch(context, spec, job, folder, calling_folder)
+        if context.is_local:
+            job_id = machines.enter(context, spec, job, folder, calling_folder)
+        else:
+            job_id = _call_sbatch(context, spec, job, folder, calling_folder)
     except submission.RefusedError as exc:
         kept = _store_refusal(context, job, exc.outcome)
         if kept.waits_for_room:
@@ -80,8 +99,8 @@ def send(
         raise errors.SlurmError(f"{exc.outcome.sentence} ({_kept(job, exc.outcome)})") from exc
     except submission.UnknownOutcomeError as exc:
         return _look_for(context, job, exc.outcome)
-    except errors.SlurmError as exc:
-        # The command could not even be started: nothing was sent.
+    except errors.OrchestratorError as exc:
+        # The command could not even be started, or this machine refused: nothing was sent.
         _store_end(context, job, str(exc))
         raise
     except KeyboardInterrupt:
@@ -100,21 +119,20 @@ def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
         return work.jobs_of_tokens([job.token])
 
 
-def _refuse_too_large(request: render.Request, facts: contexts.ClusterFacts) -> None:
-    tasks = request.spec.array.task_ids
-    # MaxArraySize is the limit of the index, which begins at 0 (man slurm.conf).
-    if tasks is None or len(tasks) <= facts.max_array_size:
-        return
-    told = (
-        f"{len(tasks)} tasks are more than cluster {facts.cluster} takes in one array: "
-        f"its MaxArraySize is {facts.max_array_size}; make several arrays of them"
-    )
-    key = "array.size" if request.spec.array.tasks is None else "array.tasks"
-    raise errors.SpecError([errors.Problem(source=request.source, key=key, message=told)])
+def _refuse_given_up(context: contexts.Context, job: jobs.Job) -> None:
+    with context.store.reading() as work:
+        found = work.jobs_of_tokens([job.token])
+    if any(one.state is not jobs.JobState.SUBMITTING for one in found):
+        # This process was stopped for so long that a refresh took it for dead.
+        raise errors.ConflictError(
+            f"@{job.row} was given up meanwhile by another process; nothing was submitted"
+        )
 
 
 def test_only(context: contexts.Context, request: render.Request) -> str:
     """Return Slurm's estimate of when and where the job would start; nothing is submitted."""
+    if render.is_local(context.configuration, context.environ):
+        return machines.estimate(context, request.spec)
     return context.slurm.test_only(
         render.render(context.configuration, request), batch_file.options_of(request.spec)
     )
@@ -133,7 +151,9 @@ def papers_of(
     `template`: name and hash of a script which was rendered before; none: today's templates'.
     """
     called_in = context.folder if folder is None else folder
-    name, hashed = template or render.template(context.configuration, request, runs_dir=runs_dir)
+    name, hashed = template or render.template(
+        context.configuration, request, runs_dir=runs_dir, on_this_machine=context.is_local
+    )
     with context.waiting("Looking at the working tree (git)"):
         return provenance.collect(
             version=orchestrator.__version__,
@@ -182,7 +202,7 @@ def store_intent(
     record = jobs.Submission(
         token=token,
         cluster=cluster,
-        scheduler="slurm",
+        scheduler="local" if context.is_local else "slurm",
         name=spec.name,
         script=script,
         spec=spec_json,
@@ -220,13 +240,6 @@ def _call_sbatch(
     folder: run_folder.RunFolder,
     calling_folder: str | None,
 ) -> str:
-    with context.store.reading() as work:
-        found = work.jobs_of_tokens([job.token])
-    if any(one.state is not jobs.JobState.SUBMITTING for one in found):
-        # This process was stopped for so long that a refresh took it for dead.
-        raise errors.ConflictError(
-            f"@{job.row} was given up meanwhile by another process; nothing was submitted"
-        )
     environ = folder.environment() or environment_of(context, spec)
 
     def run(argv: Sequence[str]) -> slurm.Answer:
@@ -246,7 +259,7 @@ def _call_sbatch(
         if spec.output
         else folder.stdout_pattern(array=spec.array.task_ids is not None),
         comment=None if spec.comment else job.token,
-        options=[*_part_of_array(spec, found), *batch_file.options_of(spec)],
+        options=[*_part_of_array(spec, tasks_of(context, job)), *batch_file.options_of(spec)],
         arguments=batch_file.arguments_of(spec),
         run=run,
     )
@@ -292,7 +305,10 @@ def _write_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs
         work.change_jobs(
             [(one.row, {**common, **_ids(one, job_id, places)}, None) for one in unclaimed]
         )
-        told = event(context, f"sbatch answered {job_id}", jobs.JobState.PENDING)
+        detail, source = f"sbatch answered {job_id}", "sbatch"
+        if context.is_local:
+            detail, source = f"in line on this machine as {job_id}", "machine"
+        told = event(context, detail, jobs.JobState.PENDING, source)
         work.add_events((one.row, told) for one in unclaimed)
         stored = work.job(job.row)
     assert stored is not None, "a row that was just written"
@@ -303,7 +319,9 @@ def _write_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs
 def _ids(job: jobs.Job, job_id: str, places: log_files.Places) -> dict[str, object]:
     """Return what the ID that sbatch answered with is to the job, or to this task of the array."""
     if job.array_task_id is None:
-        return {"job_id": job_id, "raw_job_id": job_id, **places.paths(job, job_id)}
+        # SLURM_JOB_ID of local-7 is 7.
+        raw_job_id = job_id.removeprefix("local-")
+        return {"job_id": job_id, "raw_job_id": raw_job_id, **places.paths(job, job_id)}
     own = f"{job_id}_{job.array_task_id}"
     # The task's own number comes when it starts.
     return {"job_id": own, "array_job_id": job_id, **places.paths(job, own)}

@@ -113,7 +113,9 @@ class UnitOfWork:
             found = self.job(int(number)) if is_row else None
             return [] if found is None else [found]
         master, tasks = _tasks_named(reference)
-        by_id = self.jobs(JobQuery(job_ids=(master,), limit=None))
+        # SLURM_JOB_ID of local-7 is 7, and so may be the ID of a job in Slurm.
+        scheduler = "local" if reference.startswith("local-") else "slurm"
+        by_id = self.jobs(JobQuery(job_ids=(master,), scheduler=scheduler, limit=None))
         if by_id:
             # Slurm may give an ID to another job later: on one cluster the newest is meant.
             newest = {job.cluster: job.token for job in reversed(by_id)}
@@ -367,7 +369,7 @@ class Store:
 def _tasks_named(reference: str) -> tuple[str, set[int] | None]:
     """Return the array's ID and the tasks of `123_[2-5,8]`; any other reference as it stands."""
     master, bracket, rest = reference.partition("_[")
-    if not (bracket and rest.endswith("]") and master.isdecimal()):
+    if not (bracket and rest.endswith("]") and master.removeprefix("local-").isdecimal()):
         return reference, None
     try:
         return master, set(slurm.expand_tasks(rest.removesuffix("]")))

@@ -57,7 +57,10 @@ def wait(
         waited_seconds = (now - begun).total_seconds()
         if timeout_seconds is not None and waited_seconds >= timeout_seconds:
             return found
-        context.sleep(_pause_seconds(context, fresh, now))
+        pause_seconds = _pause_seconds(context, fresh, now)
+        if any(job.scheduler == "local" and not job.settled for job in found):
+            pause_seconds = min(pause_seconds, refresh.LOCAL_FLOOR_SECONDS)
+        context.sleep(pause_seconds)
 
 
 def _jobs(context: contexts.Context, rows: Sequence[int]) -> list[jobs.Job]:
@@ -87,10 +90,14 @@ def _pause_seconds(
 
 def _refuse_strangers(context: contexts.Context, rows: Sequence[int]) -> None:
     """Raise ConflictError for jobs of a cluster that cannot be asked from this host."""
-    here = contexts.cluster_facts(context).cluster
-    away = [job for job in _jobs(context, rows) if job.cluster != here and not job.settled]
-    if away:
-        told = ", ".join(f"{job.job_id or f'@{job.row}'} of {job.cluster}" for job in away)
-        raise errors.ConflictError(
-            f"this host belongs to cluster {here}; wait for {told} on a login host of that cluster"
-        )
+    for there, some in contexts.apart(context, _jobs(context, rows)):
+        here = contexts.cluster_facts(there).cluster
+        away = [job for job in some if job.cluster != here and not job.settled]
+        if away and there.is_local:
+            raise errors.ConflictError(contexts.elsewhere(there, away[0]))
+        if away:
+            told = ", ".join(f"{job.job_id or f'@{job.row}'} of {job.cluster}" for job in away)
+            raise errors.ConflictError(
+                f"this host belongs to cluster {here}; "
+                f"wait for {told} on a login host of that cluster"
+            )

@@ -53,8 +53,8 @@ class Wish:
 
     #: the command that is asked, for the history: "scontrol hold"
     command: str
-    #: job IDs -> why Slurm refused, by job ID
-    ask: Callable[[Sequence[str]], Mapping[str, str]]
+    #: scheduler, job IDs -> why it refused, by job ID
+    ask: Callable[[contexts.Scheduler, Sequence[str]], Mapping[str, str]]
     #: why it makes no sense for a job; "" when it does
     objection: Callable[[jobs.Job], str]
     #: whether it is so already
@@ -84,7 +84,7 @@ def names_of(several: Sequence[jobs.Job]) -> str:
 def look(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.Job]:
     """Return the jobs as Slurm has them now; SlurmError when it does not answer."""
     begun = context.clock()
-    while (fresh := refresh.refresh(context, floor_seconds=0)).busy:
+    while (fresh := refresh.refresh_one(context, floor_seconds=0)).busy:
         if (context.clock() - begun).total_seconds() >= BUSY_SECONDS:
             raise errors.SlurmError(
                 f"another process has been asking Slurm for {BUSY_SECONDS:.0f} s; "
@@ -104,13 +104,30 @@ def fulfil(
     confirm_seconds: float = CONFIRM_SECONDS,
 ) -> list[Outcome]:
     """Ask Slurm and wait until squeue shows the wish done for all, or the time is up."""
+    outcomes = [
+        outcome
+        for there, some in contexts.apart(context, wanted)
+        for outcome in _fulfil(there, some, wish, confirm_seconds)
+    ]
+    order = {job.row: place for place, job in enumerate(wanted)}
+    return sorted(outcomes, key=lambda outcome: order[outcome.job.row])
+
+
+def _fulfil(
+    context: contexts.Context, wanted: Sequence[jobs.Job], wish: Wish, confirm_seconds: float
+) -> list[Outcome]:
     begun = context.clock()
     found = look(context, wanted)
     here = contexts.cluster_facts(context).cluster
     outcomes: dict[int, Outcome] = {}
     asked: dict[int, jobs.Job] = {}
     for job in found:
-        why = _unreachable(job, here) or _unseen(job, begun) or wish.objection(job)
+        why = (
+            contexts.elsewhere(context, job)
+            or _unreachable(job, here)
+            or _unseen(job, begun)
+            or wish.objection(job)
+        )
         if why:
             outcomes[job.row] = Outcome(job=job, end=End.IMPOSSIBLE, why=why)
         elif wish.already(job):
@@ -154,15 +171,16 @@ def _unseen(job: jobs.Job, begun: datetime.datetime) -> str:
 
 def _ask(context: contexts.Context, asked: Sequence[jobs.Job], wish: Wish) -> list[Outcome]:
     """Store that Slurm is asked, ask it, and return the refusals."""
+    command = wish.command.removeprefix("scontrol ") if context.is_local else wish.command
     with context.store.writing() as work:
-        detail = f"{wish.command} is asked"
+        detail = f"{command} is asked"
         work.add_events((job.row, _event(context, job, detail)) for job in asked)
-    refused = wish.ask([job.job_id for job in asked if job.job_id])
+    refused = wish.ask(context.scheduler, [job.job_id for job in asked if job.job_id])
     said = [(job, refused[job.job_id]) for job in asked if job.job_id and job.job_id in refused]
     if said:
         with context.store.writing() as work:
             work.add_events(
-                (job.row, _event(context, job, f"{wish.command} was refused: {why}"))
+                (job.row, _event(context, job, f"{command} was refused: {why}"))
                 for job, why in said
             )
     return [Outcome(job=job, end=End.REFUSED, why=why) for job, why in said]
@@ -177,7 +195,7 @@ def _confirm(
     begun = context.clock()
     pause_seconds = 1.0
     while True:
-        refresh.refresh(context, floor_seconds=0)
+        refresh.refresh_one(context, floor_seconds=0)
         found = stored(context, asked)
         pairs = list(zip(asked, found, strict=True))
         waiting = [now for before, now in pairs if not wish.done(before, now)]
@@ -188,8 +206,10 @@ def _confirm(
                 for before, now in pairs
             ]
         if pause_seconds == 2.0:
-            context.say(f"Waiting until Slurm shows it for {names_of(waiting)} ...")
-        context.sleep(min(pause_seconds, left_seconds))
+            names = names_of(waiting)
+            context.say(f"Waiting until {contexts.asked(waiting)} shows it for {names} ...")
+        longest_seconds = refresh.LOCAL_FLOOR_SECONDS if context.is_local else 15.0
+        context.sleep(min(pause_seconds, left_seconds, longest_seconds))
         pause_seconds = min(pause_seconds * 2, 15.0)
 
 

@@ -76,7 +76,7 @@ def ask_queue(context: contexts.Context, live: Sequence[jobs.Job], installation_
 
     by_token: dict[tuple[str, int], list[tracking.Observation]] = {}
     by_id: dict[str, list[tracking.Observation]] = {}
-    for row in context.slurm.squeue(keep):
+    for row in context.scheduler.squeue(keep):
         token = run_folder.token_of(row.name, row.stdout_path)
         if token is not None and token.startswith(installation_id):
             by_token.setdefault((token, row.array_task_id or 0), []).append(row)
@@ -134,21 +134,21 @@ class Accounts:
         bad: list[jobs.Job] = []
         try:
             for ids, chunk in _chunks(gone, _asked_id):
-                for row in context.slurm.sacct(ids, _since(chunk)):
+                for row in context.scheduler.sacct(ids, _since(chunk)):
                     # A task adopted by its claim alone is known by its own number.
                     for job_id in {row.job_id, row.raw_job_id}:
                         by_id.setdefault(job_id, []).append(row)
                 asked.update(job.row for job in chunk)
                 good = True
             for names, chunk in _chunks(sought, _asked_name):
-                for row in context.slurm.by_name(names, _since(chunk)):
+                for row in context.scheduler.by_name(names, _since(chunk)):
                     token = run_folder.split_name(row.name)[1] or ""
                     by_token.setdefault((token, row.array_task_id or 0), []).append(row)
                 asked.update(job.row for job in chunk)
                 good = True
             bad = [job for job in gone if tracking.needs_steps(_mine(job, by_id))]
             for ids, chunk in _chunks(bad, _asked_id):
-                _add_steps(chunk, by_id, context.slurm.steps(ids, _since(chunk)))
+                _add_steps(chunk, by_id, context.scheduler.steps(ids, _since(chunk)))
                 done = {job.row for job in chunk}
                 bad = [job for job in bad if job.row not in done]
         except slurm.AccountingDisabled:

@@ -18,6 +18,7 @@ from orchestrator.specs import arguments
 if typing.TYPE_CHECKING:
     from orchestrator import config
 
+gpus_of_gres = directives.gpus_of_gres
 TEMPLATES = sources.TEMPLATES
 Origin = sources.Origin
 #: The trainers package, bound into containers; a sibling of this package wherever it is installed.
@@ -40,14 +41,16 @@ def render(
     runs_dir: pathlib.Path,
     templates_dir: pathlib.Path | None = None,
     trainers_dir: pathlib.Path = TRAINERS,
+    local: bool = False,
     origin: Origin,
 ) -> str:
     """Return the script of a job.
 
-    `templates_dir` is the user's folder: its files win over ours of the same name. Raises
-    TemplateError when a template cannot be rendered or its directives are not those of the spec.
+    `templates_dir` is the user's folder: its files win over ours of the same name. `local`: it
+    runs without Slurm. Raises TemplateError when a template cannot be rendered or its directives
+    are not those of the spec.
     """
-    context = _context(spec, profile, runs_dir=runs_dir, trainers_dir=trainers_dir)
+    context = _context(spec, profile, runs_dir=runs_dir, trainers_dir=trainers_dir, local=local)
     context["origin"] = origin
     # Twice, because the first lines name the sources, and those are known once they were used.
     _, used = sources.render(TEMPLATE, context, templates_dir)
@@ -65,9 +68,10 @@ def template_hash(
     *,
     runs_dir: pathlib.Path,
     templates_dir: pathlib.Path | None = None,
+    local: bool = False,
 ) -> str:
     """Return 12 characters of the SHA-256 over the template sources that `render` uses."""
-    context = _context(spec, profile, runs_dir=runs_dir, trainers_dir=TRAINERS)
+    context = _context(spec, profile, runs_dir=runs_dir, trainers_dir=TRAINERS, local=local)
     return sources.digest(sources.render(TEMPLATE, context, templates_dir)[1])
 
 
@@ -77,6 +81,7 @@ def _context(
     *,
     runs_dir: pathlib.Path,
     trainers_dir: pathlib.Path,
+    local: bool,
 ) -> dict[str, object]:
     # Whether the profile was merged into the spec before makes no difference.
     modules = list(spec.environment.modules or profile.modules)
@@ -86,10 +91,11 @@ def _context(
     binds = list(dict.fromkeys([*profile.binds, *spec.container.binds]))
     if runtime != "none":
         _refuse_separators(runs_dir, trainers_dir, binds)
-    launch_part = _launch_part(spec)
+    launch_part = _launch_part(spec, local=local)
     ranks = directives.ranks_per_node(spec)
     return {
         "spec": spec,
+        "local": local,
         "origin": Origin(version="", spec=""),
         "template_name": TEMPLATE,
         "template_hash": "",
@@ -138,7 +144,7 @@ def _refuse_separators(
             )
 
 
-def _launch_part(spec: jobs.JobSpec) -> str:
+def _launch_part(spec: jobs.JobSpec, *, local: bool) -> str:
     launch = spec.launch
     if launch.launcher == "srun":
         return "srun"
@@ -147,6 +153,9 @@ def _launch_part(spec: jobs.JobSpec) -> str:
         return "command" if spec.container.runtime == "none" else "python"
     if launch.launcher == "python":
         return "python"
+    if local:
+        # One machine, and no scontrol to name its address.
+        return "torchrun_standalone"
     if launch.rendezvous == "auto":
         return "torchrun_standalone" if spec.resources.nodes == 1 else "torchrun_c10d"
     return f"torchrun_{launch.rendezvous}"

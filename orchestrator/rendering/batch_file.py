@@ -231,6 +231,8 @@ def _context(spec: jobs.JobSpec, text: str, *, runs_dir: pathlib.Path) -> dict[s
     header = directives.header(text.split("\n"))
     return {
         "spec": spec,
+        # Without Slurm a batch file is refused (local/fitting.py).
+        "local": False,
         "origin": sources.Origin(version="", spec=""),
         "template_name": TEMPLATE,
         "template_hash": "",

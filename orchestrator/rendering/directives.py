@@ -112,8 +112,14 @@ def ranks_per_node(spec: jobs.JobSpec) -> int | None:
         return spec.launch.nproc_per_node
     if spec.resources.gpus_per_node is not None:
         return max(1, spec.resources.gpus_per_node)
-    counts = re.findall(r"(?:^|,)gpu(?::[^:,]+)??(?::(\d+))?(?=,|$)", spec.resources.gres or "")
-    return max(1, sum(int(count or 1) for count in counts)) if counts else None
+    gpus = gpus_of_gres(spec.resources.gres or "")
+    return None if gpus is None else max(1, gpus)
+
+
+def gpus_of_gres(gres: str) -> int | None:
+    """Return how many GPUs `gpu:a100:2,shard:1` asks for; None where it names none."""
+    counts = re.findall(r"(?:^|,)gpu(?::[^:,]+)??(?::(\d+))?(?=,|$)", gres)
+    return sum(int(count or 1) for count in counts) if counts else None
 
 
 def tasks_per_node(spec: jobs.JobSpec) -> int | None:

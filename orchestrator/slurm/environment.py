@@ -8,7 +8,10 @@ from collections.abc import Collection, Mapping
 # SBATCH_PARTITION overrides the script, SQUEUE_STATES empties an answer with status 0 (measured
 # on 22.05), and SLURM_* of a surrounding job reach the new one.
 _SCRUBBED = re.compile(
-    r"(?:SLURM|SBATCH|SQUEUE|SACCT|SACCTMGR|SCANCEL|SRUN|SALLOC|SCONTROL|SINFO)_.*", re.DOTALL
+    r"(?:SLURM|SBATCH|SQUEUE|SACCT|SACCTMGR|SCANCEL|SRUN|SALLOC|SCONTROL|SINFO)_.*"
+    # Of a local job that this is called in: by it the job's own processes are known.
+    r"|ORCHESTRATOR_LOCAL_ATTEMPT",
+    re.DOTALL,
 )
 _KEPT = frozenset({"SLURM_CONF"})
 # With --export=ALL the whole environment is sent to slurmctld, and stored in its database where

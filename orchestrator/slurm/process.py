@@ -154,7 +154,8 @@ def _start(
     except OSError as problem:
         raise CommandNotFound(
             f"{argv[0]} could not be started: {problem.strerror or problem}. "
-            "Is this a host of the cluster? Load its Slurm module or put Slurm's commands on PATH."
+            "Is this a host of the cluster? Load its Slurm module or put Slurm's commands on PATH; "
+            "without Slurm, use --scheduler local."
         ) from problem
     except ValueError as problem:
         raise CommandNotFound(

@@ -21,6 +21,9 @@ def problems(path: Path, shown: str) -> Iterator[str]:
     name = shapes.shown(shown)[1:-1]
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError:
+        # A NUL character: told with the other hostile characters.
+        return
     except FileNotFoundError:
         yield f"no such file: {name}"
         return

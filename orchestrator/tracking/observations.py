@@ -14,8 +14,8 @@ from orchestrator.jobs import JobState
 class Observation:
     """What one witness said of one job at one moment, in our words."""
 
-    #: squeue, sacct or record (the exit record in the run folder)
-    source: Literal["squeue", "sacct", "record"]
+    #: squeue, sacct, record (the exit record in the run folder) or machine (of a local job)
+    source: Literal["squeue", "sacct", "record", "machine"]
     #: before the command was started: what it says is at least this new
     observed_at: datetime.datetime
     #: full Slurm job name, NAME.TOKEN

@@ -382,7 +382,14 @@ def test_doctor_with_and_without_slurm(cli, fake_slurm):
         ("orchestrator", "slurm commands", "slurmctld", "accounting", "runs_dir", "database"), "ok"
     )
     assert good.code == 0
-    bad = cli("doctor", PATH="/usr/bin:/bin")
+    alone = cli("doctor", PATH="/usr/bin:/bin", CUDA_VISIBLE_DEVICES="")
+    assert (alone.code, alone.err) == (0, "")
+    assert (
+        "scheduler\twarning\tjobs run on this machine: 1 at a time, no GPU; "
+        "not on PATH: sbatch, squeue, sacct, scontrol, scancel, srun\t"
+        "for a cluster: work on a login node, or load the module that brings Slurm\n"
+    ) in alone.out
+    bad = cli("doctor", PATH="/usr/bin:/bin", ORCHESTRATOR_SCHEDULER="slurm")
     assert (bad.code, bad.err) == (1, "Error: 1 of 5 checks are bad\n")
     assert (
         "slurm commands\tbad\tnot on PATH: sbatch, squeue, sacct, scontrol, scancel, srun\t"

@@ -220,7 +220,7 @@ def test_slurm_is_away(cli, fake_slurm):
 
 
 def test_slurm_was_never_there(cli, fake_slurm):
-    done = cli("submit", *JOB, PATH="/usr/bin:/bin")
+    done = cli("submit", *JOB, PATH="/usr/bin:/bin", ORCHESTRATOR_SCHEDULER="slurm")
     assert (done.code, done.out) == (5, "")
     assert done.err.startswith("Error: scontrol could not be started: No such file or directory.")
     assert (cli.rows(), cli.run_folders()) == ([], [])

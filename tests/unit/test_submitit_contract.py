@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from submitit.core import core
+from submitit.local import local as submitit_local
 from submitit.slurm import slurm as submitit_slurm
 
 from orchestrator import errors, slurm, submission
@@ -56,6 +57,8 @@ def script(tmp_path: Path) -> Path:
         ),
         (core.PicklingExecutor, "_submit_command", ["self", "command"]),
         (core.Job, "_register_in_watcher", ["self"]),
+        (submitit_local.LocalExecutor, "_submit_command", ["self", "command"]),
+        (submitit_local.LocalJob, "__init__", ["self", "folder", "job_id", "tasks", "process"]),
     ],
 )
 def test_hooks(owner: type, hook: str, parameters: list[str]) -> None:
@@ -114,3 +117,11 @@ def test_without_slurm(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         submission.submit(
             script, name="x", output=None, comment=None, run=lambda argv: pytest.fail()
         )
+
+
+def test_the_local_executor_starts_nothing_by_itself(script: Path) -> None:
+    """Its job is the one that our machine took, and no file of submitit's lies about."""
+    executor = submission.MachineExecutor(script, enter=lambda: "local-7")
+    job = executor.submit_script()
+    assert job.job_id == "local-7"
+    assert [path.name for path in script.parent.iterdir()] == ["script.sbatch"]

@@ -231,7 +231,8 @@ def test_find(store: unit_of_work.Store) -> None:
     done, running = jobs.JobState.COMPLETED, jobs.JobState.RUNNING
     first = add(store, "abcd00000001", job_id="7", state=done)
     second = add(store, "abcd00000002", job_id="8", raw_job_id="8", state=running)
-    local = add(store, "abcd00000003", name="other", job_id="local-7", state=done)
+    here = {"scheduler": "local", "cluster": "local:lap", "job_id": "local-7", "raw_job_id": "7"}
+    local = add(store, "abcd00000003", name="other", state=running, **here)
     reused = add(store, "abcd00000004", name="x", job_id="7", state=done)
     digits = add(store, "abcd00000005", name="8", job_id="9", state=done)
 
@@ -241,7 +242,7 @@ def test_find(store: unit_of_work.Store) -> None:
 
     assert find("@1") == [first]
     assert find("local-7") == [local]
-    assert find("7") == [reused], "Slurm gave the ID to a newer job"
+    assert find("7") == [reused], "Slurm gave the ID to a newer job; local-7 is another"
     assert find("8") == [second], "an ID comes before a name"
     assert find("9") == [digits]
     assert find("digits") == [second], "the newest"

@@ -243,6 +243,11 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
         profiles.Profile(name="gres", gres_style="gres", account="other"),
     ),
 }  # fmt: skip
+#: They run without Slurm: the first as it would on one node of a cluster, the second though its
+#: spec names a rendezvous.
+LOCAL = {"local_standalone": "standalone", "local_static": "static"}
+for _name, _like in LOCAL.items():
+    SPECS[_name] = SPECS[_like]
 
 
 #: Batch files, rendered as they stand.
@@ -277,6 +282,7 @@ def script(name: str) -> str:
         profile,
         runs_dir=RUNS_DIR,
         trainers_dir=Path("/opt/site/trainers"),
+        local=name in LOCAL,
         origin=rendering.Origin(version="0.1.0", spec=f"{name}.toml"),
     )
 
@@ -290,6 +296,10 @@ def sources_of(name: str) -> set[str]:
         return {used.name for used in sources.render(batch_file.TEMPLATE, context, None)[1]}
     spec, profile = SPECS[name]
     context = rendering._context(
-        spec, profile, runs_dir=RUNS_DIR, trainers_dir=Path("/opt/site/trainers")
+        spec,
+        profile,
+        runs_dir=RUNS_DIR,
+        trainers_dir=Path("/opt/site/trainers"),
+        local=name in LOCAL,
     )
     return {used.name for used in sources.render(rendering.TEMPLATE, context, None)[1]}

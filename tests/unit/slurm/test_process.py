@@ -43,7 +43,8 @@ def test_a_missing_command():
         slurm.run(["sbatch"], 10, {"PATH": "/nonexistent"})
     assert str(caught.value) == (
         "sbatch could not be started: No such file or directory. Is this a host of the cluster? "
-        "Load its Slurm module or put Slurm's commands on PATH."
+        "Load its Slurm module or put Slurm's commands on PATH; "
+        "without Slurm, use --scheduler local."
     )
     with pytest.raises(slurm.CommandNotFound, match="NUL character"):
         slurm.run(["sbatch", "a\0b"], 10, ENVIRON)

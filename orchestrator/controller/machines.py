@@ -1,0 +1,97 @@
+"""A submission without Slurm: what this machine is asked for, and what it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator import errors, jobs, local, rendering, run_folder, slurm, submission, values
+from orchestrator.controller import context as contexts
+from orchestrator.controller import log_files
+
+#: What a script starts with where the spec says export = "none" (man sbatch, --export=NONE).
+_LOGIN = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TERM", "TZ", "TMPDIR")
+
+
+def enter(
+    context: contexts.Context,
+    spec: jobs.JobSpec,
+    job: jobs.Job,
+    folder: run_folder.RunFolder,
+    calling_folder: str | None,
+) -> str:
+    """Put the stored intent into this machine's line and return its job ID.
+
+    Raises SpecError where the machine has not what the spec asks for.
+    """
+    with context.store.reading() as work:
+        found = work.jobs_of_tokens([job.token])
+    tasks = tuple(one.array_task_id for one in found if one.array_task_id is not None)
+    called_in = Path(calling_folder or context.folder)
+    slots = _slots(context)
+    asked = asked_gpus(spec)
+    local.refuse_too_big(asked, slots)
+    environ = slurm.submission_environment(context.environ, keep=spec.environment.variables)
+    if spec.environment.export == "none":
+        environ = {name: environ[name] for name in _LOGIN if name in environ}
+    needed = len(slots.devices) if spec.exclusive else asked or 1
+    request = local.Request(
+        token=job.token,
+        name=run_folder.slurm_name(job.name, job.token),
+        script=str(folder.script),
+        run_dir=str(folder.path),
+        folder=str(called_in / (spec.chdir or "")),
+        environ=environ,
+        cpus_per_task=spec.resources.cpus_per_task,
+        signal_seconds=spec.signal_seconds,
+        kill_wait_seconds=context.profile.local_kill_wait_seconds,
+        slots_are_gpus=slots.are_gpus,
+        slots=needed if slots.are_gpus or spec.exclusive else 1,
+        devices=slots.devices,
+        time_limit_seconds=values.seconds(spec.time_limit) if spec.time_limit else None,
+        may_requeue=spec.requeue is not False,
+        tasks=tasks or None,
+        most_at_once=spec.array.max_running,
+    )
+    if context.profile.scheduler == "auto":
+        context.say(f"No sbatch on PATH: the job runs on this machine, {context.machine.host}")
+    if keys := local.ignored(spec):
+        context.say(f"Without Slurm these mean nothing: {', '.join(keys)}")
+    if asked and not slots.are_gpus:
+        context.say("This machine has no GPU: the job gets none, and its ranks share the CPU")
+    with context.store.reading() as work:
+        papers = work.submission_of(job.row)
+    assert papers is not None, "each job belongs to one (foreign key)"
+    places = log_files.Places.of(papers)
+
+    def logs(job_id: str, number: int) -> tuple[str, str | None]:
+        paths = places.paths(job, job_id, str(number))
+        error = paths["stderr_path"]
+        return str(paths["stdout_path"]), None if error is None else str(error)
+
+    try:
+        return submission.submit_here(
+            folder.script, machine=context.machine, request=request, logs=logs
+        )
+    except OSError as exc:
+        raise errors.OrchestratorError(f"cannot submit: {exc}") from exc
+
+
+def estimate(context: contexts.Context, spec: jobs.JobSpec) -> str:
+    """Return a sentence on when the job would start here; nothing is submitted."""
+    local.refuse_unfit(spec)
+    slots = _slots(context)
+    local.refuse_too_big(asked_gpus(spec), slots)
+    waiting = context.machine.squeue(lambda *_: True)
+    before = sum(row.state not in jobs.TERMINAL for row in waiting)
+    kind = "GPU" if slots.are_gpus else "slot"
+    plural = "" if len(slots.devices) == 1 else "s"
+    return f"this machine has {len(slots.devices)} {kind}{plural}; jobs before it: {before}"
+
+
+def asked_gpus(spec: jobs.JobSpec) -> int | None:
+    """Return how many GPUs the spec asks for."""
+    return spec.resources.gpus_per_node or rendering.gpus_of_gres(spec.resources.gres or "")
+
+
+def _slots(context: contexts.Context) -> local.Slots:
+    return local.find(context.environ, count=context.profile.local_slots)

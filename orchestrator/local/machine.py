@@ -1,0 +1,376 @@
+"""This machine as a cluster of one node: who waits, who gets slots, who runs, how it ended.
+
+No process waits for a slot and none looks again and again: whoever changes something (a
+submission, a release, the end of a job) starts those whose turn it is, under the spool's lock, in
+the order of submission. Any look at the queue does so too, and closes jobs whose runner is gone.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Never
+
+from orchestrator import tracking
+from orchestrator.jobs import JobState
+from orchestrator.local import processes, slots, spool
+
+#: In the environment of all that an attempt starts: finds what a killed runner left behind.
+MARK = "ORCHESTRATOR_LOCAL_ATTEMPT"
+#: An attempt that was cancelled or ran out of time, as a signal of its script (man 7 signal).
+_SIGTERM = 15
+#: Where `python -m orchestrator` finds us, whatever the submitter's environment says.
+_PACKAGES = Path(__file__).resolve().parents[2]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The jobs of this machine; answers the questions that slurm.Client answers for a cluster."""
+
+    folder: Path
+    host: str = dataclasses.field(default_factory=socket.gethostname)
+
+    @property
+    def files(self) -> spool.Spool:
+        return spool.Spool(self.folder)
+
+    def submit(
+        self, request: spool.Request, logs: Callable[[str, int], tuple[str, str | None]]
+    ) -> str:
+        """Put a job, or an array's tasks, into the line; the same token is taken once only.
+
+        `logs`: job ID and SLURM_JOB_ID -> paths of stdout and stderr. Returns `local-7`.
+        """
+        with self.files.locked():
+            accepted = self.files.accept(request)
+            now = time.time()
+            for place, task in enumerate(accepted.tasks or (None,)):
+                key = str(accepted.number) if task is None else f"{accepted.number}_{task}"
+                if self.files.waiting(key) or self.files.gone(key):
+                    continue
+                stdout_path, stderr_path = logs(f"local-{key}", accepted.number + place)
+                entry = spool.Entry(
+                    number=accepted.number,
+                    task=task,
+                    raw_number=accepted.number + place,
+                    token=accepted.token,
+                    name=accepted.name,
+                    host=self.host,
+                    slots=accepted.slots,
+                    devices=accepted.devices,
+                    most_at_once=accepted.most_at_once,
+                    time_limit_seconds=accepted.time_limit_seconds,
+                    may_requeue=accepted.may_requeue,
+                    stdout_path=stdout_path,
+                    stderr_path=stderr_path,
+                    submitted_at=now,
+                    queued_at=now,
+                )
+                self.files.put(entry)
+            self.files.sync()
+            self.advance()
+        return f"local-{accepted.number}"
+
+    def advance(self) -> None:
+        """Close the jobs whose runner is gone, and start those whose turn it is; under the lock."""
+        mine = [entry for entry in self.files.queue() if entry.host == self.host]
+        live = [entry for entry in mine if not self._closed(entry)]
+        for entry, given in turns(live):
+            if not self._start(entry, given):
+                return
+
+    def close(self, entry: spool.Entry, ended: spool.Ended, *, again: str = "") -> None:
+        """Store the end of an attempt; `again`: requeue or hold, for the next. Under the lock."""
+        after = dataclasses.replace(
+            entry,
+            state=ended.state,
+            ended=(*entry.ended, ended),
+            keeper=None,
+            runner=None,
+            wish="",
+        )
+        if again:
+            after = _queued_again(after, held=again == "hold")
+        self.files.put(after)
+
+    def squeue(self, keep: Callable[[str, str, str], bool]) -> list[tracking.Observation]:
+        """Return the jobs that wait or run and that `keep(name, job_id, stdout_path)` wants."""
+        observed_at = datetime.datetime.now(datetime.UTC)
+        if not self.folder.is_dir():
+            return []
+        with self.files.locked():
+            self.advance()
+            entries = [entry for entry in self.files.queue() if entry.host == self.host]
+        first = next((e for e in entries if e.state is JobState.PENDING and not e.held), None)
+        return [
+            self._seen(entry, observed_at, _reason(entry, first))
+            for entry in entries
+            if keep(entry.name, entry.job_id, entry.stdout_path)
+        ]
+
+    def sacct(self, job_ids: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
+        """Return the attempts of jobs that have ended, oldest first."""
+        observed_at = datetime.datetime.now(datetime.UTC)
+        found = [self.files.gone(key) for job_id in job_ids for key in self._keys(job_id)]
+        return [row for entry in found if entry for row in self._attempts(entry, observed_at)]
+
+    def by_name(self, names: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
+        """Return the attempts of jobs of these full names that have ended."""
+        requests = [self.files.request(name.rpartition(".")[2]) for name in names]
+        job_ids = [f"local-{request.number}" for request in requests if request]
+        return self.sacct(job_ids, since)
+
+    def steps(self, job_ids: Sequence[str], since: datetime.datetime) -> Mapping[str, Never]:
+        """Return nothing: a script here has no job steps."""
+        return {}
+
+    def show_job(self, job_id: str) -> dict[str, str] | None:
+        """Return nothing: no job here changes its name."""
+        return None
+
+    def show_job_text(self, job_id: str) -> str | None:
+        return None
+
+    def cancel(self, job_id: str, name: str) -> None:
+        """Cancel the job with this ID and this name, or all tasks of the array."""
+        with self.files.locked():
+            for entry in self._entries([job_id]):
+                if entry.name != name:
+                    continue
+                if entry.state is JobState.RUNNING:
+                    self._wish(entry, "cancel")
+                else:
+                    self.close(entry, _cancelled(entry))
+            self.advance()
+
+    def hold(self, job_ids: Sequence[str]) -> dict[str, str]:
+        """Keep waiting jobs from starting."""
+        return self._set_held(job_ids, True)
+
+    def release(self, job_ids: Sequence[str]) -> dict[str, str]:
+        """Let held jobs start, at their old place in the line."""
+        return self._set_held(job_ids, False)
+
+    def requeue(self, job_ids: Sequence[str], *, hold: bool = False) -> dict[str, str]:
+        """End what runs and queue it again, or what has ended; return refusals by job ID."""
+        again = "hold" if hold else "requeue"
+        refused: dict[str, str] = {}
+        with self.files.locked():
+            for job_id in job_ids:
+                found = self._known(job_id)
+                if not found:
+                    refused[job_id] = "this machine does not know it"
+                for entry in found:
+                    if not entry.may_requeue:
+                        refused[job_id] = "it was submitted with requeue = false"
+                    elif entry.state is JobState.RUNNING:
+                        self._wish(entry, again)
+                    elif entry.state is not JobState.PENDING:
+                        self.files.reopen(_queued_again(entry, held=hold))
+            self.advance()
+        return refused
+
+    def _closed(self, entry: spool.Entry) -> bool:
+        """Return whether the entry is over; a job whose runner is gone is closed as LOST."""
+        if entry.state not in spool.LIVE:
+            self.files.put(entry)
+            return True
+        guards = [who for who in (entry.keeper, entry.runner) if who is not None]
+        if entry.state is JobState.PENDING or any(who.is_alive() for who in guards):
+            return False
+        rebooted = all(who.boot_id != processes.boot_id() for who in guards)
+        if not rebooted:
+            processes.kill_all(lambda: processes.marked(MARK, entry.mark), seconds=2.0)
+        why = "the machine was restarted" if rebooted else "it was killed"
+        self.close(entry, self.end_of(entry, why))
+        return True
+
+    def end_of(self, entry: spool.Entry, why: str) -> spool.Ended:
+        """Return the end of a job whose runner could not tell one: by its exit record, or LOST."""
+        record = self.files.record(entry)
+        code = 0 if record is None or record["outcome"] != "end" else record["rc"]
+        told = f"the process that ran it on {entry.host} ended without a word: {why}"
+        state, reason = JobState.LOST, told
+        if record is not None and record["outcome"] == "end":
+            state = JobState.COMPLETED if code == 0 else JobState.FAILED
+            reason = f"by its exit record; {told}"
+        return spool.Ended(
+            state=state,
+            reason=reason,
+            exit_code=code,
+            exit_signal=0,
+            started_at=entry.started_at,
+            ended_at=time.time(),
+        )
+
+    def _start(self, entry: spool.Entry, given: tuple[str, ...]) -> bool:
+        """Start the keeper of a job; false when the machine cannot start one now."""
+        argv = [sys.executable, "-S", "-P", "-m", "orchestrator.local.runner"]
+        try:
+            keeper = subprocess.Popen(
+                [*argv, str(self.folder), entry.key],
+                cwd="/",
+                env={"PATH": os.defpath, "LC_ALL": "C.UTF-8", "PYTHONPATH": str(_PACKAGES)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                umask=0o077,
+            )
+        except OSError:
+            return False
+        # It outlives us: nobody here waits for it, and Popen must not complain of that.
+        keeper.returncode = 0
+        self.files.put(
+            dataclasses.replace(
+                entry,
+                state=JobState.RUNNING,
+                given=given,
+                started_at=time.time(),
+                keeper=processes.identify(keeper.pid),
+                runner=None,
+            )
+        )
+        return True
+
+    def _wish(self, entry: spool.Entry, wish: str) -> None:
+        """Tell the runner of a job; one that has not begun yet reads the wish when it does."""
+        self.files.put(dataclasses.replace(entry, wish=wish))
+        if entry.runner is not None and entry.runner.is_alive():
+            processes.send(entry.runner.pid, _SIGTERM)
+
+    def _set_held(self, job_ids: Sequence[str], held: bool) -> dict[str, str]:
+        refused: dict[str, str] = {}
+        with self.files.locked():
+            for job_id in job_ids:
+                found = self._entries([job_id])
+                if not found:
+                    refused[job_id] = "it has ended, or this machine does not know it"
+                for entry in found:
+                    if entry.state is JobState.PENDING:
+                        self.files.put(dataclasses.replace(entry, held=held))
+            self.advance()
+        return refused
+
+    def _entries(self, job_ids: Iterable[str]) -> list[spool.Entry]:
+        known = [entry for job_id in job_ids for entry in self._known(job_id)]
+        return [entry for entry in known if entry.state in spool.LIVE]
+
+    def _known(self, job_id: str) -> list[spool.Entry]:
+        """Return what waits, runs or has ended under this ID and is this machine's."""
+        found = (self.files.waiting(key) or self.files.gone(key) for key in self._keys(job_id))
+        return [entry for entry in found if entry is not None and entry.host == self.host]
+
+    def _keys(self, job_id: str) -> list[str]:
+        """Return the keys that `local-7` or `local-7_3` means: the job's, or all its tasks'."""
+        key = job_id.removeprefix("local-")
+        if self.files.waiting(key) or self.files.gone(key):
+            return [key]
+        places = (self.folder / name for name in ("queue", "ended"))
+        return sorted(path.stem for place in places for path in place.glob(f"{key}_*.json"))
+
+    def _attempts(
+        self, entry: spool.Entry, observed_at: datetime.datetime
+    ) -> Iterable[tracking.Observation]:
+        for number, ended in enumerate(entry.ended):
+            row = dataclasses.replace(
+                entry, state=ended.state, started_at=ended.started_at, restart_count=number
+            )
+            told = self._seen(row, observed_at, ended.reason)
+            yield dataclasses.replace(
+                told,
+                exit_code=ended.exit_code,
+                exit_signal=ended.exit_signal,
+                ended_at=_moment(ended.ended_at),
+                row_number=number,
+            )
+
+    def _seen(
+        self, entry: spool.Entry, observed_at: datetime.datetime, reason: str | None
+    ) -> tracking.Observation:
+        begun = entry.started_at is not None
+        return tracking.Observation(
+            source="machine",
+            observed_at=observed_at,
+            name=entry.name,
+            job_id=entry.job_id,
+            raw_job_id=str(entry.raw_number),
+            array_job_id=None if entry.task is None else f"local-{entry.number}",
+            array_task_id=entry.task,
+            state=entry.state,
+            raw_state=str(entry.state),
+            reason=reason,
+            nodes=1,
+            gpus=len([slot for slot in entry.devices if not slots.is_plain(slot)][: entry.slots]),
+            node_list=self.host if begun else None,
+            time_limit_seconds=entry.time_limit_seconds,
+            submitted_at=_moment(entry.submitted_at),
+            started_at=_moment(entry.started_at),
+            restart_count=entry.restart_count,
+            stdout_path=entry.stdout_path,
+        )
+
+
+def turns(line: Sequence[spool.Entry]) -> list[tuple[spool.Entry, tuple[str, ...]]]:
+    """Return those of the line whose turn it is, and the slots that each gets."""
+    running = [entry for entry in line if entry.state is JobState.RUNNING]
+    tasks = collections.Counter(entry.number for entry in running)
+    taken = {slot for entry in running for slot in entry.given}
+    found = []
+    for entry in line:
+        most = entry.most_at_once
+        is_full = most is not None and tasks[entry.number] >= most
+        if entry.state is not JobState.PENDING or entry.held or is_full:
+            continue
+        given = tuple([slot for slot in entry.devices if slot not in taken][: entry.slots])
+        if len(given) < entry.slots:
+            # Nobody overtakes: a big job would wait for ever behind small ones.
+            break
+        tasks[entry.number] += 1
+        taken.update(given)
+        found.append((entry, given))
+    return found
+
+
+def _cancelled(entry: spool.Entry) -> spool.Ended:
+    return spool.Ended(
+        state=JobState.CANCELLED,
+        reason=None,
+        exit_code=0,
+        exit_signal=0,
+        started_at=None,
+        ended_at=time.time(),
+    )
+
+
+def _queued_again(entry: spool.Entry, *, held: bool) -> spool.Entry:
+    return dataclasses.replace(
+        entry,
+        state=JobState.PENDING,
+        held=held,
+        queued_at=time.time(),
+        restart_count=entry.restart_count + 1,
+        given=(),
+        started_at=None,
+    )
+
+
+def _reason(entry: spool.Entry, first: spool.Entry | None) -> str:
+    """Return why it waits, in Slurm's words."""
+    if entry.state is not JobState.PENDING:
+        return "None"
+    if entry.held:
+        return "JobHeldUser"
+    return "Resources" if first is not None and entry.key == first.key else "Priority"
+
+
+def _moment(seconds: float | None) -> datetime.datetime | None:
+    return None if seconds is None else datetime.datetime.fromtimestamp(seconds, datetime.UTC)

@@ -1,0 +1,283 @@
+"""What a local job runs under: a keeper, and its child the runner, both without a terminal.
+
+The runner starts the script, keeps its time limit and stores its end. The keeper only waits for
+the runner: should that be killed, it ends what the job had started and says that the job is lost.
+Whichever of the two is killed, the line of waiting jobs goes on.
+
+    python -m orchestrator.local.runner SPOOL KEY
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from orchestrator.jobs import JobState
+from orchestrator.local import machine, processes, spool, variables
+
+#: Slurm's exit code for a script that could not be started (0:53, job_exit_code.html).
+LAUNCH_FAILED = 53
+#: They reach the runner as answers of sigtimedwait and interrupt nothing.
+_HEARD = (signal.SIGCHLD, signal.SIGTERM)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Keep one job; ends when the job has ended."""
+    folder, key = arguments
+    here = machine.Machine(folder=Path(folder))
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        # A machine that shuts down sends TERM to all; the runner answers it, and we wait.
+        signal.signal(number, signal.SIG_IGN)
+    processes.become_subreaper()
+    keeper = processes.identify(os.getpid())
+    runner = os.fork()
+    if runner == 0:
+        code = 1
+        try:
+            run(here, key, keeper)
+            code = 0
+        except BaseException:
+            _tell_log(here, key, traceback.format_exc())
+        os._exit(code)
+    _, status = os.waitpid(runner, 0)
+    if status != 0:
+        _close_for(here, key, keeper, os.waitstatus_to_exitcode(status))
+    return 0
+
+
+def _close_for(here: machine.Machine, key: str, keeper: processes.Identity, exit_code: int) -> None:
+    """Close the job of a runner that was killed."""
+    told = f"killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"exit {exit_code}"
+    others = _keepers(here, key)
+    processes.kill_all(lambda: processes.descendants(os.getpid(), without=others))
+    with here.files.locked():
+        entry = here.files.waiting(key)
+        if entry is not None and entry.keeper == keeper:
+            here.close(entry, here.end_of(entry, told))
+        here.advance()
+
+
+def _tell_log(here: machine.Machine, key: str, text: str) -> None:
+    """Append to the job's log what went wrong with the runner itself."""
+    with contextlib.suppress(Exception):
+        entry = here.files.waiting(key) or here.files.gone(key)
+        if entry is not None:
+            with _appended(entry.stdout_path) as log:
+                os.write(log, f"orchestrator: its runner failed\n{text}".encode())
+
+
+def run(here: machine.Machine, key: str, keeper: processes.Identity) -> None:
+    """Run the job's script to its end and store that."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        # bash cannot trap what is ignored when it starts.
+        signal.signal(number, signal.SIG_DFL)
+    processes.become_subreaper()
+    with here.files.locked():
+        entry = here.files.waiting(key)
+        if entry is None or entry.keeper != keeper:
+            # Who started us died before it could store that: the job still waits.
+            here.advance()
+            return
+        own = processes.identify(os.getpid())
+        entry = here.files.put(dataclasses.replace(entry, runner=own))
+        request = here.files.request(entry.token)
+    assert request is not None, "it was stored before its entries"
+    if entry.wish:
+        ended, again = _outcome(entry, entry.wish, -signal.SIGTERM), ""
+    else:
+        ended, again = _Run(here, entry, request).to_the_end()
+    with here.files.locked():
+        now = here.files.waiting(key)
+        if now is not None and now.runner == own:
+            if now.wish in ("requeue", "hold"):
+                again = now.wish
+            if again:
+                ended = dataclasses.replace(ended, state=JobState.REQUEUED)
+            here.close(now, ended, again=again)
+        here.advance()
+
+
+class _Run:
+    """One attempt while it runs."""
+
+    def __init__(self, here: machine.Machine, entry: spool.Entry, request: spool.Request) -> None:
+        self._here = here
+        self._entry = entry
+        self._request = request
+        #: why the script was told to end: "", "time limit", cancel, requeue, hold, terminated
+        self._cause = ""
+        self._kill_at: float | None = None
+
+    def to_the_end(self) -> tuple[spool.Ended, str]:
+        """Return how the script ended, and whether it asked to be requeued."""
+        try:
+            script = self._start()
+        except OSError as exc:
+            why = f"cannot start: {exc.filename or self._request.script}: {exc.strerror}"
+            ended = _ended(self._entry, JobState.FAILED, why, 0, LAUNCH_FAILED)
+            return ended, ""
+        exit_code = self._wait(script)
+        self._end_tree()
+        ended = _outcome(self._entry, self._cause, exit_code)
+        record = self._here.files.record(self._entry)
+        again = ended.state is JobState.COMPLETED and record and record["outcome"] == "requeue"
+        return ended, "requeue" if again else ""
+
+    def _start(self) -> int:
+        """Start the script and return its PID."""
+        entry, request = self._entry, self._request
+        with contextlib.ExitStack() as files:
+            stdout = files.enter_context(_appended(entry.stdout_path))
+            stderr = stdout
+            if entry.stderr_path is not None:
+                stderr = files.enter_context(_appended(entry.stderr_path))
+            tie = processes.tie_to_parent()
+
+            def prepare() -> None:
+                tie()
+                signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+            process = subprocess.Popen(
+                [*_interpreter(Path(request.script)), request.script],
+                cwd=request.folder,
+                env=variables.of(entry, request, self._here.host),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                preexec_fn=prepare,
+            )
+        # We take its end ourselves, with those of all orphans.
+        process.returncode = 0
+        return process.pid
+
+    def _wait(self, script: int) -> int:
+        """Return the script's exit code (negative: its signal), having kept the time limit."""
+        # Not the clock of the day: it may be set, and a laptop sleeps.
+        begun = time.monotonic()
+        limit = self._entry.time_limit_seconds
+        limit_at = None if limit is None else begun + limit
+        warned_at: float | None = None
+        if limit_at is not None and self._request.signal_seconds is not None:
+            warned_at = limit_at - self._request.signal_seconds
+        while True:
+            ended = processes.reap()
+            if script in ended:
+                return ended[script]
+            now = time.monotonic()
+            if warned_at is not None and now >= warned_at:
+                warned_at = None
+                processes.send(script, signal.SIGUSR1)
+            if limit_at is not None and now >= limit_at:
+                limit_at = None
+                self._tell(script, "time limit")
+            if self._kill_at is not None and now >= self._kill_at:
+                self._kill()
+            due = [at for at in (warned_at, limit_at, self._kill_at) if at is not None]
+            pause = max(0.0, min(due) - time.monotonic()) if due else 3600.0
+            heard = signal.sigtimedwait(_HEARD, pause)
+            if heard is not None and heard.si_signo == signal.SIGTERM:
+                entry = self._here.files.waiting(self._entry.key)
+                self._tell(script, (entry.wish if entry else "") or "terminated")
+
+    def _tell(self, script: int, cause: str) -> None:
+        """Tell the script to end; the rest is told when it has."""
+        if self._cause:
+            return
+        self._cause = cause
+        self._kill_at = time.monotonic() + self._request.kill_wait_seconds
+        with contextlib.suppress(OSError), _appended(self._entry.stdout_path) as log:
+            at = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+            why = {"time limit": " DUE TO TIME LIMIT", "requeue": " DUE TO JOB REQUEUE"}
+            line = f"orchestrator: *** JOB {self._entry.job_id} ON {self._here.host} CANCELLED AT"
+            os.write(log, f"{line} {at}{why.get(cause, '')} ***\n".encode())
+        processes.send(script, signal.SIGTERM)
+        # As Slurm does: one that was stopped would not hear it.
+        processes.send(script, signal.SIGCONT)
+
+    def _end_tree(self) -> None:
+        """End what the script left: at once, or after it was told as the script was."""
+        if self._kill_at is not None:
+            for pid in self._tree():
+                processes.send(pid, signal.SIGTERM)
+            while self._tree() and (left := self._kill_at - time.monotonic()) > 0:
+                processes.reap()
+                signal.sigtimedwait(_HEARD, min(left, 0.1))
+        self._kill()
+
+    def _kill(self) -> None:
+        self._kill_at = None
+        processes.kill_all(self._tree)
+
+    def _tree(self) -> list[int]:
+        """Return our descendants, less the jobs that they submitted."""
+        found = processes.descendants(os.getpid())
+        return found and processes.descendants(
+            os.getpid(), without=_keepers(self._here, self._entry.key)
+        )
+
+
+def _outcome(entry: spool.Entry, cause: str, exit_code: int) -> spool.Ended:
+    code, number = (0, -exit_code) if exit_code < 0 else (exit_code, 0)
+    match cause:
+        case "":
+            state, reason = JobState.COMPLETED if exit_code == 0 else JobState.FAILED, None
+        case "time limit":
+            state, reason = JobState.TIMEOUT, "TimeLimit"
+        case "terminated":
+            state, reason = JobState.CANCELLED, "its runner was told to end (SIGTERM)"
+        case "cancel":
+            state, reason = JobState.CANCELLED, None
+        case _:
+            state, reason = JobState.REQUEUED, None
+    return _ended(entry, state, reason, code, number)
+
+
+def _ended(
+    entry: spool.Entry, state: JobState, reason: str | None, exit_code: int, exit_signal: int
+) -> spool.Ended:
+    return spool.Ended(
+        state=state,
+        reason=reason,
+        exit_code=exit_code,
+        exit_signal=exit_signal,
+        started_at=entry.started_at,
+        ended_at=time.time(),
+    )
+
+
+def _keepers(here: machine.Machine, key: str) -> set[int]:
+    """Return the PIDs of the other jobs' keepers: a job may submit jobs, and those are not its."""
+    others = [entry for entry in here.files.queue() if entry.key != key]
+    return {entry.keeper.pid for entry in others if entry.keeper is not None}
+
+
+@contextlib.contextmanager
+def _appended(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _interpreter(script: Path) -> list[str]:
+    """Return what the script's first line names, as the kernel reads it; else the shell."""
+    with script.open("rb") as file:
+        first = file.readline(4096).decode(errors="replace")
+    words = first[2:].strip().split(maxsplit=1) if first.startswith("#!") else []
+    return words or ["/bin/sh"]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,259 @@
+"""The spool of this machine's jobs: files that are each replaced as a whole, under one lock.
+
+    lock                 held while anything here changes
+    last                 the number given last
+    requests/TOKEN.json  what was submitted; never changed
+    queue/7.json         a job that waits or runs; `7_3.json` is task 3 of array 7
+    ended/7.json         a job that has ended
+
+An entry that is terminal and still in queue/ was being moved when its mover died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator import errors
+from orchestrator.jobs import JobState
+from orchestrator.local import processes
+
+#: Entries in queue/ with such a state are on their way to ended/.
+LIVE = frozenset({JobState.PENDING, JobState.RUNNING})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a submission asks of this machine: all that the runner needs to start a task of it."""
+
+    token: str
+    #: NAME.TOKEN
+    name: str
+    script: str
+    run_dir: str
+    #: where the script is started
+    folder: str
+    environ: Mapping[str, str]
+    cpus_per_task: int | None
+    signal_seconds: int | None
+    #: between TERM and KILL
+    kill_wait_seconds: int
+    #: the slots are GPUs
+    slots_are_gpus: bool
+    #: slots that a task needs, and those that it may get
+    slots: int
+    devices: tuple[str, ...]
+    #: from the moment it got its slots; none: for ever
+    time_limit_seconds: int | None
+    may_requeue: bool
+    #: array tasks; none: no array
+    tasks: tuple[int, ...] | None = None
+    #: of them at a time
+    most_at_once: int | None = None
+    #: our number, `local-NUMBER`; given when it is accepted
+    number: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How one attempt ended."""
+
+    state: JobState
+    reason: str | None
+    exit_code: int
+    exit_signal: int
+    started_at: float | None
+    ended_at: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A job, or one array task, as it is now. Times are epoch seconds."""
+
+    number: int
+    task: int | None
+    #: SLURM_JOB_ID of this very task
+    raw_number: int
+    token: str
+    #: NAME.TOKEN
+    name: str
+    #: the machine it belongs to
+    host: str
+    #: slots it needs at a time, and those it may get
+    slots: int
+    devices: tuple[str, ...]
+    #: tasks of its array that may run at a time
+    most_at_once: int | None
+    time_limit_seconds: int | None
+    may_requeue: bool
+    stdout_path: str
+    stderr_path: str | None
+    submitted_at: float
+    #: its place in the line
+    queued_at: float
+    state: JobState = JobState.PENDING
+    held: bool = False
+    restart_count: int = 0
+    #: slots it has got
+    given: tuple[str, ...] = ()
+    started_at: float | None = None
+    keeper: processes.Identity | None = None
+    runner: processes.Identity | None = None
+    #: what the runner is to do: "", cancel, requeue, hold (requeue, and hold it)
+    wish: str = ""
+    #: the attempts that ended, oldest first
+    ended: tuple[Ended, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return str(self.number) if self.task is None else f"{self.number}_{self.task}"
+
+    @property
+    def job_id(self) -> str:
+        return f"local-{self.key}"
+
+    @property
+    def mark(self) -> str:
+        """Return what the environment of everything that this attempt started holds."""
+        return f"{self.token}.{self.task or 0}.{self.restart_count}"
+
+
+class Spool:
+    """The files; every change is made inside `locked()`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the spool; the lock of a process that dies is given back by the kernel."""
+        try:
+            for name in ("requests", "queue", "ended"):
+                (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                yield
+            finally:
+                # A child between fork and exec still has the descriptor: closing it is not enough.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+                os.close(descriptor)
+        except OSError as exc:
+            raise errors.OrchestratorError(
+                f"{exc.filename or self.folder} cannot be used ({exc.strerror}); "
+                "set state_dir to a folder on a local disk that you can write"
+            ) from exc
+
+    def request(self, token: str) -> Request | None:
+        data = _read(self.folder / "requests" / f"{token}.json")
+        if data is None:
+            return None
+        lists = {name: data[name] and tuple(data[name]) for name in ("tasks", "devices")}
+        return Request(**{**data, **lists})
+
+    def accept(self, request: Request) -> Request:
+        """Give the request its number, and store it; one that is there already stays as it is."""
+        known = self.request(request.token)
+        if known is not None:
+            return known
+        last = self.folder / "last"
+        number = int(last.read_text()) + 1 if last.exists() else 1
+        _write(last, str(number + len(request.tasks or (0,)) - 1))
+        accepted = dataclasses.replace(request, number=number)
+        path = self.folder / "requests" / f"{request.token}.json"
+        _write(path, json.dumps(dataclasses.asdict(accepted)))
+        return accepted
+
+    def sync(self) -> None:
+        """Bring the names of new files to disk: a file alone may be lost in a power cut."""
+        for name in ("requests", "queue"):
+            descriptor = os.open(self.folder / name, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def queue(self) -> list[Entry]:
+        """Return all that waits or runs, in the order of the line."""
+        try:
+            names = os.listdir(self.folder / "queue")
+        except FileNotFoundError:
+            return []
+        keys = [name.removesuffix(".json") for name in names if name.endswith(".json")]
+        found = [entry for key in keys if (entry := self.waiting(key)) is not None]
+        return sorted(found, key=lambda entry: (entry.queued_at, entry.number, entry.task or 0))
+
+    def waiting(self, key: str) -> Entry | None:
+        """Return the entry of a job that waits or runs."""
+        return _entry(self.folder / "queue" / f"{key}.json")
+
+    def gone(self, key: str) -> Entry | None:
+        """Return the entry of a job that has ended."""
+        return _entry(self.folder / "ended" / f"{key}.json")
+
+    def record(self, entry: Entry) -> dict[str, Any] | None:
+        """Return the exit record that the script of this attempt wrote; none where it did not."""
+        request = self.request(entry.token)
+        if request is None:
+            return None
+        name = f"exit.{entry.task or 0}.{entry.restart_count}.json"
+        try:
+            record = json.loads((Path(request.run_dir) / name).read_bytes())
+            fits = record["done"] is True and record["job_id"] == str(entry.raw_number)
+            return {"rc": int(record["rc"]), "outcome": str(record["outcome"])} if fits else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def put(self, entry: Entry) -> Entry:
+        """Store an entry of queue/; a terminal one is moved to ended/."""
+        path = self.folder / "queue" / f"{entry.key}.json"
+        _write(path, json.dumps(dataclasses.asdict(entry)))
+        if entry.state not in LIVE:
+            path.rename(self.folder / "ended" / path.name)
+        return entry
+
+    def reopen(self, entry: Entry) -> Entry:
+        """Bring an entry of ended/ back to queue/ as it is given here."""
+        name = f"{entry.key}.json"
+        (self.folder / "ended" / name).rename(self.folder / "queue" / name)
+        return self.put(entry)
+
+
+def _entry(path: Path) -> Entry | None:
+    data = _read(path)
+    if data is None:
+        return None
+    for name in ("keeper", "runner"):
+        data[name] = None if data[name] is None else processes.Identity(**data[name])
+    ended = (Ended(**{**one, "state": JobState(one["state"])}) for one in data["ended"])
+    lists = {name: tuple(data[name]) for name in ("devices", "given")}
+    state = JobState(data["state"])
+    return Entry(**{**data, **lists, "state": state, "ended": tuple(ended)})
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        data = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as exc:
+        raise errors.OrchestratorError(f"{path} is damaged ({exc}); move it away") from exc
+    assert isinstance(data, dict)
+    return data
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file as a whole; on disk before this returns, or a crash might leave it empty."""
+    draft = path.with_name(f".{path.name}.draft")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)

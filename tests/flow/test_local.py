@@ -1,0 +1,607 @@
+"""Without Slurm: the command line as processes, real runners, and what kills them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pty
+import signal
+import socket
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.local import machine, processes, spool
+from tests.flow import command_line
+
+LINE = ("--scheduler", "local", "--launcher", "python")
+#: Long enough to be looked at, and no test waits for it.
+LONG = "sleep 600"
+
+
+def path_without_slurm(folder: Path) -> str:
+    """Return a PATH with all of this machine's commands but Slurm's."""
+    folder.mkdir()
+    for place in os.get_exec_path():
+        with contextlib.suppress(OSError):
+            for path in Path(place).iterdir():
+                if path.name not in ("sbatch", "srun", "scontrol", "nvidia-smi"):
+                    with contextlib.suppress(FileExistsError):
+                        (folder / path.name).symlink_to(path)
+    return str(folder)
+
+
+@pytest.fixture
+def here(tmp_path: Path, pycache: Path) -> Iterator[command_line.CommandLine]:
+    """The orchestrator command on a machine without Slurm and without GPUs."""
+    path = path_without_slurm(tmp_path / "bin")
+    environ = {
+        "PATH": path,
+        "CUDA_VISIBLE_DEVICES": "",
+        "ORCHESTRATOR_LOCAL_KILL_WAIT_SECONDS": "2",
+    }
+    yield (line := command_line.CommandLine(tmp_path, environ, pycache))
+    there = machine_of(line)
+    for entry in there.files.queue():
+        there.cancel(entry.job_id, entry.name)
+    line.wait_until(lambda: not there.files.queue(), "the end of all jobs")
+
+
+def machine_of(here: command_line.CommandLine) -> machine.Machine:
+    return machine.Machine(folder=here.state_dir / "local")
+
+
+def submit(here: command_line.CommandLine, command: str, *more: str) -> str:
+    """Submit a shell line; return its job ID."""
+    done = here("submit", "--name", "x", *LINE, *more, "--parsable", "--command", command)
+    assert (done.code, done.err) == (0, "")
+    return done.out.strip()
+
+
+def entry_of(here: command_line.CommandLine, job_id: str) -> spool.Entry | None:
+    return machine_of(here).files.waiting(job_id.removeprefix("local-"))
+
+
+def running(here: command_line.CommandLine, job_id: str) -> spool.Entry:
+    """Wait until the job's script has printed that it runs; return its entry."""
+
+    def log_says_so() -> bool:
+        entry = entry_of(here, job_id)
+        if entry is None:
+            gone = machine_of(here).files.gone(job_id.removeprefix("local-"))
+            assert gone is None, "it ended before it was looked at"
+            return False
+        log = Path(entry.stdout_path)
+        return log.exists() and "ready" in log.read_text()
+
+    here.wait_until(log_says_so, f"{job_id} to run")
+    entry = entry_of(here, job_id)
+    assert entry is not None
+    return entry
+
+
+def job(here: command_line.CommandLine, reference: str) -> dict:
+    (item,) = here("show", reference, "--json").items
+    return item
+
+
+def ended(here: command_line.CommandLine, job_id: str) -> tuple[str, str]:
+    """Wait for the end; return state and exit code."""
+    here.wait_until(lambda: entry_of(here, job_id) is None, f"the end of {job_id}")
+    item = job(here, job_id)
+    return item["state"], f"{item['exit_code']}:{item['exit_signal']}"
+
+
+def is_alive(pid: int) -> bool:
+    return processes.start_ticks(pid) is not None
+
+
+def script_of(entry: spool.Entry) -> int:
+    """Return the PID of the job's shell; the runner also gets what the shell leaves behind."""
+    assert entry.runner is not None
+    (shell,) = [
+        pid
+        for pid in processes.descendants(entry.runner.pid)
+        if b"script.sbatch" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        and f"PPid:\t{entry.runner.pid}\n" in Path(f"/proc/{pid}/status").read_text()
+    ]
+    return shell
+
+
+def in_terminal(argv: list[str], here: command_line.CommandLine) -> tuple[int, int]:
+    """Start a process in a terminal of its own; return the terminal's other end and its PID."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(here.folder)
+        os.execve(argv[0], argv, here.environ)
+    threading.Thread(target=drain, args=(terminal,), daemon=True).start()
+    return terminal, pid
+
+
+def drain(terminal: int) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(terminal, 4096):
+            pass
+
+
+def test_a_job_from_its_submission_to_its_end(here):
+    spec = here.spec(
+        '''
+[job]
+name = "first"
+partition = "accel"
+time_limit = "5"
+[resources]
+mem = "4G"
+cpus_per_task = 2
+[environment]
+variables = { GREETING = "it's five" }
+[launch]
+command = """
+echo "$GREETING: $SLURM_JOB_ID $SLURM_JOB_NUM_NODES $SLURM_CPUS_PER_TASK $PWD"
+umask
+echo "Epoch Throughput: 12.500 images/second"
+exit 3
+"""
+'''
+    )
+    done = here("submit", spec, "--wait")
+    assert done.code == 1
+    assert done.out == "Submitted batch job local-1 (@1, first)\n"
+    talk = done.err.splitlines()
+    assert talk[0] == "Without Slurm these mean nothing: job.partition, resources.mem"
+    assert talk[-2:] == [
+        f"{talk[-2][:8]} local-1 FAILED on {socket.gethostname()}",
+        "Error: job local-1 ended FAILED, exit code 3:0; its log: orchestrator logs local-1",
+    ]
+    item = job(here, "local-1")
+    assert item["cluster"] == f"local:{socket.gethostname()}"
+    assert item["scheduler"] == "local"
+    assert (item["state"], item["exit_code"], item["exit_signal"]) == ("FAILED", 3, 0)
+    assert (item["time_limit_seconds"], item["nodes"], item["gpus"]) == (300, 1, 0)
+    assert item["stdout_path"] == f"{item['run_dir']}/local-1.out"
+    assert [event["source"] for event in item["events"]][:2] == ["user", "machine"]
+    banner, *log = here("logs", "first").out.splitlines()
+    assert banner.startswith("=== orchestrator first job 1 task 0 attempt 0 on ")
+    assert log[:2] == [f"it's five: 1 1 2 {here.folder}", "0077"]
+    assert here("show", "1").code == 4, "an ID of Slurm's is another"
+    assert here("metrics", "first", "--name", "throughput", "--json").items[0]["value"] == 12.5
+    for path in (here.state_dir / "local").rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_submit_returns_at_once_and_holds_no_pipe(here):
+    begun = time.monotonic()
+    done = here.run(
+        [
+            "bash",
+            "-c",
+            f"x=$({sys.executable} -m orchestrator submit --name x --scheduler local "
+            f'--launcher python --parsable --command "echo ready; {LONG}"); echo "got $x"',
+        ]
+    )
+    assert (done.code, done.out, done.err) == (0, "got local-1\n", "")
+    assert time.monotonic() - begun < 60, "far less than the job takes"
+    entry = running(here, "local-1")
+    shell = script_of(entry)
+    descriptors = {number: os.readlink(f"/proc/{shell}/fd/{number}") for number in (0, 1, 2)}
+    assert descriptors == {0: "/dev/null", 1: entry.stdout_path, 2: entry.stdout_path}
+    for who in (entry.keeper, entry.runner):
+        opened = [os.readlink(path) for path in Path(f"/proc/{who.pid}/fd").iterdir()]
+        assert set(opened) == {"/dev/null"}
+        assert os.getsid(who.pid) == entry.keeper.pid
+
+
+def test_ctrl_c_in_the_submitting_terminal_leaves_the_job_alone(here):
+    line = f"echo ready; {LONG}"
+    argv = ["submit", "--name", "x", *LINE, "--wait", "--command", line]
+    terminal, process = in_terminal([sys.executable, "-m", "orchestrator", *argv], here)
+    entry = running(here, "local-1")
+    # The line discipline sends SIGINT to the whole foreground group of the terminal.
+    os.write(terminal, b"\x03")
+    _, status = os.waitpid(process, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert entry.runner.is_alive() and entry.keeper.is_alive()
+    assert job(here, "local-1")["state"] == "RUNNING"
+
+
+ORPHAN = "setsid -f sleep 601; sleep 602 & echo $! ready; wait"
+
+
+@pytest.mark.parametrize("victims", [("runner",), ("keeper",), ("runner", "keeper")])
+def test_a_killed_runner(here, victims):
+    job_id = submit(here, ORPHAN)
+    after = submit(here, "echo after")
+    entry = running(here, job_id)
+    left = processes.descendants(entry.runner.pid)
+    assert len(left) == 4
+    for victim in victims:
+        os.kill(getattr(entry, victim).pid, signal.SIGKILL)
+    if victims == ("keeper",):
+        time.sleep(0.3)
+        assert job(here, job_id)["state"] == "RUNNING"
+        assert all(map(is_alive, left))
+        assert here("cancel", job_id).code == 0
+        assert ended(here, job_id) == ("CANCELLED", "143:0")
+    else:
+        if victims == ("runner",):
+            # Nobody has to look.
+            here.wait_until(lambda: entry_of(here, after) is None, "the next job")
+        else:
+            assert job(here, job_id)["state"] == "LOST"
+        assert ended(here, job_id) == ("LOST", "0:0")
+        item = job(here, job_id)
+        assert item["reason"].startswith(
+            f"the process that ran it on {socket.gethostname()} ended without a word: "
+        )
+    assert not any(map(is_alive, left))
+    assert ended(here, after) == ("COMPLETED", "0:0")
+
+
+def test_a_killed_shell_and_a_killed_process_of_it(here):
+    job_id = submit(here, ORPHAN)
+    entry = running(here, job_id)
+    left = processes.descendants(entry.runner.pid)
+    os.kill(script_of(entry), signal.SIGKILL)
+    assert ended(here, job_id) == ("FAILED", "0:9")
+    assert not any(map(is_alive, left))
+
+    job_id = submit(here, "sleep 600 & echo ready $! ; wait $!; exit $?")
+    entry = running(here, job_id)
+    rank = int(Path(entry.stdout_path).read_text().split("ready ")[1])
+    os.kill(rank, signal.SIGKILL)
+    assert ended(here, job_id) == ("FAILED", "137:0")
+
+
+def test_fifty_at_once_run_one_after_another(here):
+    """In the order of their IDs, one at a time, none lost; 10 at a time are submitted."""
+    ledger = here.home / "ledger"
+    line = f'echo "begin $SLURM_JOB_ID" >>{ledger}; echo "end $SLURM_JOB_ID" >>{ledger}'
+    first = submit(here, f"echo ready; while [ ! -e {here.home}/go ]; do sleep 0.1; done; {line}")
+    argv = ("submit", "--name", "y", *LINE, "--parsable", "--command", line)
+    given = []
+    for _ in range(7):
+        given += [here.start(*argv) for _ in range(7)]
+        for process in given[-7:]:
+            done = command_line.finish(process)
+            assert (done.code, done.err) == (0, "")
+    assert len(machine_of(here).files.queue()) == 50
+    running(here, first)
+    (here.home / "go").touch()
+    deadline = time.monotonic() + 120
+    while machine_of(here).files.queue():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    expected = [f"{word} {number}" for number in range(1, 51) for word in ("begin", "end")]
+    assert ledger.read_text().splitlines() == expected
+    rows = here("status", "--all", "--json", "--limit", "100").items
+    assert [row["state"] for row in rows] == ["COMPLETED"] * 50
+
+
+def test_the_time_limit_is_kept_from_the_start_of_the_job(here):
+    """The second waits longer than its own limit for its turn, and is warned before its end."""
+    script = here.folder / "stubborn.sh"
+    script.write_text("trap '' TERM; echo ready; sleep 600; sleep 601\n")
+    first = submit(here, f"while [ ! -e {here.home}/go ]; do sleep 0.1; done")
+    second = here(
+        "submit",
+        "--name",
+        "late",
+        *LINE,
+        "--set",
+        "job.time_limit=0:02",
+        "--signal-seconds",
+        "1",
+        "--parsable",
+        "--command",
+        f"bash {script}",
+    ).out.strip()
+    waiting = entry_of(here, second)
+    assert waiting.state == "PENDING"
+    here.wait_until(lambda: time.time() > waiting.submitted_at + 2.5, "longer than its limit")
+    (here.home / "go").touch()
+    assert ended(here, second) == ("TIMEOUT", "0:9")
+    assert ended(here, first) == ("COMPLETED", "0:0")
+    item = job(here, second)
+    assert 4 <= item["elapsed_seconds"] <= 8, "2 s, and 2 s until KILL"
+    log = Path(item["stdout_path"]).read_text()
+    assert log.rstrip().endswith(" DUE TO TIME LIMIT ***")
+    stop = Path(item["run_dir"], "stop.0.0").read_text()
+    assert stop.startswith("USR1 ")
+    assert not processes.marked(machine.MARK, f"{Path(item['run_dir']).name[-12:]}.0.0")
+
+
+def test_cancel_hold_release_and_requeue(here):
+    first = submit(here, f"setsid -f sleep 601; trap 'echo told' TERM; echo ready; {LONG}")
+    second, third = submit(here, "echo two"), submit(here, "echo three")
+    fourth = submit(here, "echo four >&2")
+    entry = running(here, first)
+    left = processes.descendants(entry.runner.pid)
+    rows = {row["job_id"]: row for row in here("status", "--json").items}
+    assert [rows[name]["reason"] for name in (second, third)] == ["Resources", "Priority"]
+
+    done = here("cancel", third)
+    assert (done.code, done.out) == (0, f"{third} is CANCELLED\n")
+    done = here("hold", second)
+    assert (done.code, done.out) == (0, f"{second} is PENDING (JobHeldUser)\n")
+    done = here("cancel", first)
+    assert (done.code, done.out) == (0, f"{first} is CANCELLED\n")
+    assert not any(map(is_alive, left))
+    assert ended(here, fourth) == ("COMPLETED", "0:0"), "it overtakes the one that is held"
+    assert job(here, second)["state"] == "PENDING"
+    assert here("release", second).code == 0
+    assert ended(here, second) == ("COMPLETED", "0:0")
+
+    done = here("requeue", "--hold", second)
+    assert (done.code, done.out) == (0, f"{second} is PENDING (JobHeldUser)\n")
+    assert here("release", second).code == 0
+    assert here("wait", second).code == 0
+    item = job(here, second)
+    assert (item["state"], item["attempt"], item["restart_count"]) == ("COMPLETED", 1, 1)
+    assert [one["state"] for one in item["attempts"]] == ["COMPLETED", "COMPLETED"]
+    log = Path(item["stdout_path"]).read_text()
+    assert "attempt 0 on" in log and "attempt 1 on" in log
+
+    again = here("resubmit", third)
+    assert again.code == 0, again.err
+    assert here("wait", "x").code == 0
+
+
+def test_a_program_that_asks_to_be_requeued(here):
+    job_id = submit(
+        here, 'if [ "$ORCHESTRATOR_ATTEMPT" = 0 ]; then touch "$ORCHESTRATOR_REQUEUE_FILE"; fi'
+    )
+    assert here("wait", job_id).code == 0
+    item = job(here, job_id)
+    assert (item["state"], item["attempt"]) == ("COMPLETED", 1)
+    assert [one["state"] for one in item["attempts"]] == ["REQUEUED", "COMPLETED"]
+
+
+def test_a_number_given_to_another_process_and_another_boot(here):
+    """The spool names processes that are gone: one PID is another's now, one boot is over."""
+    job_id = submit(here, f"echo ready; {LONG}")
+    entry = running(here, job_id)
+    shell = script_of(entry)
+    files = machine_of(here).files
+    with files.locked():
+        stranger = processes.identify(os.getpid())
+        recycled = dataclasses.replace(stranger, start_ticks=stranger.start_ticks - 1)
+        files.put(dataclasses.replace(entry, keeper=recycled, runner=recycled))
+    assert ended(here, submit(here, "true")) == ("COMPLETED", "0:0")
+    item = job(here, job_id)
+    assert (item["state"], item["reason"].rpartition(": ")[2]) == ("LOST", "it was killed")
+    assert not is_alive(shell), "the next command ends what it left"
+
+    job_id = submit(here, f"echo ready; {LONG}")
+    entry = running(here, job_id)
+    before = {
+        name: dataclasses.replace(getattr(entry, name), boot_id="of yesterday")
+        for name in ("keeper", "runner")
+    }
+    with files.locked():
+        files.put(dataclasses.replace(entry, **before))
+    item = job(here, job_id)
+    assert item["state"] == "LOST"
+    assert item["reason"].endswith(": the machine was restarted")
+    os.kill(entry.runner.pid, signal.SIGTERM)
+    here.wait_until(lambda: not entry.keeper.is_alive(), "the end of the job that was only played")
+
+
+def test_a_waiting_job_starts_after_a_reboot(here):
+    """The process that put it into the line died before it started anything."""
+    first = submit(here, f"echo ready; {LONG}")
+    second = submit(here, "echo two")
+    entry = running(here, first)
+    for who in (entry.runner, entry.keeper):
+        os.kill(who.pid, signal.SIGKILL)
+    assert here("wait", second).code == 0
+
+
+def test_another_machine_with_the_same_state(here, monkeypatch):
+    job_id = submit(here, f"echo ready; {LONG}")
+    running(here, job_id)
+    other = machine.Machine(folder=here.state_dir / "local", host="elsewhere")
+    assert other.squeue(lambda *_: True) == []
+    entry = entry_of(here, job_id)
+    other.cancel(job_id, entry.name)
+    assert other.hold([job_id]) == {job_id: "it has ended, or this machine does not know it"}
+    assert entry_of(here, job_id).runner.is_alive()
+
+    with sqlite3.connect(here.database) as connection:
+        connection.execute("UPDATE submissions SET cluster = 'local:elsewhere'")
+    connection.close()
+    done = here("status")
+    assert "RUNNING" in done.out or "PENDING" in done.out
+    assert done.err.endswith(": only elsewhere can tell of its own jobs: ask there\n")
+    for verb in ("wait", "cancel", "hold"):
+        done = here(verb, job_id)
+        assert (done.code, done.out) == (6, "")
+        assert done.err == f"Error: {job_id} is a job of elsewhere: ask there\n"
+
+
+def test_a_job_that_submits_a_job(here):
+    inner = (
+        f"{sys.executable} -m orchestrator submit --name inner --scheduler local "
+        "--launcher python --parsable --command 'echo ready; sleep 600'"
+    )
+    outer = here(
+        "submit",
+        "--name",
+        "outer",
+        *LINE,
+        "--parsable",
+        "--command",
+        inner,
+        ORCHESTRATOR_LOCAL_SLOTS="2",
+    )
+    assert outer.code == 0, outer.err
+    assert ended(here, "local-1") == ("COMPLETED", "0:0")
+    entry = running(here, "local-2")
+    assert entry.keeper.is_alive()
+
+
+def test_gpus_are_given_out(here):
+    environ = {"CUDA_VISIBLE_DEVICES": "4,5,6"}
+    line = 'echo "gpus $CUDA_VISIBLE_DEVICES of $SLURM_GPUS_ON_NODE"; echo ready; sleep 600'
+
+    def ask(count):
+        return here(
+            "submit",
+            "--name",
+            f"g{count}",
+            *LINE,
+            "--gpus-per-node",
+            str(count),
+            "--parsable",
+            "--command",
+            line,
+            **environ,
+        )
+
+    for count in (2, 1):
+        assert ask(count).code == 0
+    assert "gpus 4,5 of 2" in Path(running(here, "local-1").stdout_path).read_text()
+    assert "gpus 6 of 1" in Path(running(here, "local-2").stdout_path).read_text()
+    assert ask(3).code == 0
+    assert ask(1).code == 0
+    assert here("cancel", "local-2").code == 0
+    states = [entry.state for entry in machine_of(here).files.queue()]
+    assert states == ["RUNNING", "PENDING", "PENDING"], "nobody overtakes"
+    done = ask(4)
+    assert done.code == 3
+    assert done.err == (
+        "Error: scheduler local: resources.gpus_per_node: this machine has 3 for jobs "
+        "(asked for 4): ask for fewer, or see local_slots and CUDA_VISIBLE_DEVICES\n"
+        "1 problem; nothing was submitted.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "key", "cure"),
+    [
+        (("--nodes", "2"), "resources.nodes", "--set resources.nodes=1"),
+        (
+            ("--launcher", "srun", "--gpus-per-node", "2"),
+            "launch.launcher",
+            "--set launch.launcher=torchrun",
+        ),
+        (("--dependency", "afterok:1"), "job.dependency", "leave it out"),
+    ],
+)
+def test_what_one_machine_cannot_do(here, flags, key, cure):
+    done = here("submit", "--name", "x", *flags, "--", "train.py")
+    assert done.code == 3
+    assert f"scheduler local: {key}: " in done.err
+    assert cure in done.err
+    assert here.rows() == []
+    assert here("render", "--scheduler", "slurm", "--name", "x", *flags, "--", "train.py").code == 0
+
+
+def test_slurm_is_used_where_it_is(cli):
+    assert cli("submit", "--name", "x", "--parsable", "--", "true").out == "1\n"
+    done = cli(
+        "submit",
+        "--name",
+        "x",
+        "--parsable",
+        "--launcher",
+        "python",
+        "--",
+        "true",
+        ORCHESTRATOR_SCHEDULER="local",
+        CUDA_VISIBLE_DEVICES="",
+    )
+    assert (done.code, done.out) == (0, "local-1\n")
+    assert cli("wait", "local-1").code == 0
+    rows = cli("status", "--json", "--all").items
+    assert [(row["job_id"], row["scheduler"]) for row in rows] == [
+        ("local-1", "local"),
+        ("1", "slurm"),
+    ]
+
+
+def test_auto_takes_this_machine_but_not_with_a_profile_of_a_cluster(here):
+    argv = ("submit", "--name", "x", "--launcher", "python", "--parsable", "--", "true")
+    done = here(*argv)
+    assert (done.code, done.out) == (0, "local-1\n")
+    assert done.err == f"No sbatch on PATH: the job runs on this machine, {socket.gethostname()}\n"
+    assert here("submit", "--name", "x", "--test-only", "--", "a.py").out.startswith(
+        "this machine has 1 slot; jobs before it: "
+    )
+    done = here(*argv, ORCHESTRATOR_PARTITION="accel")
+    assert (done.code, done.out) == (5, "")
+    assert done.err.endswith("; without Slurm, use --scheduler local.\n")
+    assert len(here.rows()) == 1
+
+
+def test_submit_killed_before_the_job_is_stored(here):
+    """The job lies in the spool and its row has no ID: the next look finds it by its token."""
+    job_id = submit(here, f"echo ready; {LONG}")
+    running(here, job_id)
+    with sqlite3.connect(here.database) as connection:
+        connection.execute(
+            "UPDATE jobs SET job_id = NULL, raw_job_id = NULL, state = 'SUBMITTING',"
+            " submitter_pid = 1, submitter_start_ticks = 1"
+        )
+    connection.close()
+    item = job(here, "@1")
+    assert (item["job_id"], item["state"]) == (job_id, "RUNNING")
+
+
+def test_an_array_runs_as_tasks(here):
+    spec = here.spec(
+        """
+[job]
+name = "grid"
+[launch]
+launcher = "python"
+script = "./task.sh"
+[array]
+max_running = 2
+tasks = [{ lr = 1 }, { lr = 2 }, { lr = 3 }, { lr = 4 }]
+"""
+    )
+    (here.folder / "task.sh").write_text(
+        "#!/bin/sh\n"
+        'echo "task $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT, job $SLURM_JOB_ID: $*"\n'
+        'echo ready; [ "$SLURM_ARRAY_TASK_ID" != 2 ] || exit 3\n'
+        f"while [ ! -e {here.home}/go ]; do sleep 0.1; done\n"
+    )
+    (here.folder / "task.sh").chmod(0o755)
+    before = submit(here, "true")
+    done = here("submit", spec, "--scheduler", "local", "--parsable", ORCHESTRATOR_LOCAL_SLOTS="3")
+    assert (done.code, done.out, done.err) == (0, "local-2\n", "")
+    assert ended(here, before) == ("COMPLETED", "0:0")
+    for task in (0, 1):
+        running(here, f"local-2_{task}")
+    states = [entry.state for entry in machine_of(here).files.queue()]
+    assert states == ["RUNNING", "RUNNING", "PENDING", "PENDING"], "two at a time, of three slots"
+    assert here("cancel", "local-2_3").code == 0
+    assert here("hold", "local-2_2").code == 0
+    (here.home / "go").touch()
+    assert ended(here, "local-2_1") == ("COMPLETED", "0:0")
+    assert here("release", "local-2_2").code == 0
+    assert ended(here, "local-2_2") == ("FAILED", "3:0")
+    rows = {row["job_id"]: row for row in here("status", "--all", "--json").items}
+    assert {name: row["state"] for name, row in rows.items() if row["array_job_id"]} == {
+        "local-2_0": "COMPLETED",
+        "local-2_1": "COMPLETED",
+        "local-2_2": "FAILED",
+        "local-2_3": "CANCELLED",
+    }
+    assert rows["local-2_1"]["array_job_id"] == "local-2"
+    log = here("logs", "local-2_1").out.splitlines()
+    assert log[1] == "task 1 of 4, job 3: --lr 2"
+    assert rows["local-2_1"]["stdout_path"].endswith("/local-2_1.out")
+
+    done = here("resubmit", "local-2_[2-3]")
+    assert done.code == 0, done.err
+    assert ended(here, "local-6_3") == ("COMPLETED", "0:0")
+    assert ended(here, "local-6_2") == ("FAILED", "3:0")

@@ -1,0 +1,224 @@
+"""The spool, the slots and the processes of this machine, without starting a job."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator import errors, jobs, local
+from orchestrator.jobs import JobState
+from orchestrator.local import machine, processes, slots, spool
+
+REQUEST = spool.Request(
+    token="abcd00000001",
+    name="x.abcd00000001",
+    script="/runs/x/script.sbatch",
+    run_dir="/runs/x",
+    folder="/work",
+    environ={"A": "b"},
+    cpus_per_task=None,
+    signal_seconds=None,
+    kill_wait_seconds=30,
+    slots_are_gpus=False,
+    slots=1,
+    devices=("slot0",),
+    time_limit_seconds=60,
+    may_requeue=True,
+)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> machine.Machine:
+    """A machine on which nothing is ever started."""
+    monkeypatch.setattr(machine.Machine, "_start", lambda self, entry, given: False)
+    return machine.Machine(folder=tmp_path / "local", host="lap")
+
+
+def enter(here: machine.Machine, token: str, **changes: object) -> str:
+    request = dataclasses.replace(REQUEST, token=token, name=f"x.{token}", **changes)  # type: ignore[arg-type]
+    return here.submit(request, lambda job_id, _: (f"/runs/{job_id}.out", None))
+
+
+def test_the_same_token_is_taken_once(here: machine.Machine) -> None:
+    assert enter(here, "abcd00000001") == "local-1"
+    assert enter(here, "abcd00000002", tasks=(0, 3, 5)) == "local-2"
+    assert enter(here, "abcd00000001") == "local-1"
+    assert enter(here, "abcd00000003") == "local-5", "each array task has a number of its own"
+    seen = here.squeue(lambda *_: True)
+    assert [(row.job_id, row.raw_job_id, row.reason) for row in seen] == [
+        ("local-1", "1", "Resources"),
+        ("local-2_0", "2", "Priority"),
+        ("local-2_3", "3", "Priority"),
+        ("local-2_5", "4", "Priority"),
+        ("local-5", "5", "Priority"),
+    ]
+    assert {row.array_job_id for row in seen} == {None, "local-2"}
+
+
+def test_a_submission_that_was_cut_off_is_completed(here: machine.Machine) -> None:
+    enter(here, "abcd00000001", tasks=(1, 2))
+    (here.folder / "queue" / "1_2.json").unlink()
+    assert here.by_name(["x.abcd00000001"], machine.datetime.datetime.min) == []
+    assert enter(here, "abcd00000001", tasks=(1, 2)) == "local-1"
+    assert [entry.key for entry in here.files.queue()] == ["1_1", "1_2"]
+
+
+def test_an_end_that_was_cut_off_is_completed(here: machine.Machine) -> None:
+    enter(here, "abcd00000001")
+    (entry,) = here.files.queue()
+    path = here.folder / "queue" / "1.json"
+    with here.files.locked():
+        here.close(entry, here.end_of(entry, "why"))
+    (here.folder / "ended" / "1.json").rename(path)
+    assert here.squeue(lambda *_: True) == []
+    (row,) = here.sacct(["local-1"], machine.datetime.datetime.min)
+    assert (row.state, row.reason) == (
+        JobState.LOST,
+        "the process that ran it on lap ended without a word: why",
+    )
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(("rc", "state"), [(0, JobState.COMPLETED), (3, JobState.FAILED)])
+def test_an_exit_record_tells_the_end_of_a_job_whose_runner_is_gone(
+    here: machine.Machine, tmp_path: Path, rc: int, state: JobState
+) -> None:
+    enter(here, "abcd00000001", run_dir=str(tmp_path))
+    (entry,) = here.files.queue()
+    record = {"job_id": "1", "rc": rc, "outcome": "end", "done": True}
+    path = tmp_path / "exit.0.0.json"
+    for bad in ({"done": False}, {"job_id": "2"}, {"outcome": "requeue"}):
+        path.write_text(json.dumps({**record, **bad}))
+        assert here.end_of(entry, "why").state is JobState.LOST
+    path.write_text(json.dumps(record))
+    ended = here.end_of(entry, "why")
+    assert (ended.state, ended.exit_code) == (state, rc)
+    assert ended.reason is not None and ended.reason.startswith("by its exit record; the process")
+
+
+def test_cancel_needs_the_name_too_and_takes_all_tasks(here: machine.Machine) -> None:
+    enter(here, "abcd00000001", tasks=(0, 1))
+    here.cancel("local-1", "y.abcd00000001")
+    assert len(here.files.queue()) == 2
+    here.cancel("local-1_0", "x.abcd00000001")
+    assert [entry.key for entry in here.files.queue()] == ["1_1"]
+    here.cancel("local-1", "x.abcd00000001")
+    assert here.files.queue() == []
+    rows = here.sacct(["local-1"], machine.datetime.datetime.min)
+    assert [(row.job_id, row.state) for row in rows] == [
+        ("local-1_0", JobState.CANCELLED),
+        ("local-1_1", JobState.CANCELLED),
+    ]
+
+
+def test_what_has_ended_can_be_queued_again(here: machine.Machine) -> None:
+    enter(here, "abcd00000001")
+    enter(here, "abcd00000002", may_requeue=False)
+    here.cancel("local-1", "x.abcd00000001")
+    assert here.requeue(["local-1", "local-2", "local-9"], hold=True) == {
+        "local-2": "it was submitted with requeue = false",
+        "local-9": "this machine does not know it",
+    }
+    entry = here.files.waiting("1")
+    assert entry is not None and entry.held and entry.restart_count == 1
+    assert [ended.state for ended in entry.ended] == [JobState.CANCELLED]
+    assert here.release(["local-1"]) == {}
+    assert not here.files.waiting("1").held  # type: ignore[union-attr]
+
+
+def test_a_damaged_file_is_named(here: machine.Machine) -> None:
+    enter(here, "abcd00000001")
+    (here.folder / "queue" / "1.json").write_text("{")
+    with pytest.raises(errors.OrchestratorError, match=r"queue/1\.json is damaged"):
+        here.squeue(lambda *_: True)
+
+
+GPU_LIST = """\
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-7b1c6f0e-1f0c-2d4f-7c1e-000000000000)
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-7b1c6f0e-1f0c-2d4f-7c1e-000000000001)
+"""
+
+
+def test_slots(tmp_path: Path) -> None:
+    def found(count: int | None = None, **environ: str) -> slots.Slots:
+        return slots.find({"PATH": str(tmp_path / "bin"), **environ}, count=count, dev=tmp_path)
+
+    assert found() == slots.Slots(devices=("slot0",), are_gpus=False)
+    assert found(3).devices == ("slot0", "slot1", "slot2")
+    for name in ("nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    assert found() == slots.Slots(devices=("2", "10"), are_gpus=True)
+    assert found(1).devices == ("2",)
+    assert found(CUDA_VISIBLE_DEVICES="3, 1,-1,0").devices == ("3", "1")
+    assert found(CUDA_VISIBLE_DEVICES="GPU-7b1c,1").devices == ("GPU-7b1c", "1")
+    assert not found(CUDA_VISIBLE_DEVICES="").are_gpus
+    command = tmp_path / "bin" / "nvidia-smi"
+    command.parent.mkdir()
+    command.write_text(f"#!/bin/sh\ncat <<'END'\n{GPU_LIST}END\n")
+    command.chmod(0o755)
+    assert found().devices == ("0", "1")
+    command.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed' >&2\nexit 9\n")
+    assert found().devices == ("2", "10")
+
+
+def test_what_one_machine_cannot_give_is_told_at_once() -> None:
+    spec = jobs.JobSpec(
+        name="x",
+        partition="gpu",
+        dependency="afterok:1",
+        resources=jobs.Resources(nodes=2, mem="4G"),
+        container=jobs.Container(runtime="pyxis", image="i"),
+        launch=jobs.Launch(launcher="srun", rendezvous="c10d", script="a.py"),
+        sbatch={"hint": "nomultithread"},
+    )
+    with pytest.raises(errors.SpecError) as caught:
+        local.refuse_unfit(spec)
+    keys = [problem.key for problem in caught.value.problems]
+    assert keys == ["resources.nodes", "launch.launcher", "container.runtime", "job.dependency"]
+    assert local.ignored(spec) == [
+        "job.partition",
+        "resources.mem",
+        "launch.rendezvous",
+        "sbatch.hint",
+    ]
+
+
+def test_a_process_is_known_by_more_than_its_number() -> None:
+    own = processes.identify(os.getpid())
+    assert own.is_alive()
+    assert not dataclasses.replace(own, start_ticks=own.start_ticks + 1).is_alive()
+    assert not dataclasses.replace(own, boot_id="of yesterday").is_alive()
+    child = subprocess.Popen(["true"])
+    who = processes.identify(child.pid)
+    deadline = time.monotonic() + 20
+    while who.is_alive():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert Path(f"/proc/{child.pid}").exists(), "a zombie is no living process"
+    child.wait()
+
+
+def test_processes_are_found_by_their_mark_and_killed() -> None:
+    environ = {**os.environ, "MARK": "a b.0"}
+    argv = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+    child = subprocess.Popen(
+        argv, env=environ, stdout=subprocess.PIPE, start_new_session=True, text=True
+    )
+    assert child.stdout is not None
+    with child.stdout as stdout:
+        assert stdout.readline() == "up\n"
+    assert processes.marked("MARK", "a b") == []
+    assert processes.marked("MARK", "a b.0") == [child.pid]
+    assert child.pid in processes.descendants(os.getpid())
+    assert child.pid not in processes.descendants(os.getpid(), without=[child.pid])
+    processes.send(child.pid, signal.SIGKILL)
+    assert child.wait() == -signal.SIGKILL
+    assert processes.kill_all(lambda: processes.marked("MARK", "a b.0"))
