@@ -12,6 +12,8 @@ import sys
 
 import pytest
 
+from db import schema
+
 GOOD = '[job]\nname = "demo"\n[launch]\nlauncher = "python"\nscript = "train.py"\n'
 #: The end of each refusal of a spec.
 NOTHING = "; nothing was submitted.\n"
@@ -310,7 +312,7 @@ def test_a_database_from_a_newer_version(cli, fake_slurm):
         assert (done.code, done.out) == (6, "")
         assert done.err == (
             f"Error: {cli.database} was written by a newer version of orchestrator "
-            "(its tables are 9999, this one knows 0002). "
+            f"(its tables are 9999, this one knows {schema.SHIPPED.head}). "
             "Use that version, or restore a backup made before the upgrade.\n"
         )
     assert fake_slurm.calls("sbatch") == []
