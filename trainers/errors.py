@@ -19,3 +19,7 @@ class SupersededError(TrainerError):
 
     # 75 is EX_TEMPFAIL of sysexits.h, and what the job script itself ends with for the same cause.
     exit_code = 75
+
+
+class DataError(UsageError):
+    """A data set is missing, damaged, or can't be fetched."""

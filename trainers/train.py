@@ -37,7 +37,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     # What is learned, and by what.
-    parser.add_argument("--dataset", choices=sorted(datasets.DATASETS), default="digits")
+    datasets.add_arguments(parser)
     parser.add_argument("--model", choices=sorted(models.MODELS), default="cnn")
     # How long.
     parser.add_argument("--epochs", type=_positive_int, default=10)
@@ -126,14 +126,15 @@ def train(
     metrics_file: metrics.MetricsFile | None,
 ) -> None:
     """Train within a process group, from the data to the summary."""
-    data = datasets.DATASETS[arguments.dataset]()
+    data = datasets.load_on_all_ranks(
+        arguments.dataset, datasets.read_options(arguments), place, device
+    )
     num_train = len(data.train_images)
     if batch_size > num_train:
         raise errors.UsageError(
             f"A batch of {batch_size} images is larger than the training set of {data.name},"
             f" {num_train}: use a smaller batch or fewer ranks."
         )
-    data = data.to(device)
 
     # The same weights on every rank, DDP or not: a seed of its own for each rank would only be
     # overwritten when DDP spreads rank 0's.
@@ -171,11 +172,12 @@ def train(
         for first in range(0, num_train, batch_size):
             batch = order[first : first + batch_size]
             mine = batch[datasets.rank_slice(len(batch), place.rank, place.world_size)]
+            samples, labels = data.train_batch(mine, seed=arguments.seed, epoch=epoch)
             loss_sum = train_step(
                 trained,
                 optimizer,
-                data.normalise(data.train_images[mine]),
-                data.train_labels[mine],
+                samples,
+                labels,
                 batch_size=len(batch),
                 world_size=place.world_size,
                 precision=precision,
