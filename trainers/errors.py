@@ -23,3 +23,14 @@ class SupersededError(TrainerError):
 
 class DataError(UsageError):
     """A data set is missing, damaged, or can't be fetched."""
+
+
+class CheckpointError(TrainerError):
+    """A checkpoint can't be written, read, or used for this run."""
+
+
+class StoppedError(TrainerError):
+    """The run was asked to stop before its end, and nobody will start it again."""
+
+    # What a shell gives a command that SIGTERM ended; the job script ends with it as well.
+    exit_code = 143

@@ -6,6 +6,7 @@ import datetime
 import enum
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 import torch.distributed.nn.functional
@@ -144,7 +145,8 @@ def process_group(ranks: Ranks, device: torch.device) -> Iterator[None]:
         yield
         return
     distributed.init_process_group(
-        backend="nccl" if device.type == "cuda" else "gloo",
+        # With a GPU both: what is in the host's memory is agreed on without waiting for the GPU.
+        backend="cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
         init_method="env://",
         rank=ranks.rank,
         world_size=ranks.world_size,
@@ -171,12 +173,37 @@ def max_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def decide_on_rank_0(decision: bool, device: torch.device) -> bool:
+def decide_on_rank_0(decision: bool) -> bool:
     """Give all ranks what rank 0 decided, so that no rank leaves a collective alone."""
-    flag = torch.tensor(decision, dtype=torch.int32, device=device)
+    flag = torch.tensor(decision, dtype=torch.int32)
     if distributed.is_initialized():
         distributed.broadcast(flag, src=0)
     return bool(flag.item())
+
+
+def gather_on_rank_0(item: Any, ranks: Ranks) -> list[Any]:
+    """Return every rank's item on rank 0, in the order of ranks; an empty list elsewhere."""
+    if not distributed.is_initialized():
+        return [item]
+    items: list[Any] | None = [None] * ranks.world_size if ranks.rank == 0 else None
+    distributed.gather_object(item, items, dst=0)
+    return items or []
+
+
+def spread_from_rank_0(data: bytes | None) -> bytes | None:
+    """Give all ranks rank 0's bytes, or None where it has none; others' arguments do not count."""
+    if not distributed.is_initialized():
+        return data
+    size = torch.tensor([-1 if data is None else len(data)], dtype=torch.int64)
+    distributed.broadcast(size, src=0)
+    if size.item() < 0:
+        return None
+    if distributed.get_rank() == 0 and data is not None:
+        content = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    else:
+        content = torch.empty(int(size.item()), dtype=torch.uint8)
+    distributed.broadcast(content, src=0)
+    return content.numpy().tobytes()
 
 
 def wait_for_all() -> None:

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
 
-from trainers import errors, train  # noqa: E402
+from trainers import arguments, errors, train  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -190,16 +190,39 @@ def test_older_attempt_ends_with_75(launch: Launch, tmp_path: pathlib.Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("words", "message"),
     [
         (
             ["--batch-size", "1"],
             "--batch-size 1 is smaller than the number of ranks, 2: use 2 or a multiple of it.",
         ),
         (
-            ["--batch-size", "8", "--per-device-batch-size", "4"],
-            "argument --per-device-batch-size: not allowed with argument --batch-size"
-            " (--help lists the arguments)",
+            ["--batch-size", "12", "--per-device-batch-size", "4"],
+            "--batch-size 12 can't be divided by --per-device-batch-size 4 times the number of"
+            " ranks, 8: use 8 or 16.",
+        ),
+        (
+            [
+                "--batch-size=16",
+                "--per-device-batch-size=4",
+                "--gradient-accumulation-steps=4",
+            ],
+            "--batch-size 16 and --per-device-batch-size 4 on 2 make 2 passes a step, not"
+            " --gradient-accumulation-steps 4: leave one of the three out.",
+        ),
+        (
+            ["--batch-size", "8", "--gradient-accumulation-steps", "3"],
+            "--batch-size 8 can't be divided by the number of ranks times"
+            " --gradient-accumulation-steps, 6: use 6 or 12.",
+        ),
+        (
+            ["--mode", "dp"],
+            "--mode dp is one process, but 2 were started: run `python -m trainers.train` without"
+            " torchrun, or use --mode ddp.",
+        ),
+        (
+            ["--device", "cpu", "--precision", "tf32", "--gpu-ids", "1"],
+            "--gpu-ids is for --mode dp: elsewhere CUDA_VISIBLE_DEVICES chooses the GPUs.",
         ),
         (
             ["--epochs", "0"],
@@ -210,12 +233,21 @@ def test_older_attempt_ends_with_75(launch: Launch, tmp_path: pathlib.Path) -> N
             "unrecognized arguments: --batch-sise 8 (--help lists the arguments)",
         ),
         (
+            ["--keep-checkpoints", "1"],
+            "argument --keep-checkpoints: 1 is below 2: the newest may be damaged when it is needed"
+            " (--help lists the arguments)",
+        ),
+        (
+            ["--device", "cpu", "--profile-steps", "3"],
+            "--profile-steps needs --run-dir: the folder for what it writes.",
+        ),
+        (
             ["--device", "cpu", "--run-dir", "/nowhere"],
             "The run folder /nowhere is no folder here: make it, or bind it into the container.",
         ),
     ],
 )
-def test_bad_arguments_are_one_sentence(arguments: list[str], message: str) -> None:
+def test_bad_arguments_are_one_sentence(words: list[str], message: str) -> None:
     environ = {
         "RANK": "0",
         "LOCAL_RANK": "0",
@@ -226,16 +258,16 @@ def test_bad_arguments_are_one_sentence(arguments: list[str], message: str) -> N
         "MASTER_PORT": "1",
     }
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
-        train.run(train.parse_arguments(arguments), environ)
+        train.run(arguments.parse_arguments(words), environ)
 
 
 def test_batch_larger_than_the_training_set() -> None:
     message = (
-        "A batch of 2000 images is larger than the training set of digits, 1438:"
+        "A batch of 2000 samples is larger than the training set of digits, 1438:"
         " use a smaller batch or fewer ranks."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
-        train.run(train.parse_arguments(["--device", "cpu", "--batch-size", "2000"]), {})
+        train.run(arguments.parse_arguments(["--device", "cpu", "--batch-size", "2000"]), {})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -245,4 +277,4 @@ def test_cuda_without_a_gpu() -> None:
         " container also --nv), install a CUDA build of PyTorch, or use --device cpu."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
-        train.run(train.parse_arguments(["--device", "cuda"]), {})
+        train.run(arguments.parse_arguments(["--device", "cuda"]), {})
