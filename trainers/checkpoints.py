@@ -29,7 +29,9 @@ HEADER_BYTES = len(b"trainers checkpoint 1 ") + 64 + 1 + 20 + 1
 State = dict[str, Any]
 
 
-def write(path: pathlib.Path, state: State, *, check: Callable[[], None]) -> None:
+def write(
+    path: pathlib.Path, state: State, *, check: Callable[[], None], is_best: bool = False
+) -> None:
     """Write a checkpoint, durable when this returns; `check` is called before it gets its name.
 
     A failure leaves what was there before.
@@ -45,6 +47,9 @@ def write(path: pathlib.Path, state: State, *, check: Callable[[], None]) -> Non
             file.flush()
             os.fsync(file.fileno())
         check()
+        if is_best:
+            # Before the other name: a run that goes on from that one would not mark it again.
+            _mark_best(draft, path.with_name(BEST_NAME))
         os.replace(draft, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -140,24 +145,12 @@ class Store:
     def _write(self, state: State, step: int, is_best: bool) -> None:
         path = self._path(step)
         try:
-            write(path, state, check=self._check)
-            if is_best:
-                self._mark_best(path)
+            write(path, state, check=self._check, is_best=is_best)
             for old in self.steps()[self._keep :]:
                 self._path(old).unlink(missing_ok=True)
         # torch's own writer makes a RuntimeError of an OSError.
         except (OSError, RuntimeError) as error:
             raise errors.CheckpointError(f"checkpoint {path} not written: {error}.") from error
-
-    def _mark_best(self, path: pathlib.Path) -> None:
-        draft = path.with_name(f"{BEST_NAME}.draft.{os.getpid()}")
-        draft.unlink(missing_ok=True)
-        try:
-            os.link(path, draft)
-        except OSError:
-            # Some file systems have no hard links.
-            shutil.copyfile(path, draft)
-        os.replace(draft, path.with_name(BEST_NAME))
 
     def _path(self, step: int) -> pathlib.Path:
         return self._folder / f"checkpoint-{step:010d}.pt"
@@ -181,6 +174,17 @@ class _HashingWriter:
 
     def digest(self) -> bytes:
         return self._hash.hexdigest().encode()
+
+
+def _mark_best(whole: pathlib.Path, path: pathlib.Path) -> None:
+    draft = path.with_name(f"{path.name}.draft.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    try:
+        os.link(whole, draft)
+    except OSError:
+        # Some file systems have no hard links.
+        shutil.copyfile(whole, draft)
+    os.replace(draft, path)
 
 
 def _sync_folder(folder: pathlib.Path) -> None:
