@@ -2,15 +2,17 @@
 
 import argparse
 import pathlib
+import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from trainers import datasets, errors, models, optimizers, precisions, schedules
+from trainers import datasets, errors, models, optimizers, precisions, presets, schedules
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; what it says wrong is a UsageError."""
-    return parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    return parser().parse_args(presets.expand(words))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -20,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
         description="Train a classifier on one process or on many.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
+    presets.add_argument(result)
     datasets.add_arguments(result)
     result.add_argument("--model", choices=sorted(models.MODELS), default="cnn")
     _add_length(result.add_argument_group("length"))

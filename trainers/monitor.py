@@ -240,25 +240,35 @@ class Monitor:
         )
 
 
-@contextlib.contextmanager
-def watch(place: ranks.Ranks, folder: pathlib.Path | None, host: str) -> Iterator[list[Summary]]:
-    """Watch this node's GPUs while the body runs; afterwards the list given holds the summaries.
+def summary_line(host: str, summary: Summary) -> str:
+    """Say in one line how busy and how full a GPU was."""
+    percent = summary.mean_utilization_percent
+    busy = "use unknown" if percent is None else f"{percent:.0f} % busy on average"
+    return (
+        f"GPU {summary.index} of {host} ({summary.name}): {busy}, at most"
+        f" {summary.peak_memory_mib} of {summary.memory_total_mib} MiB in use"
+    )
 
-    One process a node writes `gpu.HOST.csv`; where each rank sees its own GPU alone, each writes
-    `gpu.HOST.LOCAL_RANK.csv`. Without a folder, without a GPU or without NVML and nvidia-smi
+
+@contextlib.contextmanager
+def watch(place: ranks.Ranks, folder: pathlib.Path | None, name: str, host: str) -> Iterator[None]:
+    """Watch this node's GPUs while the body runs, and say afterwards what was seen.
+
+    One process a node writes `NAME.HOST.csv`; where each rank sees its own GPU alone, each writes
+    `NAME.HOST.LOCAL_RANK.csv`. Without a folder, without a GPU or without NVML and nvidia-smi
     nothing is watched.
     """
-    found: list[Summary] = []
     uuids = visible_uuids() if folder is not None else []
     alone = len(uuids) < place.local_world_size
     reader = find_reader(uuids) if alone or place.local_rank == 0 else None
     if reader is None or folder is None:
-        yield found
+        yield
         return
-    name = f"gpu.{host}.{place.local_rank}.csv" if alone else f"gpu.{host}.csv"
-    monitor = Monitor(reader, folder / name)
+    number = f".{place.local_rank}" if alone else ""
+    monitor = Monitor(reader, folder / f"{name}.{host}{number}.csv")
     monitor.start()
     try:
-        yield found
+        yield
     finally:
-        found += monitor.stop()
+        for summary in monitor.stop():
+            print(summary_line(host, summary), flush=True)

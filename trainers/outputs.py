@@ -101,6 +101,12 @@ def open_outputs(
     )
 
 
+def run_dir(wanted: argparse.Namespace, environ: Mapping[str, str]) -> pathlib.Path | None:
+    """Return the run folder, None where no rank has one."""
+    path = metrics.file_path(wanted.run_dir, environ)
+    return path.parent if path is not None and path.parent.is_dir() else None
+
+
 def task_suffix(run_dir: pathlib.Path | None, environ: Mapping[str, str]) -> str:
     """Return what tells apart the tasks of an array, which share a run folder: `.4`, or nothing.
 

@@ -16,6 +16,7 @@ start (ORCHESTRATOR_REQUEUE_FILE); none of them is needed.
 
 import argparse
 import os
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,9 @@ from trainers import (
     errors,
     evaluation,
     metrics,
+    monitor,
     optimizers,
+    outputs,
     ranks,
     report,
     runs,
@@ -43,7 +46,13 @@ from trainers import (
 def run(wanted: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Train as it was asked for, or go on with what an earlier attempt has saved."""
     launch = runs.prepare(wanted, environ)
-    with launch.stopper.signals(), ranks.process_group(launch.place, launch.device):
+    watching = monitor.watch(
+        launch.place,
+        outputs.run_dir(wanted, environ),
+        f"gpu{outputs.task_suffix(wanted.run_dir, environ)}",
+        socket.gethostname(),
+    )
+    with watching, launch.stopper.signals(), ranks.process_group(launch.place, launch.device):
         stop = train(launch)
     launch.files.close()
     if stop is not None:

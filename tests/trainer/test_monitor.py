@@ -159,9 +159,9 @@ def test_a_reader_that_fails_ends_the_watching_and_nothing_else(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_without_a_gpu_nothing_is_watched(tmp_path: Path) -> None:
-    with monitor.watch(_place(), tmp_path, "node1") as found:
+    with monitor.watch(_place(), tmp_path, "gpu", "node1"):
         pass
-    assert (found, list(tmp_path.iterdir())) == ([], [])
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -179,10 +179,16 @@ def test_each_gpu_is_watched_by_one_rank(
     uuids: list[str],
     local_rank: int,
     names: list[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
     monkeypatch.setattr(monitor, "visible_uuids", lambda: uuids)
-    with monitor.watch(_place(local_rank), tmp_path, "node1") as found:
+    with monitor.watch(_place(local_rank), tmp_path, "gpu", "node1"):
         _wait_for(lambda: all((tmp_path / name).exists() for name in names))
     assert [path.name for path in tmp_path.iterdir()] == names
-    assert len(found) == (len(uuids) if names else 0)
+    lines = [
+        "GPU 2 of node1 (NVIDIA H100): 97 % busy on average, at most 2000 of 81559 MiB in use",
+        "GPU 3 of node1 (NVIDIA H100 MIG 1g.10gb): use unknown, at most 3000 of 81559 MiB in use",
+    ]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == (lines[-len(uuids) :] if names else [])
