@@ -160,7 +160,7 @@ def _add_computing(group: argparse._ArgumentGroup) -> None:
         "--memory-format",
         choices=["auto", "contiguous", "channels_last"],
         default="auto",
-        help="of images and convolutions; auto: channels_last on a GPU",
+        help="of images and convolutions; auto: channels_last for images",
     )
     group.add_argument(
         "--deterministic",
