@@ -29,6 +29,10 @@ class CheckpointError(TrainerError):
     """A checkpoint can't be written, read, or used for this run."""
 
 
+class LostRankError(TrainerError):
+    """Another rank of the run has ended or can't be reached."""
+
+
 class StoppedError(TrainerError):
     """The run was asked to stop before its end, and nobody will start it again."""
 

@@ -49,6 +49,10 @@ SLURM_MAX_NORMAL_STEP_ID = 0xFFFFFFF0
 COLLECTIVE_TIMEOUT = datetime.timedelta(minutes=10)
 
 
+# What gloo and NCCL say of a lost peer; there is no exception class for it (torch 2.6 to 2.15).
+LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "remote process exited")
+
+
 class Launcher(enum.Enum):
     """Who started this process."""
 
@@ -153,7 +157,15 @@ def process_group(ranks: Ranks, device: torch.device) -> Iterator[None]:
         timeout=COLLECTIVE_TIMEOUT,
         device_id=device if device.type == "cuda" else None,
     )
-    yield
+    try:
+        yield
+    except RuntimeError as error:
+        if any(words in str(error) for words in LOST_PEER):
+            raise errors.LostRankError(
+                f"rank {ranks.rank} ends because another rank has ended or can't be reached; what"
+                f" ended that one is the cause. ({str(error).splitlines()[0]})"
+            ) from error
+        raise
     # Not after an exception: NCCL's shutdown flushes its queue, and waits for ever for a collective
     # that the failing rank has left. The process ends, and the launcher ends the others.
     distributed.destroy_process_group()

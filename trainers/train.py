@@ -103,12 +103,13 @@ def train_epoch(
     """Train the rest of an epoch; tell why it was stopped, None at its end."""
     wanted, progress = run.launch.wanted, moving.progress
     moving.wrapped.train()
-    run.source.begin_epoch(progress.epoch, progress.step_in_epoch)
     ranks.wait_for_all()
     if progress.step_in_epoch == 0:
         progress.window_begin = progress.step
         moving.epoch_meter.start()
         moving.window_meter.start()
+    # Within the measured time: an epoch costs that too.
+    run.source.begin_epoch(progress.epoch, progress.step_in_epoch)
     while progress.step_in_epoch < run.plan.steps_per_epoch:
         begun = time.perf_counter()
         batch_size = run.plan.batch_size(progress.step_in_epoch)
