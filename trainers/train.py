@@ -239,11 +239,12 @@ def resume(run: runs.Run, moving: training.Training) -> None:
             " with, or another --checkpoint-dir, or go on all the same with --resume force."
         )
     moving.restore(state, launch.wanted.seed)
-    if moving.progress.finished and moving.progress.epoch <= launch.wanted.epochs:
-        # More epochs are asked for than the finished run had.
-        moving.progress.finished = moving.progress.reached_target(
-            run.goals
-        ) or moving.progress.lost_patience(run.goals)
+    # More epochs may be asked for than the finished run had, or fewer than this one has.
+    moving.progress.finished = (
+        moving.progress.epoch > launch.wanted.epochs
+        or moving.progress.reached_target(run.goals)
+        or moving.progress.lost_patience(run.goals)
+    )
     if launch.place.rank == 0:
         changes = settings.changes(state["surroundings"], run.surroundings)
         report.write(report.resume_lines(moving.progress, [*differences, *changes]))

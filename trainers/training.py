@@ -64,8 +64,9 @@ class Training:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
         except (RuntimeError, ValueError, KeyError) as error:
+            what = " ".join(str(error).split())
             raise errors.CheckpointError(
-                f"The checkpoint does not fit the model and the optimizer: {error}"
+                f"The checkpoint does not fit the model and the optimizer: {what}"
             ) from error
         self.rules.scaler.load_state_dict(state["scaler"])
         for name, value in state["progress"].items():

@@ -10,7 +10,7 @@ import pytest
 from tests.cluster import lab as cluster
 from tests.cluster import site as sites
 
-EPOCHS = 12
+EPOCHS = 16
 SPEC = f"""\
 [job]
 name = "NAME"
@@ -75,8 +75,8 @@ def test_disturbed_training_ends_as_an_undisturbed_one(site: sites.Site) -> None
     lab.run(["scancel", "--signal=USR1", "--batch", disturbed], user="alice")
     wait_epochs(site, job, 1, 2)
     # Killed where it stands: the next attempt goes on from the last checkpoint.
-    better = site.spec("better", SPEC.replace("NAME", "better").replace("scavenge", "gpu"))
-    site.submit(better, "--set", "args.epochs=1", "--set", "job.exclusive=true")
+    better = site.shell("better", "sleep 2", job='exclusive = true\ntime_limit = "00:05:00"')
+    site.submit(better, "--nodelist=n1")
     wait_epochs(site, job, 2, 1)
     site.run("wait", disturbed, timeout_seconds=300)
 

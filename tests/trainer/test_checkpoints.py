@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import checkpoints, errors  # noqa: E402
+from trainers import arguments, checkpoints, errors, train  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -188,40 +188,50 @@ def test_older_attempt_saves_nothing(tmp_path: pathlib.Path) -> None:
     store.close()
 
 
-def test_program_says_what_a_checkpoint_does_not_fit(launch: Run, tmp_path: pathlib.Path) -> None:
-    words = ["-m", "trainers.train", "--device=cpu", "--epochs=1", f"--run-dir={tmp_path}"]
-    assert launch(words).returncode == 0
-    done = launch([*words, "--model=mlp", "--seed=1"])
-    assert (done.returncode, done.stderr) == (
-        1,
-        "trainers.train: error: The checkpoint is of another run: --model cnn, now mlp;"
-        " --seed 0, now 1. Give what it was made with, or another --checkpoint-dir, or go on all"
-        " the same with --resume force.\n",
-    )
-    done = launch([*words, "--model=mlp", "--resume=force", "--epochs=2"])
-    assert done.returncode == 1
-    assert done.stderr.startswith(
-        "trainers.train: error: The checkpoint does not fit the model and the optimizer: "
-    )
-    done = launch([*words, "--resume=never"])
-    assert (done.returncode, done.stderr) == (
-        2,
-        f"trainers.train: error: --resume never, but {tmp_path / 'checkpoints'} holds checkpoints:"
-        " remove them, or name another --checkpoint-dir.\n",
-    )
+def train_here(folder: pathlib.Path, *words: str) -> None:
+    always = ["--device=cpu", "--epochs=1", f"--run-dir={folder}"]
+    train.run(arguments.parse_arguments([*always, *words]), {})
 
 
-def test_finished_run_has_nothing_to_do(launch: Run, tmp_path: pathlib.Path) -> None:
-    words = ["-m", "trainers.train", "--device=cpu", "--epochs=1", f"--run-dir={tmp_path}"]
-    first = launch(words)
+def test_checkpoint_of_another_run_is_refused(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
+    train_here(tmp_path)
+    message = (
+        "The checkpoint is of another run: --model cnn, now mlp; --seed 0, now 1. Give what it was"
+        " made with, or another --checkpoint-dir, or go on all the same with --resume force."
+    )
+    with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}$"):
+        train_here(tmp_path, "--model=mlp", "--seed=1")
+    message = "The checkpoint does not fit the model and the optimizer: Error"
+    with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}"):
+        train_here(tmp_path, "--model=mlp", "--resume=force", "--epochs=2")
+    message = (
+        f"--resume never, but {tmp_path / 'checkpoints'} holds checkpoints: remove them, or name"
+        " another --checkpoint-dir."
+    )
+    with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
+        train_here(tmp_path, "--resume=never")
+
+
+def test_finished_run_has_nothing_to_do(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
+    train_here(tmp_path)
+    first = capsys.readouterr().out
     before = (tmp_path / "metrics.jsonl").read_bytes()
-    second = launch(words)
-    assert (first.returncode, second.returncode, second.stderr) == (0, 0, "")
-    head, summary = second.stdout.split("\n\n")
+    train_here(tmp_path)
+    head, summary = capsys.readouterr().out.split("\n\n")
     assert head == "Training was complete after step 23: nothing to do."
-    assert summary == first.stdout.split("\n\n")[1]
+    assert summary == first.split("\n\n")[1]
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
     # More epochs than it had: it goes on.
-    third = launch([*words, "--epochs=2"])
-    assert "Resumed after step 23, in epoch 2.\n" in third.stdout
-    assert "Epoch 2/2 completed" in third.stdout
+    train_here(tmp_path, "--epochs=2")
+    third = capsys.readouterr().out
+    assert "Resumed after step 23, in epoch 2.\n" in third
+    assert "Epoch 2/2 completed" in third
+    # Fewer than it has.
+    train_here(tmp_path)
+    assert capsys.readouterr().out.startswith(
+        "Training was complete after step 46: nothing to do.\n\n"
+    )

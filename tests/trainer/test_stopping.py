@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import errors, stopping  # noqa: E402
+from trainers import arguments, errors, stopping, train  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -98,18 +98,23 @@ def job(folder: pathlib.Path, attempt: int) -> dict[str, str]:
     }
 
 
-def test_job_stops_asks_for_requeue_and_goes_on(launch: Run, tmp_path: pathlib.Path) -> None:
-    words = [*TRAIN, "--epochs=2"]
+def test_job_stops_asks_for_requeue_and_goes_on(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
+    wanted = arguments.parse_arguments(["--device=cpu", "--epochs=2"])
     (tmp_path / "stop.3.0").write_text("USR1 1\n")
-    first = launch(words, **job(tmp_path, 0))
-    assert (first.returncode, first.stderr) == (0, "")
-    assert first.stdout.endswith("Stopped after step 1, because the stop file is there: saved.\n")
+    train.run(wanted, job(tmp_path, 0))
+    first = capsys.readouterr()
+    assert first.err == ""
+    assert first.out.endswith("Stopped after step 1, because the stop file is there: saved.\n")
     assert (tmp_path / "requeue.3.0").read_text() == "saved at step 1\n"
     assert json.loads((tmp_path / "result.3.json").read_text())["finished"] is False
-    second = launch(words, **job(tmp_path, 1))
-    assert (second.returncode, second.stderr) == (0, "")
-    assert second.stdout.startswith("Resumed after step 1, in epoch 1.\n")
-    assert "Training completed successfully.\n" in second.stdout
+    train.run(wanted, job(tmp_path, 1))
+    second = capsys.readouterr()
+    assert second.err == ""
+    assert second.out.startswith("Resumed after step 1, in epoch 1.\n")
+    assert "Training completed successfully.\n" in second.out
     assert not (tmp_path / "requeue.3.1").exists()
     result = json.loads((tmp_path / "result.3.json").read_text())
     assert (result["finished"], result["num_samples"]) == (True, 2 * 1438)
