@@ -120,6 +120,8 @@ def compare(
         for arm, found in zip(arms, outcomes, strict=True):
             say(f"{turn + 1}/{repeats} {arm.name}: {shlex.join(arm.command)}")
             found.append(run_arm(arm, environ))
+            rate = _rate(found[-1:])
+            say(f"    {rate:.1f} samples/s" if rate else f"    {found[-1].failure}")
     return outcomes
 
 
