@@ -63,18 +63,18 @@ class Verdict:
         return f"{self.level:7}  {self.subject}: {self.text}"
 
 
-def check_device(place: ranks.Ranks, device: torch.device) -> Verdict:
-    """Say what this rank computes on."""
+def check_device(place: ranks.Ranks, device: torch.device, choice: str) -> Verdict:
+    """Say what this rank computes on; `choice` is `auto`, `cpu` or `cuda`."""
     if device.type == "cpu":
         # What `--device auto` falls back to; a job that asked for GPUs should hear of it.
         wanted = os.environ.get("SLURM_GPUS_ON_NODE") or os.environ.get("CUDA_VISIBLE_DEVICES")
         text = f"CPU, {torch.get_num_threads()} thread(s) a rank"
-        if wanted:
+        if wanted and choice == "auto":
             return Verdict(
                 level=FAILED,
                 subject="device",
                 text=f"{text}, but the job has GPUs ({wanted}): install a CUDA build of PyTorch,"
-                " in a container use --nv",
+                " in a container use --nv, or say --device cpu",
             )
         return Verdict(level=OK, subject="device", text=text)
     properties = torch.cuda.get_device_properties(device)
@@ -272,7 +272,7 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     device = ranks.select_device(arguments.device, place, num_cuda_devices=num_cuda_devices)
     with ranks.process_group(place, device):
         host = socket.gethostname()
-        own = [check_device(place, device), check_cpus(place)]
+        own = [check_device(place, device, arguments.device), check_cpus(place)]
         if place.local_rank == 0:
             own.append(check_shared_memory())
             if arguments.run_dir is not None:

@@ -29,6 +29,7 @@ Launch = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_two_ranks_are_ready(launch: Launch) -> None:
+    pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
     result = launch(
         [*TORCHRUN, "-m", "trainers.preflight", "--device=cpu", "--dataset=digits",
          "--run-dir=.", f"--largest-bytes={1 << 20}"]
