@@ -36,28 +36,32 @@ def evaluate(
     model: nn.Module,
     data: datasets.Dataset,
     place: ranks.Ranks,
+    device: torch.device,
     autocast: contextlib.AbstractContextManager[object],
 ) -> Evaluation:
     """Evaluate an unwrapped model on the test set; all ranks must call it.
 
-    Each rank takes every world_size-th image, without padding, and only sums are reduced. The
-    model is not the DDP wrapper, whose forward could start a collective of its own.
+    Each rank takes every world_size-th image, without padding, and only sums are reduced. The model
+    is not the DDP wrapper, whose forward could start a collective of its own; `device` is where it
+    is, and data may be in the host's memory.
     """
     model.eval()
     images = data.test_images[place.rank :: place.world_size]
     labels = data.test_labels[place.rank :: place.world_size]
-    loss_sum = torch.zeros(1, dtype=torch.float64, device=images.device)
-    counts = torch.zeros(2, dtype=torch.int64, device=images.device)
+    loss_sum = torch.zeros(1, dtype=torch.float64, device=device)
+    counts = torch.zeros(2, dtype=torch.int64, device=device)
     for first in range(0, len(images), EVALUATION_BATCH_SIZE):
         part = slice(first, first + EVALUATION_BATCH_SIZE)
+        truth = labels[part].to(device)
         with autocast:
-            logits = model(data.normalise(images[part]))
-        loss_sum += functional.cross_entropy(logits.double(), labels[part], reduction="sum")
-        counts[0] += (logits.argmax(dim=1) == labels[part]).sum()
-        counts[1] += len(labels[part])
+            logits = model(data.normalise(images[part].to(device)))
+        loss_sum += functional.cross_entropy(logits.double(), truth, reduction="sum")
+        counts[0] += (logits.argmax(dim=1) == truth).sum()
+        counts[1] += len(truth)
     ranks.sum_over_ranks(loss_sum)
     ranks.sum_over_ranks(counts)
     correct, count = counts.tolist()
+    assert count == len(data.test_images), "a test image was not counted once"
     return Evaluation(loss=loss_sum.item() / count, correct=correct, count=count)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from trainers import evaluation, fence, ranks
+from trainers import data_paths, evaluation, fence, ranks, steps
 
 FILE_NAME = "metrics.jsonl"
 
@@ -36,8 +36,12 @@ class Span:
     num_samples: int
     #: Wall time: that of the slowest rank.
     seconds: float
-    #: Mean training loss an image.
+    #: Mean training loss a sample.
     loss: float
+    #: Share of the samples that were classified right before the step that they were part of.
+    accuracy: float
+    #: Share of the time that the rank which waited longest for data has waited for it.
+    data_wait_share: float
 
     @property
     def samples_per_second(self) -> float:
@@ -46,38 +50,73 @@ class Span:
 
 
 class SpanMeter:
-    """Measures one span after the other; only `start` and `read` wait for the device."""
+    """Measures one span after the other; only `start`, `read` and `state` wait for the device."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, source: data_paths.DataPath) -> None:
         self._device = device
+        self._source = source
         self._num_samples = 0
-        self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self._loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._correct = torch.zeros((), dtype=torch.int64, device=device)
+        self._seconds_before = 0.0
+        self._wait_before = 0.0
         self._started = 0.0
 
     def start(self) -> None:
         """Begin a span."""
         self._num_samples = 0
-        self._loss_sum.zero_()
-        self._synchronize()
-        self._started = time.perf_counter()
+        self._loss.zero_()
+        self._correct.zero_()
+        self._seconds_before = 0.0
+        self._go_on()
 
-    def add(self, num_samples: int, loss_sum: torch.Tensor) -> None:
-        """Count a step of this rank; `loss_sum` is a scalar on the device."""
-        self._num_samples += num_samples
-        self._loss_sum += loss_sum
+    def add(self, sums: steps.Sums) -> None:
+        """Count a step of this rank."""
+        self._num_samples += sums.num_samples
+        self._loss += sums.loss
+        self._correct += sums.correct
 
     def read(self) -> Span:
         """End the span and reduce it; all ranks must call it."""
-        self._synchronize()
-        seconds = time.perf_counter() - self._started
-        sums = torch.stack([self._loss_sum.new_tensor(self._num_samples), self._loss_sum])
-        slowest = self._loss_sum.new_tensor([seconds])
-        num_samples, loss_sum = ranks.sum_over_ranks(sums).tolist()
+        state = self.state()
+        sums = torch.tensor(
+            [state["num_samples"], state["loss"], state["correct"]], dtype=torch.float64
+        )
+        slowest = torch.tensor([state["seconds"], state["wait_seconds"]], dtype=torch.float64)
+        num_samples, loss, correct = ranks.sum_over_ranks(sums.to(self._device)).tolist()
+        seconds, wait_seconds = ranks.max_over_ranks(slowest.to(self._device)).tolist()
         return Span(
             num_samples=round(num_samples),
-            seconds=ranks.max_over_ranks(slowest).item(),
-            loss=loss_sum / num_samples,
+            seconds=seconds,
+            loss=loss / num_samples,
+            accuracy=correct / num_samples,
+            data_wait_share=wait_seconds / seconds,
         )
+
+    def state(self) -> dict[str, float]:
+        """Return what this rank has counted in the span so far."""
+        self._synchronize()
+        return {
+            "num_samples": self._num_samples,
+            "loss": self._loss.item(),
+            "correct": self._correct.item(),
+            "seconds": self._seconds_before + time.perf_counter() - self._started,
+            "wait_seconds": self._source.wait_seconds - self._wait_before,
+        }
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Go on with a span that an earlier attempt began."""
+        self._num_samples = int(state["num_samples"])
+        self._loss.fill_(state["loss"])
+        self._correct.fill_(int(state["correct"]))
+        self._seconds_before = state["seconds"]
+        self._go_on()
+        self._wait_before -= state["wait_seconds"]
+
+    def _go_on(self) -> None:
+        self._synchronize()
+        self._wait_before = self._source.wait_seconds
+        self._started = time.perf_counter()
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":
@@ -98,6 +137,8 @@ class Metric:
     step: int
     #: Epoch, counted from 1 as in the log.
     epoch: int
+    #: Rank that it is about; 0 also for what is about all.
+    rank: int = 0
 
 
 class MetricsFile:
@@ -135,7 +176,7 @@ class MetricsFile:
             "unit": metric.unit,
             "step": metric.step,
             "epoch": metric.epoch,
-            "rank": 0,
+            "rank": metric.rank,
             "world_size": self._world_size,
             "time": datetime.datetime.now().astimezone().isoformat(timespec="milliseconds"),
             "attempt": 0 if self._fence is None else self._fence.attempt,
@@ -155,14 +196,24 @@ class MetricsFile:
             os.close(handle)
 
 
-def window_metrics(span: Span, *, num_steps: int, step: int, epoch: int) -> list[Metric]:
-    """Describe a window of a few steps."""
-    return _at(
+def window_metrics(
+    span: Span, *, num_steps: int, step: int, epoch: int, is_warm: bool
+) -> list[Metric]:
+    """Describe a window of a few steps.
+
+    An attempt's first window holds what happens once, allocation, tuning, buckets: its time is that
+    of no other, and is left out.
+    """
+    loss = ("loss", span.loss, "")
+    if not is_warm:
+        return at(step, epoch, loss)
+    return at(
         step,
         epoch,
-        ("loss", span.loss, ""),
+        loss,
         ("step_time", span.seconds / num_steps, "seconds"),
         ("window_throughput", span.samples_per_second, "images/second"),
+        ("data_wait_share", span.data_wait_share, ""),
     )
 
 
@@ -175,7 +226,7 @@ def epoch_metrics(
     epoch: int,
 ) -> list[Metric]:
     """Describe an epoch; the names of what is printed are those of the log."""
-    return _at(
+    return at(
         step,
         epoch,
         ("epoch_time", span.seconds, "seconds"),
@@ -183,13 +234,26 @@ def epoch_metrics(
         ("val_accuracy", result.accuracy, ""),
         ("throughput", span.samples_per_second, "images/second"),
         ("train_loss", span.loss, ""),
+        ("train_accuracy", span.accuracy, ""),
         ("learning_rate", learning_rate, ""),
+        ("epoch_data_wait_share", span.data_wait_share, ""),
     )
+
+
+def memory_metrics(peaks: Sequence[tuple[int, int]], *, step: int, epoch: int) -> list[Metric]:
+    """Describe the most memory that each rank's GPU had in use: (allocated, reserved) a rank."""
+    return [
+        Metric(name=name, value=value, unit="bytes", step=step, epoch=epoch, rank=rank)
+        for rank, peak in enumerate(peaks)
+        for name, value in zip(
+            ("gpu_memory_allocated_peak", "gpu_memory_reserved_peak"), peak, strict=True
+        )
+    ]
 
 
 def summary_metrics(*, num_samples: int, seconds: float, step: int, epoch: int) -> list[Metric]:
     """Describe the whole run."""
-    return _at(
+    return at(
         step,
         epoch,
         ("total_time", seconds, "seconds"),
@@ -197,7 +261,8 @@ def summary_metrics(*, num_samples: int, seconds: float, step: int, epoch: int) 
     )
 
 
-def _at(step: int, epoch: int, *values: tuple[str, float, str]) -> list[Metric]:
+def at(step: int, epoch: int, *values: tuple[str, float, str]) -> list[Metric]:
+    """Return metrics (name, value, unit) of one moment."""
     return [
         Metric(name=name, value=value, unit=unit, step=step, epoch=epoch)
         for name, value, unit in values

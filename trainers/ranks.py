@@ -6,6 +6,7 @@ import datetime
 import enum
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 import torch.distributed.nn.functional
@@ -46,6 +47,10 @@ SLURM_MAX_NORMAL_STEP_ID = 0xFFFFFFF0
 
 # PyTorch waits 30 minutes with gloo and 10 with NCCL: a lost peer should not hold a node that long.
 COLLECTIVE_TIMEOUT = datetime.timedelta(minutes=10)
+
+
+# What gloo and NCCL say of a lost peer; there is no exception class for it (torch 2.6 to 2.15).
+LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "remote process exited")
 
 
 class Launcher(enum.Enum):
@@ -144,14 +149,23 @@ def process_group(ranks: Ranks, device: torch.device) -> Iterator[None]:
         yield
         return
     distributed.init_process_group(
-        backend="nccl" if device.type == "cuda" else "gloo",
+        # With a GPU both: what is in the host's memory is agreed on without waiting for the GPU.
+        backend="cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
         init_method="env://",
         rank=ranks.rank,
         world_size=ranks.world_size,
         timeout=COLLECTIVE_TIMEOUT,
         device_id=device if device.type == "cuda" else None,
     )
-    yield
+    try:
+        yield
+    except RuntimeError as error:
+        if any(words in str(error) for words in LOST_PEER):
+            raise errors.LostRankError(
+                f"rank {ranks.rank} ends because another rank has ended or can't be reached; what"
+                f" ended that one is the cause. ({str(error).splitlines()[0]})"
+            ) from error
+        raise
     # Not after an exception: NCCL's shutdown flushes its queue, and waits for ever for a collective
     # that the failing rank has left. The process ends, and the launcher ends the others.
     distributed.destroy_process_group()
@@ -171,12 +185,37 @@ def max_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def decide_on_rank_0(decision: bool, device: torch.device) -> bool:
+def decide_on_rank_0(decision: bool) -> bool:
     """Give all ranks what rank 0 decided, so that no rank leaves a collective alone."""
-    flag = torch.tensor(decision, dtype=torch.int32, device=device)
+    flag = torch.tensor(decision, dtype=torch.int32)
     if distributed.is_initialized():
         distributed.broadcast(flag, src=0)
     return bool(flag.item())
+
+
+def gather_on_rank_0(item: Any, ranks: Ranks) -> list[Any]:
+    """Return every rank's item on rank 0, in the order of ranks; an empty list elsewhere."""
+    if not distributed.is_initialized():
+        return [item]
+    items: list[Any] | None = [None] * ranks.world_size if ranks.rank == 0 else None
+    distributed.gather_object(item, items, dst=0)
+    return items or []
+
+
+def spread_from_rank_0(data: bytes | None) -> bytes | None:
+    """Give all ranks rank 0's bytes, or None where it has none; others' arguments do not count."""
+    if not distributed.is_initialized():
+        return data
+    size = torch.tensor([-1 if data is None else len(data)], dtype=torch.int64)
+    distributed.broadcast(size, src=0)
+    if size.item() < 0:
+        return None
+    if distributed.get_rank() == 0 and data is not None:
+        content = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    else:
+        content = torch.empty(int(size.item()), dtype=torch.uint8)
+    distributed.broadcast(content, src=0)
+    return content.numpy().tobytes()
 
 
 def wait_for_all() -> None:

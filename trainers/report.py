@@ -4,17 +4,60 @@ Each function returns a block of whole lines, and `write` passes it on with a si
 the lines of many ranks share one file.
 """
 
+import dataclasses
 import sys
+from collections.abc import Sequence
 
-from trainers import evaluation, metrics, ranks
+from trainers import data_paths, evaluation, metrics, progress, ranks, stopping
+
+# Below this share of the time, waiting for data is not worth a word.
+DATA_WAIT_SHARE = 0.1
+
+REASONS = {
+    stopping.Reason.STOP_FILE: "the stop file is there",
+    stopping.Reason.TIME_LIMIT: "the time limit is near",
+    stopping.Reason.SIGNAL: "a signal came",
+}
 
 
-def start_lines(place: ranks.Ranks, gpus_per_node: int) -> str:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stop:
+    """A stop before the end of a run."""
+
+    #: Why.
+    reason: stopping.Reason
+    #: Steps of the run that are done.
+    step: int
+    #: Step at which this attempt began.
+    first_step: int
+
+    @property
+    def words(self) -> str:
+        """Why, in words."""
+        return REASONS[self.reason]
+
+
+def start_lines(place: ranks.Ranks, mode: str, gpus_per_node: int) -> str:
     """Say where the run takes place."""
+    if mode == "dp":
+        return f"Using {gpus_per_node} GPUs.\n"
     return (
         f"Training started with {place.world_size} processes across {place.num_nodes} nodes.\n"
         f"Using {gpus_per_node} GPUs per node.\n"
     )
+
+
+def resume_lines(done: progress.Progress, changes: Sequence[str]) -> str:
+    """Say where the run goes on, and what is not as it was."""
+    if done.finished:
+        return f"Training was complete after step {done.step}: nothing to do.\n"
+    lines = f"Resumed after step {done.step}, in epoch {done.epoch}.\n"
+    if changes:
+        lines += (
+            f"Changed since the checkpoint: {'; '.join(changes)}. The samples come in the same"
+            " order; sums round differently, and dropout is drawn anew.\n"
+        )
+    return lines
 
 
 def epoch_lines(
@@ -28,9 +71,32 @@ def epoch_lines(
     )
 
 
-def early_stop_line(epoch: int) -> str:
+def target_line(epoch: int) -> str:
     """Say that the target was reached."""
     return f"Target accuracy reached. Early stopping after epoch {epoch}.\n"
+
+
+def patience_line(epoch: int, best_accuracy: float | None) -> str:
+    """Say that the accuracy has not become better for too long."""
+    return (
+        f"No better than {best_accuracy or 0:.4f} any more. Early stopping after epoch {epoch}.\n"
+    )
+
+
+def stop_line(stop: Stop, *, is_saved: bool) -> str:
+    """Say that the run was stopped before its end."""
+    saved = "saved" if is_saved else "nothing is saved"
+    return f"Stopped after step {stop.step}, because {stop.words}: {saved}.\n"
+
+
+def advise(span: metrics.Span, source: data_paths.DataPath) -> None:
+    """Say on stderr when waiting for data costs much, and what would help."""
+    if span.data_wait_share > DATA_WAIT_SHARE:
+        sys.stderr.write(
+            f"trainers.train: {span.data_wait_share:.0%} of the epoch was waiting for data:"
+            f" {source.advice}\n"
+        )
+        sys.stderr.flush()
 
 
 def summary_lines(

@@ -1,4 +1,4 @@
-"""Train an image classifier on one process or on many; this file reads from top to bottom.
+"""Train a classifier on one process or on many; this file reads from top to bottom.
 
 One process:                 python -m trainers.train
 All GPUs of one node:        torchrun --standalone --nproc-per-node=4 -m trainers.train --epochs 20
@@ -6,370 +6,293 @@ Several nodes, on each:      torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backe
                                  --rdzv-id=JOB --rdzv-endpoint=HOST:PORT -m trainers.train
 One srun task for each rank: srun --ntasks-per-node=4 python -m trainers.train
                                  (with MASTER_ADDR and MASTER_PORT exported)
+DataParallel, to compare:    python -m trainers.train --mode dp
 
 In a job of the orchestrator the environment names the file for metrics (ORCHESTRATOR_METRICS_FILE),
-the run folder, the array task and the attempt (ORCHESTRATOR_RUN_DIR, _TASK, _ATTEMPT); none of them
-is needed.
+the run folder, the array task and the attempt (ORCHESTRATOR_RUN_DIR, _TASK, _ATTEMPT), the file
+that asks this program to stop (ORCHESTRATOR_STOP_FILE) and the one by which it asks for another
+start (ORCHESTRATOR_REQUEUE_FILE); none of them is needed.
 """
 
 import argparse
-import contextlib
-import inspect
 import os
-import pathlib
+import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
 
 import torch
-from torch import nn
 from torch.distributed.elastic.multiprocessing import errors as elastic_errors
-from torch.nn import functional, parallel
 
-from trainers import datasets, errors, evaluation, fence, metrics, models, ranks, report
+from trainers import (
+    arguments,
+    checkpoints,
+    errors,
+    evaluation,
+    metrics,
+    monitor,
+    optimizers,
+    outputs,
+    ranks,
+    report,
+    runs,
+    settings,
+    steps,
+    stopping,
+    training,
+)
 
 
-def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line; what it says wrong is a UsageError."""
-    parser = _Parser(
-        prog="trainers.train",
-        description="Train an image classifier on one process or on many.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+def run(wanted: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    """Train as it was asked for, or go on with what an earlier attempt has saved."""
+    launch = runs.prepare(wanted, environ)
+    watching = monitor.watch(
+        launch.place,
+        outputs.run_dir(wanted, environ),
+        f"gpu{outputs.task_suffix(wanted.run_dir, environ)}",
+        socket.gethostname(),
     )
-    # What is learned, and by what.
-    parser.add_argument("--dataset", choices=sorted(datasets.DATASETS), default="digits")
-    parser.add_argument("--model", choices=sorted(models.MODELS), default="cnn")
-    # How long.
-    parser.add_argument("--epochs", type=_positive_int, default=10)
-    # One batch is one optimizer step. Strong scaling holds the first, weak scaling the second.
-    batch = parser.add_mutually_exclusive_group()
-    batch.add_argument(
-        "--batch-size",
-        type=_positive_int,
-        default=64,
-        help="images a step over all ranks; the world size must divide it",
-    )
-    batch.add_argument(
-        "--per-device-batch-size",
-        type=_positive_int,
-        help="images a step on each rank, said instead of --batch-size",
-    )
-    # SGD with momentum. The rate is constant and is not scaled: whoever changes the batch size
-    # chooses the rate that goes with it.
-    parser.add_argument(
-        "--base-lr",
-        type=_positive_float,
-        default=0.05,
-        help="learning rate, used as it is for any batch size and number of ranks",
-    )
-    parser.add_argument("--momentum", type=_share, default=0.9, help="of SGD")
-    parser.add_argument("--weight-decay", type=_share, default=5e-4, help="of SGD")
-    # Everything random follows from it: the weights at the start and the order of the images.
-    parser.add_argument("--seed", type=_natural, default=0)
-    # Early stopping.
-    parser.add_argument(
-        "--target-accuracy",
-        type=_share,
-        help="validation accuracy that ends the training; without it all epochs are run",
-    )
-    parser.add_argument(
-        "--patience",
-        type=_positive_int,
-        default=2,
-        help="epochs in a row that must meet --target-accuracy",
-    )
-    # Where and how it computes.
-    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    parser.add_argument(
-        "--precision",
-        choices=["fp32", "bf16"],
-        default="fp32",
-        help="of forward and backward; weights are fp32 always",
-    )
-    # What is written.
-    parser.add_argument(
-        "--run-dir",
-        type=pathlib.Path,
-        help="folder for metrics.jsonl; by default what the orchestrator's environment names, else"
-        " no metrics are written",
-    )
-    parser.add_argument(
-        "--window-steps",
-        type=_positive_int,
-        default=20,
-        help="steps between two entries of loss and step time in metrics.jsonl",
-    )
-    return parser.parse_args(argv)
+    with watching, launch.stopper.signals(), ranks.process_group(launch.place, launch.device):
+        stop = train(launch)
+    launch.files.close()
+    if stop is not None:
+        end_stopped(launch, stop, environ)
 
 
-def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    """Find out where this process stands, check what was asked for, and train."""
-    place = ranks.read_ranks(environ)
-    batch_size = global_batch_size(arguments, place.world_size)
-    device = ranks.select_device(
-        arguments.device,
-        place,
-        num_cuda_devices=torch.cuda.device_count() if torch.cuda.is_available() else 0,
-    )
-    precision = autocast(arguments.precision, device)
-    metrics_file = open_metrics(arguments.run_dir, environ, place)
-    with ranks.process_group(place, device):
-        train(arguments, place, device, batch_size, precision, metrics_file)
-
-
-def train(
-    arguments: argparse.Namespace,
-    place: ranks.Ranks,
-    device: torch.device,
-    batch_size: int,
-    precision: contextlib.AbstractContextManager[object],
-    metrics_file: metrics.MetricsFile | None,
-) -> None:
-    """Train within a process group, from the data to the summary."""
-    data = datasets.DATASETS[arguments.dataset]()
-    num_train = len(data.train_images)
-    if batch_size > num_train:
-        raise errors.UsageError(
-            f"A batch of {batch_size} images is larger than the training set of {data.name},"
-            f" {num_train}: use a smaller batch or fewer ranks."
-        )
-    data = data.to(device)
-
-    # The same weights on every rank, DDP or not: a seed of its own for each rank would only be
-    # overwritten when DDP spreads rank 0's.
-    torch.manual_seed(arguments.seed)
-    model = models.MODELS[arguments.model](data.train_images.shape[1:], data.num_classes)
-    model.to(device)
-    trained = wrap(model, place, device)
-    optimizer = torch.optim.SGD(
-        trained.parameters(),
-        lr=arguments.base_lr,
-        momentum=arguments.momentum,
-        weight_decay=arguments.weight_decay,
-        fused=device.type == "cuda",
-    )
-
-    num_gpus = place.world_size if device.type == "cuda" else 0
-    gpus_per_node = place.local_world_size if device.type == "cuda" else 0
-    if place.rank == 0:
-        report.write(report.start_lines(place, gpus_per_node))
-
-    epoch_meter = metrics.SpanMeter(device)
-    window_meter = metrics.SpanMeter(device)
-    step = 0
-    total_samples = 0
-    total_seconds = 0.0
-    epochs_on_target = 0
-    for epoch in range(1, arguments.epochs + 1):
-        trained.train()
-        order = datasets.permutation(arguments.seed, epoch, num_train).to(device)
-        ranks.wait_for_all()
-        epoch_meter.start()
-        window_meter.start()
-        window_begin = step
-        # The last batch may be smaller: it is trained on too, with its own weight.
-        for first in range(0, num_train, batch_size):
-            batch = order[first : first + batch_size]
-            mine = batch[datasets.rank_slice(len(batch), place.rank, place.world_size)]
-            loss_sum = train_step(
-                trained,
-                optimizer,
-                data.normalise(data.train_images[mine]),
-                data.train_labels[mine],
-                batch_size=len(batch),
-                world_size=place.world_size,
-                precision=precision,
-            )
-            epoch_meter.add(len(mine), loss_sum)
-            window_meter.add(len(mine), loss_sum)
-            step += 1
-            if step - window_begin == arguments.window_steps:
-                window = window_meter.read()
-                # The run's first window holds what happens once: allocation, tuning, buckets.
-                if metrics_file is not None and window_begin > 0:
-                    metrics_file.append(
-                        metrics.window_metrics(
-                            window, num_steps=arguments.window_steps, step=step, epoch=epoch
-                        )
-                    )
-                window_begin = step
-                window_meter.start()
-        span = epoch_meter.read()
-        total_samples += span.num_samples
-        total_seconds += span.seconds
-
-        evaluation.average_batch_norm(model, place.world_size)
-        result = evaluation.evaluate(model, data, place, precision)
-        if metrics_file is not None:
-            learning_rate = optimizer.param_groups[0]["lr"]
-            metrics_file.append(
-                metrics.epoch_metrics(span, result, learning_rate, step=step, epoch=epoch)
-            )
-        if place.rank == 0:
-            report.write(report.epoch_lines(epoch, arguments.epochs, span, result))
-
-        target = arguments.target_accuracy
-        on_target = target is not None and result.accuracy >= target
-        epochs_on_target = epochs_on_target + 1 if on_target else 0
-        if ranks.decide_on_rank_0(epochs_on_target >= arguments.patience, device):
-            if place.rank == 0:
-                report.write(report.early_stop_line(epoch))
+def train(launch: runs.Launch) -> report.Stop | None:
+    """Train within a process group, from the data to the summary; None when it came to its end."""
+    run, moving = runs.make(launch)
+    progress = moving.progress
+    resume(run, moving)
+    first_step = progress.step
+    if launch.place.rank == 0 and not progress.finished:
+        report.write(report.start_lines(launch.place, launch.mode, launch.gpus_per_node))
+    launch.stopper.begin(first_step)
+    if run.profile is not None:
+        run.profile.start()
+    while not progress.finished:
+        reason = train_epoch(run, moving, first_step)
+        if reason is not None:
+            save(run, moving)
             break
-
-    if metrics_file is not None:
-        metrics_file.append(
-            metrics.summary_metrics(
-                num_samples=total_samples, seconds=total_seconds, step=step, epoch=epoch
-            )
-        )
-    if place.rank == 0:
+        end_epoch(run, moving)
+    if run.profile is not None:
+        run.profile.stop()
+    if launch.store is not None:
+        launch.store.wait()
+        launch.store.close()
+    write_result(run, moving)
+    if not progress.finished:
+        return report.Stop(reason=reason, step=progress.step, first_step=first_step)
+    if launch.place.rank == 0:
         report.write(
             report.summary_lines(
-                place,
-                num_samples=total_samples,
-                seconds=total_seconds,
-                gpus_per_node=gpus_per_node,
-                num_gpus=num_gpus,
+                launch.place,
+                num_samples=progress.num_samples,
+                seconds=progress.seconds,
+                gpus_per_node=launch.gpus_per_node,
+                num_gpus=launch.num_gpus,
             )
         )
+    return None
 
 
-def train_step(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    images: torch.Tensor,
-    labels: torch.Tensor,
-    *,
-    batch_size: int,
-    world_size: int,
-    precision: contextlib.AbstractContextManager[object],
-) -> torch.Tensor:
-    """Do one optimizer step; return the sum of the losses of this rank's images, on the device.
+def train_epoch(
+    run: runs.Run, moving: training.Training, first_step: int
+) -> stopping.Reason | None:
+    """Train the rest of an epoch; tell why it was stopped, None at its end."""
+    wanted, progress = run.launch.wanted, moving.progress
+    moving.wrapped.train()
+    ranks.wait_for_all()
+    if progress.step_in_epoch == 0:
+        progress.window_begin = progress.step
+        moving.epoch_meter.start()
+        moving.window_meter.start()
+    # Within the measured time: an epoch costs that too.
+    run.source.begin_epoch(progress.epoch, progress.step_in_epoch)
+    while progress.step_in_epoch < run.plan.steps_per_epoch:
+        begun = time.perf_counter()
+        batch_size = run.plan.batch_size(progress.step_in_epoch)
+        optimizers.set_learning_rate(moving.optimizer, run.schedule.learning_rate(progress.step))
+        sums = steps.train_step(
+            # A smaller batch would be compiled for once more.
+            moving.compiled if batch_size == run.plan.global_batch_size else moving.wrapped,
+            moving.optimizer,
+            run.source.micro_batches(progress.step_in_epoch),
+            batch_size=batch_size,
+            rules=moving.rules,
+        )
+        moving.epoch_meter.add(sums)
+        moving.window_meter.add(sums)
+        progress.step += 1
+        progress.step_in_epoch += 1
+        if progress.step == first_step + 1:
+            report_first_step(run, moving, begun)
+        if progress.step - progress.window_begin == wanted.window_steps:
+            end_window(run, moving, is_warm=progress.window_begin > first_step)
+        if run.profile is not None:
+            run.profile.step()
+        if wanted.checkpoint_steps and progress.step % wanted.checkpoint_steps == 0:
+            save(run, moving)
+        reason = run.launch.stopper.agreed(progress.step)
+        if reason is not None:
+            return reason
+    return None
 
-    The images are this rank's part of a batch of `batch_size` over all ranks; a rank with none
-    takes part all the same. It never waits for the device.
-    """
-    optimizer.zero_grad()
-    with precision:
-        logits = model(images)
-    loss_sum = functional.cross_entropy(logits.float(), labels, reduction="sum")
-    # DDP divides the sum of the ranks' gradients by the world size; the mean is over the batch.
-    (loss_sum * (world_size / batch_size)).backward()
-    optimizer.step()
-    return loss_sum.detach()
 
-
-def wrap(model: nn.Module, place: ranks.Ranks, device: torch.device) -> nn.Module:
-    """Wrap the model for DDP where there is more than one rank."""
-    if place.world_size == 1:
-        return model
-    # Batch-norm statistics are averaged before each evaluation, not sent with each forward. The
-    # option was renamed in torch 2.13, which warns about the old name.
-    known = inspect.signature(parallel.DistributedDataParallel).parameters
-    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
-    sync_buffers: dict[str, Any] = {name: False}
-    return parallel.DistributedDataParallel(
-        model,
-        device_ids=[device] if device.type == "cuda" else None,
-        gradient_as_bucket_view=True,
-        **sync_buffers,
+def report_first_step(run: runs.Run, moving: training.Training, begun: float) -> None:
+    """Say how long the first step of this attempt took: it compiles, tunes and allocates."""
+    if moving.device.type == "cuda":
+        torch.cuda.synchronize(moving.device)
+    seconds = time.perf_counter() - begun
+    run.launch.files.append(
+        metrics.at(
+            moving.progress.step, moving.progress.epoch, ("first_step_time", seconds, "seconds")
+        )
     )
 
 
-def global_batch_size(arguments: argparse.Namespace, world_size: int) -> int:
-    """Return the number of images a step over all ranks."""
-    if arguments.per_device_batch_size is not None:
-        return int(arguments.per_device_batch_size * world_size)
-    size = int(arguments.batch_size)
-    below = size - size % world_size
-    if below == 0:
-        raise errors.UsageError(
-            f"--batch-size {size} is smaller than the number of ranks, {world_size}:"
-            f" use {world_size} or a multiple of it."
+def end_window(run: runs.Run, moving: training.Training, *, is_warm: bool) -> None:
+    """Measure the last few steps, and begin anew."""
+    progress = moving.progress
+    span = moving.window_meter.read()
+    run.launch.files.append(
+        metrics.window_metrics(
+            span,
+            num_steps=run.launch.wanted.window_steps,
+            step=progress.step,
+            epoch=progress.epoch,
+            is_warm=is_warm,
         )
-    if below != size:
-        raise errors.UsageError(
-            f"--batch-size {size} can't be divided by the number of ranks, {world_size}:"
-            f" use {below} or {below + world_size}."
-        )
-    return size
+    )
+    progress.window_begin = progress.step
+    moving.window_meter.start()
 
 
-def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Return the context of forward passes; it can be entered again and again."""
-    if (
-        precision == "bf16"
-        and device.type == "cuda"
-        and not torch.cuda.is_bf16_supported(including_emulation=False)
-    ):
-        raise errors.UsageError(
-            f"--precision bf16, but {torch.cuda.get_device_name(device)} has no bf16: use fp32."
+def end_epoch(run: runs.Run, moving: training.Training) -> None:
+    """Measure an epoch, evaluate, decide whether it was the last, report and save."""
+    launch, progress = run.launch, moving.progress
+    wanted, place, epoch = launch.wanted, launch.place, progress.epoch
+    span = moving.epoch_meter.read()
+    evaluation.average_batch_norm(moving.model, place.world_size)
+    result = evaluation.evaluate(
+        moving.model, run.source.data, place, moving.device, moving.rules.autocast
+    )
+    learning_rate = run.schedule.learning_rate(progress.step - 1)
+    launch.files.append(
+        metrics.epoch_metrics(span, result, learning_rate, step=progress.step, epoch=epoch)
+    )
+    if moving.device.type == "cuda":
+        peaks = ranks.gather_on_rank_0(peak_memory(moving.device), place)
+        launch.files.append(metrics.memory_metrics(peaks, step=progress.step, epoch=epoch))
+    progress.end_epoch(span, result, learning_rate, run.goals)
+    reached = ranks.decide_on_rank_0(progress.reached_target(run.goals))
+    tired = ranks.decide_on_rank_0(progress.lost_patience(run.goals))
+    progress.finished = reached or tired or epoch >= wanted.epochs
+    if place.rank == 0:
+        report.write(report.epoch_lines(epoch, wanted.epochs, span, result))
+        report.advise(span, run.source)
+        if reached:
+            report.write(report.target_line(epoch))
+        elif tired:
+            report.write(report.patience_line(epoch, progress.best_accuracy))
+    if progress.finished:
+        launch.files.append(
+            metrics.summary_metrics(
+                num_samples=progress.num_samples,
+                seconds=progress.seconds,
+                step=progress.step,
+                epoch=epoch,
+            )
         )
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+    if progress.finished or progress.is_best or epoch % wanted.checkpoint_epochs == 0:
+        save(run, moving, is_best=progress.is_best)
 
 
-def open_metrics(
-    run_dir: pathlib.Path | None, environ: Mapping[str, str], place: ranks.Ranks
-) -> metrics.MetricsFile | None:
-    """Return rank 0's metrics file, and None on other ranks or where no place for it is named."""
-    path = metrics.file_path(run_dir, environ)
-    if place.rank != 0 or path is None:
-        return None
-    if not path.parent.is_dir():
-        raise errors.UsageError(
-            f"The run folder {path.parent} is no folder here: make it, or bind it into the"
-            " container."
+def peak_memory(device: torch.device) -> tuple[int, int]:
+    """Return the most memory that tensors and that PyTorch had on a GPU, in bytes."""
+    return torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
+
+
+def save(run: runs.Run, moving: training.Training, *, is_best: bool = False) -> None:
+    """Save a checkpoint, where there are any; all ranks must call it."""
+    if not run.launch.is_saved:
+        return
+    state = moving.state(dict(run.settings), dict(run.surroundings))
+    if run.launch.store is not None:
+        run.launch.store.save(state, step=moving.progress.step, is_best=is_best)
+
+
+def resume(run: runs.Run, moving: training.Training) -> None:
+    """Go on from the newest checkpoint, where there is one that fits; all ranks must call it."""
+    launch = run.launch
+    if not launch.is_saved:
+        return
+    content = ranks.spread_from_rank_0(None if launch.store is None else launch.store.newest())
+    if content is None:
+        return
+    state = checkpoints.load(content)
+    differences = settings.differences(state["settings"], run.settings)
+    if differences and launch.wanted.resume != "force":
+        raise errors.CheckpointError(
+            f"The checkpoint is of another run: {'; '.join(differences)}. Give what it was made"
+            " with, or another --checkpoint-dir, or go on all the same with --resume force."
         )
-    attempt_fence = fence.read_fence(environ, path.parent)
-    if attempt_fence is not None:
-        attempt_fence.check()
-    return metrics.MetricsFile(path, attempt_fence=attempt_fence, world_size=place.world_size)
+    moving.restore(state, launch.wanted.seed)
+    # More epochs may be asked for than the finished run had, or fewer than this one has.
+    moving.progress.finished = (
+        moving.progress.epoch > launch.wanted.epochs
+        or moving.progress.reached_target(run.goals)
+        or moving.progress.lost_patience(run.goals)
+    )
+    if launch.place.rank == 0:
+        changes = settings.changes(state["surroundings"], run.surroundings)
+        report.write(report.resume_lines(moving.progress, [*differences, *changes]))
+
+
+def write_result(run: runs.Run, moving: training.Training) -> None:
+    """Write result.json: what came out, of which settings, where."""
+    progress = moving.progress
+    run.launch.files.write_result(
+        {
+            "finished": progress.finished,
+            "epochs": len(progress.history),
+            "steps": progress.step,
+            "num_samples": progress.num_samples,
+            "train_seconds": progress.seconds,
+            "samples_per_second": progress.num_samples / progress.seconds
+            if progress.seconds
+            else None,
+            "best_val_accuracy": progress.best_accuracy,
+            "history": progress.history,
+            "settings": run.settings,
+            "arguments": {name: str(value) for name, value in vars(run.launch.wanted).items()},
+            "surroundings": run.surroundings,
+        }
+    )
+
+
+def end_stopped(launch: runs.Launch, stop: report.Stop, environ: Mapping[str, str]) -> None:
+    """Ask for another start of a run that was stopped; raise StoppedError where none will come."""
+    asked = launch.is_saved and stopping.request_requeue(
+        environ, step=stop.step, first_step=stop.first_step, is_writer=launch.place.rank == 0
+    )
+    if launch.place.rank == 0:
+        report.write(report.stop_line(stop, is_saved=launch.is_saved))
+    if not asked:
+        saved = "saved" if launch.is_saved else "nothing was saved (no --run-dir)"
+        raise errors.StoppedError(f"stopped after step {stop.step} ({stop.words}); {saved}.")
 
 
 @elastic_errors.record
 def main(argv: Sequence[str] | None = None) -> None:
     """Run from the command line; an expected failure is one line on stderr and an exit code."""
     try:
-        run(parse_arguments(argv), os.environ)
+        run(arguments.parse_arguments(argv), os.environ)
     except errors.TrainerError as error:
         sys.stderr.write(f"trainers.train: error: {error}\n")
         sys.stderr.flush()
         raise SystemExit(error.exit_code) from error
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser that says its error in one line: every rank says it."""
-
-    def error(self, message: str) -> NoReturn:
-        raise errors.UsageError(f"{message} (--help lists the arguments)")
-
-
-def _natural(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
-    return number
-
-
-def _positive_int(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
-    return number
-
-
-def _positive_float(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return number
-
-
-def _share(text: str) -> float:
-    number = float(text)
-    if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
-    return number
 
 
 if __name__ == "__main__":

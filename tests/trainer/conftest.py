@@ -36,7 +36,8 @@ def launch(
             cwd=tmp_path_factory.mktemp("cwd"),
             capture_output=True,
             text=True,
-            timeout=120,
+            # To import PyTorch takes 12 s of CPU, and a busy machine gives a tenth of one.
+            timeout=300,
             check=False,
         )
 

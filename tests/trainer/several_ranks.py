@@ -4,6 +4,7 @@ Usage: several_ranks.py OUTPUT. Forks its ranks, so that PyTorch is imported onc
 """
 
 import contextlib
+import dataclasses
 import importlib
 import multiprocessing
 import os
@@ -14,13 +15,14 @@ import threading
 from typing import Any
 
 import torch
-from torch import distributed
+from torch import distributed, nn
 
-from trainers import datasets, evaluation, models, ranks, train
+from trainers import batches, data_paths, datasets, evaluation, models, ranks, steps
 
 CPU = torch.device("cpu")
-# A whole batch, an odd one, and one that leaves a rank without an image.
-BATCH_SIZES = (12, 7, 2)
+# Samples of a step, and passes: whole batches, odd tails, and tails that leave a rank without one.
+STEPS = ((12, 1), (7, 1), (2, 1), (1, 1), (12, 2), (11, 2), (7, 2), (12, 4), (10, 4), (1, 4))
+BATCH_SIZE = 12
 
 
 def random_dataset(num_test: int) -> datasets.Dataset:
@@ -35,8 +37,8 @@ def random_dataset(num_test: int) -> datasets.Dataset:
 
     return datasets.Dataset(
         name="random",
-        train_images=images(max(BATCH_SIZES)),
-        train_labels=labels(max(BATCH_SIZES)),
+        train_images=images(BATCH_SIZE),
+        train_labels=labels(BATCH_SIZE),
         test_images=images(num_test),
         test_labels=labels(num_test),
         num_classes=10,
@@ -45,38 +47,90 @@ def random_dataset(num_test: int) -> datasets.Dataset:
     )
 
 
-def measure(place: ranks.Ranks) -> dict[str, Any]:
-    data = random_dataset(num_test=101)
-    gradients = {}
-    losses = {}
-    for size in BATCH_SIZES:
-        torch.manual_seed(0)
-        model = models.cnn(data.train_images.shape[1:], data.num_classes)
-        trained = train.wrap(model, place, CPU)
-        mine = datasets.rank_slice(size, place.rank, place.world_size)
-        loss_sum = train.train_step(
-            trained,
-            torch.optim.SGD(trained.parameters(), lr=0.1),
-            data.normalise(data.train_images[:size][mine]),
-            data.train_labels[:size][mine],
-            batch_size=size,
+def one_step(
+    place: ranks.Ranks, mode: str, size: int, passes: int, **rules: Any
+) -> tuple[float, dict[str, torch.Tensor]]:
+    """The loss of a step over all ranks, and its gradients."""
+    data = random_dataset(num_test=1)
+    data = dataclasses.replace(
+        data, train_images=data.train_images[:size], train_labels=data.train_labels[:size]
+    )
+    plan = batches.Plan(
+        num_samples=size,
+        global_batch_size=BATCH_SIZE,
+        gradient_accumulation_steps=passes,
+        rank=place.rank,
+        world_size=place.world_size,
+    )
+    torch.manual_seed(0)
+    model = models.cnn(data.train_images.shape[1:], data.num_classes)
+    trained = steps.wrap(model, mode, CPU)
+    source = data_paths.DevicePath(data, plan, 0, torch.contiguous_format)
+    source.begin_epoch(1, 0)
+    sums = steps.train_step(
+        trained,
+        torch.optim.SGD(trained.parameters(), lr=0.0),
+        source.micro_batches(0),
+        batch_size=plan.batch_size(0),
+        rules=steps.Rules(
             world_size=place.world_size,
-            precision=contextlib.nullcontext(),
-        )
-        losses[size] = ranks.sum_over_ranks(loss_sum).item()
-        gradients[size] = {name: value.grad.clone() for name, value in model.named_parameters()}
+            autocast=contextlib.nullcontext(),
+            **{"scaler": torch.amp.GradScaler("cpu", enabled=False)} | rules,
+        ),
+    )
+    count = ranks.sum_over_ranks(torch.tensor(sums.num_samples))
+    assert count == size
+    gradients = {name: value.grad.clone() for name, value in model.named_parameters()}
+    return ranks.sum_over_ranks(sums.loss).item(), gradients
 
+
+def whole_batch(size: int) -> dict[str, Any]:
+    """The same gradients by PyTorch alone, in one pass."""
+    data = random_dataset(num_test=1)
+    torch.manual_seed(0)
+    model = models.cnn(data.train_images.shape[1:], data.num_classes)
+    logits = model(data.normalise(data.train_images[:size]))
+    loss = nn.functional.cross_entropy(logits, data.train_labels[:size])
+    loss.backward()
+    gradients = {name: value.grad for name, value in model.named_parameters()}
+    return {"loss": loss.item() * size, "gradients": gradients}
+
+
+def measure(place: ranks.Ranks) -> dict[str, Any]:
+    data = random_dataset(num_test=1)
+    torch.manual_seed(0)
+    model = models.cnn(data.train_images.shape[1:], data.num_classes)
+    mode = "ddp" if place.world_size > 1 else "single"
+    done = {step: one_step(place, mode, *step) for step in STEPS}
+    clipped = {
+        scale: one_step(
+            place,
+            mode,
+            12,
+            2,
+            max_gradient_norm=0.05,
+            scaler=torch.amp.GradScaler("cpu", init_scale=scale, enabled=scale != 1.0),
+        )[1]
+        for scale in (1.0, 1024.0)
+    }
     norm = torch.nn.BatchNorm1d(2)
     norm.running_mean += place.rank
     norm.running_var *= 1 + place.rank
     evaluation.average_batch_norm(norm, place.world_size)
     return {
-        "losses": losses,
-        "gradients": gradients,
-        "evaluation": evaluation.evaluate(model, data, place, contextlib.nullcontext()),
+        "losses": {step: loss for step, (loss, _) in done.items()},
+        "gradients": {step: gradients for step, (_, gradients) in done.items()},
+        "clipped": clipped,
+        "evaluations": [
+            evaluation.evaluate(
+                model, random_dataset(num_test), place, CPU, contextlib.nullcontext()
+            )
+            for num_test in (101, 2, 1)
+        ],
         "running_mean": norm.running_mean.tolist(),
         "running_var": norm.running_var.tolist(),
-        "decision": ranks.decide_on_rank_0(place.rank == 0, CPU),
+        "spread": ranks.spread_from_rank_0(b"whole" if place.rank == 0 else None),
+        "decision": ranks.decide_on_rank_0(place.rank == 0),
     }
 
 
@@ -98,6 +152,8 @@ def run_rank(rank: int, world_size: int, store: str, output: str) -> None:
     results = {"gloo_threads_during": [], "gloo_threads_after": []}
     if world_size == 1:
         results |= measure(place)
+        results["whole"] = {size: whole_batch(size) for size, _ in STEPS}
+        results["dp"] = {step: one_step(place, "dp", *step) for step in STEPS}
     else:
         distributed.init_process_group(
             "gloo", init_method=f"file://{store}", rank=rank, world_size=world_size

@@ -1,4 +1,10 @@
-"""Who sees which image when."""
+"""What the data sets hold, who sees which sample when, and what a damaged file says."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -6,9 +12,16 @@ from hypothesis import strategies
 
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
-from trainers import datasets  # noqa: E402
+import numpy  # noqa: E402
+
+from trainers import datasets, errors  # noqa: E402
+from trainers.datasets import augmentation, cifar, har, mnist  # noqa: E402
 
 pytestmark = pytest.mark.trainer
+
+
+def _options(folder: Path) -> datasets.Options:
+    return datasets.Options(folder=folder)
 
 
 def test_digits_split_loses_nothing() -> None:
@@ -23,6 +36,180 @@ def test_digits_split_loses_nothing() -> None:
     normalised = data.normalise(data.train_images)
     assert abs(normalised.mean().item()) < 1e-5
     assert abs(normalised.std().item() - 1) < 1e-5
+
+
+def test_mnist_of_its_own_files(shared_data: Path) -> None:
+    torchvision = pytest.importorskip("torchvision", reason="compared with torchvision's reader")
+    data = datasets.load("mnist", _options(shared_data))
+    for train, images, labels in (
+        (True, data.train_images, data.train_labels),
+        (False, data.test_images, data.test_labels),
+    ):
+        other = torchvision.datasets.MNIST(root=shared_data, train=train, download=False)
+        assert torch.equal(images[:, 0], other.data)
+        assert torch.equal(labels, other.targets)
+    # Everybody's constants for MNIST, from all 60,000 images.
+    assert data.mean.item() / 255 == pytest.approx(0.1307, abs=0.005)
+    assert data.std.item() / 255 == pytest.approx(0.3081, abs=0.005)
+    assert data.augmentation == "none"
+
+
+def test_har_of_its_own_files(shared_data: Path) -> None:
+    data = datasets.load("har", _options(shared_data))
+    assert data.train_images.shape == (2400, 9, 128)
+    assert data.test_images.shape == (950, 9, 128)
+    assert data.train_labels.unique().tolist() == [0, 1, 2, 3, 4, 5]
+    # Another reader, for a channel in the middle.
+    path = shared_data / "UCI HAR Dataset/test/Inertial Signals/body_gyro_y_test.txt"
+    expected = torch.from_numpy(numpy.loadtxt(path, dtype=numpy.float32))
+    assert torch.equal(data.test_images[:, 4], expected)
+    # total_acc_x is the axis of gravity, in g.
+    assert data.mean[6].item() == pytest.approx(0.8, abs=0.1)
+    normalised = data.normalise(data.train_images)
+    assert normalised.mean(dim=(0, 2)).abs().max() < 1e-4
+    assert (normalised.std(dim=(0, 2)) - 1).abs().max() < 1e-4
+
+
+def _cifar_rows(number: int, label_bytes: int, num_classes: int) -> numpy.ndarray:
+    random = numpy.random.default_rng(number)
+    rows = random.integers(0, 256, (20, label_bytes + cifar.PIXELS), dtype=numpy.uint8)
+    rows[:, label_bytes - 1] = random.integers(0, num_classes, 20)
+    return rows
+
+
+@pytest.mark.parametrize(("name", "label_bytes", "num_classes"), [("10", 1, 10), ("100", 2, 100)])
+def test_cifar_is_the_same_in_both_of_its_forms(
+    tmp_path: Path, name: str, label_bytes: int, num_classes: int
+) -> None:
+    source = datasets.SOURCES[f"cifar{name}"]
+    for number, (binary, python) in enumerate(zip(source.files, source.other_files, strict=True)):
+        rows = _cifar_rows(number, label_bytes, num_classes)
+        for path in (tmp_path / "bin" / binary, tmp_path / "py" / python):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "bin" / binary).write_bytes(rows.tobytes())
+        key = b"labels" if name == "10" else b"fine_labels"
+        batch = {b"data": rows[:, label_bytes:], key: rows[:, label_bytes - 1].tolist()}
+        (tmp_path / "py" / python).write_bytes(pickle.dumps(batch, protocol=2))
+    one, other = (
+        datasets.load(f"cifar{name}", _options(tmp_path / form)) for form in ("bin", "py")
+    )
+    assert len(one.train_images) == 20 * (len(source.files) - 1)
+    assert one.fingerprint() == other.fingerprint()
+    assert torch.equal(one.mean, other.mean)
+    # The first byte of the pixels is the top left of the red plane.
+    assert one.test_images[0, 0, 0, 0] == rows[0, label_bytes]
+    assert one.test_labels[0] == rows[0, label_bytes - 1]
+
+
+def test_a_pickle_may_not_call_anything() -> None:
+    with pytest.raises(ValueError, match=r"it wants to call posix\.system"):
+        cifar.parse_pickle(pickle.dumps(_Hostile(), protocol=2))
+
+
+class _Hostile:
+    def __reduce__(self) -> tuple[object, ...]:
+        import os
+
+        return os.system, ("touch /tmp/hostile",)
+
+
+def test_a_damaged_file_is_named(shared_data: Path, tmp_path: Path) -> None:
+    shutil.copytree(shared_data / "MNIST", tmp_path / "MNIST")
+    path = tmp_path / "MNIST/raw/t10k-images-idx3-ubyte"
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(errors.DataError) as caught:
+        datasets.load("mnist", _options(tmp_path))
+    assert str(caught.value) == (
+        f"{path} is damaged (783999 bytes of values, 784000 expected):"
+        " remove it and stage the data set anew."
+    )
+    folder = shutil.copytree(shared_data / har.ROOT, tmp_path / har.ROOT)
+    path = folder / "train/Inertial Signals/total_acc_z_train.txt"
+    path.chmod(0o600)
+    lines = path.read_text().splitlines()
+    for change, why in (
+        (lines[41] + " 1.0", "line 42 has 129 numbers, not 128"),
+        (lines[41] + "e999", "line 42 has something that is no finite number"),
+        (lines[41] + "x", "line 42 has something that is no finite number"),
+    ):
+        path.write_text("\n".join([*lines[:41], change, *lines[42:]]) + "\n")
+        with pytest.raises(errors.DataError) as caught:
+            datasets.load("har", _options(tmp_path))
+        assert f"{path} is damaged ({why})" in str(caught.value)
+    path.write_text("\n".join(lines[:-1]) + "\n")
+    with pytest.raises(errors.DataError, match="2399 windows, 2400 labels"):
+        datasets.load("har", _options(tmp_path))
+
+
+@hypothesis.given(strategies.binary(max_size=64))
+def test_no_content_breaks_a_parser_otherwise(content: bytes) -> None:
+    for parse in (
+        lambda: mnist.parse_idx(content, 1),
+        lambda: cifar.parse_records(content, 1),
+        lambda: cifar.parse_pickle(content),
+        lambda: har.parse_table(content, 2),
+    ):
+        try:
+            parse()
+        except ValueError:
+            continue
+
+
+def test_synthetic_data_is_the_same_everywhere_and_can_be_learned() -> None:
+    wanted = datasets.Options(synthetic_shape=(20,), synthetic_classes=4, synthetic_samples=2500)
+    data = datasets.load("synthetic", wanted)
+    assert data.train_images.shape == (2500, 20)
+    assert data.test_images.shape == (500, 20)
+    assert data.fingerprint() == datasets.load("synthetic", wanted).fingerprint()
+    middles = torch.stack([data.train_images[data.train_labels == k].mean(0) for k in range(4)])
+    nearest = torch.cdist(data.test_images, middles).argmin(dim=1)
+    assert (nearest == data.test_labels).float().mean() > 0.95
+    images = datasets.load("synthetic", datasets.Options(synthetic_samples=10))
+    assert images.train_images.dtype == torch.uint8
+    assert images.augmentation == "crop-flip"
+
+
+def test_augmentation_follows_from_seed_epoch_and_index_alone() -> None:
+    data = datasets.load("synthetic", datasets.Options(synthetic_samples=100))
+    indices = torch.randperm(100)
+    whole, _ = data.train_batch(indices, seed=1, epoch=2)
+    for world_size in (2, 3):
+        parts = [
+            data.train_batch(indices[datasets.rank_slice(100, rank, world_size)], seed=1, epoch=2)
+            for rank in range(world_size)
+        ]
+        assert torch.equal(whole, torch.cat([samples for samples, _ in parts]))
+    for seed, epoch in ((1, 3), (2, 2)):
+        other, _ = data.train_batch(indices, seed=seed, epoch=epoch)
+        assert not torch.equal(whole, other)
+    plain = data.augmented(False)
+    same, labels = plain.train_batch(indices, seed=1, epoch=2)
+    assert torch.equal(same, plain.normalise(plain.train_images[indices]))
+    assert torch.equal(labels, data.train_labels[indices])
+
+
+def test_every_crop_and_flip_is_as_likely_and_is_the_crop_that_it_says() -> None:
+    functional = pytest.importorskip(
+        "torchvision.transforms.v2.functional", reason="compared with torchvision's crop"
+    )
+    # Each pixel has a number of its own, so that the crop can be told from it.
+    image = (torch.arange(32 * 32, dtype=torch.int64) + 1).reshape(1, 32, 32)
+    padded = functional.pad(image, [4, 4, 4, 4])
+    wanted = {}
+    for top in range(9):
+        for left in range(9):
+            crop = functional.crop(padded, top, left, 32, 32)
+            wanted[crop.numpy().tobytes()] = (top, left, 0)
+            wanted[crop.flip(2).numpy().tobytes()] = (top, left, 1)
+    count = 8100
+    keys = augmentation.random_keys(torch.arange(count), seed=0, epoch=1)
+    crops = augmentation.crop_and_flip(image.expand(count, 1, 32, 32), keys).contiguous()
+    seen = numpy.zeros((9, 9, 2))
+    for crop in crops:
+        seen[wanted[crop.numpy().tobytes()]] += 1
+    # 50 of each are expected; chi-square of 161 degrees is below 240 in all but 1 of 10,000 draws.
+    assert ((seen - 50) ** 2 / 50).sum() < 240
 
 
 def test_permutation_depends_on_seed_and_epoch_only() -> None:

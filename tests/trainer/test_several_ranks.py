@@ -29,24 +29,48 @@ def results(
     }
 
 
-@pytest.mark.parametrize("size", [12, 7, 2])
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_gradients_equal_those_of_one_process(results: Results, world_size: int, size: int) -> None:
-    single, several = results[1], results[world_size]
-    assert several["losses"][size] == pytest.approx(single["losses"][size], rel=1e-5)
-    for name, gradient in single["gradients"][size].items():
-        assert gradient.abs().max() > 0
-        torch.testing.assert_close(
-            several["gradients"][size][name], gradient, rtol=0, atol=1e-6, msg=name
-        )
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_gradients_equal_those_of_one_process(results: Results, world_size: int) -> None:
+    several = results[world_size]
+    assert len(several["gradients"]) == 10
+    for (size, passes), gradients in several["gradients"].items():
+        # One process with the whole batch in one pass.
+        single = results[1]["whole"][size]
+        assert several["losses"][size, passes] == pytest.approx(single["loss"], rel=1e-5)
+        for name, gradient in single["gradients"].items():
+            assert gradient.abs().max() > 0
+            torch.testing.assert_close(
+                gradients[name], gradient, rtol=0, atol=1e-6, msg=f"{name} {size} {passes}"
+            )
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
+def test_data_parallel_equals_single(results: Results) -> None:
+    # On a CPU DataParallel is the model itself; with GPUs see test_gpu.py.
+    for step, (loss, gradients) in results[1]["dp"].items():
+        assert loss == results[1]["losses"][step]
+        for name, gradient in gradients.items():
+            assert torch.equal(gradient, results[1]["gradients"][step][name])
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_clipping_is_of_the_true_gradient(results: Results, world_size: int) -> None:
+    plain, scaled = (results[world_size]["clipped"][scale] for scale in (1.0, 1024.0))
+    norm = torch.cat([gradient.flatten() for gradient in plain.values()]).norm()
+    assert norm.item() == pytest.approx(0.05, rel=1e-4)
+    for name, gradient in plain.items():
+        torch.testing.assert_close(scaled[name], gradient, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_evaluation_sees_each_image_once(results: Results, world_size: int) -> None:
-    single, several = results[1]["evaluation"], results[world_size]["evaluation"]
-    assert several.count == single.count == 101
-    assert several.correct == single.correct
-    assert several.loss == pytest.approx(single.loss, rel=1e-6)
+    several, single = results[world_size]["evaluations"], results[1]["evaluations"]
+    assert [one.count for one in several] == [101, 2, 1]
+    assert [one.correct for one in several] == [one.correct for one in single]
+    assert [one.loss for one in several] == pytest.approx([one.loss for one in single], rel=1e-6)
+
+
+def test_bytes_of_rank_0_reach_all(results: Results) -> None:
+    assert [results[world_size]["spread"] for world_size in (1, 2, 3)] == [b"whole"] * 3
 
 
 @pytest.mark.parametrize(("world_size", "mean", "var"), [(1, 0, 1), (2, 0.5, 1.5), (3, 1, 2)])

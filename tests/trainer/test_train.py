@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
 
-from trainers import errors, train  # noqa: E402
+from trainers import arguments, errors, runs, train  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -190,16 +191,39 @@ def test_older_attempt_ends_with_75(launch: Launch, tmp_path: pathlib.Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("words", "message"),
     [
         (
             ["--batch-size", "1"],
             "--batch-size 1 is smaller than the number of ranks, 2: use 2 or a multiple of it.",
         ),
         (
-            ["--batch-size", "8", "--per-device-batch-size", "4"],
-            "argument --per-device-batch-size: not allowed with argument --batch-size"
-            " (--help lists the arguments)",
+            ["--batch-size", "12", "--per-device-batch-size", "4"],
+            "--batch-size 12 can't be divided by --per-device-batch-size 4 times the number of"
+            " ranks, 8: use 8 or 16.",
+        ),
+        (
+            [
+                "--batch-size=16",
+                "--per-device-batch-size=4",
+                "--gradient-accumulation-steps=4",
+            ],
+            "--batch-size 16 and --per-device-batch-size 4 on 2 make 2 passes a step, not"
+            " --gradient-accumulation-steps 4: leave one of the three out.",
+        ),
+        (
+            ["--batch-size", "8", "--gradient-accumulation-steps", "3"],
+            "--batch-size 8 can't be divided by the number of ranks times"
+            " --gradient-accumulation-steps, 6: use 6 or 12.",
+        ),
+        (
+            ["--mode", "dp"],
+            "--mode dp is one process, but 2 were started: run `python -m trainers.train` without"
+            " torchrun, or use --mode ddp.",
+        ),
+        (
+            ["--device", "cpu", "--precision", "tf32", "--gpu-ids", "1"],
+            "--gpu-ids is for --mode dp: elsewhere CUDA_VISIBLE_DEVICES chooses the GPUs.",
         ),
         (
             ["--epochs", "0"],
@@ -210,12 +234,21 @@ def test_older_attempt_ends_with_75(launch: Launch, tmp_path: pathlib.Path) -> N
             "unrecognized arguments: --batch-sise 8 (--help lists the arguments)",
         ),
         (
+            ["--keep-checkpoints", "1"],
+            "argument --keep-checkpoints: 1 is below 2: the newest may be damaged when it is needed"
+            " (--help lists the arguments)",
+        ),
+        (
+            ["--device", "cpu", "--profile-steps", "3"],
+            "--profile-steps needs --run-dir: the folder for what it writes.",
+        ),
+        (
             ["--device", "cpu", "--run-dir", "/nowhere"],
             "The run folder /nowhere is no folder here: make it, or bind it into the container.",
         ),
     ],
 )
-def test_bad_arguments_are_one_sentence(arguments: list[str], message: str) -> None:
+def test_bad_arguments_are_one_sentence(words: list[str], message: str) -> None:
     environ = {
         "RANK": "0",
         "LOCAL_RANK": "0",
@@ -226,16 +259,111 @@ def test_bad_arguments_are_one_sentence(arguments: list[str], message: str) -> N
         "MASTER_PORT": "1",
     }
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
-        train.run(train.parse_arguments(arguments), environ)
+        train.run(arguments.parse_arguments(words), environ)
 
 
 def test_batch_larger_than_the_training_set() -> None:
     message = (
-        "A batch of 2000 images is larger than the training set of digits, 1438:"
+        "A batch of 2000 samples is larger than the training set of digits, 1438:"
         " use a smaller batch or fewer ranks."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
-        train.run(train.parse_arguments(["--device", "cpu", "--batch-size", "2000"]), {})
+        train.run(arguments.parse_arguments(["--device", "cpu", "--batch-size", "2000"]), {})
+
+
+def test_throughput_equals_an_outside_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    # Samples: rows that the model is given; time: another clock, around each epoch's training.
+    counted: dict[str, float] = {"samples": 0, "seconds": 0}
+    train_epoch, make = train.train_epoch, runs.make
+
+    def timed(*args: Any) -> Any:
+        begun = time.monotonic()
+        result = train_epoch(*args)
+        counted["seconds"] += time.monotonic() - begun
+        return result
+
+    def count(model: Any, inputs: Any) -> None:
+        counted["samples"] += len(inputs[0]) if model.training else 0
+
+    def watched(launch: runs.Launch) -> Any:
+        run, moving = make(launch)
+        moving.model.register_forward_pre_hook(count)
+        return run, moving
+
+    monkeypatch.setattr(train, "train_epoch", timed)
+    monkeypatch.setattr(runs, "make", watched)
+    words = [
+        "--device=cpu", "--epochs=2", "--batch-size=100", f"--run-dir={tmp_path}",
+        "--dataset=synthetic", "--synthetic-shape=3,32,32", "--synthetic-samples=4050",
+    ]  # fmt: skip
+    train.run(arguments.parse_arguments(words), {})
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["num_samples"] == counted["samples"] == 2 * 4050
+    outside = counted["samples"] / counted["seconds"]
+    assert result["samples_per_second"] == pytest.approx(outside, rel=0.01)
+    (total,) = (
+        record["value"]
+        for record in read_metrics(tmp_path / "metrics.jsonl")
+        if record["name"] == "total_throughput"
+    )
+    assert total == result["samples_per_second"]
+
+
+def test_result_profile_and_tensorboard(tmp_path: pathlib.Path) -> None:
+    words = ["--device=cpu", "--epochs=1", "--profile-steps=4", f"--run-dir={tmp_path}"]
+    try:
+        from torch.utils import tensorboard  # noqa: F401
+    except ImportError:
+        with pytest.raises(errors.UsageError, match=r"^--tensorboard needs the package"):
+            train.run(arguments.parse_arguments([*words, "--tensorboard"]), {})
+        train.run(arguments.parse_arguments(words), {})
+    else:
+        train.run(arguments.parse_arguments([*words, "--tensorboard"]), {})
+        assert list((tmp_path / "tensorboard").glob("events.out.tfevents.*"))
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert (result["finished"], result["epochs"], result["steps"]) == (True, 1, 23)
+    assert result["surroundings"]["torch"] == str(torch.__version__)
+    assert result["settings"]["batch_size"] == 64
+    trace = json.loads((tmp_path / "profile" / "trace.json").read_text())
+    steps_seen = {e["name"] for e in trace["traceEvents"] if "ProfilerStep" in e["name"]}
+    assert steps_seen == {f"ProfilerStep#{number}" for number in range(10, 14)}
+    assert "aten::convolution" in (tmp_path / "profile" / "operators.txt").read_text()
+
+
+# Rank 1 is killed at its fifth step, as by the kernel when memory is short.
+DYING = """
+import os, signal
+from trainers import steps, train
+
+step, calls = steps.train_step, []
+
+def dying(*arguments, **more):
+    calls.append(None)
+    if len(calls) == 5 and os.environ["RANK"] == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(*arguments, **more)
+
+steps.train_step = dying
+train.main()
+"""
+
+
+def test_dead_rank_ends_the_others_and_is_named(launch: Launch, tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "dying.py"
+    program.write_text(DYING)
+    begun = time.monotonic()
+    done = launch([*TORCHRUN, str(program), "--device=cpu"])
+    assert time.monotonic() - begun < 60
+    assert done.returncode == 1
+    # Rank 0 says what it sees, torchrun which rank was the first.
+    assert (
+        "trainers.train: error: rank 0 ends because another rank has ended or can't be reached;"
+        " what ended that one is the cause. (" in done.stderr
+    )
+    root_cause = done.stderr.partition("Root Cause (first observed failure)")[2]
+    assert re.search(r"rank      : 1 \(local_rank: 1\)\n  exitcode  : -9 ", root_cause)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -245,4 +373,4 @@ def test_cuda_without_a_gpu() -> None:
         " container also --nv), install a CUDA build of PyTorch, or use --device cpu."
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
-        train.run(train.parse_arguments(["--device", "cuda"]), {})
+        train.run(arguments.parse_arguments(["--device", "cuda"]), {})

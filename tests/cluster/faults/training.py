@@ -12,10 +12,12 @@ from tests.cluster import lab as cluster
 from tests.cluster import site as sites
 from tests.cluster.faults import rows
 
-#: Attempts before the last train for ever; one thread, because tests run on two cores.
+#: Attempts before the last train for ever; one thread, because tests run on two cores. Each begins
+#: anew, so that what it tells can be counted: test_resumed_training.py is about going on.
 TRAIN = (
     'epochs=1000000; [ "$ORCHESTRATOR_ATTEMPT" -lt {last} ] || epochs=3; OMP_NUM_THREADS=1'
     f" {sites.ENVIRONMENT}/bin/python -m trainers.train --device cpu --window-steps 5"
+    ' --checkpoint-dir "$ORCHESTRATOR_RUN_DIR/checkpoints.$ORCHESTRATOR_ATTEMPT"'
     " --epochs $epochs"
 )
 #: The command line that Slurm's hosts see of it.

@@ -1,0 +1,113 @@
+"""How an epoch is cut, and the learning rate of each step."""
+
+import re
+
+import hypothesis
+import pytest
+from hypothesis import strategies
+
+torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
+
+from trainers import arguments, batches, errors, schedules  # noqa: E402
+
+pytestmark = pytest.mark.trainer
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(
+    strategies.integers(1, 300),
+    strategies.integers(1, 8),
+    strategies.integers(1, 5),
+    strategies.integers(1, 6),
+)
+def test_each_sample_is_in_one_pass_of_one_rank(
+    num_samples: int, world_size: int, passes: int, each: int
+) -> None:
+    plans = [
+        batches.Plan(
+            num_samples=num_samples,
+            global_batch_size=world_size * passes * each,
+            gradient_accumulation_steps=passes,
+            rank=rank,
+            world_size=world_size,
+        )
+        for rank in range(world_size)
+    ]
+    for step in range(plans[0].steps_per_epoch):
+        parts = [plan.micro_batches(step) for plan in plans]
+        # DDP needs as many passes of each rank, and none empty; no pass is larger than asked for.
+        assert len({len(part) for part in parts}) == 1
+        assert all(0 < m.places.stop - m.places.start <= each for part in parts for m in part)
+        places = sorted(
+            place
+            for part in parts
+            for m in part
+            if m.counted
+            for place in range(m.places.start, m.places.stop)
+        )
+        first = step * plans[0].global_batch_size
+        assert places == list(range(first, first + plans[0].batch_size(step)))
+        assert sum(m.num_samples for part in parts for m in part) == plans[0].batch_size(step)
+    assert sum(map(plans[0].batch_size, range(plans[0].steps_per_epoch))) == num_samples
+
+
+@pytest.mark.parametrize(
+    ("words", "num_devices", "expected"),
+    [
+        ("", 2, (64, 1)),
+        ("--batch-size=128 --gradient-accumulation-steps=4", 8, (128, 4)),
+        ("--per-device-batch-size=16", 8, (128, 1)),
+        ("--per-device-batch-size=16 --gradient-accumulation-steps=4", 2, (128, 4)),
+        # The same global batch on fewer ranks: more passes.
+        ("--batch-size=128 --per-device-batch-size=16", 8, (128, 1)),
+        ("--batch-size=128 --per-device-batch-size=16", 2, (128, 4)),
+    ],
+)
+def test_batch_size(words: str, num_devices: int, expected: tuple[int, int]) -> None:
+    wanted = arguments.parse_arguments(words.split())
+    assert batches.batch_size(wanted, num_devices) == expected
+
+
+def make_schedule(name: str, **changes: float) -> schedules.Schedule:
+    options = {
+        "peak": 1.0, "minimum": 0.1, "warmup_steps": 4, "num_steps": 14, "gamma": 0.5,
+        "fall_steps": 6,
+    }  # fmt: skip
+    return schedules.Schedule(name=name, **(options | changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("constant", [0.25, 0.5, 0.75, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]),
+        ("linear", [0.25, 0.5, 0.75, 1, .91, .82, .73, .64, .55, .46, .37, .28, .19, .1]),
+        ("step", [0.25, 0.5, 0.75, 1, 1, 1, .5, .5, .5, .5, .5, .5, .25, .25]),
+    ],
+)  # fmt: skip
+def test_schedule(name: str, expected: list[float]) -> None:
+    schedule = make_schedule(name)
+    assert [schedule.learning_rate(step) for step in range(14)] == pytest.approx(expected)
+
+
+def test_cosine_equals_that_of_pytorch() -> None:
+    schedule = make_schedule("cosine", warmup_steps=0, num_steps=11)
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    reference = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10, eta_min=0.1)
+    for step in range(11):
+        rate = schedule.learning_rate(step)
+        assert rate == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-6), step
+        optimizer.step()
+        reference.step()
+
+
+def test_scaling_is_by_the_effective_batch() -> None:
+    def scale(rule: str) -> float:
+        return schedules.scale(0.1, rule, batch_size=512, base_batch_size=128)
+
+    assert [scale(rule) for rule in schedules.SCALINGS] == pytest.approx([0.1, 0.4, 0.2])
+    message = (
+        "--lr-scaling sqrt needs --lr-base-batch-size: the batch size that --base-lr is meant for."
+    )
+    with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
+        schedules.scale(0.1, "sqrt", batch_size=512, base_batch_size=None)

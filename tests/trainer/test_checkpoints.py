@@ -1,0 +1,237 @@
+"""A checkpoint is whole or not there, whatever happens while it is written."""
+
+import os
+import pathlib
+import re
+import resource
+import signal
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
+
+from trainers import arguments, checkpoints, errors, train  # noqa: E402
+
+pytestmark = pytest.mark.trainer
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+# Forks writers that are killed at their first, second, ... call of what changes the disk, until one
+# comes to its end. For each of them a line: how it ended, and the step of the newest checkpoint.
+KILLER = """
+import builtins, os, pathlib, signal, sys
+import torch
+from trainers import checkpoints
+
+folder = pathlib.Path(sys.argv[1])
+
+def save(step):
+    store = checkpoints.Store(folder, keep=2)
+    state = {"step": step, "weights": torch.full((1000,), float(step))}
+    store.save(state, step=step, is_best=True)
+    store.wait()
+    store.close()
+
+def die_at(number):
+    calls = 0
+    def counted(call):
+        def wrapper(*arguments, **more):
+            nonlocal calls
+            calls += 1
+            if calls == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*arguments, **more)
+        return wrapper
+    for name in ("fsync", "replace", "link", "unlink"):
+        setattr(os, name, counted(getattr(os, name)))
+    pathlib.Path.unlink = counted(pathlib.Path.unlink)
+    checkpoints._HashingWriter.write = counted(checkpoints._HashingWriter.write)
+
+def newest():
+    store = checkpoints.Store(folder, keep=2)
+    store.open()
+    state = checkpoints.load(store.newest())
+    assert torch.equal(state["weights"], torch.full((1000,), float(state["step"])))
+    best = checkpoints.load(checkpoints.read(folder / checkpoints.BEST_NAME))
+    assert best["step"] in (state["step"], state["step"] + 1), (best["step"], state["step"])
+    store.close()
+    return state["step"]
+
+def forked(work, *arguments):
+    child = os.fork()
+    if child == 0:
+        work(*arguments)
+        sys.stdout.flush()
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+def write(number, step):
+    die_at(number)
+    save(step)
+
+checkpoints.Store(folder, keep=2).open()
+assert forked(save, 1) == 0
+status, number, step = None, 0, 1
+while status != 0:
+    number += 1
+    status = forked(write, number, step + 1)
+    now = newest()
+    print(status, step, now, flush=True)
+    # A writer that was killed after the name was given has saved all the same.
+    step = now
+print(*sorted(os.listdir(folder)))
+"""
+
+
+def test_kill_at_each_stage_leaves_a_whole_checkpoint(launch: Run, tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "checkpoints"
+    done = launch(["-c", KILLER, str(folder)])
+    assert done.returncode == 0, done.stderr
+    *rounds, names = done.stdout.splitlines()
+    outcomes = [tuple(map(int, line.split())) for line in rounds]
+    assert [status for status, _, _ in outcomes[:-1]] == [signal.SIGKILL] * (len(outcomes) - 1)
+    # Some were killed before the new one counted, and some after.
+    gains = [after - before for _, before, after in outcomes]
+    assert set(gains) == {0, 1} and gains[-1] == 1 and len(gains) > 8
+    assert len(re.findall(r"checkpoint-[0-9]{10}\.pt\b", names)) == 2
+    assert "draft" not in names
+
+
+def make_store(folder: pathlib.Path, steps: int) -> checkpoints.Store:
+    store = checkpoints.Store(folder, keep=3)
+    store.open()
+    for step in range(1, steps + 1):
+        store.save({"step": step}, step=step, is_best=step == 2)
+    store.wait()
+    return store
+
+
+def test_newest_few_and_the_best_are_kept(tmp_path: pathlib.Path) -> None:
+    store = make_store(tmp_path / "checkpoints", 5)
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == [
+        "best.pt",
+        *(f"checkpoint-000000000{step}.pt" for step in (3, 4, 5)),
+    ]
+    best = checkpoints.read(tmp_path / "checkpoints" / "best.pt")
+    assert checkpoints.load(best) == {"step": 2}
+    store.close()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "header only"])
+def test_damaged_newest_falls_back(
+    tmp_path: pathlib.Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = make_store(tmp_path / "checkpoints", 3)
+    path = tmp_path / "checkpoints" / "checkpoint-0000000003.pt"
+    content = path.read_bytes()
+    middle = len(content) // 2
+    path.write_bytes(
+        {
+            "truncated": content[:-1],
+            "flipped": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+            "empty": b"",
+            "header only": content[: checkpoints.HEADER_BYTES],
+        }[damage]
+    )
+    body = store.newest()
+    assert body is not None and checkpoints.load(body) == {"step": 2}
+    assert "The one before it is used." in capsys.readouterr().err
+    # It is out of the way of what is kept.
+    assert store.steps() == [2, 1]
+    assert path.with_name("checkpoint-0000000003.pt.damaged").exists()
+    store.close()
+
+
+@pytest.fixture
+def small_files() -> object:
+    """No file may become larger than 64 KiB: a write beyond it fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65536, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_full_disk_keeps_what_was_there(
+    tmp_path: pathlib.Path, small_files: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = make_store(tmp_path / "checkpoints", 2)
+    store.save({"weights": torch.zeros(100_000)}, step=3, is_best=True)
+    # The next one tells that it failed, and is written itself.
+    store.save({"step": 4}, step=4, is_best=False)
+    store.wait()
+    assert "checkpoint-0000000003.pt not written: " in capsys.readouterr().err
+    assert store.steps() == [4, 2, 1]
+    assert not list((tmp_path / "checkpoints").glob("*.draft.*"))
+    # The last one of a run must be there.
+    store.save({"weights": torch.zeros(100_000)}, step=5, is_best=False)
+    with pytest.raises(errors.CheckpointError, match=r"checkpoint-0000000005\.pt not written: "):
+        store.wait()
+    body = store.newest()
+    assert body is not None and checkpoints.load(body) == {"step": 4}
+    store.close()
+
+
+def test_older_attempt_saves_nothing(tmp_path: pathlib.Path) -> None:
+    def superseded() -> None:
+        raise errors.SupersededError("attempt 2 of this job has begun")
+
+    make_store(tmp_path / "checkpoints", 1).close()
+    store = checkpoints.Store(tmp_path / "checkpoints", keep=2, check=superseded)
+    store.save({"step": 2}, step=2, is_best=False)
+    with pytest.raises(errors.SupersededError):
+        store.wait()
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == ["checkpoint-0000000001.pt"]
+    store.close()
+
+
+def train_here(folder: pathlib.Path, *words: str) -> None:
+    always = ["--device=cpu", "--epochs=1", f"--run-dir={folder}"]
+    train.run(arguments.parse_arguments([*always, *words]), {})
+
+
+def test_checkpoint_of_another_run_is_refused(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
+    train_here(tmp_path)
+    message = (
+        "The checkpoint is of another run: --model cnn, now mlp; --seed 0, now 1. Give what it was"
+        " made with, or another --checkpoint-dir, or go on all the same with --resume force."
+    )
+    with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}$"):
+        train_here(tmp_path, "--model=mlp", "--seed=1")
+    message = "The checkpoint does not fit the model and the optimizer: Error"
+    with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}"):
+        train_here(tmp_path, "--model=mlp", "--resume=force", "--epochs=2")
+    message = (
+        f"--resume never, but {tmp_path / 'checkpoints'} holds checkpoints: remove them, or name"
+        " another --checkpoint-dir."
+    )
+    with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
+        train_here(tmp_path, "--resume=never")
+
+
+def test_finished_run_has_nothing_to_do(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
+    train_here(tmp_path)
+    first = capsys.readouterr().out
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    train_here(tmp_path)
+    head, summary = capsys.readouterr().out.split("\n\n")
+    assert head == "Training was complete after step 23: nothing to do."
+    assert summary == first.split("\n\n")[1]
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+    # More epochs than it had: it goes on.
+    train_here(tmp_path, "--epochs=2")
+    third = capsys.readouterr().out
+    assert "Resumed after step 23, in epoch 2.\n" in third
+    assert "Epoch 2/2 completed" in third
+    # Fewer than it has.
+    train_here(tmp_path)
+    assert capsys.readouterr().out.startswith(
+        "Training was complete after step 46: nothing to do.\n\n"
+    )

@@ -1,0 +1,194 @@
+"""GPUs are read through NVML or nvidia-smi, both feigned here, and not at all where there are none.
+
+The text of nvidia-smi is in the form that its man page gives for --format=csv,noheader,nounits.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
+
+from trainers import monitor, ranks  # noqa: E402
+
+pytestmark = pytest.mark.trainer
+
+MIB = 1 << 20
+
+
+class FakeNvml(types.ModuleType):
+    """NVML of a node with four GPUs, of which a job may use two; the second is a MIG slice."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self) -> None:
+        super().__init__("pynvml")
+        self.started = 0
+
+    def nvmlInit(self) -> None:
+        self.started += 1
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
+        return {"GPU-c": 2, "GPU-d": 3}[uuid]
+
+    def nvmlDeviceGetIndex(self, handle: int) -> int:
+        return handle
+
+    def nvmlDeviceGetName(self, handle: int) -> bytes | str:
+        # Text since nvidia-ml-py 11.495, bytes before.
+        return b"NVIDIA H100" if handle == 2 else "NVIDIA H100 MIG 1g.10gb"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> types.SimpleNamespace:
+        return types.SimpleNamespace(total=81559 * MIB, used=handle * 1000 * MIB)
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> types.SimpleNamespace:
+        if handle == 3:
+            raise self.NVMLError("Not Supported")
+        return types.SimpleNamespace(gpu=97, memory=41)
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _place(local_rank: int = 0, local_world_size: int = 2) -> ranks.Ranks:
+    return ranks.Ranks(
+        launcher=ranks.Launcher.TORCHRUN,
+        rank=local_rank,
+        local_rank=local_rank,
+        world_size=local_world_size,
+        local_world_size=local_world_size,
+        num_nodes=1,
+    )
+
+
+def test_nvml_is_asked_for_the_jobs_own_gpus_only(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.csv"
+    watched = monitor.Monitor(
+        monitor.nvml_reader(FakeNvml(), ["GPU-c", "GPU-d"]), path, interval_seconds=0.01
+    )
+    watched.start()
+    _wait_for(lambda: path.exists() and path.read_text().count("\n") >= 5)
+    summaries = watched.stop()
+    header, first, second, *_ = path.read_text().splitlines()
+    assert header == (
+        "timestamp,index,name,utilization.gpu [%],utilization.memory [%],"
+        "memory.total [MiB],memory.used [MiB]"
+    )
+    assert first.split(",")[1:] == ["2", "NVIDIA H100", "97", "41", "81559", "2000"]
+    assert second.split(",")[1:] == [
+        "3", "NVIDIA H100 MIG 1g.10gb", "[N/A]", "[N/A]", "81559", "3000"
+    ]  # fmt: skip
+    assert [(each.mean_utilization_percent, each.peak_memory_mib) for each in summaries] == [
+        (97, 2000),
+        (None, 3000),
+    ]
+    # Stopped is stopped: nothing more is written.
+    size = path.stat().st_size
+    time.sleep(0.05)
+    assert path.stat().st_size == size
+
+
+def test_summary_is_mean_and_peak(tmp_path: Path) -> None:
+    texts = iter(
+        [
+            "2026/11/21 12:00:00.000, 0, NVIDIA H200, 10, 5, 143771, 500\n",
+            "2026/11/21 12:00:05.000, 0, NVIDIA H200, 90, 5, 143771, 700\n",
+            "2026/11/21 12:00:10.000, 0, NVIDIA H200, 50, 5, 143771, 600\n",
+        ]
+    )
+    path = tmp_path / "gpu.csv"
+    watched = monitor.Monitor(
+        lambda: monitor.parse_nvidia_smi(next(texts, "")), path, interval_seconds=0.01
+    )
+    watched.start()
+    _wait_for(lambda: path.exists() and path.read_text().count("\n") == 4)
+    (summary,) = watched.stop()
+    assert summary.mean_utilization_percent == 50
+    assert (summary.peak_memory_mib, summary.memory_total_mib) == (700, 143771)
+
+
+def test_nvidia_smi_is_asked_by_uuid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        '#!/bin/sh\nprintf "%s\\n" "$@" >"$0.arguments"\n'
+        'echo "2026/11/21 12:00:00.000, 2, NVIDIA GH200 120GB, 12, [N/A], 97871, 4321"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    reader = monitor.find_reader(["GPU-c", "GPU-d"])
+    assert reader is not None
+    (reading,) = reader()
+    assert (reading.index, reading.name) == (2, "NVIDIA GH200 120GB")
+    assert (reading.utilization_gpu_percent, reading.utilization_memory_percent) == (12, None)
+    assert Path(f"{program}.arguments").read_text().splitlines() == [
+        "--query-gpu=timestamp,index,name,utilization.gpu,utilization.memory,memory.total,"
+        "memory.used",
+        "--format=csv,noheader,nounits",
+        "--id=GPU-c,GPU-d",
+    ]
+
+
+def test_a_reader_that_fails_ends_the_watching_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watched = monitor.Monitor(lambda: monitor.parse_nvidia_smi("No devices were found"), tmp_path)
+    watched.start()
+    assert watched.stop() == []
+    watched = monitor.Monitor(
+        lambda: monitor.parse_nvidia_smi("No devices were found"), tmp_path / "gpu.csv"
+    )
+    watched.start()
+    assert watched.stop() == []
+    assert capsys.readouterr().err.endswith(
+        "trainers.monitor: the GPUs are no longer watched:"
+        " nvidia-smi printed 'No devices were found'\n"
+    )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_without_a_gpu_nothing_is_watched(tmp_path: Path) -> None:
+    with monitor.watch(_place(), tmp_path, "gpu", "node1"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("uuids", "local_rank", "names"),
+    [
+        (["GPU-c", "GPU-d"], 0, ["gpu.node1.csv"]),
+        (["GPU-c", "GPU-d"], 1, []),
+        # srun --gpus-per-task: each rank sees its own GPU alone.
+        (["GPU-d"], 1, ["gpu.node1.1.csv"]),
+    ],
+)
+def test_each_gpu_is_watched_by_one_rank(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    uuids: list[str],
+    local_rank: int,
+    names: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    monkeypatch.setattr(monitor, "visible_uuids", lambda: uuids)
+    with monitor.watch(_place(local_rank), tmp_path, "gpu", "node1"):
+        _wait_for(lambda: all((tmp_path / name).exists() for name in names))
+    assert [path.name for path in tmp_path.iterdir()] == names
+    lines = [
+        "GPU 2 of node1 (NVIDIA H100): 97 % busy on average, at most 2000 of 81559 MiB in use",
+        "GPU 3 of node1 (NVIDIA H100 MIG 1g.10gb): use unknown, at most 3000 of 81559 MiB in use",
+    ]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == (lines[-len(uuids) :] if names else [])

@@ -1,0 +1,120 @@
+"""The look before the job: its verdicts, and the real thing on two ranks."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
+
+from trainers import collectives, preflight, ranks  # noqa: E402
+
+pytestmark = pytest.mark.trainer
+
+PLACE = ranks.Ranks(
+    launcher=ranks.Launcher.SINGLE,
+    rank=0,
+    local_rank=0,
+    world_size=1,
+    local_world_size=1,
+    num_nodes=1,
+)
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+Launch = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_two_ranks_are_ready(launch: Launch) -> None:
+    pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
+    result = launch(
+        [*TORCHRUN, "-m", "trainers.preflight", "--device=cpu", "--dataset=digits",
+         "--run-dir=.", f"--largest-bytes={1 << 20}"]
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[-1] == "preflight: ready"
+    sizes = [line.split(":")[1][:9].strip() for line in lines if " all-reduce: " in line]
+    assert sizes == [
+        "1 B", "4 B", "16 B", "64 B", "256 B", "1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB",
+        "1 MiB",
+    ]  # fmt: skip
+    assert all(re.search(r" [0-9.]+ us +[0-9.]+ GB/s$", each) for each in lines if "all-r" in each)
+    (data,) = (line for line in lines if " data: " in line)
+    assert data.startswith(
+        "ok       data: digits, 1438 samples for training and 359 for testing, fingerprint "
+    )
+    assert any(line.startswith("ok       software: Python 3.") for line in lines)
+    assert "ok       clock: 1 node(s) within a second" in lines
+
+
+def test_what_is_missing_fails_it(launch: Launch, tmp_path: Path) -> None:
+    result = launch(
+        ["-m", "trainers.preflight", "--device=cpu", "--dataset=cifar100",
+         f"--data-dir={tmp_path}", f"--run-dir={tmp_path}/none"]
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert f"FAILED   data: CIFAR-100 is not in {tmp_path}. Either\n" in result.stdout
+    assert f"FAILED   run folder: [Errno 2] No such file or directory: '{tmp_path}/none/" in (
+        result.stdout
+    )
+    assert result.stdout.endswith("preflight: 2 check(s) FAILED\n")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there_fails_it(launch: Launch) -> None:
+    result = launch(["-m", "trainers.preflight", "--device=cuda"])
+    assert result.returncode == 2
+    assert result.stdout.startswith("FAILED   start: --device cuda, but PyTorch sees no GPU")
+    result = launch(["-m", "trainers.preflight"], SLURM_GPUS_ON_NODE="4")
+    assert result.returncode == 1
+    assert "but the job has GPUs (4): install a CUDA build" in result.stdout
+
+
+def test_one_wrong_element_is_seen() -> None:
+    def corrupt(tensor: torch.Tensor) -> None:
+        if tensor.numel() > 1000:
+            tensor[777] += 1
+
+    results = [
+        collectives.measure(PLACE, torch.device("cpu"), size, reduce=corrupt)
+        for size in (1, 4096, 4098)
+    ]
+    assert [result.num_wrong for result in results] == [0, 6, 6]
+    right, wrong, _ = preflight.collective_verdicts(results)
+    assert right.level == preflight.OK
+    assert wrong.level == preflight.FAILED
+    assert "6 WRONG" in wrong.text and "NCCL_PROTO=^LL128" in wrong.text
+
+
+def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
+    result = collectives.Result(num_bytes=1_000_000, num_wrong=0, seconds=0.001, world_size=4)
+    assert result.bus_bytes_per_second == pytest.approx(1.5e9)
+    assert collectives.sizes(128 << 20)[-2:] == [64 << 20, 128 << 20]
+
+
+def _sif(code: bytes) -> bytes:
+    launch_script = b"#!/usr/bin/env run-singularity\n\0"
+    return launch_script.ljust(32, b"\0") + b"SIF_MAGIC\0" + b"01\0" + code + b"\0" + bytes(80)
+
+
+def test_an_image_for_another_machine_is_said_so(tmp_path: Path) -> None:
+    image = tmp_path / "pytorch.sif"
+    image.write_bytes(_sif(b"04"))
+    assert preflight.check_image(image, "x86_64").line() == (
+        f"FAILED   image: {image} is for aarch64, this node is x86_64: build it on such a node"
+    )
+    assert preflight.check_image(image, "aarch64").level == preflight.OK
+    image.write_bytes(b"#!/bin/sh\n")
+    assert preflight.check_image(image, "x86_64").level == preflight.WARNING
+
+
+def test_what_ranks_find_alike_is_said_once() -> None:
+    good = preflight.Verdict(level=preflight.OK, subject="device", text="CPU")
+    bad = preflight.Verdict(level=preflight.FAILED, subject="device", text="none")
+    assert preflight.merge([("a rank 0", good), ("b rank 1", good)]) == [good]
+    lines = [v.line() for v in preflight.merge([("a rank 0", good), ("b rank 1", bad)])]
+    assert lines == ["ok       device: CPU (a rank 0)", "FAILED   device: none (b rank 1)"]

@@ -1,0 +1,60 @@
+"""Each preset is understood, and the examples say what the presets of their sources say."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs PyTorch")
+
+from trainers import arguments, presets
+
+pytestmark = pytest.mark.trainer
+
+
+def _parse(words: list[str]) -> dict[str, Any]:
+    parsed = vars(arguments.parse_arguments(words))
+    return {name: value for name, value in parsed.items() if name != "preset"}
+
+
+@pytest.mark.parametrize("name", sorted(presets.PRESETS))
+def test_a_preset_is_understood_and_can_be_overruled(name: str) -> None:
+    parsed = arguments.parse_arguments(["--preset", name])
+    assert parsed.preset == name
+    assert arguments.parse_arguments([f"--preset={name}", "--epochs=3"]).epochs == 3
+    assert arguments.parse_arguments(["--epochs=3", f"--preset={name}"]).epochs == 3
+
+
+def test_an_unknown_preset_is_refused_by_the_parser() -> None:
+    with pytest.raises(arguments.errors.UsageError, match="argument --preset: invalid choice"):
+        arguments.parse_arguments(["--preset", "oliwia"])
+
+
+def _words(args: dict[str, Any]) -> list[str]:
+    """Return what the orchestrator makes of a spec's [args]."""
+    words = []
+    for key, value in args.items():
+        if value is not False:
+            option = f"--{key.replace('_', '-')}"
+            words += [option] if value is True else [option, str(value)]
+    return words
+
+
+@pytest.mark.parametrize(
+    ("example", "preset", "besides"),
+    [
+        ("sca_dataparallel", "sca-dataparallel", []),
+        ("har", "har-4gpu", ["--mode=ddp"]),
+        ("olivia", "olivia", []),
+        ("olivia_two_nodes", "olivia-two-nodes", []),
+        ("lesson05", "lesson05", []),
+    ],
+)
+def test_an_example_is_its_preset_written_out(
+    checkout: Path, example: str, preset: str, besides: list[str]
+) -> None:
+    spec = tomllib.loads((checkout / "examples" / f"{example}.toml").read_text())
+    assert _parse(_words(spec["args"])) == _parse([f"--preset={preset}", *besides])

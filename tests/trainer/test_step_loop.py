@@ -1,0 +1,213 @@
+"""The step loop: no waiting for the device, the same samples by either data path."""
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
+
+from torch.utils import _python_dispatch  # noqa: E402
+
+from trainers import (  # noqa: E402
+    arguments,
+    batches,
+    data_paths,
+    datasets,
+    metrics,
+    models,
+    optimizers,
+    runs,
+    steps,
+    train,
+)
+
+pytestmark = pytest.mark.trainer
+
+BASE = [
+    "--device=cpu", "--dataset=synthetic", "--synthetic-shape=3,8,8", "--synthetic-samples=50",
+    "--batch-size=12", "--gradient-accumulation-steps=2", "--model=cnn", "--max-gradient-norm=1",
+    "--window-steps=3", "--label-smoothing=0.1", "--schedule=cosine",
+]  # fmt: skip
+
+
+class Watch(_python_dispatch.TorchDispatchMode):
+    """Counts what makes the host wait for a device, at edges and within the loop of steps."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = device
+        self.at_edge = False
+        self.found: dict[bool, list[str]] = {True: [], False: []}
+        self.num_operations = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.num_operations += 1
+        name = func._schema.name.removeprefix("aten::")
+        devices = {one.device for one in args if isinstance(one, torch.Tensor)}
+        to_host = (
+            isinstance(result, torch.Tensor)
+            and result.device.type == "cpu"
+            and any(device.type != "cpu" for device in devices)
+        )
+        # What the result's shape depends on is read by the host as well. Adam counts its steps in
+        # the host's memory: those are no numbers of the device.
+        reads = name in ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero")
+        if to_host or (reads and any(device.type == self.device for device in devices)):
+            self.found[self.at_edge].append(name)
+        return result
+
+    def edge(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap what happens at the edge of a window, an epoch, the run."""
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            before, self.at_edge = self.at_edge, True
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self.at_edge = before
+
+        return wrapper
+
+
+def launch_of(words: list[str]) -> runs.Launch:
+    return runs.prepare(arguments.parse_arguments([*BASE, *words]), {})
+
+
+def test_steps_never_wait_for_the_device(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    watch = Watch("cpu")
+    for module, name in (
+        (runs, "make"),
+        (train, "report_first_step"),
+        (train, "end_window"),
+        (train, "end_epoch"),
+        (train, "write_result"),
+    ):
+        monkeypatch.setattr(module, name, watch.edge(getattr(module, name)))
+    for kind in (metrics.SpanMeter, data_paths.DevicePath):
+        for name in ("start", "begin_epoch"):
+            if hasattr(kind, name):
+                monkeypatch.setattr(kind, name, watch.edge(getattr(kind, name)))
+    launch = launch_of(["--epochs=2", f"--run-dir={tmp_path}"])
+    with watch:
+        assert train.train(launch) is None
+    assert watch.found[False] == []
+    # It can see them: windows and epochs do read numbers.
+    assert "_local_scalar_dense" in watch.found[True]
+    assert watch.num_operations > 1000
+
+
+@pytest.mark.parametrize("optimizer", optimizers.NAMES)
+def test_steps_on_a_device_without_numbers(optimizer: str) -> None:
+    # Tensors on "meta" have no content: whoever reads one fails. Nothing of a step does.
+    meta = torch.device("meta")
+    launch = launch_of(["--synthetic-shape=3,32,32", f"--optimizer={optimizer}"])
+    wanted = launch.wanted
+    data = datasets.load("synthetic", datasets.read_options(wanted))
+    data = dataclasses.replace(data, augmentation="crop-flip")
+    plan = batches.make_plan(wanted, num_samples=50, rank=0, world_size=1, num_devices=1)
+    model = models.MODELS["wrn-16-4"](data.train_images.shape[1:], data.num_classes).to(meta)
+    source = data_paths.DevicePath(data.to(meta), plan, 0, torch.channels_last)
+    moving = optimizers.make(wanted, model.parameters(), meta)
+    meter = metrics.SpanMeter(meta, source)
+    source.begin_epoch(1, 0)
+    with Watch("meta") as watch:
+        for step in range(plan.steps_per_epoch):
+            optimizers.set_learning_rate(moving, 0.1 / (step + 1))
+            sums = steps.train_step(
+                model,
+                moving,
+                source.micro_batches(step),
+                batch_size=plan.batch_size(step),
+                rules=steps.Rules(
+                    world_size=1,
+                    autocast=contextlib.nullcontext(),
+                    scaler=torch.amp.GradScaler("cpu", enabled=False),
+                    label_smoothing=0.1,
+                    max_gradient_norm=1.0,
+                ),
+            )
+            meter.add(sums)
+    assert watch.found[False] == []
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        meter.state()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_steps_never_wait_for_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, precision: str
+) -> None:
+    step = steps.train_step
+
+    def strict(*args: Any, **kwargs: Any) -> steps.Sums:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            return step(*args, **kwargs)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    monkeypatch.setattr(steps, "train_step", strict)
+    words = ["--device=cuda", f"--precision={precision}", "--epochs=2", f"--run-dir={tmp_path}"]
+    assert train.train(launch_of(words)) is None
+
+
+def weights(words: list[str], folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    folder.mkdir()
+    made = []
+    make = runs.make
+    monkeypatch.setattr(runs, "make", lambda launch: made.append(make(launch)) or made[0])
+    assert train.train(launch_of([*words, "--epochs=2", f"--run-dir={folder}"])) is None
+    monkeypatch.undo()
+    (run, moving) = made[0]
+    return run, moving.model.state_dict()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_loader_gives_what_the_device_gives(
+    num_workers: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, expected = weights(["--data-path=device"], tmp_path / "device", monkeypatch)
+    assert isinstance(run.source, data_paths.DevicePath) and run.source.wait_seconds == 0
+    words = ["--data-path=loader", f"--num-workers={num_workers}"]
+    run, found = weights(words, tmp_path / "loader", monkeypatch)
+    assert isinstance(run.source, data_paths.LoaderPath) and run.source.wait_seconds > 0
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+
+
+def test_waiting_for_data_is_measured_and_told(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [0.0]
+    take = data_paths._Samples.__getitem__
+
+    def slow(self: Any, indices: torch.Tensor) -> Any:
+        clock[0] += 3.0
+        return take(self, indices)
+
+    def at_work(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            clock[0] += 2.0
+            return call(*args, **kwargs)
+
+        return wrapper
+
+    monkeypatch.setattr(data_paths._Samples, "__getitem__", slow)
+    monkeypatch.setattr(steps, "train_step", at_work(steps.train_step))
+    for module in (data_paths, metrics):
+        monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
+    words = ["--data-path=loader", "--num-workers=0", "--epochs=1", "--data-path=loader"]
+    assert train.train(launch_of(words)) is None
+    # 5 steps of 2 s, the last of one pass and the others of two, each waiting 3 s: 27 s of 37.
+    assert capsys.readouterr().err == (
+        "trainers.train: 73% of the epoch was waiting for data: more --num-workers (now 0) and CPUs"
+        " for them, a larger --prefetch-factor (now 2), or --data-path device.\n"
+    )

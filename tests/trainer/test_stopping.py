@@ -1,0 +1,136 @@
+"""Asked to stop: by the stop file, a signal, or the clock."""
+
+import itertools
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
+
+from trainers import arguments, errors, stopping, train  # noqa: E402
+
+pytestmark = pytest.mark.trainer
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+TRAIN = ["-m", "trainers.train", "--device=cpu"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, None),
+        ({"SLURM_JOB_END_TIME": "2000"}, None),
+        ({"SLURM_JOB_START_TIME": "1000", "SLURM_JOB_END_TIME": "4600"}, 4510),
+        # One minute: six seconds, or nothing would be left of it.
+        ({"SLURM_JOB_START_TIME": "1000", "SLURM_JOB_END_TIME": "1060"}, 1054),
+        ({"SLURM_JOB_START_TIME": "1000", "SLURM_JOB_END_TIME": "Unknown"}, None),
+    ],
+)
+def test_deadline(environ: dict[str, str], expected: float | None) -> None:
+    assert stopping.deadline(environ, margin_seconds=90) == expected
+
+
+def test_asks_about_once_a_second(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    now = [0.0]
+    monkeypatch.setattr(stopping.time, "perf_counter", lambda: now[0])
+    looked = []
+    clock = lambda: looked.append(now[0]) or 0.0  # noqa: E731
+    stopper = stopping.Stopper(stop_file=tmp_path / "stop", deadline=1.0, clock=clock)
+    stopper.begin(100)
+    for step in range(101, 1101):
+        now[0] += 0.01
+        assert stopper.agreed(step) is None
+    # Doubling at first, then every hundred steps of 10 ms.
+    assert looked[:4] == pytest.approx([0.01, 0.03, 0.07, 0.15])
+    gaps = [after - before for before, after in itertools.pairwise(looked[8:])]
+    assert gaps and all(0.9 < gap <= 1.01 for gap in gaps)
+
+
+def test_reasons(tmp_path: pathlib.Path) -> None:
+    now = [0.0]
+    stopper = stopping.Stopper(
+        stop_file=tmp_path / "stop", deadline=5.0, poll_seconds=0, clock=lambda: now[0]
+    )
+    handler = signal.getsignal(signal.SIGTERM)
+    with stopper.signals():
+        assert stopper.agreed(1) is None
+        (tmp_path / "stop").touch()
+        assert stopper.agreed(2) is stopping.Reason.STOP_FILE
+        now[0] = 5.0
+        assert stopper.agreed(3) is stopping.Reason.TIME_LIMIT
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert stopper.agreed(4) is stopping.Reason.SIGNAL
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_requeue_is_asked_only_after_progress(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "requeue.0.1"
+    environ = {"ORCHESTRATOR_REQUEUE_FILE": str(path)}
+    message = (
+        "stopped at step 7, where this attempt began: not requeued, because the next attempt would"
+        " get no further. Give the job more time."
+    )
+    with pytest.raises(errors.StoppedError, match=f"^{re.escape(message)}$"):
+        stopping.request_requeue(environ, step=7, first_step=7, is_writer=True)
+    assert stopping.request_requeue(environ, step=8, first_step=7, is_writer=False)
+    assert not path.exists()
+    assert stopping.request_requeue(environ, step=8, first_step=7, is_writer=True)
+    assert path.read_text() == "saved at step 8\n"
+    assert not stopping.request_requeue({}, step=8, first_step=7, is_writer=True)
+
+
+def job(folder: pathlib.Path, attempt: int) -> dict[str, str]:
+    """What the job script exports."""
+    return {
+        "ORCHESTRATOR_RUN_DIR": str(folder),
+        "ORCHESTRATOR_METRICS_FILE": str(folder / "metrics.3.jsonl"),
+        "ORCHESTRATOR_TASK": "3",
+        "ORCHESTRATOR_ATTEMPT": str(attempt),
+        "ORCHESTRATOR_STOP_FILE": str(folder / f"stop.3.{attempt}"),
+        "ORCHESTRATOR_REQUEUE_FILE": str(folder / f"requeue.3.{attempt}"),
+    }
+
+
+def test_job_stops_asks_for_requeue_and_goes_on(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
+    wanted = arguments.parse_arguments(["--device=cpu", "--epochs=2"])
+    (tmp_path / "stop.3.0").write_text("USR1 1\n")
+    train.run(wanted, job(tmp_path, 0))
+    first = capsys.readouterr()
+    assert first.err == ""
+    assert first.out.endswith("Stopped after step 1, because the stop file is there: saved.\n")
+    assert (tmp_path / "requeue.3.0").read_text() == "saved at step 1\n"
+    assert json.loads((tmp_path / "result.3.json").read_text())["finished"] is False
+    train.run(wanted, job(tmp_path, 1))
+    second = capsys.readouterr()
+    assert second.err == ""
+    assert second.out.startswith("Resumed after step 1, in epoch 1.\n")
+    assert "Training completed successfully.\n" in second.out
+    assert not (tmp_path / "requeue.3.1").exists()
+    result = json.loads((tmp_path / "result.3.json").read_text())
+    assert (result["finished"], result["num_samples"]) == (True, 2 * 1438)
+    assert len(result["history"]) == 2
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"checkpoints.3", "metrics.3.jsonl"} < names
+
+
+def test_stop_without_anyone_to_start_it_again(launch: Run, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "stop").touch()
+    done = launch(TRAIN, ORCHESTRATOR_STOP_FILE=str(tmp_path / "stop"))
+    assert done.returncode == 143
+    assert done.stdout.endswith(
+        "Stopped after step 1, because the stop file is there: nothing is saved.\n"
+    )
+    assert done.stderr == (
+        "trainers.train: error: stopped after step 1 (the stop file is there); nothing was saved"
+        " (no --run-dir).\n"
+    )

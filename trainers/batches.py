@@ -1,0 +1,132 @@
+"""Which samples of an epoch's order make up which step, on which rank."""
+
+import argparse
+import dataclasses
+import math
+
+from trainers import datasets, errors
+
+DEFAULT_BATCH_SIZE = 64
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MicroBatch:
+    """A rank's part of one forward pass."""
+
+    #: Its places in the epoch's order.
+    places: slice
+    #: False where the rank has no sample: it computes one of another rank's, with weight 0, so that
+    #: DDP's collectives find it.
+    counted: bool
+
+    @property
+    def num_samples(self) -> int:
+        """Samples that count."""
+        return self.places.stop - self.places.start if self.counted else 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How an epoch is cut: into steps, forward passes, and ranks.
+
+    Step s takes places s * B to (s + 1) * B of the order for any world size, so a run on more or
+    fewer ranks sees the same samples at the same step.
+    """
+
+    #: Samples of the training set.
+    num_samples: int
+    #: Samples a step over all ranks.
+    global_batch_size: int
+    #: Forward passes a step.
+    gradient_accumulation_steps: int
+    #: Number of this rank.
+    rank: int
+    #: Number of ranks.
+    world_size: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps, the last one perhaps a smaller batch."""
+        return math.ceil(self.num_samples / self.global_batch_size)
+
+    def batch_size(self, step: int) -> int:
+        """Return the samples of a step of an epoch over all ranks; the last step may have fewer."""
+        return min(self.global_batch_size, self.num_samples - step * self.global_batch_size)
+
+    def micro_batches(self, step: int) -> list[MicroBatch]:
+        """Return this rank's forward passes of a step; each rank has as many."""
+        first = step * self.global_batch_size
+        left = self.batch_size(step)
+        size = self.global_batch_size // self.gradient_accumulation_steps
+        parts = []
+        while left > 0:
+            mine = datasets.rank_slice(min(size, left), self.rank, self.world_size)
+            counted = mine.stop > mine.start
+            places = mine if counted else slice(0, 1)
+            parts.append(
+                MicroBatch(places=slice(first + places.start, first + places.stop), counted=counted)
+            )
+            first += size
+            left -= size
+        return parts
+
+
+def make_plan(
+    arguments: argparse.Namespace, *, num_samples: int, rank: int, world_size: int, num_devices: int
+) -> Plan:
+    """Work out the batch from what was said of it; raise UsageError where it does not come out.
+
+    `num_devices` is what a forward pass is spread over: the ranks, or DataParallel's GPUs.
+    """
+    total, passes = batch_size(arguments, num_devices)
+    if total > num_samples:
+        raise errors.UsageError(
+            f"A batch of {total} samples is larger than the training set of {arguments.dataset},"
+            f" {num_samples}: use a smaller batch or fewer ranks."
+        )
+    return Plan(
+        num_samples=num_samples,
+        global_batch_size=total,
+        gradient_accumulation_steps=passes,
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+def batch_size(arguments: argparse.Namespace, num_devices: int) -> tuple[int, int]:
+    """Return the global batch size and the number of forward passes a step."""
+    each = arguments.per_device_batch_size
+    passes = arguments.gradient_accumulation_steps
+    if arguments.batch_size is None and each is not None:
+        passes = passes or 1
+        return each * num_devices * passes, passes
+    total = arguments.batch_size or DEFAULT_BATCH_SIZE
+    what = "the number of ranks" if arguments.mode != "dp" else "the number of GPUs"
+    if each is not None:
+        _check_divides(total, each * num_devices, f"--per-device-batch-size {each} times {what}")
+        if passes not in (None, total // (each * num_devices)):
+            raise errors.UsageError(
+                f"--batch-size {total} and --per-device-batch-size {each} on {num_devices} make"
+                f" {total // (each * num_devices)} passes a step, not"
+                f" --gradient-accumulation-steps {passes}: leave one of the three out."
+            )
+        return total, total // (each * num_devices)
+    passes = passes or 1
+    if passes > 1:
+        what += " times --gradient-accumulation-steps"
+    _check_divides(total, num_devices * passes, what)
+    return total, passes
+
+
+def _check_divides(total: int, divisor: int, what: str) -> None:
+    below = total - total % divisor
+    if below == 0:
+        raise errors.UsageError(
+            f"--batch-size {total} is smaller than {what}, {divisor}:"
+            f" use {divisor} or a multiple of it."
+        )
+    if below != total:
+        raise errors.UsageError(
+            f"--batch-size {total} can't be divided by {what}, {divisor}:"
+            f" use {below} or {below + divisor}."
+        )

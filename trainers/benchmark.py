@@ -1,0 +1,229 @@
+"""Train the same in several ways, one after the other on this device, and compare.
+
+DataParallel against DDP:    python -m trainers.benchmark dp-ddp --gpus 4 --model wrn-16-4
+fp32, bf16 and fp16:         python -m trainers.benchmark precision
+Larger and larger batches:   python -m trainers.benchmark batch-size
+
+Each way is a process of its own: nothing is left over from the one before, and one that runs out of
+memory ends nothing else. What is compared is the throughput of whole epochs, as the training prints
+it: samples over all ranks by wall time of the slowest, the device waited for at both ends. The
+first epoch warms up and does not count. The ways take turns, so that a busy machine hits all alike.
+"""
+
+import argparse
+import dataclasses
+import os
+import platform
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+
+THROUGHPUT = re.compile(r"^Epoch Throughput: ([0-9.]+) ", re.MULTILINE)
+LOSS = re.compile(r"^Validation Loss: ([0-9.]+|nan|inf), Validation Accuracy: ([0-9.]+)", re.M)
+# A training that hangs should not hold the GPUs for ever.
+ARM_SECONDS = 3600
+BATCH_SIZES = tuple(2**power for power in range(5, 15))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One way to train."""
+
+    #: What it is called in the table.
+    name: str
+    #: The command, as argv.
+    command: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one run of an arm gave."""
+
+    #: Samples a second of each epoch after the first.
+    samples_per_second: tuple[float, ...]
+    #: Validation loss of the last epoch.
+    loss: float
+    #: Validation accuracy of the last epoch.
+    accuracy: float
+    #: The last line of what went wrong; empty after a good run.
+    failure: str = ""
+
+
+def train_command(words: Iterable[str], *, num_ranks: int = 1) -> tuple[str, ...]:
+    """Return how trainers.train is started on this node."""
+    if num_ranks == 1:
+        return (sys.executable, "-m", "trainers.train", *words)
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+    return (*launcher, f"--nproc-per-node={num_ranks}", "-m", "trainers.train", *words)
+
+
+def run_arm(arm: Arm, environ: Mapping[str, str]) -> Outcome:
+    """Run an arm to its end, in an empty folder."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+        try:
+            result = subprocess.run(
+                arm.command,
+                env={**environ, "PYTHONPATH": os.pathsep.join(search_path())},
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=ARM_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return failed(f"not done after {ARM_SECONDS} s")
+    if result.returncode:
+        return failed(failure_line(result.stderr) or f"exit code {result.returncode}")
+    return read_output(result.stdout)
+
+
+def search_path() -> list[str]:
+    """Return where the arms find this package, which run in another folder."""
+    return [os.path.abspath(path) if path else os.getcwd() for path in sys.path]
+
+
+def read_output(text: str) -> Outcome:
+    """Read the lines of a training's epochs."""
+    rates = tuple(float(number) for number in THROUGHPUT.findall(text))
+    losses = LOSS.findall(text)
+    if len(rates) < 2 or not losses:
+        return failed("fewer than two epochs were printed: the first one only warms up")
+    loss, accuracy = losses[-1]
+    return Outcome(samples_per_second=rates[1:], loss=float(loss), accuracy=float(accuracy))
+
+
+def failed(why: str) -> Outcome:
+    """Return the outcome of a run that went wrong."""
+    nan = float("nan")
+    return Outcome(samples_per_second=(), loss=nan, accuracy=nan, failure=why)
+
+
+def failure_line(stderr: str) -> str:
+    """Return the line that tells best why a run failed."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    telling = [line for line in lines if re.search(r"Error: |error: ", line)]
+    return (telling or lines or [""])[0][:200]
+
+
+def compare(
+    arms: Sequence[Arm], *, repeats: int, environ: Mapping[str, str]
+) -> list[list[Outcome]]:
+    """Run all arms in turn, `repeats` times; return each arm's outcomes."""
+    outcomes: list[list[Outcome]] = [[] for _ in arms]
+    for turn in range(repeats):
+        for arm, found in zip(arms, outcomes, strict=True):
+            say(f"{turn + 1}/{repeats} {arm.name}: {shlex.join(arm.command)}")
+            found.append(run_arm(arm, environ))
+            rate = _rate(found[-1:])
+            say(f"    {rate:.1f} samples/s" if rate else f"    {found[-1].failure}")
+    return outcomes
+
+
+def table(arms: Sequence[Arm], outcomes: Sequence[Sequence[Outcome]]) -> str:
+    """Return the comparison; ratios are to the first arm."""
+    lines = [f"{'':24} {'samples/s':>10} {'least':>10} {'most':>10} {'ratio':>6} {'val loss':>9}"]
+    base = _rate(outcomes[0])
+    for arm, found in zip(arms, outcomes, strict=True):
+        rates = [rate for each in found for rate in each.samples_per_second]
+        failures = [each.failure for each in found if each.failure]
+        if failures or not rates:
+            lines.append(f"{arm.name:24} {failures[0] if failures else 'nothing measured'}")
+            continue
+        ratio = f"{_rate(found) / base:6.2f}" if base else f"{'-':>6}"
+        loss = statistics.median(each.loss for each in found)
+        lines.append(
+            f"{arm.name:24} {_rate(found):10.1f} {min(rates):10.1f} {max(rates):10.1f} {ratio}"
+            f" {loss:9.4f}"
+        )
+    return "\n".join(lines)
+
+
+def _rate(outcomes: Sequence[Outcome]) -> float:
+    rates = [rate for each in outcomes for rate in each.samples_per_second]
+    return statistics.median(rates) if rates else 0.0
+
+
+def describe_machine() -> str:
+    """Return the device and the versions, without which a figure means nothing."""
+    device = f"CPU {platform.machine()}, {os.cpu_count()} core(s)"
+    if torch.cuda.is_available():
+        device = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
+        device += f", CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
+    return f"{device}; torch {torch.__version__}, Python {platform.python_version()}"
+
+
+def dp_ddp_arms(words: Sequence[str], num_gpus: int) -> list[Arm]:
+    """Compare one GPU, DataParallel and DDP with the same batch over all GPUs."""
+    single = train_command([*words, "--mode=single"])
+    dp = train_command(
+        [*words, "--mode=dp", "--gpu-ids", *(str(number) for number in range(num_gpus))]
+    )
+    ddp = train_command([*words, "--mode=ddp"], num_ranks=num_gpus)
+    return [
+        Arm(name="one GPU", command=single),
+        Arm(name=f"DataParallel, {num_gpus} GPUs", command=dp),
+        Arm(name=f"DDP, {num_gpus} GPUs", command=ddp),
+    ]
+
+
+def precision_arms(words: Sequence[str]) -> list[Arm]:
+    """Compare the precisions; fp16 is for GPUs only."""
+    names = ["fp32", "bf16", *(["fp16"] if torch.cuda.is_available() else [])]
+    return [
+        Arm(name=name, command=train_command([*words, f"--precision={name}"])) for name in names
+    ]
+
+
+def batch_size_arms(words: Sequence[str]) -> list[Arm]:
+    """Compare batch sizes, each twice the one before; what does not fit fails by itself."""
+    return [
+        Arm(name=f"batch {size}", command=train_command([*words, f"--batch-size={size}"]))
+        for size in BATCH_SIZES
+    ]
+
+
+def say(text: str) -> None:
+    """Talk on stderr; the table alone goes to stdout."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run from the command line; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="trainers.benchmark",
+        description="Train the same in several ways and compare. Further arguments go to"
+        " trainers.train; synthetic images and a small wide residual network, unless they say"
+        " otherwise.",
+    )
+    parser.add_argument("what", choices=["dp-ddp", "precision", "batch-size"])
+    parser.add_argument("--gpus", type=int, help="how many GPUs dp-ddp uses, else all")
+    parser.add_argument("--repeats", type=int, default=3)
+    options, further = parser.parse_known_args(argv)
+    words = ["--dataset=synthetic", "--model=wrn-16-4", "--epochs=3", "--batch-size=512", *further]
+    num_gpus = options.gpus or (torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    if options.what == "dp-ddp" and num_gpus < 2:
+        say(
+            "trainers.benchmark: dp-ddp compares ways to use several GPUs, and here are"
+            f" {num_gpus}: run it in a job with two or more."
+        )
+        return 2
+    arms = {
+        "dp-ddp": lambda: dp_ddp_arms(words, num_gpus),
+        "precision": lambda: precision_arms(words),
+        "batch-size": lambda: batch_size_arms(words),
+    }[options.what]()
+    outcomes = compare(arms, repeats=options.repeats, environ=os.environ)
+    print(describe_machine())
+    print(table(arms, outcomes), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

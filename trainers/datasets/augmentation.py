@@ -1,0 +1,63 @@
+"""Random changes of training images, on the device where they are, without a random generator."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+
+import torch
+
+# Pixels added on each side before the crop; what all recipes for CIFAR use.
+PADDING = 4
+
+
+def random_keys(indices: torch.Tensor, *, seed: int, epoch: int) -> torch.Tensor:
+    """Return 64 random bits for each sample, int64 like `indices`, from seed, epoch and index.
+
+    A counter-based generator: no state to save, nothing to wait for, and any rank computes the bits
+    of any sample. The mixing function is splitmix64's.
+    """
+    digest = hashlib.sha256(f"augmentation:{seed}:{epoch}".encode()).digest()
+    keys = indices + int.from_bytes(digest[:8], signed=True)
+    keys = (keys ^ _shift_right(keys, 30)) * _signed(0xBF58476D1CE4E5B9)
+    keys = (keys ^ _shift_right(keys, 27)) * _signed(0x94D049BB133111EB)
+    return keys ^ _shift_right(keys, 31)
+
+
+def crop_and_flip(images: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """Pad images [B, C, H, W] with black, cut H x W out anywhere, mirror half of them.
+
+    The result lies in memory as channels_last.
+    """
+    height, width = images.shape[-2:]
+    padded = torch.nn.functional.pad(images, (PADDING,) * 4).permute(0, 2, 3, 1)
+    places = 2 * PADDING + 1
+    rows = torch.arange(height, device=images.device) + (_bits(keys, 0, 16) % places)[:, None]
+    columns = torch.arange(width, device=images.device).expand(len(images), width)
+    columns = torch.where(_bits(keys, 32, 1).bool()[:, None], width - 1 - columns, columns)
+    columns = columns + (_bits(keys, 16, 16) % places)[:, None]
+    batch = torch.arange(len(images), device=images.device)
+    chosen = padded[batch[:, None, None], rows[:, :, None], columns[:, None, :]]
+    return chosen.permute(0, 3, 1, 2)
+
+
+def unchanged(images: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """Return the images as they are."""
+    return images
+
+
+AUGMENTATIONS: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "none": unchanged,
+    "crop-flip": crop_and_flip,
+}
+
+
+def _bits(keys: torch.Tensor, first: int, count: int) -> torch.Tensor:
+    return (keys >> first) & ((1 << count) - 1)
+
+
+def _shift_right(keys: torch.Tensor, count: int) -> torch.Tensor:
+    # The shift of a signed number brings ones in.
+    return (keys >> count) & ((1 << (64 - count)) - 1)
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number

@@ -1,0 +1,112 @@
+"""Wide residual networks: the standard family, and Olivia's as it was published."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from trainers import errors
+from trainers.models import shapes
+
+
+class PreActivationBlock(nn.Module):
+    """Batch norm, ReLU, convolution, twice, and a shortcut around them."""
+
+    def __init__(self, num_in: int, num_out: int, stride: int) -> None:
+        super().__init__()
+        self.norm1 = nn.BatchNorm2d(num_in)
+        self.conv1 = nn.Conv2d(num_in, num_out, 3, stride=stride, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(num_out)
+        self.conv2 = nn.Conv2d(num_out, num_out, 3, padding=1, bias=False)
+        self.shortcut = (
+            nn.Conv2d(num_in, num_out, 1, stride=stride, bias=False)
+            if stride != 1 or num_in != num_out
+            else None
+        )
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        """Return [B, num_out, H / stride, W / stride]."""
+        active = functional.relu(self.norm1(samples))
+        # Where the shape changes, the shortcut too begins after the activation.
+        kept = samples if self.shortcut is None else self.shortcut(active)
+        return kept + self.conv2(functional.relu(self.norm2(self.conv1(active))))
+
+
+def wide_resnet(
+    sample_shape: torch.Size, num_classes: int, *, depth: int, widen_factor: int
+) -> nn.Module:
+    """WRN-depth-widen_factor of Zagoruyko and Komodakis, for small images; depth is 6 n + 4."""
+    num_channels, _, _ = shapes.image(f"wrn-{depth}-{widen_factor}", sample_shape, smallest=4)
+    num_blocks, rest = divmod(depth - 4, 6)
+    assert rest == 0, "the depth of a wide residual network is 6 n + 4"
+    layers: list[nn.Module] = [nn.Conv2d(num_channels, 16, 3, padding=1, bias=False)]
+    num_in = 16
+    for width, stride in ((16, 1), (32, 2), (64, 2)):
+        for number in range(num_blocks):
+            num_out = width * widen_factor
+            layers.append(PreActivationBlock(num_in, num_out, stride if number == 0 else 1))
+            num_in = num_out
+    model = nn.Sequential(
+        *layers,
+        nn.BatchNorm2d(num_in),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(num_in, num_classes),
+    )
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    return model
+
+
+class OliviaBlock(nn.Module):
+    """Convolution, batch norm, ReLU, twice; the shortcut is added after the last ReLU."""
+
+    def __init__(self, num_in: int, num_out: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            *_convolution_norm_relu(num_in, num_out),
+            nn.Dropout(0.01),
+            *_convolution_norm_relu(num_out, num_out),
+        )
+        self.shortcut = nn.Conv2d(num_in, num_out, 1) if num_in != num_out else nn.Identity()
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        """Return [B, num_out, H, W]."""
+        return self.layers(samples) + self.shortcut(samples)
+
+
+def olivia_wrn(sample_shape: torch.Size, num_classes: int) -> nn.Module:
+    """The WideResNet of the guide for Olivia, with its peculiarities, for comparison.
+
+    The shape of WRN-16-10, but: post-activation, nothing after the addition, shortcuts with bias
+    and without batch norm, dropout of 1 %, and a pool of 7 x 7 that does not see the last row and
+    column of the 8 x 8 that 32 x 32 pixels leave.
+    """
+    num_channels, height, width = shapes.image("olivia-wrn", sample_shape, smallest=28)
+    if max(height, width) >= 56:
+        raise errors.UsageError(
+            "--model olivia-wrn takes images of 28 to 55 pixels a side: use another model."
+        )
+    return nn.Sequential(
+        *_convolution_norm_relu(num_channels, 16),
+        OliviaBlock(16, 160),
+        OliviaBlock(160, 160),
+        nn.MaxPool2d(2),
+        OliviaBlock(160, 320),
+        OliviaBlock(320, 320),
+        nn.MaxPool2d(2),
+        OliviaBlock(320, 640),
+        OliviaBlock(640, 640),
+        nn.AvgPool2d(7),
+        nn.Flatten(),
+        nn.Linear(640, num_classes),
+    )
+
+
+def _convolution_norm_relu(num_in: int, num_out: int) -> list[nn.Module]:
+    return [
+        nn.Conv2d(num_in, num_out, 3, padding=1, bias=False),
+        nn.BatchNorm2d(num_out),
+        nn.ReLU(),
+    ]

@@ -1,0 +1,274 @@
+"""How busy and how full the GPUs of this run are: seven fields of each, every few seconds.
+
+Read through NVML (package nvidia-ml-py) where it is installed, else by nvidia-smi; the file looks
+like nvidia-smi's own CSV. Only the GPUs that this process may use are read, by their UUIDs: NVML
+counts all GPUs of the node, CUDA those that CUDA_VISIBLE_DEVICES leaves.
+"""
+
+import contextlib
+import csv
+import dataclasses
+import datetime
+import importlib
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from trainers import ranks
+
+INTERVAL_SECONDS = 5.0
+MIB = 1 << 20
+QUERY = "timestamp,index,name,utilization.gpu,utilization.memory,memory.total,memory.used"
+HEADER = (
+    "timestamp",
+    "index",
+    "name",
+    "utilization.gpu [%]",
+    "utilization.memory [%]",
+    "memory.total [MiB]",
+    "memory.used [MiB]",
+)
+# What nvidia-smi writes for a number that the device does not give, such as a MIG slice's use.
+NOT_AVAILABLE = "[N/A]"
+# A node whose driver is in trouble can let nvidia-smi hang.
+NVIDIA_SMI_SECONDS = 30
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One GPU at one moment."""
+
+    #: As nvidia-smi prints it, `2026/11/21 12:34:56.789`, in local time.
+    timestamp: str
+    #: NVML's number of the GPU on the node.
+    index: int
+    #: Name of the product.
+    name: str
+    #: Share of the last sample period in which a kernel ran; None where it is not given.
+    utilization_gpu_percent: int | None
+    #: Share of the last sample period in which memory was read or written.
+    utilization_memory_percent: int | None
+    #: Size of its memory.
+    memory_total_mib: int
+    #: Memory in use, by all processes.
+    memory_used_mib: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Summary:
+    """One GPU over the time that it was watched."""
+
+    #: NVML's number of the GPU on the node.
+    index: int
+    #: Name of the product.
+    name: str
+    #: Mean of the readings; None where the device gives none.
+    mean_utilization_percent: float | None
+    #: The largest reading.
+    peak_memory_mib: int
+    #: Size of its memory.
+    memory_total_mib: int
+
+
+#: Reads all watched GPUs once.
+Reader = Callable[[], list[Reading]]
+
+
+def visible_uuids() -> list[str]:
+    """Return the UUIDs of the GPUs that CUDA shows this process."""
+    if not torch.cuda.is_available():
+        return []
+    count = torch.cuda.device_count()
+    return [f"GPU-{torch.cuda.get_device_properties(number).uuid}" for number in range(count)]
+
+
+def find_reader(uuids: Sequence[str]) -> Reader | None:
+    """Return what reads these GPUs, or None where there is no GPU or nothing to read it with."""
+    if not uuids:
+        return None
+    with contextlib.suppress(ImportError):
+        return nvml_reader(importlib.import_module("pynvml"), uuids)
+    if program := shutil.which("nvidia-smi"):
+        command = nvidia_smi_command(program, uuids)
+        return lambda: parse_nvidia_smi(run_nvidia_smi(command))
+    return None
+
+
+def nvml_reader(pynvml: types.ModuleType, uuids: Sequence[str]) -> Reader:
+    """Return what reads these GPUs through NVML."""
+    pynvml.nvmlInit()
+    handles = [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]
+
+    def read() -> list[Reading]:
+        now = datetime.datetime.now().strftime("%Y/%m/%d %H:%M:%S.%f")[:-3]
+        readings = []
+        for handle in handles:
+            name = pynvml.nvmlDeviceGetName(handle)
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            try:
+                rates = pynvml.nvmlDeviceGetUtilizationRates(handle)
+                gpu, of_memory = rates.gpu, rates.memory
+            except pynvml.NVMLError:
+                gpu, of_memory = None, None
+            readings.append(
+                Reading(
+                    timestamp=now,
+                    index=pynvml.nvmlDeviceGetIndex(handle),
+                    name=name.decode() if isinstance(name, bytes) else name,
+                    utilization_gpu_percent=gpu,
+                    utilization_memory_percent=of_memory,
+                    memory_total_mib=memory.total // MIB,
+                    memory_used_mib=memory.used // MIB,
+                )
+            )
+        return readings
+
+    return read
+
+
+def nvidia_smi_command(program: str, uuids: Sequence[str]) -> list[str]:
+    """Return the command that prints a line for each of these GPUs."""
+    return [
+        program,
+        f"--query-gpu={QUERY}",
+        "--format=csv,noheader,nounits",
+        f"--id={','.join(uuids)}",
+    ]
+
+
+def run_nvidia_smi(command: Sequence[str]) -> str:
+    """Run it; return what it printed."""
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=NVIDIA_SMI_SECONDS
+    ).stdout
+
+
+def parse_nvidia_smi(text: str) -> list[Reading]:
+    """Parse `csv,noheader,nounits`; a line that is something else is a ValueError."""
+    readings = []
+    for line in text.splitlines():
+        words = [word.strip() for word in line.split(",")]
+        if len(words) != len(HEADER):
+            raise ValueError(f"nvidia-smi printed {line!r}")
+        timestamp, index, name, gpu, of_memory, total, used = words
+        readings.append(
+            Reading(
+                timestamp=timestamp,
+                index=int(index),
+                name=name,
+                utilization_gpu_percent=None if gpu == NOT_AVAILABLE else int(gpu),
+                utilization_memory_percent=None if of_memory == NOT_AVAILABLE else int(of_memory),
+                memory_total_mib=int(total),
+                memory_used_mib=int(used),
+            )
+        )
+    return readings
+
+
+def csv_row(reading: Reading) -> list[str]:
+    """Return a reading's fields in the order of HEADER."""
+    return [
+        NOT_AVAILABLE if value is None else str(value)
+        for value in dataclasses.asdict(reading).values()
+    ]
+
+
+class Monitor:
+    """Reads the GPUs in a thread of its own and appends to a CSV file until it is stopped."""
+
+    def __init__(
+        self, reader: Reader, path: pathlib.Path, *, interval_seconds: float = INTERVAL_SECONDS
+    ) -> None:
+        self._reader = reader
+        self._path = path
+        self._interval_seconds = interval_seconds
+        self._stopping = threading.Event()
+        self._summaries: dict[int, Summary] = {}
+        self._counts: dict[int, int] = {}
+        # A daemon: should the program end without `stop`, the thread does not keep it alive.
+        self._thread = threading.Thread(target=self._run, name="gpu-monitor", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> list[Summary]:
+        """End this monitor, and only this one; return what it saw of each GPU."""
+        self._stopping.set()
+        self._thread.join(timeout=NVIDIA_SMI_SECONDS + 1)
+        return [self._summaries[index] for index in sorted(self._summaries)]
+
+    def _run(self) -> None:
+        try:
+            # A file that is there is an earlier attempt's.
+            with self._path.open("a", newline="") as file:
+                writer = csv.writer(file)
+                if file.tell() == 0:
+                    writer.writerow(HEADER)
+                while True:
+                    for reading in self._reader():
+                        writer.writerow(csv_row(reading))
+                        self._count(reading)
+                    file.flush()
+                    if self._stopping.wait(self._interval_seconds):
+                        return
+        # Whatever it is (a driver that went away, a full disk), the training goes on without.
+        except Exception as error:
+            sys.stderr.write(f"trainers.monitor: the GPUs are no longer watched: {error}\n")
+
+    def _count(self, reading: Reading) -> None:
+        before = self._summaries.get(reading.index)
+        percent = reading.utilization_gpu_percent
+        count = self._counts.get(reading.index, 0)
+        mean = before.mean_utilization_percent if before is not None else None
+        if percent is not None:
+            mean = ((mean or 0.0) * count + percent) / (count + 1)
+            self._counts[reading.index] = count + 1
+        peak = before.peak_memory_mib if before is not None else 0
+        self._summaries[reading.index] = Summary(
+            index=reading.index,
+            name=reading.name,
+            mean_utilization_percent=mean,
+            peak_memory_mib=max(peak, reading.memory_used_mib),
+            memory_total_mib=reading.memory_total_mib,
+        )
+
+
+def summary_line(host: str, summary: Summary) -> str:
+    """Say in one line how busy and how full a GPU was."""
+    percent = summary.mean_utilization_percent
+    busy = "use unknown" if percent is None else f"{percent:.0f} % busy on average"
+    return (
+        f"GPU {summary.index} of {host} ({summary.name}): {busy}, at most"
+        f" {summary.peak_memory_mib} of {summary.memory_total_mib} MiB in use"
+    )
+
+
+@contextlib.contextmanager
+def watch(place: ranks.Ranks, folder: pathlib.Path | None, name: str, host: str) -> Iterator[None]:
+    """Watch this node's GPUs while the body runs, and say afterwards what was seen.
+
+    One process a node writes `NAME.HOST.csv`; where each rank sees its own GPU alone, each writes
+    `NAME.HOST.LOCAL_RANK.csv`. Without a folder, without a GPU or without NVML and nvidia-smi
+    nothing is watched.
+    """
+    uuids = visible_uuids() if folder is not None else []
+    alone = len(uuids) < place.local_world_size
+    reader = find_reader(uuids) if alone or place.local_rank == 0 else None
+    if reader is None or folder is None:
+        yield
+        return
+    number = f".{place.local_rank}" if alone else ""
+    monitor = Monitor(reader, folder / f"{name}.{host}{number}.csv")
+    monitor.start()
+    try:
+        yield
+    finally:
+        for summary in monitor.stop():
+            print(summary_line(host, summary), flush=True)

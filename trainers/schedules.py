@@ -1,0 +1,56 @@
+"""The learning rate of each step: a pure function, so that a resume has nothing to restore."""
+
+import dataclasses
+import math
+
+from trainers import errors
+
+NAMES = ("constant", "cosine", "linear", "step")
+SCALINGS = ("none", "linear", "sqrt")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """A linear warm-up, then a decay."""
+
+    #: A key of NAMES.
+    name: str
+    #: Learning rate at the end of the warm-up.
+    peak: float
+    #: Where cosine and linear end.
+    minimum: float
+    #: Steps of the warm-up; step `warmup_steps - 1` has the peak.
+    warmup_steps: int
+    #: Steps of the whole run.
+    num_steps: int
+    #: Factor at each fall of `step`.
+    gamma: float
+    #: Steps between two of its falls.
+    fall_steps: int
+
+    def learning_rate(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 0."""
+        if step < self.warmup_steps:
+            return self.peak * (step + 1) / self.warmup_steps
+        if self.name == "constant":
+            return self.peak
+        if self.name == "step":
+            return float(self.peak * self.gamma ** (step // self.fall_steps))
+        # The last step has the minimum, as the last of the warm-up has the peak.
+        decay_steps = max(1, self.num_steps - max(1, self.warmup_steps))
+        done = min(1.0, (step - max(1, self.warmup_steps) + 1) / decay_steps)
+        share = (1 + math.cos(math.pi * done)) / 2 if self.name == "cosine" else 1 - done
+        return self.minimum + (self.peak - self.minimum) * share
+
+
+def scale(base_lr: float, rule: str, *, batch_size: int, base_batch_size: int | None) -> float:
+    """Return the learning rate for a global batch of `batch_size` samples."""
+    if rule == "none":
+        return base_lr
+    if base_batch_size is None:
+        raise errors.UsageError(
+            f"--lr-scaling {rule} needs --lr-base-batch-size: the batch size that --base-lr is"
+            " meant for."
+        )
+    ratio = batch_size / base_batch_size
+    return base_lr * (ratio if rule == "linear" else math.sqrt(ratio))
