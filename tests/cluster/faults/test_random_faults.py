@@ -30,7 +30,7 @@ FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
 SEVERAL = "/srv/orchestrator/tests/cluster/several.py"
 IN_FLIGHT = 20
 LONGEST_SECONDS = 18
-STATE_DISK = "size=4m,mode=700,uid=2001,gid=2001"
+STATE_DISK = "size=64m,mode=700,uid=2001,gid=2001"
 #: Longer than slurmctld hangs here, so that most verdicts wait for it; a few are overruled later.
 GRACE = "submit_grace_seconds = 12\n"
 #: From one fault to the next, in the mean.
