@@ -41,5 +41,5 @@ def test_mnist(launch: Launch, shared_data: Path) -> None:
 
 
 def test_mnist_in_short(launch: Launch, shared_data: Path) -> None:
-    words = ("--preset=mnist", "--epochs=2", f"--data-dir={shared_data}")
-    assert _accuracies(launch, *words)[-1] >= 0.95
+    words = ("--preset=mnist", "--epochs=1", f"--data-dir={shared_data}")
+    assert _accuracies(launch, *words)[-1] >= 0.9
