@@ -61,6 +61,7 @@ def epochs(written: list[dict[str, Any]]) -> dict[tuple[str, int], float]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_disturbed_training_ends_as_an_undisturbed_one(site: sites.Site) -> None:
     lab = site.lab
     quiet = site.submit(site.spec("quiet", SPEC.replace("NAME", "quiet")))
