@@ -70,6 +70,9 @@ def ask_queue(context: contexts.Context, live: Sequence[jobs.Job], installation_
         job.array_job_id for job in live if job.array_job_id
     }
 
+    # A database from a backup may lack the row of one that it sent; track knows it by its ID.
+    tracked = {job.job_id for job in live if job.tracked_name is not None}
+
     def keep(name: str, job_id: str, stdout_path: str) -> bool:
         token = run_folder.token_of(name, stdout_path)
         return (token is not None and token.startswith(installation_id)) or job_id in ids
@@ -78,9 +81,10 @@ def ask_queue(context: contexts.Context, live: Sequence[jobs.Job], installation_
     by_id: dict[str, list[tracking.Observation]] = {}
     for row in context.slurm.squeue(keep):
         token = run_folder.token_of(row.name, row.stdout_path)
-        if token is not None and token.startswith(installation_id):
+        is_sent = token is not None and token.startswith(installation_id)
+        if token is not None and is_sent:
             by_token.setdefault((token, row.array_task_id or 0), []).append(row)
-        else:
+        if not is_sent or row.job_id in tracked:
             by_id.setdefault(row.job_id, []).append(row)
     return Queue(by_token, by_id)
 
