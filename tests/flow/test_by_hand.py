@@ -180,3 +180,22 @@ def test_a_job_whose_row_was_lost_is_followed(cli, fake_slurm):
     fake_slurm.set_state(1, "RUNNING")
     (job,) = cli("show", "1", "--refresh", "--json").items
     assert (job["state"], job["stale_since"]) == ("RUNNING", None)
+
+
+def test_a_waiting_task_of_a_tracked_array_that_was_cancelled_by_hand(cli, fake_slurm):
+    path = write(cli, "hand.sh", HAND)
+    cli.run(["sbatch", "--array=0-2", str(path)])
+    assert cli("track", "1").out == "Tracking 1 (@1 to @3, hand.sh): 3 tasks\n"
+    cli.run(["scancel", "1_2"])
+    grace = {"ORCHESTRATOR_SUBMIT_GRACE_SECONDS": "1"}
+
+    def task():
+        (found,) = cli("show", "@3", "--refresh", "--json", **grace).items
+        return found
+
+    cli.wait_until(lambda: task()["state"] != "PENDING", "its end")
+    assert (task()["state"], task()["reason"]) == (
+        "CANCELLED",
+        "gone from 3 answers of squeue while it waited: Slurm knows other tasks of array 1 and "
+        "nothing of this one, and the task never began",
+    )
