@@ -121,7 +121,8 @@ def _asked_id(context: contexts.Context, tasks: Sequence[jobs.Job]) -> str:
     rows = {job.row for job in tasks}
     with context.store.reading() as work:
         others = [job for job in work.jobs_of_tokens([tasks[0].token]) if job.row not in rows]
-    if all(job.ended for job in others):
+    # Of an array that was submitted by hand some tasks may be tracked alone, or not at all.
+    if tasks[0].tracked_name is None and all(job.ended for job in others):
         return array_job_id
     numbers = slurm.fold_tasks(job.array_task_id or 0 for job in tasks)
     return f"{array_job_id}_[{numbers}]"

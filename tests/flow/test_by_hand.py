@@ -199,3 +199,13 @@ def test_a_waiting_task_of_a_tracked_array_that_was_cancelled_by_hand(cli, fake_
         "gone from 3 answers of squeue while it waited: Slurm knows other tasks of array 1 and "
         "nothing of this one, and the task never began",
     )
+
+
+def test_only_the_tasks_that_were_named_are_cancelled(cli, fake_slurm):
+    path = write(cli, "hand.sh", HAND)
+    cli.run(["sbatch", "--array=0-2", str(path)])
+    assert cli("track", "1_1").code == 0
+    assert cli("track", "1").code == 0
+    assert cli("cancel", "1_[0,2]").code == 0
+    assert fake_slurm.calls("scancel")[0][1:] == ["1_[0,2]"]
+    assert fake_slurm.job("1_1")["state"] == "PENDING"
