@@ -307,7 +307,7 @@ def test_of_an_array_that_waits_no_task_is_cancelled_alone(cli, fake_slurm):
         "`orchestrator cancel sweep` takes back all its tasks\n"
     )
     assert all(job(cli, f"@{row}")["resend_at"] for row in (1, 2, 3))
-    assert cli("cancel", "sweep").out == "@1, @2, @3 is NOT_SUBMITTED\n"
+    assert cli("cancel", "sweep").out == "@1-3 is NOT_SUBMITTED\n"
     assert not any(job(cli, f"@{row}")["resend_at"] for row in (1, 2, 3))
     assert len(fake_slurm.calls("sbatch")) == 1
 
