@@ -203,6 +203,7 @@ def test_array(store: unit_of_work.Store) -> None:
         assert [job.array_task_id for job in work.find("digits")] == [5, 2, 0]
         assert [job.array_task_id for job in work.find("123_2")] == [2]
         assert [job.array_task_id for job in work.find("123_[0,5]")] == [5, 0]
+        assert work.find("123_[0,5%2]") == work.find("123_[0,5]")
         assert work.find("123_[0,4]") == work.find("123_[0-]") == work.find("x_[0]") == []
         whole = unit_of_work.JobQuery(limit=1, whole_arrays=True)
         assert len(work.jobs(whole)) == 3
