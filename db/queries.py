@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import datetime
 import hashlib
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from db import models
 LONGEST_CLAIM_SECONDS = 600.0
 #: More is expected of Slurm, or is to be done by us.
 _LIVE = (models.Job.settled.is_(False), models.Job.resend_at.is_not(None))
-#: Row numbers in one statement.
+#: Values of one kind in one statement: SQLite binds 32,766.
 MOST_VALUES = 10_000
 
 
@@ -122,7 +123,7 @@ def live_jobs(session: orm.Session, cluster: str) -> Sequence[models.Job]:
 
 def jobs_of_tokens(session: orm.Session, tokens: Collection[str]) -> Sequence[models.Job]:
     """Return the jobs of these submissions, oldest first."""
-    statement = _jobs().where(models.Submission.token.in_(tokens))
+    statement = _jobs().where(_among(models.Submission.token, tokens))
     return session.scalars(statement.order_by(models.Job.row)).all()
 
 
@@ -130,11 +131,11 @@ def jobs(session: orm.Session, query: JobQuery) -> Sequence[models.Job]:
     """Return the jobs that fit, newest first."""
     statement = _jobs().order_by(models.Job.row.desc())
     if query.rows:
-        statement = statement.where(models.Job.row.in_(query.rows))
+        statement = statement.where(_among(models.Job.row, query.rows))
     if query.job_ids:
         statement = statement.where(_has_job_id(query.job_ids))
     if query.names:
-        statement = statement.where(models.Submission.name.in_(query.names))
+        statement = statement.where(_among(models.Submission.name, query.names))
     for label in query.labels:
         element = sa.func.json_each(models.Job.labels).table_valued("value")
         statement = statement.where(
@@ -334,7 +335,7 @@ def add_metrics(
 def metrics(session: orm.Session, query: MetricQuery) -> list[tuple[models.Metric, str | None]]:
     """Return metrics and the paths of their files, in the order of jobs and of reading."""
     metric = models.Metric
-    chosen = sa.select(metric.id).where(metric.job_row.in_(query.rows))
+    chosen = sa.select(metric.id).where(_among(metric.job_row, query.rows))
     if query.names:
         chosen = chosen.where(metric.name.in_(query.names))
     if query.attempt is not None:
@@ -438,12 +439,22 @@ def _jobs() -> sa.Select[models.Job]:
 
 def _has_job_id(job_ids: Collection[str]) -> sa.ColumnElement[bool]:
     columns = (models.Job.job_id, models.Job.raw_job_id, models.Job.array_job_id)
-    return _any_of(*(column.in_(job_ids) for column in columns))
+    return _any_of(*(_among(column, job_ids) for column in columns))
 
 
 def _since(since: datetime.datetime, *, live: bool) -> sa.ColumnElement[bool]:
     wanted = [models.Job.created_at >= since, models.Job.ended_at >= since]
     return _any_of(*wanted, *(_LIVE if live else ()))
+
+
+def _among(
+    column: orm.InstrumentedAttribute[Any], values: Collection[Any]
+) -> sa.ColumnElement[bool]:
+    """Return whether the column has one of the values; very many are bound as one value."""
+    if len(values) <= MOST_VALUES:
+        return column.in_(values)
+    each = sa.func.json_each(json.dumps(list(values))).table_valued("value")
+    return column.in_(sa.select(each.c.value))
 
 
 def _any_of(*conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:

@@ -39,7 +39,7 @@ def command(
     job = session.one_job(context, reference)
     path = job.stderr_path if stderr_ and job.stderr_path else job.stdout_path
     if path is None:
-        context.say(f"no log yet: @{job.row} has no job ID ({job.state})")
+        context.say(_no_place(job))
         return
     if path_:
         click.echo(path)
@@ -69,6 +69,17 @@ def _print(blocks: Iterator[bytes], follow_: bool) -> None:
         sys.stdout.buffer.write(block)
         if follow_:
             sys.stdout.buffer.flush()
+
+
+def _no_place(job: jobs.Job) -> str:
+    if job.job_id is None:
+        return f"no log yet: @{job.row} has no job ID ({job.state})"
+    if job.tracked_name is not None:
+        return (
+            f"the log of {job.job_id} is not known; `orchestrator track {job.job_id} --log PATH` "
+            "names it"
+        )
+    return f"no log yet: {job.job_id} is {job.state}"
 
 
 def _missing(context: contexts.Context, row: int, path: str) -> str:

@@ -104,7 +104,7 @@ def _show(
     named: list[int] = []
     if references:
         named = [job.row for word in references for job in session.jobs_of(context, word)]
-        wanted = unit_of_work.JobQuery(rows=named, limit=None)
+        wanted = dataclasses.replace(wanted, rows=named, limit=None)
     folds = chosen == "table" and not expand
     # What is folded is folded whole: the limit is one of lines then.
     looked_for = dataclasses.replace(wanted, whole_arrays=True) if folds else wanted

@@ -33,10 +33,11 @@ def cancel(
 ) -> list[Cancelled]:
     """Cancel the jobs and wait until squeue or sacct shows that they ended, or the time is up.
 
-    Raises ConflictError for a job whose submission is not settled yet: there is no ID to cancel.
+    Raises ConflictError for a job whose submission is not settled yet: there is no ID to cancel;
+    and for some tasks of an array that waits for room, which is sent as a whole.
     """
     over = {job.row for job in wanted if job.ended}
-    wanted = [_taken_back(context, job) for job in wanted]
+    wanted = _taken_back(context, wanted)
     for job in wanted:
         if job.job_id is None and not job.ended:
             raise errors.ConflictError(
@@ -75,27 +76,43 @@ def cancel(
     return _confirm(context, wanted, over, confirm_seconds)
 
 
-def _taken_back(context: contexts.Context, job: jobs.Job) -> jobs.Job:
-    """Return the job as it is when it is not sent (again) by itself any more."""
-    if job.job_id is not None or job.resend_at is None:
-        return job
+def _taken_back(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.Job]:
+    """Return the jobs as they are when they are not sent (again) by themselves any more."""
+    waiting = [job for job in wanted if job.job_id is None and job.resend_at is not None]
+    if not waiting:
+        return list(wanted)
+    rows = {job.row for job in waiting}
     with context.store.writing() as work:
-        now = work.job(job.row)
-        assert now is not None, "rows are never deleted"
-        if now.job_id is None and now.resend_at is not None:
-            changes: dict[str, object] = {"resend_at": None, "refusals": 0}
-            if now.waits_for_room:
-                changes["reason"] = "cancelled before it was submitted"
-            work.change_job(job.row, changes, version=now.version)
-            event = jobs.JobEvent(
-                at=context.clock(), kind="cancel", source="user", detail="not sent again"
-            )
-            work.add_event(job.row, event)
-        found = work.job(job.row)
-    assert found is not None, "rows are never deleted"
-    if found.ended:
-        run_folder.RunFolder(Path(job.run_dir)).drop_environment()
-    return found
+        # All in one transaction: what another process sends, it sends as a whole.
+        found = work.jobs_of_tokens(sorted({job.token for job in waiting}))
+        for job in found:
+            if job.row not in rows and job.waits_for_room:
+                first = next(one for one in waiting if one.token == job.token)
+                raise errors.ConflictError(
+                    f"@{first.row} is a task of an array that waits to be submitted as a whole: "
+                    f"`orchestrator cancel {job.name}` takes back all its tasks"
+                )
+        open_ = [
+            job
+            for job in found
+            if job.row in rows and job.job_id is None and job.resend_at is not None
+        ]
+        work.change_jobs([(job.row, _not_again(job), None) for job in open_])
+        event = jobs.JobEvent(
+            at=context.clock(), kind="cancel", source="user", detail="not sent again"
+        )
+        work.add_events((job.row, event) for job in open_)
+        now = {job.row: job for job in work.jobs_of_tokens(sorted({job.token for job in waiting}))}
+    for folder in sorted({now[row].run_dir for row in rows if now[row].ended}):
+        run_folder.RunFolder(Path(folder)).drop_environment()
+    return [now.get(job.row, job) for job in wanted]
+
+
+def _not_again(job: jobs.Job) -> dict[str, object]:
+    changes: dict[str, object] = {"resend_at": None, "refusals": 0}
+    if job.waits_for_room:
+        changes["reason"] = "cancelled before it was submitted"
+    return changes
 
 
 def _by_submission(wanted: Iterable[jobs.Job]) -> list[list[jobs.Job]]:
@@ -113,7 +130,8 @@ def _asked_id(context: contexts.Context, tasks: Sequence[jobs.Job]) -> str:
     rows = {job.row for job in tasks}
     with context.store.reading() as work:
         others = [job for job in work.jobs_of_tokens([tasks[0].token]) if job.row not in rows]
-    if all(job.ended for job in others):
+    # Of an array that was submitted by hand some tasks may be tracked alone, or not at all.
+    if tasks[0].tracked_name is None and all(job.ended for job in others):
         return array_job_id
     numbers = slurm.fold_tasks(job.array_task_id or 0 for job in tasks)
     return f"{array_job_id}_[{numbers}]"

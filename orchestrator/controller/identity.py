@@ -49,6 +49,11 @@ def in_papers(context: contexts.Context, job: jobs.Job, papers: Mapping[str, str
     return all(papers.get(name) == known.get(name) for name in WITNESSES)
 
 
+def is_sent(job: jobs.Job, row: tracking.Observation) -> bool:
+    """Return whether the row is a job that we sent, whatever its name is by now."""
+    return run_folder.token_of(row.name, row.stdout_path) == job.token or job.token in _words(row)
+
+
 def of_accounts(
     job: jobs.Job, by_id: Sequence[tracking.Observation]
 ) -> tuple[tracking.Observation, ...]:

@@ -134,6 +134,10 @@ def _ask(
             squeue_at=observed_at,
             sacct_at=observed_at if accounts.good else None,
         )
+    # Slurm has the job after all, or refused it for good: it is not sent again.
+    over = {job.run_dir for job, verdict in verdicts if _sends_no_more(job, verdict)}
+    for folder in sorted(over):
+        run_folder.RunFolder(Path(folder)).drop_environment()
     return dataclasses.replace(
         freshness(context, facts.cluster),
         asked=True,
@@ -295,6 +299,10 @@ def submitter_alive(job: jobs.Job, now: datetime.datetime) -> bool:
         sent_at = job.grace_since or job.created_at
         return (now - sent_at).total_seconds() < SUBMITTER_TIMEOUT_SECONDS
     return alive
+
+
+def _sends_no_more(job: jobs.Job, verdict: tracking.Verdict) -> bool:
+    return job.resend_at is not None and verdict.changes.get("resend_at", job) is None
 
 
 def _is_unchanged(verdict: tracking.Verdict) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from pathlib import Path
 
-from orchestrator import errors, jobs
+from orchestrator import errors, jobs, run_folder, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import refresh, room, unit_of_work
+from orchestrator.controller import dependencies, refresh, room, unit_of_work
 
 #: Of one cause in one round; the rest are due still, and follow with the next refresh.
 AT_ONCE = 20
@@ -55,6 +56,13 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job]) -> bool:
             return not any(refresh.submitter_alive(one, now) for one in work.jobs(sending))
 
         try:
+            _check_dependency(context, job)
+        except errors.ConflictError as exc:
+            _give_up(context, job, str(exc))
+            continue
+        except errors.SlurmError:
+            return False
+        try:
             sent = resubmit.send_again(
                 context, job, queue=True, may=nobody_sends, source="controller"
             )
@@ -76,6 +84,14 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job]) -> bool:
     return True
 
 
+def _check_dependency(context: contexts.Context, job: jobs.Job) -> None:
+    # What it depends on may have ended, and been forgotten, while it waited.
+    with context.store.reading() as work:
+        stored = work.submission_of(job.row)
+    assert stored is not None, "each job belongs to one (foreign key)"
+    dependencies.check(context, specs.from_json(stored.spec).dependency)
+
+
 def _is_settled(context: contexts.Context, job: jobs.Job) -> bool:
     with context.store.reading() as work:
         found = work.job(job.row)
@@ -87,8 +103,10 @@ def _postpone(context: contexts.Context, others: Sequence[jobs.Job], refused: jo
     if not others:
         return
     with context.store.writing() as work:
-        for job in others:
-            work.change_job(job.row, {"resend_at": refused.resend_at}, version=job.version)
+        # Of an array one task stands for all.
+        later = work.jobs_of_tokens([job.token for job in others])
+        changes = {"resend_at": refused.resend_at}
+        work.change_jobs([(job.row, changes, None) for job in later if job.waits_for_room])
 
 
 def _give_up(context: contexts.Context, job: jobs.Job, why: str) -> None:
@@ -97,8 +115,9 @@ def _give_up(context: contexts.Context, job: jobs.Job, why: str) -> None:
     with context.store.writing() as work:
         changes = {"resend_at": None, "reason": why}
         # Of an array one task stands for all.
-        wanted = [job if one.row == job.row else one for one in work.jobs_of_tokens([job.token])]
+        wanted = [one for one in work.jobs_of_tokens([job.token]) if one.waits_for_room]
         event = jobs.JobEvent(at=now, kind="submit", source="controller", detail=why)
         changed = work.change_jobs([(one.row, changes, one.version) for one in wanted])
         work.add_events((row, event) for row in sorted(changed))
+    run_folder.RunFolder(Path(job.run_dir)).drop_environment()
     context.say(f"@{job.row} is not sent again: {why}")

@@ -125,6 +125,10 @@ def send_again(
     calling_folder = _calling_folder(job, json.loads(stored.provenance))
     # Of an array all tasks are sent; the caller's view of its job is the one that is guarded.
     wanted = [job if one.row == job.row else one for one in submit.tasks_of(context, job)]
+    if any(one.job_id is not None for one in wanted):
+        raise errors.ConflictError(
+            f"@{job.row} is a task of an array that Slurm had after all; nothing was sent"
+        )
     owners = [owner for one in wanted if (owner := folder.owner(one.array_task_id or 0))]
     if owners:
         detail = f"job {owners[0]} has claimed the run folder"

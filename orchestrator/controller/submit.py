@@ -362,6 +362,8 @@ def _store_refusal(
         work.add_events((one.row, told) for one in work.jobs_of_tokens([job.token]))
         kept = work.job(job.row)
     assert kept is not None, "a row that was just written"
+    if not kept.waits_for_room:
+        run_folder.RunFolder(Path(job.run_dir)).drop_environment()
     return kept
 
 
@@ -372,6 +374,7 @@ def _store_end(context: contexts.Context, job: jobs.Job, reason: str) -> None:
         work.change_jobs([(one.row, changes, None) for one in _unclaimed(work, job)])
         told = event(context, reason, state)
         work.add_events((one.row, told) for one in work.jobs_of_tokens([job.token]))
+    run_folder.RunFolder(Path(job.run_dir)).drop_environment()
 
 
 def _look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutcome) -> jobs.Job:

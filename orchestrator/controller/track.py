@@ -64,7 +64,8 @@ class _Found:
 def track(context: contexts.Context, job_id: str, wanted: Wanted) -> Tracked:
     """Follow a job from now on; an array's ID means all its tasks.
 
-    Raises NotFoundError when Slurm shows no such job, ConflictError for another user's.
+    Raises NotFoundError when Slurm shows no such job, ConflictError for another user's, and for
+    wishes other than a log about one that is known.
     """
     if _JOB_ID.fullmatch(job_id) is None:
         raise errors.NotFoundError(f"{job_id!r} is no job ID of Slurm's, such as 123 or 123_4")
@@ -81,6 +82,7 @@ def track(context: contexts.Context, job_id: str, wanted: Wanted) -> Tracked:
         already = False
     else:
         already = True
+        _add_log(context, job_id, known, wanted)
     with context.store.reading() as work:
         now = [job for old in known if (job := work.job(old.row)) is not None]
     return Tracked(jobs=tuple(now), already=already)
@@ -184,11 +186,34 @@ def _known(work: unit_of_work.UnitOfWork, cluster: str, found: _Found) -> tuple[
         if job.cluster == cluster
         and (row := by_id.get(job.job_id or "")) is not None
         and (
-            job.token in row.name
+            identity.is_sent(job, row)
             if job.tracked_name is None
             else job.created_at == found.submitted_at
         )
     )
+
+
+def _add_log(
+    context: contexts.Context, job_id: str, known: Sequence[jobs.Job], wanted: Wanted
+) -> None:
+    """Store where jobs that are known write their logs."""
+    if wanted == Wanted():
+        return
+    ours = any(job.tracked_name is None for job in known)
+    if ours or dataclasses.replace(wanted, log=None) != Wanted():
+        told = "it was submitted here" if ours else "of one that is known only --log can be given"
+        raise errors.ConflictError(f"{job_id} is @{known[0].row} already ({known[0].name}): {told}")
+    with context.store.writing() as work:
+        for job in known:
+            assert job.job_id is not None and job.tracked_name is not None, "tracked by its ID"
+            path = run_folder.expand(
+                wanted.log or "",
+                job_id=job.job_id,
+                raw_job_id=job.raw_job_id,
+                name=job.tracked_name,
+            )
+            if path is not None:
+                work.change_job(job.row, {"stdout_path": str(context.folder / path)})
 
 
 def _script(context: contexts.Context, job_id: str) -> str:

@@ -367,12 +367,15 @@ class Store:
 
 
 def _tasks_named(reference: str) -> tuple[str, set[int] | None]:
-    """Return the array's ID and the tasks of `123_[2-5,8]`; any other reference as it stands."""
+    """Return the array's ID and the tasks of `123_[2-5,8]`, or `123_[2-5,8%2]` as squeue prints it.
+
+    Any other reference is returned as it stands.
+    """
     master, bracket, rest = reference.partition("_[")
     if not (bracket and rest.endswith("]") and master.removeprefix("local-").isdecimal()):
         return reference, None
     try:
-        return master, set(slurm.expand_tasks(rest.removesuffix("]")))
+        return master, set(slurm.expand_tasks(rest.removesuffix("]").partition("%")[0]))
     except ValueError:
         return reference, None
 

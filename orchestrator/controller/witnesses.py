@@ -37,6 +37,11 @@ class Queue:
         """Token and array ID of each array of ours."""
         return _arrays((token, row) for (token, _), rows in self.by_token.items() for row in rows)
 
+    @functools.cached_property
+    def by_hand(self) -> frozenset[tuple[str | None, datetime.datetime | None]]:
+        """ID and submission of each array that is tracked."""
+        return _by_hand(self.by_id)
+
     def of(self, job: jobs.Job) -> tuple[tracking.Observation, ...]:
         if job.tracked_name is not None:
             return identity.of_queue(job, self.by_id.get(job.job_id or "", ()))
@@ -56,8 +61,12 @@ def array_of(job: jobs.Job, queue: Queue, accounts: Accounts) -> str | None:
     still has no ID takes whatever shows its array.
     """
     if job.job_id is not None:
-        known = accounts.arrays if accounts.accounting else queue.arrays
-        return job.array_job_id if (job.token, job.array_job_id) in known else None
+        answers = accounts if accounts.accounting else queue
+        if job.tracked_name is not None:
+            known = (job.array_job_id, job.created_at) in answers.by_hand
+        else:
+            known = (job.token, job.array_job_id) in answers.arrays
+        return job.array_job_id if known else None
     return min(
         (array for token, array in queue.arrays | accounts.arrays if token == job.token),
         key=int,
@@ -70,6 +79,9 @@ def ask_queue(context: contexts.Context, live: Sequence[jobs.Job], installation_
         job.array_job_id for job in live if job.array_job_id
     }
 
+    # A database from a backup may lack the row of one that it sent; track knows it by its ID.
+    tracked = {job.job_id for job in live if job.tracked_name is not None}
+
     def keep(name: str, job_id: str, stdout_path: str) -> bool:
         token = run_folder.token_of(name, stdout_path)
         return (token is not None and token.startswith(installation_id)) or job_id in ids
@@ -78,9 +90,10 @@ def ask_queue(context: contexts.Context, live: Sequence[jobs.Job], installation_
     by_id: dict[str, list[tracking.Observation]] = {}
     for row in context.scheduler.squeue(keep):
         token = run_folder.token_of(row.name, row.stdout_path)
-        if token is not None and token.startswith(installation_id):
+        is_sent = token is not None and token.startswith(installation_id)
+        if token is not None and is_sent:
             by_token.setdefault((token, row.array_task_id or 0), []).append(row)
-        else:
+        if not is_sent or row.job_id in tracked:
             by_id.setdefault(row.job_id, []).append(row)
     return Queue(by_token, by_id)
 
@@ -176,6 +189,11 @@ class Accounts:
         ]
         return _arrays((run_folder.split_name(row.name)[1] or "", row) for row in rows)
 
+    @functools.cached_property
+    def by_hand(self) -> frozenset[tuple[str | None, datetime.datetime | None]]:
+        """ID and submission of each array that sacct named."""
+        return _by_hand(self.by_id)
+
     def of(self, job: jobs.Job) -> tuple[tracking.Observation, ...]:
         if job.job_id is None:
             return tuple(self.by_token.get((job.token, job.array_task_id or 0), ()))
@@ -190,6 +208,14 @@ def _arrays(
         for token, row in rows
         if row.array_job_id and not tracking.never_started(row)
     )
+
+
+def _by_hand(
+    by_id: Mapping[str, Sequence[tracking.Observation]],
+) -> frozenset[tuple[str | None, datetime.datetime | None]]:
+    # A job ID can be given to another array later: SubmitTime tells them apart (identity).
+    rows = (row for found in by_id.values() for row in found)
+    return frozenset((row.array_job_id, row.submitted_at) for row in rows if row.array_job_id)
 
 
 def _add_steps(

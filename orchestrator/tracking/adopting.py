@@ -39,7 +39,7 @@ def judge(
             job, now, "adopt", "controller", f"{task_id}, as others of its array"
         )
         return verdicts.joined(
-            Verdict(changes={**told, "grace_since": None}, events=(event,)),
+            Verdict(changes={**told, "grace_since": None, "resend_at": None}, events=(event,)),
             following.judge(bound, witnesses, answers, grace_seconds=grace_seconds, now=now),
         )
     if witnesses.owner is not None:

@@ -61,3 +61,21 @@ def test_too_many_tasks_for_the_cluster(
         "its MaxArraySize is 3; make several arrays of them\n1 problem; nothing was submitted.\n"
     )
     assert fake_slurm.calls("sbatch") == []
+
+
+def test_status_of_an_array_takes_filters(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    (cli.folder / "t.py").write_text("")
+    (cli.folder / "sweep.toml").write_text(SPEC)
+    cli("submit", "sweep.toml")
+    fake_slurm.set_state("1_1", "RUNNING")
+    found = cli("status", "1", "-t", "RUNNING", "--refresh", "--json").items
+    assert [job["job_id"] for job in found] == ["1_1"]
+
+
+def test_a_log_that_has_no_place_yet(cli: command_line.CommandLine, fake_slurm: FakeSlurm) -> None:
+    (cli.folder / "t.py").write_text("")
+    (cli.folder / "sweep.toml").write_text(SPEC)
+    assert cli("submit", "sweep.toml", "--output", "out-%j.log").code == 0
+    assert cli("logs", "1_2").err == "no log yet: 1_2 is PENDING\n"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 
 BATCH = """#!/usr/bin/env python3
 #SBATCH --job-name=old --nodes=2
@@ -143,3 +145,67 @@ def test_what_cannot_be_tracked(cli, fake_slurm):
         assert (done.code, done.out) == (code, ""), done.err
         assert text in done.err
     assert cli.run_folders() == []
+
+
+def test_the_log_of_a_tracked_job_can_be_named_later(cli, fake_slurm):
+    path = write(cli, "hand.sh", HAND)
+    cli.run(["sbatch", "--hold", str(path)])
+    assert cli("track", "1").code == 0
+    other = write(cli, "other.log", "hello\n")
+    assert cli("track", "1", "--log", "other.log").out == "1 is @1 already (hand.sh)\n"
+    assert cli("logs", "1", "--path").out == f"{other}\n"
+    done = cli("track", "1", "--name", "new")
+    assert (done.code, done.out) == (6, "")
+    assert (
+        done.err
+        == "Error: 1 is @1 already (hand.sh): of one that is known only --log can be given\n"
+    )
+
+
+def test_one_of_ours_under_a_name_of_the_site_is_not_doubled(cli, fake_slurm):
+    assert cli("submit", "--name", "a", "--launcher", "python", "--command", "true").code == 0
+    with fake_slurm_state(fake_slurm) as data:
+        data["jobs"]["1"]["name"] = "site-0001"
+    assert cli("track", "1").out == "1 is @1 already (a)\n"
+
+
+def test_a_job_whose_row_was_lost_is_followed(cli, fake_slurm):
+    assert cli("submit", "--name", "a", "--launcher", "python", "--command", "true").code == 0
+    with contextlib.closing(sqlite3.connect(cli.database)) as connection, connection:
+        connection.executescript(
+            "DELETE FROM job_events; DELETE FROM attempts; DELETE FROM jobs; "
+            "DELETE FROM submissions;"
+        )
+    assert cli("track", "1").code == 0
+    fake_slurm.set_state(1, "RUNNING")
+    (job,) = cli("show", "1", "--refresh", "--json").items
+    assert (job["state"], job["stale_since"]) == ("RUNNING", None)
+
+
+def test_a_waiting_task_of_a_tracked_array_that_was_cancelled_by_hand(cli, fake_slurm):
+    path = write(cli, "hand.sh", HAND)
+    cli.run(["sbatch", "--array=0-2", str(path)])
+    assert cli("track", "1").out == "Tracking 1 (@1 to @3, hand.sh): 3 tasks\n"
+    cli.run(["scancel", "1_2"])
+    grace = {"ORCHESTRATOR_SUBMIT_GRACE_SECONDS": "1"}
+
+    def task():
+        (found,) = cli("show", "@3", "--refresh", "--json", **grace).items
+        return found
+
+    cli.wait_until(lambda: task()["state"] != "PENDING", "its end")
+    assert (task()["state"], task()["reason"]) == (
+        "CANCELLED",
+        "gone from 3 answers of squeue while it waited: Slurm knows other tasks of array 1 and "
+        "nothing of this one, and the task never began",
+    )
+
+
+def test_only_the_tasks_that_were_named_are_cancelled(cli, fake_slurm):
+    path = write(cli, "hand.sh", HAND)
+    cli.run(["sbatch", "--array=0-2", str(path)])
+    assert cli("track", "1_1").code == 0
+    assert cli("track", "1").code == 0
+    assert cli("cancel", "1_[0,2]").code == 0
+    assert fake_slurm.calls("scancel")[0][1:] == ["1_[0,2]"]
+    assert fake_slurm.job("1_1")["state"] == "PENDING"

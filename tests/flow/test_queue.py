@@ -283,3 +283,65 @@ def test_a_sender_that_was_killed(cli, fake_slurm):
     make_due(cli, 1)
     cli.wait_until(lambda: cli("refresh", **grace) and fake_slurm.jobs(), "the job")
     assert job(cli, "@1")["job_id"] == "1"
+
+
+ARRAY = """\
+[job]
+name = "sweep"
+[launch]
+launcher = "python"
+command = "true"
+[array]
+size = 3
+"""
+
+
+def test_of_an_array_that_waits_no_task_is_cancelled_alone(cli, fake_slurm):
+    cli.spec(ARRAY)
+    fake_slurm.fail("sbatch", stderr=LIMIT)
+    assert cli("submit", "--queue", "job.toml").code == 0
+    done = cli("cancel", "@2")
+    assert (done.code, done.out) == (6, "")
+    assert done.err == (
+        "Error: @2 is a task of an array that waits to be submitted as a whole: "
+        "`orchestrator cancel sweep` takes back all its tasks\n"
+    )
+    assert all(job(cli, f"@{row}")["resend_at"] for row in (1, 2, 3))
+    assert cli("cancel", "sweep").out == "@1-3 is NOT_SUBMITTED\n"
+    assert not any(job(cli, f"@{row}")["resend_at"] for row in (1, 2, 3))
+    assert len(fake_slurm.calls("sbatch")) == 1
+
+
+def test_arrays_are_put_off_with_all_their_tasks(cli, fake_slurm):
+    cli.spec(ARRAY)
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=3)
+    for _ in range(2):
+        assert cli("submit", "--queue", "job.toml").code == 0
+    make_due(cli, 1, 2, 3)
+    cli("refresh")
+    assert len({job(cli, f"@{row}")["resend_at"] for row in range(1, 7)}) == 1
+
+
+def test_a_dependency_that_slurm_forgot_meanwhile(cli, fake_slurm):
+    assert cli("submit", "--name", "first", *LINE, "true").code == 0
+    fake_slurm.fail("sbatch", stderr=LIMIT)
+    assert queue(cli, "second", "--dependency", "afterok:1").code == 0
+    fake_slurm.set_state(1, "FAILED", exit="1:0")
+    fake_slurm.forget(1)
+    make_due(cli, 2)
+    done = cli("refresh")
+    assert done.code == 0
+    assert "@2 is not sent again: Slurm has forgotten job 1 (here it is FAILED)" in done.err
+    assert len(fake_slurm.calls("sbatch")) == 2
+
+
+def test_nothing_is_left_of_the_environment(cli, fake_slurm):
+    lost = f"{FAILED}Socket timed out on send/recv operation\n"
+    fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid qos specification\n")
+    queue(cli, "refused")
+    fake_slurm.fail("sbatch", stderr=lost, run_anyway=True)
+    queue(cli, "adopted")
+    cli("refresh")
+    assert job(cli, "@2")["job_id"] == "1"
+    assert len(cli.run_folders()) == 2
+    assert not any((folder / "environment.json").exists() for folder in cli.run_folders())

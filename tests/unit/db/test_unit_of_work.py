@@ -203,6 +203,7 @@ def test_array(store: unit_of_work.Store) -> None:
         assert [job.array_task_id for job in work.find("digits")] == [5, 2, 0]
         assert [job.array_task_id for job in work.find("123_2")] == [2]
         assert [job.array_task_id for job in work.find("123_[0,5]")] == [5, 0]
+        assert work.find("123_[0,5%2]") == work.find("123_[0,5]")
         assert work.find("123_[0,4]") == work.find("123_[0-]") == work.find("x_[0]") == []
         whole = unit_of_work.JobQuery(limit=1, whole_arrays=True)
         assert len(work.jobs(whole)) == 3
@@ -486,3 +487,19 @@ def test_any_metric_can_be_stored(
         known = work.add_metrics(row, [metric(value, step=step, unit=unit, path=path)])
     assert known == 0
     assert last.metric.source == "log:olivia"
+
+
+def test_more_values_than_a_statement_binds(store: unit_of_work.Store) -> None:
+    job = add(store)
+    many = range(job.row, 300_000)
+    with store.writing() as work:
+        work.change_job(job.row, {"job_id": "7"})
+    with store.reading() as work:
+        for query in (
+            unit_of_work.JobQuery(rows=many, limit=None),
+            unit_of_work.JobQuery(job_ids=[str(one) for one in many], limit=None),
+            unit_of_work.JobQuery(names=["digits", *map(str, many)], limit=None),
+        ):
+            assert [one.row for one in work.jobs(query)] == [job.row]
+        assert len(work.jobs_of_tokens([job.token, *map(str, many)])) == 1
+        assert work.metrics(unit_of_work.MetricQuery(rows=many)) == []

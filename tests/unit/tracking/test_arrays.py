@@ -86,3 +86,17 @@ def test_a_task_without_an_id_takes_its_array_s() -> None:
     assert (verdict.changes["job_id"], verdict.changes["array_job_id"]) == ("41_3", "41")
     assert verdict.events[0].detail == "41_3, as others of its array"
     assert jobs.JobState.NOT_SUBMITTED not in verdict.changes.values()
+
+
+def test_a_task_that_takes_its_array_s_id_is_not_sent_again() -> None:
+    lost = judging.job(
+        job_id=None,
+        raw_job_id=None,
+        array_task_id=3,
+        state=JobState.SUBMIT_UNKNOWN,
+        grace_since=judging.at(0),
+        resend_at=judging.at(60),
+    )
+    verdict = judging.judge(lost, array_job_id="41", cancel_asked=True)
+    after = judging.after(lost, verdict)
+    assert (after.state, after.resend_at) == (JobState.CANCELLED, None)
