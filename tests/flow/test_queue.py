@@ -166,6 +166,28 @@ def test_the_oldest_is_sent_first_and_a_limit_is_met_once(cli, fake_slurm):
     assert job(cli, "@4")["state"] == "NOT_SUBMITTED"
 
 
+def test_what_is_smaller_does_not_wait_behind_an_array_that_is_too_large(cli, fake_slurm):
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=4)
+    queue(cli, "large", "--array-size", "5")
+    queue(cli, "larger", "--array-size", "6")
+    queue(cli, "small", "--array-size", "2")
+    queue(cli, "one")
+    make_due(cli, *range(1, 15))
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
+    cli("refresh")
+    # large is refused, so larger is not tried; small is refused, and one fits.
+    assert len(fake_slurm.calls("sbatch")) == 4 + 3
+    assert [found["name"].partition(".")[0] for found in fake_slurm.jobs()] == ["one"]
+    rows = cli("status", "--json", "--no-refresh").items
+    assert {row["state"] for row in rows if row["row"] == 14} == {"PENDING"}
+    # All tasks of all that wait are tried together, and a table shows each array as one row.
+    assert len({row["resend_at"] for row in rows if row["row"] != 14}) == 1
+    table = cli("status", "--format", "table", "--no-refresh").out
+    waits = r" +NOT_SUBMITTED +waits for room: QOSMaxSubmitJobPerUserLimit; next try "
+    for name, numbers in (("large", "0-4"), ("larger", "0-5"), ("small", "0-1")):
+        assert re.search(rf"^_\[{numbers}\] +{name}{waits}{CLOCK} ", table, re.MULTILINE), table
+
+
 def test_of_many_processes_one_sends(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
     queue(cli, "a")
