@@ -39,7 +39,10 @@ def command(
     job = session.one_job(context, reference)
     path = job.stderr_path if stderr_ and job.stderr_path else job.stdout_path
     if path is None:
-        context.say(f"no log yet: @{job.row} has no job ID ({job.state})")
+        if job.job_id is None:
+            context.say(f"no log yet: @{job.row} has no job ID ({job.state})")
+        else:
+            context.say(f"where the log of {job.job_id} lies is not known ({job.state})")
         return
     if path_:
         click.echo(path)
