@@ -33,8 +33,11 @@ def cancel(
 ) -> list[Cancelled]:
     """Cancel the jobs and wait until squeue or sacct shows that they ended, or the time is up.
 
-    Raises ConflictError for a job whose submission is not settled yet: there is no ID to cancel.
+    An array that was never submitted is sent as a whole or not at all: with one of its tasks all
+    are taken back. Raises ConflictError for a job whose submission is not settled yet: there is no
+    ID to cancel.
     """
+    wanted = _with_unsent_tasks(context, wanted)
     over = {job.row for job in wanted if job.ended}
     wanted = [_taken_back(context, job) for job in wanted]
     for job in wanted:
@@ -64,6 +67,15 @@ def cancel(
                 for job in tasks
             )
     return _confirm(context, wanted, over, confirm_seconds)
+
+
+def _with_unsent_tasks(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.Job]:
+    unsent = {job.token for job in wanted if job.job_id is None and job.array_task_id is not None}
+    if not unsent:
+        return list(wanted)
+    with context.store.reading() as work:
+        tasks = [job for job in work.jobs_of_tokens(sorted(unsent)) if job.job_id is None]
+    return list({job.row: job for job in [*wanted, *tasks]}.values())
 
 
 def _taken_back(context: contexts.Context, job: jobs.Job) -> jobs.Job:

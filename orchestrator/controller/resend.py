@@ -87,7 +87,8 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[s
             refused = refused or sent
             _postpone(context, others, refused)
             continue
-        context.say(f"Submitted batch job {sent.job_id} (@{sent.row}, {sent.name})")
+        job_id = sent.array_job_id or sent.job_id
+        context.say(f"Submitted batch job {job_id} (@{sent.row}, {sent.name})")
     return True
 
 

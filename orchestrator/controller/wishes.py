@@ -72,13 +72,18 @@ def names_of(several: Sequence[jobs.Job]) -> str:
     """Return what a person calls the jobs; tasks of one array in Slurm's short form."""
     arrays: dict[str, list[jobs.Job]] = {}
     for job in several:
-        arrays.setdefault(job.array_job_id or name_of(job), []).append(job)
-    return ", ".join(
-        name_of(tasks[0])
-        if len(tasks) == 1
-        else f"{array}_[{slurm.fold_tasks(job.array_task_id or 0 for job in tasks)}]"
-        for array, tasks in arrays.items()
-    )
+        arrays.setdefault(job.array_job_id or job.job_id or job.token, []).append(job)
+    return ", ".join(_names_of_array(tasks) for tasks in arrays.values())
+
+
+def _names_of_array(tasks: Sequence[jobs.Job]) -> str:
+    if len(tasks) == 1:
+        return name_of(tasks[0])
+    array = tasks[0].array_job_id
+    if array is None:
+        # Not submitted: our rows are all that they have.
+        return "@" + slurm.fold_tasks(job.row for job in tasks).replace(",", ",@")
+    return f"{array}_[{slurm.fold_tasks(job.array_task_id or 0 for job in tasks)}]"
 
 
 def look(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.Job]:

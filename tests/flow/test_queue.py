@@ -219,6 +219,25 @@ def test_cancel_takes_it_back(cli, fake_slurm):
     assert len(fake_slurm.calls("sbatch")) == 1 and fake_slurm.calls("scancel") == []
 
 
+def test_an_unsent_array_is_taken_back_and_sent_as_a_whole(cli, fake_slurm):
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
+    queue(cli, "large", "--array-size", "3")
+    done = cli("cancel", "@2")
+    assert (done.code, done.out) == (0, "@1-3 is NOT_SUBMITTED\n")
+    rows = cli("status", "--json", "--no-refresh").items
+    assert {(row["state"], row["reason"], row["resend_at"]) for row in rows} == {
+        ("NOT_SUBMITTED", "cancelled before it was submitted", None)
+    }
+    array = json.loads(cli("show", "large", "--json", "--no-refresh").out)["items"][0]
+    assert (array["states"], array["first_failures"]) == ({"NOT_SUBMITTED": 3}, [])
+    # The name that submit gives to an array that was refused.
+    assert cli("submit", "--name", "other", "--array-size", "2", *LINE, "echo here").code == 5
+    held = cli("hold", "other").err
+    assert held == "Error: @4 was never submitted; `orchestrator resubmit @4` sends it\n"
+    done = cli("resubmit", "@4")
+    assert (done.code, done.out) == (0, "Submitted batch job 1 (@4-5, other, 2 tasks)\n"), done.err
+
+
 def test_resubmit_sends_now_or_lets_it_wait(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT, times=3)
     queue(cli, "demo")
