@@ -148,6 +148,11 @@ def misfit(name: str, text: str) -> str:
     return f"must be {form.words}"
 
 
+def fitting_name(text: str) -> str:
+    """Return the name of a job of Slurm's with what ours may not hold replaced; may be empty."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:100]
+
+
 BIND_WORDS = '"/host/path", "/host/path:/path/inside" or that with ":ro" behind'
 
 

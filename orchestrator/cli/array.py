@@ -24,7 +24,8 @@ def summary(tasks: Sequence[jobs.Job], papers: Mapping[str, object]) -> dict[str
     bad = [
         job
         for job in tasks
-        if job.state in jobs.TERMINAL and job.state is not jobs.JobState.COMPLETED
+        # What was never submitted did not end, and it may wait for room.
+        if job.state in jobs.TERMINAL - {jobs.JobState.COMPLETED, jobs.JobState.NOT_SUBMITTED}
     ]
     bad.sort(key=lambda job: (job.ended_at is None, job.ended_at, job.row))
     return {

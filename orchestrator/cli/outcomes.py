@@ -16,10 +16,16 @@ def _alike(outcomes: Sequence[wishes.Outcome]) -> Iterable[list[wishes.Outcome]]
     found: dict[tuple[object, ...], list[wishes.Outcome]] = {}
     for one in outcomes:
         job = one.job
-        alone = job.row if job.array_job_id is None or one.why else 0
-        key = (job.token, alone, one.end, job.state, job.reason)
+        alone = job.row if job.array_task_id is None else 0
+        reason = "" if one.why else job.reason
+        key = (job.token, alone, one.end, job.state, reason, _why(one, "TASKS"))
         found.setdefault(key, []).append(one)
     return found.values()
+
+
+def _why(outcome: wishes.Outcome, name: str) -> str:
+    """Return the sentence with this name in place of the job's own."""
+    return outcome.why.replace(wishes.name_of(outcome.job), name)
 
 
 def tell(outcomes: Sequence[wishes.Outcome], *, already: str) -> None:
@@ -39,10 +45,11 @@ def tell(outcomes: Sequence[wishes.Outcome], *, already: str) -> None:
             case wishes.End.ALREADY:
                 click.echo(f"{name} {already}: {shown}")
             case wishes.End.IMPOSSIBLE:
-                troubles.append(outcome.why)
+                # Of an array that was never submitted one row stands for all.
+                troubles.append(_why(outcome, name) if job.job_id else outcome.why)
             case wishes.End.REFUSED:
                 troubles.append(
-                    f"{asked[0].upper()}{asked[1:]} refused it for {name}: {outcome.why}"
+                    f"{asked[0].upper()}{asked[1:]} refused it for {name}: {_why(outcome, name)}"
                 )
             case wishes.End.UNSEEN:
                 troubles.append(

@@ -68,7 +68,7 @@ def _objection(job: jobs.Job, *, kept: Callable[[], Collection[int]]) -> str:
     if job.state in jobs.TERMINAL and job.row not in kept():
         return (
             f"{job.job_id} has ended ({job.state}) and Slurm has forgotten it; "
-            f"`orchestrator resubmit {job.job_id}` sends it again as a new job"
+            f"{_sent_again(job)} as a new job"
         )
     return ""
 
@@ -78,6 +78,13 @@ def _explained(outcome: wishes.Outcome) -> wishes.Outcome:
         return outcome
     why = (
         f"{outcome.why} (the job was submitted with --no-requeue, or the site forbids it; "
-        f"once it has ended, `orchestrator resubmit {outcome.job.job_id}` sends it again)"
+        f"once it has ended, {_sent_again(outcome.job)})"
     )
     return wishes.Outcome(job=outcome.job, end=outcome.end, why=why)
+
+
+def _sent_again(job: jobs.Job) -> str:
+    # How a job by hand was submitted is not known well enough for `resubmit`.
+    if job.tracked_name is not None:
+        return "sbatch sends it again"
+    return f"`orchestrator resubmit {job.job_id}` sends it again"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import errors, jobs, run_folder, specs
@@ -20,35 +21,44 @@ def refresh_and_send(
     """Refresh, and if Slurm answers send what waits for room and is due.
 
     At most one process sends at a time, the oldest first. Where Slurm refuses one, none that
-    waits for the same is tried before that one's next time. Refusals are no errors here.
+    waits for the same, and is not smaller, is tried before that one's next time. Refusals are no
+    errors here.
     """
     fresh = refresh.refresh(context, floor_seconds=floor_seconds)
     if fresh.failing_since is not None or fresh.busy:
         return fresh
     now = context.clock()
-    for group in room.by_cause(_waiting(context)):
+    waiting, tasks = _waiting(context)
+    for group in room.by_cause(waiting):
         if any(job.resend_at is not None and job.resend_at <= now for job in group):
-            if not _send(context, group):
+            if not _send(context, group, tasks):
                 break
     return fresh
 
 
-def _waiting(context: contexts.Context) -> list[jobs.Job]:
+def _waiting(context: contexts.Context) -> tuple[list[jobs.Job], Mapping[str, int]]:
+    """Return what waits here, a job of each submission, and how many each has, by token."""
     facts = contexts.known_facts(context)
     with context.store.reading() as work:
         found = work.jobs(unit_of_work.JobQuery(waiting=True, limit=None))
     here = None if facts is None else facts.cluster
     waiting = [job for job in found if job.waits_for_room and job.cluster == here]
     # Newest first: of a submission its first job stands for all.
-    return list({job.token: job for job in waiting}.values())
+    first = {job.token: job for job in waiting}
+    return list(first.values()), collections.Counter(job.token for job in waiting)
 
 
-def _send(context: contexts.Context, group: Sequence[jobs.Job]) -> bool:
-    """Send the jobs of one cause until one is refused; false when this is no time to send."""
+def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[str, int]) -> bool:
+    """Send the jobs of one cause as far as there is room; false when this is no time to send."""
     # submitit takes a fifth of a second to import, and few refreshes have something to send.
     from orchestrator.controller import resubmit
 
-    for place, job in enumerate(group[:AT_ONCE]):
+    rest = list(group)
+    refused: jobs.Job | None = None
+    for _ in range(AT_ONCE):
+        if not rest:
+            break
+        job = rest.pop(0)
         now = context.clock()
 
         def nobody_sends(work: unit_of_work.UnitOfWork, now: datetime.datetime = now) -> bool:
@@ -78,9 +88,15 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job]) -> bool:
                 continue
             return False
         if sent.waits_for_room:
-            _postpone(context, group[place + 1 :], sent)
-            return True
-        context.say(f"Submitted batch job {sent.job_id} (@{sent.row}, {sent.name})")
+            no_room = room.behind(sent, rest, tasks)
+            rest = [other for other in rest if other not in no_room]
+            # Together they are tried next when the first of them is.
+            others = no_room if refused is None else [sent, *no_room]
+            refused = refused or sent
+            _postpone(context, others, refused)
+            continue
+        job_id = sent.array_job_id or sent.job_id
+        context.say(f"Submitted batch job {job_id} (@{sent.row}, {sent.name})")
     return True
 
 

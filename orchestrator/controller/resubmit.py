@@ -30,9 +30,9 @@ def resubmit(
     first is returned, submit.tasks_of() returns all.
 
     NOT_SUBMITTED: the same row, token and folder, so that the claim in the script keeps a late
-    ghost from running beside it. Ended: a new submission, with the same script, or with `fresh`
-    one rendered anew from the stored spec. Raises ConflictError for a job that is live, and what
-    submit.send raises.
+    ghost from running beside it; of an array any task stands for all. Ended: a new submission, with
+    the same script, or with `fresh` one rendered anew from the stored spec. Raises ConflictError
+    for a job that is live, and what submit.send raises.
     """
     context = contexts.at(context, wanted[0].scheduler)
     found = wishes.look(context, wanted)
@@ -59,11 +59,6 @@ def resubmit(
     papers: dict[str, Any] = json.loads(stored.provenance)
     _calling_folder(now, papers)
     if any(one.state is jobs.JobState.NOT_SUBMITTED for one in found):
-        if len(found) < len(submit.tasks_of(context, now)):
-            raise errors.ConflictError(
-                f"@{now.row} is a task of an array that was never submitted and is sent as a "
-                f"whole: `orchestrator resubmit {now.name}`"
-            )
         if fresh:
             raise errors.ConflictError(
                 f"@{now.row} was never submitted and is sent again as it is, with its token; "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from orchestrator import config, jobs, slurm
 
@@ -38,12 +38,29 @@ def cause_of(job: jobs.Job) -> Hashable:
     the rest (a full queue, a full disk) is the cluster's.
     """
     reason = job.reason or ""
-    cause = reason.removeprefix(_WAITS)
-    if cause.endswith("(inactive or drain)"):
+    if reason.endswith("(inactive or drain)"):
         return reason, job.partition
-    if cause.startswith(("QOS", "Assoc", "Max")) and " " not in cause.replace(", ", ","):
+    if _is_limit(job):
         return reason, job.partition, job.account, job.qos
     return reason
+
+
+def behind(
+    refused: jobs.Job, others: Sequence[jobs.Job], tasks: Mapping[str, int]
+) -> list[jobs.Job]:
+    """Return those of the same cause for which there is no room either, now that one was refused.
+
+    A limit counts the tasks of an array: what is smaller may still fit, and would wait for ever
+    behind an array that is larger than the limit. `tasks` is by token.
+    """
+    if not _is_limit(refused):
+        return list(others)
+    return [job for job in others if tasks[job.token] >= tasks[refused.token]]
+
+
+def _is_limit(job: jobs.Job) -> bool:
+    cause = (job.reason or "").removeprefix(_WAITS)
+    return cause.startswith(("QOS", "Assoc", "Max")) and " " not in cause.replace(", ", ",")
 
 
 def by_cause(waiting: Sequence[jobs.Job]) -> list[list[jobs.Job]]:

@@ -354,8 +354,8 @@ def _papers(context: contexts.Context, found: _Found) -> str:
 
 
 def _name(slurm_name: str) -> str:
-    """Return a name for people: Slurm's, with what ours may not hold replaced."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", slurm_name).strip("-._")[:100]
+    """Return a name for people: Slurm's, as far as it fits."""
+    name = values.fitting_name(slurm_name)
     return "tracked" if name_misfit(name) else name
 
 

@@ -86,7 +86,8 @@ def _short(tasks: Sequence[jobs.Job]) -> str:
     if len(tasks) == 1:
         return name_of(tasks[0])
     if array is None:
-        return f"@{slurm.fold_tasks(job.row for job in tasks)}"
+        # Not submitted: our rows are all that they have.
+        return "@" + slurm.fold_tasks(job.row for job in tasks).replace(",", ",@")
     return f"{array}_[{slurm.fold_tasks(job.array_task_id or 0 for job in tasks)}]"
 
 

@@ -81,7 +81,15 @@ def read(path: pathlib.Path, *, runs_dir: pathlib.Path) -> BatchFile:
 
     add("launch.batch_file", str(path.absolute()), None)
     named = batch_options.last(options, "job-name")
-    add("job.name", named.value if named and named.value else path.stem, named)
+    name = named.value if named and named.value else path.stem
+    fitting = values.fitting_name(name)
+    if fitting and values.misfit("name", name):
+        notes.append(
+            f"{source}{f':{named.line}' if named else ''}: the job's name {values.visible(name)} "
+            f"is {fitting} here: letters, digits, dots, underscores and dashes"
+        )
+        name = fitting
+    add("job.name", name, named)
     for name in ("chdir", "comment"):
         if (option := batch_options.last(options, name)) is not None:
             add(f"job.{name}", option.value or "", option)

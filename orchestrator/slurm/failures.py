@@ -17,6 +17,8 @@ _AWAY = re.compile(
 )
 _NO_ACCOUNTS = re.compile(r"accounting storage is disabled", re.IGNORECASE)
 _UNKNOWN_JOB = re.compile(r"Invalid job id specified")
+#: `scontrol show job` on stdout, with exit code 1, where it knows the array and not the task.
+_UNKNOWN_TASK = re.compile(r"Job \S+ not found\s*")
 #: These write their failure to stderr and end with 0 all the same (scontrol write batch_script).
 _SILENT_FAILURE = re.compile(r"job script retrieval failed|Problem talking to the database")
 _SHOWN_CHARACTERS = 500
@@ -62,7 +64,10 @@ def failure(answer: process.Answer) -> errors.SlurmError | None:
 
 def is_unknown_job(answer: process.Answer) -> bool:
     """Return whether the command says that Slurm has no job with that ID (any more)."""
-    return bool(_UNKNOWN_JOB.search(answer.stderr)) and not answer.timed_out
+    if answer.timed_out:
+        return False
+    told = _UNKNOWN_JOB.search(answer.stderr) or _UNKNOWN_TASK.fullmatch(answer.stdout)
+    return told is not None
 
 
 def said(answer: process.Answer) -> str:

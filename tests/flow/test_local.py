@@ -155,7 +155,10 @@ exit 3
     assert done.code == 1
     assert done.out == "Submitted batch job local-1 (@1, first)\n"
     talk = done.err.splitlines()
-    assert talk[0] == "Without Slurm these mean nothing: job.partition, resources.mem"
+    assert talk[:2] == [
+        f"No sbatch on PATH: the job runs on this machine, {socket.gethostname()}",
+        "Without Slurm these mean nothing: job.partition, resources.mem",
+    ]
     assert talk[-2:] == [
         f"{talk[-2][:8]} local-1 FAILED on {socket.gethostname()}",
         "Error: job local-1 ended FAILED, exit code 3:0; its log: orchestrator logs local-1",

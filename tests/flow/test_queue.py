@@ -166,6 +166,28 @@ def test_the_oldest_is_sent_first_and_a_limit_is_met_once(cli, fake_slurm):
     assert job(cli, "@4")["state"] == "NOT_SUBMITTED"
 
 
+def test_what_is_smaller_does_not_wait_behind_an_array_that_is_too_large(cli, fake_slurm):
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=4)
+    queue(cli, "large", "--array-size", "5")
+    queue(cli, "larger", "--array-size", "6")
+    queue(cli, "small", "--array-size", "2")
+    queue(cli, "one")
+    make_due(cli, *range(1, 15))
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
+    cli("refresh")
+    # large is refused, so larger is not tried; small is refused, and one fits.
+    assert len(fake_slurm.calls("sbatch")) == 4 + 3
+    assert [found["name"].partition(".")[0] for found in fake_slurm.jobs()] == ["one"]
+    rows = cli("status", "--json", "--no-refresh").items
+    assert {row["state"] for row in rows if row["row"] == 14} == {"PENDING"}
+    # All tasks of all that wait are tried together, and a table shows each array as one row.
+    assert len({row["resend_at"] for row in rows if row["row"] != 14}) == 1
+    table = cli("status", "--format", "table", "--no-refresh").out
+    waits = r" +NOT_SUBMITTED +waits for room: QOSMaxSubmitJobPerUserLimit; next try "
+    for name, numbers in (("large", "0-4"), ("larger", "0-5"), ("small", "0-1")):
+        assert re.search(rf"^_\[{numbers}\] +{name}{waits}{CLOCK} ", table, re.MULTILINE), table
+
+
 def test_of_many_processes_one_sends(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
     queue(cli, "a")
@@ -195,6 +217,25 @@ def test_cancel_takes_it_back(cli, fake_slurm):
     assert cli("wait", "@1").code == 1
     cli("refresh")
     assert len(fake_slurm.calls("sbatch")) == 1 and fake_slurm.calls("scancel") == []
+
+
+def test_an_unsent_array_is_taken_back_and_sent_as_a_whole(cli, fake_slurm):
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
+    queue(cli, "large", "--array-size", "3")
+    done = cli("cancel", "@2")
+    assert (done.code, done.out) == (0, "@1-3 is NOT_SUBMITTED\n")
+    rows = cli("status", "--json", "--no-refresh").items
+    assert {(row["state"], row["reason"], row["resend_at"]) for row in rows} == {
+        ("NOT_SUBMITTED", "cancelled before it was submitted", None)
+    }
+    array = json.loads(cli("show", "large", "--json", "--no-refresh").out)["items"][0]
+    assert (array["states"], array["first_failures"]) == ({"NOT_SUBMITTED": 3}, [])
+    # The name that submit gives to an array that was refused.
+    assert cli("submit", "--name", "other", "--array-size", "2", *LINE, "echo here").code == 5
+    held = cli("hold", "other").err
+    assert held == "Error: @4 was never submitted; `orchestrator resubmit @4` sends it\n"
+    done = cli("resubmit", "@4")
+    assert (done.code, done.out) == (0, "Submitted batch job 1 (@4-5, other, 2 tasks)\n"), done.err
 
 
 def test_resubmit_sends_now_or_lets_it_wait(cli, fake_slurm):

@@ -61,6 +61,17 @@ def test_those_that_wait_for_the_same_are_one_group() -> None:
     assert [[job.row for job in group] for group in found] == [[2, 3], [4], [5, 6], [7, 9], [8]]
 
 
+def test_behind_an_array_that_is_too_large_only_what_is_as_large_waits() -> None:
+    def array(row: int, cause: str) -> jobs.Job:
+        return dataclasses.replace(waiting(row, cause), token=f"token{row}")
+
+    tasks = {"token1": 5, "token2": 5, "token3": 1, "token4": 6}
+    limited = [array(row, "QOSMaxSubmitJobPerUserLimit") for row in (1, 2, 3, 4)]
+    assert [job.row for job in room.behind(limited[0], limited[1:], tasks)] == [2, 4]
+    drained = [array(row, "Required partition not available (inactive or drain)") for row in (1, 3)]
+    assert room.behind(drained[0], drained[1:], tasks) == drained[1:]
+
+
 def test_only_the_wish_makes_it_wait() -> None:
     assert JOB.waits_for_room and not JOB.ended
     plain = dataclasses.replace(JOB, resend_at=None)

@@ -123,6 +123,17 @@ def test_the_command_line_has_what_the_file_lacks_and_what_was_said(tmp_path: Pa
     assert specs.from_json(specs.to_json(spec)) == spec
 
 
+def test_a_name_that_ours_may_not_hold_is_fitted(tmp_path: Path) -> None:
+    spec, (note,) = _request(tmp_path, "#!/bin/sh\n#SBATCH -N1 -J 'caf\u00e9 au lait'\n")
+    assert spec.name == "caf-au-lait"
+    assert note.endswith(
+        "old.sbatch:2: the job's name caf\u00e9 au lait is caf-au-lait here:"
+        " letters, digits, dots, underscores and dashes"
+    )
+    with pytest.raises(errors.SpecError, match=r"job\.name: must be 1 to 100 letters"):
+        _request(tmp_path, "#!/bin/sh\n#SBATCH -J '\u4f60'\n")
+
+
 def test_what_only_a_script_of_ours_can_follow_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.SpecError, match=r"environment\.modules: a batch file sets this up"):
         _request(tmp_path, "#!/bin/sh\n", environment__modules=("x",))

@@ -125,6 +125,9 @@ def test_a_job_that_slurm_does_not_know(make_answer):
     assert client.show_job_text("9") is None
     assert client.batch_script("9") is None
     client.cancel("9", "a.t")
+    # slurmctld knows the array 26 (24.11).
+    task = make_answer(["scontrol"], 1, stdout="Job 26_9 not found\n")
+    assert slurm.Client(environ={}, run=stub(task)).show_job("26_9") is None
     denied = make_answer(["scancel"], 210, stderr="scancel: error: Access/permission denied")
     with pytest.raises(errors.SlurmError, match="scancel failed with exit code 210"):
         slurm.Client(environ={}, run=stub(denied)).cancel("9", "a.t")
