@@ -222,7 +222,7 @@ def test_cancel_takes_it_back(cli, fake_slurm):
 def test_an_unsent_array_is_taken_back_and_sent_as_a_whole(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
     queue(cli, "large", "--array-size", "3")
-    done = cli("cancel", "@2")
+    done = cli("cancel", "large")
     assert (done.code, done.out) == (0, "@1-3 is NOT_SUBMITTED\n")
     rows = cli("status", "--json", "--no-refresh").items
     assert {(row["state"], row["reason"], row["resend_at"]) for row in rows} == {
