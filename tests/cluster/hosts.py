@@ -78,7 +78,7 @@ class Process:
             return False
         return True
 
-    def end(self, timeout_seconds: float = 120) -> None:
+    def end(self, timeout_seconds: float = 300) -> None:
         """Kill it and wait until it is gone; `TimeoutError` if it stays."""
         self.signal(signal.SIGKILL)
         deadline = time.monotonic() + timeout_seconds

@@ -50,20 +50,25 @@ def states(site: sites.Site, *references: str) -> dict[str, str]:
 
 
 def in_slurm(lab: cluster.Lab) -> dict[str, str]:
-    """The state of each of alice's jobs, a task a line: squeue's word, else sacct's."""
+    """The state of each of this test's jobs, a task a line: squeue's word, else sacct's.
+
+    Other tests' jobs have other names.
+    """
     found: dict[str, str] = {}
     environ = {"SLURM_BITSTR_LEN": "0"}
-    command = ["sacct", "-X", "-n", "-P", "-S", "now-1hour", "-u", "alice", "-oJobID,State"]
+    command = ["sacct", "-X", "-n", "-P", "-S", "now-1hour", "-u", "alice", "-oJobID,State,JobName"]
     for line in lab.run(command, env=environ).stdout.splitlines():
         found.update(_each(line))
-    command = ["squeue", "-u", "alice", "-h", "-r", "-t", "all", "-O", "JobArrayID:30,State:20"]
+    command = ["squeue", "-u", "alice", "-h", "-r", "-t", "all", "-O", "JobArrayID:30,State:20,Name:60"]
     for line in lab.run(command, env=environ).stdout.splitlines():
         found.update(_each("|".join(line.split())))
     return found
 
 
 def _each(line: str) -> dict[str, str]:
-    job_id, state = line.split("|")
+    job_id, state, name = line.split("|")
+    if not name.startswith(("wide.", "single.", "single-")):
+        return {}
     master, bracket, tasks = job_id.partition("_[")
     word = state.split()[0]
     if not bracket:

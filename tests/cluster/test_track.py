@@ -106,7 +106,7 @@ def test_one_that_has_ended(site: sites.Site) -> None:
     let_go(site)
     job_id = by_hand(site, argument="4")
     site.lab.wait_for(
-        lambda: [row["State"] for row in site.lab.sacct(job_id)][:1] == ["FAILED"], 60, "its end"
+        lambda: [row["State"] for row in site.lab.sacct(job_id)][:1] == ["FAILED"], 180, "its end"
     )
     site.lab.forget(job_id)
     told = site.run("track", job_id, "--name", "old").stdout
