@@ -59,7 +59,17 @@ def in_slurm(lab: cluster.Lab) -> dict[str, str]:
     command = ["sacct", "-X", "-n", "-P", "-S", "now-1hour", "-u", "alice", "-oJobID,State,JobName"]
     for line in lab.run(command, env=environ).stdout.splitlines():
         found.update(_each(line))
-    command = ["squeue", "-u", "alice", "-h", "-r", "-t", "all", "-O", "JobArrayID:30,State:20,Name:60"]
+    command = [
+        "squeue",
+        "-u",
+        "alice",
+        "-h",
+        "-r",
+        "-t",
+        "all",
+        "-O",
+        "JobArrayID:30,State:20,Name:60",
+    ]
     for line in lab.run(command, env=environ).stdout.splitlines():
         found.update(_each("|".join(line.split())))
     return found
