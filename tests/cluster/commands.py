@@ -67,5 +67,11 @@ def kill_tree(popen: subprocess.Popen[str]) -> None:
             below.append(hosts.Process.of(pid))
     for each in below:
         each.signal(signal.SIGKILL)
-    popen.kill()
-    popen.wait()
+    # The wrapper first buries its child: an orphan would be left to this machine's first process.
+    # It stops itself when its child was stopped.
+    popen.send_signal(signal.SIGCONT)
+    try:
+        popen.wait(10)
+    except subprocess.TimeoutExpired:
+        popen.kill()
+        popen.wait()

@@ -8,6 +8,7 @@ and several labs can run with the same names and addresses.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import json
@@ -78,14 +79,38 @@ class Process:
             return False
         return True
 
-    def end(self, timeout_seconds: float = 300) -> None:
+    def end(self, timeout_seconds: float = 120) -> None:
         """Kill it and wait until it is gone; `TimeoutError` if it stays."""
         self.signal(signal.SIGKILL)
         deadline = time.monotonic() + timeout_seconds
         while self.alive():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"process {self.pid} is still there after SIGKILL")
+                raise TimeoutError(
+                    f"process {self.pid} is still there after SIGKILL; with it:\n"
+                    + "\n".join(_members(self.pid))
+                )
             time.sleep(0.02)
+
+
+def _members(init_pid: int) -> list[str]:
+    """What still is, on the host of a first process, and where in the kernel it is."""
+    lines = []
+    for pid in [init_pid, *descendants(init_pid)]:
+        status = _status(pid)
+        words = [f"{name} {status.get(name)}" for name in ("NSpid", "Name", "State", "PPid")]
+        with contextlib.suppress(OSError):
+            words.append(pathlib.Path(f"/proc/{pid}/stack").read_text().replace("\n", " < "))
+        lines.append(" ".join(words))
+    return lines
+
+
+def _status(pid: int) -> dict[str, str]:
+    try:
+        text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name: value.strip() for name, _, value in pairs}
 
 
 def _stat(pid: int) -> tuple[str, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 
 import pytest
@@ -21,8 +22,10 @@ def processes(lab: cluster.Lab, host: str, token: str) -> list[hosts.Process]:
     for pid in found:
         process = hosts.seen_from_outside(lab.first_process(host), int(pid))
         environ = lab.path(f"/proc/{pid}/environ", host)
-        if process is not None and token in environ.read_text(errors="replace"):
-            made.append(process)
+        # It may end while it is looked at; the kernel then says ESRCH or ENOENT.
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            if process is not None and token in environ.read_text(errors="replace"):
+                made.append(process)
     return made
 
 
