@@ -1,7 +1,5 @@
 """The tables. Types are those that SQLite and PostgreSQL share."""
 
-from __future__ import annotations
-
 import datetime
 import math
 

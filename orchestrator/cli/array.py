@@ -10,7 +10,7 @@ import click
 
 from orchestrator import jobs
 from orchestrator.cli import output, views
-from orchestrator.controller import wishes
+from orchestrator.controller import naming
 
 #: So many of those that ended badly are named; `status` has all.
 FIRST = 10
@@ -53,7 +53,7 @@ def show(tasks: Sequence[jobs.Job], record: Mapping[str, object], now: datetime.
     fields = [
         ("Array", f"{first.array_job_id or '-'} ({rows})"),
         ("Name", first.name),
-        ("Tasks", f"{len(tasks)}, {wishes.names_of(tasks)}"),
+        ("Tasks", f"{len(tasks)}, {naming.names_of(tasks)}"),
         ("Cluster", first.cluster),
         ("Partition", first.partition),
         ("Account", first.account),

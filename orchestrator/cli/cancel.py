@@ -8,7 +8,7 @@ import click
 
 from orchestrator import errors, jobs
 from orchestrator.cli import verbs
-from orchestrator.controller import cancel, wishes
+from orchestrator.controller import cancel, naming
 from orchestrator.controller import context as contexts
 
 
@@ -33,10 +33,10 @@ def command(
         told = "had already ended:" if outcome.already else "is"
         alike.setdefault(f"{job.token} {told} {job.state}", []).append(job)
     for told, tasks in alike.items():
-        click.echo(f"{wishes.names_of(tasks)} {told.partition(' ')[2]}")
+        click.echo(f"{naming.names_of(tasks)} {told.partition(' ')[2]}")
     open_ = [outcome.job for outcome in outcomes if not outcome.confirmed]
     if open_:
-        ids = wishes.names_of(open_)
+        ids = naming.names_of(open_)
         asked = contexts.asked(open_)
         told = "scancel was asked" if asked == "Slurm" else "asked"
         raise errors.SlurmError(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
-from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 #: More do not fit on a screen.
 MOST = 100
@@ -13,6 +17,8 @@ def job_references(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Return the jobs that begin so, with their states beside them; the database alone is read."""
+    from click.shell_completion import CompletionItem
+
     from orchestrator import errors
     from orchestrator.cli import settings
     from orchestrator.controller import unit_of_work

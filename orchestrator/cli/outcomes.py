@@ -8,7 +8,7 @@ import click
 
 from orchestrator import errors
 from orchestrator.controller import context as contexts
-from orchestrator.controller import wishes
+from orchestrator.controller import naming, wishes
 
 
 def _alike(outcomes: Sequence[wishes.Outcome]) -> Iterable[list[wishes.Outcome]]:
@@ -25,7 +25,7 @@ def _alike(outcomes: Sequence[wishes.Outcome]) -> Iterable[list[wishes.Outcome]]
 
 def _why(outcome: wishes.Outcome, name: str) -> str:
     """Return the sentence with this name in place of the job's own."""
-    return outcome.why.replace(wishes.name_of(outcome.job), name)
+    return outcome.why.replace(naming.name_of(outcome.job), name)
 
 
 def tell(outcomes: Sequence[wishes.Outcome], *, already: str) -> None:
@@ -36,7 +36,7 @@ def tell(outcomes: Sequence[wishes.Outcome], *, already: str) -> None:
     troubles: list[str] = []
     for alike in _alike(outcomes):
         outcome, job = alike[0], alike[0].job
-        name = wishes.names_of([one.job for one in alike])
+        name = naming.names_of([one.job for one in alike])
         asked = contexts.asked([job])
         shown = f"{job.state}" if job.reason in (None, "None") else f"{job.state} ({job.reason})"
         match outcome.end:

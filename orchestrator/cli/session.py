@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
@@ -10,13 +11,15 @@ from collections.abc import Callable, Sequence
 import click
 
 from orchestrator import errors, jobs, slurm
-from orchestrator.cli import completing, output, progress, settings
+from orchestrator.cli import completing, output, settings
 from orchestrator.controller import context as contexts
-from orchestrator.controller import query, unit_of_work, wishes
+from orchestrator.controller import query, unit_of_work
 
 
 def client() -> slurm.Client:
     """Return Slurm as this user sees it; it says which command it waits for."""
+    from orchestrator.cli import progress
+
     plain = slurm.Client(environ=slurm.environment(os.environ))
     return progress.told(plain, output.say)
 
@@ -29,13 +32,19 @@ def open_context(ctx: click.Context) -> contexts.Context:
     return contexts.Context(
         configuration=configuration,
         store=store,
-        slurm=client(),
+        client=functools.cache(client),
         environ=os.environ,
         folder=settings.folder(),
         say=output.say,
         sleep=time.sleep,
-        waiting=functools.partial(progress.waiting, say=output.say),
+        waiting=_waiting,
     )
+
+
+def _waiting(doing: str) -> contextlib.AbstractContextManager[None]:
+    from orchestrator.cli import progress
+
+    return progress.waiting(doing, output.say)
 
 
 def refresh_options(command: Callable[..., object]) -> Callable[..., object]:
@@ -119,7 +128,9 @@ def one_job(context: contexts.Context, reference: str) -> jobs.Job:
     """
     found = jobs_of(context, reference)
     if len(found) > 1:
-        tasks = wishes.names_of(found)
+        from orchestrator.controller import naming
+
+        tasks = naming.names_of(found)
         raise errors.ConflictError(
             f"{reference} means {len(found)} tasks, {tasks}: name one, such as "
             f"{found[0].job_id or f'@{found[0].row}'}"

@@ -12,7 +12,7 @@ import click
 from orchestrator import jobs, slurm
 from orchestrator.cli import completing, output, session, times, views
 from orchestrator.controller import context as contexts
-from orchestrator.controller import query, resend, unit_of_work
+from orchestrator.controller import freshness, query, unit_of_work
 
 
 @click.command(short_help="List jobs and their states.")
@@ -81,8 +81,11 @@ def command(
     )
     while True:
         error = ""
-        if refresh_ is not False:
-            insist = bool(refresh_) and not watch
+        insist = bool(refresh_) and not watch
+        if insist or (refresh_ is not False and not freshness.nothing_is_due(context)):
+            # What asks Slurm takes as long to load as all the rest.
+            from orchestrator.controller import resend
+
             fresh = resend.refresh_and_send(context, floor_seconds=0 if insist else None)
             error = fresh.error if insist and fresh.failing_since is not None else ""
         _show(context, references, wanted, chosen, expand=expand, clear=watch, error=error)

@@ -137,7 +137,7 @@ def _announce(
 
 def reporter(context: contexts.Context) -> Callable[[Sequence[jobs.Job]], None]:
     """Return what tells a person of new states, on stderr; tasks of an array in one line."""
-    from orchestrator.controller import wishes
+    from orchestrator.controller import naming
 
     def changed(news: Sequence[jobs.Job]) -> None:
         stamp = output.clock(context.clock())
@@ -147,7 +147,7 @@ def reporter(context: contexts.Context) -> Callable[[Sequence[jobs.Job]], None]:
             where = f" on {job.node_list}" if job.node_list else ""
             alike.setdefault((job.token, f"{job.state}{where}{reason}"), []).append(job)
         for (_, told), several in alike.items():
-            context.say(f"{stamp} {wishes.names_of(several)} {told}")
+            context.say(f"{stamp} {naming.names_of(several)} {told}")
 
     return changed
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from orchestrator import jobs, slurm
 from orchestrator.cli import output
-from orchestrator.controller import rows, wishes
+from orchestrator.controller import naming, rows
 
 JOB_COLUMNS = (
     "job_id",
@@ -109,7 +109,7 @@ def _folded_line(tasks: Sequence[jobs.Job], now: datetime.datetime) -> dict[str,
     return {
         **dict.fromkeys(lines[0]),
         **same,
-        "job_id": wishes.names_of(tasks) if named else f"_[{numbers}]",
+        "job_id": naming.names_of(tasks) if named else f"_[{numbers}]",
         "row": f"@{rows[0]}-{rows[-1]}" if rows[-1] - rows[0] == len(rows) - 1 else "",
     }
 

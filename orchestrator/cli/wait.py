@@ -6,7 +6,7 @@ import click
 
 from orchestrator import errors, jobs
 from orchestrator.cli import output, session, submit, views
-from orchestrator.controller import wait, wishes
+from orchestrator.controller import naming, wait
 
 
 @click.command(short_help="Wait until jobs have ended.")
@@ -53,5 +53,5 @@ def command(
         alike: dict[tuple[str, jobs.JobState], list[jobs.Job]] = {}
         for job in bad:
             alike.setdefault((job.token, job.state), []).append(job)
-        told = ", ".join(f"{wishes.names_of(tasks)} {state}" for (_, state), tasks in alike.items())
+        told = ", ".join(f"{naming.names_of(tasks)} {state}" for (_, state), tasks in alike.items())
         raise errors.OrchestratorError(f"{len(bad)} of {len(ended)} did not complete: {told}")

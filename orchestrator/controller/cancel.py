@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator import errors, jobs, run_folder, slurm
 from orchestrator.controller import context as contexts
-from orchestrator.controller import identity, refresh, wishes
+from orchestrator.controller import identity, naming, refresh, wishes
 
 #: KillWait is 30 s by default, and COMPLETING may follow it.
 CONFIRM_SECONDS = 60.0
@@ -162,7 +162,7 @@ def _confirm(
                 for job in found
             ]
         if pause_seconds == 1.0:
-            names = wishes.names_of(pending)
+            names = naming.names_of(pending)
             context.say(f"Waiting until {contexts.asked(pending)} shows the end of {names} ...")
         elif pause_seconds == 2.0:
             _cancel_renamed(context, pending)

@@ -9,11 +9,14 @@ import json
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from orchestrator import config, errors, jobs, local, tracking
+from orchestrator import config, errors, jobs, local
 from orchestrator.controller import unit_of_work
-from orchestrator.slurm import Client, Steps
+
+if TYPE_CHECKING:
+    from orchestrator import tracking
+    from orchestrator.slurm import Client, Steps
 
 #: Facts of a cluster change with its upgrade; they are asked for again after a day.
 FACTS_MAX_AGE_SECONDS = 24 * 3600
@@ -73,7 +76,8 @@ class Context:
 
     configuration: config.Configuration
     store: unit_of_work.Store
-    slurm: Client
+    #: returns one and the same
+    client: Callable[[], Client]
     #: the caller's environment
     environ: Mapping[str, str]
     #: where the command was called
@@ -93,6 +97,11 @@ class Context:
     @property
     def profile(self) -> config.Profile:
         return self.configuration.profile
+
+    @property
+    def slurm(self) -> Client:
+        """Return Slurm as this user sees it."""
+        return self.client()
 
     @property
     def machine(self) -> local.Machine:
@@ -144,7 +153,7 @@ def elsewhere(context: Context, job: jobs.Job) -> str:
 def machine_facts(context: Context) -> ClusterFacts:
     """Return the facts of this machine as a cluster. Another machine may share the database."""
     return ClusterFacts(
-        cluster=f"local:{context.machine.host}",
+        cluster=f"local:{socket.gethostname()}",
         slurm_version="",
         message_timeout_seconds=0,
         min_job_age_seconds=0,

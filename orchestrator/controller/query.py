@@ -6,10 +6,9 @@ import dataclasses
 import datetime
 from collections.abc import Sequence
 
-from orchestrator import jobs, specs
+from orchestrator import jobs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import refresh, unit_of_work
-from orchestrator.specs import arguments as task_arguments
+from orchestrator.controller import freshness, unit_of_work
 
 #: `status` shows live jobs and those that ended within this time (design section 5).
 RECENT = datetime.timedelta(days=1)
@@ -56,6 +55,9 @@ def details(context: contexts.Context, job: jobs.Job) -> Details:
 
 def arguments(details: Details) -> list[str] | None:
     """Return the arguments in which an array task differs from the others; none for others."""
+    from orchestrator import specs
+    from orchestrator.specs import arguments as task_arguments
+
     task = details.job.array_task_id
     if task is None:
         return None
@@ -68,7 +70,7 @@ def _with_staleness(
 ) -> tuple[list[jobs.Job], str]:
     facts = contexts.known_facts(context)
     clusters = {job.cluster for job in found if not job.settled}
-    fresh = {cluster: refresh.freshness(context, cluster) for cluster in sorted(clusters)}
+    fresh = {cluster: freshness.of(context, cluster) for cluster in sorted(clusters)}
     here = {contexts.machine_facts(context).cluster}
     if facts is not None:
         here.add(facts.cluster)
@@ -80,7 +82,7 @@ def _with_staleness(
     return told, errors[0] if errors else ""
 
 
-def _stale(job: jobs.Job, fresh: refresh.Refreshed, *, here: bool) -> jobs.Job:
+def _stale(job: jobs.Job, fresh: freshness.Freshness, *, here: bool) -> jobs.Job:
     """Return the job with `stale_since` where its state is not confirmed by newer answers.
 
     That is: Slurm does not answer; Slurm answers and does not know the job; the job belongs to

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator import errors, jobs, run_folder, tracking
 from orchestrator.controller import context as contexts
-from orchestrator.controller import identity, log_files, unit_of_work, witnesses
+from orchestrator.controller import freshness, identity, log_files, unit_of_work, witnesses
 
 #: A submitter on another host cannot be looked at: it is given all of sbatch's time-out.
 SUBMITTER_TIMEOUT_SECONDS = 200.0
@@ -24,28 +24,9 @@ LOCAL_FLOOR_SECONDS = 0.5
 REOPENED_WITHIN = datetime.timedelta(days=1)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Refreshed:
-    """How fresh the database is after a refresh."""
-
-    #: Slurm was asked now; false: the last answer was recent enough, or nothing is live
-    asked: bool = False
-    #: last good answer of squeue
-    good_at: datetime.datetime | None = None
-    #: since when Slurm does not answer; none while it does
-    failing_since: datetime.datetime | None = None
-    #: what it said
-    error: str = ""
-    #: when Slurm was last asked, well or not
-    tried_at: datetime.datetime | None = None
-    #: another process is asking Slurm at this moment
-    busy: bool = False
-    changed: int = 0
-    #: why sacct did not answer just now; details are filled in when it does
-    accounts_error: str = ""
-
-
-def refresh(context: contexts.Context, *, floor_seconds: float | None = None) -> Refreshed:
+def refresh(
+    context: contexts.Context, *, floor_seconds: float | None = None
+) -> freshness.Freshness:
     """Bring the live jobs up to date; at most one squeue an interval over all processes.
 
     A Slurm that is away is no error here: states stay, and `failing_since` says since when.
@@ -58,7 +39,9 @@ def refresh(context: contexts.Context, *, floor_seconds: float | None = None) ->
     )
 
 
-def refresh_one(context: contexts.Context, *, floor_seconds: float | None = None) -> Refreshed:
+def refresh_one(
+    context: contexts.Context, *, floor_seconds: float | None = None
+) -> freshness.Freshness:
     """Bring the live jobs of the context's scheduler up to date."""
     usual = LOCAL_FLOOR_SECONDS if context.is_local else float(context.profile.poll_floor_seconds)
     floor = usual if floor_seconds is None else floor_seconds
@@ -75,7 +58,7 @@ def refresh_one(context: contexts.Context, *, floor_seconds: float | None = None
     try:
         facts = contexts.cluster_facts(context)
     except errors.SlurmError as exc:
-        return Refreshed(failing_since=context.clock(), error=str(exc))
+        return freshness.Freshness(failing_since=context.clock(), error=str(exc))
     holder = f"{socket.gethostname()}:{os.getpid()}"
     with context.store.writing() as work:
         if not work.claim_refresh(facts.cluster, context.clock(), floor, holder):
@@ -90,14 +73,14 @@ def refresh_one(context: contexts.Context, *, floor_seconds: float | None = None
         raise
 
 
-def _unasked(context: contexts.Context) -> Refreshed:
+def _unasked(context: contexts.Context) -> freshness.Freshness:
     facts = contexts.known_facts(context)
-    return Refreshed() if facts is None else freshness(context, facts.cluster)
+    return freshness.Freshness() if facts is None else freshness.of(context, facts.cluster)
 
 
 def _ask(
     context: contexts.Context, facts: contexts.ClusterFacts, holder: str, *, insist: bool
-) -> Refreshed:
+) -> freshness.Freshness:
     # Read after the claim: what another process stored before it is not judged again.
     with context.store.reading() as work:
         live = work.live_jobs(facts.cluster)
@@ -123,7 +106,7 @@ def _ask(
         verdicts = [(job, judge.verdict(job)) for job in everyone]
     except errors.SlurmError as exc:
         _store_failure(context, facts.cluster, holder, live, str(exc))
-        return freshness(context, facts.cluster)
+        return freshness.of(context, facts.cluster)
     with context.store.writing() as work:
         seen = [job.row for job, verdict in verdicts if _is_unchanged(verdict)]
         work.confirm_jobs(seen, observed_at)
@@ -139,22 +122,10 @@ def _ask(
     for folder in sorted(over):
         run_folder.RunFolder(Path(folder)).drop_environment()
     return dataclasses.replace(
-        freshness(context, facts.cluster),
+        freshness.of(context, facts.cluster),
         asked=True,
         changed=changed,
         accounts_error=accounts.error,
-    )
-
-
-def freshness(context: contexts.Context, cluster: str) -> Refreshed:
-    """Return how fresh the database is, without asking Slurm."""
-    with context.store.reading() as work:
-        state = work.refresh_state(cluster)
-    return Refreshed(
-        good_at=state.last_good_squeue_at,
-        tried_at=state.last_tried_at,
-        failing_since=state.failing_since,
-        error=state.last_error or "",
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator import errors, jobs, run_folder, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import dependencies, refresh, room, unit_of_work
+from orchestrator.controller import dependencies, freshness, refresh, room, unit_of_work
 
 #: Of one cause in one round; the rest are due still, and follow with the next refresh.
 AT_ONCE = 20
@@ -17,7 +17,7 @@ AT_ONCE = 20
 
 def refresh_and_send(
     context: contexts.Context, *, floor_seconds: float | None = None
-) -> refresh.Refreshed:
+) -> freshness.Freshness:
     """Refresh, and if Slurm answers send what waits for room and is due.
 
     At most one process sends at a time, the oldest first. Where Slurm refuses one, none that

@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator import errors, jobs, run_folder, specs, submission
 from orchestrator.controller import context as contexts
-from orchestrator.controller import dependencies, render, room, submit, unit_of_work, wishes
+from orchestrator.controller import dependencies, naming, render, room, submit, unit_of_work, wishes
 
 
 class BusyError(errors.ConflictError):
@@ -40,7 +40,7 @@ def resubmit(
         _refuse_live(before, after)
     now = found[0]
     if now.tracked_name is not None:
-        name = wishes.name_of(now)
+        name = naming.name_of(now)
         raise errors.ConflictError(
             f"{name} was submitted by hand, and how is not known well enough to do it again; "
             f"`orchestrator show {name} --script >FILE.sbatch` gives its script where Slurm had "
@@ -49,7 +49,7 @@ def resubmit(
     facts = contexts.cluster_facts(context)
     if now.cluster != facts.cluster:
         raise errors.ConflictError(
-            f"{wishes.name_of(now)} was of cluster {now.cluster} and this host is of "
+            f"{naming.name_of(now)} was of cluster {now.cluster} and this host is of "
             f"{facts.cluster}; resubmit it on a login host of that cluster"
         )
     with context.store.reading() as work:
@@ -72,14 +72,14 @@ def _calling_folder(job: jobs.Job, papers: dict[str, Any]) -> str:
     folder = str(papers["folder"])
     if not Path(folder).is_dir():
         raise errors.ConflictError(
-            f"{folder}, where {wishes.name_of(job)} was submitted, is gone; "
+            f"{folder}, where {naming.name_of(job)} was submitted, is gone; "
             "make it again, or use `orchestrator submit`"
         )
     return folder
 
 
 def _refuse_live(job: jobs.Job, now: jobs.Job) -> None:
-    name = wishes.name_of(now)
+    name = naming.name_of(now)
     if now.state not in jobs.TERMINAL:
         hint = f"`orchestrator requeue {name}` starts one that runs again"
         if now.job_id is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from orchestrator import errors, jobs, patterns
 from orchestrator.controller import context as contexts
-from orchestrator.controller import ingest, refresh, resend, unit_of_work
+from orchestrator.controller import freshness, ingest, refresh, resend, unit_of_work
 
 #: A job that ended waits this long for the details of its accounting row.
 DETAILS_SECONDS = 30.0
@@ -77,7 +77,7 @@ def _done(job: jobs.Job, ended: dict[int, datetime.datetime], now: datetime.date
 
 
 def _pause_seconds(
-    context: contexts.Context, fresh: refresh.Refreshed, now: datetime.datetime
+    context: contexts.Context, fresh: freshness.Freshness, now: datetime.datetime
 ) -> float:
     """Return how long until the next answer of Slurm is due, so that nobody asks in between."""
     floor = float(context.profile.poll_floor_seconds)

@@ -11,9 +11,9 @@ import datetime
 import enum
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator import errors, jobs, slurm
+from orchestrator import errors, jobs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import refresh, unit_of_work
+from orchestrator.controller import naming, refresh, unit_of_work
 
 #: KillWait is 30 s by default, and COMPLETING may follow it.
 CONFIRM_SECONDS = 60.0
@@ -61,34 +61,6 @@ class Wish:
     already: Callable[[jobs.Job], bool]
     #: (the job before, the job now) -> whether it is done
     done: Callable[[jobs.Job, jobs.Job], bool]
-
-
-def name_of(job: jobs.Job) -> str:
-    """Return what a person calls the job: its ID, or our row while it has none."""
-    return job.job_id or f"@{job.row}"
-
-
-def names_of(several: Sequence[jobs.Job]) -> str:
-    """Return what a person calls the jobs; tasks of one array in a short form.
-
-    That is Slurm's own, `41_[0-2]`, or our rows, `@1-3`, of an array that has no ID yet.
-    """
-    arrays: dict[str, list[jobs.Job]] = {}
-    for job in several:
-        alone = job.job_id is not None or job.array_task_id is None
-        key = job.array_job_id or (name_of(job) if alone else job.token)
-        arrays.setdefault(key, []).append(job)
-    return ", ".join(map(_short, arrays.values()))
-
-
-def _short(tasks: Sequence[jobs.Job]) -> str:
-    array = tasks[0].array_job_id
-    if len(tasks) == 1:
-        return name_of(tasks[0])
-    if array is None:
-        # Not submitted: our rows are all that they have.
-        return "@" + slurm.fold_tasks(job.row for job in tasks).replace(",", ",@")
-    return f"{array}_[{slurm.fold_tasks(job.array_task_id or 0 for job in tasks)}]"
 
 
 def look(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.Job]:
@@ -216,7 +188,7 @@ def _confirm(
                 for before, now in pairs
             ]
         if pause_seconds == 2.0:
-            names = names_of(waiting)
+            names = naming.names_of(waiting)
             context.say(f"Waiting until {contexts.asked(waiting)} shows it for {names} ...")
         longest_seconds = refresh.LOCAL_FLOOR_SECONDS if context.is_local else 15.0
         context.sleep(min(pause_seconds, left_seconds, longest_seconds))

@@ -3,43 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
+import importlib
 import sys
 
-import torch
-
-from trainers import benchmark
-
-
-def trainer(arguments: argparse.Namespace) -> int:
-    """Compare the product with a loop written as source S2's is."""
-    on_gpu = torch.cuda.is_available()
-    model = arguments.model or ("olivia-wrn" if on_gpu else "cnn")
-    samples = arguments.samples or (50_000 if on_gpu else 10_000)
-    same = [
-        *(f"--dataset={arguments.dataset}", f"--data-dir={os.path.abspath(arguments.data_dir)}"),
-        *(f"--synthetic-samples={samples}", "--synthetic-classes=100", f"--model={model}"),
-        *(f"--epochs={arguments.epochs}", f"--batch-size={arguments.batch_size}"),
-        *("--base-lr=0.02", f"--num-workers={arguments.num_workers}"),
-    ]
-    product = [*same, f"--compile={'default' if on_gpu else 'off'}"]
-    arms = [
-        benchmark.Arm(
-            name="loop as in S2",
-            command=(sys.executable, "-m", "tests.benchmarks.source_s2", *same),
-        ),
-        benchmark.Arm(name="trainers.train", command=benchmark.train_command(product)),
-    ]
-    environ = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads)}
-    outcomes = benchmark.compare(arms, repeats=arguments.repeats, environ=environ)
-    print(benchmark.describe_machine())
-    print(
-        f"{model}, batch {arguments.batch_size}, {arguments.threads} thread(s),"
-        f" {arguments.num_workers} workers, {arguments.epochs} epochs of which the first does not"
-        f" count, {arguments.repeats} runs of each"
-    )
-    print(benchmark.table(arms, outcomes), flush=True)
-    return 1 if any(outcome.failure for found in outcomes for outcome in found) else 0
+#: What can be measured: module of this package, and help.
+MEASURED = {
+    "start-up": ("startup", "--help and status against the imports that they cannot do without"),
+    "submit": ("submissions", "an array and single jobs against submitit and sbatch, on the lab"),
+    "trainer": ("trainer", "the trainer against a loop written as source S2's is"),
+}
 
 
 def main() -> int:
@@ -47,24 +19,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="script/bench", formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parsers = parser.add_subparsers(required=True, metavar="WHAT")
-    one = parsers.add_parser(
-        "trainer",
-        help="the trainer against a loop written as source S2's is",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    one.set_defaults(call=trainer)
-    one.add_argument("--dataset", choices=["synthetic", "cifar10", "cifar100"], default="synthetic")
-    one.add_argument("--data-dir", default=os.environ.get("DATA_DIR") or "datasets")
-    one.add_argument("--samples", type=int, help="synthetic images; 50000 on a GPU, else 10000")
-    one.add_argument("--model", help="olivia-wrn on a GPU, else cnn, or it takes hours")
-    one.add_argument("--batch-size", type=int, default=256)
-    one.add_argument("--epochs", type=int, default=3)
-    one.add_argument("--repeats", type=int, default=3)
-    one.add_argument("--threads", type=int, default=os.cpu_count(), help="OMP_NUM_THREADS")
-    one.add_argument("--num-workers", type=int, default=8, help="as in the source")
+    parsers = parser.add_subparsers(required=True, metavar="WHAT", dest="what")
+    wanted = next((word for word in sys.argv[1:] if word in MEASURED), None)
+    for name, (module, told) in MEASURED.items():
+        one = parsers.add_parser(
+            name, help=told, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        )
+        # The trainer's needs torch, which the environment of the others has not.
+        if name == wanted:
+            measured = importlib.import_module(f"tests.benchmarks.{module}")
+            measured.add_arguments(one)
+            one.set_defaults(run=measured.run)
     arguments = parser.parse_args()
-    return arguments.call(arguments)
+    return arguments.run(arguments)
 
 
 if __name__ == "__main__":

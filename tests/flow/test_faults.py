@@ -165,7 +165,7 @@ def context_of(cli, sbatch_timeout_seconds):
     return contexts.Context(
         configuration=configuration,
         store=unit_of_work.Store(configuration.database),
-        slurm=slurm.Client(environ=slurm.environment(os.environ)),
+        client=lambda: slurm.Client(environ=slurm.environment(os.environ)),
         environ=os.environ,
         folder=cli.folder,
         say=told.append,

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator import errors, jobs
 from orchestrator.cli import outcomes
-from orchestrator.controller import wishes
+from orchestrator.controller import naming, wishes
 
 
 def outcome(task: int, end: wishes.End, why: str, *, sent: bool = True) -> wishes.Outcome:
@@ -25,7 +25,7 @@ def outcome(task: int, end: wishes.End, why: str, *, sent: bool = True) -> wishe
         job_id=f"41_{task}" if sent else None,
         array_job_id="41" if sent else None,
     )
-    return wishes.Outcome(job=job, end=end, why=why.format(wishes.name_of(job)))
+    return wishes.Outcome(job=job, end=end, why=why.format(naming.name_of(job)))
 
 
 def test_what_is_alike_is_told_once() -> None:
@@ -50,5 +50,5 @@ def test_one_row_stands_for_an_array_that_was_never_submitted() -> None:
     with pytest.raises(errors.ConflictError) as caught:
         outcomes.tell(unsent, already="")
     assert str(caught.value) == never.format("@4")
-    assert wishes.names_of([one.job for one in unsent]) == "@4-503"
-    assert wishes.names_of([unsent[0].job, unsent[2].job, unsent[3].job]) == "@4,@6-7"
+    assert naming.names_of([one.job for one in unsent]) == "@4-503"
+    assert naming.names_of([unsent[0].job, unsent[2].job, unsent[3].job]) == "@4,@6-7"

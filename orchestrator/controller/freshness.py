@@ -1,0 +1,51 @@
+"""How fresh the database is, as far as it can tell by itself: Slurm is not asked here."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+
+from orchestrator.controller import context as contexts
+from orchestrator.controller import unit_of_work
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Freshness:
+    """What is known of the last time that Slurm was asked."""
+
+    #: Slurm was asked now; false: the last answer was recent enough, or nothing is live
+    asked: bool = False
+    #: last good answer of squeue
+    good_at: datetime.datetime | None = None
+    #: since when Slurm does not answer; none while it does
+    failing_since: datetime.datetime | None = None
+    #: what it said
+    error: str = ""
+    #: when Slurm was last asked, well or not
+    tried_at: datetime.datetime | None = None
+    #: another process is asking Slurm at this moment
+    busy: bool = False
+    changed: int = 0
+    #: why sacct did not answer just now; details are filled in when it does
+    accounts_error: str = ""
+
+
+def of(context: contexts.Context, cluster: str) -> Freshness:
+    """Return what is known of a cluster's last answers."""
+    with context.store.reading() as work:
+        state = work.refresh_state(cluster)
+    return Freshness(
+        good_at=state.last_good_squeue_at,
+        tried_at=state.last_tried_at,
+        failing_since=state.failing_since,
+        error=state.last_error or "",
+    )
+
+
+def nothing_is_due(context: contexts.Context) -> bool:
+    """Return True where a refresh that nobody insists on would ask and send nothing.
+
+    refresh_one() finds the same; who calls this first need not load it.
+    """
+    with context.store.reading() as work:
+        return not work.jobs(unit_of_work.JobQuery(due=context.clock(), limit=1))

@@ -1,0 +1,19 @@
+"""A thousand jobs by submitit's map_array, held: FOLDER and COUNT are the arguments."""
+
+import sys
+
+import submitit
+
+
+def double(number: int) -> int:
+    """Stand for the work."""
+    return 2 * number
+
+
+if __name__ == "__main__":
+    executor = submitit.SlurmExecutor(folder=sys.argv[1])
+    executor.update_parameters(
+        time=5, job_name="mapped", additional_parameters={"hold": True, "exclude": "n4"}
+    )
+    jobs = executor.map_array(double, range(int(sys.argv[2])))
+    print(jobs[0].job_id)

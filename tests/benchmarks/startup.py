@@ -1,0 +1,127 @@
+"""What a user waits for before anything is done: imports, and a database of many jobs."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+
+import sqlalchemy as sa
+
+from db import models, session
+from tests.benchmarks import ratios
+
+#: Jobs that ended within the last day: what `status` lists by itself.
+RECENT = 50
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen."""
+    parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument("--jobs", type=int, nargs="+", default=[10_000, 100_000])
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the table; 1 when a ratio is over its budget."""
+    found = [
+        ratios.measure(
+            "`orchestrator --help` / `import click`",
+            _orchestrator({}, "--help"),
+            _python("import click"),
+            repeats=arguments.repeats,
+            budget=1.5,
+        )
+    ]
+    for count in arguments.jobs:
+        with tempfile.TemporaryDirectory() as folder:
+            environ = _filled(pathlib.Path(folder), count)
+            found.append(
+                ratios.measure(
+                    f"`orchestrator status` of {count:,} jobs / `import sqlalchemy.orm`",
+                    _orchestrator(environ, "status"),
+                    _python("import sqlalchemy.orm"),
+                    repeats=arguments.repeats,
+                    budget=1.5,
+                )
+            )
+    print(ratios.table(found))
+    return 0 if all(ratio.kept for ratio in found) else 1
+
+
+def _orchestrator(environ: Mapping[str, str], *argv: str) -> Callable[[], object]:
+    return _command([sys.executable, "-m", "orchestrator", *argv], environ)
+
+
+def _python(program: str) -> Callable[[], object]:
+    return _command([sys.executable, "-c", program], {})
+
+
+def _command(argv: list[str], environ: Mapping[str, str]) -> Callable[[], object]:
+    def run_it() -> None:
+        subprocess.run(argv, env={**os.environ, **environ}, stdout=subprocess.DEVNULL, check=True)
+
+    return run_it
+
+
+def _filled(folder: pathlib.Path, count: int) -> dict[str, str]:
+    """Make a database of ended jobs, the newest RECENT of the last day; the environment for it."""
+    now = datetime.datetime.now(datetime.UTC)
+    submissions, jobs = [], []
+    for number in range(1, count + 1):
+        age = datetime.timedelta(minutes=20 * (count - number))
+        if count - number >= RECENT:
+            age += datetime.timedelta(days=2)
+        at = now - age
+        submissions.append(
+            {
+                "id": number,
+                "token": f"{number:032x}",
+                "cluster": "lab",
+                "scheduler": "slurm",
+                "name": f"train-{number % 100}",
+                "run_dir": f"/scratch/runs/{number}",
+                "created_at": at,
+                "script": "#!/bin/bash\n" + "# a line of the script\n" * 200,
+                "spec": "{}",
+                "provenance": "{}",
+            }
+        )
+        jobs.append(
+            {
+                "submission_id": number,
+                "array_task": 0,
+                "state": "COMPLETED" if number % 7 else "FAILED",
+                "raw_state": "COMPLETED" if number % 7 else "FAILED",
+                "settled": True,
+                "created_at": at,
+                "job_id": str(number),
+                "raw_job_id": str(number),
+                "exit_code": 0 if number % 7 else 1,
+                "exit_signal": 0,
+                "partition": "gpu",
+                "nodes": 2,
+                "gpus": 8,
+                "node_list": "n[1-2]",
+                "time_limit_seconds": 3600,
+                "submitted_at": at,
+                "started_at": at,
+                "ended_at": at + datetime.timedelta(minutes=10),
+                "attempt": 0,
+                "restart_count": 0,
+                "labels": "[]",
+                "misses": 0,
+                "version": 3,
+            }
+        )
+    with (
+        session.Database(folder / "orchestrator.db") as database,
+        database.writing() as writing,
+    ):
+        writing.execute(sa.insert(models.Submission), submissions)
+        writing.execute(sa.insert(models.Job), jobs)
+    return {"XDG_CONFIG_HOME": str(folder), "ORCHESTRATOR_STATE_DIR": str(folder)}
