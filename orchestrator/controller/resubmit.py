@@ -16,6 +16,10 @@ class BusyError(errors.ConflictError):
     """Another process is at it; nothing was sent."""
 
 
+class NotFromHereError(errors.ConflictError):
+    """It cannot be sent from this host, or not at this moment; nothing was sent."""
+
+
 def resubmit(
     context: contexts.Context,
     wanted: Sequence[jobs.Job],
@@ -71,7 +75,8 @@ def resubmit(
 def _calling_folder(job: jobs.Job, papers: dict[str, Any]) -> str:
     folder = str(papers["folder"])
     if not Path(folder).is_dir():
-        raise errors.ConflictError(
+        # Another login host may have it: /scratch, /tmp.
+        raise NotFromHereError(
             f"{folder}, where {wishes.name_of(job)} was submitted, is gone; "
             "make it again, or use `orchestrator submit`"
         )
@@ -110,7 +115,7 @@ def send_again(
 
     Of an array any one task stands for all. `queue`: it waits for room if Slurm refuses it for now.
     `may` is asked in the transaction that takes the rows. Raises ConflictError where nothing was
-    sent, and what submit.send raises.
+    sent: NotFromHereError, BusyError where a later try may do better. And what submit.send raises.
     """
     with context.store.reading() as work:
         stored = work.submission_of(job.row)
@@ -133,13 +138,22 @@ def send_again(
             f"Slurm had @{job.row} after all: it ran as {owners[0]} and is {found.state}; "
             "nothing was sent"
         )
-    if _text(folder.script) != stored.script:
+    script = _text(folder.script)
+    if script is None:
+        raise NotFromHereError(f"{folder.script} cannot be read; nothing was sent")
+    if script != stored.script:
         raise errors.ConflictError(
             f"{folder.script} is not the script that was stored with @{job.row}; "
             "nothing was sent: use `orchestrator submit`"
         )
-    if queue:
+    if queue and source == "user":
         folder.keep_environment(submit.environment_of(context, spec))
+    elif queue and folder.environment() is None:
+        # Who merely looks at jobs lends them no environment.
+        raise NotFromHereError(
+            f"{folder.path / run_folder.ENVIRONMENT}, the environment of its submission, cannot be "
+            f"read; `orchestrator resubmit --queue @{job.row}` sends it with yours"
+        )
     now = context.clock()
     changes = {
         **submit.FOUND,
@@ -150,7 +164,7 @@ def send_again(
     }
     detail = "sent again, with the same token and folder"
     _take_up(context, wanted, changes, detail, source=source, may=may)
-    return submit.send(context, spec, job, folder, calling_folder=calling_folder)
+    return submit.send(context, spec, job, folder, calling_folder=calling_folder, again=True)
 
 
 def _take_up(

@@ -6,6 +6,7 @@ Without Slurm the same, with this machine in its place.
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -81,10 +82,12 @@ def send(
     folder: run_folder.RunFolder,
     *,
     calling_folder: str | None = None,
+    again: bool = False,
 ) -> jobs.Job:
     """Call sbatch for a stored intent, in `calling_folder` if not here, and store its answer.
 
-    Returns the job that Slurm has, or that waits for room.
+    `again`: what waits for room goes on waiting where sbatch cannot even be started. Returns the
+    job that Slurm has, or that waits for room.
     """
     _refuse_given_up(context, job)
     try:
@@ -101,7 +104,7 @@ def send(
         return _look_for(context, job, exc.outcome)
     except errors.OrchestratorError as exc:
         # The command could not even be started, or this machine refused: nothing was sent.
-        _store_end(context, job, str(exc))
+        _store_unsent(context, job, str(exc), again=again)
         raise
     except KeyboardInterrupt:
         # The row stays SUBMITTING; that this process ended is seen by the next refresh.
@@ -367,14 +370,23 @@ def _store_refusal(
     return kept
 
 
-def _store_end(context: contexts.Context, job: jobs.Job, reason: str) -> None:
+def _store_unsent(context: contexts.Context, job: jobs.Job, why: str, *, again: bool) -> None:
+    """Store that sbatch could not be started here."""
     state = jobs.JobState.NOT_SUBMITTED
-    changes = {"state": state, "reason": reason, "settled": True, **SENT}
     with context.store.writing() as work:
+        current = work.job(job.row)
+        assert current is not None, "rows are never deleted"
+        waits = again and current.resend_at is not None
+        changes: dict[str, object] = {"reason": why, **SENT}
+        if waits:
+            host, now = socket.gethostname(), context.clock()
+            changes = room.not_from(current, host, why, context.profile, now)
+        changes |= {"state": state, "settled": True}
         work.change_jobs([(one.row, changes, None) for one in _unclaimed(work, job)])
-        told = event(context, reason, state)
+        told = event(context, why, state)
         work.add_events((one.row, told) for one in work.jobs_of_tokens([job.token]))
-    run_folder.RunFolder(Path(job.run_dir)).drop_environment()
+    if not waits:
+        run_folder.RunFolder(Path(job.run_dir)).drop_environment()
 
 
 def _look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutcome) -> jobs.Job:
