@@ -110,6 +110,13 @@ def submission_of(session: orm.Session, row: int) -> models.Submission | None:
     )
 
 
+def specs(session: orm.Session, tokens: Collection[str]) -> dict[str, str]:
+    """Return the specs of these submissions by token, without their scripts."""
+    columns = sa.select(models.Submission.token, models.Submission.spec)
+    found = session.execute(columns.where(_among(models.Submission.token, tokens)))
+    return {token: spec for token, spec in found}
+
+
 def job(session: orm.Session, row: int) -> models.Job | None:
     return session.scalar(_jobs().where(models.Job.row == row))
 

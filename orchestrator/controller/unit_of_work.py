@@ -56,27 +56,31 @@ class UnitOfWork:
     ) -> list[records.Job]:
         """Store an intent: one job, or one for each array task; `fields` are those of jobs.Job."""
         changes = {"state": state, "labels": tuple(labels), "submitter": submitter, **fields}
-        columns = {
-            "settled": False,
-            "attempt": 0,
-            "restart_count": 0,
-            "misses": 0,
-            "refusals": 0,
-            "version": 0,
-            "created_at": submission.created_at,
-            **rows.job_columns(changes),
-        }
+        row = models.Submission(**dataclasses.asdict(submission))
         added = [
-            models.Job(**{**columns, "array_task": task or 0, "array_task_id": task})
+            rows.new_job(task, submission.created_at, changes)
             for task in ([None] if array_tasks is None else array_tasks)
         ]
-        row = models.Submission(**dataclasses.asdict(submission))
+        queries.add_submission(self._db, row, added)
+        return [rows.job_record(job) for job in added]
+
+    def add_tasks(
+        self, token: str, array_tasks: Sequence[int], **fields: object
+    ) -> list[records.Job]:
+        """Store further tasks of a stored array; `fields` are those of jobs.Job."""
+        row = queries.submission(self._db, token)
+        assert row is not None, "submissions are never deleted"
+        added = [rows.new_job(task, row.created_at, fields) for task in array_tasks]
         queries.add_submission(self._db, row, added)
         return [rows.job_record(job) for job in added]
 
     def submission(self, token: str) -> records.Submission | None:
         found = queries.submission(self._db, token)
         return None if found is None else rows.submission_record(found)
+
+    def specs(self, tokens: Collection[str]) -> dict[str, str]:
+        """Return the specs of these submissions, as JSON by token."""
+        return queries.specs(self._db, tokens)
 
     def submission_of(self, row: int) -> records.Submission | None:
         """Return the submission of the job with this row number."""
