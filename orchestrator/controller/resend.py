@@ -69,7 +69,7 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[s
             return not any(refresh.submitter_alive(one, now) for one in work.jobs(sending))
 
         try:
-            _check_dependency(context, job)
+            _check_dependency(context, job, resubmit.without_dependency(job))
         except errors.ConflictError as exc:
             _give_up(context, job, str(exc))
             continue
@@ -108,12 +108,12 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[s
     return True
 
 
-def _check_dependency(context: contexts.Context, job: jobs.Job) -> None:
+def _check_dependency(context: contexts.Context, job: jobs.Job, cure: str) -> None:
     # What it depends on may have ended, and been forgotten, while it waited.
     with context.store.reading() as work:
         stored = work.submission_of(job.row)
     assert stored is not None, "each job belongs to one (foreign key)"
-    dependencies.check(context, specs.from_json(stored.spec).dependency)
+    dependencies.check(context, specs.from_json(stored.spec).dependency, cure=cure)
 
 
 def _stored(context: contexts.Context, job: jobs.Job) -> jobs.Job:

@@ -59,7 +59,8 @@ def resubmit(
     with context.store.reading() as work:
         stored = work.submission_of(now.row)
     assert stored is not None, "each job belongs to one (foreign key)"
-    dependencies.check(context, specs.from_json(stored.spec).dependency)
+    dependency = specs.from_json(stored.spec).dependency
+    dependencies.check(context, dependency, cure=without_dependency(now))
     papers: dict[str, Any] = json.loads(stored.provenance)
     _calling_folder(now, papers)
     if any(one.state is jobs.JobState.NOT_SUBMITTED for one in found):
@@ -81,6 +82,15 @@ def _calling_folder(job: jobs.Job, papers: dict[str, Any]) -> str:
             "make it again, or use `orchestrator submit`"
         )
     return folder
+
+
+def without_dependency(job: jobs.Job) -> str:
+    """Return what to do where a stored job depends on one that Slurm has forgotten."""
+    return (
+        f"It can only be sent as it was: if that end will do, submit it anew with `orchestrator "
+        f"submit`, without the dependency (`orchestrator show {wishes.name_of(job)}` names its "
+        "spec)."
+    )
 
 
 def _refuse_live(job: jobs.Job, now: jobs.Job) -> None:

@@ -7,7 +7,7 @@ The one place that knows what squeue, sacct, scontrol and sbatch print. Checked 
 from orchestrator.slurm.client import Client, Steps
 from orchestrator.slurm.environment import environment, secret_names, submission_environment
 from orchestrator.slurm.failures import AccountingDisabled, Unreachable, failure
-from orchestrator.slurm.job_ids import expand_tasks, fold_tasks
+from orchestrator.slurm.job_ids import expand_tasks, fold_tasks, words_of_tasks
 from orchestrator.slurm.process import Answer, CommandNotFound, run, stream
 from orchestrator.slurm.sacct import (
     MOST_JOB_IDS,
@@ -69,4 +69,5 @@ __all__ = [
     "squeue_command",
     "stream",
     "submission_environment",
+    "words_of_tasks",
 ]
