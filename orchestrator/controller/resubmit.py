@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import errors, jobs, run_folder, specs, submission
+from orchestrator.controller import (
+    answers,
+    dependencies,
+    render,
+    room,
+    submit,
+    unit_of_work,
+    wishes,
+)
 from orchestrator.controller import context as contexts
-from orchestrator.controller import dependencies, render, room, submit, unit_of_work, wishes
 
 
 class BusyError(errors.ConflictError):
@@ -166,7 +174,7 @@ def send_again(
         )
     now = context.clock()
     changes = {
-        **submit.FOUND,
+        **answers.FOUND,
         "state": jobs.JobState.SUBMITTING,
         "submitter": submission.this_process(),
         "grace_since": now,
@@ -193,7 +201,7 @@ def _take_up(
         _guard(work, wanted, changes)
         state = changes.get("state", wanted[0].state)
         assert isinstance(state, jobs.JobState)
-        told = submit.event(context, detail, state, source)
+        told = answers.event(context, detail, state, source)
         work.add_events((job.row, told) for job in wanted)
 
 
