@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import datetime
-import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -57,26 +55,6 @@ class JobQuery:
     whole_arrays: bool = False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MetricQuery:
-    """Which metrics; all that is given must hold."""
-
-    #: our row numbers of the jobs
-    rows: Collection[int]
-    names: Collection[str] = ()
-    attempt: int | None = None
-    first_step: int | None = None
-    last_step: int | None = None
-    #: "log:PATTERN", "jsonl" or "log" (all patterns); none: all
-    source: str | None = None
-    #: of one job, name and attempt the metrics.jsonl wins over the log
-    prefer_jsonl: bool = False
-    #: only the newest so many of each job, name and rank
-    last: int | None = None
-    #: only the newest so many in all
-    limit: int | None = None
-
-
 def setting(session: orm.Session, key: str) -> str | None:
     row = session.get(models.Setting, key)
     return None if row is None else row.value
@@ -110,6 +88,13 @@ def submission_of(session: orm.Session, row: int) -> models.Submission | None:
     )
 
 
+def specs(session: orm.Session, tokens: Collection[str]) -> dict[str, str]:
+    """Return the specs of these submissions by token, without their scripts."""
+    columns = sa.select(models.Submission.token, models.Submission.spec)
+    found = session.execute(columns.where(among(models.Submission.token, tokens)))
+    return {token: spec for token, spec in found}
+
+
 def job(session: orm.Session, row: int) -> models.Job | None:
     return session.scalar(_jobs().where(models.Job.row == row))
 
@@ -123,7 +108,7 @@ def live_jobs(session: orm.Session, cluster: str) -> Sequence[models.Job]:
 
 def jobs_of_tokens(session: orm.Session, tokens: Collection[str]) -> Sequence[models.Job]:
     """Return the jobs of these submissions, oldest first."""
-    statement = _jobs().where(_among(models.Submission.token, tokens))
+    statement = _jobs().where(among(models.Submission.token, tokens))
     return session.scalars(statement.order_by(models.Job.row)).all()
 
 
@@ -131,11 +116,11 @@ def jobs(session: orm.Session, query: JobQuery) -> Sequence[models.Job]:
     """Return the jobs that fit, newest first."""
     statement = _jobs().order_by(models.Job.row.desc())
     if query.rows:
-        statement = statement.where(_among(models.Job.row, query.rows))
+        statement = statement.where(among(models.Job.row, query.rows))
     if query.job_ids:
         statement = statement.where(_has_job_id(query.job_ids))
     if query.names:
-        statement = statement.where(_among(models.Submission.name, query.names))
+        statement = statement.where(among(models.Submission.name, query.names))
     for label in query.labels:
         element = sa.func.json_each(models.Job.labels).table_valued("value")
         statement = statement.where(
@@ -177,7 +162,7 @@ def change_job(
         statement = statement.where(models.Job.version == version)
     values = {**changes, "version": models.Job.version + 1}
     statement = statement.values(values).execution_options(synchronize_session=False)
-    changed = _row_count(session.execute(statement)) == 1
+    changed = row_count(session.execute(statement)) == 1
     known = session.identity_map.get(session.identity_key(models.Job, row))
     if known is not None:
         session.expire(known)
@@ -193,7 +178,7 @@ def change_jobs(
     versions and the change nobody else writes.
     """
     versions: dict[int, int] = {}
-    for rows in _portions([row for row, _, _ in changes]):
+    for rows in portions([row for row, _, _ in changes]):
         look = sa.select(models.Job.row, models.Job.version).where(models.Job.row.in_(rows))
         versions.update({row: version for row, version in session.execute(look.with_for_update())})
     alike: dict[frozenset[str], list[dict[str, object]]] = {}
@@ -218,7 +203,7 @@ def change_jobs(
 def confirm_jobs(session: orm.Session, rows: Collection[int], at: datetime.datetime) -> None:
     """Store that these jobs were seen unchanged; a newer moment stays."""
     older = sa.or_(models.Job.observed_at.is_(None), models.Job.observed_at < at)
-    for portion in _portions(rows):
+    for portion in portions(rows):
         statement = sa.update(models.Job).where(models.Job.row.in_(portion), older)
         statement = statement.values(observed_at=at).execution_options(synchronize_session=False)
         session.execute(statement)
@@ -239,7 +224,7 @@ def put_attempts(session: orm.Session, attempts: Sequence[Mapping[str, object]])
 def attempts(session: orm.Session, rows: Collection[int]) -> list[models.Attempt]:
     """Return the attempts of these jobs, each job's oldest first."""
     found: list[models.Attempt] = []
-    for portion in _portions(rows):
+    for portion in portions(rows):
         statement = sa.select(models.Attempt).where(models.Attempt.job_row.in_(portion))
         found += session.scalars(
             statement.order_by(models.Attempt.job_row, models.Attempt.number)
@@ -255,7 +240,7 @@ def add_events(session: orm.Session, events: Sequence[models.JobEvent]) -> None:
 def jobs_with_event(session: orm.Session, rows: Collection[int], kind: str) -> set[int]:
     """Return those of the jobs that have an event of this kind."""
     found: set[int] = set()
-    for portion in _portions(rows):
+    for portion in portions(rows):
         event = models.JobEvent
         statement = sa.select(event.job_row).where(event.job_row.in_(portion), event.kind == kind)
         found.update(session.scalars(statement))
@@ -265,101 +250,6 @@ def jobs_with_event(session: orm.Session, rows: Collection[int], kind: str) -> s
 def events(session: orm.Session, row: int) -> Sequence[models.JobEvent]:
     statement = sa.select(models.JobEvent).where(models.JobEvent.job_row == row)
     return session.scalars(statement.order_by(models.JobEvent.id)).all()
-
-
-def log_cursors(session: orm.Session, rows: Collection[int]) -> list[models.LogCursor]:
-    found: list[models.LogCursor] = []
-    for portion in _portions(rows):
-        statement = sa.select(models.LogCursor).where(models.LogCursor.job_row.in_(portion))
-        found += session.scalars(statement.order_by(models.LogCursor.id)).all()
-    return found
-
-
-def log_cursor(
-    session: orm.Session, row: int, path: str, now: datetime.datetime
-) -> models.LogCursor:
-    """Return the cursor of one file, at the start of an unknown file when there was none."""
-    statement = sa.select(models.LogCursor).where(
-        models.LogCursor.job_row == row, models.LogCursor.path == path
-    )
-    found = session.scalar(statement.with_for_update())
-    if found is None:
-        found = models.LogCursor(
-            job_row=row,
-            path=path,
-            device="0",
-            inode="0",
-            offset_bytes=0,
-            line=0,
-            carry="",
-            updated_at=now,
-        )
-        session.add(found)
-        session.flush()
-    return found
-
-
-def add_metrics(
-    session: orm.Session,
-    row: int,
-    metrics: Sequence[Mapping[str, Any]],
-    now: datetime.datetime,
-) -> int:
-    """Store the metrics of a job that are not there yet; return how many that were.
-
-    Each mapping holds the columns, and `path` in place of `log_id`.
-    """
-    logs = {
-        path: log_cursor(session, row, path, now).id
-        for path in {metric["path"] for metric in metrics}
-        if path
-    }
-    counts: collections.Counter[str] = collections.Counter()
-    values = []
-    for metric in metrics:
-        said = repr(sorted(metric.items()))
-        counts[said] += 1
-        columns: dict[str, Any] = {key: metric[key] for key in metric if key != "path"}
-        columns["job_row"] = row
-        columns["identity"] = _identity(said, counts[said])
-        columns["log_id"] = logs.get(metric["path"])
-        values.append(columns)
-    if not values:
-        return 0
-    statement = sqlite.insert(models.Metric.__table__).on_conflict_do_nothing(  # type: ignore[arg-type]
-        index_elements=["job_row", "identity"]
-    )
-    return _row_count(session.connection().execute(statement, values))
-
-
-def metrics(session: orm.Session, query: MetricQuery) -> list[tuple[models.Metric, str | None]]:
-    """Return metrics and the paths of their files, in the order of jobs and of reading."""
-    metric = models.Metric
-    chosen = sa.select(metric.id).where(_among(metric.job_row, query.rows))
-    if query.names:
-        chosen = chosen.where(metric.name.in_(query.names))
-    if query.attempt is not None:
-        chosen = chosen.where(metric.attempt == query.attempt)
-    if query.first_step is not None:
-        chosen = chosen.where(metric.step >= query.first_step)
-    if query.last_step is not None:
-        chosen = chosen.where(metric.step <= query.last_step)
-    chosen = chosen.where(*_sources(query.source, query.prefer_jsonl))
-    if query.last is not None:
-        series = (metric.job_row, metric.name, metric.rank)
-        age = sa.func.row_number().over(partition_by=series, order_by=metric.id.desc())
-        ranked = chosen.add_columns(age.label("age")).subquery()
-        chosen = sa.select(ranked.c.id).where(ranked.c.age <= query.last)
-    if query.limit is not None:
-        newest = chosen.subquery()
-        chosen = sa.select(newest.c.id).order_by(newest.c.id.desc()).limit(query.limit)
-    statement = (
-        sa.select(metric, models.LogCursor.path)
-        .outerjoin(models.LogCursor, models.LogCursor.id == metric.log_id)
-        .where(metric.id.in_(chosen))
-        .order_by(metric.job_row, metric.id)
-    )
-    return [(row[0], row[1]) for row in session.execute(statement)]
 
 
 def refresh(session: orm.Session, cluster: str) -> models.Refresh | None:
@@ -421,7 +311,7 @@ def finish_refresh(
     session.flush()
 
 
-def _portions(items: Collection[int]) -> Iterator[Sequence[int]]:
+def portions(items: Collection[int]) -> Iterator[Sequence[int]]:
     """Give the items in parts that fit a statement: SQLite binds 32,766 values."""
     listed = list(items)
     for start in range(0, len(listed), MOST_VALUES):
@@ -439,7 +329,7 @@ def _jobs() -> sa.Select[models.Job]:
 
 def _has_job_id(job_ids: Collection[str]) -> sa.ColumnElement[bool]:
     columns = (models.Job.job_id, models.Job.raw_job_id, models.Job.array_job_id)
-    return _any_of(*(_among(column, job_ids) for column in columns))
+    return _any_of(*(among(column, job_ids) for column in columns))
 
 
 def _since(since: datetime.datetime, *, live: bool) -> sa.ColumnElement[bool]:
@@ -447,7 +337,7 @@ def _since(since: datetime.datetime, *, live: bool) -> sa.ColumnElement[bool]:
     return _any_of(*wanted, *(_LIVE if live else ()))
 
 
-def _among(
+def among(
     column: orm.InstrumentedAttribute[Any], values: Collection[Any]
 ) -> sa.ColumnElement[bool]:
     """Return whether the column has one of the values; very many are bound as one value."""
@@ -464,31 +354,7 @@ def _any_of(*conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
     )
 
 
-def _sources(source: str | None, prefer_jsonl: bool) -> list[sa.ColumnElement[bool]]:
-    metric = models.Metric
-    conditions: list[sa.ColumnElement[bool]] = []
-    if source == "log":
-        conditions.append(metric.source != "jsonl")
-    elif source is not None:
-        conditions.append(metric.source == source)
-    if prefer_jsonl:
-        other = orm.aliased(models.Metric)
-        better = sa.exists().where(
-            other.job_row == metric.job_row,
-            other.name == metric.name,
-            other.source == "jsonl",
-            other.attempt == metric.attempt,
-        )
-        conditions.append(sa.or_(metric.source == "jsonl", sa.not_(better)))
-    return conditions
-
-
-def _identity(said: str, count: int) -> int:
-    digest = hashlib.blake2b(f"{count} {said}".encode(errors="surrogatepass"), digest_size=8)
-    return int.from_bytes(digest.digest(), "big", signed=True)
-
-
-def _row_count(result: sa.Result[Any]) -> int:
+def row_count(result: sa.Result[Any]) -> int:
     return cast("sa.CursorResult[Any]", result).rowcount
 
 

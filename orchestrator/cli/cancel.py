@@ -30,15 +30,20 @@ def command(
     alike: dict[str, list[jobs.Job]] = {}
     for outcome in outcomes:
         job = outcome.job
+        if outcome.why:
+            continue
         told = "had already ended:" if outcome.already else "is"
         alike.setdefault(f"{job.token} {told} {job.state}", []).append(job)
     for told, tasks in alike.items():
         click.echo(f"{naming.names_of(tasks)} {told.partition(' ')[2]}")
-    open_ = [outcome.job for outcome in outcomes if not outcome.confirmed]
+    troubles = list(dict.fromkeys(outcome.why for outcome in outcomes if outcome.why))
+    open_ = [outcome.job for outcome in outcomes if not outcome.confirmed and not outcome.why]
     if open_:
         ids = naming.names_of(open_)
         asked = contexts.asked(open_)
         told = "scancel was asked" if asked == "Slurm" else "asked"
-        raise errors.SlurmError(
+        troubles.append(
             f"{told}, but {asked} still shows {ids}; look again with `orchestrator status`"
         )
+    if troubles:
+        raise (errors.SlurmError if open_ else errors.ConflictError)("\n".join(troubles))

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from orchestrator import jobs
+from orchestrator import errors, jobs
 from orchestrator.cli import completing, session
 from orchestrator.cli import submit as submit_command
 from orchestrator.controller import resubmit, submit
@@ -46,8 +46,20 @@ def command(
     together: dict[str, list[jobs.Job]] = {}
     for job in sorted({job.row: job for job in wanted}.values(), key=lambda job: job.row):
         together.setdefault(job.token, []).append(job)
+    troubles: list[errors.OrchestratorError] = []
     for several in together.values():
-        first = resubmit.resubmit(context, several, fresh=fresh, queue=queue, argv=sys.argv)
+        try:
+            first = resubmit.resubmit(context, several, fresh=fresh, queue=queue, argv=sys.argv)
+        except errors.OrchestratorError as exc:
+            # What is wrong with one keeps no other from being sent.
+            troubles.append(exc)
+            continue
         told = submit_command.told_of(submit.tasks_of(context, first))
         named = first.array_job_id or first.job_id or f"@{first.row}"
         click.echo(named if parsable else told)
+    if troubles:
+        # 6 says that nothing went wrong but what was asked for.
+        others = [exc for exc in troubles if not isinstance(exc, errors.ConflictError)]
+        wrong = errors.OrchestratorError("\n".join(map(str, troubles)))
+        wrong.exit_code = (others or troubles)[0].exit_code
+        raise wrong

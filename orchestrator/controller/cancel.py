@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from orchestrator import errors, jobs, run_folder, slurm
 from orchestrator.controller import context as contexts
 from orchestrator.controller import identity, naming, refresh, wishes
-
-#: KillWait is 30 s by default, and COMPLETING may follow it.
-CONFIRM_SECONDS = 60.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,89 +20,143 @@ class Cancelled:
     confirmed: bool
     #: it was over before we asked
     already: bool = False
+    #: why nothing was asked for it; "" where something was, or where it had ended
+    why: str = ""
 
 
 def cancel(
     context: contexts.Context,
     wanted: Sequence[jobs.Job],
     *,
-    confirm_seconds: float = CONFIRM_SECONDS,
+    confirm_seconds: float = wishes.CONFIRM_SECONDS,
 ) -> list[Cancelled]:
     """Cancel the jobs and wait until squeue or sacct shows that they ended, or the time is up.
 
-    Raises ConflictError for a job whose submission is not settled yet: there is no ID to cancel;
-    and for some tasks of an array that waits for room, which is sent as a whole.
+    One that cannot be cancelled now (`why`) keeps no other from it: one whose submission is not
+    settled yet has no ID to cancel, and an array that waits for room is sent as a whole.
     """
     over = {job.row for job in wanted if job.ended}
-    wanted = _taken_back(context, wanted)
-    for job in wanted:
-        if job.job_id is None and not job.ended:
-            raise errors.ConflictError(
-                f"@{job.row} has no job ID yet ({job.state}); `orchestrator status @{job.row}` "
-                "finds out whether Slurm has it, then cancel it"
-            )
-    live = [job for job in wanted if not job.ended and job.job_id is not None]
-    if told := next(filter(None, (contexts.elsewhere(context, job) for job in live)), ""):
-        raise errors.ConflictError(told)
+    now, objections = _taken_back(context, wanted)
+    for job in now:
+        if job.row not in objections and (why := _objection(context, job)):
+            objections[job.row] = why
+    open_ = [job for job in now if job.row not in objections]
+    by_name: set[int] = set()
+    for there, some in contexts.apart(context, (job for job in open_ if not job.ended)):
+        by_name |= _ask(there, some)
+    found = {job.row: job for job in _confirm(context, open_, by_name, confirm_seconds)}
+    return [
+        Cancelled(
+            job=found.get(job.row, job),
+            confirmed=found.get(job.row, job).ended,
+            already=job.row in over,
+            why=objections.get(job.row, ""),
+        )
+        for job in now
+    ]
+
+
+def _objection(context: contexts.Context, job: jobs.Job) -> str:
+    if job.ended:
+        return ""
+    if job.job_id is None:
+        return (
+            f"@{job.row} has no job ID yet ({job.state}); `orchestrator status @{job.row}` "
+            "finds out whether Slurm has it, then cancel it"
+        )
+    return contexts.elsewhere(context, job)
+
+
+def _ask(context: contexts.Context, live: Sequence[jobs.Job]) -> set[int]:
+    """Ask for the end of jobs of one scheduler; return the rows of those asked for by name."""
+    seen: Collection[int] = ()
+    # scancel takes one name, and to compare it fetches the jobs of all users each time. So several
+    # jobs are looked at once instead: then a reused ID hits no other job either.
+    if len(_by_submission(live)) > 1 and not context.is_local:
+        live, seen = _looked_at(context, live)
+    _store(context, live)
+    together: list[str] = []
+    by_name: set[int] = set()
     for tasks in _by_submission(live):
-        first = tasks[0]
-        # With the name as well as the ID, a reused ID never hits another job.
-        name = run_folder.name_in_slurm(first)
-        if first.scheduler == "local":
-            for job in tasks:
-                context.machine.cancel(str(job.job_id), name)
-        else:
-            context.slurm.cancel(_asked_id(context, tasks), name)
-        at = context.clock()
-        with context.store.writing() as work:
-            work.add_events(
-                (
-                    job.row,
-                    jobs.JobEvent(
-                        at=at,
-                        kind="cancel",
-                        attempt=job.attempt,
-                        source="user",
-                        detail="its end was asked for"
-                        if job.scheduler == "local"
-                        else "scancel was asked",
-                    ),
-                )
-                for job in tasks
+        ids = _ids(context, tasks)
+        if all(job.row in seen for job in tasks):
+            together += ids
+            continue
+        by_name |= {job.row for job in tasks}
+        for job_id in ids:
+            context.scheduler.cancel(job_id, run_folder.name_in_slurm(tasks[0]))
+    if together:
+        context.slurm.cancel_all(together)
+    return by_name
+
+
+def _looked_at(
+    context: contexts.Context, live: Sequence[jobs.Job]
+) -> tuple[Sequence[jobs.Job], Collection[int]]:
+    """Return those that have not ended, and the rows of those that squeue shows at this moment."""
+    begun = context.clock()
+    try:
+        found = wishes.look(context, live)
+    except errors.SlurmError:
+        # scancel may be answered yet.
+        return live, ()
+    left = [job for job in found if not job.ended]
+    return left, {job.row for job in left if not wishes.unseen(job, begun)}
+
+
+def _store(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
+    """Store that the end is asked for, before it is: of a waiting task nothing else may tell."""
+    detail = "its end was asked for" if context.is_local else "scancel was asked"
+    at = context.clock()
+    with context.store.writing() as work:
+        work.add_events(
+            (
+                job.row,
+                jobs.JobEvent(
+                    at=at, kind="cancel", attempt=job.attempt, source="user", detail=detail
+                ),
             )
-    return _confirm(context, wanted, over, confirm_seconds)
+            for job in live
+        )
 
 
-def _taken_back(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.Job]:
-    """Return the jobs as they are when they are not sent (again) by themselves any more."""
+def _taken_back(
+    context: contexts.Context, wanted: Sequence[jobs.Job]
+) -> tuple[list[jobs.Job], dict[int, str]]:
+    """Return the jobs as they are when they are not sent (again) by themselves any more.
+
+    And why some still are, by row: tasks of an array that waits as a whole.
+    """
     waiting = [job for job in wanted if job.job_id is None and job.resend_at is not None]
     if not waiting:
-        return list(wanted)
+        return list(wanted), {}
     rows = {job.row for job in waiting}
+    tokens = sorted({job.token for job in waiting})
+    kept: dict[int, str] = {}
     with context.store.writing() as work:
         # All in one transaction: what another process sends, it sends as a whole.
-        found = work.jobs_of_tokens(sorted({job.token for job in waiting}))
+        found = work.jobs_of_tokens(tokens)
+        parts = {job.token for job in found if job.row not in rows and job.waits_for_room}
+        open_: list[jobs.Job] = []
         for job in found:
-            if job.row not in rows and job.waits_for_room:
-                first = next(one for one in waiting if one.token == job.token)
-                raise errors.ConflictError(
-                    f"@{first.row} is a task of an array that waits to be submitted as a whole: "
+            if job.row not in rows or job.job_id is not None or job.resend_at is None:
+                continue
+            if job.token in parts:
+                kept[job.row] = (
+                    f"@{job.row} is a task of an array that waits to be submitted as a whole: "
                     f"`orchestrator cancel {job.name}` takes back all its tasks"
                 )
-        open_ = [
-            job
-            for job in found
-            if job.row in rows and job.job_id is None and job.resend_at is not None
-        ]
+            else:
+                open_.append(job)
         work.change_jobs([(job.row, _not_again(job), None) for job in open_])
         event = jobs.JobEvent(
             at=context.clock(), kind="cancel", source="user", detail="not sent again"
         )
         work.add_events((job.row, event) for job in open_)
-        now = {job.row: job for job in work.jobs_of_tokens(sorted({job.token for job in waiting}))}
+        now = {job.row: job for job in work.jobs_of_tokens(tokens)}
     for folder in sorted({now[row].run_dir for row in rows if now[row].ended}):
         run_folder.RunFolder(Path(folder)).drop_environment()
-    return [now.get(job.row, job) for job in wanted]
+    return [now.get(job.row, job) for job in wanted], kept
 
 
 def _not_again(job: jobs.Job) -> dict[str, object]:
@@ -122,27 +173,26 @@ def _by_submission(wanted: Iterable[jobs.Job]) -> list[list[jobs.Job]]:
     return list(found.values())
 
 
-def _asked_id(context: contexts.Context, tasks: Sequence[jobs.Job]) -> str:
-    """Return the ID for one scancel: of a job, of a whole array, or of some of its tasks."""
+def _ids(context: contexts.Context, tasks: Sequence[jobs.Job]) -> list[str]:
+    """Return the words for scancel: of a job, of a whole array, or of some of its tasks."""
     array_job_id = tasks[0].array_job_id
-    if array_job_id is None or len(tasks) == 1:
-        return str(tasks[0].job_id)
+    if array_job_id is None or len(tasks) == 1 or tasks[0].scheduler == "local":
+        return [str(job.job_id) for job in tasks]
     rows = {job.row for job in tasks}
     with context.store.reading() as work:
         others = [job for job in work.jobs_of_tokens([tasks[0].token]) if job.row not in rows]
     # Of an array that was submitted by hand some tasks may be tracked alone, or not at all.
     if tasks[0].tracked_name is None and all(job.ended for job in others):
-        return array_job_id
-    numbers = slurm.fold_tasks(job.array_task_id or 0 for job in tasks)
-    return f"{array_job_id}_[{numbers}]"
+        return [array_job_id]
+    return slurm.words_of_tasks(array_job_id, (job.array_task_id or 0 for job in tasks))
 
 
 def _confirm(
     context: contexts.Context,
     wanted: Sequence[jobs.Job],
-    over: set[int],
+    by_name: Collection[int],
     confirm_seconds: float,
-) -> list[Cancelled]:
+) -> list[jobs.Job]:
     """Look after 1, 2, 4 ... seconds, whatever the profile's floor: a person waits for it."""
     begun = context.clock()
     pause_seconds = 1.0
@@ -153,19 +203,12 @@ def _confirm(
         left_seconds = confirm_seconds - (context.clock() - begun).total_seconds()
         pending = [job for job in found if not job.ended]
         if not pending or left_seconds <= 0:
-            return [
-                Cancelled(
-                    job=job,
-                    confirmed=job.ended,
-                    already=job.row in over,
-                )
-                for job in found
-            ]
+            return found
         if pause_seconds == 1.0:
             names = naming.names_of(pending)
             context.say(f"Waiting until {contexts.asked(pending)} shows the end of {names} ...")
         elif pause_seconds == 2.0:
-            _cancel_renamed(context, pending)
+            _cancel_renamed(context, [job for job in pending if job.row in by_name])
         longest_seconds = 15.0
         if all(job.scheduler == "local" for job in pending):
             longest_seconds = refresh.LOCAL_FLOOR_SECONDS
@@ -178,11 +221,11 @@ def _cancel_renamed(context: contexts.Context, pending: Sequence[jobs.Job]) -> N
     for tasks in _by_submission(pending):
         first = tasks[0]
         scheduler = contexts.at(context, first.scheduler).scheduler
-        job_id = _asked_id(context, tasks)
         # Of an array the first record's name: one that waits is renamed as a whole.
         papers = scheduler.show_job(first.job_id or "")
         if papers is None or not identity.in_papers(context, first, papers):
             continue
         name = papers.get("JobName", "")
         if name and name != run_folder.name_in_slurm(first):
-            scheduler.cancel(job_id, name)
+            for job_id in _ids(context, tasks):
+                scheduler.cancel(job_id, name)

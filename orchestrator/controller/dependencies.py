@@ -8,6 +8,7 @@ dependency problem". All of them take `afterany` and `after` for met, which they
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from orchestrator import errors, jobs
 from orchestrator.controller import context as contexts
@@ -16,15 +17,40 @@ from orchestrator.controller import unit_of_work
 _ON_AN_END = re.compile(r"after(?:ok|notok|corr)((?::[0-9_*+]+)+)")
 
 
-def check(context: contexts.Context, dependency: str | None) -> None:
-    """Raise ConflictError when the dependency asks how a job ended that slurmctld has forgotten."""
-    for job_id in on_ends(dependency or ""):
+def check(
+    context: contexts.Context,
+    dependency: str | None,
+    *,
+    cure: str = "Leave the dependency out if that end will do.",
+) -> None:
+    """Raise ConflictError when the dependency asks how a job ended that slurmctld has forgotten.
+
+    `cure`: the sentence on what to do then.
+    """
+    for job_id in _unseen(context, on_ends(dependency or "")):
         if context.slurm.show_job_text(job_id) is None:
             raise errors.ConflictError(
                 f"Slurm has forgotten job {job_id} ({_known(context, job_id)}), so it cannot tell"
-                f' whether "{dependency}" is met: some releases would start the job at once. Leave'
-                " job.dependency out if that end will do. Nothing was submitted."
+                f' whether "{dependency}" is met: some releases would start the job at once. {cure}'
+                " Nothing was submitted."
             )
+
+
+def _unseen(context: contexts.Context, job_ids: Sequence[str]) -> list[str]:
+    """Return those of the jobs that are not the user's own and in the queue: one squeue for all.
+
+    scontrol shows one job a call; `squeue -j` of several fetches the jobs of all users.
+    """
+    if len(job_ids) < 2:
+        return list(job_ids)
+    wanted, found = set(job_ids), set()
+
+    def keep(name: str, job_id: str, stdout_path: str) -> bool:
+        found.add(job_id.partition("_")[0])
+        return False
+
+    context.slurm.squeue(keep)
+    return [job_id for job_id in job_ids if job_id not in wanted & found]
 
 
 def on_ends(dependency: str) -> list[str]:

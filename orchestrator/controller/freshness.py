@@ -45,7 +45,9 @@ def of(context: contexts.Context, cluster: str) -> Freshness:
 def nothing_is_due(context: contexts.Context) -> bool:
     """Return True where a refresh that nobody insists on would ask and send nothing.
 
-    refresh_one() finds the same; who calls this first need not load it.
+    resend.refresh_and_send() finds the same; who calls this first need not load it.
     """
+    due = unit_of_work.JobQuery(due=context.clock(), limit=1)
+    waiting = unit_of_work.JobQuery(waiting=True, limit=1)
     with context.store.reading() as work:
-        return not work.jobs(unit_of_work.JobQuery(due=context.clock(), limit=1))
+        return not work.jobs(due) and not work.jobs(waiting)

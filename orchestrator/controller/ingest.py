@@ -33,13 +33,11 @@ def ingest(
     known = shipped or patterns.load_shipped()
     with context.store.reading() as work:
         cursors = work.log_cursors_of([job.row for job in wanted])
-        tokens = {job.token for job in wanted}
-        texts = {token: work.submission(token) for token in sorted(tokens)}
+        texts = work.specs({job.token for job in wanted})
     # The tasks of an array share their spec, which holds the arguments of all of them.
     chosen = {
-        token: patterns.select(known, specs.from_json(text.spec).metrics.patterns)
+        token: patterns.select(known, specs.from_json(text).metrics.patterns)
         for token, text in texts.items()
-        if text is not None
     }
     stored = 0
     for job in wanted:

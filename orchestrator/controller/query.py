@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from orchestrator import jobs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import freshness, unit_of_work
+from orchestrator.controller import freshness, references, unit_of_work
 
 #: `status` shows live jobs and those that ended within this time (design section 5).
 RECENT = datetime.timedelta(days=1)
@@ -36,7 +36,7 @@ def list_jobs(
 def find(context: contexts.Context, reference: str) -> list[jobs.Job]:
     """Return the jobs that `123`, `123_4`, `@7` or a NAME can mean, newest first."""
     with context.store.reading() as work:
-        found = work.find(reference)
+        found = references.find(work, reference)
     return _with_staleness(context, found)[0]
 
 

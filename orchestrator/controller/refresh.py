@@ -25,22 +25,24 @@ REOPENED_WITHIN = datetime.timedelta(days=1)
 
 
 def refresh(
-    context: contexts.Context, *, floor_seconds: float | None = None
+    context: contexts.Context, *, floor_seconds: float | None = None, expecting: bool = False
 ) -> freshness.Freshness:
     """Bring the live jobs up to date; at most one squeue an interval over all processes.
 
-    A Slurm that is away is no error here: states stay, and `failing_since` says since when.
+    `expecting`: Slurm is asked though nothing is expected of it, for something is to be sent. A
+    Slurm that is away is no error here: states stay, and `failing_since` says since when.
     """
     local_floor = None if floor_seconds is None else min(floor_seconds, LOCAL_FLOOR_SECONDS)
     mine = refresh_one(contexts.at(context, "local"), floor_seconds=local_floor)
-    fresh = refresh_one(contexts.at(context, "slurm"), floor_seconds=floor_seconds)
+    there = contexts.at(context, "slurm")
+    fresh = refresh_one(there, floor_seconds=floor_seconds, expecting=expecting)
     return dataclasses.replace(
         fresh, asked=fresh.asked or mine.asked, changed=fresh.changed + mine.changed
     )
 
 
 def refresh_one(
-    context: contexts.Context, *, floor_seconds: float | None = None
+    context: contexts.Context, *, floor_seconds: float | None = None, expecting: bool = False
 ) -> freshness.Freshness:
     """Bring the live jobs of the context's scheduler up to date."""
     usual = LOCAL_FLOOR_SECONDS if context.is_local else float(context.profile.poll_floor_seconds)
@@ -49,7 +51,7 @@ def refresh_one(
     with context.store.reading() as work:
         # Slurm is looked at before something is sent to it again.
         due = unit_of_work.JobQuery(due=context.clock(), scheduler=scheduler, limit=1)
-        expected = work.jobs(due)
+        expected = expecting or work.jobs(due)
     # Without live jobs nothing is expected of Slurm; who asks outright (floor 0) is still answered,
     # so that a job requeued by hand after its end is seen.
     nothing = context.is_local and not context.machine.files.queue()

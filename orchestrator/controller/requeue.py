@@ -47,7 +47,11 @@ def requeue(
 
 
 def _kept(context: contexts.Context, wanted: Sequence[jobs.Job]) -> Collection[int]:
-    """Return the rows of the jobs that slurmctld has, each under its own token."""
+    """Return the rows of the jobs that slurmctld has, each under its own token.
+
+    The refresh before it does not tell: it judges what is live, and drops what squeue says of the
+    rest. This second squeue is asked only where a job that has ended is to be requeued.
+    """
     ended = [job for job in wanted if job.job_id is not None and job.scheduler == "slurm"]
     # This machine forgets none of its jobs.
     local = {job.row for job in wanted if job.scheduler == "local"}

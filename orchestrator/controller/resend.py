@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import datetime
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,16 +22,18 @@ def refresh_and_send(
     """Refresh, and if Slurm answers send what waits for room and is due.
 
     At most one process sends at a time, the oldest first. Where Slurm refuses one, none that
-    waits for the same, and is not smaller, is tried before that one's next time. Refusals are no
-    errors here.
+    waits for the same, and is not smaller, is tried before that one's next time. What this host
+    cannot send goes on waiting, for another or for a better moment. Refusals are no errors here.
     """
-    fresh = refresh.refresh(context, floor_seconds=floor_seconds)
+    host = socket.gethostname()
+    ours = any(room.failed_elsewhere(job, host) for job in _waiting(context)[0])
+    fresh = refresh.refresh(context, floor_seconds=floor_seconds, expecting=ours)
     if fresh.failing_since is not None or fresh.busy:
         return fresh
     now = context.clock()
     waiting, tasks = _waiting(context)
     for group in room.by_cause(waiting):
-        if any(job.resend_at is not None and job.resend_at <= now for job in group):
+        if any(room.is_due(job, host, now) for job in group):
             if not _send(context, group, tasks):
                 break
     return fresh
@@ -66,7 +69,7 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[s
             return not any(refresh.submitter_alive(one, now) for one in work.jobs(sending))
 
         try:
-            _check_dependency(context, job)
+            _check_dependency(context, job, resubmit.without_dependency(job))
         except errors.ConflictError as exc:
             _give_up(context, job, str(exc))
             continue
@@ -78,13 +81,18 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[s
             )
         except resubmit.BusyError:
             return False
+        except resubmit.NotFromHereError as exc:
+            _put_off(context, job, str(exc))
+            continue
         except errors.ConflictError as exc:
             _give_up(context, job, str(exc))
             continue
         except errors.SlurmError as exc:
-            context.say(f"@{job.row} was sent again: {exc}")
+            after = _stored(context, job)
+            told = "cannot be sent from here" if after.waits_for_room else "was sent again"
+            context.say(f"@{job.row} {told}: {exc}")
             # Refused for good is this job's affair alone; an answer that got lost is Slurm's.
-            if _is_settled(context, job):
+            if after.settled:
                 continue
             return False
         if sent.waits_for_room:
@@ -100,18 +108,39 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[s
     return True
 
 
-def _check_dependency(context: contexts.Context, job: jobs.Job) -> None:
+def _check_dependency(context: contexts.Context, job: jobs.Job, cure: str) -> None:
     # What it depends on may have ended, and been forgotten, while it waited.
     with context.store.reading() as work:
         stored = work.submission_of(job.row)
     assert stored is not None, "each job belongs to one (foreign key)"
-    dependencies.check(context, specs.from_json(stored.spec).dependency)
+    dependencies.check(context, specs.from_json(stored.spec).dependency, cure=cure)
 
 
-def _is_settled(context: contexts.Context, job: jobs.Job) -> bool:
+def _stored(context: contexts.Context, job: jobs.Job) -> jobs.Job:
     with context.store.reading() as work:
         found = work.job(job.row)
-    return found is not None and found.settled
+    assert found is not None, "rows are never deleted"
+    return found
+
+
+def _put_off(context: contexts.Context, job: jobs.Job, why: str) -> None:
+    """Store that this host cannot send the job now; history and stderr are told once."""
+    now, host = context.clock(), socket.gethostname()
+    is_news = room.why_not_from(job) != why
+    with context.store.writing() as work:
+        # Of an array one task stands for all.
+        wanted = [one for one in work.jobs_of_tokens([job.token]) if one.waits_for_room]
+        changed = work.change_jobs(
+            [
+                (one.row, room.not_from(one, host, why, context.profile, now), one.version)
+                for one in wanted
+            ]
+        )
+        detail = f"cannot be sent from {host}: {why}"
+        event = jobs.JobEvent(at=now, kind="submit", source="controller", detail=detail)
+        work.add_events((row, event) for row in sorted(changed) if is_news)
+    if is_news:
+        context.say(f"@{job.row} cannot be sent from here: {why}")
 
 
 def _postpone(context: contexts.Context, others: Sequence[jobs.Job], refused: jobs.Job) -> None:
@@ -126,7 +155,7 @@ def _postpone(context: contexts.Context, others: Sequence[jobs.Job], refused: jo
 
 
 def _give_up(context: contexts.Context, job: jobs.Job, why: str) -> None:
-    """Store that the job cannot be sent again by itself."""
+    """Store that the job can never be sent by itself, from whatever host."""
     now = context.clock()
     with context.store.writing() as work:
         changes = {"resend_at": None, "reason": why}

@@ -8,12 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import errors, jobs, run_folder, specs, submission
+from orchestrator.controller import (
+    answers,
+    dependencies,
+    naming,
+    render,
+    room,
+    submit,
+    unit_of_work,
+    wishes,
+)
 from orchestrator.controller import context as contexts
-from orchestrator.controller import dependencies, naming, render, room, submit, unit_of_work, wishes
 
 
 class BusyError(errors.ConflictError):
     """Another process is at it; nothing was sent."""
+
+
+class NotFromHereError(errors.ConflictError):
+    """It cannot be sent from this host, or not at this moment; nothing was sent."""
 
 
 def resubmit(
@@ -55,7 +68,8 @@ def resubmit(
     with context.store.reading() as work:
         stored = work.submission_of(now.row)
     assert stored is not None, "each job belongs to one (foreign key)"
-    dependencies.check(context, specs.from_json(stored.spec).dependency)
+    dependency = specs.from_json(stored.spec).dependency
+    dependencies.check(context, dependency, cure=without_dependency(now))
     papers: dict[str, Any] = json.loads(stored.provenance)
     _calling_folder(now, papers)
     if any(one.state is jobs.JobState.NOT_SUBMITTED for one in found):
@@ -71,11 +85,21 @@ def resubmit(
 def _calling_folder(job: jobs.Job, papers: dict[str, Any]) -> str:
     folder = str(papers["folder"])
     if not Path(folder).is_dir():
-        raise errors.ConflictError(
+        # Another login host may have it: /scratch, /tmp.
+        raise NotFromHereError(
             f"{folder}, where {naming.name_of(job)} was submitted, is gone; "
             "make it again, or use `orchestrator submit`"
         )
     return folder
+
+
+def without_dependency(job: jobs.Job) -> str:
+    """Return what to do where a stored job depends on one that Slurm has forgotten."""
+    return (
+        f"It can only be sent as it was: if that end will do, submit it anew with `orchestrator "
+        f"submit`, without the dependency (`orchestrator show {naming.name_of(job)}` names its "
+        "spec)."
+    )
 
 
 def _refuse_live(job: jobs.Job, now: jobs.Job) -> None:
@@ -110,7 +134,7 @@ def send_again(
 
     Of an array any one task stands for all. `queue`: it waits for room if Slurm refuses it for now.
     `may` is asked in the transaction that takes the rows. Raises ConflictError where nothing was
-    sent, and what submit.send raises.
+    sent: NotFromHereError, BusyError where a later try may do better. And what submit.send raises.
     """
     with context.store.reading() as work:
         stored = work.submission_of(job.row)
@@ -133,16 +157,25 @@ def send_again(
             f"Slurm had @{job.row} after all: it ran as {owners[0]} and is {found.state}; "
             "nothing was sent"
         )
-    if _text(folder.script) != stored.script:
+    script = _text(folder.script)
+    if script is None:
+        raise NotFromHereError(f"{folder.script} cannot be read; nothing was sent")
+    if script != stored.script:
         raise errors.ConflictError(
             f"{folder.script} is not the script that was stored with @{job.row}; "
             "nothing was sent: use `orchestrator submit`"
         )
-    if queue:
+    if queue and source == "user":
         folder.keep_environment(submit.environment_of(context, spec))
+    elif queue and folder.environment() is None:
+        # Who merely looks at jobs lends them no environment.
+        raise NotFromHereError(
+            f"{folder.path / run_folder.ENVIRONMENT}, the environment of its submission, cannot be "
+            f"read; `orchestrator resubmit --queue @{job.row}` sends it with yours"
+        )
     now = context.clock()
     changes = {
-        **submit.FOUND,
+        **answers.FOUND,
         "state": jobs.JobState.SUBMITTING,
         "submitter": submission.this_process(),
         "grace_since": now,
@@ -150,7 +183,7 @@ def send_again(
     }
     detail = "sent again, with the same token and folder"
     _take_up(context, wanted, changes, detail, source=source, may=may)
-    return submit.send(context, spec, job, folder, calling_folder=calling_folder)
+    return submit.send(context, spec, job, folder, calling_folder=calling_folder, again=True)
 
 
 def _take_up(
@@ -169,7 +202,7 @@ def _take_up(
         _guard(work, wanted, changes)
         state = changes.get("state", wanted[0].state)
         assert isinstance(state, jobs.JobState)
-        told = submit.event(context, detail, state, source)
+        told = answers.event(context, detail, state, source)
         work.add_events((job.row, told) for job in wanted)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Hashable, Mapping, Sequence
 
 from orchestrator import config, jobs, slurm
@@ -10,6 +11,7 @@ from orchestrator import config, jobs, slurm
 #: Refusals that pass by themselves; sbatch's text says so for certain.
 FOR_NOW = frozenset({slurm.SbatchKind.REJECTED_RETRY, slurm.SbatchKind.NOT_SENT_RETRY})
 _WAITS = "waits for room: "
+_NOT_FROM = re.compile(r"cannot be sent from (?P<host>\S+): (?P<why>.+)", re.DOTALL)
 
 
 def after(refusals: int, profile: config.Profile, now: datetime.datetime) -> datetime.datetime:
@@ -29,6 +31,41 @@ def refused(
         "refusals": refusals,
         "resend_at": after(refusals, profile, now),
     }
+
+
+def not_from(
+    job: jobs.Job, host: str, why: str, profile: config.Profile, now: datetime.datetime
+) -> dict[str, object]:
+    """Return what changes of a waiting job that this host cannot send now."""
+    refusals = job.refusals + 1
+    return {
+        "reason": f"cannot be sent from {host}: {why}",
+        "refusals": refusals,
+        "resend_at": after(refusals, profile, now),
+    }
+
+
+def why_not_from(job: jobs.Job) -> str:
+    """Return why the host that tried last could not send the job; "" where that was no reason."""
+    found = _NOT_FROM.fullmatch(job.reason or "")
+    return found["why"] if found else ""
+
+
+def failed_elsewhere(job: jobs.Job, host: str) -> bool:
+    """Return whether it waits because another host could not send it: this one may."""
+    found = _NOT_FROM.fullmatch(job.reason or "")
+    return job.waits_for_room and found is not None and found["host"] != host
+
+
+def is_due(job: jobs.Job, host: str, now: datetime.datetime) -> bool:
+    """Return whether this host is to try now.
+
+    One that another host could not send is not left until its time: that host, if it looks more
+    often, would take each of them.
+    """
+    if failed_elsewhere(job, host):
+        return True
+    return job.resend_at is not None and job.resend_at <= now
 
 
 def cause_of(job: jobs.Job) -> Hashable:

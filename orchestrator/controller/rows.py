@@ -114,6 +114,23 @@ def job_record(row: models.Job) -> jobs.Job:
     )
 
 
+def new_job(
+    task: int | None, created_at: datetime.datetime, changes: Mapping[str, object]
+) -> models.Job:
+    """Return the row of a new job, or of an array's task; it still lacks its submission."""
+    columns = {
+        "settled": False,
+        "attempt": 0,
+        "restart_count": 0,
+        "misses": 0,
+        "refusals": 0,
+        "version": 0,
+        "created_at": created_at,
+        **job_columns(changes),
+    }
+    return models.Job(**{**columns, "array_task": task or 0, "array_task_id": task})
+
+
 def job_columns(changes: Mapping[str, object]) -> dict[str, object]:
     """Return columns for fields of jobs.Job; raises ValueError for one that never changes."""
     columns: dict[str, object] = {}

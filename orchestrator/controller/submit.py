@@ -6,7 +6,7 @@ Without Slurm the same, with this machine in its place.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import orchestrator
@@ -20,28 +20,16 @@ from orchestrator import (
     submission,
     values,
 )
-from orchestrator.controller import context as contexts
 from orchestrator.controller import (
+    answers,
     dependencies,
-    log_files,
     machines,
-    refresh,
     render,
     room,
     unit_of_work,
 )
+from orchestrator.controller import context as contexts
 from orchestrator.rendering import batch_file
-
-#: What another process may have written about a submission that it took for dead.
-FOUND: Mapping[str, object] = {
-    "settled": False,
-    "reason": None,
-    "misses": 0,
-    "missing_since": None,
-    "grace_since": None,
-}
-#: What changes besides when Slurm has the job: it is not sent again.
-SENT: Mapping[str, object] = {"resend_at": None, "refusals": 0}
 
 
 def submit(context: contexts.Context, request: render.Request, *, queue: bool = False) -> jobs.Job:
@@ -81,10 +69,12 @@ def send(
     folder: run_folder.RunFolder,
     *,
     calling_folder: str | None = None,
+    again: bool = False,
 ) -> jobs.Job:
     """Call sbatch for a stored intent, in `calling_folder` if not here, and store its answer.
 
-    Returns the job that Slurm has, or that waits for room.
+    `again`: what waits for room goes on waiting where sbatch cannot even be started. Returns the
+    job that Slurm has, or that waits for room.
     """
     _refuse_given_up(context, job)
     try:
@@ -93,15 +83,17 @@ def send(
         else:
             job_id = _call_sbatch(context, spec, job, folder, calling_folder)
     except submission.RefusedError as exc:
-        kept = _store_refusal(context, job, exc.outcome)
+        kept = answers.store_refusal(context, job, exc.outcome)
         if kept.waits_for_room:
             return kept
-        raise errors.SlurmError(f"{exc.outcome.sentence} ({_kept(job, exc.outcome)})") from exc
+        raise errors.SlurmError(
+            f"{exc.outcome.sentence} ({answers.kept(job, exc.outcome)})"
+        ) from exc
     except submission.UnknownOutcomeError as exc:
-        return _look_for(context, job, exc.outcome)
+        return answers.look_for(context, job, exc.outcome)
     except errors.OrchestratorError as exc:
         # The command could not even be started, or this machine refused: nothing was sent.
-        _store_end(context, job, str(exc))
+        answers.store_unsent(context, job, str(exc), again=again)
         raise
     except KeyboardInterrupt:
         # The row stays SUBMITTING; that this process ended is seen by the next refresh.
@@ -110,7 +102,7 @@ def send(
             f"`orchestrator status @{job.row}` looks for it and says which it is."
         )
         raise
-    return _store_job_id(context, job, job_id)
+    return answers.store_job_id(context, job, job_id)
 
 
 def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
@@ -224,7 +216,7 @@ def store_intent(
                 time_limit_seconds=values.seconds(spec.time_limit) if spec.time_limit else None,
                 resend_at=room.after(1, context.profile, context.clock()) if queue else None,
             )
-            stored = event(context, "intent stored", jobs.JobState.SUBMITTING, "user")
+            stored = answers.event(context, "intent stored", jobs.JobState.SUBMITTING, "user")
             work.add_events((job.row, stored) for job in added)
             with_it(work, added)
     except errors.OrchestratorError:
@@ -277,128 +269,3 @@ def _part_of_array(spec: jobs.JobSpec, sent: Sequence[jobs.Job]) -> list[str]:
         return []
     limit = "" if spec.array.max_running is None else f"%{spec.array.max_running}"
     return [f"--array={slurm.fold_tasks(tasks)}{limit}"]
-
-
-def _store_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs.Job:
-    try:
-        return _write_job_id(context, job, job_id)
-    except errors.DatabaseError as exc:
-        raise errors.DatabaseError(
-            f"Slurm took the job as {job_id}, but that could not be stored: {exc} "
-            f"Do not submit it again: it is @{job.row}, and the next refresh finds it."
-        ) from exc
-
-
-def _write_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs.Job:
-    with context.store.writing(durable=True) as work:
-        submitted = work.submission(job.token)
-        assert submitted is not None, "each job belongs to one (foreign key)"
-        places = log_files.Places.of(submitted)
-        unclaimed = _unclaimed(work, job)
-        common = {
-            "state": jobs.JobState.PENDING,
-            "submitted_at": context.clock(),
-            # Another host may have taken us for dead, and the job for never submitted.
-            **FOUND,
-            **SENT,
-        }
-        work.change_jobs(
-            [(one.row, {**common, **_ids(one, job_id, places)}, None) for one in unclaimed]
-        )
-        detail, source = f"sbatch answered {job_id}", "sbatch"
-        if context.is_local:
-            detail, source = f"in line on this machine as {job_id}", "machine"
-        told = event(context, detail, jobs.JobState.PENDING, source)
-        work.add_events((one.row, told) for one in unclaimed)
-        stored = work.job(job.row)
-    assert stored is not None, "a row that was just written"
-    run_folder.RunFolder(Path(job.run_dir)).drop_environment()
-    return stored
-
-
-def _ids(job: jobs.Job, job_id: str, places: log_files.Places) -> dict[str, object]:
-    """Return what the ID that sbatch answered with is to the job, or to this task of the array."""
-    if job.array_task_id is None:
-        # SLURM_JOB_ID of local-7 is 7.
-        raw_job_id = job_id.removeprefix("local-")
-        return {"job_id": job_id, "raw_job_id": raw_job_id, **places.paths(job, job_id)}
-    own = f"{job_id}_{job.array_task_id}"
-    # The task's own number comes when it starts.
-    return {"job_id": own, "array_job_id": job_id, **places.paths(job, own)}
-
-
-def _unclaimed(work: unit_of_work.UnitOfWork, job: jobs.Job) -> list[jobs.Job]:
-    """Return the submission's jobs for which nobody stored an ID yet.
-
-    A refresh may have found them before us.
-    """
-    return [one for one in work.jobs_of_tokens([job.token]) if one.job_id is None]
-
-
-def _kept(job: jobs.Job, outcome: slurm.SbatchOutcome) -> str:
-    if outcome.kind not in room.FOR_NOW:
-        return f"kept as @{job.row}"
-    return (
-        f"kept as @{job.row}; "
-        f"`orchestrator resubmit --queue @{job.row}` sends it when there is room"
-    )
-
-
-def _store_refusal(
-    context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutcome
-) -> jobs.Job:
-    """Store why Slurm refused the job; one that is to wait for room waits from now on."""
-    state = jobs.JobState.NOT_SUBMITTED
-    changes: dict[str, object] = {"state": state, "reason": outcome.sentence, "settled": True}
-    with context.store.writing() as work:
-        current = work.job(job.row)
-        assert current is not None, "rows are never deleted"
-        waits = outcome.kind in room.FOR_NOW and current.resend_at is not None
-        if current.job_id is None:
-            now = context.clock()
-            changes |= room.refused(current, outcome.cause, context.profile, now) if waits else SENT
-            work.change_jobs([(one.row, changes, None) for one in _unclaimed(work, job)])
-        told = event(context, outcome.sentence, state)
-        work.add_events((one.row, told) for one in work.jobs_of_tokens([job.token]))
-        kept = work.job(job.row)
-    assert kept is not None, "a row that was just written"
-    if not kept.waits_for_room:
-        run_folder.RunFolder(Path(job.run_dir)).drop_environment()
-    return kept
-
-
-def _store_end(context: contexts.Context, job: jobs.Job, reason: str) -> None:
-    state = jobs.JobState.NOT_SUBMITTED
-    changes = {"state": state, "reason": reason, "settled": True, **SENT}
-    with context.store.writing() as work:
-        work.change_jobs([(one.row, changes, None) for one in _unclaimed(work, job)])
-        told = event(context, reason, state)
-        work.add_events((one.row, told) for one in work.jobs_of_tokens([job.token]))
-    run_folder.RunFolder(Path(job.run_dir)).drop_environment()
-
-
-def _look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutcome) -> jobs.Job:
-    """Store that the outcome is unknown, look once, and return the job if Slurm has it."""
-    state = jobs.JobState.SUBMIT_UNKNOWN
-    with context.store.writing(durable=True) as work:
-        changes = {"state": state, **FOUND, "grace_since": context.clock()}
-        work.change_jobs([(one.row, changes, None) for one in _unclaimed(work, job)])
-        told = event(context, outcome.sentence, state)
-        work.add_events((one.row, told) for one in work.jobs_of_tokens([job.token]))
-    refresh.refresh(context, floor_seconds=0)
-    with context.store.reading() as work:
-        found = work.job(job.row)
-    if found is not None and found.job_id is not None:
-        return found
-    raise errors.SlurmError(
-        f"{outcome.sentence}\n"
-        f"In the database it is @{job.row}. Do not submit it again: "
-        f"`orchestrator status @{job.row}` goes on looking for it and says which it is."
-    )
-
-
-def event(
-    context: contexts.Context, detail: str, state: jobs.JobState, source: str = "sbatch"
-) -> jobs.JobEvent:
-    at = context.clock()
-    return jobs.JobEvent(at=at, kind="submit", state=state, source=source, detail=detail)

@@ -64,8 +64,9 @@ class _Found:
 def track(context: contexts.Context, job_id: str, wanted: Wanted) -> Tracked:
     """Follow a job from now on; an array's ID means all its tasks.
 
-    Raises NotFoundError when Slurm shows no such job, ConflictError for another user's, and for
-    wishes other than a log about one that is known.
+    Tasks that are tracked one after another stand together, as those of one array. Raises
+    NotFoundError when Slurm shows no such job, ConflictError for another user's, and for wishes
+    other than a log about one that is known.
     """
     if _JOB_ID.fullmatch(job_id) is None:
         raise errors.NotFoundError(f"{job_id!r} is no job ID of Slurm's, such as 123 or 123_4")
@@ -76,6 +77,8 @@ def track(context: contexts.Context, job_id: str, wanted: Wanted) -> Tracked:
     with context.store.reading() as work:
         known = _known(work, facts.cluster, found)
     if len(known) < len(found.rows):
+        if tracked := [job for job in known if job.tracked_name is not None]:
+            _add_log(context, job_id, tracked, wanted)
         script = _script(context, job_id.partition("_")[0])
         known = _store(context, facts.cluster, found, wanted, script)
         refresh.refresh(context, floor_seconds=0)
@@ -258,27 +261,43 @@ def _store(
             known = _known(work, cluster, found)
             have = {job.job_id for job in known}
             rows = [row for row in found.rows if row.job_id not in have]
+            # An ID of an array means one submission: what was tracked of it before has one.
+            others = next((job for job in known if job.tracked_name is not None), None)
             if rows:
-                known += _add(context, work, record, rows, found, wanted)
+                added = _submitted(work, record, rows, wanted, others)
+                known += _add(context, work, added, rows, found, wanted)
     except errors.OrchestratorError:
         run_folder.remove(folder)
         raise
-    if not rows:
-        # Another process was faster.
+    if not rows or others is not None:
+        # Another process was faster, or the tasks share the folder of the others.
         run_folder.remove(folder)
     return tuple(sorted(known, key=lambda job: job.row))
+
+
+def _submitted(
+    work: unit_of_work.UnitOfWork,
+    record: jobs.Submission,
+    rows: Sequence[tracking.Observation],
+    wanted: Wanted,
+    others: jobs.Job | None,
+) -> list[jobs.Job]:
+    """Return new jobs: of a submission of their own, or beside others of their array."""
+    tasks = [row.array_task_id for row in rows if row.array_task_id is not None]
+    if others is None:
+        return work.add_submission(record, array_tasks=tasks or None, labels=wanted.labels)
+    state = jobs.JobState.SUBMITTING
+    return work.add_tasks(others.token, tasks, state=state, labels=others.labels)
 
 
 def _add(
     context: contexts.Context,
     work: unit_of_work.UnitOfWork,
-    record: jobs.Submission,
+    added: Sequence[jobs.Job],
     rows: Sequence[tracking.Observation],
     found: _Found,
     wanted: Wanted,
 ) -> tuple[jobs.Job, ...]:
-    tasks = [row.array_task_id for row in rows if row.array_task_id is not None]
-    added = work.add_submission(record, array_tasks=tasks or None, labels=wanted.labels)
     for job, row in zip(added, rows, strict=True):
         restarts = row.restart_count if row.restart_count is not None else row.row_number
         changes: dict[str, object] = {

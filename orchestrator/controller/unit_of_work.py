@@ -17,14 +17,14 @@ import sqlalchemy as sa
 from sqlalchemy import exc, orm
 
 from db import errors as db_errors
-from db import models, queries, session
-from orchestrator import errors, slurm
+from db import metrics, models, queries, session
+from orchestrator import errors
 from orchestrator import jobs as records
 from orchestrator.controller import rows
 
 #: The words that other modules ask and are answered in, without knowing the database.
 JobQuery: TypeAlias = queries.JobQuery
-MetricQuery: TypeAlias = queries.MetricQuery
+MetricQuery: TypeAlias = metrics.MetricQuery
 LogCursor: TypeAlias = rows.LogCursor
 StoredMetric: TypeAlias = rows.StoredMetric
 RefreshState: TypeAlias = rows.RefreshState
@@ -56,27 +56,31 @@ class UnitOfWork:
     ) -> list[records.Job]:
         """Store an intent: one job, or one for each array task; `fields` are those of jobs.Job."""
         changes = {"state": state, "labels": tuple(labels), "submitter": submitter, **fields}
-        columns = {
-            "settled": False,
-            "attempt": 0,
-            "restart_count": 0,
-            "misses": 0,
-            "refusals": 0,
-            "version": 0,
-            "created_at": submission.created_at,
-            **rows.job_columns(changes),
-        }
+        row = models.Submission(**dataclasses.asdict(submission))
         added = [
-            models.Job(**{**columns, "array_task": task or 0, "array_task_id": task})
+            rows.new_job(task, submission.created_at, changes)
             for task in ([None] if array_tasks is None else array_tasks)
         ]
-        row = models.Submission(**dataclasses.asdict(submission))
+        queries.add_submission(self._db, row, added)
+        return [rows.job_record(job) for job in added]
+
+    def add_tasks(
+        self, token: str, array_tasks: Sequence[int], **fields: object
+    ) -> list[records.Job]:
+        """Store further tasks of a stored array; `fields` are those of jobs.Job."""
+        row = queries.submission(self._db, token)
+        assert row is not None, "submissions are never deleted"
+        added = [rows.new_job(task, row.created_at, fields) for task in array_tasks]
         queries.add_submission(self._db, row, added)
         return [rows.job_record(job) for job in added]
 
     def submission(self, token: str) -> records.Submission | None:
         found = queries.submission(self._db, token)
         return None if found is None else rows.submission_record(found)
+
+    def specs(self, tokens: Collection[str]) -> dict[str, str]:
+        """Return the specs of these submissions, as JSON by token."""
+        return queries.specs(self._db, tokens)
 
     def submission_of(self, row: int) -> records.Submission | None:
         """Return the submission of the job with this row number."""
@@ -98,37 +102,6 @@ class UnitOfWork:
     def jobs_of_tokens(self, tokens: Collection[str]) -> list[records.Job]:
         """Return the jobs of these submissions, oldest first."""
         return [rows.job_record(row) for row in queries.jobs_of_tokens(self._db, tokens)]
-
-    def find(self, reference: str) -> list[records.Job]:
-        """Return what `JOB` on the command line means: `@7`, `123`, `123_4`, `local-7` or a NAME.
-
-        `123_[2-5,8]` are some tasks of an array, `123` all; they stand together. Jobs of several
-        submissions (`token`) mean that the reference is ambiguous: several live ones of that name,
-        or one job ID on two clusters.
-        """
-        if reference.startswith("@"):
-            number = reference[1:]
-            # SQLite's integers have 64 bits.
-            is_row = number.isascii() and number.isdecimal() and len(number) < 19
-            found = self.job(int(number)) if is_row else None
-            return [] if found is None else [found]
-        master, tasks = _tasks_named(reference)
-        # SLURM_JOB_ID of local-7 is 7, and so may be the ID of a job in Slurm.
-        scheduler = "local" if reference.startswith("local-") else "slurm"
-        by_id = self.jobs(JobQuery(job_ids=(master,), scheduler=scheduler, limit=None))
-        if by_id:
-            # Slurm may give an ID to another job later: on one cluster the newest is meant.
-            newest = {job.cluster: job.token for job in reversed(by_id)}
-            named = [job for job in by_id if job.token == newest[job.cluster]]
-            if tasks is None:
-                return named
-            # All that were asked for or none: half a range would be a misunderstanding.
-            chosen = [job for job in named if job.array_task_id in tasks]
-            return chosen if {job.array_task_id for job in chosen} == tasks else []
-        by_name = self.jobs(JobQuery(names=(reference,), limit=None))
-        live = {job.token for job in by_name if not job.ended}
-        tokens = live if len(live) > 1 else {job.token for job in by_name[:1]}
-        return [job for job in by_name if job.token in tokens]
 
     def change_job(
         self, row: int, changes: Mapping[str, object], *, version: int | None = None
@@ -189,14 +162,14 @@ class UnitOfWork:
         """Return the history of a job, oldest first."""
         return [rows.event_record(found) for found in queries.events(self._db, row)]
 
-    def add_metrics(self, row: int, metrics: Sequence[records.Metric]) -> int:
+    def add_metrics(self, row: int, found: Sequence[records.Metric]) -> int:
         """Store metrics of a job; those that are there already are left out of the count."""
-        columns = [rows.metric_columns(metric) for metric in metrics]
-        return queries.add_metrics(self._db, row, columns, _now())
+        columns = [rows.metric_columns(metric) for metric in found]
+        return metrics.add_metrics(self._db, row, columns, _now())
 
     def metrics(self, query: MetricQuery) -> list[StoredMetric]:
         """Return metrics in the order of jobs, and in each of reading."""
-        found = queries.metrics(self._db, query)
+        found = metrics.metrics(self._db, query)
         if not found:
             return []
         wanted = {metric.job_row for metric, _ in found}
@@ -216,7 +189,7 @@ class UnitOfWork:
     def log_cursors_of(self, job_rows: Collection[int]) -> dict[int, list[LogCursor]]:
         """Return the cursors of many jobs, by row."""
         found: dict[int, list[LogCursor]] = {}
-        for cursor in queries.log_cursors(self._db, job_rows):
+        for cursor in metrics.log_cursors(self._db, job_rows):
             found.setdefault(cursor.job_row, []).append(rows.cursor_record(cursor))
         return found
 
@@ -227,7 +200,7 @@ class UnitOfWork:
         each is stored once, whatever reads or dies meanwhile.
         """
         now = _now()
-        found = queries.log_cursor(self._db, row, cursor.path, now)
+        found = metrics.log_cursor(self._db, row, cursor.path, now)
         if rows.cursor_record(found) != (expect or LogCursor(path=cursor.path)):
             return False
         found.device, found.inode = str(cursor.device), str(cursor.inode)
@@ -364,20 +337,6 @@ class Store:
         with _translated():
             before, backup = self._database.upgrade()
             return Upgrade(before=before, after=self._database.version(), backup=backup)
-
-
-def _tasks_named(reference: str) -> tuple[str, set[int] | None]:
-    """Return the array's ID and the tasks of `123_[2-5,8]`, or `123_[2-5,8%2]` as squeue prints it.
-
-    Any other reference is returned as it stands.
-    """
-    master, bracket, rest = reference.partition("_[")
-    if not (bracket and rest.endswith("]") and master.removeprefix("local-").isdecimal()):
-        return reference, None
-    try:
-        return master, set(slurm.expand_tasks(rest.removesuffix("]").partition("%")[0]))
-    except ValueError:
-        return reference, None
 
 
 @contextlib.contextmanager

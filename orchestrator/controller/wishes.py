@@ -107,7 +107,7 @@ def _fulfil(
         why = (
             contexts.elsewhere(context, job)
             or _unreachable(job, here)
-            or _unseen(job, begun)
+            or unseen(job, begun)
             or wish.objection(job)
         )
         if why:
@@ -142,7 +142,7 @@ def _unreachable(job: jobs.Job, here: str) -> str:
     return ""
 
 
-def _unseen(job: jobs.Job, begun: datetime.datetime) -> str:
+def unseen(job: jobs.Job, begun: datetime.datetime) -> str:
     """Object where squeue does not show a live job now: its ID may be another job's by now."""
     if job.state in jobs.TERMINAL:
         return ""

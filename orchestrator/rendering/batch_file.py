@@ -93,6 +93,10 @@ def read(path: pathlib.Path, *, runs_dir: pathlib.Path) -> BatchFile:
     for name in ("chdir", "comment"):
         if (option := batch_options.last(options, name)) is not None:
             add(f"job.{name}", option.value or "", option)
+    depends = batch_options.last(options, "dependency")
+    if depends and depends.value and not values.misfit("dependency", depends.value):
+        # sbatch reads it in the file; submit asks whether Slurm still knows the jobs.
+        add("job.dependency", depends.value, depends)
     for name in ("output", "error"):
         option = batch_options.last(options, name)
         if option is None:

@@ -11,7 +11,7 @@ from orchestrator import lazily
 if typing.TYPE_CHECKING:
     from orchestrator.slurm.client import Client, Steps
     from orchestrator.slurm.failures import AccountingDisabled, Unreachable, failure
-    from orchestrator.slurm.job_ids import expand_tasks, fold_tasks
+    from orchestrator.slurm.job_ids import expand_tasks, fold_tasks, words_of_tasks
     from orchestrator.slurm.process import Answer, CommandNotFound, run, stream
     from orchestrator.slurm.sacct import (
         MOST_JOB_IDS,
@@ -74,6 +74,7 @@ __all__ = [
     "squeue_command",
     "stream",
     "submission_environment",
+    "words_of_tasks",
 ]
 
 __getattr__ = lazily.names_of(
@@ -82,7 +83,7 @@ __getattr__ = lazily.names_of(
         "client": ("Client", "Steps"),
         "variables": ("environment", "secret_names", "submission_environment"),
         "failures": ("AccountingDisabled", "Unreachable", "failure"),
-        "job_ids": ("expand_tasks", "fold_tasks"),
+        "job_ids": ("expand_tasks", "fold_tasks", "words_of_tasks"),
         "process": ("Answer", "CommandNotFound", "run", "stream"),
         "sacct": (
             "MOST_JOB_IDS",

@@ -118,9 +118,13 @@ class Client:
 
         scancel is silent about a job it does not know: only a later look proves the end.
         """
-        answer = self._ask(scontrol.scancel_command(job_id, name))
-        if not failures.is_unknown_job(answer):
-            _check(answer)
+        _check(failures.less_unknown_jobs(self._ask(scontrol.scancel_command([job_id], name))))
+
+    def cancel_all(self, job_ids: Sequence[str]) -> None:
+        """Ask Slurm to cancel jobs whatever their names: who calls has just seen whose they are."""
+        for start in range(0, len(job_ids), _CHANGED_AT_ONCE):
+            command = scontrol.scancel_command(job_ids[start : start + _CHANGED_AT_ONCE])
+            _check(failures.less_unknown_jobs(self._ask(command)))
 
     def hold(self, job_ids: Sequence[str]) -> dict[str, str]:
         """Ask Slurm to hold waiting jobs; return why it refused, by job ID.

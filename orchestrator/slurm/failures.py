@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 from orchestrator import errors
@@ -68,6 +69,18 @@ def is_unknown_job(answer: process.Answer) -> bool:
         return False
     told = _UNKNOWN_JOB.search(answer.stderr) or _UNKNOWN_TASK.fullmatch(answer.stdout)
     return told is not None
+
+
+def less_unknown_jobs(answer: process.Answer) -> process.Answer:
+    """Return the answer without complaints about jobs that Slurm has no more; good without others.
+
+    Of scancel, which complains of each of its jobs on a line.
+    """
+    if answer.timed_out or not is_unknown_job(answer):
+        return answer
+    lines = [line for line in answer.stderr.splitlines() if not _UNKNOWN_JOB.search(line)]
+    stderr = "\n".join(line for line in lines if line.strip())
+    return dataclasses.replace(answer, stderr=stderr, returncode=answer.returncode if stderr else 0)
 
 
 def said(answer: process.Answer) -> str:

@@ -18,6 +18,8 @@ _JOB_ID = re.compile(
 _RANGE = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?", re.ASCII)
 #: Slurm's own bound of MaxArraySize (man slurm.conf): no list is longer.
 _MOST_TASKS = 4_000_001
+#: Of at most 16 characters each (MAX_ARG_STRLEN of Linux, man execve).
+_RANGES_AT_ONCE = 500
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,18 @@ def fold_tasks(tasks: Iterable[int]) -> str:
         else:
             parts.append([task])
     return ",".join("-".join(map(str, part)) for part in parts)
+
+
+def words_of_tasks(array_job_id: str, tasks: Iterable[int]) -> list[str]:
+    """Return the tasks of an array as arguments of Slurm's commands, `12_[1,3-5]`.
+
+    They are several where the tasks lie scattered: one argument has 128 KiB at the most.
+    """
+    ranges = fold_tasks(tasks).split(",")
+    return [
+        f"{array_job_id}_[{','.join(ranges[start : start + _RANGES_AT_ONCE])}]"
+        for start in range(0, len(ranges), _RANGES_AT_ONCE)
+    ]
 
 
 def expand_tasks(text: str) -> Iterator[int]:

@@ -128,9 +128,14 @@ def parse_scontrol_refusals(stderr: str) -> dict[str, str]:
     return refused
 
 
-def scancel_command(job_id: str, name: str) -> list[str]:
-    """Cancel the job if it has this full name, so that a reused ID hits no other job."""
-    return ["scancel", f"--name={name}", job_id]
+def scancel_command(job_ids: Sequence[str], name: str | None = None) -> list[str]:
+    """Cancel the jobs; with a full name only those that have it: no other with a reused ID.
+
+    A name makes scancel fetch the jobs of all users first; it takes no list of names.
+    """
+    if not job_ids:
+        raise ValueError("scancel without job IDs")
+    return ["scancel", *([] if name is None else [f"--name={name}"]), *job_ids]
 
 
 def _number(settings: Mapping[str, str], name: str, default: int) -> int:

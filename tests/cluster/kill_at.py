@@ -19,7 +19,7 @@ import sys
 import threading
 
 from orchestrator import cli, run_folder, slurm, submission
-from orchestrator.controller import submit, unit_of_work
+from orchestrator.controller import answers, unit_of_work
 
 
 def die(*_: object, **__: object) -> None:
@@ -57,7 +57,7 @@ def arm(point, delay_seconds):
     elif point == "answered":
         submission.submit = after(submission.submit)
     elif point == "storing":
-        submit._store_job_id = storing(submit._store_job_id, work)
+        answers.store_job_id = storing(answers.store_job_id, work)
     else:
         raise SystemExit(f"no point {point}")
 

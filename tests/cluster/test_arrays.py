@@ -183,6 +183,46 @@ def test_hold_release_requeue_and_cancel_of_tasks(site: sites.Site) -> None:
     ]
 
 
+def test_many_jobs_are_cancelled_by_one_scancel(lab: cluster.Lab, site: sites.Site) -> None:
+    runs, waits, ended = (
+        site.submit(site.shell(name, line), *more)
+        for name, line, more in (
+            ("runs", "sleep 300", ()),
+            ("waits", "true", ("--set", "sbatch.hold=true")),
+            ("ended", "true", ()),
+        )
+    )
+    site.run("wait", ended)
+    number = site.submit(
+        array(site, "tasks", "size = 1001", command="true"),
+        "--set",
+        "sbatch.hold=true",
+    )
+    site.wait_state(runs, "RUNNING")
+    # So many ranges that they are two arguments.
+    every_other = ",".join(map(str, range(0, 1001, 2)))
+    with lab.faults() as seen:
+        done = site.with_env(**seen.env).run(
+            "cancel", runs, waits, ended, f"{number}_[{every_other}]"
+        )
+        (call,) = seen.calls("scancel")
+    words = [word for word in call.argv if word != "scancel"]
+    assert words[:2] == [runs, waits]
+    assert [word[: len(number) + 2] for word in words[2:]] == [f"{number}_["] * 2
+    assert sorted(done.stdout.splitlines())[:3] == sorted(
+        [
+            f"{runs} is CANCELLED",
+            f"{waits} is CANCELLED",
+            f"{ended} had already ended: COMPLETED",
+        ]
+    )
+    assert lab.job_state(f"{number}_1") == "PENDING"
+    found = states(site, number)
+    assert {found[f"{number}_{task}"] for task in range(0, 1001, 2)} == {"CANCELLED"}
+    assert {found[f"{number}_{task}"] for task in range(1, 1001, 2)} == {"PENDING"}
+    site.run("cancel", number)
+
+
 def test_an_array_is_adopted_whole_after_a_lost_answer(lab: cluster.Lab, site: sites.Site) -> None:
     spec = array(site, "lost", "size = 20\nmax_running = 2", command="sleep 1")
     rule = faults.Rule(command="sbatch", stdout="", stderr=faults.SOCKET_TIMED_OUT, rc=1)

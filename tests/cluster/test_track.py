@@ -167,3 +167,18 @@ def test_without_accounts_its_end_is_lost(lab: cluster.Lab, alice_home: str) -> 
     assert [item["value"] for item in site.items("metrics", job_id)] == [100.5]
     unknown = site.run("track", "99999", check=4).stderr
     assert unknown.startswith("Error: squeue shows no job 99999 of yours")
+
+
+def test_tasks_that_are_tracked_one_by_one_are_one_array(site: sites.Site) -> None:
+    one, other = (by_hand(site, "--array=0-2", "--hold") for _ in range(2))
+    assert site.run("track", f"{one}_1").stdout == f"Tracking {one}_1 (@1, hand.sh): PENDING\n"
+    assert site.run("track", one).stdout == f"Tracking {one} (@1 to @3, hand.sh): 3 tasks\n"
+    assert site.run("track", other).stdout == f"Tracking {other} (@4 to @6, hand.sh): 3 tasks\n"
+    assert site.run("track", f"{other}_1").stdout == f"{other}_1 is @5 already (hand.sh)\n"
+    for number in (one, other):
+        assert [row["array_task_id"] for row in site.items("status", number)] == [0, 1, 2]
+    assert site.run("cancel", one, f"{other}_0").stdout == (
+        f"{one}_[0-2] is CANCELLED\n{other}_0 is CANCELLED\n"
+    )
+    assert site.job(f"{other}_2")["state"] == "PENDING"
+    site.run("cancel", other)

@@ -209,3 +209,28 @@ def test_only_the_tasks_that_were_named_are_cancelled(cli, fake_slurm):
     assert cli("cancel", "1_[0,2]").code == 0
     assert fake_slurm.calls("scancel")[0][1:] == ["1_[0,2]"]
     assert fake_slurm.job("1_1")["state"] == "PENDING"
+
+
+def test_tasks_that_are_tracked_one_by_one_are_one_array(cli, fake_slurm):
+    path = write(cli, "hand.sh", HAND)
+    for _ in range(2):
+        cli.run(["sbatch", "--array=0-2", str(path)])
+    first, second = fake_slurm.jobs()[0], fake_slurm.jobs()[3]
+    a, b = first["array_job_id"], second["array_job_id"]
+    assert (
+        cli("track", f"{a}_1", "--label", "a=b").out == f"Tracking {a}_1 (@1, hand.sh): PENDING\n"
+    )
+    done = cli("track", f"{a}", "--name", "other")
+    assert (done.code, done.out) == (6, "")
+    assert "is @1 already (hand.sh): of one that is known only --log can be given" in done.err
+    assert cli("track", f"{a}").out == f"Tracking {a} (@1 to @3, hand.sh): 3 tasks\n"
+    # And the other way round.
+    assert cli("track", f"{b}").out == f"Tracking {b} (@4 to @6, hand.sh): 3 tasks\n"
+    assert cli("track", f"{b}_2").out == f"{b}_2 is @6 already (hand.sh)\n"
+    assert cli.rows("SELECT submission_id, count(*) FROM jobs GROUP BY 1") == [(1, 3), (2, 3)]
+    assert cli.rows("SELECT DISTINCT labels FROM jobs WHERE row < 4") == [('["a=b"]',)]
+    assert len(cli.run_folders()) == 2
+    done = cli("hold", f"{a}")
+    assert (done.code, done.out) == (0, f"{a}_[0-2] is PENDING (JobHeldUser)\n")
+    table = cli("status", "--format", "table").out
+    assert len([line for line in table.splitlines() if line.startswith(f"{a}_")]) == 1, table

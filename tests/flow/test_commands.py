@@ -262,7 +262,7 @@ def test_cancel_looks_whether_slurm_did_it(cli, fake_slurm):
     for name in ("a", "b", "b"):
         assert cli("submit", "--name", name, "--", "train.py").code == 0
     fake_slurm.fail("scancel", rc=0)
-    refused = cli("cancel", "1", "--timeout", "0.5")
+    refused = cli("cancel", "1", "--timeout", "3")
     assert (refused.code, refused.out) == (5, "1 is PENDING\n")
     assert refused.err == (
         "Waiting until Slurm shows the end of 1 ...\n"
@@ -271,11 +271,45 @@ def test_cancel_looks_whether_slurm_did_it(cli, fake_slurm):
     )
     done = cli("cancel", "--name", "b")
     assert (done.code, sorted(done.out.splitlines())) == (0, ["2 is CANCELLED", "3 is CANCELLED"])
-    tokens = [folder.name for folder in cli.run_folders()]
-    assert all(call[0].removeprefix("--name=") in tokens for call in fake_slurm.calls("scancel"))
+    (first,) = (folder.name for folder in cli.run_folders() if folder.name.startswith("a."))
+    assert fake_slurm.calls("scancel") == [[f"--name={first}", "1"], ["3", "2"]]
     again = cli("cancel", "2")
     assert (again.code, again.out) == (0, "2 had already ended: CANCELLED\n")
-    assert len(fake_slurm.calls("scancel")) == 3
+    assert len(fake_slurm.calls("scancel")) == 2
+
+
+def test_many_jobs_are_cancelled_at_once(cli, fake_slurm):
+    for name in ("a", "b", "c"):
+        assert cli("submit", "--name", name, "--", "train.py").code == 0
+    limit = (
+        "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: "
+    )
+    limit += "Job violates accounting/QOS policy (job submit limit)\n"
+    fake_slurm.fail("sbatch", stderr=limit)
+    array = ("--name", "d", "--array-size", "2", "--", "train.py")
+    assert cli("submit", "--queue", *array).code == 0
+    lost = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n"
+    fake_slurm.fail("sbatch", stderr=lost)
+    assert cli("submit", "--name", "e", "--", "train.py").code == 5
+    # 1 is gone, and its ID is another job's.
+    other = {"name": "stranger", "stdout": "/x/%j.out", "command": "/x/y", "comment": ""}
+    fake_slurm.set_state(1, "PENDING", submit_line="sbatch y", **other)
+    done = cli("cancel", "1", "@5", "2", "@6", "3", "--timeout", "1")
+    assert fake_slurm.job(1)["state"] == "PENDING"
+    assert [found["state"] for found in fake_slurm.jobs()[1:]] == ["CANCELLED"] * 2
+    plain = [call for call in fake_slurm.calls("scancel") if not call[0].startswith("--name=")]
+    assert plain == [["2", "3"]]
+    assert "2 is CANCELLED\n3 is CANCELLED\n" in done.out
+    told = [line for line in done.err.splitlines() if not line.startswith("Waiting")]
+    assert told[:2] == [
+        "Error: @5 is a task of an array that waits to be submitted as a whole: "
+        "`orchestrator cancel d` takes back all its tasks",
+        "@6 has no job ID yet (SUBMIT_UNKNOWN); `orchestrator status @6` finds out whether Slurm "
+        "has it, then cancel it",
+    ]
+    # With nothing but those it is a conflict (6).
+    done = cli("cancel", "@6", "2")
+    assert (done.code, done.out) == (6, "2 had already ended: CANCELLED\n")
 
 
 def test_a_log_is_followed_to_its_end(cli, fake_slurm):

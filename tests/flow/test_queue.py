@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import json
 import re
+import socket
 import sqlite3
 import threading
 
@@ -125,9 +126,8 @@ def test_what_can_never_go_is_not_kept_waiting(cli, fake_slurm):
     assert done.code == 0
     assert "@2 was sent again: Slurm refused the job: " in done.err
     assert (job(cli, "@2")["reason"] or "").startswith("Slurm refused the job: ")
-    make_due(cli, 1)
     cli("refresh")
-    assert len(fake_slurm.calls("sbatch")) == 3 + 1, "@1 was made to wait by this test's hand"
+    assert len(fake_slurm.calls("sbatch")) == 3
 
 
 def test_the_oldest_is_sent_first_and_a_limit_is_met_once(cli, fake_slurm):
@@ -298,17 +298,69 @@ def test_slurm_is_away(cli, fake_slurm):
     assert job(cli, "@1")["job_id"] == "1"
 
 
-def test_what_it_needs_is_gone(cli, fake_slurm):
+def test_what_this_host_lacks_is_waited_for(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT)
     queue(cli, "demo")
     make_due(cli, 1)
-    cli.folder.rename(cli.home / "away")
+    work, away = cli.folder, cli.home / "away"
+    work.rename(away)
     cli.folder = cli.home
-    done = cli("status")
-    assert done.code == 0
-    assert "@1 is not sent again: " in done.err and "was submitted, is gone" in done.err
-    assert job(cli, "@1")["resend_at"] is None
+    why = f"{work}, where @1 was submitted, is gone; make it again, or use `orchestrator submit`"
+    done = cli("status", "--refresh")
+    assert (done.code, done.err) == (0, f"@1 cannot be sent from here: {why}\n")
+    host = socket.gethostname()
+    told = job(cli, "@1")
+    assert told["reason"] == f"cannot be sent from {host}: {why}"
+    assert told["events"][-1]["detail"] == told["reason"]
+    assert pause_seconds(told) == pytest.approx(120, abs=1)
+    make_due(cli, 1)
+    assert cli("status", "--refresh").err == "", "told once"
+    assert job(cli, "@1")["events"] == told["events"]
     assert len(fake_slurm.calls("sbatch")) == 1
+
+    # It is there again; this host waits for its time, another need not.
+    away.rename(work)
+    assert cli("status", "--refresh").code == 0 and fake_slurm.jobs() == []
+    with contextlib.closing(sqlite3.connect(cli.database)) as connection, connection:
+        connection.execute("UPDATE jobs SET reason = replace(reason, ?, 'login2')", (host,))
+    fake_slurm.fail("squeue", stderr="slurm_load_jobs error: Unable to contact slurm controller")
+    assert cli("refresh").code == 5 and fake_slurm.jobs() == [], "not while squeue fails"
+    done = cli("status", "--refresh")
+    assert (done.code, done.err) == (0, "Submitted batch job 1 (@1, demo)\n")
+    assert (job(cli, "1")["reason"], job(cli, "1")["resend_at"]) == (None, None)
+
+
+def test_what_can_be_read_again_is_sent_and_what_was_changed_never(cli, fake_slurm):
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
+    queue(cli, "a")
+    queue(cli, "b")
+    first, second = cli.run_folders()
+    script, environment = first / "script.sbatch", second / "environment.json"
+    for path in (script, environment):
+        path.rename(path.with_suffix(".away"))
+    make_due(cli, 1, 2)
+    done = cli("status", "--refresh")
+    assert (done.code, done.err) == (
+        0,
+        f"@1 cannot be sent from here: {script} cannot be read; nothing was sent\n"
+        f"@2 cannot be sent from here: {environment}, the environment of its submission, cannot be "
+        "read; `orchestrator resubmit --queue @2` sends it with yours\n",
+    )
+    # sbatch cannot be started: what a variable may hold has an end (128 KiB, man execve).
+    environment.write_text(json.dumps({**cli.environ, "LONG": "x" * 200_000}))
+    environment.chmod(0o600)
+    script.write_text("#!/bin/bash\n")
+    make_due(cli, 1, 2)
+    done = cli("status", "--refresh")
+    assert done.code == 0
+    assert f"@1 is not sent again: {script} is not the script that was stored" in done.err
+    assert "@2 cannot be sent from here: sbatch could not be started: " in done.err
+    assert job(cli, "@1")["resend_at"] is None
+    assert len(fake_slurm.calls("sbatch")) == 2
+    environment.with_suffix(".away").rename(environment)
+    make_due(cli, 2)
+    assert cli("status", "--refresh").err == "Submitted batch job 1 (@2, b)\n"
+    assert not environment.exists()
 
 
 def test_a_sender_that_was_killed(cli, fake_slurm):

@@ -294,6 +294,24 @@ def test_what_has_ended_becomes_a_new_job(cli, fake_slurm):
     assert "where 1 was submitted, is gone" in cli("resubmit", "1").err
 
 
+def test_what_is_wrong_with_one_keeps_no_other_from_being_sent(cli, fake_slurm):
+    for name in "abcd":
+        submit(cli, name)
+    for job_id in (2, 4):
+        fake_slurm.set_state(job_id, "FAILED", exit="3:0")
+    done = cli("resubmit", "1", "2", "3", "4", "--parsable")
+    assert (done.code, done.out) == (6, "5\n6\n")
+    live = "only a job that has ended, or that Slurm never got, can be resubmitted; "
+    assert done.err == (
+        f"Error: 1 is PENDING: {live}`orchestrator cancel 1` ends it first\n"
+        f"3 is PENDING: {live}`orchestrator cancel 3` ends it first\n"
+    )
+    fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid partition name specified\n")
+    done = cli("resubmit", "1", "2", "4")
+    assert (done.code, done.out) == (5, "Submitted batch job 7 (@8, d)\n")
+    assert "1 is PENDING" in done.err and "(kept as @7)" in done.err
+
+
 def test_a_dependency_on_a_job_that_slurm_has_forgotten(cli, fake_slurm):
     submit(cli, "parent")
     after = ("--launcher", "python", "--time-limit", "10", "--command", "true", "--dependency")
@@ -301,9 +319,39 @@ def test_a_dependency_on_a_job_that_slurm_has_forgotten(cli, fake_slurm):
     assert (done.code, done.out) == (6, "")
     assert done.err.splitlines()[-1] == (
         "Error: Slurm has forgotten job 99 (it is none of yours here), so it cannot tell whether"
-        ' "afterok:1:99" is met: some releases would start the job at once. Leave job.dependency'
-        " out if that end will do. Nothing was submitted."
+        ' "afterok:1:99" is met: some releases would start the job at once. Leave the'
+        " dependency out if that end will do. Nothing was submitted."
     )
     assert len(fake_slurm.calls("sbatch")) == 1
+    file = "#!/bin/bash\n#SBATCH -d afterok:1:99\ntrue\n"
+    (cli.folder / "child.sbatch").write_text(file)
+    done = cli("submit", "child.sbatch")
+    assert (done.code, len(fake_slurm.calls("sbatch"))) == (6, 1)
+    assert "Slurm has forgotten job 99" in done.err
+    done = cli("submit", "child.sbatch", "--dependency", "afterany:99")
+    assert (done.code, done.out) == (0, "Submitted batch job 2 (@2, child)\n"), done.err
+    assert "--dependency=afterany:99" in fake_slurm.calls("sbatch")[-1]
     done = cli("submit", "--name", "child", *after, "afterok:1")
-    assert (done.code, len(fake_slurm.calls("sbatch"))) == (0, 2)
+    assert (done.code, len(fake_slurm.calls("sbatch"))) == (0, 3)
+    assert "--dependency" not in " ".join(fake_slurm.calls("sbatch")[-1]), "the script has it"
+    for job_id in (1, 3):
+        fake_slurm.set_state(job_id, "FAILED", exit="3:0")
+    assert cli("refresh").code == 0
+    fake_slurm.forget(1)
+    done = cli("resubmit", "3")
+    assert (done.code, done.out) == (6, "")
+    assert done.err == (
+        "Error: Slurm has forgotten job 1 (here it is FAILED), so it cannot tell whether"
+        ' "afterok:1" is met: some releases would start the job at once. It can only be sent as it'
+        " was: if that end will do, submit it anew with `orchestrator submit`, without the"
+        " dependency (`orchestrator show 3` names its spec). Nothing was submitted.\n"
+    )
+
+
+def test_of_many_dependencies_only_the_unseen_are_asked_for(cli, fake_slurm):
+    for name in "abc":
+        submit(cli, name)
+    before = len(fake_slurm.calls("scontrol"))
+    submit(cli, "child", "true", "--dependency", "afterok:1:2:3")
+    assert len(fake_slurm.calls("scontrol")) == before
+    assert len(fake_slurm.calls("squeue")) == 1

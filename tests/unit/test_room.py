@@ -79,3 +79,15 @@ def test_only_the_wish_makes_it_wait() -> None:
     # While it is sent it does not wait, and has not ended.
     sending = dataclasses.replace(JOB, state=jobs.JobState.SUBMITTING)
     assert not sending.waits_for_room and not sending.ended
+
+
+def test_what_one_host_cannot_send_another_may() -> None:
+    profile = config.Profile()
+    changes = room.not_from(JOB, "login1", "/work is gone", profile, NOW)
+    job = dataclasses.replace(JOB, **changes)  # type: ignore[arg-type]
+    assert job.reason == "cannot be sent from login1: /work is gone"
+    assert room.why_not_from(job) == "/work is gone" and room.why_not_from(JOB) == ""
+    assert not room.is_due(job, "login1", NOW) and room.is_due(job, "login2", NOW)
+    assert room.is_due(job, "login1", NOW + datetime.timedelta(seconds=60))
+    taken_back = dataclasses.replace(job, resend_at=None)
+    assert not room.is_due(taken_back, "login2", NOW)

@@ -101,7 +101,7 @@ def test_row_21_dependency_on_a_forgotten_job(lab: cluster.Lab, row: rows.Row) -
         assert said.splitlines()[-1] == (
             f"Error: Slurm has forgotten job {failed} (here it is FAILED), so it cannot tell"
             f' whether "{how}:{failed}" is met: some releases would start the job at once. Leave'
-            " job.dependency out if that end will do. Nothing was submitted."
+            " the dependency out if that end will do. Nothing was submitted."
         )
     # That it ended is met however long ago it was.
     after = f'time_limit = "1"\ndependency = "afterany:{failed}"'

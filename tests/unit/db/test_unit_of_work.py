@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator import errors, jobs
-from orchestrator.controller import unit_of_work
+from orchestrator.controller import references, unit_of_work
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
@@ -199,12 +199,17 @@ def test_array(store: unit_of_work.Store) -> None:
     ]
     with store.reading() as work:
         assert len(work.jobs_of_tokens(["abcd00000001", "missing"])) == 3
-        assert [job.array_task_id for job in work.find("123")] == [5, 2, 0]
-        assert [job.array_task_id for job in work.find("digits")] == [5, 2, 0]
-        assert [job.array_task_id for job in work.find("123_2")] == [2]
-        assert [job.array_task_id for job in work.find("123_[0,5]")] == [5, 0]
-        assert work.find("123_[0,5%2]") == work.find("123_[0,5]")
-        assert work.find("123_[0,4]") == work.find("123_[0-]") == work.find("x_[0]") == []
+        assert [job.array_task_id for job in references.find(work, "123")] == [5, 2, 0]
+        assert [job.array_task_id for job in references.find(work, "digits")] == [5, 2, 0]
+        assert [job.array_task_id for job in references.find(work, "123_2")] == [2]
+        assert [job.array_task_id for job in references.find(work, "123_[0,5]")] == [5, 0]
+        assert references.find(work, "123_[0,5%2]") == references.find(work, "123_[0,5]")
+        assert (
+            references.find(work, "123_[0,4]")
+            == references.find(work, "123_[0-]")
+            == references.find(work, "x_[0]")
+            == []
+        )
         whole = unit_of_work.JobQuery(limit=1, whole_arrays=True)
         assert len(work.jobs(whole)) == 3
         assert len(work.jobs(unit_of_work.JobQuery(limit=1))) == 1
@@ -239,7 +244,7 @@ def test_find(store: unit_of_work.Store) -> None:
 
     def find(reference: str) -> list[jobs.Job]:
         with store.reading() as work:
-            return work.find(reference)
+            return references.find(work, reference)
 
     assert find("@1") == [first]
     assert find("local-7") == [local]

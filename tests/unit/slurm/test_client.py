@@ -137,3 +137,26 @@ def test_config_that_makes_no_sense(make_answer):
     client = slurm.Client(environ={}, run=stub(make_answer(["scontrol"], stdout="hello\n")))
     with pytest.raises(errors.SlurmError, match="scontrol show config was not understood"):
         client.config()
+
+
+def test_many_jobs_are_cancelled_by_few_calls(make_answer):
+    seen = []
+    unknown = "scancel: error: Kill job error on job id 7: Invalid job id specified\n"
+    denied = "scancel: error: Kill job error on job id 8: Access/permission denied\n"
+
+    def run(argv, timeout_seconds, environ):
+        seen.append(argv)
+        stderr = unknown + (denied if "1200" in argv else "")
+        return make_answer(argv, 1, stderr=stderr)
+
+    client = slurm.Client(environ={}, run=run)
+    client.cancel_all([str(number) for number in range(1, 1001)])
+    assert [(len(argv), argv[1], argv[-1]) for argv in seen] == [
+        (501, "1", "500"),
+        (501, "501", "1000"),
+    ]
+    with pytest.raises(errors.SlurmError, match="on job id 8: Access/permission denied") as caught:
+        client.cancel_all(["1200"])
+    assert "Invalid job id" not in str(caught.value)
+    client.cancel_all([])
+    assert len(seen) == 3

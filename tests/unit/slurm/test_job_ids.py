@@ -80,3 +80,12 @@ def test_folded_tasks_are_read_back(tasks: set[int]) -> None:
 
 def test_tasks_are_folded_as_slurm_does() -> None:
     assert job_ids.fold_tasks([9, 1, 3, 5, 4, 8]) == "1,3-5,8-9"
+
+
+def test_a_long_list_of_tasks_is_several_arguments() -> None:
+    assert job_ids.words_of_tasks("7", [0, 1, 2, 5]) == ["7_[0-2,5]"]
+    scattered = range(0, 4_000_000, 400)
+    words = job_ids.words_of_tasks("1234567890", scattered)
+    assert max(map(len, words)) < 16 * 1024
+    again = [task for word in words for task in job_ids.expand_tasks(word[12:-1])]
+    assert again == list(scattered)

@@ -10,7 +10,11 @@ from orchestrator.slurm import scontrol
 
 
 def test_commands():
-    assert scontrol.scancel_command("12_3", "a.t") == ["scancel", "--name=a.t", "12_3"]
+    assert scontrol.scancel_command(["12_3"], "a.t") == ["scancel", "--name=a.t", "12_3"]
+    assert scontrol.scancel_command(["12_3", "7"]) == ["scancel", "12_3", "7"]
+    with pytest.raises(ValueError):
+        # Without jobs and with a filter it would take all.
+        scontrol.scancel_command([], "a.t")
     assert scontrol.scontrol_show_job_command("12") == ["scontrol", "-o", "show", "job", "12"]
     assert scontrol.scontrol_write_batch_script_command("12")[-2:] == ["12", "-"]
 
