@@ -22,7 +22,7 @@ def context(tmp_path: Path) -> contexts.Context:
     return contexts.Context(
         configuration=configuration,
         store=unit_of_work.Store(tmp_path / "x.db"),
-        slurm=slurm.Client(environ={}),
+        client=lambda: slurm.Client(environ={}),
         environ={},
         folder=tmp_path,
         say=lambda text: None,
