@@ -1,0 +1,39 @@
+"""What a job is: the request (JobSpec) and what is known of it (Job, Attempt, JobEvent, Metric).
+
+Frozen records and enums; no I/O. Words are those of `man sbatch`, `man sacct` and torchrun.
+"""
+
+from orchestrator.jobs.records import Attempt, Job, JobEvent, Metric, Submission, Submitter
+from orchestrator.jobs.spec import (
+    ArgumentValue,
+    Array,
+    Container,
+    Environment,
+    JobSpec,
+    Launch,
+    Metrics,
+    Resources,
+    SbatchValue,
+)
+from orchestrator.jobs.states import TERMINAL, UNCONFIRMED, JobState
+
+__all__ = [
+    "TERMINAL",
+    "UNCONFIRMED",
+    "ArgumentValue",
+    "Array",
+    "Attempt",
+    "Container",
+    "Environment",
+    "Job",
+    "JobEvent",
+    "JobSpec",
+    "JobState",
+    "Launch",
+    "Metric",
+    "Metrics",
+    "Resources",
+    "SbatchValue",
+    "Submission",
+    "Submitter",
+]
