@@ -54,7 +54,7 @@ def _waiting(context: contexts.Context) -> tuple[list[jobs.Job], Mapping[str, in
 def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[str, int]) -> bool:
     """Send the jobs of one cause as far as there is room; false when this is no time to send."""
     # submitit takes a fifth of a second to import, and few refreshes have something to send.
-    from orchestrator.controller import resubmit
+    from orchestrator.controller import resubmit, submit
 
     rest = list(group)
     refused: jobs.Job | None = None
@@ -79,7 +79,7 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[s
             sent = resubmit.send_again(
                 context, job, queue=True, may=nobody_sends, source="controller"
             )
-        except resubmit.BusyError:
+        except (resubmit.BusyError, submit.OvertakenError):
             return False
         except resubmit.NotFromHereError as exc:
             _put_off(context, job, str(exc))

@@ -32,6 +32,10 @@ from orchestrator.controller import context as contexts
 from orchestrator.rendering import batch_file
 
 
+class OvertakenError(errors.ConflictError):
+    """Another process took this one for dead, and judged the submission; nothing was submitted."""
+
+
 def submit(context: contexts.Context, request: render.Request, *, queue: bool = False) -> jobs.Job:
     """Store the intent, call sbatch, store its answer; returns the job as it is known then.
 
@@ -116,7 +120,7 @@ def _refuse_given_up(context: contexts.Context, job: jobs.Job) -> None:
         found = work.jobs_of_tokens([job.token])
     if any(one.state is not jobs.JobState.SUBMITTING for one in found):
         # This process was stopped for so long that a refresh took it for dead.
-        raise errors.ConflictError(
+        raise OvertakenError(
             f"@{job.row} was given up meanwhile by another process; nothing was submitted"
         )
 

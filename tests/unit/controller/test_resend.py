@@ -1,0 +1,81 @@
+"""What a failed try means for a submission that waits: it goes on waiting, or it has ended."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator import config, errors, jobs, slurm, specs
+from orchestrator.controller import context as contexts
+from orchestrator.controller import resend, resubmit, submit, unit_of_work
+
+NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
+HERE = f"cannot be sent from {socket.gethostname()}: no"
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason", "waits", "goes_on"),
+    [
+        (resubmit.BusyError("no"), "waits for room: x", True, False),
+        (submit.OvertakenError("no"), "waits for room: x", True, False),
+        (resubmit.NotFromHereError("no"), HERE, True, True),
+        (errors.ConflictError("no"), "no", False, True),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_what_a_failed_try_means(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: Exception,
+    reason: str,
+    waits: bool,
+    goes_on: bool,
+) -> None:
+    def send_again(*args: object, **options: object) -> jobs.Job:
+        raise failure
+
+    monkeypatch.setattr(resubmit, "send_again", send_again)
+    record = jobs.Submission(
+        token="abcd00000001",
+        cluster="lab",
+        scheduler="slurm",
+        name="demo",
+        script="",
+        spec=specs.to_json(jobs.JobSpec(name="demo")),
+        run_dir=str(tmp_path),
+        provenance="{}",
+        created_at=NOW,
+    )
+    with unit_of_work.Store(tmp_path / "x.db") as store:
+        context = contexts.Context(
+            configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
+            store=store,
+            client=lambda: slurm.Client(environ={}),
+            environ={},
+            folder=tmp_path,
+            say=lambda text: None,
+            clock=lambda: NOW,
+            sleep=time.sleep,
+        )
+        with store.writing() as work:
+            # Of an array one task stands for all.
+            first, *_ = work.add_submission(
+                record,
+                array_tasks=[0, 1],
+                state=jobs.JobState.NOT_SUBMITTED,
+                settled=True,
+                reason="waits for room: x",
+                resend_at=NOW,
+            )
+        assert resend._send(context, [first], {record.token: 2}) is goes_on
+        with store.reading() as work:
+            found = work.jobs_of_tokens([record.token])
+            told = [work.events(job.row) for job in found]
+    assert [(job.reason, job.waits_for_room) for job in found] == [(reason, waits)] * 2
+    assert [[event.detail for event in events] for events in told] == (
+        [[]] * 2 if reason.startswith("waits") else [[reason]] * 2
+    )
