@@ -150,7 +150,7 @@ def _state(job: jobs.Job) -> str:
 def _exit(job: jobs.Job) -> str | None:
     if job.exit_code is None:
         return None
-    told = diagnosis.explain_exit(job.state, job.exit_code, job.exit_signal)
+    told = diagnosis.explain_exit(job)
     code = f"{job.exit_code}:{job.exit_signal or 0}"
     return f"{code} ({told})" if told else code
 
