@@ -105,6 +105,12 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Waiting, str], ...] = (
         "somebody put it back into the queue and held it: scontrol release JOB",
     ),
     (
+        # The end of the last attempt stays the reason until the scheduler comes by (24.11).
+        re.compile(r"NonZeroExitCode|RaisedSignal|TimeLimit|OutOfMemory|InactiveLimit"),
+        Waiting.WILL_START,
+        "it was put back into the queue; the reason is that of its last end",
+    ),
+    (
         re.compile(r"(QOS|Assoc)Max\w*(PerJob|PerNode|WallDuration)\w*"),
         Waiting.NEVER,
         "one job of yours may not ask for so much",

@@ -96,7 +96,8 @@ def test_a_code_that_sacct_alone_tells_may_lack_128():
             diagnosis.Waiting.WILL_START,
             "None Priority Resources BeginTime Dependency Prolog Cleaning Licenses Reservation "
             "SchedDefer BurstBufferResources BurstBufferStageIn FedJobLock MpiPortsBusy "
-            "NvidiaImexChannels MaxPoweredUpNodes Constraints SomethingNew",
+            "NvidiaImexChannels MaxPoweredUpNodes Constraints SomethingNew "
+            "NonZeroExitCode RaisedSignal:9(Killed) TimeLimit OutOfMemory",
         ),
         (
             diagnosis.Waiting.LIMIT,
