@@ -46,7 +46,7 @@ def command(
             output.refuse_format(option, format_, as_json)
     context = session.open_context(ctx)
     if refresh_ is not False:
-        resend.refresh_and_send(context, floor_seconds=0 if refresh_ else None)
+        resend.look(context, floor_seconds=0 if refresh_ else None)
     tasks = session.jobs_of(context, reference)
     details = query.details(context, tasks[0])
     papers = json.loads(details.submission.provenance)

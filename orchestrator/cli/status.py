@@ -86,7 +86,7 @@ def command(
             # What asks Slurm takes as long to load as all the rest.
             from orchestrator.controller import resend
 
-            fresh = resend.refresh_and_send(context, floor_seconds=0 if insist else None)
+            fresh = resend.look(context, floor_seconds=0 if insist else None)
             error = fresh.error if insist and fresh.failing_since is not None else ""
         _show(context, references, wanted, chosen, expand=expand, clear=watch, error=error)
         if not watch:
@@ -158,14 +158,18 @@ def _state(word: str) -> jobs.JobState:
     state = slurm.parse_state(word)
     if state is jobs.JobState.UNKNOWN:
         known = ", ".join(jobs.JobState)
-        raise click.BadParameter(f"{word!r} is no state; states are {known}", param_hint="-t")
+        raise click.BadParameter(
+            f"{word!r} is no state; states are {known}", param_hint="'-t' / '--state'"
+        )
     return state
 
 
 def _partitions(text: str | None) -> tuple[str, ...]:
     names = () if text is None else tuple(text.split(","))
     if not all(names):
-        raise click.BadParameter(f"{text!r} lacks the name of a partition", param_hint="-p")
+        raise click.BadParameter(
+            f"{text!r} lacks the name of a partition", param_hint="'-p' / '--partition'"
+        )
     return names
 
 
@@ -174,4 +178,6 @@ def _since(text: str, now: datetime.datetime) -> datetime.datetime:
         return times.since(text, now)
     except ValueError as exc:
         told = "write 2026-11-20, 2026-11-20T10:05, 10:05, yesterday, 3days or now-2hours"
-        raise click.BadParameter(f"{text!r} is no time; {told}", param_hint="-S") from exc
+        raise click.BadParameter(
+            f"{text!r} is no time; {told}", param_hint="'-S' / '--since'"
+        ) from exc

@@ -143,6 +143,13 @@ def test_nothing_to_wait_for_is_no_success(cli, fake_slurm):
         assert (done.code, done.err) == (4, "Error: no live job is named or labelled nosuch\n")
 
 
+@pytest.mark.parametrize("command", ["wait", "hold", "doctor"])
+def test_a_number_of_seconds_that_is_none(cli, fake_slurm, command):
+    done = cli(command, "--timeout", "nan")
+    assert done.code == 2
+    assert done.err.endswith("Invalid value for '--timeout': 'nan' is no number of seconds.\n")
+
+
 def test_a_name_that_reads_as_a_job_id(cli, fake_slurm):
     done = cli("submit", "--name", "7777", "--", "train.py")
     assert done.code == 3
