@@ -10,8 +10,10 @@ import contextlib
 import datetime
 import os
 import pathlib
+import shutil
 import sqlite3
 import stat
+import tempfile
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, Self
@@ -47,6 +49,7 @@ class Database:
         self._find_locality = find_locality
         self._locality: filesystem.Locality | None = None
         self._ready = False
+        self._copy: _Copy | None = None
         self._engine = sa.create_engine(
             sa.URL.create("sqlite", database=str(path)),
             # isolation_level None: Python's sqlite3 begins no transaction of its own.
@@ -69,11 +72,19 @@ class Database:
     def close(self) -> None:
         """Close all connections; the next use opens new ones."""
         self._engine.dispose()
+        if self._copy is not None:
+            self._copy.close()
+            self._copy = None
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[orm.Session]:
-        """Yield a session that sees one moment of the database and can't change it."""
-        with self._plain_errors(), self._session(_READ) as session:
+        """Yield a session that sees one moment of the database and can't change it.
+
+        On a full or read-only disk that is a copy of the file, where the file itself cannot be
+        opened: to read in WAL mode SQLite makes a file of 32 KiB beside it (3.40).
+        """
+        copy = self._copy_if_needed()
+        with self._plain_errors(), (copy or self)._session(_READ) as session:
             yield session
 
     @contextlib.contextmanager
@@ -128,6 +139,27 @@ class Database:
         with self._plain_errors():
             self._prepare()
             self._backup(target)
+
+    def _copy_if_needed(self) -> Database | None:
+        try:
+            with self._plain_errors():
+                self._prepare()
+                with self._connection(_READ) as connection:
+                    schema.read_version(connection)
+        except (errors.DiskFullError, errors.ReadOnlyError):
+            try:
+                # Nobody else has the file open for writing now, or SQLite could have opened it.
+                state = _Copy.state_of(self.path)
+                if self._copy is None or self._copy.state != state:
+                    if self._copy is not None:
+                        self._copy.close()
+                    self._copy = _Copy(self.path, state, self._migrations)
+            except OSError:
+                self._copy = None
+            if self._copy is None:
+                raise
+            return self._copy.database
+        return None
 
     def _backup(self, target: pathlib.Path) -> None:
         raw = self._engine.raw_connection()
@@ -295,3 +327,38 @@ class Database:
             raise errors.translate(error.orig or error, self.path) from error
         except sqlite3.Error as error:
             raise errors.translate(error, self.path) from error
+
+
+class _Copy:
+    """A copy of a database file in a folder of its own; `close` removes it."""
+
+    def __init__(
+        self, path: pathlib.Path, state: tuple[object, ...], migrations: schema.Migrations
+    ) -> None:
+        self.state = state
+        self._folder = tempfile.TemporaryDirectory(prefix="orchestrator-")
+        target = pathlib.Path(self._folder.name, path.name)
+        try:
+            for source in _files(path):
+                if source.exists():
+                    shutil.copyfile(source, target.with_name(source.name))
+        except OSError:
+            self._folder.cleanup()
+            raise
+        self.database = Database(
+            target, migrations=migrations, find_locality=lambda _: filesystem.Locality.LOCAL
+        )
+
+    @staticmethod
+    def state_of(path: pathlib.Path) -> tuple[object, ...]:
+        """Return what changes with the content; raises FileNotFoundError without a database."""
+        found = [path.stat(), *(file.stat() for file in _files(path)[1:] if file.exists())]
+        return tuple((one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
+
+    def close(self) -> None:
+        self.database.close()
+        self._folder.cleanup()
+
+
+def _files(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    return path, path.with_name(path.name + "-wal")

@@ -105,6 +105,12 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Waiting, str], ...] = (
         "somebody put it back into the queue and held it: scontrol release JOB",
     ),
     (
+        # The end of the last attempt stays the reason until the scheduler comes by (24.11).
+        re.compile(r"NonZeroExitCode|RaisedSignal|TimeLimit|OutOfMemory|InactiveLimit"),
+        Waiting.WILL_START,
+        "it was put back into the queue; the reason is that of its last end",
+    ),
+    (
         re.compile(r"(QOS|Assoc)Max\w*(PerJob|PerNode|WallDuration)\w*"),
         Waiting.NEVER,
         "one job of yours may not ask for so much",
@@ -171,18 +177,21 @@ _SCRIPT_CODES = {
     75: "another job with its token runs or ran: nothing was run",
     78: "its environment could not be set up: see the log",
 }
+#: Signals that end programs: abort, kill (also for want of memory), a bad address, terminate.
+_DEADLY = frozenset({signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM})
 #: What a shell says of the program it should run.
 _SHELL_CODES = {126: "the program could not be executed", 127: "the program was not found"}
 
 
-def explain_exit(state: jobs.JobState, code: int | None, exit_signal: int | None) -> str:
-    """Return what an exit code means beside a state; "" when there is nothing to say.
+def explain_exit(job: jobs.Job) -> str:
+    """Return what the exit code means beside the state; "" when there is nothing to say.
 
     Signal 53 is Slurm's own word for a launch that failed (seen on 22.05 and 24.11).
     """
+    code, exit_signal = job.exit_code, job.exit_signal
     if exit_signal == LAUNCH_FAILED_SIGNAL:
         return "its log or its working folder could not be opened on the node, so there is no log"
-    if state in _ENDED_BY_SLURM or code is None:
+    if job.state in _ENDED_BY_SLURM or code is None:
         return ""
     if exit_signal:
         return f"the script was ended by {_signal_name(exit_signal)}"
@@ -191,7 +200,13 @@ def explain_exit(state: jobs.JobState, code: int | None, exit_signal: int | None
     if code in _SHELL_CODES:
         return _SHELL_CODES[code]
     if 128 < code < 128 + signal.NSIG:
-        return f"the program was ended by {_signal_name(code - 128)}"
+        return f"128 and {code - 128}: the program was ended by {_signal_name(code - 128)}"
+    if job.tracked_name is not None and code in _DEADLY:
+        # Our own scripts leave an exit record, which tells the code exactly.
+        return (
+            f"or {code + 128}, which sacct writes as {code} up to Slurm 25.05: "
+            f"then the program was ended by {_signal_name(code)}"
+        )
     return ""
 
 

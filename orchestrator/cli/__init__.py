@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
+import signal
 import sys
 import typing
+from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -38,8 +42,29 @@ COMMANDS = {
 }
 
 
+class ReaderGoneError(Exception):
+    """Nobody reads what is printed: `orchestrator status | head -1`."""
+
+
+@contextlib.contextmanager
+def _told_apart() -> Iterator[None]:
+    # click's main() ends with 1 on EPIPE, as a job does that failed (click 8.1 to 8.3, core.py).
+    try:
+        yield
+    except BrokenPipeError as exc:
+        raise ReaderGoneError from exc
+
+
 class LazyGroup(click.Group):
     """A group that imports a command's module only when the command is used."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _told_apart():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> object:
+        with _told_apart():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -96,8 +121,6 @@ def cli(
 
 def main() -> None:
     """Run the command line; errors of ours become one message and their exit code."""
-    from orchestrator import errors
-
     if sys.stdout is None:
         # `>&-`: there is nobody to tell.
         sys.stdout = open(os.devnull, "w")
@@ -106,34 +129,45 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
+        code = _run()
+    except (ReaderGoneError, BrokenPipeError):
+        # Who read has seen enough. As cat and ls end then.
+        _drop(sys.stdout, sys.stderr)
+        code = 128 + signal.SIGPIPE
+    except OSError as exc:
+        _drop(sys.stdout)
+        told = exc.strerror or exc
+        with contextlib.suppress(OSError):
+            click.echo(
+                f"Error: {told}; the command may have done its work all the same: "
+                "`orchestrator status` shows it",
+                err=True,
+            )
+        code = 1
+    sys.exit(code)
+
+
+def _run() -> int:
+    """Run the command and return its exit code; what cannot be printed raises OSError."""
+    from orchestrator import errors
+
+    try:
         cli(prog_name="orchestrator", standalone_mode=False)
         sys.stdout.flush()
-    except click.exceptions.Exit as exc:
-        sys.exit(exc.exit_code)
     except click.ClickException as exc:
         exc.show()
-        sys.exit(exc.exit_code)
+        return exc.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted.", err=True)
-        sys.exit(130)
+        return 130
     except errors.OrchestratorError as exc:
         click.echo(f"Error: {exc}", err=True)
-        sys.exit(exc.exit_code)
-    except BrokenPipeError:
-        # `orchestrator status | head -1`: who read has seen enough.
-        _drop_stdout()
-        sys.exit(1)
-    except OSError as exc:
-        _drop_stdout()
-        click.echo(
-            f"Error: {exc.strerror or exc}; the command may have done its work all the same: "
-            "`orchestrator status` shows it",
-            err=True,
-        )
-        sys.exit(1)
+        return exc.exit_code
+    return 0
 
 
-def _drop_stdout() -> None:
+def _drop(*streams: typing.TextIO) -> None:
     # What is left in the buffer would fail once more when Python ends.
     with open(os.devnull, "w") as nothing:
-        os.dup2(nothing.fileno(), 1)
+        for stream in streams:
+            os.dup2(nothing.fileno(), stream.fileno())

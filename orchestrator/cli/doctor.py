@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from orchestrator import errors
-from orchestrator.cli import output, session, settings
+from orchestrator.cli import output, session, settings, verbs
 from orchestrator.controller import doctor
 
 #: A probe that waits longer tells more about the queue than about the node.
@@ -18,7 +18,7 @@ PROBE_TIMEOUT_SECONDS = 120.0
 @click.option("--gpus-per-node", type=click.IntRange(min=1), metavar="N", help="Of that job.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=1),
+    type=verbs.Seconds(min=1),
     default=PROBE_TIMEOUT_SECONDS,
     show_default=True,
     metavar="SECONDS",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 
@@ -94,7 +95,9 @@ def _missing(context: contexts.Context, row: int, path: str) -> str:
 
 
 def _over(context: contexts.Context, row: int) -> bool:
-    refresh.refresh(context)
+    with contextlib.suppress(errors.DatabaseError):
+        # Said nowhere: a log is followed on a full disk too, and the next look may go well.
+        refresh.refresh(context)
     with context.store.reading() as work:
         job = work.job(row)
     return job is None or job.state in jobs.TERMINAL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from orchestrator import errors
 from orchestrator.cli import completing, output, session, views
 from orchestrator.controller import ingest, unit_of_work
 
@@ -51,7 +52,10 @@ def command(
     """
     context = session.open_context(ctx)
     found = [job for reference in references for job in session.jobs_of(context, reference)]
-    ingest.ingest(context, found)
+    try:
+        ingest.ingest(context, found)
+    except errors.DatabaseError as exc:
+        context.say(f"What the logs got since the last look is left out: {exc}")
     wanted = unit_of_work.MetricQuery(
         rows=tuple(job.row for job in found),
         names=names,
@@ -64,7 +68,13 @@ def command(
         stored = work.metrics(wanted)
     rows = [views.metric_row(metric) for metric in stored]
     output.items("metrics", rows, views.METRIC_COLUMNS, output.chosen(format_, as_json))
-    if not rows:
+    if not rows and (names or attempt is not None or source != "auto"):
+        everything = unit_of_work.MetricQuery(rows=wanted.rows, last=1)
+        with context.store.reading() as work:
+            others = sorted({stored.metric.name for stored in work.metrics(everything)})
+        told = f"there are {', '.join(others)}" if others else "there are no others either"
+        context.say(f"no such metrics; {told}")
+    elif not rows:
         context.say(
             "no metrics: the log has no line that a pattern knows "
             "(spec key metrics.patterns; `orchestrator logs` shows the log)"

@@ -44,7 +44,7 @@ def tell(outcomes: Sequence[wishes.Outcome], *, already: str) -> None:
                 click.echo(f"{name} is {shown}")
             case wishes.End.ALREADY:
                 click.echo(f"{name} {already}: {shown}")
-            case wishes.End.IMPOSSIBLE:
+            case wishes.End.IMPOSSIBLE | wishes.End.TOO_LATE:
                 # Of an array that was never submitted one row stands for all.
                 troubles.append(_why(outcome, name) if job.job_id else outcome.why)
             case wishes.End.REFUSED:
@@ -57,8 +57,7 @@ def tell(outcomes: Sequence[wishes.Outcome], *, already: str) -> None:
                     f"look again with `orchestrator status {name}`"
                 )
     if troubles:
-        ours = all(
-            outcome.end in (wishes.End.DONE, wishes.End.ALREADY, wishes.End.IMPOSSIBLE)
-            for outcome in outcomes
+        ours = not any(
+            outcome.end in (wishes.End.REFUSED, wishes.End.UNSEEN) for outcome in outcomes
         )
         raise (errors.ConflictError if ours else errors.SlurmError)("\n".join(troubles))

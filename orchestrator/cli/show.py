@@ -46,7 +46,7 @@ def command(
             output.refuse_format(option, format_, as_json)
     context = session.open_context(ctx)
     if refresh_ is not False:
-        resend.refresh_and_send(context, floor_seconds=0 if refresh_ else None)
+        resend.look(context, floor_seconds=0 if refresh_ else None)
     tasks = session.jobs_of(context, reference)
     details = query.details(context, tasks[0])
     papers = json.loads(details.submission.provenance)
@@ -150,7 +150,7 @@ def _state(job: jobs.Job) -> str:
 def _exit(job: jobs.Job) -> str | None:
     if job.exit_code is None:
         return None
-    told = diagnosis.explain_exit(job.state, job.exit_code, job.exit_signal)
+    told = diagnosis.explain_exit(job)
     code = f"{job.exit_code}:{job.exit_signal or 0}"
     return f"{code} ({told})" if told else code
 

@@ -74,8 +74,8 @@ def command(
         names=names,
         labels=labels,
         states=_states(states),
-        partitions=tuple(partitions.split(",")) if partitions else (),
-        since=_since(since, now) if since else None,
+        partitions=_partitions(partitions),
+        since=None if since is None else _since(since, now),
         live_or_since=None if all_ or narrowed else now - query.RECENT,
         limit=limit,
     )
@@ -86,7 +86,7 @@ def command(
             # What asks Slurm takes as long to load as all the rest.
             from orchestrator.controller import resend
 
-            fresh = resend.refresh_and_send(context, floor_seconds=0 if insist else None)
+            fresh = resend.look(context, floor_seconds=0 if insist else None)
             error = fresh.error if insist and fresh.failing_since is not None else ""
         _show(context, references, wanted, chosen, expand=expand, clear=watch, error=error)
         if not watch:
@@ -146,7 +146,8 @@ def _is_elsewhere(job: jobs.Job) -> bool:
 
 
 def _states(text: str | None) -> tuple[jobs.JobState, ...]:
-    if not text:
+    # `-t ""` is a mistake, such as a variable that is not set, and must not mean all.
+    if text is None:
         return ()
     return tuple(_state(word) for word in text.split(","))
 
@@ -157,8 +158,19 @@ def _state(word: str) -> jobs.JobState:
     state = slurm.parse_state(word)
     if state is jobs.JobState.UNKNOWN:
         known = ", ".join(jobs.JobState)
-        raise click.BadParameter(f"{word!r} is no state; states are {known}")
+        raise click.BadParameter(
+            f"{word!r} is no state; states are {known}", param_hint="'-t' / '--state'"
+        )
     return state
+
+
+def _partitions(text: str | None) -> tuple[str, ...]:
+    names = () if text is None else tuple(text.split(","))
+    if not all(names):
+        raise click.BadParameter(
+            f"{text!r} lacks the name of a partition", param_hint="'-p' / '--partition'"
+        )
+    return names
 
 
 def _since(text: str, now: datetime.datetime) -> datetime.datetime:
@@ -166,4 +178,6 @@ def _since(text: str, now: datetime.datetime) -> datetime.datetime:
         return times.since(text, now)
     except ValueError as exc:
         told = "write 2026-11-20, 2026-11-20T10:05, 10:05, yesterday, 3days or now-2hours"
-        raise click.BadParameter(f"{text!r} is no time; {told}") from exc
+        raise click.BadParameter(
+            f"{text!r} is no time; {told}", param_hint="'-S' / '--since'"
+        ) from exc

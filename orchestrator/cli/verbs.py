@@ -12,6 +12,18 @@ from orchestrator.cli import session
 from orchestrator.controller import wishes
 
 
+class Seconds(click.FloatRange):
+    """A number of seconds; `nan`, which float() takes, would never be over."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if seconds != seconds:
+            self.fail(f"{value!r} is no number of seconds.", param, ctx)
+        return seconds
+
+
 def verb(what: str) -> Callable[[Callable[..., None]], Callable[..., object]]:
     """Add [JOB...], --name, --label and --timeout.
 
@@ -23,7 +35,7 @@ def verb(what: str) -> Callable[[Callable[..., None]], Callable[..., object]]:
         @session.selection
         @click.option(
             "--timeout",
-            type=click.FloatRange(min=0),
+            type=Seconds(min=0),
             default=wishes.CONFIRM_SECONDS,
             show_default=True,
             metavar="SECONDS",

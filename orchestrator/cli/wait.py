@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import output, session, submit, views
+from orchestrator.cli import output, session, submit, verbs, views
 from orchestrator.controller import naming, wait
 
 
 @click.command(short_help="Wait until jobs have ended.")
 @session.selection
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="At most so long.")
+@click.option("--timeout", type=verbs.Seconds(min=0), metavar="SECONDS", help="At most so long.")
 @output.format_option
 @click.pass_context
 def command(

@@ -48,6 +48,8 @@ class ClusterFacts:
     max_array_size: int
     #: false: accounting_storage/none; sacct is not asked
     accounting: bool
+    #: AccountingStorageTRES has gres/gpu
+    counts_gpus: bool
     asked_at: datetime.datetime
 
 
@@ -159,6 +161,7 @@ def machine_facts(context: Context) -> ClusterFacts:
         min_job_age_seconds=0,
         max_array_size=MAX_LOCAL_ARRAY_SIZE,
         accounting=True,
+        counts_gpus=True,
         asked_at=context.clock(),
     )
 
@@ -204,6 +207,7 @@ def ask_facts(context: Context) -> ClusterFacts:
         min_job_age_seconds=answer.min_job_age_seconds,
         max_array_size=answer.max_array_size,
         accounting=answer.accounting,
+        counts_gpus=answer.counts_gpus,
         asked_at=context.clock(),
     )
 

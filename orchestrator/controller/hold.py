@@ -16,14 +16,12 @@ def hold(
     confirm_seconds: float = wishes.CONFIRM_SECONDS,
 ) -> list[wishes.Outcome]:
     """Hold waiting jobs; one that has started is left alone."""
-    wish = wishes.Wish(
-        command="scontrol hold",
-        ask=lambda scheduler, job_ids: scheduler.hold(job_ids),
-        objection=_cannot_be_held,
-        already=diagnosis.is_held,
-        done=lambda before, now: diagnosis.is_held(now),
-    )
-    return wishes.fulfil(context, wanted, wish, confirm_seconds=confirm_seconds)
+    outcomes = wishes.fulfil(context, wanted, _HOLD, confirm_seconds=confirm_seconds)
+    late = [one.job for one in outcomes if one.end is wishes.End.TOO_LATE and not one.job.ended]
+    for there, some in contexts.apart(context, late):
+        # A job that was held while it ran waits for ever once it is preempted or requeued (24.11).
+        wishes.ask(there, some, _RELEASE)
+    return outcomes
 
 
 def release(
@@ -33,15 +31,18 @@ def release(
     confirm_seconds: float = wishes.CONFIRM_SECONDS,
 ) -> list[wishes.Outcome]:
     """Let held jobs start, also those that were requeued in held state."""
-    wish = wishes.Wish(
-        command="scontrol release",
-        ask=lambda scheduler, job_ids: scheduler.release(job_ids),
-        objection=_has_ended,
-        already=lambda job: not diagnosis.is_held(job),
-        # One that starts and ends between two looks is released too.
-        done=lambda before, now: not diagnosis.is_held(now),
+    return wishes.fulfil(context, wanted, _RELEASE, confirm_seconds=confirm_seconds)
+
+
+def _has_begun(now: jobs.Job) -> str:
+    if now.state in jobs.TERMINAL:
+        return f"{now.job_id} ended before it could be held ({now.state})"
+    if now.state is jobs.JobState.PENDING:
+        return ""
+    return (
+        f"{now.job_id} started before it could be held ({now.state}); "
+        f"`orchestrator requeue --hold {now.job_id}` stops it and holds it"
     )
-    return wishes.fulfil(context, wanted, wish, confirm_seconds=confirm_seconds)
 
 
 def _has_ended(job: jobs.Job) -> str:
@@ -56,3 +57,21 @@ def _cannot_be_held(job: jobs.Job) -> str:
         f"{job.job_id} is {job.state}: only a job that waits can be held; "
         f"`orchestrator requeue --hold {job.job_id}` stops it and holds it"
     )
+
+
+_HOLD = wishes.Wish(
+    command="scontrol hold",
+    ask=lambda scheduler, job_ids: scheduler.hold(job_ids),
+    objection=_cannot_be_held,
+    already=diagnosis.is_held,
+    done=lambda before, now: diagnosis.is_held(now),
+    hopeless=lambda before, now: _has_begun(now),
+)
+_RELEASE = wishes.Wish(
+    command="scontrol release",
+    ask=lambda scheduler, job_ids: scheduler.release(job_ids),
+    objection=_has_ended,
+    already=lambda job: not diagnosis.is_held(job),
+    # One that starts and ends between two looks is released too.
+    done=lambda before, now: not diagnosis.is_held(now),
+)

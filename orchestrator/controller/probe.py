@@ -116,7 +116,7 @@ def _seen(job: jobs.Job, told: Mapping[str, Sequence[str]]) -> doctor.Check:
             found=f"{ended}: {Path(job.run_dir).parent} is not the same folder there",
             cure="set runs_dir to a folder on a file system that the compute nodes share",
         )
-    why = diagnosis.explain_exit(job.state, job.exit_code, job.exit_signal)
+    why = diagnosis.explain_exit(job)
     return doctor.Check(
         name="compute node",
         outcome=doctor.BAD,

@@ -9,7 +9,8 @@ from orchestrator.controller import unit_of_work
 def find(work: unit_of_work.UnitOfWork, reference: str) -> list[jobs.Job]:
     """Return what `JOB` on the command line means: `@7`, `123`, `123_4`, `local-7` or a NAME.
 
-    `123_[2-5,8]` are some tasks of an array, `123` all; they stand together. Jobs of several
+    `123_[2-5,8]` are some tasks of an array, `123` all; so are the rows `@6-9` and `@4,@6-7` of
+    one submission. They stand together. Jobs of several
     submissions (`token`) mean that the reference is ambiguous: several live ones of that name,
     or one job ID on two clusters.
     """
@@ -18,7 +19,7 @@ def find(work: unit_of_work.UnitOfWork, reference: str) -> list[jobs.Job]:
         # SQLite's integers have 64 bits.
         is_row = number.isascii() and number.isdecimal() and len(number) < 19
         found = work.job(int(number)) if is_row else None
-        return [] if found is None else [found]
+        return _rows_of_one(work, number) if found is None else [found]
     master, tasks = _tasks_named(reference)
     # SLURM_JOB_ID of local-7 is 7, and so may be the ID of a job in Slurm.
     scheduler = "local" if reference.startswith("local-") else "slurm"
@@ -50,3 +51,16 @@ def _tasks_named(reference: str) -> tuple[str, set[int] | None]:
         return master, set(slurm.expand_tasks(rest.removesuffix("]").partition("%")[0]))
     except ValueError:
         return reference, None
+
+
+def _rows_of_one(work: unit_of_work.UnitOfWork, text: str) -> list[jobs.Job]:
+    """Return the rows `6-9` or `4,@6-7` where all of them are there and of one submission."""
+    try:
+        wanted = set(slurm.expand_tasks(text.replace(",@", ",")))
+    except ValueError:
+        return []
+    first = work.job(min(wanted)) if max(wanted) < 2**63 else None
+    if first is None:
+        return []
+    mine = [job for job in work.jobs_of_tokens([first.token]) if job.row in wanted]
+    return mine if len(mine) == len(wanted) else []

@@ -35,12 +35,19 @@ def requeue(
             return begun and diagnosis.is_held(now)
         return begun and now.state is not jobs.JobState.COMPLETING
 
+    def hopeless(before: jobs.Job, now: jobs.Job) -> str:
+        moved = now.state in jobs.TERMINAL or now.state is jobs.JobState.RUNNING
+        if not (hold and moved and now.attempt > before.attempt):
+            return ""
+        return f"{now.job_id} was requeued, and let go before it was seen held ({now.state})"
+
     wish = wishes.Wish(
         command="scontrol requeuehold" if hold else "scontrol requeue",
         ask=lambda scheduler, job_ids: scheduler.requeue(job_ids, hold=hold),
         objection=functools.partial(_objection, kept=kept),
         already=lambda job: False,
         done=done,
+        hopeless=hopeless,
     )
     outcomes = wishes.fulfil(context, wanted, wish, confirm_seconds=confirm_seconds)
     return [_explained(outcome) for outcome in outcomes]

@@ -39,6 +39,18 @@ def refresh_and_send(
     return fresh
 
 
+def look(context: contexts.Context, *, floor_seconds: float | None = None) -> freshness.Freshness:
+    """Refresh and send for who wants to read: what cannot be stored is said, and no error.
+
+    The database may be on a disk that is full or read-only for the moment.
+    """
+    try:
+        return refresh_and_send(context, floor_seconds=floor_seconds)
+    except errors.DatabaseError as exc:
+        context.say(f"Not refreshed: {exc}")
+        return freshness.Freshness()
+
+
 def _waiting(context: contexts.Context) -> tuple[list[jobs.Job], Mapping[str, int]]:
     """Return what waits here, a job of each submission, and how many each has, by token."""
     facts = contexts.known_facts(context)

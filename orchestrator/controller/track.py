@@ -19,7 +19,7 @@ from pathlib import Path
 import orchestrator
 from orchestrator import errors, jobs, patterns, run_folder, specs, tracking, values
 from orchestrator.controller import context as contexts
-from orchestrator.controller import identity, refresh, unit_of_work
+from orchestrator.controller import identity, refresh, unit_of_work, witnesses
 
 _JOB_ID = re.compile(r"([0-9]{1,10})(?:_[0-9]{1,10})?", re.ASCII)
 #: sacct needs a beginning; slurmdbd keeps less than this.
@@ -174,7 +174,9 @@ def _accounts(
         context.say(f"what sacct knows of {job_id} is left out: {exc}")
         return []
     wanted = [
-        row for row in rows if _means(job_id, row) and row.state is not jobs.JobState.RESIZING
+        row
+        for row in witnesses.with_gpus(rows, contexts.cluster_facts(context))
+        if _means(job_id, row) and row.state is not jobs.JobState.RESIZING
     ]
     return sorted(wanted, key=lambda row: row.row_number)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Callable, Sequence
 
@@ -39,7 +40,7 @@ def wait(
             context.say(note)
 
     while True:
-        fresh = resend.refresh_and_send(context)
+        fresh = resend.look(dataclasses.replace(context, say=once))
         found = _jobs(context, rows)
         now = context.clock()
         news = [job for job in found if seen.get(job.row) is not job.state]
@@ -50,8 +51,11 @@ def wait(
                 ended.setdefault(job.row, now)
             else:
                 ended.pop(job.row, None)
-        ingest.ingest(context, [job for job in found if job.row not in read], shipped, say=once)
-        read.update(job.row for job in found if job.settled and job.ended)
+        try:
+            ingest.ingest(context, [job for job in found if job.row not in read], shipped, say=once)
+            read.update(job.row for job in found if job.settled and job.ended)
+        except errors.DatabaseError as exc:
+            once(f"Metrics are not stored: {exc}")
         if all(_done(job, ended, now) for job in found):
             return found
         waited_seconds = (now - begun).total_seconds()

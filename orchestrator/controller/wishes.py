@@ -32,6 +32,8 @@ class End(enum.Enum):
     IMPOSSIBLE = enum.auto()
     #: Slurm said no
     REFUSED = enum.auto()
+    #: Slurm was asked, and the job went another way meanwhile: it cannot come any more
+    TOO_LATE = enum.auto()
     #: Slurm was asked and does not show it
     UNSEEN = enum.auto()
 
@@ -43,7 +45,7 @@ class Outcome:
     #: as it is now
     job: jobs.Job
     end: End
-    #: for IMPOSSIBLE and REFUSED: the sentence
+    #: for IMPOSSIBLE, REFUSED and TOO_LATE: the sentence
     why: str = ""
 
 
@@ -61,6 +63,9 @@ class Wish:
     already: Callable[[jobs.Job], bool]
     #: (the job before, the job now) -> whether it is done
     done: Callable[[jobs.Job, jobs.Job], bool]
+    #: (the job before, the job now, not done) -> why it cannot come any more; "" while it can.
+    #: scontrol itself refuses what has ended meanwhile
+    hopeless: Callable[[jobs.Job, jobs.Job], str] = lambda before, now: ""
 
 
 def look(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.Job]:
@@ -117,7 +122,7 @@ def _fulfil(
         else:
             asked[job.row] = job
     if asked:
-        refused = _ask(context, list(asked.values()), wish)
+        refused = ask(context, list(asked.values()), wish)
         outcomes.update({one.job.row: one for one in refused})
         left = [job for row, job in asked.items() if row not in outcomes]
         outcomes.update(
@@ -151,7 +156,7 @@ def unseen(job: jobs.Job, begun: datetime.datetime) -> str:
     return f"Slurm does not show {job.job_id} now; `orchestrator status` goes on looking for it"
 
 
-def _ask(context: contexts.Context, asked: Sequence[jobs.Job], wish: Wish) -> list[Outcome]:
+def ask(context: contexts.Context, asked: Sequence[jobs.Job], wish: Wish) -> list[Outcome]:
     """Store that Slurm is asked, ask it, and return the refusals."""
     command = wish.command.removeprefix("scontrol ") if context.is_local else wish.command
     with context.store.writing() as work:
@@ -179,20 +184,24 @@ def _confirm(
     while True:
         refresh.refresh_one(context, floor_seconds=0)
         found = stored(context, asked)
-        pairs = list(zip(asked, found, strict=True))
-        waiting = [now for before, now in pairs if not wish.done(before, now)]
+        outcomes = [_outcome(before, now, wish) for before, now in zip(asked, found, strict=True)]
+        waiting = [one.job for one in outcomes if one.end is End.UNSEEN]
         left_seconds = confirm_seconds - (context.clock() - begun).total_seconds()
         if not waiting or left_seconds <= 0:
-            return [
-                Outcome(job=now, end=End.DONE if wish.done(before, now) else End.UNSEEN)
-                for before, now in pairs
-            ]
+            return outcomes
         if pause_seconds == 2.0:
             names = naming.names_of(waiting)
             context.say(f"Waiting until {contexts.asked(waiting)} shows it for {names} ...")
         longest_seconds = refresh.LOCAL_FLOOR_SECONDS if context.is_local else 15.0
         context.sleep(min(pause_seconds, left_seconds, longest_seconds))
         pause_seconds = min(pause_seconds * 2, 15.0)
+
+
+def _outcome(before: jobs.Job, now: jobs.Job, wish: Wish) -> Outcome:
+    if wish.done(before, now):
+        return Outcome(job=now, end=End.DONE)
+    why = wish.hopeless(before, now)
+    return Outcome(job=now, end=End.TOO_LATE if why else End.UNSEEN, why=why)
 
 
 def stored(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.Job]:

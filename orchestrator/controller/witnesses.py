@@ -147,14 +147,16 @@ class Accounts:
         bad: list[jobs.Job] = []
         try:
             for ids, chunk in _chunks(gone, _asked_id):
-                for row in context.scheduler.sacct(ids, _since(chunk)):
+                rows = context.scheduler.sacct(ids, _since(chunk))
+                for row in with_gpus(rows, facts):
                     # A task adopted by its claim alone is known by its own number.
                     for job_id in {row.job_id, row.raw_job_id}:
                         by_id.setdefault(job_id, []).append(row)
                 asked.update(job.row for job in chunk)
                 good = True
             for names, chunk in _chunks(sought, _asked_name):
-                for row in context.scheduler.by_name(names, _since(chunk)):
+                rows = context.scheduler.by_name(names, _since(chunk))
+                for row in with_gpus(rows, facts):
                     token = run_folder.split_name(row.name)[1] or ""
                     by_token.setdefault((token, row.array_task_id or 0), []).append(row)
                 asked.update(job.row for job in chunk)
@@ -198,6 +200,18 @@ class Accounts:
         if job.job_id is None:
             return tuple(self.by_token.get((job.token, job.array_task_id or 0), ()))
         return _mine(job, self.by_id)
+
+
+def with_gpus(
+    rows: Iterable[tracking.Observation], facts: contexts.ClusterFacts
+) -> list[tracking.Observation]:
+    """Return sacct's rows with the number of GPUs, where Slurm counts them, also where it is 0.
+
+    sacct lists what a job has; without AccountingStorageTRES=gres/gpu GPUs are never in that list.
+    """
+    if not facts.counts_gpus:
+        return list(rows)
+    return [row if row.gpus is not None else dataclasses.replace(row, gpus=0) for row in rows]
 
 
 def _arrays(

@@ -186,7 +186,7 @@ def _observations(
         state=reading.shown,
         raw_state=row["State"].strip(),
         # The last reason for which it waited; once it ran that explains nothing.
-        reason=None if started_at else fields.parse_text(row["Reason"]),
+        reason=None if started_at else states.parse_reason(row["Reason"], reading.shown),
         exit_code=exit_code.code if exit_code else None,
         exit_signal=exit_code.signal if exit_code else None,
         partition=fields.parse_text(row["Partition"]),

@@ -32,6 +32,8 @@ class ClusterConfig:
     max_array_size: int
     #: whether sacct has anything to tell
     accounting: bool
+    #: whether sacct tells of GPUs: a job without any is then one that has none
+    counts_gpus: bool
     #: when slurmctld was started; another value: it was restarted
     boot_time: datetime.datetime | None
     #: all settings by their own names
@@ -65,6 +67,7 @@ def parse_scontrol_config(text: str) -> ClusterConfig:
         max_array_size=_number(settings, "MaxArraySize", 1001),
         # 22.05 prints accounting_storage/none, 24.11 and later (null).
         accounting=fields.parse_text(storage) is not None and not storage.endswith("/none"),
+        counts_gpus="gres/gpu" in settings.get("AccountingStorageTRES", "").split(","),
         boot_time=fields.parse_time(settings.get("BOOT_TIME", "")),
         settings=settings,
     )

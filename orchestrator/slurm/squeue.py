@@ -115,7 +115,9 @@ def parse_squeue_line(
             state=reading.shown,
             raw_state=row["State"].strip(),
             # A running job keeps the reason for which it once waited ("JobHeldUser", 24.11).
-            reason=fields.parse_text(row["Reason"]) if over or not started else None,
+            reason=(
+                states.parse_reason(row["Reason"], reading.shown) if over or not started else None
+            ),
             exit_code=exit_code.code if exit_code else None,
             exit_signal=exit_code.signal if exit_code else None,
             partition=fields.parse_text(row["Partition"]),

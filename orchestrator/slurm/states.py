@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 from orchestrator.jobs import JobState
+from orchestrator.slurm import fields
 
 # Long and compact names: job_state_string() and job_state_string_compact() in
 # slurm_protocol_defs.c, the same from 20.11 to 26.05. OOM is the one code with three letters.
@@ -133,3 +134,14 @@ def _word(raw: str) -> JobState | None:
         fits = {state for name, state in _STATES.items() if len(name) > 3 and name.startswith(cut)}
         return fits.pop() if cut and len(fits) == 1 else JobState.UNKNOWN
     return _STATES.get(word, JobState.UNKNOWN)
+
+
+def parse_reason(raw: str, state: JobState) -> str | None:
+    """Read the reason beside a state, less what a cancelled job once waited for (24.11).
+
+    DependencyNeverSatisfied stays: with kill_invalid_depend Slurm itself cancels a job for it.
+    """
+    reason = fields.parse_text(raw)
+    if state is JobState.CANCELLED and reason != "DependencyNeverSatisfied":
+        return None
+    return reason

@@ -64,7 +64,7 @@ def is_news(job: jobs.Job, seen: Sequence[Observation]) -> bool:
 def merged(stored: jobs.Attempt | None, told: jobs.Attempt) -> jobs.Attempt:
     """Return what is stored of an attempt once sacct tells of it.
 
-    sacct prints 9 for the exit code 137: what was known more exactly stays (_with_record).
+    sacct prints 9 for the exit code 137: what was known more exactly stays (_with_exact_code).
     """
     if stored is None or stored.exit_code is None or told.exit_code is None:
         return told
@@ -101,11 +101,11 @@ def judge(
     sacct = tuple(row for row in witnesses.sacct if row.job_id == job.job_id)
     closing = _closing_row(job, sacct)
     if closing is not None:
-        merged = _with_record(_with_steps(closing), witnesses.record)
+        merged = _with_exact_code(_with_steps(closing), _codes(job, closing, row, witnesses.record))
         return applying.apply(job, merged, sacct, settled=answers.steps_known, now=now)
     if row is not None:
         # Terminal in squeue and not yet in sacct: believe it, keep asking for the details.
-        merged = _with_record(row, witnesses.record)
+        merged = _with_exact_code(row, _codes(job, row, witnesses.record))
         return applying.apply(job, merged, (), settled=_close_now(merged, answers, now), now=now)
     if witnesses.record is not None and witnesses.record.state in jobs.TERMINAL:
         settled = _close_now(witnesses.record, answers, now)
@@ -202,16 +202,25 @@ def _with_steps(row: Observation) -> Observation:
     return row
 
 
-def _with_record(row: Observation, record: Observation | None) -> Observation:
-    """Return `row` with the exit code that the script itself wrote, where both fit.
+def _codes(job: jobs.Job, row: Observation, *others: Observation | None) -> list[int]:
+    """Return the exit codes that are known of the attempt that `row` ends, beside its own."""
+    ended = [one for one in others if one is not None and one.state in jobs.TERMINAL]
+    codes = [one.exit_code for one in ended]
+    if job.state in jobs.TERMINAL and applying.attempt_number(job, row) == job.attempt:
+        codes.append(job.exit_code)
+    return [code for code in codes if code is not None]
 
-    sacct up to 25.05 prints exit code 137 as 9:0, 128 less than scontrol (Slurm commit 831571cb84).
+
+def _with_exact_code(row: Observation, codes: Sequence[int]) -> Observation:
+    """Return `row` with an exit code that squeue or the script itself told, where both fit.
+
+    sacct up to 25.05 prints exit code 137 as 9:0, 128 less than squeue (Slurm commit 831571cb84).
     """
-    if record is None or record.state not in jobs.TERMINAL or row.exit_signal:
+    if row.exit_signal:
         return row
-    code = record.exit_code
-    if row.exit_code is None or code in (row.exit_code, row.exit_code + 128):
-        return dataclasses.replace(row, exit_code=code, exit_signal=row.exit_signal or 0)
+    for code in codes:
+        if row.exit_code is None or code == row.exit_code + 128:
+            return dataclasses.replace(row, exit_code=code, exit_signal=0)
     return row
 
 

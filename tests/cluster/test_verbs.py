@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 
+from tests.cluster import faults
 from tests.cluster import site as sites
 
 #: Its first attempt waits to be requeued, its second one ends.
@@ -34,6 +36,44 @@ def test_hold_and_release(site: sites.Site) -> None:
     assert "scontrol hold is asked" in told and "scontrol release is asked" in told
     assert site.run("cancel", "--label", "set=held").returncode == 0
     assert f"Error: {first} has ended (CANCELLED)\n" == site.run("release", first, check=6).stderr
+
+
+def test_what_goes_another_way_meanwhile_is_told_at_once(site: sites.Site) -> None:
+    lab = site.lab
+    job = 'time_limit = "5"\nrequeue = true'
+    later = f'{job}\n[sbatch]\nbegin = "now+1hour"'
+    runs = site.submit(site.shell("runs", "sleep 300", job=later))
+    ends = site.submit(site.shell("ends", "true", job=later))
+    with lab.faults(faults.Rule(command="scontrol", match="hold", stop_at="before")) as wrong:
+        asked = site.with_env(**wrong.env).popen("hold", runs, ends)
+        wrong.wait_stopped()
+        lab.run(["scontrol", "update", f"jobid={runs},{ends}", "starttime=now"]).check_returncode()
+        site.wait_state(runs, "RUNNING")
+        site.wait_state(ends, "COMPLETED")
+        begun = time.monotonic()
+        wrong.go_on_all()
+        out, err = asked.communicate(timeout=60)
+    assert (asked.returncode, out) == (5, "")
+    assert err.splitlines()[-2:] == [
+        f"Error: {runs} started before it could be held (RUNNING); "
+        f"`orchestrator requeue --hold {runs}` stops it and holds it",
+        f"Slurm refused it for {ends}: Job has already finished",
+    ]
+    assert time.monotonic() - begun < 20
+    # Held while it runs, it would wait for ever after a requeue.
+    site.run("requeue", runs)
+    site.wait_state(runs, "RUNNING")
+    site.run("cancel", runs)
+
+    held = site.submit(site.shell("held", "true", sbatch="hold = true"))
+    with lab.faults(faults.Rule(command="scontrol", match="release", stop_at="before")) as wrong:
+        asked = site.with_env(**wrong.env).popen("release", held)
+        wrong.wait_stopped()
+        lab.run(["scancel", held]).check_returncode()
+        wrong.go_on_all()
+        out, err = asked.communicate(timeout=60)
+    assert (asked.returncode, out) == (5, "")
+    assert err == f"Error: Slurm refused it for {held}: Job has already finished\n"
 
 
 def test_requeue_of_what_runs_and_of_what_has_ended(site: sites.Site) -> None:

@@ -410,6 +410,59 @@ def test_a_full_disk(cli, fake_slurm, setting):
     assert fake_slurm.calls("sbatch") == []
 
 
+READING = """\
+mount -t tmpfs -o size=1m,mode=700 full "$1" || exit 99
+shift
+"$@" submit "$SPEC" || exit 98
+case $HOW in
+  full) dd if=/dev/zero of="$FULL/ballast" bs=1k 2>/dev/null ;;
+  ro) mount -o remount,ro "$FULL" || exit 97 ;;
+esac
+for words in "status" "status --no-refresh" "show demo --json" "metrics demo" \
+  "wait demo --timeout 0" "logs demo" "refresh"; do
+  "$@" $words >>"$HOME/out"
+  echo "$words: $?"
+done
+"""
+
+
+@pytest.mark.parametrize("how", ["full", "ro"])
+def test_commands_that_read_answer_from_what_is_there(cli, fake_slurm, how):
+    """Also the database alone: nobody has it open, and SQLite's own files are not beside it."""
+    full = cli.home / "full"
+    full.mkdir()
+    probe = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", str(full)]
+    if subprocess.run(probe, capture_output=True, check=False).returncode:
+        pytest.skip("a full disk needs a small tmpfs, and only root may mount one")
+    (cli.folder / "train.py").touch()
+    shell = ["unshare", "--mount", "sh", "-c", READING, "sh", str(full)]
+    done = cli.run(
+        [*shell, sys.executable, "-m", "orchestrator"],
+        ORCHESTRATOR_STATE_DIR=str(full),
+        TMPDIR=str(cli.home),
+        FULL=str(full),
+        HOW=how,
+        SPEC=str(cli.spec(GOOD)),
+    )
+    _, *codes = done.out.splitlines()
+    assert codes == [
+        "status: 0",
+        "status --no-refresh: 0",
+        "show demo --json: 0",
+        "metrics demo: 0",
+        "wait demo --timeout 0: 124",
+        "logs demo: 0",
+        "refresh: 1",
+    ], done.err
+    printed = (cli.home / "out").read_text()
+    assert printed.count("1\tdemo\tPENDING") == 2
+    assert '"state": "PENDING"' in printed
+    why = {"full": "No space left on device: ", "ro": f"{full}/orchestrator.db"}[how]
+    assert done.err.count(f"Not refreshed: {why}") == 3
+    assert "Traceback" not in done.err
+    assert list(cli.home.glob("orchestrator-*")) in ([], [cli.runs_dir])
+
+
 def test_a_folder_that_was_removed(cli):
     gone = cli.folder / "gone"
     gone.mkdir()

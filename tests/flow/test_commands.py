@@ -76,6 +76,9 @@ def test_a_job_from_submit_to_its_numbers(cli, fake_slurm):
         "1\tthroughput\t400.0\timages/second\t1\t\t\tlog:olivia\n"
         "1\tthroughput\t500.0\timages/second\t2\t\t\tlog:olivia\n"
     )
+    none = cli("metrics", "1", "--name", "nosuch")
+    assert (none.code, none.out.count("\n")) == (0, 1)
+    assert re.fullmatch(r"no such metrics; there are (\w+, )*throughput(, \w+)*\n", none.err)
     newest = cli("metrics", "1", "--last", "1", "--source", "jsonl", "--json").items
     assert [{**item, "row": None} for item in newest] == [
         {

@@ -114,17 +114,40 @@ def test_an_answer_that_cannot_be_printed_is_told_without_a_traceback(cli, fake_
     assert (closed.code, closed.err) == (0, "")
 
 
-@pytest.mark.parametrize("since", ["999999999999days", "0001-01-01", "soon"])
+@pytest.mark.parametrize(
+    "words", ["status", "show demo", "logs demo", "show nosuch", "logs --help", "hold"]
+)
+def test_a_pipe_that_nobody_reads_ends_it_quietly(cli, fake_slurm, words):
+    (cli.folder / "train.py").touch()
+    assert cli("submit", "--name", "demo", "--", "train.py").code == 0
+    # The reader has ended before the command begins to write.
+    leave = "mkfifo fifo; exec 9<>fifo 8>fifo 9<&-"
+    command = f"{sys.executable} -m orchestrator {words} >&8 2>&8"
+    done = cli.run(["bash", "-c", f"{leave}; {command}; echo $?"])
+    assert (done.out, done.err) == ("141\n", "")
+
+
+@pytest.mark.parametrize("since", ["999999999999days", "0001-01-01", "soon", ""])
 def test_a_time_that_is_none(cli, fake_slurm, since):
     done = cli("status", "--since", since)
     assert done.code == 2
     assert f"'{since}' is no time; write 2026-11-20, 2026-11-20T10:05, " in done.err
+    for option, told in (("-t", "'' is no state; states are "), ("-p", "'' lacks the name of a ")):
+        done = cli("status", option, "")
+        assert done.code == 2 and told in done.err
 
 
 def test_nothing_to_wait_for_is_no_success(cli, fake_slurm):
     for command in ("wait", "cancel"):
         done = cli(command, "--name", "nosuch")
         assert (done.code, done.err) == (4, "Error: no live job is named or labelled nosuch\n")
+
+
+@pytest.mark.parametrize("command", ["wait", "hold", "doctor"])
+def test_a_number_of_seconds_that_is_none(cli, fake_slurm, command):
+    done = cli(command, "--timeout", "nan")
+    assert done.code == 2
+    assert done.err.endswith("Invalid value for '--timeout': 'nan' is no number of seconds.\n")
 
 
 def test_a_name_that_reads_as_a_job_id(cli, fake_slurm):

@@ -1,11 +1,30 @@
 """Which jobs wait until somebody releases them."""
 
+import dataclasses
 import datetime
 
 import pytest
 
 from orchestrator import diagnosis, jobs
 from orchestrator.jobs import JobState
+
+
+def job_of(state, **fields):
+    return jobs.Job(
+        row=1,
+        token="abcd12345678",
+        cluster="lab",
+        scheduler="slurm",
+        name="demo",
+        state=state,
+        run_dir="/r",
+        created_at=datetime.datetime.now(datetime.UTC),
+        **fields,
+    )
+
+
+def ended(state, code, exit_signal):
+    return job_of(state, exit_code=code, exit_signal=exit_signal)
 
 
 @pytest.mark.parametrize(
@@ -28,17 +47,7 @@ from orchestrator.jobs import JobState
     ],
 )
 def test_held(state, reason, held):
-    job = jobs.Job(
-        row=1,
-        token="abcd12345678",
-        cluster="lab",
-        scheduler="slurm",
-        name="demo",
-        state=state,
-        reason=reason,
-        run_dir="/r",
-        created_at=datetime.datetime.now(datetime.UTC),
-    )
+    job = job_of(state, reason=reason)
     assert diagnosis.is_held(job) is held
     if held and state is JobState.PENDING and "," not in str(reason):
         assert diagnosis.waiting(str(reason))[0] is diagnosis.Waiting.PERSON
@@ -56,8 +65,8 @@ def test_held(state, reason, held):
             "its log or its working folder could not be opened on the node, so there is no log",
         ),
         (JobState.FAILED, 0, 9, "the script was ended by SIGKILL"),
-        (JobState.FAILED, 137, 0, "the program was ended by SIGKILL"),
-        (JobState.OUT_OF_MEMORY, 137, 0, "the program was ended by SIGKILL"),
+        (JobState.FAILED, 137, 0, "128 and 9: the program was ended by SIGKILL"),
+        (JobState.OUT_OF_MEMORY, 137, 0, "128 and 9: the program was ended by SIGKILL"),
         (JobState.FAILED, 127, 0, "the program was not found"),
         (JobState.FAILED, 73, 0, "its run folder is not seen from the compute node"),
         (JobState.FAILED, 255, 0, ""),
@@ -67,7 +76,16 @@ def test_held(state, reason, held):
     ],
 )
 def test_what_an_exit_code_says(state, code, exit_signal, told):
-    assert diagnosis.explain_exit(state, code, exit_signal) == told
+    assert diagnosis.explain_exit(ended(state, code, exit_signal)) == told
+
+
+def test_a_code_that_sacct_alone_tells_may_lack_128():
+    told = (
+        "or 137, which sacct writes as 9 up to Slurm 25.05: then the program was ended by SIGKILL"
+    )
+    tracked = dataclasses.replace(ended(JobState.FAILED, 9, 0), tracked_name="by-hand")
+    assert diagnosis.explain_exit(tracked) == told
+    assert diagnosis.explain_exit(ended(JobState.FAILED, 9, 0)) == ""
 
 
 # The classes of Slurm's reasons, one of each family and every odd one.
@@ -78,7 +96,8 @@ def test_what_an_exit_code_says(state, code, exit_signal, told):
             diagnosis.Waiting.WILL_START,
             "None Priority Resources BeginTime Dependency Prolog Cleaning Licenses Reservation "
             "SchedDefer BurstBufferResources BurstBufferStageIn FedJobLock MpiPortsBusy "
-            "NvidiaImexChannels MaxPoweredUpNodes Constraints SomethingNew",
+            "NvidiaImexChannels MaxPoweredUpNodes Constraints SomethingNew "
+            "NonZeroExitCode RaisedSignal:9(Killed) TimeLimit OutOfMemory",
         ),
         (
             diagnosis.Waiting.LIMIT,

@@ -25,6 +25,7 @@ def test_config(recorded):
     assert config.slurm_version.startswith(recorded.name)
     assert (config.message_timeout_seconds, config.min_job_age_seconds) == (5, 300)
     assert (config.max_array_size, config.accounting) == (1001, True)
+    assert config.counts_gpus
     assert config.boot_time is not None
     assert config.boot_time.date() == datetime.date(2026, 11, 21)
     assert config.settings["KillWait"] == "3 sec"
@@ -33,7 +34,8 @@ def test_config(recorded):
 @pytest.mark.parametrize("storage", ["accounting_storage/none", "(null)"])
 def test_a_cluster_without_accounts(storage):
     text = f"ClusterName = a\nSLURM_VERSION = 24.11.5\nAccountingStorageType = {storage}\n"
-    assert not scontrol.parse_scontrol_config(text).accounting
+    config = scontrol.parse_scontrol_config(text)
+    assert not (config.accounting or config.counts_gpus)
 
 
 def test_an_answer_that_is_none():

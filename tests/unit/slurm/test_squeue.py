@@ -82,6 +82,8 @@ def test_ends(recorded):
     assert end("timeout")[0::2] == ("TIMEOUT", 15)
     assert by_name["timeout"].reason == "TimeLimit"
     assert end("cancelled")[0::2] == ("CANCELLED", 15)
+    # squeue prints JobHeldUser: once it waited for that.
+    assert by_name["cancelled_waiting"].reason is None
     assert by_name["exit3"].ended_at is not None
     assert by_name["cancelled_waiting"].started_at is None
     refused = by_name["bad_constraints"]

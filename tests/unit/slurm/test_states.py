@@ -65,3 +65,10 @@ def test_cancelled_by():
 def test_never_raises_and_terminal_is_a_known_end(raw):
     reading = states.read_state(raw)
     assert not reading.terminal or reading.shown in jobs.TERMINAL
+
+
+def test_what_a_cancelled_job_waited_for_is_no_reason():
+    assert states.parse_reason("BeginTime", jobs.JobState.CANCELLED) is None
+    assert states.parse_reason("BeginTime", jobs.JobState.PENDING) == "BeginTime"
+    never = "DependencyNeverSatisfied"
+    assert states.parse_reason(never, jobs.JobState.CANCELLED) == never

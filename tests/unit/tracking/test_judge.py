@@ -113,6 +113,23 @@ def test_exit_code_of_the_record_corrects_sacct_only_where_both_fit(
     assert (now.exit_code, now.settled) == (expected, True)
 
 
+def test_exit_code_of_squeue_corrects_sacct() -> None:
+    # 24.11, a batch file with `exit 137`: squeue 137:0, sacct 9:0. `kill -9 $$` is 0:9 in both.
+    closing = row(JobState.FAILED, source="sacct", exit_code=9, exit_signal=0)
+    shown = row(JobState.FAILED, exit_code=137, exit_signal=0)
+    verdict = judge(job(), squeue=(shown,), sacct=(closing,))
+    assert (verdict.attempts[-1].exit_code, verdict.changes["settled"]) == (137, True)
+    earlier = after(job(), judge(job(), squeue=(shown,)))
+    assert earlier.exit_code == 137
+    # Of a later attempt the earlier one's code says nothing.
+    assert after(earlier, judge(earlier, sacct=(closing,))).exit_code == 137
+    second = dataclasses.replace(closing, row_number=1)
+    assert after(earlier, judge(earlier, sacct=(closing, second))).exit_code == 9
+    killed = dataclasses.replace(closing, exit_code=0, exit_signal=9)
+    now = after(earlier, judge(earlier, sacct=(killed,)))
+    assert (now.exit_code, now.exit_signal) == (0, 9)
+
+
 def test_a_memory_kill_is_told_by_the_step() -> None:
     closing = row(JobState.FAILED, source="sacct", exit_code=1, step_state=JobState.OUT_OF_MEMORY)
     now = after(job(), judge(job(), sacct=(closing,)))
