@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -15,6 +16,10 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 _FOREIGN = re.compile(r"(SLURM|SBATCH|SQUEUE|SACCT|SRUN|ORCHESTRATOR(?!_(TEST|LAB)))_")
 for _name in [name for name in os.environ if _FOREIGN.match(name)]:
     del os.environ[_name]
+
+# As hypothesis has it in CI: how long an example takes tells of the machine.
+hypothesis.settings.register_profile("tests", hypothesis.settings(), deadline=None)
+hypothesis.settings.load_profile("tests")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
