@@ -63,6 +63,9 @@ def daemon(name: str, host: str) -> Daemon:
                 # io_uring: on Linux 6.18 the server was seen to answer no more, and to stay for
                 # minutes after SIGKILL.
                 "--innodb-use-native-aio=0",
+                # slurmdbd: with it, which is MariaDB 11's default, a write that meets another ends
+                # slurmdbd ("fatal").
+                "--loose-innodb-snapshot-isolation=OFF",
                 # A cluster that is thrown away need not survive a power cut.
                 *("--innodb-flush-log-at-trx-commit=0", "--skip-innodb-doublewrite"),
             ),

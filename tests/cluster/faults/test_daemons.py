@@ -149,7 +149,12 @@ def test_row_16_munge_hangs(
     else:
         lab.resume("munged")
         stdout, stderr = sends.communicate(timeout=120)
-        assert (sends.returncode, stdout.strip().isdigit()) == (0, True), stderr
+        if sends.returncode == 5:
+            # "Unexpected missing socket error": the connection is older than slurmctld waits.
+            assert lab.settings.release == "26.05", stderr
+            assert "Slurm may or may not have the job" in stderr
+        else:
+            assert (sends.returncode, stdout.strip().isdigit()) == (0, True), stderr
     ended = row.site.wait_state("sent", ("COMPLETED", "NOT_SUBMITTED"), 240)
     journal = lab.read(f"{row.site.home}/journal").splitlines()
     ran = [line for line in journal if line.split()[1].startswith("sent.")]
