@@ -49,13 +49,11 @@ def cancel(
         raise errors.ConflictError(told)
     for tasks in _by_submission(live):
         first = tasks[0]
-        # With the name as well as the ID, a reused ID never hits another job.
-        name = run_folder.name_in_slurm(first)
         if first.scheduler == "local":
             for job in tasks:
-                context.machine.cancel(str(job.job_id), name)
+                context.machine.cancel(str(job.job_id), run_folder.name_in_slurm(first))
         else:
-            context.slurm.cancel(_asked_id(context, tasks), name)
+            _ask_slurm(context, tasks)
         at = context.clock()
         with context.store.writing() as work:
             work.add_events(
@@ -122,6 +120,19 @@ def _by_submission(wanted: Iterable[jobs.Job]) -> list[list[jobs.Job]]:
     return list(found.values())
 
 
+def _ask_slurm(context: contexts.Context, tasks: Sequence[jobs.Job]) -> None:
+    """Ask for the end of a submission's tasks in such a way that a reused ID hits no other job."""
+    first = tasks[0]
+    job_id = _asked_id(context, tasks)
+    if "_" in job_id:
+        # scancel 22.05 with a name ends the tasks that were not named too (slurm.scontrol).
+        papers = context.slurm.show_job(str(first.array_job_id))
+        if papers is not None and identity.in_papers(context, first, papers):
+            context.slurm.cancel(job_id, None)
+    else:
+        context.slurm.cancel(job_id, run_folder.name_in_slurm(first))
+
+
 def _asked_id(context: contexts.Context, tasks: Sequence[jobs.Job]) -> str:
     """Return the ID for one scancel: of a job, of a whole array, or of some of its tasks."""
     array_job_id = tasks[0].array_job_id
@@ -179,6 +190,9 @@ def _cancel_renamed(context: contexts.Context, pending: Sequence[jobs.Job]) -> N
         first = tasks[0]
         scheduler = contexts.at(context, first.scheduler).scheduler
         job_id = _asked_id(context, tasks)
+        if "_" in job_id:
+            # Was not asked for by its name.
+            continue
         # Of an array the first record's name: one that waits is renamed as a whole.
         papers = scheduler.show_job(first.job_id or "")
         if papers is None or not identity.in_papers(context, first, papers):

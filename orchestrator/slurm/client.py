@@ -113,8 +113,8 @@ class Client:
         """Raise AccountingDisabled or Unreachable when sacct can't answer."""
         self._sacct(sacct.sacct_command(["1"], datetime.datetime.now(datetime.UTC)))
 
-    def cancel(self, job_id: str, name: str) -> None:
-        """Ask Slurm to cancel the job with this ID and this name.
+    def cancel(self, job_id: str, name: str | None) -> None:
+        """Ask Slurm to cancel the job with this ID, and with this name unless it is None.
 
         scancel is silent about a job it does not know: only a later look proves the end.
         """

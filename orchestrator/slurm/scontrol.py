@@ -128,9 +128,13 @@ def parse_scontrol_refusals(stderr: str) -> dict[str, str]:
     return refused
 
 
-def scancel_command(job_id: str, name: str) -> list[str]:
-    """Cancel the job if it has this full name, so that a reused ID hits no other job."""
-    return ["scancel", f"--name={name}", job_id]
+def scancel_command(job_id: str, name: str | None) -> list[str]:
+    """Cancel the job if it has this full name, so that a reused ID hits no other job.
+
+    Some tasks of an array are cancelled without a name: with any filter scancel 22.05 takes a task
+    that waits for all that wait (`scancel --name=a.t 12_3` ended 12_[0-9]; 24.11 and 26.05 do not).
+    """
+    return ["scancel", *([] if name is None else [f"--name={name}"]), job_id]
 
 
 def _number(settings: Mapping[str, str], name: str, default: int) -> int:

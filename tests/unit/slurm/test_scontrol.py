@@ -10,7 +10,8 @@ from orchestrator.slurm import scontrol
 
 
 def test_commands():
-    assert scontrol.scancel_command("12_3", "a.t") == ["scancel", "--name=a.t", "12_3"]
+    assert scontrol.scancel_command("12", "a.t") == ["scancel", "--name=a.t", "12"]
+    assert scontrol.scancel_command("12_[3,5]", None) == ["scancel", "12_[3,5]"]
     assert scontrol.scontrol_show_job_command("12") == ["scontrol", "-o", "show", "job", "12"]
     assert scontrol.scontrol_write_batch_script_command("12")[-2:] == ["12", "-"]
 
