@@ -59,7 +59,9 @@ class Lab:
     def build(self, release: str, *, fresh: bool = False) -> tuple[pathlib.Path, pathlib.Path]:
         """Build what `up` needs, as far as the cache lacks it: root and Python environment."""
         made = root.build(release, self.cache, fresh=fresh)
-        return made.folder, environment.build(made, self.cache, CHECKOUT, fresh=fresh)
+        python = environment.build(made, self.cache, CHECKOUT, fresh=fresh)
+        layout.compile_checkout(made, python, CHECKOUT)
+        return made.folder, python
 
     def up(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable
@@ -111,12 +112,17 @@ def test_500_tasks_and_100_jobs_take_two_calls(
         calls = [call.command for call in seen.calls()]
     assert sorted(calls) in (["squeue"], ["sacct", "squeue"])
     tell(f"600 jobs: {len(calls)} calls, {cpu_seconds:.2f} s of CPU, {memory_kib // 1024} MiB")
-    ours, theirs = states(site), in_slurm(lab)
+    ours = states(site)
     assert len(ours) == 600
     # Tasks that were cancelled while they waited are in no answer of Slurm's.
     gone = {f"{wide}_{task}" for task in (*range(300, 311), *range(400, 500))}
+    kept = {job_id: ours[job_id] for job_id in ours.keys() - gone}
+    # A task may be in sacct some seconds after it has left squeue.
+    with contextlib.suppress(TimeoutError):
+        lab.wait_for(lambda: in_slurm(lab) == kept, 30, "sacct to have all tasks", 1)
+    theirs = in_slurm(lab)
     assert not gone & theirs.keys()
-    assert {job_id: ours[job_id] for job_id in ours.keys() - gone} == theirs
+    assert kept == theirs
     assert {ours[f"{wide}_{task}"] for task in range(400, 500)} == {"CANCELLED"}
     assert cpu_seconds < 2.0
     # A table folds them, other formats do not.
