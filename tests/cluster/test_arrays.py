@@ -99,10 +99,12 @@ def test_500_tasks_and_100_jobs_take_two_calls(
     many.check_returncode()
     lab.run(["scancel", f"{wide}_[300-310]"]).check_returncode()
     site.run("cancel", f"{wide}_[400-499]")
-    lab.wait_for(lambda: "COMPLETED" in in_slurm(lab).values(), 60, "some tasks to have ended", 1)
+    lab.wait_for(lambda: "COMPLETED" in in_slurm(lab).values(), 120, "some tasks to have ended", 1)
     # Nothing moves while both sides are read. scontrol answers 1: some tasks have ended already.
     lab.run(["scontrol", "hold", wide], user="root")
-    lab.wait_for(lambda: "RUNNING" not in in_slurm(lab).values(), 60, "the running tasks to end", 1)
+    lab.wait_for(
+        lambda: "RUNNING" not in in_slurm(lab).values(), 120, "the running tasks to end", 1
+    )
     with lab.faults() as seen:
         command = [PYTHON, "-c", MEASURED, "orchestrator", "refresh"]
         env = {**site.environ, **seen.env}
@@ -119,7 +121,7 @@ def test_500_tasks_and_100_jobs_take_two_calls(
     kept = {job_id: ours[job_id] for job_id in ours.keys() - gone}
     # A task may be in sacct some seconds after it has left squeue.
     with contextlib.suppress(TimeoutError):
-        lab.wait_for(lambda: in_slurm(lab) == kept, 30, "sacct to have all tasks", 1)
+        lab.wait_for(lambda: in_slurm(lab) == kept, 120, "sacct to have all tasks", 1)
     theirs = in_slurm(lab)
     assert not gone & theirs.keys()
     assert kept == theirs

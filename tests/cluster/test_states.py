@@ -192,7 +192,7 @@ def test_our_cancel_is_confirmed(crowd: Crowd) -> None:
 def assert_never_starts(crowd: Crowd, name: str, reason: str, told: str) -> None:
     job_id = crowd.ids[name]
     crowd.site.lab.wait_for(
-        lambda: crowd.site.job(job_id)["reason"] == reason, 60, f"{name} to wait for {reason}", 0.5
+        lambda: crowd.site.job(job_id)["reason"] == reason, 120, f"{name} to wait for {reason}", 0.5
     )
     job = crowd.now(name)
     assert (job["state"], job["started_at"], job["node_list"]) == ("PENDING", None, None)
@@ -301,7 +301,7 @@ def test_a_job_that_is_renamed_while_it_waits(crowd: Crowd) -> None:
 def test_a_job_that_is_requeued_has_two_attempts(crowd: Crowd) -> None:
     job_id, lab = crowd.ids["requeued"], crowd.site.lab
     crowd.site.wait_state(job_id, "RUNNING")
-    lab.wait_for(lambda: len(log_of(crowd, "requeued")) == 2, 20, "the first attempt's line")
+    lab.wait_for(lambda: len(log_of(crowd, "requeued")) == 2, 120, "the first attempt's line")
     lab.run(["scontrol", "requeue", job_id]).check_returncode()
     crowd.site.wait_state(job_id, "PENDING")
     job = crowd.ended("requeued")

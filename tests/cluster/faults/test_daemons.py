@@ -14,7 +14,7 @@ from tests.cluster.faults import rows
 #: slurmdbd that hangs: sacct gives up after 40 s (measured), and is given 90; Python on top.
 ACCOUNTS_HANG_SECONDS = 90 + 15
 #: `slurm.Client` gives each of Slurm's other commands this long; our own work on top.
-BOUND_SECONDS = 60 + 30
+BOUND_SECONDS = 60 + 60
 #: How long `wait` looks for the details of an end that is known.
 DETAILS_SECONDS = 30
 #: What sbatch may take, which needs no accounts: less than they would keep it.
@@ -27,7 +27,6 @@ HANG_SECONDS = 10
 SACCT_REST_SECONDS = 60
 
 
-@pytest.mark.timeout(300)
 def test_row_11_slurmctld_loses_all_its_state(lab: cluster.Lab, row: rows.Row) -> None:
     sites.Site.make(lab, row.site.home, more="submit_grace_seconds = 4\n")
     # IDs begin at 1 from here on, so that the second loss hands out those of our jobs again.
@@ -38,7 +37,7 @@ def test_row_11_slurmctld_loses_all_its_state(lab: cluster.Lab, row: rows.Row) -
     assert [done, runs, waits] == ["1", "2", "3"]
     row.site.wait_state(done, "FAILED")
     row.site.wait_state(runs, "RUNNING")
-    lab.wait_for(lambda: len(lab.sacct(done)) > 1, 30, "the accounts to have the first end", 0.5)
+    lab.wait_for(lambda: len(lab.sacct(done)) > 1, 120, "the accounts to have the first end", 0.5)
     lab.wipe_slurmctld_state()
     for _ in (done, runs):
         # Not where the first jobs ran: that slurmd starts nothing under their IDs any more.
@@ -47,7 +46,7 @@ def test_row_11_slurmctld_loses_all_its_state(lab: cluster.Lab, row: rows.Row) -
     assert fresh == waits, "the ID is given again"
     row.site.run("wait", "fresh")
     ends = {
-        name: row.site.wait_state(name, ("FAILED", "CANCELLED", "LOST", "COMPLETED"), 90)
+        name: row.site.wait_state(name, ("FAILED", "CANCELLED", "LOST", "COMPLETED"), 120)
         for name in ("done", "runs", "waits", "fresh")
     }
     assert (ends["done"]["state"], ends["done"]["exit_code"]) == ("FAILED", 3)
@@ -64,7 +63,7 @@ def test_row_11_slurmctld_loses_all_its_state(lab: cluster.Lab, row: rows.Row) -
     def running() -> list[str]:
         return sorted(one["JobID"] for one in lab.squeue("-t", "running", "-u", "alice"))
 
-    lab.wait_for(lambda: running() == [done, runs], 30, "the others' jobs to run")
+    lab.wait_for(lambda: running() == [done, runs], 120, "the others' jobs to run")
     for word in ("runs", "waits"):
         assert f"had already ended: {ends[word]['state']}" in row.site.run("cancel", word).stdout
     assert running() == [done, runs], "the others' jobs were not touched"
@@ -76,7 +75,6 @@ def seconds_of(site: sites.Site, *argv: str) -> float:
     return time.monotonic() - begun
 
 
-@pytest.mark.timeout(500)
 @pytest.mark.parametrize("daemon", ["slurmdbd", pytest.param("mariadbd", marks=pytest.mark.slow)])
 def test_row_13_the_accounts_hang(lab: cluster.Lab, row: rows.Row, daemon: str) -> None:
     runs = row.submit("runs", "sleep 300")
@@ -85,7 +83,7 @@ def test_row_13_the_accounts_hang(lab: cluster.Lab, row: rows.Row, daemon: str) 
     begun = time.monotonic()
     three = row.submit("three", "exit 3")
     assert time.monotonic() - begun < QUICK_SECONDS, "sbatch needs no accounts"
-    lab.wait_for(lambda: lab.job_state(three) == "FAILED", 30, "the end", 0.5)
+    lab.wait_for(lambda: lab.job_state(three) == "FAILED", 120, "the end", 0.5)
     # The first look at an end asks sacct, and waits for it.
     assert seconds_of(row.site, "refresh") < ACCOUNTS_HANG_SECONDS
     asked = len(row.seen.calls("sacct"))
@@ -109,7 +107,6 @@ def test_row_13_the_accounts_hang(lab: cluster.Lab, row: rows.Row, daemon: str) 
     # I5 of the check after this test: the accounts and we tell the same ends.
 
 
-@pytest.mark.timeout(500)
 def test_row_16_munge_is_away(lab: cluster.Lab, row: rows.Row) -> None:
     lab.reconfigure(extra=LONG_SLURMD_TIMEOUT)
     runs = row.submit("runs", "sleep 300")
@@ -128,7 +125,7 @@ def test_row_16_munge_is_away(lab: cluster.Lab, row: rows.Row) -> None:
     row.site.wait_state(row.submit("sent", "true"), "COMPLETED")
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "until_sbatch_is_given_up", [False, pytest.param(True, marks=pytest.mark.slow)]
 )
@@ -152,11 +149,11 @@ def test_row_16_munge_hangs(
         assert "Do not submit it again" in stderr
         lab.resume("munged")
     else:
-        lab.wait_for(lambda: len(row.seen.calls("sbatch")) == 2, 60, "sbatch to be called", 0.5)
+        lab.wait_for(lambda: len(row.seen.calls("sbatch")) == 2, 120, "sbatch to be called", 0.5)
         looks = row.site.popen("refresh")
         # Longer than a message may take.
         begun = time.monotonic()
-        lab.wait_for(lambda: time.monotonic() - begun > HANG_SECONDS, 60, "munge to hang", 0.5)
+        lab.wait_for(lambda: time.monotonic() - begun > HANG_SECONDS, 120, "munge to hang", 0.5)
         assert (sends.poll(), looks.poll()) == (None, None)
         lab.resume("munged")
         told = looks.communicate(timeout=120)
