@@ -82,6 +82,12 @@ def _ask(context: contexts.Context, live: Sequence[jobs.Job]) -> set[int]:
         if all(job.row in seen for job in tasks):
             together += ids
             continue
+        if any("_" in job_id for job_id in ids) and not context.is_local:
+            # scancel 22.05 with a name ends the tasks that were not named too (slurm.scontrol).
+            papers = context.slurm.show_job(str(tasks[0].array_job_id))
+            if papers is not None and identity.in_papers(context, tasks[0], papers):
+                together += ids
+            continue
         by_name |= {job.row for job in tasks}
         for job_id in ids:
             context.scheduler.cancel(job_id, run_folder.name_in_slurm(tasks[0]))

@@ -79,9 +79,6 @@ def ask_queue(context: contexts.Context, live: Sequence[jobs.Job], installation_
         job.array_job_id for job in live if job.array_job_id
     }
 
-    # A database from a backup may lack the row of one that it sent; track knows it by its ID.
-    tracked = {job.job_id for job in live if job.tracked_name is not None}
-
     def keep(name: str, job_id: str, stdout_path: str) -> bool:
         token = run_folder.token_of(name, stdout_path)
         return (token is not None and token.startswith(installation_id)) or job_id in ids
@@ -93,7 +90,9 @@ def ask_queue(context: contexts.Context, live: Sequence[jobs.Job], installation_
         is_sent = token is not None and token.startswith(installation_id)
         if token is not None and is_sent:
             by_token.setdefault((token, row.array_task_id or 0), []).append(row)
-        if not is_sent or row.job_id in tracked:
+        # Slurm may give one of ours the ID of another that it lost; and a database from a backup
+        # may lack the row of one that it sent, which is then tracked by its ID.
+        if not is_sent or row.job_id in ids:
             by_id.setdefault(row.job_id, []).append(row)
     return Queue(by_token, by_id)
 

@@ -11,10 +11,13 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
+from xdist import scheduler
 
 from tests.cluster import hosts, lab, machine, root, site
 
 HERE = pathlib.Path(__file__).parent
+#: Files whose tests share the jobs of one fixture.
+TOGETHER = ("tests/cluster/test_states.py",)
 SET_UP = pytest.StashKey[list[str]]()
 
 
@@ -30,6 +33,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.cluster)
+
+
+class OneWorkerAFile(scheduler.LoadScopeScheduling):
+    """Each test by itself to whichever worker is free, but those of some files to one worker.
+
+    xdist 3.8 has marks for this (`loadgroup`), which do nothing with pytest 9.2: it writes them
+    into an attribute that pytest does not read any more.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if file in TOGETHER else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(
+    config: pytest.Config, log: Any
+) -> scheduler.LoadScopeScheduling | None:
+    return OneWorkerAFile(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 @pytest.hookimpl(wrapper=True)

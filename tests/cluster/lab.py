@@ -59,7 +59,9 @@ class Lab:
     def build(self, release: str, *, fresh: bool = False) -> tuple[pathlib.Path, pathlib.Path]:
         """Build what `up` needs, as far as the cache lacks it: root and Python environment."""
         made = root.build(release, self.cache, fresh=fresh)
-        return made.folder, environment.build(made, self.cache, CHECKOUT, fresh=fresh)
+        python = environment.build(made, self.cache, CHECKOUT, fresh=fresh)
+        layout.compile_checkout(made, python, CHECKOUT)
+        return made.folder, python
 
     def up(
         self,
@@ -284,7 +286,7 @@ class Lab:
 
     # ---- what Slurm says
 
-    def wait_until_idle(self, timeout_seconds: float = 60) -> None:
+    def wait_until_idle(self, timeout_seconds: float = 120) -> None:
         """Wait until every node answers and is idle."""
         what = "every node to be idle"
         self.wait_for(lambda: self._node_states() == {"idle"}, timeout_seconds, what)
@@ -393,9 +395,14 @@ class Lab:
         return bool(states) and states.issubset(good)
 
     def save_slurmctld_state(self) -> pathlib.Path:
-        """Copy what slurmctld has on disk; `wipe_slurmctld_state` can go back to the copy."""
+        """Copy what slurmctld has on disk; `wipe_slurmctld_state` can go back to the copy.
+
+        slurmctld is started anew: it saves all it knows when it ends, else only every five seconds.
+        """
         copy = self.state / f"ctld-{time.time_ns()}"
+        self.stop("slurmctld")
         shutil.copytree(self.state / "lab/ctld", copy)
+        self.start("slurmctld")
         return copy
 
     def wipe_slurmctld_state(self, copy: pathlib.Path | None = None) -> None:
@@ -413,7 +420,7 @@ class Lab:
         self.start("slurmctld")
         self.wait_for(self._answers, 60, "slurmctld to answer after it lost its state")
 
-    def cancel_all(self, timeout_seconds: float = 60) -> None:
+    def cancel_all(self, timeout_seconds: float = 120) -> None:
         """Cancel every job and wait until the nodes are idle."""
         # Not by `squeue -t`: a job in SPECIAL_EXIT is in none of its lists but `all`.
         going = [row["JobID"] for row in self.squeue() if row["State"] not in jobs.TERMINAL]
@@ -440,7 +447,7 @@ class Lab:
             if state.startswith(("down", "drain")):
                 self.run(["scontrol", "update", f"nodename={node}", "state=resume"], user="root")
 
-    def forget(self, job_id: str, timeout_seconds: float = 90) -> None:
+    def forget(self, job_id: str, timeout_seconds: float = 180) -> None:
         """Wait until slurmctld has forgotten a job that has ended."""
         self.wait_for(lambda: not self.job(job_id), timeout_seconds, f"{job_id} to be forgotten")
 

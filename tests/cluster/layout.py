@@ -6,7 +6,7 @@ import os
 import pathlib
 import shutil
 
-from tests.cluster import configuration, machine, root
+from tests.cluster import configuration, environment, machine, root
 
 
 def lay_out(state: pathlib.Path, base: pathlib.Path, settings: configuration.Settings) -> None:
@@ -35,3 +35,16 @@ def write_configuration(state: pathlib.Path, settings: configuration.Settings) -
         fresh.write_text(text)
         fresh.chmod(0o600 if name == "slurmdbd.conf" else 0o644)
         fresh.rename(path)
+
+
+def compile_checkout(made: root.Root, python: pathlib.Path, checkout: pathlib.Path) -> None:
+    """Compile the checkout for the hosts' Python.
+
+    Users of the hosts cannot write there, and each command of theirs would compile it anew.
+    """
+    binds = {python: environment.PLACE, checkout: environment.CHECKOUT_PLACE}
+    folders = [
+        f"{environment.CHECKOUT_PLACE}/{name}" for name in ("orchestrator", "db", "trainers")
+    ]
+    argv = [f"{environment.PLACE}/bin/python", "-m", "compileall", "-q", *folders]
+    root.enter(made.folder, argv, what="compiling the checkout", binds=binds)

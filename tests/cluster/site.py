@@ -45,7 +45,7 @@ class Site:
         return {"XDG_CONFIG_HOME": f"{self.home}/config", **self.env}
 
     def run(
-        self, *argv: str, timeout_seconds: float = 120, check: int | None = 0, user: str = "alice"
+        self, *argv: str, timeout_seconds: float = 240, check: int | None = 0, user: str = "alice"
     ) -> subprocess.CompletedProcess[str]:
         """Run `orchestrator ARGV`; `check` is the exit code it must have (None: any)."""
         done = self.lab.run(
@@ -90,7 +90,7 @@ class Site:
         return item
 
     def wait_state(
-        self, reference: str, states: str | Sequence[str], timeout_seconds: float = 60
+        self, reference: str, states: str | Sequence[str], timeout_seconds: float = 120
     ) -> dict[str, Any]:
         """Refresh until the job is in one of the states."""
         wanted = (states,) if isinstance(states, str) else tuple(states)

@@ -97,7 +97,7 @@ for i in $(seq 600); do sleep 0.2 & wait $!; done
 def test_signals_reach_the_file_and_only_its_shell(site: sites.Site) -> None:
     text = WAITS.format(term="trap 'echo got TERM; exit 0' TERM")
     job_id = site.submit(_write(site, "waits", text))
-    site.lab.wait_for(lambda: "ready" in site.run("logs", job_id).stdout, 60, "ready")
+    site.lab.wait_for(lambda: "ready" in site.run("logs", job_id).stdout, 120, "ready")
     site.lab.run(["scancel", "-b", "-s", "USR2", job_id], user="alice").check_returncode()
     # Slurm sends USR1 up to a minute early, and looks at time limits every half minute.
     site.wait_state(job_id, "TIMEOUT", timeout_seconds=180)
@@ -111,7 +111,7 @@ def test_signals_reach_the_file_and_only_its_shell(site: sites.Site) -> None:
 def test_scancel_ends_one_that_does_not_listen(site: sites.Site) -> None:
     text = WAITS.format(term="trap '' TERM")
     job_id = site.submit(_write(site, "deaf", text))
-    site.lab.wait_for(lambda: "ready" in site.run("logs", job_id).stdout, 60, "ready")
+    site.lab.wait_for(lambda: "ready" in site.run("logs", job_id).stdout, 120, "ready")
     site.run("cancel", job_id)
     assert site.job(job_id)["state"] == "CANCELLED"
     folder = site.job(job_id)["run_dir"]
@@ -123,14 +123,14 @@ def test_a_file_that_requeues_itself_and_one_that_is_requeued(site: sites.Site) 
     again = "#!/bin/bash\n#SBATCH --requeue\necho attempt $SLURM_RESTART_COUNT\n"
     again += '[ -n "$SLURM_RESTART_COUNT" ] || { scontrol requeue $SLURM_JOB_ID; sleep 60; }\n'
     job_id = site.submit(_write(site, "again", again))
-    site.run("wait", job_id, timeout_seconds=180)
+    site.run("wait", job_id, timeout_seconds=240)
     job = site.job(job_id)
     assert (job["state"], job["attempt"], len(job["attempts"])) == ("COMPLETED", 1, 2)
     log = site.run("logs", job_id).stdout
     assert "attempt\n" in log and "attempt 1\n" in log
     assert log.count("=== orchestrator again job") == 2
     anew = site.run("resubmit", job_id, "--parsable").stdout.strip()
-    site.run("wait", anew, timeout_seconds=180)
+    site.run("wait", anew, timeout_seconds=240)
     assert site.run("show", anew, "--script").stdout == site.run("show", job_id, "--script").stdout
 
 

@@ -88,7 +88,7 @@ def test_limits_of_an_association(limits: cluster.Lab, site: sites.Site) -> None
     site.wait_state(first, "RUNNING")
     second = site.submit(site.shell("second", "true"))
     limits.wait_for(
-        lambda: site.job(second)["reason"] == "AssocMaxJobsLimit", 20, "AssocMaxJobsLimit", 0.5
+        lambda: site.job(second)["reason"] == "AssocMaxJobsLimit", 120, "AssocMaxJobsLimit", 0.5
     )
     assert "waits for a limit" in site.run("show", second).stdout
     refused = site.run("submit", site.shell("third", "true"), check=5)

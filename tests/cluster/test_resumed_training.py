@@ -60,7 +60,6 @@ def epochs(written: list[dict[str, Any]]) -> dict[tuple[str, int], float]:
     return {(one["name"], one["epoch"]): one["value"] for one in written if one["name"] in NAMES}
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.slow
 def test_disturbed_training_ends_as_an_undisturbed_one(site: sites.Site) -> None:
     lab = site.lab

@@ -53,7 +53,7 @@ def test_two_status_and_a_submit(lab: cluster.Lab, site: sites.Site, seconds: in
         lab.wait_for(lambda: time.monotonic() - begun > seconds, seconds + 5, "the time", 0.5)
         lab.write(f"{site.home}/stop", "")
         for process in loops:
-            assert process.communicate(timeout=60) == ("", "")
+            assert process.communicate(timeout=120) == ("", "")
         lasted_seconds = time.monotonic() - begun
         questions = len(seen.calls("squeue"))
     names = ("left", "right", "numbers", "submits", "plain")
@@ -73,7 +73,7 @@ def test_two_status_and_a_submit(lab: cluster.Lab, site: sites.Site, seconds: in
     plain = read(site, "plain.out").split()
     assert len(plain) == len(codes["plain"]) >= 5
     going = ("--state", "PENDING,RUNNING,COMPLETING,SUBMITTING,SUBMIT_UNKNOWN", "--refresh")
-    lab.wait_for(lambda: not site.items("status", *going), 60, "the end of all jobs", 1)
+    lab.wait_for(lambda: not site.items("status", *going), 120, "the end of all jobs", 1)
     jobs = site.items("status", "--all", "--limit", "9999")
     ended = {job["job_id"]: job["state"] for job in jobs if job["name"] == "plain"}
     assert ended == dict.fromkeys(plain, "COMPLETED")

@@ -33,7 +33,7 @@ def let_go(site: sites.Site, attempt: int = 0) -> None:
 
 
 def running(site: sites.Site, job_id: str) -> None:
-    site.lab.wait_for(lambda: site.lab.job_state(job_id) == "RUNNING", 60, f"{job_id} to run")
+    site.lab.wait_for(lambda: site.lab.job_state(job_id) == "RUNNING", 120, f"{job_id} to run")
 
 
 def test_it_is_followed_to_its_end(site: sites.Site) -> None:
@@ -75,14 +75,14 @@ def test_requeues_are_attempts_of_it(site: sites.Site) -> None:
     site.run("track", job_id)
     site.run("metrics", job_id)
     assert site.run("requeue", job_id).stdout.startswith(f"{job_id} is ")
-    site.wait_state(job_id, "RUNNING", 90)
+    site.wait_state(job_id, "RUNNING", 120)
     let_go(site, 1)
     site.run("wait", job_id)
     again = site.run("requeue", "--hold", job_id)
     assert again.stdout == f"{job_id} is PENDING (job requeued in held state)\n"
     site.run("release", job_id)
     let_go(site, 2)
-    site.run("wait", job_id, timeout_seconds=180)
+    site.run("wait", job_id, timeout_seconds=240)
     job = site.job(job_id)
     assert (job["state"], job["attempt"], len(job["attempts"])) == ("COMPLETED", 2, 3)
     found = [(item["attempt"], item["value"]) for item in site.items("metrics", job_id)]
@@ -136,10 +136,7 @@ def test_a_reused_id_is_not_taken_for_it(lab: cluster.Lab, site: sites.Site) -> 
     site.run("track", lost)
     lab.wipe_slurmctld_state(saved)
     # The same line from the same folder, under the same name.
-    for _ in range(20):
-        other = by_hand(site, *options)
-        if other == lost:
-            break
+    other = by_hand(site, *options)
     assert other == lost, "the ID is given again"
     job = site.wait_state("@1", "LOST", 120)
     assert job["reason"].startswith(f"Slurm gives job ID {lost} to another job now")

@@ -101,7 +101,7 @@ def test_requeue_of_what_runs_and_of_what_has_ended(site: sites.Site) -> None:
     assert waits.stderr == f"Error: {told}\n"
     released = site.run("release", runs, ended)
     assert re.fullmatch(rf"{runs} is .*\n{ended} is .*\n", released.stdout)
-    site.run("wait", runs, ended, timeout_seconds=180)
+    site.run("wait", runs, ended, timeout_seconds=240)
     for job_id in (runs, ended):
         seen = site.job(job_id)
         assert (seen["state"], seen["attempt"], len(seen["attempts"])) == ("COMPLETED", 1, 2)
@@ -132,7 +132,7 @@ def test_special_exit_is_released(site: sites.Site) -> None:
     site.wait_state(job_id, "SPECIAL_EXIT")
     assert site.run("hold", job_id).stdout.startswith(f"{job_id} was held before: SPECIAL_EXIT")
     assert site.run("release", job_id).stdout.startswith(f"{job_id} is ")
-    site.run("wait", job_id, timeout_seconds=180)
+    site.run("wait", job_id, timeout_seconds=240)
 
 
 def test_resubmit_of_what_slurm_never_got(site: sites.Site) -> None:

@@ -44,7 +44,7 @@ def test_from_submission_to_cancel(cli: command_line.CommandLine, fake_slurm: Fa
     assert "Arguments:   --lr 0.3\n" in cli("show", "1_2").out
     before = len(fake_slurm.calls("scancel"))
     assert cli("cancel", "1_[2-3]").out == "1_[2-3] is CANCELLED\n"
-    assert [call[1:] for call in fake_slurm.calls("scancel")[before:]] == [["1_[2-3]"]]
+    assert fake_slurm.calls("scancel")[before:] == [["1_[2-3]"]]
     told = cli("show", "1_2", "--json").items[0]["events"][-1]["detail"]
     assert told.startswith("cancelled by us while it waited: Slurm knows other tasks of array 1")
     again = cli("resubmit", "1_[1,3]")

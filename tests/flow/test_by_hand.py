@@ -127,6 +127,23 @@ def test_a_later_job_with_its_id_is_another(cli, fake_slurm):
     assert cli("track", "1").out == "Tracking 1 (@2, hand.sh): PENDING\n"
 
 
+def test_a_later_job_of_ours_with_its_id_is_another(cli, fake_slurm):
+    (cli.folder / "train.py").touch()
+    for name in ("lost", "other"):
+        done = cli("submit", "--name", name, "--parsable", "--", "train.py")
+        assert done.out == "1\n", done.err
+        if name == "lost":
+            fake_slurm.forget(1, sacct=True)
+            with fake_slurm_state(fake_slurm) as data:
+                data["next_id"] = 1
+                del data["jobs"]["1"]
+    (job,) = cli("show", "lost", "--refresh", "--json").items
+    assert job["state"] == "LOST"
+    assert job["reason"].startswith("Slurm gives job ID 1 to another job now; ")
+    (job,) = cli("show", "1", "--json").items
+    assert (job["name"], job["state"]) == ("other", "PENDING")
+
+
 def fake_slurm_state(fake_slurm):
     from tests.flow.fake_slurm import fake
 

@@ -27,7 +27,7 @@ SACCT = (
 )
 ALL_JOBS = "/srv/orchestrator/tests/cluster/all_jobs.py"
 #: slurmdbd is told of an end some seconds late.
-SACCT_LATE_SECONDS = 30
+SACCT_LATE_SECONDS = 90
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ def test_row_37_array_partly_cancelled(lab: cluster.Lab, site: sites.Site) -> No
         rows = site.items("status", number, "--no-refresh")
         return all(row["state"] == "CANCELLED" for row in rows if row["array_task_id"] in others)
 
-    lab.wait_for(settled, 60, "what was cancelled by hand to be seen", 1)
+    lab.wait_for(settled, 120, "what was cancelled by hand to be seen", 1)
     site.run("cancel", f"{number}_[0,2-4]")
     site.run("wait", number, check=1, timeout_seconds=240)
     rows = {row["array_task_id"]: row for row in site.items("status", number)}

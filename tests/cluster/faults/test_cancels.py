@@ -35,18 +35,16 @@ def test_row_26_cancel_of_unknown_and_reused_ids(lab: cluster.Lab, row: rows.Row
         assert done.stderr.startswith(f"Error: no job '{unknown}' here; ")
     over = row.site.run("cancel", first)
     assert over.stdout == f"{first} had already ended: COMPLETED\n"
-    # It writes its state when it ends; the copy below must know that the first job is over.
-    lab.restart("slurmctld")
     saved = lab.save_slurmctld_state()
     lost = row.submit("lost", "true", sbatch="hold = true")
     lab.wipe_slurmctld_state(saved)
     other = lab.run(["sbatch", "--parsable", "--wrap", "sleep 300"], cwd=row.site.home)
     assert other.stdout.strip() == lost, "the ID is given again"
-    lab.wait_for(lambda: lab.job_state(lost) == "RUNNING", 30, "the other job to run")
+    lab.wait_for(lambda: lab.job_state(lost) == "RUNNING", 120, "the other job to run")
     done = row.site.run("cancel", lost, check=None)
     assert f"{lost} is CANCELLED" not in done.stdout
     assert lab.job_state(lost) == "RUNNING", "the other's job was hit"
-    assert row.site.wait_state("lost", "LOST", 60)["reason"].startswith(
+    assert row.site.wait_state("lost", "LOST", 120)["reason"].startswith(
         f"Slurm gives job ID {lost} to another job now"
     )
     lab.run(["scancel", lost]).check_returncode()

@@ -14,18 +14,19 @@ from tests.cluster.faults import rows
 #: slurmdbd that hangs: sacct gives up after 40 s (measured), and is given 90; Python on top.
 ACCOUNTS_HANG_SECONDS = 90 + 15
 #: `slurm.Client` gives each of Slurm's other commands this long; our own work on top.
-BOUND_SECONDS = 60 + 30
+BOUND_SECONDS = 60 + 60
 #: How long `wait` looks for the details of an end that is known.
 DETAILS_SECONDS = 30
 #: What sbatch may take, which needs no accounts: less than they would keep it.
 QUICK_SECONDS = 35
 #: Without munge slurmctld hears nothing of its nodes, and gives them up after this time.
 LONG_SLURMD_TIMEOUT = ("SlurmdTimeout=600",)
+#: Twice MessageTimeout.
+HANG_SECONDS = 10
 #: After a failure sacct is left alone for so long.
 SACCT_REST_SECONDS = 60
 
 
-@pytest.mark.timeout(300)
 def test_row_11_slurmctld_loses_all_its_state(lab: cluster.Lab, row: rows.Row) -> None:
     sites.Site.make(lab, row.site.home, more="submit_grace_seconds = 4\n")
     # IDs begin at 1 from here on, so that the second loss hands out those of our jobs again.
@@ -36,7 +37,7 @@ def test_row_11_slurmctld_loses_all_its_state(lab: cluster.Lab, row: rows.Row) -
     assert [done, runs, waits] == ["1", "2", "3"]
     row.site.wait_state(done, "FAILED")
     row.site.wait_state(runs, "RUNNING")
-    lab.wait_for(lambda: len(lab.sacct(done)) > 1, 30, "the accounts to have the first end", 0.5)
+    lab.wait_for(lambda: len(lab.sacct(done)) > 1, 120, "the accounts to have the first end", 0.5)
     lab.wipe_slurmctld_state()
     for _ in (done, runs):
         # Not where the first jobs ran: that slurmd starts nothing under their IDs any more.
@@ -45,7 +46,7 @@ def test_row_11_slurmctld_loses_all_its_state(lab: cluster.Lab, row: rows.Row) -
     assert fresh == waits, "the ID is given again"
     row.site.run("wait", "fresh")
     ends = {
-        name: row.site.wait_state(name, ("FAILED", "CANCELLED", "LOST", "COMPLETED"), 90)
+        name: row.site.wait_state(name, ("FAILED", "CANCELLED", "LOST", "COMPLETED"), 120)
         for name in ("done", "runs", "waits", "fresh")
     }
     assert (ends["done"]["state"], ends["done"]["exit_code"]) == ("FAILED", 3)
@@ -62,19 +63,18 @@ def test_row_11_slurmctld_loses_all_its_state(lab: cluster.Lab, row: rows.Row) -
     def running() -> list[str]:
         return sorted(one["JobID"] for one in lab.squeue("-t", "running", "-u", "alice"))
 
-    lab.wait_for(lambda: running() == [done, runs], 30, "the others' jobs to run")
+    lab.wait_for(lambda: running() == [done, runs], 120, "the others' jobs to run")
     for word in ("runs", "waits"):
         assert f"had already ended: {ends[word]['state']}" in row.site.run("cancel", word).stdout
     assert running() == [done, runs], "the others' jobs were not touched"
 
 
-def seconds_of(site: sites.Site, *argv: str, check: int | None = 0) -> float:
+def seconds_of(site: sites.Site, *argv: str) -> float:
     begun = time.monotonic()
-    site.run(*argv, check=check, timeout_seconds=300)
+    site.run(*argv, timeout_seconds=300)
     return time.monotonic() - begun
 
 
-@pytest.mark.timeout(500)
 @pytest.mark.parametrize("daemon", ["slurmdbd", pytest.param("mariadbd", marks=pytest.mark.slow)])
 def test_row_13_the_accounts_hang(lab: cluster.Lab, row: rows.Row, daemon: str) -> None:
     runs = row.submit("runs", "sleep 300")
@@ -83,7 +83,7 @@ def test_row_13_the_accounts_hang(lab: cluster.Lab, row: rows.Row, daemon: str) 
     begun = time.monotonic()
     three = row.submit("three", "exit 3")
     assert time.monotonic() - begun < QUICK_SECONDS, "sbatch needs no accounts"
-    lab.wait_for(lambda: lab.job_state(three) == "FAILED", 30, "the end", 0.5)
+    lab.wait_for(lambda: lab.job_state(three) == "FAILED", 120, "the end", 0.5)
     # The first look at an end asks sacct, and waits for it.
     assert seconds_of(row.site, "refresh") < ACCOUNTS_HANG_SECONDS
     asked = len(row.seen.calls("sacct"))
@@ -96,15 +96,17 @@ def test_row_13_the_accounts_hang(lab: cluster.Lab, row: rows.Row, daemon: str) 
         assert seconds_of(row.site, *argv) < ACCOUNTS_HANG_SECONDS, argv
     rests = int((time.monotonic() - begun) / SACCT_REST_SECONDS)
     assert len(row.seen.calls("sacct")) <= asked + rests
-    # What must see Slurm's word now asks once more.
-    assert seconds_of(row.site, "cancel", runs) < ACCOUNTS_HANG_SECONDS
-    # It gives the accounts some time for the details of an end.
-    assert seconds_of(row.site, "wait", three, check=1) < DETAILS_SECONDS + ACCOUNTS_HANG_SECONDS
+    # What must see Slurm's word now asks once more; `wait` gives the details of an end some time.
+    begun = time.monotonic()
+    processes = {row.site.popen("cancel", runs): 0, row.site.popen("wait", three): 1}
+    for process, code in processes.items():
+        told = process.communicate(timeout=300)
+        assert process.returncode == code, told
+    assert time.monotonic() - begun < DETAILS_SECONDS + ACCOUNTS_HANG_SECONDS
     lab.resume(daemon)
     # I5 of the check after this test: the accounts and we tell the same ends.
 
 
-@pytest.mark.timeout(500)
 def test_row_16_munge_is_away(lab: cluster.Lab, row: rows.Row) -> None:
     lab.reconfigure(extra=LONG_SLURMD_TIMEOUT)
     runs = row.submit("runs", "sleep 300")
@@ -123,7 +125,7 @@ def test_row_16_munge_is_away(lab: cluster.Lab, row: rows.Row) -> None:
     row.site.wait_state(row.submit("sent", "true"), "COMPLETED")
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "until_sbatch_is_given_up", [False, pytest.param(True, marks=pytest.mark.slow)]
 )
@@ -136,20 +138,32 @@ def test_row_16_munge_hangs(
     lab.pause("munged")
     sends = row.site.popen("submit", row.shell("sent", "true"), "--parsable")
     row.most["sbatch"] += 1
-    begun = time.monotonic()
-    (job,) = row.site.items("status", "--refresh", "--name", "runs")
-    assert time.monotonic() - begun < BOUND_SECONDS
-    assert (job["state"], job["stale_since"] is None) == ("RUNNING", False)
     if until_sbatch_is_given_up:
+        begun = time.monotonic()
+        (job,) = row.site.items("status", "--refresh", "--name", "runs")
+        assert time.monotonic() - begun < BOUND_SECONDS
+        assert (job["state"], job["stale_since"] is None) == ("RUNNING", False)
         stdout, stderr = sends.communicate(timeout=240)
         assert (sends.returncode, stdout) == (5, ""), stderr
         assert re.search(r"sbatch was given up after 18\d s", stderr), stderr
         assert "Do not submit it again" in stderr
         lab.resume("munged")
     else:
+        lab.wait_for(lambda: len(row.seen.calls("sbatch")) == 2, 120, "sbatch to be called", 0.5)
+        looks = row.site.popen("refresh")
+        # Longer than a message may take.
+        begun = time.monotonic()
+        lab.wait_for(lambda: time.monotonic() - begun > HANG_SECONDS, 120, "munge to hang", 0.5)
+        assert (sends.poll(), looks.poll()) == (None, None)
         lab.resume("munged")
+        told = looks.communicate(timeout=120)
+        assert looks.returncode == 0, told
         stdout, stderr = sends.communicate(timeout=120)
-        assert (sends.returncode, stdout.strip().isdigit()) == (0, True), stderr
+        if sends.returncode == 5:
+            # "Unexpected missing socket error": the connection is older than slurmctld waits.
+            assert "Slurm may or may not have the job" in stderr
+        else:
+            assert (sends.returncode, stdout.strip().isdigit()) == (0, True), stderr
     ended = row.site.wait_state("sent", ("COMPLETED", "NOT_SUBMITTED"), 240)
     journal = lab.read(f"{row.site.home}/journal").splitlines()
     ran = [line for line in journal if line.split()[1].startswith("sent.")]

@@ -42,10 +42,10 @@ def test_row_34_suspended_and_stopped(row: rows.Row) -> None:
     )
     for argv, state in changes:
         lab.run(argv, user="root").check_returncode()
-        job = row.site.wait_state(job_id, state, 20)
+        job = row.site.wait_state(job_id, state, 120)
         assert (job["ended_at"], job["attempt"], waiting.poll()) == (None, 0, None)
     lab.write(go, "")
-    waiting.communicate(timeout=60)
+    waiting.communicate(timeout=120)
     assert waiting.returncode == 0
     assert row.site.job(job_id)["state"] == "COMPLETED"
 

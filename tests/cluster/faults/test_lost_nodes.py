@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 
-import pytest
-
 from tests.cluster import hosts
 from tests.cluster import lab as cluster
 from tests.cluster.faults import rows, training
@@ -29,7 +27,6 @@ def processes(lab: cluster.Lab, host: str, token: str) -> list[hosts.Process]:
     return made
 
 
-@pytest.mark.timeout(400)
 def test_rows_32_and_33_a_node_is_lost_and_its_processes_live_on(row: rows.Row) -> None:
     lab = row.site.lab
     again = "requeue = true"
@@ -54,18 +51,18 @@ def test_rows_32_and_33_a_node_is_lost_and_its_processes_live_on(row: rows.Row) 
     # As a process that waits for a file system that is away.
     for process in sleepers:
         process.signal(signal.SIGSTOP)
-    assert row.site.wait_state(ends, "NODE_FAIL", 90)["attempt"] == 0
+    assert row.site.wait_state(ends, "NODE_FAIL", 120)["attempt"] == 0
     for job_id in (moves, trains, frozen):
-        job = row.site.wait_state(job_id, ("PENDING", "RUNNING", "COMPLETED"), 60)
+        job = row.site.wait_state(job_id, ("PENDING", "RUNNING", "COMPLETED"), 120)
         assert job["attempt"] == 1
     for job_id in (trains, frozen):
         training.wait_lines(row, job_id, 1)
     # n3 is still cut off, so it was not Slurm that ended the old attempt.
-    lab.wait_for(lambda: not processes(lab, "n3", tokens[trains]), 30, "the old attempt to end")
+    lab.wait_for(lambda: not processes(lab, "n3", tokens[trains]), 120, "the old attempt to end")
     assert processes(lab, "n3", tokens[frozen])
     for process in sleepers:
         process.signal(signal.SIGCONT)
-    lab.wait_for(lambda: not processes(lab, "n3", tokens[frozen]), 60, "the frozen one to end")
+    lab.wait_for(lambda: not processes(lab, "n3", tokens[frozen]), 120, "the frozen one to end")
     lab.heal("n3")
 
     for job_id in (trains, frozen):
@@ -80,7 +77,9 @@ def test_rows_32_and_33_a_node_is_lost_and_its_processes_live_on(row: rows.Row) 
     assert [one["state"] for one in job["attempts"]] == ["NODE_FAIL", "COMPLETED"]
     # The healed node has nothing of them left, and Slurm says the same as before.
     lab.wait_for(
-        lambda: not lab.run(["pgrep", "sleep"], user="root", host="n3").stdout, 60, "n3 to be clean"
+        lambda: not lab.run(["pgrep", "sleep"], user="root", host="n3").stdout,
+        120,
+        "n3 to be clean",
     )
     row.site.run("refresh")
     assert row.site.job(ends)["state"] == "NODE_FAIL"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.cluster.faults import rows, training
 
 
-@pytest.mark.timeout(300)
 def test_rows_29_and_30_preempted(row: rows.Row) -> None:
     spot = row.submit(
         "spot", "sleep 300", "--partition=spot", "--nodelist=n1", resources="cpus_per_task = 1"
@@ -18,7 +15,7 @@ def test_rows_29_and_30_preempted(row: rows.Row) -> None:
     for number in range(2):
         training.wait_lines(row, twice, number)
         better = row.submit(f"better-{number}", "sleep 2", "--nodelist=n1", job="exclusive = true")
-        row.site.wait_state(better, "COMPLETED", 60)
+        row.site.wait_state(better, "COMPLETED", 120)
     row.site.run("wait", twice)
     job = row.site.job(twice)
     assert (job["state"], job["exit_code"], job["attempt"]) == ("COMPLETED", 0, 2)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from tests.cluster import lab as cluster
 from tests.cluster.faults import rows
 
@@ -23,7 +21,6 @@ REFUSALS = (
 )
 
 
-@pytest.mark.timeout(120)
 def test_row_19_invalid_requests(row: rows.Row) -> None:
     for number, (flags, told) in enumerate(REFUSALS):
         said = row.refused(f"bad-{number}", *flags)
@@ -78,7 +75,7 @@ def test_row_24_partition_down_drained_or_inactive(row: rows.Row) -> None:
         put("DOWN")
         waits = row.submit("down", "true", *flags, job=minute)
         lab.wait_for(
-            lambda: row.site.job(waits)["reason"] == "PartitionDown", 20, "PartitionDown", 0.5
+            lambda: row.site.job(waits)["reason"] == "PartitionDown", 120, "PartitionDown", 0.5
         )
         assert "needs a person" in row.site.run("show", waits).stdout
         refused("INACTIVE")

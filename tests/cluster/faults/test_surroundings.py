@@ -46,7 +46,7 @@ def test_row_39_hostile_environment(row: rows.Row) -> None:
     plain = row.site.job(good)
     times = ("submitted_at", "started_at", "ended_at")
     assert [plain[at] for at in times] == [hostile.site.job(good)[at] for at in times]
-    assert 0 <= plain["elapsed_seconds"] < 30
+    assert 0 <= plain["elapsed_seconds"] < 300
 
 
 def test_row_48_clock_ten_minutes_off(row: rows.Row) -> None:
@@ -70,11 +70,11 @@ def test_row_48_clock_ten_minutes_off(row: rows.Row) -> None:
     for job_id, other in crossed.items():
         begun = time.monotonic()
         other.site.run("wait", job_id)
-        assert time.monotonic() - begun < 20, "an end is seen by Slurm's clock, not by ours"
+        assert time.monotonic() - begun < 120, "an end is seen by Slurm's clock, not by ours"
         seen = [at.site.job(job_id) for at in (late, row, early)]
         assert {job["state"] for job in seen} == {"COMPLETED"}
         assert len({job["started_at"] for job in seen}) == 1
-        assert all(0 <= job["elapsed_seconds"] < 30 for job in seen)
+        assert all(0 <= job["elapsed_seconds"] < 300 for job in seen)
     for at in (late, row, early, late):
         job = at.site.job(waits)
         assert (job["state"], job["stale_since"]) == ("PENDING", None)
@@ -94,7 +94,7 @@ def test_row_50_nothing_leaks_to_other_users(row: rows.Row) -> None:
         job_id = open_row.submit("secretive", command, **table)
         row.site.wait_state(job_id, "RUNNING")
         lab.wait_for(
-            lambda: "seen" in row.site.run("logs", job_id).stdout, 20, "the job to have its secret"
+            lambda: "seen" in row.site.run("logs", job_id).stdout, 120, "the job to have its secret"
         )
         places = lab.run(["find", f"{home}/state", f"{home}/runs"]).stdout.split()
         assert {place.rpartition("/")[2] for place in places} >= {"script.sbatch", f"{job_id}.out"}

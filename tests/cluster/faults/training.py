@@ -45,7 +45,7 @@ def wait_lines(row: rows.Row, job_id: str, attempt: int) -> None:
         mine = [one for one in lines(row.site.lab, run_dir) if one["attempt"] == attempt]
         return sum(one["name"] == "throughput" for one in mine) >= 2
 
-    row.site.lab.wait_for(written, 90, f"epochs of attempt {attempt} of {job_id}", 0.3)
+    row.site.lab.wait_for(written, 120, f"epochs of attempt {attempt} of {job_id}", 0.3)
 
 
 def mixed(written: list[dict[str, Any]], began: dict[int, float]) -> list[str]:
