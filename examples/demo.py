@@ -160,9 +160,8 @@ class Demo:
 
     def announce(self, *argv: str) -> None:
         """Print a command as one would type it."""
-        # Whole paths would hide what matters; these words are no longer exactly what is run.
-        words = shlex.join(argv).replace(f"{CHECKOUT}/", "").replace(f"{sys.prefix}", ".venv")
-        print(f"$ orchestrator {words}", flush=True)
+        # As seen from the checkout, where the demo was called; whole paths would hide what matters.
+        print(f"$ orchestrator {shlex.join(argv).replace(f'{CHECKOUT}/', '')}", flush=True)
 
     def submit(self, *argv: str) -> str:
         """Submit the example; return the job's ID."""
@@ -278,28 +277,33 @@ def run(demo: Demo, scheduler: str, options: Sequence[str]) -> None:
 
 def closing(folder: Path, scheduler: str, job_id: str) -> str:
     """Return what to try next."""
-    spec = shlex.quote(str(EXAMPLE))
+    submit = f"orchestrator submit {shlex.quote(str(EXAMPLE))}"
     tools = shlex.quote(str(Path(sys.executable).parent))
     where = "this machine" if scheduler == "local" else "Slurm"
     text = f"""\
-That was a job on {where}, with two ranks. Its script, log and numbers, and the database, are in
-{folder}; the demo left nothing else, and `rm -r` takes it all away.
+That was a job on {where}, on two ranks. Its script, log and numbers, and the database, are in
+{folder}: `rm -r` takes them away.
+The environment is {sys.prefix}.
 
 What to try next:
   export PATH={tools}:$PATH
-  cd {shlex.quote(str(folder))}                     # its settings are in orchestrator.toml there
-  orchestrator submit {spec} --set args.lr=0.1 --set args.epochs=3 --wait
-  orchestrator show {job_id} --script                 # what ran
-  orchestrator status --watch
+  cd {shlex.quote(str(folder))}
+  orchestrator show {job_id} --script
+  {submit} --set args.lr=0.01 --set args.epochs=3 --wait
+  orchestrator status
 """
     if scheduler == "local":
-        text += f"""
-On a cluster with Slurm, on its login node:
-  script/demo --scheduler slurm                      # the same there
-  orchestrator config init && orchestrator doctor --job     # a profile of the cluster, checked
-  orchestrator submit {spec} --set resources.nodes=2 --set resources.gpus_per_node=4 --wait
+        text += """
+On the login node of a cluster with Slurm:
+  script/demo --scheduler slurm
 """
-    return text + "\nREADME.md goes on from here; docs/howto/ has the rest."
+    return f"""{text}
+For jobs of your own on a cluster, draft its profile, have it checked, and submit to more nodes:
+  orchestrator config init
+  orchestrator doctor --job
+  {submit} --set resources.nodes=2 --set resources.gpus_per_node=4 --wait
+
+README.md goes on from here, docs/howto/ has the rest."""
 
 
 def draws() -> bool:
