@@ -289,7 +289,7 @@ What to try next:
   export PATH={tools}:$PATH
   cd {shlex.quote(str(folder))}
   orchestrator show {job_id} --script
-  {submit} --set args.lr=0.01 --set args.epochs=3 --wait
+  {submit} --set args.base_lr=0.01 --set args.epochs=3 --wait
   orchestrator status
 """
     if scheduler == "local":
