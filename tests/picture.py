@@ -2,10 +2,8 @@
 
     python -m tests.picture docs/images/status.svg "orchestrator status" -- COMMAND...
 
-The title is what a person would type; COMMAND may reach it in another way. To draw the status of
-jobs on the test cluster:
-
-    ... -- python3 -m tests.cluster as alice orchestrator status
+The title is what a person would type; COMMAND may reach it in another way, as the jobs of the test
+cluster are: docs/images/status.sh tells how the picture of their status is made.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ import os
 import pty
 import re
 import sys
+import termios
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,8 +27,8 @@ def printed(argv: Sequence[str]) -> str:
     """Return what a command prints on a terminal of 256 colours."""
     pid, terminal = pty.fork()
     if pid == 0:
-        size = {"COLUMNS": str(COLUMNS), "LINES": str(ROWS), "TERM": "xterm-256color"}
-        os.execvpe(argv[0], argv, {**os.environ, **size})
+        termios.tcsetwinsize(1, (ROWS, COLUMNS))
+        os.execvpe(argv[0], argv, {**os.environ, "TERM": "xterm-256color"})
     blocks = []
     try:
         while block := os.read(terminal, 65536):
