@@ -58,7 +58,7 @@ def fits(data: datasets.Dataset, device: torch.device) -> bool:
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
-    parts = (data.train_images, data.train_labels, data.test_images, data.test_labels)
+    parts = (data.train_samples, data.train_labels, data.test_samples, data.test_labels)
     return sum(part.nbytes for part in parts) <= free * DEVICE_SHARE
 
 
@@ -179,11 +179,11 @@ class _Samples(torch_data.Dataset[tuple[torch.Tensor, ...]]):
     """Raw training samples by a tensor of indices."""
 
     def __init__(self, data: datasets.Dataset) -> None:
-        self._images = data.train_images
+        self._samples = data.train_samples
         self._labels = data.train_labels
 
     def __getitem__(self, indices: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return self._images[indices], self._labels[indices], indices
+        return self._samples[indices], self._labels[indices], indices
 
 
 class _Places(torch_data.Sampler[torch.Tensor]):

@@ -135,7 +135,7 @@ def make(launch: Launch) -> tuple[Run, training.Training]:
     )
     plan = batches.make_plan(
         wanted,
-        num_samples=len(data.train_images),
+        num_samples=len(data.train_samples),
         rank=place.rank,
         world_size=place.world_size,
         num_devices=launch.num_devices,
@@ -146,7 +146,7 @@ def make(launch: Launch) -> tuple[Run, training.Training]:
     # The same weights on every rank, DDP or not: a seed of its own for each rank would only be
     # overwritten when DDP spreads rank 0's.
     torch.manual_seed(wanted.seed)
-    model = models.MODELS[wanted.model](data.train_images.shape[1:], data.num_classes)
+    model = models.MODELS[wanted.model](data.train_samples.shape[1:], data.num_classes)
     model.to(device=device, memory_format=memory_format)
     training.seed_rank(wanted.seed, place.rank, 0)
     wrapped = steps.wrap(
@@ -219,7 +219,7 @@ def _schedule(wanted: argparse.Namespace, plan: batches.Plan) -> schedules.Sched
 
 
 def _memory_format(name: str, data: datasets.Dataset) -> torch.memory_format:
-    is_image = data.train_images.dim() == 4
+    is_image = data.train_samples.dim() == 4
     if name == "channels_last" and not is_image:
         raise errors.UsageError(
             f"--memory-format channels_last is for images, and {data.name} has none."

@@ -37,9 +37,9 @@ def random_dataset(num_test: int) -> datasets.Dataset:
 
     return datasets.Dataset(
         name="random",
-        train_images=images(BATCH_SIZE),
+        train_samples=images(BATCH_SIZE),
         train_labels=labels(BATCH_SIZE),
-        test_images=images(num_test),
+        test_samples=images(num_test),
         test_labels=labels(num_test),
         num_classes=10,
         mean=127.5,
@@ -53,7 +53,7 @@ def one_step(
     """The loss of a step over all ranks, and its gradients."""
     data = random_dataset(num_test=1)
     data = dataclasses.replace(
-        data, train_images=data.train_images[:size], train_labels=data.train_labels[:size]
+        data, train_samples=data.train_samples[:size], train_labels=data.train_labels[:size]
     )
     plan = batches.Plan(
         num_samples=size,
@@ -63,7 +63,7 @@ def one_step(
         world_size=place.world_size,
     )
     torch.manual_seed(0)
-    model = models.cnn(data.train_images.shape[1:], data.num_classes)
+    model = models.cnn(data.train_samples.shape[1:], data.num_classes)
     trained = steps.wrap(model, mode, CPU)
     source = data_paths.DevicePath(data, plan, 0, torch.contiguous_format)
     source.begin_epoch(1, 0)
@@ -88,8 +88,8 @@ def whole_batch(size: int) -> dict[str, Any]:
     """The same gradients by PyTorch alone, in one pass."""
     data = random_dataset(num_test=1)
     torch.manual_seed(0)
-    model = models.cnn(data.train_images.shape[1:], data.num_classes)
-    logits = model(data.normalise(data.train_images[:size]))
+    model = models.cnn(data.train_samples.shape[1:], data.num_classes)
+    logits = model(data.normalise(data.train_samples[:size]))
     loss = nn.functional.cross_entropy(logits, data.train_labels[:size])
     loss.backward()
     gradients = {name: value.grad for name, value in model.named_parameters()}
@@ -99,7 +99,7 @@ def whole_batch(size: int) -> dict[str, Any]:
 def measure(place: ranks.Ranks) -> dict[str, Any]:
     data = random_dataset(num_test=1)
     torch.manual_seed(0)
-    model = models.cnn(data.train_images.shape[1:], data.num_classes)
+    model = models.cnn(data.train_samples.shape[1:], data.num_classes)
     mode = "ddp" if place.world_size > 1 else "single"
     done = {step: one_step(place, mode, *step) for step in STEPS}
     clipped = {

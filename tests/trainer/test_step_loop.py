@@ -112,7 +112,7 @@ def test_steps_on_a_device_without_numbers(optimizer: str) -> None:
     data = datasets.load("synthetic", datasets.read_options(wanted))
     data = dataclasses.replace(data, augmentation="crop-flip")
     plan = batches.make_plan(wanted, num_samples=50, rank=0, world_size=1, num_devices=1)
-    model = models.MODELS["wrn-16-4"](data.train_images.shape[1:], data.num_classes).to(meta)
+    model = models.MODELS["wrn-16-4"](data.train_samples.shape[1:], data.num_classes).to(meta)
     source = data_paths.DevicePath(data.to(meta), plan, 0, torch.channels_last)
     moving = optimizers.make(wanted, model.parameters(), meta)
     meter = metrics.SpanMeter(meta, source)
