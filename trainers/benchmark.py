@@ -61,7 +61,13 @@ def train_command(words: Iterable[str], *, num_ranks: int = 1) -> tuple[str, ...
     """Return how trainers.train is started on this node."""
     if num_ranks == 1:
         return (sys.executable, "-m", "trainers.train", *words)
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+    launcher = (
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--local-addr=127.0.0.1",
+    )
     return (*launcher, f"--nproc-per-node={num_ranks}", "-m", "trainers.train", *words)
 
 

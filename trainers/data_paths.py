@@ -2,6 +2,9 @@
 
 import argparse
 import dataclasses
+import os
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from typing import Protocol
@@ -136,6 +139,7 @@ class LoaderPath:
             prefetch_factor=prefetch_factor if num_workers else None,
             persistent_workers=num_workers > 0,
             pin_memory=device.type == "cuda",
+            worker_init_fn=_heed_the_trainer_only,
             # A generator of its own: the default one is the model's, whose state is saved.
             generator=torch.Generator(),
         )
@@ -173,6 +177,28 @@ class LoaderPath:
 def arrange(samples: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
     """Lay images out in memory as the model's convolutions want them."""
     return samples.contiguous(memory_format=memory_format) if samples.dim() == 4 else samples
+
+
+def _heed_the_trainer_only(worker: int) -> None:
+    """Keep a worker alive when a whole process group is told to stop.
+
+    The trainer notes the signal, and needs the rest of the step. Its own SIGTERM still ends the
+    worker: multiprocessing sends it when Python ends.
+    """
+    if not hasattr(signal, "sigwaitinfo"):
+        return  # macOS
+    numbers = (signal.SIGTERM, signal.SIGUSR1)
+    # Threads that begin later inherit it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    trainer = os.getppid()
+
+    def wait() -> None:
+        while True:
+            came = signal.sigwaitinfo(numbers)
+            if came.si_signo == signal.SIGTERM and came.si_pid == trainer:
+                os._exit(0)
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
 
 
 class _Samples(torch_data.Dataset[tuple[torch.Tensor, ...]]):

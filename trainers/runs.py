@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -150,7 +151,12 @@ def make(launch: Launch) -> tuple[Run, training.Training]:
     model.to(device=device, memory_format=memory_format)
     training.seed_rank(wanted.seed, place.rank, 0)
     wrapped = steps.wrap(
-        model, launch.mode, device, gpu_ids=launch.gpu_ids, bucket_cap_mb=wanted.bucket_cap_mb
+        model,
+        launch.mode,
+        device,
+        autocast=functools.partial(precisions.autocast, precision, device),
+        gpu_ids=launch.gpu_ids,
+        bucket_cap_mb=wanted.bucket_cap_mb,
     )
     moving = training.Training(
         place=place,

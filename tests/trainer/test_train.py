@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
 
-from trainers import arguments, errors, runs, train  # noqa: E402
+from trainers import arguments, errors, ranks, runs, steps, train  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -279,6 +279,31 @@ def test_bad_arguments_are_one_sentence(words: list[str], message: str) -> None:
         train.run(arguments.parse_arguments(words), environ)
 
 
+@pytest.mark.parametrize(
+    ("mode", "world_size", "expected"),
+    [
+        ("auto", 1, "single"),
+        ("auto", 2, "ddp"),
+        ("ddp", 2, "ddp"),
+        # torchrun with one GPU: nobody to reduce gradients with.
+        ("ddp", 1, "single"),
+        ("single", 1, "single"),
+        ("dp", 1, "dp"),
+    ],
+)
+def test_mode_under_torchrun(mode: str, world_size: int, expected: str) -> None:
+    place = ranks.Ranks(
+        launcher=ranks.Launcher.TORCHRUN,
+        rank=0,
+        local_rank=0,
+        world_size=world_size,
+        local_world_size=world_size,
+        num_nodes=1,
+    )
+    wanted = arguments.parse_arguments([f"--mode={mode}"])
+    assert steps.resolve_mode(wanted, place) == expected
+
+
 def test_batch_larger_than_the_training_set() -> None:
     message = (
         "A batch of 2000 samples is larger than the training set of digits, 1438:"
@@ -382,6 +407,15 @@ def test_dead_rank_ends_the_others_and_is_named(launch: Launch, tmp_path: pathli
     )
     root_cause = done.stderr.partition("Root Cause (first observed failure)")[2]
     assert re.search(r"rank      : 1 \(local_rank: 1\)\n  exitcode  : -9 ", root_cause)
+
+
+def test_rank_that_cannot_start_ends_the_others(launch: Launch) -> None:
+    # Rank 0 alone looks at the run folder; the other one waits for it.
+    done = launch([*TORCHRUN, *TRAIN, "--run-dir=/nowhere"])
+    assert done.returncode == 1
+    assert "trainers.train: error: The run folder /nowhere is no folder here: " in done.stderr
+    # Ended by SIGTERM; after half a minute without an end it would be SIGKILL.
+    assert re.search(r"rank      : 1 \(local_rank: 1\)\n  exitcode  : -15 ", done.stderr)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
