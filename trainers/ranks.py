@@ -198,6 +198,12 @@ def max_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def alike(number: int) -> bool:
+    """Tell whether all ranks have the same number, of 63 bits; all must call it."""
+    largest, smallest = max_over_ranks(torch.tensor([number, -number])).tolist()
+    return bool(largest == -smallest)
+
+
 def decide_on_rank_0(decision: bool) -> bool:
     """Give all ranks what rank 0 decided, so that no rank leaves a collective alone."""
     flag = torch.tensor(decision, dtype=torch.int32)

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import functools
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -134,6 +135,13 @@ def make(launch: Launch) -> tuple[Run, training.Training]:
     data = datasets.load_on_all_ranks(
         wanted.dataset, datasets.read_options(wanted), place, torch.device("cpu")
     )
+    fingerprint = data.fingerprint()
+    if not ranks.alike(int(fingerprint, 16) >> 1):
+        raise errors.DataError(
+            f"The ranks have different data for {wanted.dataset}; on rank {place.rank},"
+            f" {socket.gethostname()}, its fingerprint is {fingerprint}: stage it anew where it"
+            " differs."
+        )
     plan = batches.make_plan(
         wanted,
         num_samples=len(data.train_samples),
@@ -192,7 +200,7 @@ def make(launch: Launch) -> tuple[Run, training.Training]:
             wanted,
             precision=precision,
             batch_size=plan.global_batch_size,
-            fingerprint=data.fingerprint() if launch.is_saved else "",
+            fingerprint=fingerprint,
         ),
         surroundings=outputs.surroundings(place, device, launch.mode),
         profile=(

@@ -28,7 +28,7 @@ variables = {{ OMP_NUM_THREADS = "1" }}
 [launch]
 launcher = "torchrun"
 nproc_per_node = 1
-module = "trainers.train"
+PROGRAM
 [args]
 device = "cpu"
 batch_size = 16
@@ -40,10 +40,16 @@ LONG = 'time_limit = "00:10:00"\npartition = "scavenge"\nsignal_seconds = 60'
 NAMES = ("train_loss", "train_accuracy", "val_loss", "val_accuracy", "learning_rate")
 
 
-def submit(site: sites.Site, name: str, job: str, epochs: int) -> str:
+def submit(
+    site: sites.Site,
+    name: str,
+    job: str,
+    epochs: int,
+    program: str = 'module = "trainers.train"',
+) -> str:
     """Submit a training; its job ID."""
-    text = SPEC.replace("NAME", name).replace("JOB", job).replace("EPOCHS", str(epochs))
-    return site.submit(site.spec(name, text))
+    text = SPEC.replace("NAME", name).replace("JOB", job).replace("PROGRAM", program)
+    return site.submit(site.spec(name, text.replace("EPOCHS", str(epochs))))
 
 
 def lines(lab: cluster.Lab, job: dict[str, Any]) -> list[dict[str, Any]]:
@@ -111,8 +117,8 @@ def test_disturbed_training_ends_as_an_undisturbed_one(site: sites.Site) -> None
 
 
 def test_time_limit_saves_and_requeues(site: sites.Site) -> None:
-    # Slurm's own signal: it looks at limits each half minute, and may be early by as much.
-    job = 'time_limit = "00:01:00"\nsignal_seconds = 50'
+    # Slurm's own signal: it comes when Slurm looks at limits, each half minute.
+    job = 'time_limit = "00:03:00"\nsignal_seconds = 175'
     limited = submit(site, "limited", job, 100_000)
     log: list[str] = []
 
@@ -132,27 +138,44 @@ def test_time_limit_saves_and_requeues(site: sites.Site) -> None:
     site.run("wait", limited, check=None)
 
 
-#: Longer than one limit of a minute, on a quiet machine too.
-LIMITED_EPOCHS = 60
+#: With the pause longer than one limit of two minutes, on a quiet machine too.
+LIMITED_EPOCHS = 80
+#: What an epoch computes takes half a second or ten, as the machine is busy.
+PACED = """
+import time
+from trainers import train
+
+end_epoch = train.end_epoch
+
+def paced(*arguments):
+    time.sleep(1.5)
+    end_epoch(*arguments)
+
+train.end_epoch = paced
+train.main()
+"""
+PACED_PROGRAM = 'script = "paced.py"'
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.slow
 def test_training_over_several_time_limits_ends_as_an_undisturbed_one(site: sites.Site) -> None:
     lab = site.lab
+    lab.write(f"{site.home}/paced.py", PACED)
+    # By Slurm's signal, and without one by the trainer's own clock, 12 seconds before the end.
+    jobs = {
+        submit(site, name, f'time_limit = "00:02:00"{more}', LIMITED_EPOCHS, PACED_PROGRAM): why
+        for name, more, why in (
+            ("signalled", "\nsignal_seconds = 40", "the stop file is there"),
+            ("clocked", "", "the time limit is near"),
+        )
+    }
     quiet = submit(site, "quiet", LONG, LIMITED_EPOCHS)
-    site.run("wait", quiet, timeout_seconds=600)
+    site.run("wait", quiet, *jobs, timeout_seconds=1700)
     expected = epochs(lines(lab, site.job(quiet)))
     assert len(expected) == LIMITED_EPOCHS * len(NAMES)
-    # By Slurm's signal, and without one by the trainer's own clock, six seconds before the end.
-    for name, more, why in (
-        ("signalled", "\nsignal_seconds = 20", "the stop file is there"),
-        ("clocked", "", "the time limit is near"),
-    ):
-        limited = submit(site, name, f'time_limit = "00:01:00"{more}', LIMITED_EPOCHS)
-        site.run("wait", limited, timeout_seconds=900)
-        job, log = site.job(limited), site.run("logs", limited).stdout
-        stopped = stops(log)
+    for job_id, why in jobs.items():
+        job, stopped = site.job(job_id), stops(site.run("logs", job_id).stdout)
         assert stopped and {reason for _, reason in stopped} == {why}
         assert (job["state"], job["exit_code"], job["attempt"]) == ("COMPLETED", 0, len(stopped))
         assert epochs(lines(lab, job)) == expected

@@ -128,6 +128,7 @@ def measure(place: ranks.Ranks) -> dict[str, Any]:
         "running_mean": norm.running_mean.tolist(),
         "running_var": norm.running_var.tolist(),
         "spread": ranks.spread_from_rank_0(b"whole" if place.rank == 0 else None),
+        "alike": (ranks.alike(7), ranks.alike(place.rank)),
         "decision": ranks.decide_on_rank_0(place.rank == 0),
     }
 

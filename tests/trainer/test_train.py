@@ -409,6 +409,34 @@ def test_dead_rank_ends_the_others_and_is_named(launch: Launch, tmp_path: pathli
     assert re.search(r"rank      : 1 \(local_rank: 1\)\n  exitcode  : -9 ", root_cause)
 
 
+# Rank 1's copy of the data lacks a sample, as where each node has a copy of its own.
+DIFFERING = """
+import dataclasses, os
+from trainers import datasets, train
+
+load = datasets.load
+
+def differing(*arguments):
+    data = load(*arguments)
+    last = len(data.test_labels) - int(os.environ["RANK"])
+    return dataclasses.replace(
+        data, test_samples=data.test_samples[:last], test_labels=data.test_labels[:last]
+    )
+
+datasets.load = differing
+train.main()
+"""
+
+
+def test_ranks_with_different_data_end(launch: Launch, tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "differing.py"
+    program.write_text(DIFFERING)
+    done = launch([*TORCHRUN, str(program), "--device=cpu"])
+    assert (done.returncode, done.stdout) == (1, "")
+    # The first to end may be the only one to say it.
+    assert re.search("error: The ranks have different data for digits; on rank [01], ", done.stderr)
+
+
 def test_rank_that_cannot_start_ends_the_others(launch: Launch) -> None:
     # Rank 0 alone looks at the run folder; the other one waits for it.
     done = launch([*TORCHRUN, *TRAIN, "--run-dir=/nowhere"])
