@@ -170,7 +170,7 @@ def test_training_over_several_time_limits_ends_as_an_undisturbed_one(site: site
             ("clocked", "", "the time limit is near"),
         )
     }
-    quiet = submit(site, "quiet", LONG, LIMITED_EPOCHS)
+    quiet = submit(site, "quiet", 'time_limit = "00:20:00"', LIMITED_EPOCHS)
     site.run("wait", quiet, *jobs, timeout_seconds=1700)
     expected = epochs(lines(lab, site.job(quiet)))
     assert len(expected) == LIMITED_EPOCHS * len(NAMES)

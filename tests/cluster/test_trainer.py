@@ -58,8 +58,8 @@ def test_a_rank_that_dies_ends_the_job_within_a_minute(site: sites.Site) -> None
     resumed.wait_epochs(site, site.job(job_id), 0, 1)
     second = lab.run(["scontrol", "show", "hostnames", site.job(job_id)["node_list"]]).stdout
     host = second.split()[1]
-    # The agent's words are the same; the rank is its child.
-    rank = lab.run(["pgrep", "-nf", "-m trainers.train"], user="root", host=host).stdout.strip()
+    # torchrun and the launcher's shells have the words as well; the rank began last.
+    rank = lab.run(["pgrep", "-nf", "trainers.train"], user="root", host=host).stdout.strip()
     lab.run(["kill", "-KILL", rank], user="root", host=host).check_returncode()
     begun = time.monotonic()
     site.run("wait", job_id, check=None)
