@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import functools
 import os
 import signal
 import threading
@@ -139,7 +140,7 @@ class LoaderPath:
             prefetch_factor=prefetch_factor if num_workers else None,
             persistent_workers=num_workers > 0,
             pin_memory=device.type == "cuda",
-            worker_init_fn=_heed_the_trainer_only,
+            worker_init_fn=functools.partial(_heed_the_trainer_only, os.getpid()),
             # A generator of its own: the default one is the model's, whose state is saved.
             generator=torch.Generator(),
         )
@@ -179,7 +180,7 @@ def arrange(samples: torch.Tensor, memory_format: torch.memory_format) -> torch.
     return samples.contiguous(memory_format=memory_format) if samples.dim() == 4 else samples
 
 
-def _heed_the_trainer_only(worker: int) -> None:
+def _heed_the_trainer_only(trainer: int, worker: int) -> None:
     """Keep a worker alive when a whole process group is told to stop.
 
     The trainer notes the signal, and needs the rest of the step. Its own SIGTERM still ends the
@@ -190,7 +191,6 @@ def _heed_the_trainer_only(worker: int) -> None:
     numbers = (signal.SIGTERM, signal.SIGUSR1)
     # Threads that begin later inherit it.
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    trainer = os.getppid()
 
     def wait() -> None:
         while True:

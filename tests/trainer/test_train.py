@@ -437,6 +437,33 @@ def test_ranks_with_different_data_end(launch: Launch, tmp_path: pathlib.Path) -
     assert re.search("error: The ranks have different data for digits; on rank [01], ", done.stderr)
 
 
+# A bug in the third step, while workers wait for orders.
+FAILING = """
+from trainers import steps, train
+
+step, calls = steps.train_step, []
+
+def failing(*arguments, **more):
+    calls.append(None)
+    if len(calls) == 3:
+        raise RuntimeError("a bug")
+    return step(*arguments, **more)
+
+steps.train_step = failing
+train.main()
+"""
+
+
+def test_workers_do_not_outlive_a_failure(launch: Launch, tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "failing.py"
+    program.write_text(FAILING)
+    words = ["--device=cpu", "--data-path=loader", "--num-workers=2"]
+    # It comes to its end: Python waits for workers that heed no signal.
+    done = launch([str(program), *words])
+    assert done.returncode == 1
+    assert done.stderr.endswith("RuntimeError: a bug\n")
+
+
 def test_rank_that_cannot_start_ends_the_others(launch: Launch) -> None:
     # Rank 0 alone looks at the run folder; the other one waits for it.
     done = launch([*TORCHRUN, *TRAIN, "--run-dir=/nowhere"])
