@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from trainers import datasets, errors, models, numbers, optimizers, precisions, presets, schedules
+from trainers import bounds, datasets, errors, models, optimizers, precisions, presets, schedules
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -38,28 +38,28 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_length(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--epochs", type=numbers.positive, default=10)
+    group.add_argument("--epochs", type=bounds.positive, default=10)
     # Everything random follows from it: weights at the start, order, augmentation, dropout.
-    group.add_argument("--seed", type=numbers.natural, default=0)
+    group.add_argument("--seed", type=bounds.natural, default=0)
     group.add_argument(
         "--target-accuracy",
-        type=numbers.share,
+        type=bounds.share,
         help="validation accuracy that ends the training; without it all epochs are run",
     )
     group.add_argument(
         "--patience",
-        type=numbers.positive,
+        type=bounds.positive,
         default=2,
         help="epochs in a row that must meet --target-accuracy",
     )
     group.add_argument(
         "--early-stopping-patience",
-        type=numbers.positive,
+        type=bounds.positive,
         help="epochs in a row without a better validation accuracy that end the training",
     )
     group.add_argument(
         "--early-stopping-min-delta",
-        type=numbers.share,
+        type=bounds.share,
         default=0.0,
         help="how much more accuracy counts as better",
     )
@@ -69,19 +69,19 @@ def _add_batch(group: argparse._ArgumentGroup) -> None:
     # Strong scaling holds the first, weak scaling the second.
     group.add_argument(
         "--batch-size",
-        type=numbers.positive,
+        type=bounds.positive,
         help="global batch size: samples a step over all ranks (64, unless"
         " --per-device-batch-size says it otherwise)",
     )
     group.add_argument(
         "--per-device-batch-size",
-        type=numbers.positive,
+        type=bounds.positive,
         help="samples of one rank (with --mode dp, of one GPU) in one forward pass; together with"
         " --batch-size it says how many passes make a step",
     )
     group.add_argument(
         "--gradient-accumulation-steps",
-        type=numbers.positive,
+        type=bounds.positive,
         help="forward and backward passes a step (1, unless both batch sizes say it otherwise)",
     )
 
@@ -90,7 +90,7 @@ def _add_optimizer(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--optimizer", choices=optimizers.NAMES, default="sgd")
     group.add_argument(
         "--base-lr",
-        type=numbers.positive_real,
+        type=bounds.positive_real,
         default=0.05,
         help="learning rate, used as it is unless --lr-scaling says otherwise",
     )
@@ -102,34 +102,34 @@ def _add_optimizer(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--lr-base-batch-size",
-        type=numbers.positive,
+        type=bounds.positive,
         help="global batch size that --base-lr is meant for; needed by --lr-scaling",
     )
     group.add_argument("--schedule", choices=schedules.NAMES, default="constant")
     group.add_argument(
         "--warmup-epochs",
-        type=numbers.natural_real,
+        type=bounds.natural_real,
         default=0.0,
         help="length of the linear warm-up; it goes up with each step",
     )
     group.add_argument(
-        "--warmup-steps", type=numbers.natural, help="the same in steps, instead of --warmup-epochs"
+        "--warmup-steps", type=bounds.natural, help="the same in steps, instead of --warmup-epochs"
     )
     group.add_argument(
-        "--min-lr", type=numbers.natural_real, default=0.0, help="where cosine and linear end"
+        "--min-lr", type=bounds.natural_real, default=0.0, help="where cosine and linear end"
     )
     group.add_argument(
-        "--lr-gamma", type=numbers.share, default=0.1, help="factor of --schedule step at each fall"
+        "--lr-gamma", type=bounds.share, default=0.1, help="factor of --schedule step at each fall"
     )
     group.add_argument(
-        "--lr-step-epochs", type=numbers.positive, default=30, help="epochs between its falls"
+        "--lr-step-epochs", type=bounds.positive, default=30, help="epochs between its falls"
     )
-    group.add_argument("--momentum", type=numbers.share, default=0.9, help="of SGD")
+    group.add_argument("--momentum", type=bounds.share, default=0.9, help="of SGD")
     group.add_argument("--nesterov", action="store_true", help="of SGD")
-    group.add_argument("--weight-decay", type=numbers.natural_real, default=5e-4)
-    group.add_argument("--label-smoothing", type=numbers.share, default=0.0)
+    group.add_argument("--weight-decay", type=bounds.natural_real, default=5e-4)
+    group.add_argument("--label-smoothing", type=bounds.share, default=0.0)
     group.add_argument(
-        "--max-gradient-norm", type=numbers.positive_real, help="clip the gradient to this norm"
+        "--max-gradient-norm", type=bounds.positive_real, help="clip the gradient to this norm"
     )
 
 
@@ -143,7 +143,7 @@ def _add_computing(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     group.add_argument(
-        "--gpu-ids", type=numbers.natural, nargs="+", help="GPUs of --mode dp instead of all"
+        "--gpu-ids", type=bounds.natural, nargs="+", help="GPUs of --mode dp instead of all"
     )
     group.add_argument(
         "--precision",
@@ -170,7 +170,7 @@ def _add_computing(group: argparse._ArgumentGroup) -> None:
         help="only operations that give the same bits each time, though slower",
     )
     group.add_argument(
-        "--bucket-cap-mb", type=numbers.positive, help="size of DDP's gradient buckets (torch: 25)"
+        "--bucket-cap-mb", type=bounds.positive, help="size of DDP's gradient buckets (torch: 25)"
     )
 
 
@@ -184,12 +184,12 @@ def _add_loading(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--num-workers",
-        type=numbers.natural,
+        type=bounds.natural,
         default=4,
         help="worker processes of each rank's loader",
     )
     group.add_argument(
-        "--prefetch-factor", type=numbers.positive, default=2, help="batches each worker prepares"
+        "--prefetch-factor", type=bounds.positive, default=2, help="batches each worker prepares"
     )
 
 
@@ -202,16 +202,16 @@ def _add_checkpoints(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--checkpoint-epochs",
-        type=numbers.positive,
+        type=bounds.positive,
         default=1,
         help="epochs between two checkpoints",
     )
     group.add_argument(
-        "--checkpoint-steps", type=numbers.positive, help="and steps between two, within an epoch"
+        "--checkpoint-steps", type=bounds.positive, help="and steps between two, within an epoch"
     )
     group.add_argument(
         "--keep-checkpoints",
-        type=numbers.whole(2, why=": the newest may be damaged when it is needed"),
+        type=bounds.whole(2, why=": the newest may be damaged when it is needed"),
         default=2,
         help="how many of the newest are kept, besides the best",
     )
@@ -224,7 +224,7 @@ def _add_checkpoints(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--stop-margin-seconds",
-        type=numbers.natural_real,
+        type=bounds.natural_real,
         default=90.0,
         help="how long before the job's time limit to save and stop, at most a tenth of the limit",
     )
@@ -239,7 +239,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--window-steps",
-        type=numbers.positive,
+        type=bounds.positive,
         default=20,
         help="steps between two entries of loss and step time in metrics.jsonl",
     )
@@ -248,7 +248,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--profile-steps",
-        type=numbers.positive,
+        type=bounds.positive,
         help="profile so many steps of rank 0, after ten that warm up",
     )
 

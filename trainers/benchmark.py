@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
-from trainers import numbers
+from trainers import bounds
 
 THROUGHPUT = re.compile(r"^Epoch Throughput: ([0-9.]+) ", re.MULTILINE)
 LOSS = re.compile(r"^Validation Loss: ([0-9.]+|nan|inf), Validation Accuracy: ([0-9.]+)", re.M)
@@ -211,8 +211,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         " otherwise.",
     )
     parser.add_argument("what", choices=["dp-ddp", "precision", "batch-size"])
-    parser.add_argument("--gpus", type=numbers.positive, help="how many GPUs dp-ddp uses, else all")
-    parser.add_argument("--repeats", type=numbers.positive, default=3)
+    parser.add_argument("--gpus", type=bounds.positive, help="how many GPUs dp-ddp uses, else all")
+    parser.add_argument("--repeats", type=bounds.positive, default=3)
     options, further = parser.parse_known_args(argv)
     words = ["--dataset=synthetic", "--model=wrn-16-4", "--epochs=3", "--batch-size=512", *further]
     num_gpus = options.gpus or (torch.cuda.device_count() if torch.cuda.is_available() else 0)

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from trainers import numbers
+from trainers import bounds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,4 +26,4 @@ class Options:
 
 def parse_shape(text: str) -> tuple[int, ...]:
     """Parse `3,32,32`."""
-    return tuple(numbers.positive(part) for part in text.split(","))
+    return tuple(bounds.positive(part) for part in text.split(","))

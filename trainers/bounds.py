@@ -1,4 +1,4 @@
-"""Numbers of the command line: what is none, or out of range, is said in words."""
+"""Numbers of the command line and their bounds: what is none, or beyond, is said in words."""
 
 import argparse
 import math
