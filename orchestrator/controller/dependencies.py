@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from orchestrator import errors, jobs
+from orchestrator import errors, jobs, local
 from orchestrator.controller import context as contexts
 from orchestrator.controller import unit_of_work
 
@@ -17,7 +17,20 @@ _ON_AN_END = re.compile(r"after(?:ok|notok|corr)((?::[0-9_*+]+)+)")
 
 
 def check(context: contexts.Context, dependency: str | None) -> None:
-    """Raise ConflictError when the dependency asks how a job ended that slurmctld has forgotten."""
+    """Raise ConflictError for a dependency on a job that the scheduler can tell nothing of.
+
+    Of slurmctld only that matters of which the dependency asks how it ended.
+    """
+    if context.is_local:
+        unknown = [
+            one for one in local.dependencies(dependency or "") if not _is_here(context, one)
+        ]
+        if unknown:
+            raise errors.ConflictError(
+                f"{unknown[0]} is no job of this machine, or was cleared away: "
+                "`orchestrator status --all` shows those there are. Nothing was submitted."
+            )
+        return
     for job_id in on_ends(dependency or ""):
         if context.slurm.show_job_text(job_id) is None:
             raise errors.ConflictError(
@@ -25,6 +38,10 @@ def check(context: contexts.Context, dependency: str | None) -> None:
                 f' whether "{dependency}" is met: some releases would start the job at once. Leave'
                 " job.dependency out if that end will do. Nothing was submitted."
             )
+
+
+def _is_here(context: contexts.Context, job_id: str) -> bool:
+    return bool(context.machine.known(job_id))
 
 
 def on_ends(dependency: str) -> list[str]:

@@ -49,7 +49,7 @@ def requeue(
 def _kept(context: contexts.Context, wanted: Sequence[jobs.Job]) -> Collection[int]:
     """Return the rows of the jobs that slurmctld has, each under its own token."""
     ended = [job for job in wanted if job.job_id is not None and job.scheduler == "slurm"]
-    # This machine forgets none of its jobs.
+    # This machine keeps what has ended for a month, and refuses by itself what it has cleared.
     local = {job.row for job in wanted if job.scheduler == "local"}
     if not ended:
         return local

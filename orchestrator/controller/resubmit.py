@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator import errors, jobs, run_folder, specs, submission
 from orchestrator.controller import context as contexts
-from orchestrator.controller import dependencies, render, room, submit, unit_of_work, wishes
+from orchestrator.controller import machines, render, room, submit, unit_of_work, wishes
 
 
 class BusyError(errors.ConflictError):
@@ -55,7 +55,7 @@ def resubmit(
     with context.store.reading() as work:
         stored = work.submission_of(now.row)
     assert stored is not None, "each job belongs to one (foreign key)"
-    dependencies.check(context, specs.from_json(stored.spec).dependency)
+    machines.check(context, specs.from_json(stored.spec))
     papers: dict[str, Any] = json.loads(stored.provenance)
     _calling_folder(now, papers)
     if any(one.state is jobs.JobState.NOT_SUBMITTED for one in found):

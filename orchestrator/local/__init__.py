@@ -3,9 +3,18 @@
 Imports nothing outside the standard library, for each job's own process loads it.
 """
 
-from orchestrator.local.fitting import ignored, refuse_too_big, refuse_unfit
+from orchestrator.local.fitting import dependencies, ignored, refuse_too_big, refuse_unfit
 from orchestrator.local.machine import Machine
 from orchestrator.local.slots import Slots, find
 from orchestrator.local.spool import Request
 
-__all__ = ["Machine", "Request", "Slots", "find", "ignored", "refuse_too_big", "refuse_unfit"]
+__all__ = [
+    "Machine",
+    "Request",
+    "Slots",
+    "dependencies",
+    "find",
+    "ignored",
+    "refuse_too_big",
+    "refuse_unfit",
+]
