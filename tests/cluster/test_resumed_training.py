@@ -83,7 +83,6 @@ def stops(log: str) -> list[tuple[int, str]]:
     return [(int(step), why) for step, why in found]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.slow
 def test_disturbed_training_ends_as_an_undisturbed_one(site: sites.Site) -> None:
     lab = site.lab
