@@ -140,9 +140,12 @@ class Demo:
 
     def start(self, *argv: str, stdout: int | None = None) -> subprocess.Popen[str]:
         """Start a command in a session of its own: Ctrl-C is for the demo alone."""
+        # torchrun is found beside this Python, also where that is no venv.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         return subprocess.Popen(
             [sys.executable, "-m", "orchestrator", *argv],
             cwd=self.folder,
+            env={**os.environ, "PATH": path},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             encoding="utf-8",

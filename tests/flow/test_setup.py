@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -150,6 +151,84 @@ def test_a_python_without_torch(tree: Path, environ: dict[str, str], tmp_path: P
         f"script/demo: {python} lacks orchestrator, torch or scikit-learn: {python} -m pip install"
         f" '{tree}[train]', or leave --python out\n"
     )
+
+
+#: Writes down what it is asked for, and installs torch's name and version. PyTorch's own index
+#: is reached where the file `reachable` is.
+UV = """\
+#!{python}
+import json, pathlib, sys
+folder = pathlib.Path({folder!r})
+words = sys.argv[1:]
+if words == ["--version"]:
+    sys.exit()
+is_cpu = "--torch-backend" in words
+if is_cpu and not (folder / "reachable").exists():
+    sys.exit("dns error")
+lock = words[words.index("--requirement") + 1] if "--requirement" in words else None
+names = [line.split("==")[0] for line in open(lock) if line[0].isalpha()] if lock else []
+if is_cpu or "torch" in names:
+    version = "2.99+cpu" if is_cpu else "2.99"
+    (site,) = pathlib.Path(__file__).parents[1].glob("lib/*/site-packages")
+    info = site / f"torch-{{version}}.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\\nName: torch\\nVersion: {{version}}\\n"
+    )
+    files = [f"{{info.name}}/{{name}},,\\n" for name in ("METADATA", "RECORD")]
+    (info / "RECORD").write_text("".join(files))
+with open(folder / "calls", "a") as calls:
+    print(json.dumps({{"words": words, "names": names}}), file=calls)
+"""
+NEEDS_CUDA = re.compile(r"torch|torchvision|triton|(cuda|nvidia)-.*")
+
+
+@pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="for a machine without GPUs")
+def test_torch_is_small_where_no_gpu_can_be(
+    tree: Path, environ: dict[str, str], tmp_path: Path
+) -> None:
+    venv = tree / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    (venv / "bin/uv").write_text(UV.format(python=sys.executable, folder=str(tmp_path)))
+    (venv / "bin/uv").chmod(0o755)
+    calls = tmp_path / "calls"
+
+    def set_up() -> list[dict[str, list[str]]]:
+        calls.write_text("")
+        done = run(tree, environ, "setup", "train")
+        assert (done.returncode, done.stdout) == (0, f"{venv}\n"), done.stderr
+        return [json.loads(line) for line in calls.read_text().splitlines()]
+
+    def cuda_in(call: dict[str, list[str]]) -> list[str]:
+        return [name for name in call["names"] if NEEDS_CUDA.fullmatch(name)]
+
+    # Not to be had: the locked one, and it stays.
+    lock, _ = set_up()
+    assert "torch" in cuda_in(lock) and len(cuda_in(lock)) > 10
+    assert set_up() == []
+    (venv / "orchestrator-setup").unlink()
+    (tmp_path / "reachable").touch()
+    lock, _ = set_up()
+    assert "torch" in cuda_in(lock)
+
+    # To be had, in a fresh environment.
+    subprocess.run([venv / "bin/pip", "uninstall", "-q", "-y", "torch"], check=True)
+    (venv / "orchestrator-setup").unlink()
+    cpu, lock, _ = set_up()
+    assert cpu["words"][4:-2] == ["--torch-backend", "cpu", "--no-deps"]
+    assert [word.partition("==")[0] for word in cpu["words"][-2:]] == ["torch", "torchvision"]
+    assert cuda_in(lock) == [] and {"numpy", "scikit-learn", "pytest"} <= set(lock["names"])
+    assert set_up() == []
+
+    # A login node: its compute nodes have GPUs.
+    sbatch = Path(environ["PATH"]) / "sbatch"
+    sbatch.write_text("#!/bin/sh\n")
+    sbatch.chmod(0o755)
+    lock, _ = set_up()
+    assert "torch" in cuda_in(lock)
+    (info,) = venv.glob("lib/*/site-packages/torch-*.dist-info")
+    assert info.name == "torch-2.99.dist-info"
+    assert set_up() == []
 
 
 def test_slurm_is_asked_for_where_there_is_none(
