@@ -139,7 +139,8 @@ class Spool:
     def locked(self) -> Iterator[None]:
         """Hold the spool; the lock of a process that dies is given back by the kernel."""
         try:
-            for name in ("requests", "queue", "ended"):
+            # One after another: `parents` would make those above with the umask's mode.
+            for name in ("", "requests", "queue", "ended"):
                 (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:

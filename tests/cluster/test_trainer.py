@@ -1,4 +1,4 @@
-"""The trainer's other programs and examples in real jobs; test_digits has the first training."""
+"""The trainer's other programs in real jobs; test_digits and test_examples have the trainings."""
 
 from __future__ import annotations
 
@@ -34,23 +34,6 @@ def test_preflight_of_two_hosts_is_ready(site: sites.Site) -> None:
     assert "ok       data: digits, 1438 samples for training and 359 for testing" in log
     sums = re.findall(r"^ok       all-reduce: +(\S+ \S+) ", log, re.MULTILINE)
     assert sums == ["1 B", "4 B", "16 B", "64 B", "256 B", "1 KiB", "4 KiB"]
-
-
-def test_lesson05_trains_on_two_hosts(site: sites.Site) -> None:
-    changes = (
-        *TWO_HOSTS,
-        "resources.cpus_per_task=1",
-        "resources.mem=2G",
-        "args.device=cpu",
-        "args.epochs=2",
-        'environment.variables.OMP_NUM_THREADS="1"',
-    )
-    example = f"{digits.EXAMPLES}/lesson05.toml"
-    words = [example, *(word for change in changes for word in ("--set", change))]
-    job, log = digits.train(site, words)
-    digits.assert_two_hosts(job, log)
-    accuracies = re.findall(r"Validation Accuracy: ([\d.]+)", log)
-    assert float(accuracies[-1]) > 0.9
 
 
 def test_a_rank_that_dies_ends_the_job_within_a_minute(site: sites.Site) -> None:

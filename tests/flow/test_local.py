@@ -178,7 +178,8 @@ exit 3
     assert log[:2] == [f"it's five: 1 1 2 {here.folder}", "0077"]
     assert here("show", "1").code == 4, "an ID of Slurm's is another"
     assert here("metrics", "first", "--name", "throughput", "--json").items[0]["value"] == 12.5
-    for path in (here.state_dir / "local").rglob("*"):
+    spool_folder = here.state_dir / "local"
+    for path in (spool_folder, *spool_folder.rglob("*")):
         assert path.stat().st_mode & 0o077 == 0, path
 
 
