@@ -21,7 +21,7 @@ _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*"
 _WORD = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9._-]|\[[0-9,-]+\])*"
 _GRES = rf"(?:gres[/:])?{_WORD}(?:[:=]{_WORD})?(?:[:=][0-9]+[kKmMgGtTpP]?)?"
-_JOB = r"[0-9]+(?:_(?:[0-9]+|\*))?(?:\+[0-9]+)?"
+_JOB = r"(?:local-)?[0-9]+(?:_(?:[0-9]+|\*))?(?:\+[0-9]+)?"
 _AFTER = rf"(?:singleton|after(?:any|burstbuffer|corr|notok|ok)?(?::{_JOB})+)"
 _MAIL = (
     r"(?:NONE|BEGIN|END|FAIL|REQUEUE|ALL|INVALID_DEPEND|STAGE_OUT|ARRAY_TASKS"

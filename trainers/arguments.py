@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from trainers import datasets, errors, models, optimizers, precisions, presets, schedules
+from trainers import bounds, datasets, errors, models, optimizers, precisions, presets, schedules
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -21,6 +21,8 @@ def parser() -> argparse.ArgumentParser:
         prog="trainers.train",
         description="Train a classifier on one process or on many.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        # A shortened --preset would not be found before the words are parsed.
+        allow_abbrev=False,
     )
     presets.add_argument(result)
     datasets.add_arguments(result)
@@ -36,28 +38,28 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_length(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--epochs", type=_positive_int, default=10)
+    group.add_argument("--epochs", type=bounds.positive, default=10)
     # Everything random follows from it: weights at the start, order, augmentation, dropout.
-    group.add_argument("--seed", type=_natural, default=0)
+    group.add_argument("--seed", type=bounds.natural, default=0)
     group.add_argument(
         "--target-accuracy",
-        type=_share,
+        type=bounds.share,
         help="validation accuracy that ends the training; without it all epochs are run",
     )
     group.add_argument(
         "--patience",
-        type=_positive_int,
+        type=bounds.positive,
         default=2,
         help="epochs in a row that must meet --target-accuracy",
     )
     group.add_argument(
         "--early-stopping-patience",
-        type=_positive_int,
+        type=bounds.positive,
         help="epochs in a row without a better validation accuracy that end the training",
     )
     group.add_argument(
         "--early-stopping-min-delta",
-        type=_share,
+        type=bounds.share,
         default=0.0,
         help="how much more accuracy counts as better",
     )
@@ -67,19 +69,19 @@ def _add_batch(group: argparse._ArgumentGroup) -> None:
     # Strong scaling holds the first, weak scaling the second.
     group.add_argument(
         "--batch-size",
-        type=_positive_int,
+        type=bounds.positive,
         help="global batch size: samples a step over all ranks (64, unless"
         " --per-device-batch-size says it otherwise)",
     )
     group.add_argument(
         "--per-device-batch-size",
-        type=_positive_int,
+        type=bounds.positive,
         help="samples of one rank (with --mode dp, of one GPU) in one forward pass; together with"
         " --batch-size it says how many passes make a step",
     )
     group.add_argument(
         "--gradient-accumulation-steps",
-        type=_positive_int,
+        type=bounds.positive,
         help="forward and backward passes a step (1, unless both batch sizes say it otherwise)",
     )
 
@@ -88,7 +90,7 @@ def _add_optimizer(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--optimizer", choices=optimizers.NAMES, default="sgd")
     group.add_argument(
         "--base-lr",
-        type=_positive_float,
+        type=bounds.positive_real,
         default=0.05,
         help="learning rate, used as it is unless --lr-scaling says otherwise",
     )
@@ -100,34 +102,34 @@ def _add_optimizer(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--lr-base-batch-size",
-        type=_positive_int,
+        type=bounds.positive,
         help="global batch size that --base-lr is meant for; needed by --lr-scaling",
     )
     group.add_argument("--schedule", choices=schedules.NAMES, default="constant")
     group.add_argument(
         "--warmup-epochs",
-        type=_natural_float,
+        type=bounds.natural_real,
         default=0.0,
         help="length of the linear warm-up; it goes up with each step",
     )
     group.add_argument(
-        "--warmup-steps", type=_natural, help="the same in steps, instead of --warmup-epochs"
+        "--warmup-steps", type=bounds.natural, help="the same in steps, instead of --warmup-epochs"
     )
     group.add_argument(
-        "--min-lr", type=_natural_float, default=0.0, help="where cosine and linear end"
+        "--min-lr", type=bounds.natural_real, default=0.0, help="where cosine and linear end"
     )
     group.add_argument(
-        "--lr-gamma", type=_share, default=0.1, help="factor of --schedule step at each fall"
+        "--lr-gamma", type=bounds.share, default=0.1, help="factor of --schedule step at each fall"
     )
     group.add_argument(
-        "--lr-step-epochs", type=_positive_int, default=30, help="epochs between its falls"
+        "--lr-step-epochs", type=bounds.positive, default=30, help="epochs between its falls"
     )
-    group.add_argument("--momentum", type=_share, default=0.9, help="of SGD")
+    group.add_argument("--momentum", type=bounds.share, default=0.9, help="of SGD")
     group.add_argument("--nesterov", action="store_true", help="of SGD")
-    group.add_argument("--weight-decay", type=_natural_float, default=5e-4)
-    group.add_argument("--label-smoothing", type=_share, default=0.0)
+    group.add_argument("--weight-decay", type=bounds.natural_real, default=5e-4)
+    group.add_argument("--label-smoothing", type=bounds.share, default=0.0)
     group.add_argument(
-        "--max-gradient-norm", type=_positive_float, help="clip the gradient to this norm"
+        "--max-gradient-norm", type=bounds.positive_real, help="clip the gradient to this norm"
     )
 
 
@@ -141,7 +143,7 @@ def _add_computing(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     group.add_argument(
-        "--gpu-ids", type=_natural, nargs="+", help="GPUs of --mode dp instead of all"
+        "--gpu-ids", type=bounds.natural, nargs="+", help="GPUs of --mode dp instead of all"
     )
     group.add_argument(
         "--precision",
@@ -168,7 +170,7 @@ def _add_computing(group: argparse._ArgumentGroup) -> None:
         help="only operations that give the same bits each time, though slower",
     )
     group.add_argument(
-        "--bucket-cap-mb", type=_positive_int, help="size of DDP's gradient buckets (torch: 25)"
+        "--bucket-cap-mb", type=bounds.positive, help="size of DDP's gradient buckets (torch: 25)"
     )
 
 
@@ -181,10 +183,13 @@ def _add_loading(group: argparse._ArgumentGroup) -> None:
         " batch. auto: device where it fits",
     )
     group.add_argument(
-        "--num-workers", type=_natural, default=4, help="worker processes of each rank's loader"
+        "--num-workers",
+        type=bounds.natural,
+        default=4,
+        help="worker processes of each rank's loader",
     )
     group.add_argument(
-        "--prefetch-factor", type=_positive_int, default=2, help="batches each worker prepares"
+        "--prefetch-factor", type=bounds.positive, default=2, help="batches each worker prepares"
     )
 
 
@@ -196,14 +201,17 @@ def _add_checkpoints(group: argparse._ArgumentGroup) -> None:
         " folder none are written",
     )
     group.add_argument(
-        "--checkpoint-epochs", type=_positive_int, default=1, help="epochs between two checkpoints"
+        "--checkpoint-epochs",
+        type=bounds.positive,
+        default=1,
+        help="epochs between two checkpoints",
     )
     group.add_argument(
-        "--checkpoint-steps", type=_positive_int, help="and steps between two, within an epoch"
+        "--checkpoint-steps", type=bounds.positive, help="and steps between two, within an epoch"
     )
     group.add_argument(
         "--keep-checkpoints",
-        type=_two_or_more,
+        type=bounds.whole(2, why=": the newest may be damaged when it is needed"),
         default=2,
         help="how many of the newest are kept, besides the best",
     )
@@ -216,7 +224,7 @@ def _add_checkpoints(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--stop-margin-seconds",
-        type=_natural_float,
+        type=bounds.natural_real,
         default=90.0,
         help="how long before the job's time limit to save and stop, at most a tenth of the limit",
     )
@@ -231,7 +239,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--window-steps",
-        type=_positive_int,
+        type=bounds.positive,
         default=20,
         help="steps between two entries of loss and step time in metrics.jsonl",
     )
@@ -240,7 +248,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--profile-steps",
-        type=_positive_int,
+        type=bounds.positive,
         help="profile so many steps of rank 0, after ten that warm up",
     )
 
@@ -250,47 +258,3 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise errors.UsageError(f"{message} (--help lists the arguments)")
-
-
-def _natural(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
-    return number
-
-
-def _positive_int(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
-    return number
-
-
-def _two_or_more(text: str) -> int:
-    number = int(text)
-    if number < 2:
-        raise argparse.ArgumentTypeError(
-            f"{text} is below 2: the newest may be damaged when it is needed"
-        )
-    return number
-
-
-def _positive_float(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return number
-
-
-def _natural_float(text: str) -> float:
-    number = float(text)
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
-    return number
-
-
-def _share(text: str) -> float:
-    number = float(text)
-    if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
-    return number

@@ -24,6 +24,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
+from trainers import bounds
+
 THROUGHPUT = re.compile(r"^Epoch Throughput: ([0-9.]+) ", re.MULTILINE)
 LOSS = re.compile(r"^Validation Loss: ([0-9.]+|nan|inf), Validation Accuracy: ([0-9.]+)", re.M)
 # A training that hangs should not hold the GPUs for ever.
@@ -59,7 +61,13 @@ def train_command(words: Iterable[str], *, num_ranks: int = 1) -> tuple[str, ...
     """Return how trainers.train is started on this node."""
     if num_ranks == 1:
         return (sys.executable, "-m", "trainers.train", *words)
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+    launcher = (
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--local-addr=127.0.0.1",
+    )
     return (*launcher, f"--nproc-per-node={num_ranks}", "-m", "trainers.train", *words)
 
 
@@ -203,8 +211,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         " otherwise.",
     )
     parser.add_argument("what", choices=["dp-ddp", "precision", "batch-size"])
-    parser.add_argument("--gpus", type=int, help="how many GPUs dp-ddp uses, else all")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--gpus", type=bounds.positive, help="how many GPUs dp-ddp uses, else all")
+    parser.add_argument("--repeats", type=bounds.positive, default=3)
     options, further = parser.parse_known_args(argv)
     words = ["--dataset=synthetic", "--model=wrn-16-4", "--epochs=3", "--batch-size=512", *further]
     num_gpus = options.gpus or (torch.cuda.device_count() if torch.cuda.is_available() else 0)

@@ -110,15 +110,22 @@ class Store:
     def newest(self) -> bytes | None:
         """Return the newest checkpoint that is whole, None where there is none.
 
-        A damaged one is told on stderr and put aside, and the one before it is taken.
+        A damaged one is told on stderr and put aside, and the one before it is taken. Raises
+        CheckpointError where all are damaged: to begin anew is for people to decide.
         """
-        for step in self.steps():
+        steps = self.steps()
+        for step in steps:
             path = self._path(step)
             try:
                 return read(path)
             except errors.CheckpointError as error:
-                _warn(f"{error} The one before it is used.")
-                path.rename(path.with_name(f"{path.name}.damaged"))
+                _warn(f"{error} It is put aside.")
+                self._put_aside(path)
+        if steps:
+            raise errors.CheckpointError(
+                f"no checkpoint in {self._folder} is whole, and they are put aside as *.damaged:"
+                " the next start begins from the first step."
+            )
         return None
 
     def save(self, state: State, *, step: int, is_best: bool) -> None:
@@ -151,6 +158,12 @@ class Store:
         # torch's own writer makes a RuntimeError of an OSError.
         except (OSError, RuntimeError) as error:
             raise errors.CheckpointError(f"checkpoint {path} not written: {error}.") from error
+
+    def _put_aside(self, path: pathlib.Path) -> None:
+        try:
+            path.rename(path.with_name(f"{path.name}.damaged"))
+        except OSError as error:
+            raise errors.CheckpointError(f"{path} can't be put aside: {error}.") from error
 
     def _path(self, step: int) -> pathlib.Path:
         return self._folder / f"checkpoint-{step:010d}.pt"

@@ -2,6 +2,10 @@
 
 import argparse
 import dataclasses
+import functools
+import os
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from typing import Protocol
@@ -58,7 +62,7 @@ def fits(data: datasets.Dataset, device: torch.device) -> bool:
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
-    parts = (data.train_images, data.train_labels, data.test_images, data.test_labels)
+    parts = (data.train_samples, data.train_labels, data.test_samples, data.test_labels)
     return sum(part.nbytes for part in parts) <= free * DEVICE_SHARE
 
 
@@ -136,6 +140,7 @@ class LoaderPath:
             prefetch_factor=prefetch_factor if num_workers else None,
             persistent_workers=num_workers > 0,
             pin_memory=device.type == "cuda",
+            worker_init_fn=functools.partial(_heed_the_trainer_only, os.getpid()),
             # A generator of its own: the default one is the model's, whose state is saved.
             generator=torch.Generator(),
         )
@@ -175,15 +180,36 @@ def arrange(samples: torch.Tensor, memory_format: torch.memory_format) -> torch.
     return samples.contiguous(memory_format=memory_format) if samples.dim() == 4 else samples
 
 
+def _heed_the_trainer_only(trainer: int, worker: int) -> None:
+    """Keep a worker alive when a whole process group is told to stop.
+
+    The trainer notes the signal, and needs the rest of the step. Its own SIGTERM still ends the
+    worker: multiprocessing sends it when Python ends.
+    """
+    if not hasattr(signal, "sigwaitinfo"):
+        return  # macOS
+    numbers = (signal.SIGTERM, signal.SIGUSR1)
+    # Threads that begin later inherit it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+
+    def wait() -> None:
+        while True:
+            came = signal.sigwaitinfo(numbers)
+            if came.si_signo == signal.SIGTERM and came.si_pid == trainer:
+                os._exit(0)
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
+
+
 class _Samples(torch_data.Dataset[tuple[torch.Tensor, ...]]):
     """Raw training samples by a tensor of indices."""
 
     def __init__(self, data: datasets.Dataset) -> None:
-        self._images = data.train_images
+        self._samples = data.train_samples
         self._labels = data.train_labels
 
     def __getitem__(self, indices: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return self._images[indices], self._labels[indices], indices
+        return self._samples[indices], self._labels[indices], indices
 
 
 class _Places(torch_data.Sampler[torch.Tensor]):

@@ -1,4 +1,4 @@
-"""How good a model is, each test image counted exactly once over all ranks."""
+"""How good a model is, each test sample counted exactly once over all ranks."""
 
 import contextlib
 import dataclasses
@@ -18,16 +18,16 @@ EVALUATION_BATCH_SIZE = 1000
 class Evaluation:
     """The result over the whole test set."""
 
-    #: Mean cross entropy an image.
+    #: Mean cross entropy a sample.
     loss: float
-    #: Images classified right.
+    #: Samples classified right.
     correct: int
-    #: Images seen, by all ranks together.
+    #: Samples seen, by all ranks together.
     count: int
 
     @property
     def accuracy(self) -> float:
-        """Share of images classified right."""
+        """Share of samples classified right."""
         return self.correct / self.count
 
 
@@ -41,27 +41,27 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate an unwrapped model on the test set; all ranks must call it.
 
-    Each rank takes every world_size-th image, without padding, and only sums are reduced. The model
+    Each rank takes every world_size-th sample, without padding; only sums are reduced. The model
     is not the DDP wrapper, whose forward could start a collective of its own; `device` is where it
     is, and data may be in the host's memory.
     """
     model.eval()
-    images = data.test_images[place.rank :: place.world_size]
+    samples = data.test_samples[place.rank :: place.world_size]
     labels = data.test_labels[place.rank :: place.world_size]
     loss_sum = torch.zeros(1, dtype=torch.float64, device=device)
     counts = torch.zeros(2, dtype=torch.int64, device=device)
-    for first in range(0, len(images), EVALUATION_BATCH_SIZE):
+    for first in range(0, len(samples), EVALUATION_BATCH_SIZE):
         part = slice(first, first + EVALUATION_BATCH_SIZE)
         truth = labels[part].to(device)
         with autocast:
-            logits = model(data.normalise(images[part].to(device)))
+            logits = model(data.normalise(samples[part].to(device)))
         loss_sum += functional.cross_entropy(logits.double(), truth, reduction="sum")
         counts[0] += (logits.argmax(dim=1) == truth).sum()
         counts[1] += len(truth)
     ranks.sum_over_ranks(loss_sum)
     ranks.sum_over_ranks(counts)
     correct, count = counts.tolist()
-    assert count == len(data.test_images), "a test image was not counted once"
+    assert count == len(data.test_samples), "a test sample was not counted once"
     return Evaluation(loss=loss_sum.item() / count, correct=correct, count=count)
 
 

@@ -32,7 +32,7 @@ def file_path(run_dir: pathlib.Path | None, environ: Mapping[str, str]) -> pathl
 class Span:
     """A stretch of training, over all ranks."""
 
-    #: Images trained on: the sum over ranks.
+    #: Samples trained on: the sum over ranks.
     num_samples: int
     #: Wall time: that of the slowest rank.
     seconds: float

@@ -93,7 +93,10 @@ def find_reader(uuids: Sequence[str]) -> Reader | None:
     if not uuids:
         return None
     with contextlib.suppress(ImportError):
-        return nvml_reader(importlib.import_module("pynvml"), uuids)
+        pynvml = importlib.import_module("pynvml")
+        # NVML knows a slice of a GPU (MIG) under another UUID, and may not fit the driver.
+        with contextlib.suppress(pynvml.NVMLError):
+            return nvml_reader(pynvml, uuids)
     if program := shutil.which("nvidia-smi"):
         command = nvidia_smi_command(program, uuids)
         return lambda: parse_nvidia_smi(run_nvidia_smi(command))

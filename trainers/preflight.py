@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from trainers import collectives, datasets, errors, ranks
+from trainers import bounds, collectives, datasets, errors, ranks
 
 OK = "ok"
 WARNING = "warning"
@@ -315,7 +315,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--run-dir", type=pathlib.Path, help="folder that must be writable")
     parser.add_argument("--image", type=pathlib.Path, help="look at this SIF image, nothing else")
-    parser.add_argument("--largest-bytes", type=int, default=collectives.LARGEST_BYTES)
+    parser.add_argument("--largest-bytes", type=bounds.positive, default=collectives.LARGEST_BYTES)
     return parser.parse_args(argv)
 
 

@@ -1,6 +1,7 @@
 """How far a run has come, and whether it should go on."""
 
 import dataclasses
+import math
 
 from trainers import evaluation, metrics
 
@@ -37,12 +38,6 @@ class Progress:
     seconds: float = 0.0
     #: Best validation accuracy, None before the first evaluation.
     best_accuracy: float | None = None
-    #: Accuracy that the next must beat by Goals.min_delta.
-    accuracy_to_beat: float | None = None
-    #: Last epochs in a row that met the target.
-    epochs_on_target: int = 0
-    #: Last epochs in a row without a better accuracy.
-    epochs_without_better: int = 0
     #: Whether the run has come to its end.
     finished: bool = False
     #: What was measured of each epoch: numbers by name.
@@ -53,7 +48,6 @@ class Progress:
         span: metrics.Span,
         result: evaluation.Evaluation,
         learning_rate: float,
-        goals: Goals,
     ) -> None:
         """Count an epoch that was evaluated."""
         accuracy = result.accuracy
@@ -71,28 +65,36 @@ class Progress:
         self.seconds += span.seconds
         if self.best_accuracy is None or accuracy > self.best_accuracy:
             self.best_accuracy = accuracy
-        on_target = goals.target_accuracy is not None and accuracy >= goals.target_accuracy
-        self.epochs_on_target = self.epochs_on_target + 1 if on_target else 0
-        to_beat = self.accuracy_to_beat
-        if to_beat is None or accuracy > to_beat + goals.min_delta:
-            self.accuracy_to_beat = accuracy
-            self.epochs_without_better = 0
-        else:
-            self.epochs_without_better += 1
         self.epoch += 1
         self.step_in_epoch = 0
 
     @property
     def is_best(self) -> bool:
         """Whether no epoch before the last one was as good."""
-        accuracies = [epoch["val_accuracy"] for epoch in self.history]
-        return bool(accuracies) and accuracies[-1] > max(accuracies[:-1], default=-1.0)
+        *before, last = self._accuracies() or [-1.0]
+        return last > max(before, default=-1.0)
+
+    # Both follow from the history, so that a resumed run may have other goals.
 
     def reached_target(self, goals: Goals) -> bool:
         """Tell whether the target accuracy has been met for long enough."""
-        return self.epochs_on_target >= goals.patience
+        target, last = goals.target_accuracy, self._accuracies()[-goals.patience :]
+        return (
+            target is not None
+            and len(last) == goals.patience
+            and all(accuracy >= target for accuracy in last)
+        )
 
     def lost_patience(self, goals: Goals) -> bool:
         """Tell whether the accuracy has not become better for too long."""
         limit = goals.early_stopping_patience
-        return limit is not None and self.epochs_without_better >= limit
+        to_beat, epochs_without_better = -math.inf, 0
+        for accuracy in self._accuracies():
+            if accuracy > to_beat + goals.min_delta:
+                to_beat, epochs_without_better = accuracy, 0
+            else:
+                epochs_without_better += 1
+        return limit is not None and epochs_without_better >= limit
+
+    def _accuracies(self) -> list[float]:
+        return [epoch["val_accuracy"] for epoch in self.history]

@@ -50,7 +50,13 @@ COLLECTIVE_TIMEOUT = datetime.timedelta(minutes=10)
 
 
 # What gloo and NCCL say of a lost peer; there is no exception class for it (torch 2.6 to 2.15).
-LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "remote process exited")
+LOST_PEER = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "remote process exited",
+    # A peer that hangs, or a host that is gone, for as long as COLLECTIVE_TIMEOUT.
+    "Timed out waiting",
+)
 
 
 class Launcher(enum.Enum):
@@ -148,15 +154,22 @@ def process_group(ranks: Ranks, device: torch.device) -> Iterator[None]:
     if ranks.world_size == 1:
         yield
         return
-    distributed.init_process_group(
-        # With a GPU both: what is in the host's memory is agreed on without waiting for the GPU.
-        backend="cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        init_method="env://",
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-        timeout=COLLECTIVE_TIMEOUT,
-        device_id=device if device.type == "cuda" else None,
-    )
+    try:
+        distributed.init_process_group(
+            # With a GPU both: what the host holds is agreed on without waiting for the GPU.
+            backend="cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            init_method="env://",
+            rank=ranks.rank,
+            world_size=ranks.world_size,
+            timeout=COLLECTIVE_TIMEOUT,
+            device_id=device if device.type == "cuda" else None,
+        )
+    except distributed.DistError as error:
+        raise errors.LostRankError(
+            f"rank {ranks.rank} of {ranks.world_size} did not find the others: the first error of"
+            " another rank is the cause, or MASTER_ADDR and MASTER_PORT, which must be a host that"
+            f" all can reach and a port that is free there. ({str(error).splitlines()[0]})"
+        ) from error
     try:
         yield
     except RuntimeError as error:
@@ -183,6 +196,12 @@ def max_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
     if distributed.is_initialized():
         distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX)
     return tensor
+
+
+def alike(number: int) -> bool:
+    """Tell whether all ranks have the same number, of 63 bits; all must call it."""
+    largest, smallest = max_over_ranks(torch.tensor([number, -number])).tolist()
+    return bool(largest == -smallest)
 
 
 def decide_on_rank_0(decision: bool) -> bool:

@@ -2,7 +2,9 @@
 
 import argparse
 import dataclasses
+import functools
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -133,9 +135,16 @@ def make(launch: Launch) -> tuple[Run, training.Training]:
     data = datasets.load_on_all_ranks(
         wanted.dataset, datasets.read_options(wanted), place, torch.device("cpu")
     )
+    fingerprint = data.fingerprint()
+    if not ranks.alike(int(fingerprint, 16) >> 1):
+        raise errors.DataError(
+            f"The ranks have different data for {wanted.dataset}; on rank {place.rank},"
+            f" {socket.gethostname()}, its fingerprint is {fingerprint}: stage it anew where it"
+            " differs."
+        )
     plan = batches.make_plan(
         wanted,
-        num_samples=len(data.train_images),
+        num_samples=len(data.train_samples),
         rank=place.rank,
         world_size=place.world_size,
         num_devices=launch.num_devices,
@@ -146,11 +155,16 @@ def make(launch: Launch) -> tuple[Run, training.Training]:
     # The same weights on every rank, DDP or not: a seed of its own for each rank would only be
     # overwritten when DDP spreads rank 0's.
     torch.manual_seed(wanted.seed)
-    model = models.MODELS[wanted.model](data.train_images.shape[1:], data.num_classes)
+    model = models.MODELS[wanted.model](data.train_samples.shape[1:], data.num_classes)
     model.to(device=device, memory_format=memory_format)
     training.seed_rank(wanted.seed, place.rank, 0)
     wrapped = steps.wrap(
-        model, launch.mode, device, gpu_ids=launch.gpu_ids, bucket_cap_mb=wanted.bucket_cap_mb
+        model,
+        launch.mode,
+        device,
+        autocast=functools.partial(precisions.autocast, precision, device),
+        gpu_ids=launch.gpu_ids,
+        bucket_cap_mb=wanted.bucket_cap_mb,
     )
     moving = training.Training(
         place=place,
@@ -186,7 +200,7 @@ def make(launch: Launch) -> tuple[Run, training.Training]:
             wanted,
             precision=precision,
             batch_size=plan.global_batch_size,
-            fingerprint=data.fingerprint() if launch.is_saved else "",
+            fingerprint=fingerprint,
         ),
         surroundings=outputs.surroundings(place, device, launch.mode),
         profile=(
@@ -219,7 +233,7 @@ def _schedule(wanted: argparse.Namespace, plan: batches.Plan) -> schedules.Sched
 
 
 def _memory_format(name: str, data: datasets.Dataset) -> torch.memory_format:
-    is_image = data.train_images.dim() == 4
+    is_image = data.train_samples.dim() == 4
     if name == "channels_last" and not is_image:
         raise errors.UsageError(
             f"--memory-format channels_last is for images, and {data.name} has none."

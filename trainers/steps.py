@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,9 @@ from torch import nn
 from torch.nn import functional, parallel
 
 from trainers import errors, ranks
+
+#: Makes the context of one forward pass.
+Autocast = Callable[[], contextlib.AbstractContextManager[object]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,6 +112,24 @@ def train_step(
     )
 
 
+class _InAutocast(nn.Module):
+    """A model for DataParallel, which computes each part of a batch in a thread of its own.
+
+    There its own autocast context is on too, but always with fp16: the format is the thread's
+    (torch.nn.parallel.parallel_apply, torch 2.13 to 2.15).
+    """
+
+    def __init__(self, model: nn.Module, autocast: Autocast) -> None:
+        super().__init__()
+        self.model = model
+        self._autocast = autocast
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        with self._autocast():
+            logits: torch.Tensor = self.model(samples)
+        return logits
+
+
 def _no_sync(model: nn.Module) -> contextlib.AbstractContextManager[object]:
     module = getattr(model, "_orig_mod", model)  # where torch.compile keeps what it wrapped
     if isinstance(module, parallel.DistributedDataParallel):
@@ -123,19 +144,20 @@ def resolve_mode(arguments: argparse.Namespace, place: ranks.Ranks) -> str:
         raise errors.UsageError(
             "--gpu-ids is for --mode dp: elsewhere CUDA_VISIBLE_DEVICES chooses the GPUs."
         )
-    if mode == "auto":
-        return "ddp" if place.world_size > 1 else "single"
     if mode == "ddp" and place.launcher is ranks.Launcher.SINGLE:
         raise errors.UsageError(
             "--mode ddp needs one process a GPU, and this is a single one. On one node:"
             " torchrun --standalone --nproc-per-node=GPUS -m trainers.train ...;"
             " or srun with one task a GPU; or --mode single."
         )
-    if mode != "ddp" and place.world_size > 1:
+    if mode in ("single", "dp") and place.world_size > 1:
         raise errors.UsageError(
             f"--mode {mode} is one process, but {place.world_size} were started:"
             " run `python -m trainers.train` without torchrun, or use --mode ddp."
         )
+    if mode in ("auto", "ddp"):
+        # A single rank of torchrun or srun has nobody to reduce gradients with.
+        return "ddp" if place.world_size > 1 else "single"
     return str(mode)
 
 
@@ -158,12 +180,16 @@ def wrap(
     mode: str,
     device: torch.device,
     *,
+    autocast: Autocast = contextlib.nullcontext,
     gpu_ids: Sequence[int] = (),
     bucket_cap_mb: int | None = None,
 ) -> nn.Module:
-    """Wrap a model that is on its device, for DataParallel or DDP."""
+    """Wrap a model that is on its device, for DataParallel or DDP.
+
+    `autocast` makes the context of a forward pass.
+    """
     if mode == "dp" and len(gpu_ids) > 1:
-        return nn.DataParallel(model, device_ids=list(gpu_ids))
+        return nn.DataParallel(_InAutocast(model, autocast), device_ids=list(gpu_ids))
     if mode == "ddp":
         return _ddp(model, device, bucket_cap_mb)
     return model

@@ -94,7 +94,7 @@ class Stopper:
             return Reason.SIGNAL
         if self._deadline is not None and self._clock() >= self._deadline:
             return Reason.TIME_LIMIT
-        if self._stop_file is not None and self._stop_file.exists():
+        if self._stop_file is not None and os.path.exists(self._stop_file):
             return Reason.STOP_FILE
         return 0
 

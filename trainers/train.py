@@ -52,7 +52,9 @@ def run(wanted: argparse.Namespace, environ: Mapping[str, str]) -> None:
         f"gpu{outputs.task_suffix(wanted.run_dir, environ)}",
         socket.gethostname(),
     )
-    with watching, launch.stopper.signals(), ranks.process_group(launch.place, launch.device):
+    # Signals are noted once all ranks are there: a rank that waits for one which could not start is
+    # to die of the launcher's SIGTERM, not half a minute later.
+    with watching, ranks.process_group(launch.place, launch.device), launch.stopper.signals():
         stop = train(launch)
     launch.files.close()
     if stop is not None:
@@ -128,7 +130,8 @@ def train_epoch(
         progress.step_in_epoch += 1
         if progress.step == first_step + 1:
             report_first_step(run, moving, begun)
-        if progress.step - progress.window_begin == wanted.window_steps:
+        # An earlier attempt's window may have been longer.
+        if progress.step - progress.window_begin >= wanted.window_steps:
             end_window(run, moving, is_warm=progress.window_begin > first_step)
         if run.profile is not None:
             run.profile.step()
@@ -159,7 +162,7 @@ def end_window(run: runs.Run, moving: training.Training, *, is_warm: bool) -> No
     run.launch.files.append(
         metrics.window_metrics(
             span,
-            num_steps=run.launch.wanted.window_steps,
+            num_steps=progress.step - progress.window_begin,
             step=progress.step,
             epoch=progress.epoch,
             is_warm=is_warm,
@@ -185,7 +188,7 @@ def end_epoch(run: runs.Run, moving: training.Training) -> None:
     if moving.device.type == "cuda":
         peaks = ranks.gather_on_rank_0(peak_memory(moving.device), place)
         launch.files.append(metrics.memory_metrics(peaks, step=progress.step, epoch=epoch))
-    progress.end_epoch(span, result, learning_rate, run.goals)
+    progress.end_epoch(span, result, learning_rate)
     reached = ranks.decide_on_rank_0(progress.reached_target(run.goals))
     tired = ranks.decide_on_rank_0(progress.lost_patience(run.goals))
     progress.finished = reached or tired or epoch >= wanted.epochs

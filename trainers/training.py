@@ -62,7 +62,7 @@ class Training:
         """Go on from a checkpoint, on as many ranks or on others; all ranks must call it."""
         try:
             self.model.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
+            self.optimizer.load_state_dict(self._with_own_rules(state["optimizer"]))
         except (RuntimeError, ValueError, KeyError) as error:
             what = " ".join(str(error).split())
             raise errors.CheckpointError(
@@ -87,6 +87,17 @@ class Training:
             if self.place.rank != 0:
                 merged |= {"num_samples": 0, "loss": 0.0, "correct": 0}
             meter.restore(merged)
+
+    def _with_own_rules(self, saved: dict[str, Any]) -> dict[str, Any]:
+        """Return an optimizer's saved state with this run's weight decay, momentum, kernels.
+
+        They differ after --resume force, or on another kind of device.
+        """
+        groups = [
+            {**before, **{key: value for key, value in now.items() if key != "params"}}
+            for before, now in zip(saved["param_groups"], self.optimizer.param_groups, strict=True)
+        ]
+        return {**saved, "param_groups": groups}
 
     def _rank_state(self) -> dict[str, Any]:
         on_gpu = self.device.type == "cuda"

@@ -73,6 +73,11 @@ def items(
         _table(rows, columns)
 
 
+def is_drawable() -> bool:
+    """Tell whether stdout is a terminal that knows escape sequences."""
+    return sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
 def _plain(row: Row) -> dict[str, object]:
     return {name: _json_value(value) for name, value in row.items()}
 
@@ -145,7 +150,8 @@ def _table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     }
     stdout = console.Console(
         file=sys.stdout,
-        no_color="NO_COLOR" in os.environ or not sys.stdout.isatty(),
+        # no_color leaves bold and dim, and FORCE_COLOR lets Rich take a pipe for a terminal.
+        color_system="auto" if is_drawable() and not os.environ.get("NO_COLOR") else None,
         highlight=False,
     )
     width = stdout.width if sys.stdout.isatty() else _WIDE

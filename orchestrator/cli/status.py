@@ -117,7 +117,7 @@ def _show(
     if references:
         found.sort(key=lambda job: places[job.row])
     now = context.clock()
-    if clear and chosen == "table":
+    if clear and chosen == "table" and output.is_drawable():
         click.clear()
     if folds:
         rows = views.folded_lines(found, now)[: wanted.limit]

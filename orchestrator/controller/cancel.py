@@ -82,8 +82,11 @@ def _ask(context: contexts.Context, live: Sequence[jobs.Job]) -> set[int]:
         if all(job.row in seen for job in tasks):
             together += ids
             continue
-        if "_" in ids[0] and not context.is_local:
-            _cancel_part(context, tasks[0], ids)
+        if any("_" in job_id for job_id in ids) and not context.is_local:
+            # scancel 22.05 with a name ends the tasks that were not named too (slurm.scontrol).
+            papers = context.slurm.show_job(str(tasks[0].array_job_id))
+            if papers is not None and identity.in_papers(context, tasks[0], papers):
+                together += ids
             continue
         by_name |= {job.row for job in tasks}
         for job_id in ids:
@@ -91,17 +94,6 @@ def _ask(context: contexts.Context, live: Sequence[jobs.Job]) -> set[int]:
     if together:
         context.slurm.cancel_all(together)
     return by_name
-
-
-def _cancel_part(context: contexts.Context, task: jobs.Job, ids: Sequence[str]) -> None:
-    """Cancel some tasks of an array, one of which is `task`, if the array's ID is still theirs.
-
-    By ID alone: with a name or any other filter scancel 22.05 takes a task that waits for all tasks
-    of its array that wait. 24.11 and 26.05 do not.
-    """
-    papers = context.slurm.show_job(str(task.array_job_id))
-    if papers is not None and identity.in_papers(context, task, papers):
-        context.slurm.cancel_all(ids)
 
 
 def _looked_at(

@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from orchestrator import errors, jobs
+from orchestrator import errors, jobs, local
 from orchestrator.controller import context as contexts
 from orchestrator.controller import unit_of_work
 
+#: What to do where a dependency asks for an end that nobody can tell.
+LEAVE_OUT = "Leave the dependency out if that end will do."
 _ON_AN_END = re.compile(r"after(?:ok|notok|corr)((?::[0-9_*+]+)+)")
 
 
@@ -21,12 +23,23 @@ def check(
     context: contexts.Context,
     dependency: str | None,
     *,
-    cure: str = "Leave the dependency out if that end will do.",
+    cure: str = LEAVE_OUT,
 ) -> None:
-    """Raise ConflictError when the dependency asks how a job ended that slurmctld has forgotten.
+    """Raise ConflictError for a dependency on a job that the scheduler can tell nothing of.
 
-    `cure`: the sentence on what to do then.
+    Of slurmctld only that matters of which the dependency asks how it ended. `cure`: the sentence
+    on what to do then.
     """
+    if context.is_local:
+        unknown = [
+            one for one in local.dependencies(dependency or "") if not _is_here(context, one)
+        ]
+        if unknown:
+            raise errors.ConflictError(
+                f"{unknown[0]} is no job of this machine, or was cleared away: "
+                "`orchestrator status --all` shows those there are. Nothing was submitted."
+            )
+        return
     for job_id in _unseen(context, on_ends(dependency or "")):
         if context.slurm.show_job_text(job_id) is None:
             raise errors.ConflictError(
@@ -51,6 +64,10 @@ def _unseen(context: contexts.Context, job_ids: Sequence[str]) -> list[str]:
 
     context.slurm.squeue(keep)
     return [job_id for job_id in job_ids if job_id not in wanted & found]
+
+
+def _is_here(context: contexts.Context, job_id: str) -> bool:
+    return bool(context.machine.known(job_id))
 
 
 def on_ends(dependency: str) -> list[str]:

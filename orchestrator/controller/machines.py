@@ -6,10 +6,22 @@ from pathlib import Path
 
 from orchestrator import errors, jobs, local, rendering, run_folder, slurm, submission, values
 from orchestrator.controller import context as contexts
-from orchestrator.controller import log_files
+from orchestrator.controller import dependencies, log_files
 
 #: What a script starts with where the spec says export = "none" (man sbatch, --export=NONE).
 _LOGIN = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TERM", "TZ", "TMPDIR")
+
+
+def check(
+    context: contexts.Context, spec: jobs.JobSpec, *, cure: str = dependencies.LEAVE_OUT
+) -> None:
+    """Raise what is known to keep the spec from ever running, before anything is stored.
+
+    `cure`: what to do about a dependency that can't be kept.
+    """
+    if context.is_local:
+        local.refuse_too_big(asked_gpus(spec), _slots(context))
+    dependencies.check(context, spec.dependency, cure=cure)
 
 
 def enter(
@@ -21,7 +33,7 @@ def enter(
 ) -> str:
     """Put the stored intent into this machine's line and return its job ID.
 
-    Raises SpecError where the machine has not what the spec asks for.
+    Raises SpecError where the machine lost a GPU since `check`.
     """
     with context.store.reading() as work:
         found = work.jobs_of_tokens([job.token])
@@ -51,6 +63,7 @@ def enter(
         may_requeue=spec.requeue is not False,
         tasks=tasks or None,
         most_at_once=spec.array.max_running,
+        dependency=spec.dependency or "",
     )
     if context.profile.scheduler == "auto":
         context.say(f"No sbatch on PATH: the job runs on this machine, {context.machine.host}")
@@ -68,7 +81,12 @@ def enter(
         error = paths["stderr_path"]
         return str(paths["stdout_path"]), None if error is None else str(error)
 
+    def unsettled() -> set[str]:
+        with context.store.reading() as work:
+            return {one.token for one in work.live_jobs(job.cluster)}
+
     try:
+        context.machine.clear(unsettled)
         return submission.submit_here(
             folder.script, machine=context.machine, request=request, logs=logs
         )

@@ -60,6 +60,10 @@ def render(
     """Return the script, byte for byte what `submit` hands to sbatch, or runs here."""
     if on_this_machine:
         local.refuse_unfit(request.spec)
+    elif here := [one for one in local.dependencies(request.spec.dependency or "") if "-" in one]:
+        told = f"{here[0]} is a job of a machine without Slurm; a job ID of Slurm's reads 123"
+        problem = errors.Problem(source=request.source, key="job.dependency", message=told)
+        raise errors.SpecError([problem])
     if request.spec.metrics.patterns:
         # Found out only when the log is read, a misspelt name would cost a run's numbers.
         patterns.select(patterns.load_shipped(), request.spec.metrics.patterns)

@@ -60,7 +60,7 @@ def _kept(context: contexts.Context, wanted: Sequence[jobs.Job]) -> Collection[i
     rest. This second squeue is asked only where a job that has ended is to be requeued.
     """
     ended = [job for job in wanted if job.job_id is not None and job.scheduler == "slurm"]
-    # This machine forgets none of its jobs.
+    # This machine keeps what has ended for a month, and refuses by itself what it has cleared.
     local = {job.row for job in wanted if job.scheduler == "local"}
     if not ended:
         return local

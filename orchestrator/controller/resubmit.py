@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator import errors, jobs, run_folder, specs, submission
 from orchestrator.controller import (
     answers,
-    dependencies,
+    machines,
     naming,
     render,
     room,
@@ -68,8 +68,7 @@ def resubmit(
     with context.store.reading() as work:
         stored = work.submission_of(now.row)
     assert stored is not None, "each job belongs to one (foreign key)"
-    dependency = specs.from_json(stored.spec).dependency
-    dependencies.check(context, dependency, cure=without_dependency(now))
+    machines.check(context, specs.from_json(stored.spec), cure=without_dependency(now))
     papers: dict[str, Any] = json.loads(stored.provenance)
     _calling_folder(now, papers)
     if any(one.state is jobs.JobState.NOT_SUBMITTED for one in found):

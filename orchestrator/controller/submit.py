@@ -22,7 +22,6 @@ from orchestrator import (
 )
 from orchestrator.controller import (
     answers,
-    dependencies,
     machines,
     render,
     room,
@@ -50,8 +49,7 @@ def submit(context: contexts.Context, request: render.Request, *, queue: bool = 
     script = render.render(context.configuration, request, on_this_machine=context.is_local)
     facts = contexts.cluster_facts(context)
     render.refuse_too_many_tasks(request, facts)
-    if not context.is_local:
-        dependencies.check(context, request.spec.dependency)
+    machines.check(context, request.spec)
     papers = papers_of(context, request, runs_dir=context.configuration.runs_dir)
     job, folder = store_intent(
         context,

@@ -8,17 +8,26 @@ import typing
 from orchestrator import lazily
 
 if typing.TYPE_CHECKING:
-    from orchestrator.local.fitting import ignored, refuse_too_big, refuse_unfit
+    from orchestrator.local.fitting import dependencies, ignored, refuse_too_big, refuse_unfit
     from orchestrator.local.machine import Machine
     from orchestrator.local.slots import Slots, find
     from orchestrator.local.spool import Request
 
-__all__ = ["Machine", "Request", "Slots", "find", "ignored", "refuse_too_big", "refuse_unfit"]
+__all__ = [
+    "Machine",
+    "Request",
+    "Slots",
+    "dependencies",
+    "find",
+    "ignored",
+    "refuse_too_big",
+    "refuse_unfit",
+]
 
 __getattr__ = lazily.names_of(
     __name__,
     {
-        "fitting": ("ignored", "refuse_too_big", "refuse_unfit"),
+        "fitting": ("dependencies", "ignored", "refuse_too_big", "refuse_unfit"),
         "machine": ("Machine",),
         "slots": ("Slots", "find"),
         "spool": ("Request",),

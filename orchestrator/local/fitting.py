@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator import errors, jobs
-from orchestrator.local import slots
+from orchestrator.local import line, slots
 
 #: Keys that are Slurm's affair alone.
 _JOB = (
@@ -43,6 +43,11 @@ def refuse_too_big(asked: int | None, found: slots.Slots) -> None:
         raise errors.SpecError([errors.Problem(source="scheduler local", key=key, message=told)])
 
 
+def dependencies(dependency: str) -> list[str]:
+    """Return the IDs of the jobs that a dependency names."""
+    return [one.job_id for one in line.conditions(dependency) if one.job_id]
+
+
 def ignored(spec: jobs.JobSpec) -> list[str]:
     """Return the keys of the spec that mean nothing here."""
     found = [f"job.{key}" for key in _JOB if getattr(spec, key) is not None]
@@ -76,9 +81,22 @@ def _misfits(spec: jobs.JobSpec) -> Iterator[tuple[str, str]]:
             "container.runtime",
             "pyxis is a part of srun: use apptainer, or --scheduler slurm on a cluster",
         )
-    if spec.dependency is not None:
-        yield (
-            "job.dependency",
-            "jobs of one machine run one after another as they were submitted: leave it out, "
-            "or --scheduler slurm on a cluster",
-        )
+    for condition in line.conditions(spec.dependency or ""):
+        if condition.kind not in ("singleton", *line.KINDS):
+            yield (
+                "job.dependency",
+                f"{condition.kind} is for arrays and burst buffers of Slurm: "
+                f"here there are {', '.join(line.KINDS)} and singleton",
+            )
+        elif condition.job_id and not condition.job_id.startswith("local-"):
+            yield (
+                "job.dependency",
+                f"{condition.job_id} is a job ID of Slurm's: this machine's read local-7, "
+                "or --scheduler slurm on a cluster",
+            )
+        elif "+" in condition.job_id:
+            yield (
+                "job.dependency",
+                f"minutes after another job ({condition.job_id}) are not counted here: "
+                "leave them out, or --scheduler slurm on a cluster",
+            )

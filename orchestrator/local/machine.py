@@ -7,26 +7,34 @@ the order of submission. Any look at the queue does so too, and closes jobs whos
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import datetime
+import functools
+import math
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Never
 
 from orchestrator import tracking
 from orchestrator.jobs import JobState
-from orchestrator.local import processes, slots, spool
+from orchestrator.local import line, processes, spool
 
 #: In the environment of all that an attempt starts: finds what a killed runner left behind.
 MARK = "ORCHESTRATOR_LOCAL_ATTEMPT"
+#: So long after its end a job can be requeued and depended on.
+KEPT_SECONDS = 30 * 86400.0
+_CLEARED_EVERY_SECONDS = 86400.0
+#: In that of a keeper: it and what it starts are another job than the one that submitted it.
+KEEPER = "ORCHESTRATOR_LOCAL_KEEPER"
 #: An attempt that was cancelled or ran out of time, as a signal of its script (man 7 signal).
 _SIGTERM = 15
+_SIGKILL = 9
+_UNKNOWN = "this machine does not know it"
 #: Where `python -m orchestrator` finds us, whatever the submitter's environment says.
 _PACKAGES = Path(__file__).resolve().parents[2]
 
@@ -52,6 +60,7 @@ class Machine:
         with self.files.locked():
             accepted = self.files.accept(request)
             now = time.time()
+            queued_at = self._end_of_line()
             for place, task in enumerate(accepted.tasks or (None,)):
                 key = str(accepted.number) if task is None else f"{accepted.number}_{task}"
                 if self.files.waiting(key) or self.files.gone(key):
@@ -72,7 +81,8 @@ class Machine:
                     stdout_path=stdout_path,
                     stderr_path=stderr_path,
                     submitted_at=now,
-                    queued_at=now,
+                    queued_at=queued_at,
+                    dependency=accepted.dependency,
                 )
                 self.files.put(entry)
             self.files.sync()
@@ -83,9 +93,23 @@ class Machine:
         """Close the jobs whose runner is gone, and start those whose turn it is; under the lock."""
         mine = [entry for entry in self.files.queue() if entry.host == self.host]
         live = [entry for entry in mine if not self._closed(entry)]
-        for entry, given in turns(live):
+        for entry, given in line.turns(live, functools.cache(self.known)):
             if not self._start(entry, given):
                 return
+
+    def clear(self, keep: Callable[[], Collection[str]]) -> list[str]:
+        """Forget the jobs that ended long ago, once a day; returns their keys.
+
+        `keep` returns the tokens of jobs whose end their database lacks.
+        """
+        if not self.files.is_to_be_cleared(after_seconds=_CLEARED_EVERY_SECONDS):
+            return []
+        tokens = set(keep())
+        with self.files.locked():
+            for entry in self.files.queue():
+                for one in line.conditions(entry.dependency):
+                    tokens |= {other.token for other in self.known(one.job_id)}
+            return self.files.clear(before=time.time() - KEPT_SECONDS, keep=tokens)
 
     def close(self, entry: spool.Entry, ended: spool.Ended, *, again: str = "") -> None:
         """Store the end of an attempt; `again`: requeue or hold, for the next. Under the lock."""
@@ -98,7 +122,7 @@ class Machine:
             wish="",
         )
         if again:
-            after = _queued_again(after, held=again == "hold")
+            after = _queued_again(after, held=again == "hold", queued_at=self._end_of_line())
         self.files.put(after)
 
     def squeue(self, keep: Callable[[str, str, str], bool]) -> list[tracking.Observation]:
@@ -109,10 +133,10 @@ class Machine:
         with self.files.locked():
             self.advance()
             entries = [entry for entry in self.files.queue() if entry.host == self.host]
-        first = next((e for e in entries if e.state is JobState.PENDING and not e.held), None)
+            told = list(line.reasons(entries, functools.cache(self.known)))
         return [
-            self._seen(entry, observed_at, _reason(entry, first))
-            for entry in entries
+            self._seen(entry, observed_at, reason)
+            for entry, reason in told
             if keep(entry.name, entry.job_id, entry.stdout_path)
         ]
 
@@ -165,16 +189,17 @@ class Machine:
         refused: dict[str, str] = {}
         with self.files.locked():
             for job_id in job_ids:
-                found = self._known(job_id)
+                found = self.known(job_id)
                 if not found:
-                    refused[job_id] = "this machine does not know it"
+                    refused[job_id] = _UNKNOWN
                 for entry in found:
                     if not entry.may_requeue:
                         refused[job_id] = "it was submitted with requeue = false"
                     elif entry.state is JobState.RUNNING:
                         self._wish(entry, again)
                     elif entry.state is not JobState.PENDING:
-                        self.files.reopen(_queued_again(entry, held=hold))
+                        at = self._end_of_line()
+                        self.files.reopen(_queued_again(entry, held=hold, queued_at=at))
             self.advance()
         return refused
 
@@ -208,17 +233,18 @@ class Machine:
             exit_code=code,
             exit_signal=0,
             started_at=entry.started_at,
-            ended_at=time.time(),
+            ended_at=max(time.time(), entry.started_at or 0.0),
         )
 
     def _start(self, entry: spool.Entry, given: tuple[str, ...]) -> bool:
         """Start the keeper of a job; false when the machine cannot start one now."""
         argv = [sys.executable, "-S", "-P", "-m", "orchestrator.local.runner"]
+        environ = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "PYTHONPATH": str(_PACKAGES)}
         try:
             keeper = subprocess.Popen(
                 [*argv, str(self.folder), entry.key],
                 cwd="/",
-                env={"PATH": os.defpath, "LC_ALL": "C.UTF-8", "PYTHONPATH": str(_PACKAGES)},
+                env={**environ, KEEPER: entry.mark},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -229,16 +255,21 @@ class Machine:
             return False
         # It outlives us: nobody here waits for it, and Popen must not complain of that.
         keeper.returncode = 0
-        self.files.put(
-            dataclasses.replace(
-                entry,
-                state=JobState.RUNNING,
-                given=given,
-                started_at=time.time(),
-                keeper=processes.identify(keeper.pid),
-                runner=None,
-            )
+        started = dataclasses.replace(
+            entry,
+            state=JobState.RUNNING,
+            given=given,
+            started_at=time.time(),
+            keeper=processes.identify(keeper.pid),
+            runner=None,
         )
+        try:
+            self.files.put(started)
+        except OSError:
+            # A full disk. A keeper that is named nowhere would try to start the job once more, and
+            # so on for ever.
+            processes.send(keeper.pid, _SIGKILL)
+            raise
         return True
 
     def _wish(self, entry: spool.Entry, wish: str) -> None:
@@ -253,18 +284,23 @@ class Machine:
             for job_id in job_ids:
                 found = self._entries([job_id])
                 if not found:
-                    refused[job_id] = "it has ended, or this machine does not know it"
+                    refused[job_id] = f"it has ended, or {_UNKNOWN}"
                 for entry in found:
                     if entry.state is JobState.PENDING:
                         self.files.put(dataclasses.replace(entry, held=held))
             self.advance()
         return refused
 
+    def _end_of_line(self) -> float:
+        """Return when what is queued now was queued: the clock may have been set back."""
+        last = max((entry.queued_at for entry in self.files.queue()), default=0.0)
+        return max(time.time(), math.nextafter(last, math.inf))
+
     def _entries(self, job_ids: Iterable[str]) -> list[spool.Entry]:
-        known = [entry for job_id in job_ids for entry in self._known(job_id)]
+        known = [entry for job_id in job_ids for entry in self.known(job_id)]
         return [entry for entry in known if entry.state in spool.LIVE]
 
-    def _known(self, job_id: str) -> list[spool.Entry]:
+    def known(self, job_id: str) -> list[spool.Entry]:
         """Return what waits, runs or has ended under this ID and is this machine's."""
         found = (self.files.waiting(key) or self.files.gone(key) for key in self._keys(job_id))
         return [entry for entry in found if entry is not None and entry.host == self.host]
@@ -309,7 +345,7 @@ class Machine:
             raw_state=str(entry.state),
             reason=reason,
             nodes=1,
-            gpus=len([slot for slot in entry.devices if not slots.is_plain(slot)][: entry.slots]),
+            gpus=line.gpus(entry),
             node_list=self.host if begun else None,
             time_limit_seconds=entry.time_limit_seconds,
             submitted_at=_moment(entry.submitted_at),
@@ -317,27 +353,6 @@ class Machine:
             restart_count=entry.restart_count,
             stdout_path=entry.stdout_path,
         )
-
-
-def turns(line: Sequence[spool.Entry]) -> list[tuple[spool.Entry, tuple[str, ...]]]:
-    """Return those of the line whose turn it is, and the slots that each gets."""
-    running = [entry for entry in line if entry.state is JobState.RUNNING]
-    tasks = collections.Counter(entry.number for entry in running)
-    taken = {slot for entry in running for slot in entry.given}
-    found = []
-    for entry in line:
-        most = entry.most_at_once
-        is_full = most is not None and tasks[entry.number] >= most
-        if entry.state is not JobState.PENDING or entry.held or is_full:
-            continue
-        given = tuple([slot for slot in entry.devices if slot not in taken][: entry.slots])
-        if len(given) < entry.slots:
-            # Nobody overtakes: a big job would wait for ever behind small ones.
-            break
-        tasks[entry.number] += 1
-        taken.update(given)
-        found.append((entry, given))
-    return found
 
 
 def _cancelled(entry: spool.Entry) -> spool.Ended:
@@ -351,25 +366,16 @@ def _cancelled(entry: spool.Entry) -> spool.Ended:
     )
 
 
-def _queued_again(entry: spool.Entry, *, held: bool) -> spool.Entry:
+def _queued_again(entry: spool.Entry, *, held: bool, queued_at: float) -> spool.Entry:
     return dataclasses.replace(
         entry,
         state=JobState.PENDING,
         held=held,
-        queued_at=time.time(),
+        queued_at=queued_at,
         restart_count=entry.restart_count + 1,
         given=(),
         started_at=None,
     )
-
-
-def _reason(entry: spool.Entry, first: spool.Entry | None) -> str:
-    """Return why it waits, in Slurm's words."""
-    if entry.state is not JobState.PENDING:
-        return "None"
-    if entry.held:
-        return "JobHeldUser"
-    return "Resources" if first is not None and entry.key == first.key else "Priority"
 
 
 def _moment(seconds: float | None) -> datetime.datetime | None:

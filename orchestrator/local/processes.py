@@ -12,7 +12,7 @@ import dataclasses
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -92,14 +92,21 @@ def descendants(root: int, *, without: Collection[int] = ()) -> list[int]:
     return [pid for pid in found if pid not in zombies]
 
 
-def marked(name: str, value: str) -> list[int]:
-    """Return the processes of this user that were started with NAME=VALUE in the environment."""
-    wanted = f"{name}={value}".encode()
+def marked(name: str, value: str | None = None, *, among: Iterable[int] | None = None) -> list[int]:
+    """Return the processes of this user that were started with NAME=VALUE in the environment.
+
+    No `value`: with any. `among`: those that are looked at; none: all.
+    """
     found = []
-    for pid in _pids():
+    for pid in _pids() if among is None else among:
         # Another user's cannot be read; one that has just ended is gone.
         with contextlib.suppress(OSError):
-            if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            pairs = (variable.partition(b"=") for variable in variables)
+            values = [
+                text.decode(errors="replace") for key, _, text in pairs if key == name.encode()
+            ]
+            if values if value is None else value in values:
                 found.append(pid)
     return [pid for pid in found if pid != os.getpid()]
 

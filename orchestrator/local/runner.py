@@ -12,20 +12,27 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+from orchestrator import errors
 from orchestrator.jobs import JobState
 from orchestrator.local import machine, processes, spool, variables
 
 #: Slurm's exit code for a script that could not be started (0:53, job_exit_code.html).
 LAUNCH_FAILED = 53
+#: A full disk, or one that is read-only after an error, may be mended while we wait.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_NO_ROOM_SECONDS = 5.0
+Stored = TypeVar("Stored")
 #: They reach the runner as answers of sigtimedwait and interrupt nothing.
 _HEARD = (signal.SIGCHLD, signal.SIGTERM)
 
@@ -57,13 +64,28 @@ def main(arguments: Sequence[str]) -> int:
 def _close_for(here: machine.Machine, key: str, keeper: processes.Identity, exit_code: int) -> None:
     """Close the job of a runner that was killed."""
     told = f"killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"exit {exit_code}"
-    others = _keepers(here, key)
-    processes.kill_all(lambda: processes.descendants(os.getpid(), without=others))
-    with here.files.locked():
-        entry = here.files.waiting(key)
-        if entry is not None and entry.keeper == keeper:
-            here.close(entry, here.end_of(entry, told))
-        here.advance()
+    processes.kill_all(_tree)
+
+    def close() -> None:
+        with here.files.locked():
+            entry = here.files.waiting(key)
+            if entry is not None and entry.keeper == keeper:
+                here.close(entry, here.end_of(entry, told))
+            here.advance()
+
+    _until_stored(close)
+
+
+def _until_stored(store: Callable[[], Stored]) -> Stored:
+    """Store the begin or the end of a job, however long the disk is full."""
+    while True:
+        try:
+            return store()
+        except errors.OrchestratorError as exc:
+            cause = exc.__cause__
+            if not isinstance(cause, OSError) or cause.errno not in _NO_ROOM:
+                raise
+        time.sleep(_NO_ROOM_SECONDS)
 
 
 def _tell_log(here: machine.Machine, key: str, text: str) -> None:
@@ -82,29 +104,46 @@ def run(here: machine.Machine, key: str, keeper: processes.Identity) -> None:
         # bash cannot trap what is ignored when it starts.
         signal.signal(number, signal.SIG_DFL)
     processes.become_subreaper()
-    with here.files.locked():
-        entry = here.files.waiting(key)
-        if entry is None or entry.keeper != keeper:
+    own = processes.identify(os.getpid())
+
+    def begin() -> spool.Entry | None:
+        with here.files.locked():
+            entry = here.files.waiting(key)
+            if entry is not None and entry.keeper == keeper:
+                return here.files.put(dataclasses.replace(entry, runner=own))
             # Who started us died before it could store that: the job still waits.
             here.advance()
-            return
-        own = processes.identify(os.getpid())
-        entry = here.files.put(dataclasses.replace(entry, runner=own))
-        request = here.files.request(entry.token)
+            return None
+
+    entry = _until_stored(begin)
+    if entry is None:
+        return
+    request = here.files.request(entry.token)
     assert request is not None, "it was stored before its entries"
     if entry.wish:
         ended, again = _outcome(entry, entry.wish, -signal.SIGTERM), ""
     else:
         ended, again = _Run(here, entry, request).to_the_end()
-    with here.files.locked():
-        now = here.files.waiting(key)
-        if now is not None and now.runner == own:
-            if now.wish in ("requeue", "hold"):
-                again = now.wish
-            if again:
-                ended = dataclasses.replace(ended, state=JobState.REQUEUED)
-            here.close(now, ended, again=again)
-        here.advance()
+
+    def store() -> None:
+        with here.files.locked():
+            now = here.files.waiting(key)
+            if now is not None and now.runner == own:
+                told, after = _last_word(ended, now.wish, again)
+                here.close(now, told, again=after)
+            here.advance()
+
+    _until_stored(store)
+
+
+def _last_word(ended: spool.Ended, wish: str, again: str) -> tuple[spool.Ended, str]:
+    """Return the end and whether it is queued again, heeding a wish that came last."""
+    if wish in ("requeue", "hold"):
+        again = wish
+    if wish == "cancel" and again:
+        # It asked to be requeued while its user took it back.
+        return dataclasses.replace(ended, state=JobState.CANCELLED), ""
+    return (dataclasses.replace(ended, state=JobState.REQUEUED) if again else ended), again
 
 
 class _Run:
@@ -208,23 +247,16 @@ class _Run:
     def _end_tree(self) -> None:
         """End what the script left: at once, or after it was told as the script was."""
         if self._kill_at is not None:
-            for pid in self._tree():
+            for pid in _tree():
                 processes.send(pid, signal.SIGTERM)
-            while self._tree() and (left := self._kill_at - time.monotonic()) > 0:
+            while _tree() and (left := self._kill_at - time.monotonic()) > 0:
                 processes.reap()
                 signal.sigtimedwait(_HEARD, min(left, 0.1))
         self._kill()
 
     def _kill(self) -> None:
         self._kill_at = None
-        processes.kill_all(self._tree)
-
-    def _tree(self) -> list[int]:
-        """Return our descendants, less the jobs that they submitted."""
-        found = processes.descendants(os.getpid())
-        return found and processes.descendants(
-            os.getpid(), without=_keepers(self._here, self._entry.key)
-        )
+        processes.kill_all(_tree)
 
 
 def _outcome(entry: spool.Entry, cause: str, exit_code: int) -> spool.Ended:
@@ -252,14 +284,15 @@ def _ended(
         exit_code=exit_code,
         exit_signal=exit_signal,
         started_at=entry.started_at,
-        ended_at=time.time(),
+        ended_at=max(time.time(), entry.started_at or 0.0),
     )
 
 
-def _keepers(here: machine.Machine, key: str) -> set[int]:
-    """Return the PIDs of the other jobs' keepers: a job may submit jobs, and those are not its."""
-    others = [entry for entry in here.files.queue() if entry.key != key]
-    return {entry.keeper.pid for entry in others if entry.keeper is not None}
+def _tree() -> list[int]:
+    """Return our descendants, less the jobs that they submitted."""
+    found = processes.descendants(os.getpid())
+    others = processes.marked(machine.KEEPER, among=found)
+    return processes.descendants(os.getpid(), without=others) if others else found
 
 
 @contextlib.contextmanager

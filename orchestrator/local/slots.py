@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 #: nvidia-smi with a hung driver never answers.
@@ -24,6 +24,18 @@ class Slots:
     are_gpus: bool
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """A GPU as `nvidia-smi -L` shows it."""
+
+    index: str
+    model: str
+    #: "GPU-7b1c6f0e-..."
+    uuid: str
+    #: UUIDs of its MIG instances; empty where it is not divided
+    instances: tuple[str, ...] = ()
+
+
 def find(environ: Mapping[str, str], *, count: int | None, dev: Path = Path("/dev")) -> Slots:
     """Return the slots; `count`: so many GPUs at the most, or jobs at a time without a GPU."""
     gpus = _gpus(environ, dev)
@@ -37,31 +49,83 @@ def is_plain(device: str) -> bool:
     return device.startswith(_PLAIN)
 
 
-def parse_gpu_list(text: str) -> list[str]:
-    """Return the indices in what `nvidia-smi -L` prints: "GPU 0: NVIDIA H100 ... (UUID: ...)"."""
-    return re.findall(r"^GPU (\d+):", text, re.MULTILINE)
+def parse_gpu_list(text: str) -> list[Gpu]:
+    """Return what `nvidia-smi -L` prints, a line a GPU, and behind it one a MIG instance."""
+    found: list[Gpu] = []
+    for line in text.splitlines():
+        if gpu := re.match(r"GPU (\d+): (.*) \(UUID: (\S+)\)", line):
+            found.append(Gpu(index=gpu[1], model=gpu[2], uuid=gpu[3]))
+        elif (instance := re.match(r"\s+MIG .*\(UUID: (\S+)\)", line)) and found:
+            instances = (*found[-1].instances, instance[1])
+            found[-1] = dataclasses.replace(found[-1], instances=instances)
+    return found
+
+
+def names(gpus: Sequence[Gpu], visible: str | None, *, in_bus_order: bool) -> list[str]:
+    """Return one name a slot for CUDA_VISIBLE_DEVICES, whichever of its names `visible` uses.
+
+    Two shells may call one GPU by its number and by its UUID, and two jobs must not get it.
+    `in_bus_order`: CUDA counts as nvidia-smi does, which it does by itself for GPUs of one model
+    (CUDA_DEVICE_ORDER, CUDA C++ Programming Guide).
+    """
+    is_uniform = len({gpu.model for gpu in gpus}) == 1
+
+    def told(gpu: Gpu) -> str:
+        return gpu.index if is_uniform else gpu.uuid
+
+    if visible is None:
+        return [name for gpu in gpus for name in gpu.instances or (told(gpu),)]
+    found = []
+    for name in _split(visible):
+        if name.isdecimal() and not (is_uniform or in_bus_order):
+            found.append(name)
+            continue
+        for gpu in gpus:
+            # A beginning of the UUID will do; a divided GPU is its first instance (MIG User Guide).
+            if name.isdecimal() and int(name) == int(gpu.index):
+                found.append((*gpu.instances, told(gpu))[0])
+            elif name.startswith("GPU-") and gpu.uuid.startswith(name):
+                found.append((*gpu.instances, told(gpu))[0])
+            found += [
+                one for one in gpu.instances if name.startswith("MIG-") and one.startswith(name)
+            ]
+    return list(dict.fromkeys(found))
+
+
+def _split(visible: str) -> list[str]:
+    # CUDA stops at the first name that is none ("-1", or nothing at all).
+    words = [name.strip() for name in visible.split(",")]
+    bad = next((n for n, name in enumerate(words) if name in ("", "-1")), len(words))
+    return list(dict.fromkeys(words[:bad]))
 
 
 def _gpus(environ: Mapping[str, str], dev: Path) -> list[str]:
     visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and not _split(visible):
+        return []
+    listed = _listed(environ)
+    if listed:
+        in_bus_order = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+        return names(listed, visible, in_bus_order=in_bus_order)
     if visible is not None:
-        # CUDA stops at the first name that is none ("-1", or nothing at all).
-        names = [name.strip() for name in visible.split(",")]
-        bad = next((n for n, name in enumerate(names) if name in ("", "-1")), len(names))
-        return list(dict.fromkeys(names[:bad]))
-    command = shutil.which("nvidia-smi", path=environ.get("PATH", os.defpath))
-    if command is not None:
-        try:
-            done = subprocess.run(
-                [command, "-L"],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_TIMEOUT_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            done = None
-        if done is not None and done.returncode == 0:
-            return parse_gpu_list(done.stdout.decode(errors="replace"))
+        return _split(visible)
     found = (re.fullmatch(r"nvidia(\d+)", path.name) for path in dev.glob("nvidia*"))
     return [str(number) for number in sorted(int(name[1]) for name in found if name)]
+
+
+def _listed(environ: Mapping[str, str]) -> list[Gpu]:
+    """Return what nvidia-smi lists; nothing where there is none, or it does not answer."""
+    command = shutil.which("nvidia-smi", path=environ.get("PATH", os.defpath))
+    if command is None:
+        return []
+    try:
+        done = subprocess.run(
+            [command, "-L"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return parse_gpu_list(done.stdout.decode(errors="replace")) if done.returncode == 0 else []

@@ -16,7 +16,8 @@ import dataclasses
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ class Request:
     tasks: tuple[int, ...] | None = None
     #: of them at a time
     most_at_once: int | None = None
+    #: as sbatch's --dependency, with our job IDs; "": none
+    dependency: str = ""
     #: our number, `local-NUMBER`; given when it is accepted
     number: int = 0
 
@@ -109,6 +112,8 @@ class Entry:
     wish: str = ""
     #: the attempts that ended, oldest first
     ended: tuple[Ended, ...] = ()
+    #: what must happen before it can start, as in its request
+    dependency: str = ""
 
     @property
     def key(self) -> str:
@@ -134,7 +139,8 @@ class Spool:
     def locked(self) -> Iterator[None]:
         """Hold the spool; the lock of a process that dies is given back by the kernel."""
         try:
-            for name in ("requests", "queue", "ended"):
+            # One after another: `parents` would make those above with the umask's mode.
+            for name in ("", "requests", "queue", "ended"):
                 (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:
@@ -155,7 +161,7 @@ class Spool:
         if data is None:
             return None
         lists = {name: data[name] and tuple(data[name]) for name in ("tasks", "devices")}
-        return Request(**{**data, **lists})
+        return Request(**_fields(Request, {**data, **lists}))
 
     def accept(self, request: Request) -> Request:
         """Give the request its number, and store it; one that is there already stays as it is."""
@@ -218,6 +224,35 @@ class Spool:
             path.rename(self.folder / "ended" / path.name)
         return entry
 
+    def is_to_be_cleared(self, *, after_seconds: float) -> bool:
+        """Return whether the spool was last cleared so long ago."""
+        try:
+            return time.time() - (self.folder / "cleared").stat().st_mtime > after_seconds
+        except FileNotFoundError:
+            return True
+
+    def clear(self, *, before: float, keep: Collection[str]) -> list[str]:
+        """Remove the jobs that ended before an epoch second, and return their keys.
+
+        `keep`: tokens of jobs whose end is not known elsewhere yet.
+        """
+        (self.folder / "cleared").touch(mode=0o600)
+        removed, left = [], {entry.token for entry in self.queue()} | set(keep)
+        for path in (self.folder / "ended").glob("[0-9]*.json"):
+            entry = _entry(path)
+            if entry is None:
+                continue
+            if entry.token in keep or entry.ended[-1].ended_at >= before:
+                left.add(entry.token)
+            else:
+                removed.append(entry.key)
+                path.unlink()
+        for path in (self.folder / "requests").glob("[!.]*.json"):
+            # One that is younger may be on its way into the queue.
+            if path.stem not in left and path.stat().st_mtime < before:
+                path.unlink()
+        return sorted(removed)
+
     def reopen(self, entry: Entry) -> Entry:
         """Bring an entry of ended/ back to queue/ as it is given here."""
         name = f"{entry.key}.json"
@@ -234,7 +269,14 @@ def _entry(path: Path) -> Entry | None:
     ended = (Ended(**{**one, "state": JobState(one["state"])}) for one in data["ended"])
     lists = {name: tuple(data[name]) for name in ("devices", "given")}
     state = JobState(data["state"])
-    return Entry(**{**data, **lists, "state": state, "ended": tuple(ended)})
+    changed = {**lists, "state": state, "ended": tuple(ended)}
+    return Entry(**_fields(Entry, {**data, **changed}))
+
+
+def _fields(record: type, data: dict[str, Any]) -> dict[str, Any]:
+    """Return what the record knows: a runner that began before an upgrade reads newer files."""
+    names = {field.name for field in dataclasses.fields(record)}
+    return {name: value for name, value in data.items() if name in names}
 
 
 def _read(path: Path) -> dict[str, Any] | None:

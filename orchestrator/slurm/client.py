@@ -114,7 +114,7 @@ class Client:
         self._sacct(sacct.sacct_command(["1"], datetime.datetime.now(datetime.UTC)))
 
     def cancel(self, job_id: str, name: str) -> None:
-        """Ask Slurm to cancel the job with this ID and this name.
+        """Ask Slurm to cancel the job with this ID, if it has this name.
 
         scancel is silent about a job it does not know: only a later look proves the end.
         """

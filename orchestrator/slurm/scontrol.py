@@ -134,7 +134,9 @@ def parse_scontrol_refusals(stderr: str) -> dict[str, str]:
 def scancel_command(job_ids: Sequence[str], name: str | None = None) -> list[str]:
     """Cancel the jobs; with a full name only those that have it: no other with a reused ID.
 
-    A name makes scancel fetch the jobs of all users first; it takes no list of names.
+    A name makes scancel fetch the jobs of all users first; it takes no list of names. Some tasks of
+    an array are cancelled without one: with any filter scancel 22.05 takes a task that waits for
+    all that wait (`scancel --name=a.t 12_3` ended 12_[0-9]; 24.11 and 26.05 do not).
     """
     if not job_ids:
         raise ValueError("scancel without job IDs")

@@ -69,7 +69,7 @@ def main() -> None:
     # of both sides can be compared.
     for_testing = transforms.Compose([transforms.ToTensor(), normalise])
     train_loader = DataLoader(
-        Images(data.train_images, data.train_labels, for_training),
+        Images(data.train_samples, data.train_labels, for_training),
         batch_size=arguments.batch_size,
         shuffle=True,
         num_workers=arguments.num_workers,
@@ -77,7 +77,7 @@ def main() -> None:
         drop_last=True,
     )
     test_loader = DataLoader(
-        Images(data.test_images, data.test_labels, for_testing),
+        Images(data.test_samples, data.test_labels, for_testing),
         batch_size=arguments.batch_size,
         num_workers=arguments.num_workers,
         pin_memory=device.type == "cuda",

@@ -1,8 +1,11 @@
-"""A training that is stopped and preempted ends as one that nobody disturbed, on two hosts."""
+"""A training that is stopped, preempted, or out of time ends as one that nobody disturbed."""
 
 from __future__ import annotations
 
+import datetime
 import json
+import math
+import re
 from typing import Any
 
 import pytest
@@ -11,13 +14,12 @@ from tests.cluster import lab as cluster
 from tests.cluster import site as sites
 
 EPOCHS = 16
+#: Two hosts; the job's own keys are put in.
 SPEC = f"""\
 [job]
 name = "NAME"
-time_limit = "00:10:00"
-partition = "scavenge"
 requeue = true
-signal_seconds = 60
+JOB
 [resources]
 nodes = 2
 cpus_per_task = 1
@@ -28,15 +30,28 @@ variables = {{ OMP_NUM_THREADS = "1" }}
 [launch]
 launcher = "torchrun"
 nproc_per_node = 1
-module = "trainers.train"
+PROGRAM
 [args]
 device = "cpu"
 batch_size = 16
-epochs = {EPOCHS}
+epochs = EPOCHS
 schedule = "cosine"
 warmup_epochs = 1
 """
+LONG = 'time_limit = "00:10:00"\npartition = "scavenge"\nsignal_seconds = 60'
 NAMES = ("train_loss", "train_accuracy", "val_loss", "val_accuracy", "learning_rate")
+
+
+def submit(
+    site: sites.Site,
+    name: str,
+    job: str,
+    epochs: int,
+    program: str = 'module = "trainers.train"',
+) -> str:
+    """Submit a training; its job ID."""
+    text = SPEC.replace("NAME", name).replace("JOB", job).replace("PROGRAM", program)
+    return site.submit(site.spec(name, text.replace("EPOCHS", str(epochs))))
 
 
 def lines(lab: cluster.Lab, job: dict[str, Any]) -> list[dict[str, Any]]:
@@ -60,15 +75,23 @@ def epochs(written: list[dict[str, Any]]) -> dict[tuple[str, int], float]:
     return {(one["name"], one["epoch"]): one["value"] for one in written if one["name"] in NAMES}
 
 
+def stops(log: str) -> list[tuple[int, str]]:
+    """Where attempts were stopped, and why; each must have been gone on with at that very step."""
+    found = re.findall(r"^Stopped after step (\d+), because (.+): saved\.$", log, re.MULTILINE)
+    resumed = re.findall(r"^Resumed after step (\d+), in epoch \d+\.$", log, re.MULTILINE)
+    assert [step for step, _ in found][: len(resumed)] == resumed
+    return [(int(step), why) for step, why in found]
+
+
 @pytest.mark.slow
 def test_disturbed_training_ends_as_an_undisturbed_one(site: sites.Site) -> None:
     lab = site.lab
-    quiet = site.submit(site.spec("quiet", SPEC.replace("NAME", "quiet")))
+    quiet = submit(site, "quiet", LONG, EPOCHS)
     site.run("wait", quiet, timeout_seconds=300)
     expected = epochs(lines(lab, site.job(quiet)))
     assert len(expected) == EPOCHS * len(NAMES)
 
-    disturbed = site.submit(site.spec("disturbed", SPEC.replace("NAME", "disturbed")))
+    disturbed = submit(site, "disturbed", LONG, EPOCHS)
     job = site.job(disturbed)
     wait_epochs(site, job, 0, 2)
     # What Slurm does at --signal=B:USR1@60: the script asks, the ranks agree, save, are requeued.
@@ -92,3 +115,75 @@ def test_disturbed_training_ends_as_an_undisturbed_one(site: sites.Site) -> None
     assert epochs(lines(lab, job)) == expected
     result = json.loads(lab.read(f"{job['run_dir']}/result.json"))
     assert (result["finished"], result["num_samples"]) == (True, EPOCHS * 1438)
+
+
+def test_time_limit_saves_and_requeues(site: sites.Site) -> None:
+    # Slurm's own signal: it comes when Slurm looks at limits, each half minute.
+    job = 'time_limit = "00:03:00"\nsignal_seconds = 175'
+    limited = submit(site, "limited", job, 100_000)
+    log: list[str] = []
+
+    def resumed() -> bool:
+        log[:] = [site.run("logs", limited).stdout]
+        return "Resumed after step " in log[0]
+
+    site.lab.wait_for(resumed, 240, "the second attempt's training", 1)
+    step, why = stops(log[0])[0]
+    assert why == "the stop file is there"
+    run_dir = site.job(limited)["run_dir"]
+    assert site.lab.read(f"{run_dir}/stop.0.0").startswith("USR1 ")
+    assert site.lab.read(f"{run_dir}/requeue.0.0") == f"saved at step {step}\n"
+    record = json.loads(site.lab.read(f"{run_dir}/exit.0.0.json"))
+    assert (record["outcome"], record["rc"], record["done"]) == ("requeue", 0, True)
+    site.run("cancel", limited)
+    site.run("wait", limited, check=None)
+
+
+LIMITED_EPOCHS = 60
+#: The same training, which lasts at least so long.
+PACED = f"""
+import time
+from trainers import train
+
+end_epoch = train.end_epoch
+
+def paced(*arguments):
+    time.sleep(SECONDS / {LIMITED_EPOCHS})
+    end_epoch(*arguments)
+
+train.end_epoch = paced
+train.main()
+"""
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.slow
+def test_training_over_several_time_limits_ends_as_an_undisturbed_one(site: sites.Site) -> None:
+    lab = site.lab
+    quiet = submit(site, "quiet", 'time_limit = "01:00:00"', LIMITED_EPOCHS)
+    site.run("wait", quiet, timeout_seconds=1200)
+    job = site.job(quiet)
+    expected = epochs(lines(lab, job))
+    assert len(expected) == LIMITED_EPOCHS * len(NAMES)
+    # A busy machine needs a minute to import PyTorch, and both trainings start at once. Of a limit
+    # a third is left at the signal, and a tenth at the trainer's own end.
+    began = datetime.datetime.fromisoformat(job["started_at"]).timestamp()
+    first = datetime.datetime.fromisoformat(lines(lab, job)[0]["time"]).timestamp()
+    minutes = 2 + math.ceil((first - began) * 3 / 60)
+    lab.write(f"{site.home}/paced.py", PACED.replace("SECONDS", str(minutes * 60)))
+    limit = f'time_limit = "{minutes}"'
+    whys = {f"{limit}\nsignal_seconds = {minutes * 20}": "the stop file is there"}
+    if lab.settings.release != "22.05":  # its jobs do not know when they end
+        whys[limit] = "the time limit is near"
+    jobs = {
+        submit(site, f"limited{number}", job, LIMITED_EPOCHS, 'script = "paced.py"'): why
+        for number, (job, why) in enumerate(whys.items())
+    }
+    site.run("wait", *jobs, timeout_seconds=2000)
+    for job_id, why in jobs.items():
+        job, stopped = site.job(job_id), stops(site.run("logs", job_id).stdout)
+        assert stopped and {reason for _, reason in stopped} == {why}
+        assert (job["state"], job["exit_code"], job["attempt"]) == ("COMPLETED", 0, len(stopped))
+        assert epochs(lines(lab, job)) == expected
+        result = json.loads(lab.read(f"{job['run_dir']}/result.json"))
+        assert (result["finished"], result["num_samples"]) == (True, LIMITED_EPOCHS * 1438)

@@ -1,11 +1,14 @@
-"""The trainer's other programs and examples in real jobs; test_digits has the first training."""
+"""The trainer's other programs in real jobs; test_digits and test_examples have the trainings."""
 
 from __future__ import annotations
 
+import datetime
 import re
+import time
 
 from tests.cluster import site as sites
 from tests.cluster import test_digits as digits
+from tests.cluster import test_resumed_training as resumed
 
 TWO_HOSTS = ("resources.nodes=2", "resources.gpus_per_node=2")
 
@@ -33,18 +36,20 @@ def test_preflight_of_two_hosts_is_ready(site: sites.Site) -> None:
     assert sums == ["1 B", "4 B", "16 B", "64 B", "256 B", "1 KiB", "4 KiB"]
 
 
-def test_lesson05_trains_on_two_hosts(site: sites.Site) -> None:
-    changes = (
-        *TWO_HOSTS,
-        "resources.cpus_per_task=1",
-        "resources.mem=2G",
-        "args.device=cpu",
-        "args.epochs=2",
-        'environment.variables.OMP_NUM_THREADS="1"',
-    )
-    example = f"{digits.EXAMPLES}/lesson05.toml"
-    words = [example, *(word for change in changes for word in ("--set", change))]
-    job, log = digits.train(site, words)
-    digits.assert_two_hosts(job, log)
-    accuracies = re.findall(r"Validation Accuracy: ([\d.]+)", log)
-    assert float(accuracies[-1]) > 0.9
+def test_a_rank_that_dies_ends_the_job_within_a_minute(site: sites.Site) -> None:
+    lab = site.lab
+    job_id = resumed.submit(site, "dying", 'time_limit = "00:05:00"', 100_000)
+    resumed.wait_epochs(site, site.job(job_id), 0, 1)
+    second = lab.run(["scontrol", "show", "hostnames", site.job(job_id)["node_list"]]).stdout
+    host = second.split()[1]
+    # torchrun and the launcher's shells have the words as well; the rank began last.
+    rank = lab.run(["pgrep", "-nf", "trainers.train"], user="root", host=host).stdout.strip()
+    lab.run(["kill", "-KILL", rank], user="root", host=host).check_returncode()
+    died = time.time()
+    site.run("wait", job_id, check=None)
+    job, log = site.job(job_id), site.run("logs", job_id).stdout
+    assert job["state"] == "FAILED"
+    ended = datetime.datetime.fromisoformat(job["ended_at"]).timestamp()
+    assert ended - died < 60
+    assert re.search(r"rank      : 1 \(local_rank: 0\)\n.*  exitcode  : -9 ", log), log
+    assert "rank 0 ends because another rank has ended or can't be reached" in log

@@ -18,7 +18,7 @@ from typing import IO, Any
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: A process that takes longer hangs.
 TIMEOUT_SECONDS = 60.0
-_PROGRESS = re.compile(
+PROGRESS = re.compile(
     r"^(?:Asking Slurm|Submitting|Looking at the working tree|Reading the log of \S+|"
     r"(?:Checking|Copying|Upgrading) the database)(?: \(\w+\))? [.]{3}(?: \d+ s)?\n",
     re.MULTILINE,
@@ -146,8 +146,8 @@ def finish(process: subprocess.Popen[str]) -> Done:
     return Done(
         code=process.returncode,
         out=out,
-        err=_PROGRESS.sub("", err),
-        progress=[found[0] for found in _PROGRESS.finditer(err)],
+        err=PROGRESS.sub("", err),
+        progress=[found[0] for found in PROGRESS.finditer(err)],
     )
 
 

@@ -114,13 +114,16 @@ def script_of(entry: spool.Entry) -> int:
     return shell
 
 
-def in_terminal(argv: list[str], here: command_line.CommandLine) -> tuple[int, int]:
+def in_terminal(
+    argv: list[str], here: command_line.CommandLine, *, read: bool = True
+) -> tuple[int, int]:
     """Start a process in a terminal of its own; return the terminal's other end and its PID."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(here.folder)
         os.execve(argv[0], argv, here.environ)
-    threading.Thread(target=drain, args=(terminal,), daemon=True).start()
+    if read:
+        threading.Thread(target=drain, args=(terminal,), daemon=True).start()
     return terminal, pid
 
 
@@ -175,7 +178,8 @@ exit 3
     assert log[:2] == [f"it's five: 1 1 2 {here.folder}", "0077"]
     assert here("show", "1").code == 4, "an ID of Slurm's is another"
     assert here("metrics", "first", "--name", "throughput", "--json").items[0]["value"] == 12.5
-    for path in (here.state_dir / "local").rglob("*"):
+    spool_folder = here.state_dir / "local"
+    for path in (spool_folder, *spool_folder.rglob("*")):
         assert path.stat().st_mode & 0o077 == 0, path
 
 
@@ -201,16 +205,23 @@ def test_submit_returns_at_once_and_holds_no_pipe(here):
         assert os.getsid(who.pid) == entry.keeper.pid
 
 
-def test_ctrl_c_in_the_submitting_terminal_leaves_the_job_alone(here):
+@pytest.mark.parametrize("how", ["ctrl-c", "hang-up"])
+def test_the_end_of_the_submitting_terminal_leaves_the_job_alone(here, how):
     line = f"echo ready; {LONG}"
     argv = ["submit", "--name", "x", *LINE, "--wait", "--command", line]
-    terminal, process = in_terminal([sys.executable, "-m", "orchestrator", *argv], here)
+    argv = [sys.executable, "-m", "orchestrator", *argv]
+    # A read that is under way would keep the terminal open.
+    terminal, process = in_terminal(argv, here, read=how == "ctrl-c")
     entry = running(here, "local-1")
-    # The line discipline sends SIGINT to the whole foreground group of the terminal.
-    os.write(terminal, b"\x03")
-    _, status = os.waitpid(process, 0)
+    # The line discipline sends SIGINT to the whole foreground group of the terminal, and the kernel
+    # SIGHUP when its other end is closed.
+    if how == "ctrl-c":
+        os.write(terminal, b"\x03")
+        _, status = os.waitpid(process, 0)
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == 130
+    if how == "hang-up":
+        _, status = os.waitpid(process, 0)
+    assert os.waitstatus_to_exitcode(status) == (130 if how == "ctrl-c" else -signal.SIGHUP)
     assert entry.runner.is_alive() and entry.keeper.is_alive()
     assert job(here, "local-1")["state"] == "RUNNING"
 
@@ -484,6 +495,51 @@ def test_gpus_are_given_out(here):
         "(asked for 4): ask for fewer, or see local_slots and CUDA_VISIBLE_DEVICES\n"
         "1 problem; nothing was submitted.\n"
     )
+    assert len(here.rows()) == 4, "it was not even stored"
+
+
+def test_jobs_that_depend_on_others(here):
+    first = submit(here, f"echo ready; while [ ! -e {here.home}/go ]; do sleep 0.1; done; exit 3")
+    good = submit(here, "true", "--dependency", f"afterok:{first}")
+    after = submit(here, "true", "--dependency", f"afternotok:{first}")
+    last = submit(here, "true", "--dependency", f"afterok:{after},afterany:{first}")
+    free = submit(here, "true")
+    running(here, first)
+    rows = {row["job_id"]: row["reason"] for row in here("status", "--json").items}
+    assert rows == {
+        first: "None",
+        **dict.fromkeys((good, after, last), "Dependency"),
+        free: "Resources",
+    }
+    (here.home / "go").touch()
+    for job_id in (after, last, free):
+        assert ended(here, job_id) == ("COMPLETED", "0:0")
+    assert ended(here, first) == ("FAILED", "3:0")
+    item = job(here, good)
+    assert (item["state"], item["reason"]) == ("PENDING", "DependencyNeverSatisfied")
+    told = here("resubmit", free, "--parsable")
+    assert (told.code, told.out) == (0, "local-6\n")
+
+    done = here("submit", "--name", "x", *LINE, "--dependency", "afterok:local-77", "--", "true")
+    assert (done.code, done.out) == (6, "")
+    assert done.err == (
+        "Error: local-77 is no job of this machine, or was cleared away: "
+        "`orchestrator status --all` shows those there are. Nothing was submitted.\n"
+    )
+    done = here(
+        "render",
+        "--scheduler",
+        "slurm",
+        "--name",
+        "x",
+        "--dependency",
+        "after:local-1",
+        "--",
+        "true",
+    )
+    assert done.code == 3
+    assert "local-1 is a job of a machine without Slurm" in done.err
+    assert len(here.rows()) == 6
 
 
 @pytest.mark.parametrize(
@@ -495,7 +551,7 @@ def test_gpus_are_given_out(here):
             "launch.launcher",
             "--set launch.launcher=torchrun",
         ),
-        (("--dependency", "afterok:1"), "job.dependency", "leave it out"),
+        (("--dependency", "afterok:1"), "job.dependency", "this machine's read local-7"),
     ],
 )
 def test_what_one_machine_cannot_do(here, flags, key, cure):

@@ -1,14 +1,13 @@
 """A program for the tests: runs that are stopped and resumed, on 1 and 2 ranks.
 
-Usage: resumes.py OUTPUT. Forks its ranks, so that PyTorch is imported once. Each run leaves its
-folder with the checkpoints, and a file `seen.RANK` with the samples of each step.
+Usage: resumes.py OUTPUT. Each run leaves its folder with the checkpoints, and a file `seen.RANK`
+with the samples of each step.
 """
 
 import collections
 import contextlib
 import dataclasses
 import importlib
-import multiprocessing
 import os
 import pathlib
 import signal
@@ -18,6 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import distributed, nn
 
+from tests.trainer import forked
 from trainers import arguments, datasets, models, runs, stopping, train
 
 # 49 samples in batches of 12: four whole steps of three passes, and one of a single sample, which
@@ -125,9 +125,8 @@ def go_on(folder: pathlib.Path, rank: int, words: list[str], world_size: int) ->
     run_once(folder, rank, words, lambda number: None)
 
 
-def run_rank(rank: int, world_size: int, output: str) -> None:
-    torch.set_num_threads(1)
-    root = pathlib.Path(output) / str(world_size)
+def run_rank(rank: int, world_size: int, store: str, output: pathlib.Path) -> None:
+    root = output / str(world_size)
     root.mkdir(exist_ok=True)
     if world_size > 1:
         os.environ |= {
@@ -135,45 +134,30 @@ def run_rank(rank: int, world_size: int, output: str) -> None:
             "LOCAL_WORLD_SIZE": str(world_size), "GROUP_WORLD_SIZE": "1",
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1",
         }  # fmt: skip
-        distributed.init_process_group(
-            "gloo", init_method=f"file://{output}/store", rank=rank, world_size=world_size
-        )
-    for name, (words, stop_pass) in STOPS.items():
-        folder = root / name
-        run_once(folder, rank, words, stop_by_file(folder, rank, stop_pass))
-        if stop_pass is not None:
-            go_on(folder, rank, words, world_size)
-    if world_size > 1:
+    with forked.process_group(rank, world_size, store):
+        for name, (words, stop_pass) in STOPS.items():
+            folder = root / name
+            run_once(folder, rank, words, stop_by_file(folder, rank, stop_pass))
+            if stop_pass is not None:
+                go_on(folder, rank, words, world_size)
+        if world_size == 1:
+            go_on(output / "moved", 2, [], 1)
+            return
         # The signal reaches one rank only, and not rank 0.
         folder = root / "signalled"
         run_once(folder, rank, [], stop_by_signal(rank, 17))
         go_on(folder, rank, [], world_size)
         # What a run on one rank goes on with.
-        folder = pathlib.Path(output) / "moved"
+        folder = output / "moved"
         run_once(folder, rank, [], stop_by_file(folder, rank, 17))
         distributed.barrier()
-        distributed.destroy_process_group()
-    else:
-        go_on(pathlib.Path(output) / "moved", 2, [], 1)
 
 
 def main(output: pathlib.Path) -> int:
     # DDP imports it at its first use, which takes seconds.
     importlib.import_module("torch._dynamo")
     output.mkdir(exist_ok=True)
-    fork = multiprocessing.get_context("fork")
-    exit_codes = []
-    for world_size in (2, 1):
-        children = [
-            fork.Process(target=run_rank, args=(rank, world_size, str(output)))
-            for rank in range(world_size)
-        ]
-        for child in children:
-            child.start()
-        for child in children:
-            child.join()
-        exit_codes += [child.exitcode for child in children]
-    return 0 if exit_codes == [0] * 3 else 1
+    return 0 if all([forked.run(run_rank, world_size, output) for world_size in (2, 1)]) else 1
 
 
 if __name__ == "__main__":

@@ -1,22 +1,20 @@
 """A program for the tests: the trainer's own steps with 1, 2 and 3 ranks, results saved by rank 0.
 
-Usage: several_ranks.py OUTPUT. Forks its ranks, so that PyTorch is imported once.
+Usage: several_ranks.py OUTPUT
 """
 
 import contextlib
 import dataclasses
 import importlib
-import multiprocessing
-import os
 import pathlib
 import sys
-import tempfile
 import threading
 from typing import Any
 
 import torch
-from torch import distributed, nn
+from torch import nn
 
+from tests.trainer import forked
 from trainers import batches, data_paths, datasets, evaluation, models, ranks, steps
 
 CPU = torch.device("cpu")
@@ -37,9 +35,9 @@ def random_dataset(num_test: int) -> datasets.Dataset:
 
     return datasets.Dataset(
         name="random",
-        train_images=images(BATCH_SIZE),
+        train_samples=images(BATCH_SIZE),
         train_labels=labels(BATCH_SIZE),
-        test_images=images(num_test),
+        test_samples=images(num_test),
         test_labels=labels(num_test),
         num_classes=10,
         mean=127.5,
@@ -53,7 +51,7 @@ def one_step(
     """The loss of a step over all ranks, and its gradients."""
     data = random_dataset(num_test=1)
     data = dataclasses.replace(
-        data, train_images=data.train_images[:size], train_labels=data.train_labels[:size]
+        data, train_samples=data.train_samples[:size], train_labels=data.train_labels[:size]
     )
     plan = batches.Plan(
         num_samples=size,
@@ -63,7 +61,7 @@ def one_step(
         world_size=place.world_size,
     )
     torch.manual_seed(0)
-    model = models.cnn(data.train_images.shape[1:], data.num_classes)
+    model = models.cnn(data.train_samples.shape[1:], data.num_classes)
     trained = steps.wrap(model, mode, CPU)
     source = data_paths.DevicePath(data, plan, 0, torch.contiguous_format)
     source.begin_epoch(1, 0)
@@ -88,8 +86,8 @@ def whole_batch(size: int) -> dict[str, Any]:
     """The same gradients by PyTorch alone, in one pass."""
     data = random_dataset(num_test=1)
     torch.manual_seed(0)
-    model = models.cnn(data.train_images.shape[1:], data.num_classes)
-    logits = model(data.normalise(data.train_images[:size]))
+    model = models.cnn(data.train_samples.shape[1:], data.num_classes)
+    logits = model(data.normalise(data.train_samples[:size]))
     loss = nn.functional.cross_entropy(logits, data.train_labels[:size])
     loss.backward()
     gradients = {name: value.grad for name, value in model.named_parameters()}
@@ -99,7 +97,7 @@ def whole_batch(size: int) -> dict[str, Any]:
 def measure(place: ranks.Ranks) -> dict[str, Any]:
     data = random_dataset(num_test=1)
     torch.manual_seed(0)
-    model = models.cnn(data.train_images.shape[1:], data.num_classes)
+    model = models.cnn(data.train_samples.shape[1:], data.num_classes)
     mode = "ddp" if place.world_size > 1 else "single"
     done = {step: one_step(place, mode, *step) for step in STEPS}
     clipped = {
@@ -130,6 +128,7 @@ def measure(place: ranks.Ranks) -> dict[str, Any]:
         "running_mean": norm.running_mean.tolist(),
         "running_var": norm.running_var.tolist(),
         "spread": ranks.spread_from_rank_0(b"whole" if place.rank == 0 else None),
+        "alike": (ranks.alike(7), ranks.alike(place.rank)),
         "decision": ranks.decide_on_rank_0(place.rank == 0),
     }
 
@@ -139,8 +138,7 @@ def gloo_threads() -> list[str]:
     return [name.strip() for name in names if "gloo" in name]
 
 
-def run_rank(rank: int, world_size: int, store: str, output: str) -> None:
-    torch.set_num_threads(1)
+def run_rank(rank: int, world_size: int, store: str, output: pathlib.Path) -> None:
     place = ranks.Ranks(
         launcher=ranks.Launcher.TORCHRUN,
         rank=rank,
@@ -149,45 +147,27 @@ def run_rank(rank: int, world_size: int, store: str, output: str) -> None:
         local_world_size=world_size,
         num_nodes=1,
     )
-    results = {"gloo_threads_during": [], "gloo_threads_after": []}
-    if world_size == 1:
-        results |= measure(place)
-        results["whole"] = {size: whole_batch(size) for size, _ in STEPS}
-        results["dp"] = {step: one_step(place, "dp", *step) for step in STEPS}
-    else:
-        distributed.init_process_group(
-            "gloo", init_method=f"file://{store}", rank=rank, world_size=world_size
-        )
-        results |= measure(place)
+    with forked.process_group(rank, world_size, store):
+        results = measure(place)
         results["gloo_threads_during"] = gloo_threads()
-        distributed.destroy_process_group()
-        results["gloo_threads_after"] = gloo_threads()
+        if world_size == 1:
+            results["whole"] = {size: whole_batch(size) for size, _ in STEPS}
+            results["dp"] = {step: one_step(place, "dp", *step) for step in STEPS}
+    results["gloo_threads_after"] = gloo_threads()
     if rank == 0:
-        torch.save(results, output)
+        torch.save(results, f"{output}.{world_size}")
 
 
 def main(output: pathlib.Path) -> int:
     assert threading.active_count() == 1, "a fork would lose the other threads"
-    fork = multiprocessing.get_context("fork")
-    exit_codes = []
+    good = True
     for world_size in (1, 2, 3):
         if world_size == 3:
             # DDP imports it at its first use, which takes seconds: once here, not in each fork.
             # With 2 ranks DDP does it, as in a real run, where the order of imports matters.
             importlib.import_module("torch._dynamo")
-        with tempfile.TemporaryDirectory() as folder:
-            store = os.path.join(folder, "store")
-            result = f"{output}.{world_size}"
-            children = [
-                fork.Process(target=run_rank, args=(rank, world_size, store, result))
-                for rank in range(world_size)
-            ]
-            for child in children:
-                child.start()
-            for child in children:
-                child.join()
-            exit_codes += [child.exitcode for child in children]
-    return 0 if exit_codes == [0] * 6 else 1
+        good &= forked.run(run_rank, world_size, output)
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -70,7 +70,8 @@ def test_ddp_gets_a_rank_for_each_gpu_and_dp_one_process() -> None:
     assert single.command[1:] == ("-m", "trainers.train", "--epochs=2", "--mode=single")
     assert dp.command[-6:] == ("--mode=dp", "--gpu-ids", "0", "1", "2", "3")
     assert ddp.command[1:] == (
-        "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4",
+        "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1",
+        "--nproc-per-node=4",
         "-m", "trainers.train", "--epochs=2", "--mode=ddp",
     )  # fmt: skip
 

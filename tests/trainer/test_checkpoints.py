@@ -1,5 +1,6 @@
 """A checkpoint is whole or not there, whatever happens while it is written."""
 
+import json
 import os
 import pathlib
 import re
@@ -137,10 +138,25 @@ def test_damaged_newest_falls_back(
     )
     body = store.newest()
     assert body is not None and checkpoints.load(body) == {"step": 2}
-    assert "The one before it is used." in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith(" It is put aside.\n")
     # It is out of the way of what is kept.
     assert store.steps() == [2, 1]
     assert path.with_name("checkpoint-0000000003.pt.damaged").exists()
+    store.close()
+
+
+def test_nothing_whole_is_no_fresh_start(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "checkpoints"
+    store = make_store(folder, 2)
+    for step in store.steps():
+        (folder / f"checkpoint-{step:010d}.pt").write_bytes(b"")
+    message = (
+        f"no checkpoint in {folder} is whole, and they are put aside as *.damaged: the next start"
+        " begins from the first step."
+    )
+    with pytest.raises(errors.CheckpointError, match=f"^{re.escape(message)}$"):
+        store.newest()
+    assert store.newest() is None
     store.close()
 
 
@@ -211,6 +227,40 @@ def test_checkpoint_of_another_run_is_refused(tmp_path: pathlib.Path) -> None:
     )
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
         train_here(tmp_path, "--resume=never")
+
+
+def test_forced_run_has_its_own_rules(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
+    train_here(tmp_path)
+    train_here(tmp_path, "--resume=force", "--epochs=2", "--weight-decay=0.125", "--momentum=0.5")
+    path = tmp_path / "checkpoints" / "checkpoint-0000000046.pt"
+    (group,) = checkpoints.load(checkpoints.read(path))["optimizer"]["param_groups"]
+    assert (group["weight_decay"], group["momentum"]) == (0.125, 0.5)
+
+
+def test_stop_that_is_not_saved_asks_for_no_other_start(
+    tmp_path: pathlib.Path, small_files: object
+) -> None:
+    (tmp_path / "stop").touch()
+    environ = {
+        "ORCHESTRATOR_STOP_FILE": str(tmp_path / "stop"),
+        "ORCHESTRATOR_REQUEUE_FILE": str(tmp_path / "requeue"),
+    }
+    words = ["--device=cpu", "--dataset=synthetic", "--synthetic-samples=64", "--model=mlp"]
+    with pytest.raises(errors.CheckpointError, match=r"checkpoint-0000000001\.pt not written: "):
+        train.run(arguments.parse_arguments([*words, f"--run-dir={tmp_path}"]), environ)
+    assert not (tmp_path / "requeue").exists()
+
+
+def test_windows_of_another_length_after_a_resume(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
+    train_here(tmp_path, "--checkpoint-steps=15", "--keep-checkpoints=9")
+    (tmp_path / "checkpoints" / "checkpoint-0000000023.pt").unlink()
+    (tmp_path / "metrics.jsonl").unlink()
+    # The window in progress began at step 0, and should have gone to step 20.
+    train_here(tmp_path, "--window-steps=10")
+    records = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert [record["step"] for record in records if record["name"] == "loss"] == [16]
 
 
 def test_finished_run_has_nothing_to_do(

@@ -27,13 +27,13 @@ def _options(folder: Path) -> datasets.Options:
 def test_digits_split_loses_nothing() -> None:
     pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
     data = datasets.load_digits()
-    assert data.train_images.shape == (1438, 1, 8, 8)
-    assert data.test_images.shape == (359, 1, 8, 8)
-    assert data.train_images.dtype == torch.uint8
+    assert data.train_samples.shape == (1438, 1, 8, 8)
+    assert data.test_samples.shape == (359, 1, 8, 8)
+    assert data.train_samples.dtype == torch.uint8
     labels = torch.cat([data.train_labels, data.test_labels])
     # The class sizes that scikit-learn documents for the whole set.
     assert labels.bincount().tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
-    normalised = data.normalise(data.train_images)
+    normalised = data.normalise(data.train_samples)
     assert abs(normalised.mean().item()) < 1e-5
     assert abs(normalised.std().item() - 1) < 1e-5
 
@@ -42,8 +42,8 @@ def test_mnist_of_its_own_files(shared_data: Path) -> None:
     torchvision = pytest.importorskip("torchvision", reason="compared with torchvision's reader")
     data = datasets.load("mnist", _options(shared_data))
     for train, images, labels in (
-        (True, data.train_images, data.train_labels),
-        (False, data.test_images, data.test_labels),
+        (True, data.train_samples, data.train_labels),
+        (False, data.test_samples, data.test_labels),
     ):
         other = torchvision.datasets.MNIST(root=shared_data, train=train, download=False)
         assert torch.equal(images[:, 0], other.data)
@@ -56,16 +56,16 @@ def test_mnist_of_its_own_files(shared_data: Path) -> None:
 
 def test_har_of_its_own_files(shared_data: Path) -> None:
     data = datasets.load("har", _options(shared_data))
-    assert data.train_images.shape == (2400, 9, 128)
-    assert data.test_images.shape == (950, 9, 128)
+    assert data.train_samples.shape == (2400, 9, 128)
+    assert data.test_samples.shape == (950, 9, 128)
     assert data.train_labels.unique().tolist() == [0, 1, 2, 3, 4, 5]
     # Another reader, for a channel in the middle.
     path = shared_data / "UCI HAR Dataset/test/Inertial Signals/body_gyro_y_test.txt"
     expected = torch.from_numpy(numpy.loadtxt(path, dtype=numpy.float32))
-    assert torch.equal(data.test_images[:, 4], expected)
+    assert torch.equal(data.test_samples[:, 4], expected)
     # total_acc_x is the axis of gravity, in g.
     assert data.mean[6].item() == pytest.approx(0.8, abs=0.1)
-    normalised = data.normalise(data.train_images)
+    normalised = data.normalise(data.train_samples)
     assert normalised.mean(dim=(0, 2)).abs().max() < 1e-4
     assert (normalised.std(dim=(0, 2)) - 1).abs().max() < 1e-4
 
@@ -93,11 +93,11 @@ def test_cifar_is_the_same_in_both_of_its_forms(
     one, other = (
         datasets.load(f"cifar{name}", _options(tmp_path / form)) for form in ("bin", "py")
     )
-    assert len(one.train_images) == 20 * (len(source.files) - 1)
+    assert len(one.train_samples) == 20 * (len(source.files) - 1)
     assert one.fingerprint() == other.fingerprint()
     assert torch.equal(one.mean, other.mean)
     # The first byte of the pixels is the top left of the red plane.
-    assert one.test_images[0, 0, 0, 0] == rows[0, label_bytes]
+    assert one.test_samples[0, 0, 0, 0] == rows[0, label_bytes]
     assert one.test_labels[0] == rows[0, label_bytes - 1]
 
 
@@ -159,14 +159,14 @@ def test_no_content_breaks_a_parser_otherwise(content: bytes) -> None:
 def test_synthetic_data_is_the_same_everywhere_and_can_be_learned() -> None:
     wanted = datasets.Options(synthetic_shape=(20,), synthetic_classes=4, synthetic_samples=2500)
     data = datasets.load("synthetic", wanted)
-    assert data.train_images.shape == (2500, 20)
-    assert data.test_images.shape == (500, 20)
+    assert data.train_samples.shape == (2500, 20)
+    assert data.test_samples.shape == (500, 20)
     assert data.fingerprint() == datasets.load("synthetic", wanted).fingerprint()
-    middles = torch.stack([data.train_images[data.train_labels == k].mean(0) for k in range(4)])
-    nearest = torch.cdist(data.test_images, middles).argmin(dim=1)
+    middles = torch.stack([data.train_samples[data.train_labels == k].mean(0) for k in range(4)])
+    nearest = torch.cdist(data.test_samples, middles).argmin(dim=1)
     assert (nearest == data.test_labels).float().mean() > 0.95
     images = datasets.load("synthetic", datasets.Options(synthetic_samples=10))
-    assert images.train_images.dtype == torch.uint8
+    assert images.train_samples.dtype == torch.uint8
     assert images.augmentation == "crop-flip"
 
 
@@ -185,7 +185,7 @@ def test_augmentation_follows_from_seed_epoch_and_index_alone() -> None:
         assert not torch.equal(whole, other)
     plain = data.augmented(False)
     same, labels = plain.train_batch(indices, seed=1, epoch=2)
-    assert torch.equal(same, plain.normalise(plain.train_images[indices]))
+    assert torch.equal(same, plain.normalise(plain.train_samples[indices]))
     assert torch.equal(labels, data.train_labels[indices])
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,8 +51,28 @@ def test_the_example_runs_on_two_ranks(clean_environ: Mapping[str, str], tmp_pat
     assert job_id == "local-1"
     orchestrator("wait", job_id)
     assert "Training started with 2 processes across 1 nodes." in orchestrator("logs", job_id)
-    for source in ("jsonl", "log"):
-        told = orchestrator("metrics", job_id, "--name", "throughput", "--source", source, "--json")
-        found = json.loads(told)["items"]
-        assert [metric["epoch"] for metric in found] == [1, 2]
-        assert all(metric["value"] > 0 for metric in found)
+
+    def metrics(*argv: str) -> list[dict[str, Any]]:
+        return json.loads(orchestrator("metrics", job_id, *argv, "--json"))["items"]
+
+    # Exactly what the file holds, line by line, no digit rounded.
+    (path,) = tmp_path.rglob("metrics.jsonl")
+    written = [json.loads(line) for line in path.read_text().splitlines()]
+    told = metrics("--source", "jsonl")
+    names = ("name", "value", "unit", "step", "epoch", "rank", "world_size", "attempt")
+    assert len(written) > 20
+    assert [[one[name] for name in names] for one in told] == [
+        [one[name] for name in names] for one in written
+    ]
+    when = [datetime.datetime.fromisoformat(one["time"]) for one in told]
+    assert when == [datetime.datetime.fromisoformat(one["time"]) for one in written]
+    # And what the log holds, to its three digits.
+    for name in ("throughput", "val_loss"):
+        by_file, by_log = (
+            [(one["epoch"], one["value"]) for one in metrics("--source", source, "--name", name)]
+            for source in ("jsonl", "log")
+        )
+        assert [epoch for epoch, _ in by_log] == [1, 2]
+        assert by_log == [
+            (epoch, round(value, 3 if name == "throughput" else 4)) for epoch, value in by_file
+        ]

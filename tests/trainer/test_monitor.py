@@ -36,6 +36,8 @@ class FakeNvml(types.ModuleType):
         self.started += 1
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
+        if uuid not in ("GPU-c", "GPU-d"):
+            raise self.NVMLError("Not Found")
         return {"GPU-c": 2, "GPU-d": 3}[uuid]
 
     def nvmlDeviceGetIndex(self, handle: int) -> int:
@@ -118,7 +120,10 @@ def test_summary_is_mean_and_peak(tmp_path: Path) -> None:
     assert (summary.peak_memory_mib, summary.memory_total_mib) == (700, 143771)
 
 
-def test_nvidia_smi_is_asked_by_uuid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("pynvml", [None, FakeNvml()])
+def test_nvidia_smi_is_asked_where_nvml_knows_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pynvml: types.ModuleType | None
+) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text(
         '#!/bin/sh\nprintf "%s\\n" "$@" >"$0.arguments"\n'
@@ -126,8 +131,8 @@ def test_nvidia_smi_is_asked_by_uuid(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    reader = monitor.find_reader(["GPU-c", "GPU-d"])
+    monkeypatch.setitem(sys.modules, "pynvml", pynvml)
+    reader = monitor.find_reader(["GPU-c", "GPU-x"])
     assert reader is not None
     (reading,) = reader()
     assert (reading.index, reading.name) == (2, "NVIDIA GH200 120GB")
@@ -136,7 +141,7 @@ def test_nvidia_smi_is_asked_by_uuid(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "--query-gpu=timestamp,index,name,utilization.gpu,utilization.memory,memory.total,"
         "memory.used",
         "--format=csv,noheader,nounits",
-        "--id=GPU-c,GPU-d",
+        "--id=GPU-c,GPU-x",
     ]
 
 

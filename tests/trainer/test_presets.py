@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -58,3 +59,25 @@ def test_an_example_is_its_preset_written_out(
 ) -> None:
     spec = tomllib.loads((checkout / "examples" / f"{example}.toml").read_text())
     assert _parse(_words(spec["args"])) == _parse([f"--preset={preset}", *besides])
+
+
+@pytest.mark.parametrize(
+    ("line", "preset", "besides"),
+    [
+        # The guide says nothing of a warm-up on one GPU: the example keeps that of four.
+        ("1 GPU:", "har-single", ["--mode=ddp", "--warmup-epochs=3"]),
+        ("2 GPUs:", "har-2gpu", ["--mode=ddp"]),
+        ("8 GPUs:", "har-8gpu", ["--mode=ddp"]),
+        ("quick:", "har-quick", ["--mode=ddp"]),
+        ("production:", "har-production", ["--mode=ddp"]),
+    ],
+)
+def test_each_line_in_the_head_of_the_har_example_is_its_preset(
+    checkout: Path, line: str, preset: str, besides: list[str]
+) -> None:
+    text = (checkout / "examples" / "har.toml").read_text()
+    arguments_of = dict(tomllib.loads(text)["args"])
+    (options,) = re.findall(rf"^# +{line} +(--set .*)$", text, re.MULTILINE)
+    for key, value in re.findall(r"args\.(\w+)=(\S+)", options):
+        arguments_of[key] = value
+    assert _parse(_words(arguments_of)) == _parse([f"--preset={preset}", *besides])

@@ -1,6 +1,8 @@
 """Reading who we are, from recorded environments."""
 
+import datetime
 import re
+import socket
 
 import hypothesis
 import pytest
@@ -153,6 +155,25 @@ def test_tasks_per_node_never_fails_otherwise(text: str) -> None:
 def test_device(choice: str, place: ranks.Ranks, num_cuda_devices: int, expected: str) -> None:
     device = ranks.select_device(choice, place, num_cuda_devices=num_cuda_devices)
     assert str(device) == expected
+
+
+def test_ranks_that_do_not_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        # Bound and not listening: nobody answers there.
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(taken.getsockname()[1]))
+        monkeypatch.setattr(ranks, "COLLECTIVE_TIMEOUT", datetime.timedelta(seconds=1))
+        message = (
+            "rank 3 of 4 did not find the others: the first error of another rank is the cause, or"
+            " MASTER_ADDR and MASTER_PORT, which must be a host that all can reach and a port that"
+            " is free there. ("
+        )
+        with (
+            pytest.raises(errors.LostRankError, match=f"^{re.escape(message)}"),
+            ranks.process_group(TORCHRUN_RANKS, torch.device("cpu")),
+        ):
+            pass
 
 
 def test_more_ranks_than_gpus() -> None:

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import functools
 import pathlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,6 +22,7 @@ from trainers import (  # noqa: E402
     metrics,
     models,
     optimizers,
+    precisions,
     runs,
     steps,
     train,
@@ -112,7 +115,7 @@ def test_steps_on_a_device_without_numbers(optimizer: str) -> None:
     data = datasets.load("synthetic", datasets.read_options(wanted))
     data = dataclasses.replace(data, augmentation="crop-flip")
     plan = batches.make_plan(wanted, num_samples=50, rank=0, world_size=1, num_devices=1)
-    model = models.MODELS["wrn-16-4"](data.train_images.shape[1:], data.num_classes).to(meta)
+    model = models.MODELS["wrn-16-4"](data.train_samples.shape[1:], data.num_classes).to(meta)
     source = data_paths.DevicePath(data.to(meta), plan, 0, torch.channels_last)
     moving = optimizers.make(wanted, model.parameters(), meta)
     meter = metrics.SpanMeter(meta, source)
@@ -137,6 +140,29 @@ def test_steps_on_a_device_without_numbers(optimizer: str) -> None:
     assert watch.found[False] == []
     with pytest.raises((RuntimeError, NotImplementedError)):
         meter.state()
+
+
+def test_data_parallel_computes_in_the_format_asked_for() -> None:
+    # Each part of a batch has a thread of its own, where autocast is on with the thread's format:
+    # on a CPU bf16, on a GPU fp16.
+    device = torch.device("cpu")
+    trained = steps.wrap(
+        models.MODELS["lesson-mlp"](torch.Size([20]), 10),
+        "dp",
+        device,
+        autocast=functools.partial(precisions.autocast, "fp16", device),
+        gpu_ids=[0, 1],
+    )
+    found = []
+
+    def replica() -> None:
+        with torch.autocast("cpu"):
+            found.append(trained.module(torch.zeros(2, 20)).dtype)
+
+    thread = threading.Thread(target=replica)
+    thread.start()
+    thread.join()
+    assert found == [torch.float16]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")

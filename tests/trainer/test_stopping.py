@@ -1,5 +1,6 @@
 """Asked to stop: by the stop file, a signal, or the clock."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -7,7 +8,9 @@ import pathlib
 import re
 import signal
 import subprocess
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -121,6 +124,42 @@ def test_job_stops_asks_for_requeue_and_goes_on(
     assert len(result["history"]) == 2
     names = {path.name for path in tmp_path.iterdir()}
     assert {"checkpoints.3", "metrics.3.jsonl"} < names
+
+
+def test_signal_to_a_whole_process_group_loses_no_worker(
+    clean_environ: Mapping[str, str], tmp_path: pathlib.Path
+) -> None:
+    # What the job script does on TERM, and Slurm where it tracks processes by their parents.
+    words = [
+        "--dataset=synthetic", "--synthetic-samples=2000", "--synthetic-shape=3,8,8",
+        "--epochs=100000", "--data-path=loader", "--num-workers=2", f"--run-dir={tmp_path}",
+    ]  # fmt: skip
+    program = subprocess.Popen(
+        [sys.executable, *TRAIN, *words],
+        env=clean_environ,
+        cwd=tmp_path,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 200
+        while not (tmp_path / "metrics.jsonl").exists():
+            assert program.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        os.killpg(program.pid, signal.SIGTERM)
+        stdout, stderr = program.communicate(timeout=100)
+    finally:
+        # Workers too are of its group.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
+    found = re.fullmatch(
+        r"trainers\.train: error: stopped after step ([0-9]+) \(a signal came\); saved\.\n", stderr
+    )
+    assert found and program.returncode == 143, stderr
+    assert f"Stopped after step {found[1]}, because a signal came: saved.\n" in stdout
 
 
 def test_stop_without_anyone_to_start_it_again(launch: Run, tmp_path: pathlib.Path) -> None:

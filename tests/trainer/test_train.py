@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the trainer needs PyTorch")
 pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
 
-from trainers import arguments, errors, runs, train  # noqa: E402
+from trainers import arguments, errors, ranks, runs, steps, train  # noqa: E402
 
 pytestmark = pytest.mark.trainer
 
@@ -230,6 +230,23 @@ def test_older_attempt_ends_with_75(launch: Launch, tmp_path: pathlib.Path) -> N
             "argument --epochs: 0 is below 1 (--help lists the arguments)",
         ),
         (
+            ["--epochs", "ten"],
+            "argument --epochs: 'ten' is no whole number (--help lists the arguments)",
+        ),
+        (
+            ["--synthetic-shape", "3,0"],
+            "argument --synthetic-shape: 0 is below 1 (--help lists the arguments)",
+        ),
+        (
+            ["--base-lr", "nan"],
+            "argument --base-lr: nan is not above 0 (--help lists the arguments)",
+        ),
+        # It would not stand for what the preset does.
+        (
+            ["--pres", "olivia"],
+            "unrecognized arguments: --pres olivia (--help lists the arguments)",
+        ),
+        (
             ["--batch-sise", "8"],
             "unrecognized arguments: --batch-sise 8 (--help lists the arguments)",
         ),
@@ -260,6 +277,31 @@ def test_bad_arguments_are_one_sentence(words: list[str], message: str) -> None:
     }
     with pytest.raises(errors.UsageError, match=f"^{re.escape(message)}$"):
         train.run(arguments.parse_arguments(words), environ)
+
+
+@pytest.mark.parametrize(
+    ("mode", "world_size", "expected"),
+    [
+        ("auto", 1, "single"),
+        ("auto", 2, "ddp"),
+        ("ddp", 2, "ddp"),
+        # torchrun with one GPU: nobody to reduce gradients with.
+        ("ddp", 1, "single"),
+        ("single", 1, "single"),
+        ("dp", 1, "dp"),
+    ],
+)
+def test_mode_under_torchrun(mode: str, world_size: int, expected: str) -> None:
+    place = ranks.Ranks(
+        launcher=ranks.Launcher.TORCHRUN,
+        rank=0,
+        local_rank=0,
+        world_size=world_size,
+        local_world_size=world_size,
+        num_nodes=1,
+    )
+    wanted = arguments.parse_arguments([f"--mode={mode}"])
+    assert steps.resolve_mode(wanted, place) == expected
 
 
 def test_batch_larger_than_the_training_set() -> None:
@@ -334,7 +376,7 @@ def test_result_profile_and_tensorboard(tmp_path: pathlib.Path) -> None:
 
 # Rank 1 is killed at its fifth step, as by the kernel when memory is short.
 DYING = """
-import os, signal
+import os, pathlib, signal, time
 from trainers import steps, train
 
 step, calls = steps.train_step, []
@@ -342,6 +384,7 @@ step, calls = steps.train_step, []
 def dying(*arguments, **more):
     calls.append(None)
     if len(calls) == 5 and os.environ["RANK"] == "1":
+        pathlib.Path(__file__).with_suffix(".died").write_text(str(time.monotonic()))
         os.kill(os.getpid(), signal.SIGKILL)
     return step(*arguments, **more)
 
@@ -353,9 +396,9 @@ train.main()
 def test_dead_rank_ends_the_others_and_is_named(launch: Launch, tmp_path: pathlib.Path) -> None:
     program = tmp_path / "dying.py"
     program.write_text(DYING)
-    begun = time.monotonic()
     done = launch([*TORCHRUN, str(program), "--device=cpu"])
-    assert time.monotonic() - begun < 60
+    # The clock is the machine's, the same in all processes.
+    assert time.monotonic() - float(program.with_suffix(".died").read_text()) < 60
     assert done.returncode == 1
     # Rank 0 says what it sees, torchrun which rank was the first.
     assert (
@@ -364,6 +407,70 @@ def test_dead_rank_ends_the_others_and_is_named(launch: Launch, tmp_path: pathli
     )
     root_cause = done.stderr.partition("Root Cause (first observed failure)")[2]
     assert re.search(r"rank      : 1 \(local_rank: 1\)\n  exitcode  : -9 ", root_cause)
+
+
+# Rank 1's copy of the data lacks a sample, as where each node has a copy of its own.
+DIFFERING = """
+import dataclasses, os
+from trainers import datasets, train
+
+load = datasets.load
+
+def differing(*arguments):
+    data = load(*arguments)
+    last = len(data.test_labels) - int(os.environ["RANK"])
+    return dataclasses.replace(
+        data, test_samples=data.test_samples[:last], test_labels=data.test_labels[:last]
+    )
+
+datasets.load = differing
+train.main()
+"""
+
+
+def test_ranks_with_different_data_end(launch: Launch, tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "differing.py"
+    program.write_text(DIFFERING)
+    done = launch([*TORCHRUN, str(program), "--device=cpu"])
+    assert (done.returncode, done.stdout) == (1, "")
+    # The first to end may be the only one to say it.
+    assert re.search("error: The ranks have different data for digits; on rank [01], ", done.stderr)
+
+
+# A bug in the third step, while workers wait for orders.
+FAILING = """
+from trainers import steps, train
+
+step, calls = steps.train_step, []
+
+def failing(*arguments, **more):
+    calls.append(None)
+    if len(calls) == 3:
+        raise RuntimeError("a bug")
+    return step(*arguments, **more)
+
+steps.train_step = failing
+train.main()
+"""
+
+
+def test_workers_do_not_outlive_a_failure(launch: Launch, tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "failing.py"
+    program.write_text(FAILING)
+    words = ["--device=cpu", "--data-path=loader", "--num-workers=2"]
+    # It comes to its end: Python waits for workers that heed no signal.
+    done = launch([str(program), *words])
+    assert done.returncode == 1
+    assert done.stderr.endswith("RuntimeError: a bug\n")
+
+
+def test_rank_that_cannot_start_ends_the_others(launch: Launch) -> None:
+    # Rank 0 alone looks at the run folder; the other one waits for it.
+    done = launch([*TORCHRUN, *TRAIN, "--run-dir=/nowhere"])
+    assert done.returncode == 1
+    assert "trainers.train: error: The run folder /nowhere is no folder here: " in done.stderr
+    # Ended by SIGTERM; after half a minute without an end it would be SIGKILL.
+    assert re.search(r"rank      : 1 \(local_rank: 1\)\n  exitcode  : -15 ", done.stderr)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

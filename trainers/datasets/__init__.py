@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from trainers import errors, ranks
+from trainers import bounds, errors, ranks
 from trainers.datasets import cifar, digits, har, mnist, options, order, records, staging, synthetic
 
 Dataset = records.Dataset
@@ -60,9 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=(3, 32, 32),
         help="of a sample of --dataset synthetic: C,H,W makes images, anything else numbers",
     )
-    group.add_argument("--synthetic-classes", type=options.positive, default=10)
+    group.add_argument("--synthetic-classes", type=bounds.positive, default=10)
     group.add_argument(
-        "--synthetic-samples", type=options.positive, default=10_000, help="for training"
+        "--synthetic-samples", type=bounds.positive, default=10_000, help="for training"
     )
 
 

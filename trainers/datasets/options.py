@@ -1,8 +1,9 @@
 """What a run says about its data."""
 
-import argparse
 import dataclasses
 import pathlib
+
+from trainers import bounds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,12 +26,4 @@ class Options:
 
 def parse_shape(text: str) -> tuple[int, ...]:
     """Parse `3,32,32`."""
-    return tuple(positive(part) for part in text.split(","))
-
-
-def positive(text: str) -> int:
-    """Parse a whole number above 0."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
-    return number
+    return tuple(bounds.positive(part) for part in text.split(","))

@@ -15,11 +15,11 @@ class Dataset:
     #: Name as in `--dataset`.
     name: str
     #: Raw samples: pixels, uint8 [N, C, H, W], or signals, float32 [N, C, L] or [N, F].
-    train_images: torch.Tensor
+    train_samples: torch.Tensor
     #: Class numbers, int64 [N].
     train_labels: torch.Tensor
     #: Raw samples as above, [M, ...].
-    test_images: torch.Tensor
+    test_samples: torch.Tensor
     #: Class numbers, int64 [M].
     test_labels: torch.Tensor
     #: Number of classes.
@@ -36,15 +36,15 @@ class Dataset:
     @property
     def sample_shape(self) -> torch.Size:
         """Shape of one sample, without the batch."""
-        return self.train_images.shape[1:]
+        return self.train_samples.shape[1:]
 
     def to(self, device: torch.device) -> "Dataset":
         """Return the same data on another device."""
         return dataclasses.replace(
             self,
-            train_images=self.train_images.to(device),
+            train_samples=self.train_samples.to(device),
             train_labels=self.train_labels.to(device),
-            test_images=self.test_images.to(device),
+            test_samples=self.test_samples.to(device),
             test_labels=self.test_labels.to(device),
             mean=self.mean.to(device),
             std=self.std.to(device),
@@ -55,7 +55,7 @@ class Dataset:
         return self if wanted else dataclasses.replace(self, augmentation="none")
 
     def augment(
-        self, images: torch.Tensor, indices: torch.Tensor, *, seed: int, epoch: int
+        self, samples: torch.Tensor, indices: torch.Tensor, *, seed: int, epoch: int
     ) -> torch.Tensor:
         """Change raw training samples at random; `indices` [B] are their places in the set.
 
@@ -63,23 +63,23 @@ class Dataset:
         world size, batch size and after a resume.
         """
         keys = augmentation.random_keys(indices, seed=seed, epoch=epoch)
-        return augmentation.AUGMENTATIONS[self.augmentation](images, keys)
+        return augmentation.AUGMENTATIONS[self.augmentation](samples, keys)
 
-    def normalise(self, images: torch.Tensor) -> torch.Tensor:
+    def normalise(self, samples: torch.Tensor) -> torch.Tensor:
         """Turn raw samples into float32 of mean 0 and standard deviation 1 in each channel."""
-        return (images.float() - self.mean) / self.std
+        return (samples.float() - self.mean) / self.std
 
     def train_batch(
         self, indices: torch.Tensor, *, seed: int, epoch: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return samples as the model wants them, and their labels; all on the data's device."""
-        images = self.augment(self.train_images[indices], indices, seed=seed, epoch=epoch)
-        return self.normalise(images), self.train_labels[indices]
+        samples = self.augment(self.train_samples[indices], indices, seed=seed, epoch=epoch)
+        return self.normalise(samples), self.train_labels[indices]
 
     def fingerprint(self) -> str:
         """Return a hash of all samples and labels, 16 digits: another one is another data set."""
         digest = hashlib.sha256()
-        parts = (self.train_images, self.train_labels, self.test_images, self.test_labels)
+        parts = (self.train_samples, self.train_labels, self.test_samples, self.test_labels)
         for part in parts:
             digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
             digest.update(part.cpu().contiguous().numpy().data)
@@ -99,9 +99,9 @@ def make(
     mean, std = channel_statistics(train[0])
     return Dataset(
         name=name,
-        train_images=train[0],
+        train_samples=train[0],
         train_labels=train[1],
-        test_images=test[0],
+        test_samples=test[0],
         test_labels=test[1],
         num_classes=num_classes,
         class_names=class_names,

@@ -112,6 +112,43 @@ def test_a_narrow_terminal_cuts_nothing(names: list[str], width: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("format_", "terminal", "environ", "is_coloured"),
+    [
+        ("table", True, {"TERM": "xterm-256color"}, True),
+        # Empty counts as not set (no-color.org).
+        ("table", True, {"TERM": "xterm-256color", "NO_COLOR": ""}, True),
+        ("table", True, {"TERM": "xterm-256color", "NO_COLOR": "1"}, False),
+        ("table", True, {"TERM": "xterm-256color", "NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+        ("table", True, {"TERM": "dumb"}, False),
+        ("table", True, {"TERM": "dumb", "FORCE_COLOR": "1"}, False),
+        ("table", False, {"TERM": "xterm-256color"}, False),
+        ("table", False, {"TERM": "xterm-256color", "FORCE_COLOR": "1"}, False),
+        *(
+            (format_, True, {"TERM": "xterm-256color", "FORCE_COLOR": "1"}, False)
+            for format_ in ("tsv", "csv", "json", "jsonl")
+        ),
+    ],
+)
+def test_colours_are_for_terminals_that_want_them(
+    monkeypatch: pytest.MonkeyPatch,
+    format_: str,
+    terminal: bool,
+    environ: dict[str, str],
+    is_coloured: bool,
+) -> None:
+    for name in ("TERM", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    stdout = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stdout)
+    # Both bold and of a colour.
+    output.items("jobs", [{"job_id": "1", "state": "LOST"}], ("job_id", "state"), format_)
+    assert "LOST" in stdout.getvalue()
+    assert ("\x1b" in stdout.getvalue()) == is_coloured
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (None, ""),

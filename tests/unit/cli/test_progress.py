@@ -38,11 +38,13 @@ def test_it_is_told_and_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(said) == count
 
 
-def test_what_is_quick_is_not_told() -> None:
+def test_what_is_quick_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 60.0)
     said: list[str] = []
     with progress.waiting("Asking Slurm (squeue)", said.append):
-        pass
-    spin(0.05)
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 60
+    # What was set before is back: the test's own time limit, or none.
+    assert not 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 60
     assert said == []
 
 

