@@ -10,10 +10,8 @@ import contextlib
 import datetime
 import os
 import pathlib
-import shutil
 import sqlite3
 import stat
-import tempfile
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, Self
@@ -21,13 +19,15 @@ from typing import Any, Self
 import sqlalchemy as sa
 from sqlalchemy import exc, orm
 
-from db import errors, filesystem, schema
+from db import copies, errors, filesystem, schema
 
 BUSY_TIMEOUT_SECONDS = 30.0
 #: An upgrade of a large database by another process is waited for.
 UPGRADE_TIMEOUT_SECONDS = 600.0
 #: Keeps the write-ahead log from staying as large as it once was.
 _JOURNAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
+#: A file that others write can be opened beside them, soon if not now.
+_MOST_COPIES = 3
 _READ = "read"
 _WRITE = "write"
 _WRITE_DURABLY = "write durably"
@@ -49,7 +49,8 @@ class Database:
         self._find_locality = find_locality
         self._locality: filesystem.Locality | None = None
         self._ready = False
-        self._copy: _Copy | None = None
+        self._copy: copies.Copy | None = None
+        self._of_copy: Database | None = None
         self._engine = sa.create_engine(
             sa.URL.create("sqlite", database=str(path)),
             # isolation_level None: Python's sqlite3 begins no transaction of its own.
@@ -72,9 +73,7 @@ class Database:
     def close(self) -> None:
         """Close all connections; the next use opens new ones."""
         self._engine.dispose()
-        if self._copy is not None:
-            self._copy.close()
-            self._copy = None
+        self._drop_copy()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[orm.Session]:
@@ -147,19 +146,34 @@ class Database:
                 with self._connection(_READ) as connection:
                     schema.read_version(connection)
         except (errors.DiskFullError, errors.ReadOnlyError):
-            try:
-                # Nobody else has the file open for writing now, or SQLite could have opened it.
-                state = _Copy.state_of(self.path)
-                if self._copy is None or self._copy.state != state:
-                    if self._copy is not None:
-                        self._copy.close()
-                    self._copy = _Copy(self.path, state, self._migrations)
-            except OSError:
-                self._copy = None
-            if self._copy is None:
-                raise
-            return self._copy.database
+            with contextlib.suppress(OSError):
+                return self._copied()
+            raise
         return None
+
+    def _copied(self) -> Database:
+        """Return a copy of the file as it is now; OSError where there is room for none."""
+        for _ in range(_MOST_COPIES):
+            if self._copy is None or self._of_copy is None or not self._copy.is_current():
+                self._drop_copy()
+                self._copy = copies.Copy(self.path)
+                self._of_copy = Database(
+                    self._copy.path,
+                    migrations=self._migrations,
+                    find_locality=lambda _: filesystem.Locality.LOCAL,
+                )
+            # Another mount of the disk, or room made this moment, lets others write meanwhile: what
+            # is copied then may be torn.
+            if self._copy.is_current():
+                return self._of_copy
+        raise OSError(f"{self.path} changes while it is copied")
+
+    def _drop_copy(self) -> None:
+        if self._of_copy is not None:
+            self._of_copy.close()
+        if self._copy is not None:
+            self._copy.close()
+        self._of_copy = self._copy = None
 
     def _backup(self, target: pathlib.Path) -> None:
         raw = self._engine.raw_connection()
@@ -327,38 +341,3 @@ class Database:
             raise errors.translate(error.orig or error, self.path) from error
         except sqlite3.Error as error:
             raise errors.translate(error, self.path) from error
-
-
-class _Copy:
-    """A copy of a database file in a folder of its own; `close` removes it."""
-
-    def __init__(
-        self, path: pathlib.Path, state: tuple[object, ...], migrations: schema.Migrations
-    ) -> None:
-        self.state = state
-        self._folder = tempfile.TemporaryDirectory(prefix="orchestrator-")
-        target = pathlib.Path(self._folder.name, path.name)
-        try:
-            for source in _files(path):
-                if source.exists():
-                    shutil.copyfile(source, target.with_name(source.name))
-        except OSError:
-            self._folder.cleanup()
-            raise
-        self.database = Database(
-            target, migrations=migrations, find_locality=lambda _: filesystem.Locality.LOCAL
-        )
-
-    @staticmethod
-    def state_of(path: pathlib.Path) -> tuple[object, ...]:
-        """Return what changes with the content; raises FileNotFoundError without a database."""
-        found = [path.stat(), *(file.stat() for file in _files(path)[1:] if file.exists())]
-        return tuple((one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
-
-    def close(self) -> None:
-        self.database.close()
-        self._folder.cleanup()
-
-
-def _files(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    return path, path.with_name(path.name + "-wal")

@@ -166,8 +166,10 @@ def _run() -> int:
     return 0
 
 
-def _drop(*streams: typing.TextIO) -> None:
+def _drop(*streams: typing.TextIO | None) -> None:
     # What is left in the buffer would fail once more when Python ends.
     with open(os.devnull, "w") as nothing:
         for stream in streams:
-            os.dup2(nothing.fileno(), stream.fileno())
+            # None: it was closed before we began (`2>&-`).
+            if stream is not None:
+                os.dup2(nothing.fileno(), stream.fileno())

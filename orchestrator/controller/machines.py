@@ -89,12 +89,15 @@ def enter(
         error = paths["stderr_path"]
         return str(paths["stdout_path"]), None if error is None else str(error)
 
-    def unsettled() -> set[str]:
+    def still_needed() -> set[str]:
+        # What it depends on was there when that was checked, and is not cleared before it waits.
+        ids = local.dependencies(request.dependency)
+        others = {entry.token for one in ids for entry in context.machine.known(one)}
         with context.store.reading() as work:
-            return {one.token for one in work.live_jobs(job.cluster)}
+            return others | {one.token for one in work.live_jobs(job.cluster)}
 
     try:
-        context.machine.clear(unsettled)
+        context.machine.clear(still_needed)
         return submission.submit_here(
             folder.script, machine=context.machine, request=request, logs=logs
         )

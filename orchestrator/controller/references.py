@@ -59,7 +59,8 @@ def _rows_of_one(work: unit_of_work.UnitOfWork, text: str) -> list[jobs.Job]:
         wanted = set(slurm.expand_tasks(text.replace(",@", ",")))
     except ValueError:
         return []
-    first = work.job(min(wanted)) if max(wanted) < 2**63 else None
+    # `6-5` names no row, and SQLite's integers have 64 bits.
+    first = work.job(min(wanted)) if wanted and max(wanted) < 2**63 else None
     if first is None:
         return []
     mine = [job for job in work.jobs_of_tokens([first.token]) if job.row in wanted]

@@ -100,7 +100,7 @@ class Machine:
     def clear(self, keep: Callable[[], Collection[str]]) -> list[str]:
         """Forget the jobs that ended long ago, once a day; returns their keys.
 
-        `keep` returns the tokens of jobs whose end their database lacks.
+        `keep` returns the tokens of jobs whose end their database lacks, or that are needed yet.
         """
         if not self.files.is_to_be_cleared(after_seconds=_CLEARED_EVERY_SECONDS):
             return []
@@ -109,7 +109,9 @@ class Machine:
             for entry in self.files.queue():
                 for one in line.conditions(entry.dependency):
                     tokens |= {other.token for other in self.known(one.job_id)}
-            return self.files.clear(before=time.time() - KEPT_SECONDS, keep=tokens)
+            # Whether the ends of another host's jobs are known, only that host asks.
+            before = time.time() - KEPT_SECONDS
+            return self.files.clear(before=before, host=self.host, keep=tokens)
 
     def close(self, entry: spool.Entry, ended: spool.Ended, *, again: str = "") -> None:
         """Store the end of an attempt; `again`: requeue or hold, for the next. Under the lock."""

@@ -234,8 +234,8 @@ class Spool:
         except FileNotFoundError:
             return True
 
-    def clear(self, *, before: float, keep: Collection[str]) -> list[str]:
-        """Remove the jobs that ended before an epoch second, and return their keys.
+    def clear(self, *, before: float, host: str, keep: Collection[str]) -> list[str]:
+        """Remove the jobs of a host that ended before an epoch second, and return their keys.
 
         `keep`: tokens of jobs whose end is not known elsewhere yet.
         """
@@ -245,7 +245,8 @@ class Spool:
             entry = _entry(path)
             if entry is None:
                 continue
-            if entry.token in keep or entry.ended[-1].ended_at >= before:
+            is_old = entry.host == host and entry.ended[-1].ended_at < before
+            if entry.token in keep or not is_old:
                 left.add(entry.token)
             else:
                 removed.append(entry.key)

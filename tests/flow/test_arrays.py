@@ -37,7 +37,8 @@ def test_from_submission_to_cancel(cli: command_line.CommandLine, fake_slurm: Fa
     for rows in ("@2-3", "@2,@3"):
         listed = cli("status", rows, "--no-refresh", "--json").items
         assert [job["row"] for job in listed] == [2, 3]
-    assert cli("status", "@2-9", "--no-refresh").code == 4
+    for rows in ("@2-9", "@3-2"):
+        assert cli("status", rows, "--no-refresh").code == 4
     (array,) = cli("show", "sweep", "--no-refresh", "--json").items
     assert array["states"] == {"PENDING": 2, "RUNNING": 1, "FAILED": 1}
     assert [bad["job_id"] for bad in array["first_failures"]] == ["1_1"]

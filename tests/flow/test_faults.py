@@ -127,6 +127,12 @@ def test_a_pipe_that_nobody_reads_ends_it_quietly(cli, fake_slurm, words):
     assert (done.out, done.err) == ("141\n", "")
 
 
+def test_a_pipe_that_nobody_reads_where_stderr_is_closed(cli):
+    leave = "mkfifo fifo; exec 9<>fifo 8>fifo 9<&-"
+    command = f"{sys.executable} -m orchestrator --help >&8 2>&-"
+    assert cli.run(["bash", "-c", f"{leave}; {command}; echo $?"]).out == "141\n"
+
+
 @pytest.mark.parametrize("since", ["999999999999days", "0001-01-01", "soon", ""])
 def test_a_time_that_is_none(cli, fake_slurm, since):
     done = cli("status", "--since", since)

@@ -542,6 +542,21 @@ def test_jobs_that_depend_on_others(here):
     assert len(here.rows()) == 6
 
 
+def test_what_a_new_job_depends_on_is_not_cleared_before_it_waits(here):
+    first = submit(here, "true")
+    assert ended(here, first) == ("COMPLETED", "0:0")
+    files = machine_of(here).files
+    entry = files.gone(first.removeprefix("local-"))
+    assert entry is not None
+    past = dataclasses.replace(entry.ended[-1], ended_at=time.time() - 40 * 86400)
+    with files.locked():
+        files.put(dataclasses.replace(entry, ended=(past,)))
+        files.folder.joinpath("cleared").unlink(missing_ok=True)
+    second = submit(here, "true", "--dependency", f"afterok:{first}")
+    assert files.folder.joinpath("cleared").exists()
+    assert ended(here, second) == ("COMPLETED", "0:0")
+
+
 @pytest.mark.parametrize(
     ("flags", "key", "cure"),
     [

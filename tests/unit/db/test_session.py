@@ -424,6 +424,83 @@ def test_read_only_is_told(folder_mode: int, file_mode: int, named: str) -> None
     )
 
 
+def no_writing(path: Path) -> filesystem.Locality:
+    raise errors.ReadOnlyError(f"{path} is read-only for you.")
+
+
+DYING_WRITER = """\
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+for text in ("journal_mode=TRUNCATE", "cache_size=5"):
+    connection.execute(f"PRAGMA {text}")
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("UPDATE settings SET value = 'new' WHERE key LIKE 'a%'")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_copy_to_read_lacks_what_a_dead_writer_began(tmp_path: Path, opened: Opened) -> None:
+    """On a network disk: its rollback journal is copied along."""
+    path = tmp_path / "x.db"
+    network = opened(path, find_locality=lambda _: filesystem.Locality.NETWORK)
+    with network.writing() as db:
+        db.add_all([models.Setting(key=f"a{n}", value="old" * 100) for n in range(500)])
+    network.close()
+    subprocess.run([sys.executable, "-c", DYING_WRITER, str(path)], check=False)
+    assert path.with_name("x.db-journal").stat().st_size > 0
+    with opened(path, find_locality=no_writing).reading() as db:
+        assert db.scalars(sa.select(models.Setting.value).distinct()).all().count("new") == 0
+        assert pragma(db, "quick_check") == "ok"
+
+
+DYING_READER = """\
+import os, pathlib, signal, sys
+from db import errors, session
+def no_writing(path):
+    raise errors.ReadOnlyError("")
+with session.Database(pathlib.Path(sys.argv[1]), find_locality=no_writing).reading():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_copies_of_killed_readers_do_not_pile_up(
+    tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, place = tmp_path / "x.db", tmp_path / "tmp"
+    place.mkdir()
+    with session.Database(path) as database, database.writing():
+        pass
+    argv = [sys.executable, "-c", DYING_READER, str(path)]
+    subprocess.run(argv, check=False, cwd=ROOT, env={**os.environ, "TMPDIR": str(place)})
+    (abandoned,) = place.iterdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    with opened(path, find_locality=no_writing).reading():
+        (ours,) = place.iterdir()
+        assert ours != abandoned
+        with opened(path, find_locality=no_writing).reading():
+            assert len(list(place.iterdir())) == 2, "what is in use stays"
+
+
+def test_what_was_written_while_it_was_copied_is_copied_anew(
+    tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.db"
+    with session.Database(path) as database, database.writing():
+        pass
+    copyfile, values = shutil.copyfile, iter("ab")
+
+    def copy_and_write(source: Path, target: Path) -> None:
+        copyfile(source, target)
+        for value in values:
+            with session.Database(path) as other, other.writing() as db:
+                db.merge(models.Setting(key="k", value=value))
+            break
+
+    monkeypatch.setattr(shutil, "copyfile", copy_and_write)
+    with opened(path, find_locality=no_writing).reading() as db:
+        assert db.scalar(sa.select(models.Setting.value).filter_by(key="k")) == "b"
+
+
 def test_lock_that_is_not_given_up_is_told(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     with (

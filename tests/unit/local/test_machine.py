@@ -161,6 +161,10 @@ def test_what_ended_long_ago_is_forgotten(
         os.utime(path, (now - 60, now - 60))
     enter(here, "abcd00000006")
     here.cancel("local-6", "x.abcd00000006")
+    there = dataclasses.replace(here, host="other")
+    # One home folder on two hosts: what the other ran only its own commands ask for.
+    assert there.clear(list) == []
+    (here.folder / "cleared").unlink()
     # Of 2 the database does not know the end, 3 waits, 5 depends on 4, 6 ended just now.
     assert here.clear(lambda: ["abcd00000002"]) == ["1"]
     left = sorted(path.stem for path in (here.folder / "requests").iterdir())
