@@ -78,7 +78,7 @@ class Bar:
 
             self._progress = progress.Progress(
                 progress.SpinnerColumn(),
-                progress.BarColumn(30),
+                progress.BarColumn(16),
                 progress.TimeElapsedColumn(),
                 progress.TextColumn("{task.description}", markup=False),
                 refresh_per_second=4,
