@@ -157,3 +157,22 @@ def test_ctrl_c_cancels_the_job_and_says_so(environ: Mapping[str, str], tmp_path
     told = subprocess.run(words, cwd=folder, env=environ, capture_output=True, check=True).stdout
     (item,) = json.loads(told)["items"]
     assert item["state"] == "CANCELLED"
+
+
+def test_whoever_reads_it_may_go_away(environ: Mapping[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    words = command(folder, "--set", "args.epochs=100000")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, cwd=tmp_path, env=environ, text=True, **pipes) as demo:
+        assert demo.stdout is not None and demo.stderr is not None
+        for line in demo.stdout:
+            if line.startswith("local-1 waits"):
+                break
+        demo.stdout.close()
+        told = demo.stderr.read()
+        assert demo.wait(TIMEOUT_SECONDS) == 1
+    assert "Traceback" not in told
+    words = [sys.executable, "-m", "orchestrator", "status", "--json"]
+    told = subprocess.run(words, cwd=folder, env=environ, capture_output=True, check=True).stdout
+    (item,) = json.loads(told)["items"]
+    assert item["state"] == "CANCELLED"
