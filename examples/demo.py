@@ -78,7 +78,7 @@ class Bar:
 
             self._progress = progress.Progress(
                 progress.SpinnerColumn(),
-                progress.BarColumn(30),
+                progress.BarColumn(16),
                 progress.TimeElapsedColumn(),
                 progress.TextColumn("{task.description}", markup=False),
                 refresh_per_second=4,
@@ -260,8 +260,8 @@ def prepare(folder: Path, scheduler: str) -> None:
 def run(demo: Demo, scheduler: str, options: Sequence[str]) -> None:
     """Run the demo from the submission to the closing words."""
     job_id = demo.submit("submit", str(EXAMPLE), *options)
-    print(f"Submitted batch job {job_id}\n", flush=True)
     try:
+        print(f"Submitted batch job {job_id}\n", flush=True)
         demo.follow(job_id)
         state = demo.state(job_id)
         print(flush=True)
@@ -272,7 +272,8 @@ def run(demo: Demo, scheduler: str, options: Sequence[str]) -> None:
         demo.show("show", job_id)
         demo.show("logs", job_id, "-n", "9")
         demo.show("metrics", job_id, "--name", "throughput")
-    except Interrupted:
+    except (Interrupted, OSError):
+        # OSError: the terminal, or what reads our output, has gone away.
         demo.cancel(job_id)
         raise
     print(closing(demo.folder, scheduler, job_id), flush=True)
@@ -337,8 +338,16 @@ def main() -> int:
             run(demo, given.scheduler, options)
     except Interrupted:
         told = "script/demo: interrupted; its job was cancelled. It can be run again."
-        print(f"\n{told}", file=sys.stderr)
+        with contextlib.suppress(OSError):
+            print(f"\n{told}", file=sys.stderr)
         return INTERRUPTED
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            print(f"script/demo: {error}; its job was cancelled", file=sys.stderr)
+        # What is left in the buffer would fail once more when Python ends.
+        with open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), 1)
+        return 1
     except Failed as error:
         print(f"script/demo: {error}", file=sys.stderr)
         return 1

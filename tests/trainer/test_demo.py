@@ -138,8 +138,8 @@ def test_ctrl_c_cancels_the_job_and_says_so(environ: Mapping[str, str], tmp_path
         os.chdir(tmp_path)
         os.execve(words[0], words, {**environ, "TERM": "xterm"})
     try:
-        # A bar, drawn on a terminal.
-        assert b"\x1b[" in read_until(terminal, b"training on 2 ranks")
+        # A bar, drawn on a terminal; what is told may be drawn over before it was seen.
+        assert b"\x1b[" in read_until(terminal, b"/100000  ")
         os.write(terminal, b"\x03")
         rest = read_until(terminal, b"\0never").decode()
         _, status = os.waitpid(pid, 0)
@@ -153,6 +153,25 @@ def test_ctrl_c_cancels_the_job_and_says_so(environ: Mapping[str, str], tmp_path
         "script/demo: interrupted; its job was cancelled. It can be run again."
     )
     assert "Traceback" not in rest
+    words = [sys.executable, "-m", "orchestrator", "status", "--json"]
+    told = subprocess.run(words, cwd=folder, env=environ, capture_output=True, check=True).stdout
+    (item,) = json.loads(told)["items"]
+    assert item["state"] == "CANCELLED"
+
+
+def test_whoever_reads_it_may_go_away(environ: Mapping[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    words = command(folder, "--set", "args.epochs=100000")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, cwd=tmp_path, env=environ, text=True, **pipes) as demo:
+        assert demo.stdout is not None and demo.stderr is not None
+        for line in demo.stdout:
+            if line.startswith("local-1 waits"):
+                break
+        demo.stdout.close()
+        told = demo.stderr.read()
+        assert demo.wait(TIMEOUT_SECONDS) == 1
+    assert "Traceback" not in told
     words = [sys.executable, "-m", "orchestrator", "status", "--json"]
     told = subprocess.run(words, cwd=folder, env=environ, capture_output=True, check=True).stdout
     (item,) = json.loads(told)["items"]
