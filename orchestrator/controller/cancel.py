@@ -74,7 +74,10 @@ def _ask(context: contexts.Context, live: Sequence[jobs.Job]) -> set[int]:
     # jobs are looked at once instead: then a reused ID hits no other job either.
     if len(_by_submission(live)) > 1 and not context.is_local:
         live, seen = _looked_at(context, live)
-    _store(context, live)
+    try:
+        _store(context, live)
+    except errors.DatabaseError as exc:
+        context.say(f"Asked for all the same, though it cannot be stored: {exc}")
     together: list[str] = []
     by_name: set[int] = set()
     for tasks in _by_submission(live):
@@ -103,8 +106,8 @@ def _looked_at(
     begun = context.clock()
     try:
         found = wishes.look(context, live)
-    except errors.SlurmError:
-        # scancel may be answered yet.
+    except (errors.SlurmError, errors.DatabaseError):
+        # scancel may be answered yet; and what fills the disk may be one of these jobs.
         return live, ()
     left = [job for job in found if not job.ended]
     return left, {job.row for job in left if not wishes.unseen(job, begun)}

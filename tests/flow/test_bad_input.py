@@ -419,7 +419,7 @@ case $HOW in
   ro) mount -o remount,ro "$FULL" || exit 97 ;;
 esac
 for words in "status" "status --no-refresh" "show demo --json" "metrics demo" \
-  "wait demo --timeout 0" "logs demo" "refresh"; do
+  "wait demo --timeout 0" "logs demo" "refresh" "cancel demo"; do
   "$@" $words >>"$HOME/out"
   echo "$words: $?"
 done
@@ -453,7 +453,11 @@ def test_commands_that_read_answer_from_what_is_there(cli, fake_slurm, how):
         "wait demo --timeout 0: 124",
         "logs demo: 0",
         "refresh: 1",
+        "cancel demo: 1",
     ], done.err
+    # What fills the disk may be the job itself.
+    assert len(fake_slurm.calls("scancel")) == 1
+    assert "Asked for all the same, though it cannot be stored: " in done.err
     printed = (cli.home / "out").read_text()
     assert printed.count("1\tdemo\tPENDING") == 2
     assert '"state": "PENDING"' in printed
