@@ -7,19 +7,25 @@ from pathlib import Path
 from orchestrator import errors, jobs, local, rendering, run_folder, slurm, submission, values
 from orchestrator.controller import context as contexts
 from orchestrator.controller import dependencies, log_files
+from orchestrator.rendering import batch_file, batch_needs
 
 #: What a script starts with where the spec says export = "none" (man sbatch, --export=NONE).
 _LOGIN = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TERM", "TZ", "TMPDIR")
 
 
 def check(
-    context: contexts.Context, spec: jobs.JobSpec, *, cure: str = dependencies.LEAVE_OUT
+    context: contexts.Context,
+    spec: jobs.JobSpec,
+    script: str,
+    *,
+    cure: str = dependencies.LEAVE_OUT,
 ) -> None:
     """Raise what is known to keep the spec from ever running, before anything is stored.
 
     `cure`: what to do about a dependency that can't be kept.
     """
     if context.is_local:
+        spec = batch_needs.of(spec, script)
         local.refuse_too_big(asked_gpus(spec), _slots(context))
     dependencies.check(context, spec.dependency, cure=cure)
 
@@ -35,6 +41,7 @@ def enter(
 
     Raises SpecError where the machine lost a GPU since `check`.
     """
+    spec = batch_needs.of(spec, folder.script.read_text(encoding="utf-8"))
     with context.store.reading() as work:
         found = work.jobs_of_tokens([job.token])
     tasks = tuple(one.array_task_id for one in found if one.array_task_id is not None)
@@ -50,6 +57,7 @@ def enter(
         token=job.token,
         name=run_folder.slurm_name(job.name, job.token),
         script=str(folder.script),
+        arguments=tuple(batch_file.arguments_of(spec)),
         run_dir=str(folder.path),
         folder=str(called_in / (spec.chdir or "")),
         environ=environ,
@@ -94,9 +102,9 @@ def enter(
         raise errors.OrchestratorError(f"cannot submit: {exc}") from exc
 
 
-def estimate(context: contexts.Context, spec: jobs.JobSpec) -> str:
+def estimate(context: contexts.Context, spec: jobs.JobSpec, script: str) -> str:
     """Return a sentence on when the job would start here; nothing is submitted."""
-    local.refuse_unfit(spec)
+    spec = batch_needs.of(spec, script)
     slots = _slots(context)
     local.refuse_too_big(asked_gpus(spec), slots)
     waiting = context.machine.squeue(lambda *_: True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orchestrator
 from orchestrator import config, errors, jobs, local, patterns, rendering
-from orchestrator.rendering import batch_file
+from orchestrator.rendering import batch_file, batch_needs
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller import context as contexts
@@ -58,9 +58,9 @@ def render(
     configuration: config.Configuration, request: Request, *, on_this_machine: bool = False
 ) -> str:
     """Return the script, byte for byte what `submit` hands to sbatch, or runs here."""
-    if on_this_machine:
-        local.refuse_unfit(request.spec)
-    elif here := [one for one in local.dependencies(request.spec.dependency or "") if "-" in one]:
+    if not on_this_machine and (
+        here := [one for one in local.dependencies(request.spec.dependency or "") if "-" in one]
+    ):
         told = f"{here[0]} is a job of a machine without Slurm; a job ID of Slurm's reads 123"
         problem = errors.Problem(source=request.source, key="job.dependency", message=told)
         raise errors.SpecError([problem])
@@ -68,6 +68,8 @@ def render(
         # Found out only when the log is read, a misspelt name would cost a run's numbers.
         patterns.select(patterns.load_shipped(), request.spec.metrics.patterns)
     script = _rendered(configuration, request, on_this_machine=on_this_machine)
+    if on_this_machine:
+        local.refuse_unfit(batch_needs.of(request.spec, script))
     size_bytes = len(script.encode())
     if size_bytes >= LARGEST_SCRIPT_BYTES:
         told = (
@@ -102,6 +104,7 @@ def _rendered(
             batch_file.read_text(Path(request.spec.launch.batch_file)),
             runs_dir=configuration.runs_dir,
             templates_dir=configuration.templates_dir,
+            local=on_this_machine,
             origin=rendering.Origin(version=orchestrator.__version__, spec=request.source),
         )
     return rendering.render(
@@ -125,7 +128,11 @@ def template(
     if request.spec.launch.batch_file is not None:
         text = batch_file.read_text(Path(request.spec.launch.batch_file))
         found = batch_file.template_hash(
-            request.spec, text, runs_dir=runs_dir, templates_dir=configuration.templates_dir
+            request.spec,
+            text,
+            runs_dir=runs_dir,
+            templates_dir=configuration.templates_dir,
+            local=on_this_machine,
         )
         return batch_file.TEMPLATE, found
     found = rendering.template_hash(

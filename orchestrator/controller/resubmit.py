@@ -68,7 +68,8 @@ def resubmit(
     with context.store.reading() as work:
         stored = work.submission_of(now.row)
     assert stored is not None, "each job belongs to one (foreign key)"
-    machines.check(context, specs.from_json(stored.spec), cure=without_dependency(now))
+    spec = specs.from_json(stored.spec)
+    machines.check(context, spec, stored.script, cure=without_dependency(now))
     papers: dict[str, Any] = json.loads(stored.provenance)
     _calling_folder(now, papers)
     if any(one.state is jobs.JobState.NOT_SUBMITTED for one in found):

@@ -49,7 +49,7 @@ def submit(context: contexts.Context, request: render.Request, *, queue: bool = 
     script = render.render(context.configuration, request, on_this_machine=context.is_local)
     facts = contexts.cluster_facts(context)
     render.refuse_too_many_tasks(request, facts)
-    machines.check(context, request.spec)
+    machines.check(context, request.spec, script)
     papers = papers_of(context, request, runs_dir=context.configuration.runs_dir)
     job, folder = store_intent(
         context,
@@ -125,11 +125,11 @@ def _refuse_given_up(context: contexts.Context, job: jobs.Job) -> None:
 
 def test_only(context: contexts.Context, request: render.Request) -> str:
     """Return Slurm's estimate of when and where the job would start; nothing is submitted."""
-    if render.is_local(context.configuration, context.environ):
-        return machines.estimate(context, request.spec)
-    return context.slurm.test_only(
-        render.render(context.configuration, request), batch_file.options_of(request.spec)
-    )
+    here = render.is_local(context.configuration, context.environ)
+    script = render.render(context.configuration, request, on_this_machine=here)
+    if here:
+        return machines.estimate(context, request.spec, script)
+    return context.slurm.test_only(script, batch_file.options_of(request.spec))
 
 
 def papers_of(

@@ -70,12 +70,6 @@ def _misfits(spec: jobs.JobSpec) -> Iterator[tuple[str, str]]:
             "there is no srun here: --set launch.launcher=torchrun starts the ranks, "
             "or --scheduler slurm on a cluster",
         )
-    if spec.launch.batch_file is not None:
-        yield (
-            "launch.batch_file",
-            "a batch file is Slurm's: name its program in a spec or behind `--`, "
-            "or --scheduler slurm on a cluster",
-        )
     if spec.container.runtime == "pyxis":
         yield (
             "container.runtime",

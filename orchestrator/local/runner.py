@@ -187,7 +187,7 @@ class _Run:
                 signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
             process = subprocess.Popen(
-                [*_interpreter(Path(request.script)), request.script],
+                [*_interpreter(Path(request.script)), request.script, *request.arguments],
                 cwd=request.folder,
                 env=variables.of(entry, request, self._here.host),
                 stdin=subprocess.DEVNULL,

@@ -59,6 +59,8 @@ class Request:
     most_at_once: int | None = None
     #: as sbatch's --dependency, with our job IDs; "": none
     dependency: str = ""
+    #: behind the script
+    arguments: tuple[str, ...] = ()
     #: our number, `local-NUMBER`; given when it is accepted
     number: int = 0
 
@@ -160,7 +162,8 @@ class Spool:
         data = _read(self.folder / "requests" / f"{token}.json")
         if data is None:
             return None
-        lists = {name: data[name] and tuple(data[name]) for name in ("tasks", "devices")}
+        names = ("tasks", "devices", "arguments")
+        lists = {name: tuple(data[name]) for name in names if data.get(name) is not None}
         return Request(**_fields(Request, {**data, **lists}))
 
     def accept(self, request: Request) -> Request:

@@ -210,10 +210,11 @@ def render(
     *,
     runs_dir: pathlib.Path,
     templates_dir: pathlib.Path | None = None,
+    local: bool = False,
     origin: sources.Origin,
 ) -> str:
-    """Return the script that runs a batch file; raises TemplateError."""
-    context = _context(spec, text, runs_dir=runs_dir)
+    """Return the script that runs a batch file, `local` without Slurm; raises TemplateError."""
+    context = _context(spec, text, runs_dir=runs_dir, local=local)
     context["origin"] = origin
     _, used = sources.render(TEMPLATE, context, templates_dir)
     context["template_hash"] = sources.digest(used)
@@ -233,18 +234,20 @@ def template_hash(
     *,
     runs_dir: pathlib.Path,
     templates_dir: pathlib.Path | None = None,
+    local: bool = False,
 ) -> str:
     """Return 12 characters of the SHA-256 over the template sources that `render` uses."""
-    context = _context(spec, text, runs_dir=runs_dir)
+    context = _context(spec, text, runs_dir=runs_dir, local=local)
     return sources.digest(sources.render(TEMPLATE, context, templates_dir)[1])
 
 
-def _context(spec: jobs.JobSpec, text: str, *, runs_dir: pathlib.Path) -> dict[str, object]:
+def _context(
+    spec: jobs.JobSpec, text: str, *, runs_dir: pathlib.Path, local: bool
+) -> dict[str, object]:
     header = directives.header(text.split("\n"))
     return {
         "spec": spec,
-        # Without Slurm a batch file is refused (local/fitting.py).
-        "local": False,
+        "local": local,
         "origin": sources.Origin(version="", spec=""),
         "template_name": TEMPLATE,
         "template_hash": "",

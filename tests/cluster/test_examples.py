@@ -150,9 +150,9 @@ def test_each_example_runs(site: sites.Site, reservation: None) -> None:
         for name, one in TRIES.items()
     }
     done = site.run("wait", *ids.values(), timeout_seconds=400, check=None)
-    logs = {name: site.run("logs", job_id).stdout for name, job_id in ids.items()}
-    assert done.returncode == 0, f"{done.stderr}\n{logs}"
     found = {item["job_id"]: item for item in site.items("status", "--all", "--no-refresh")}
+    logs = {name: site.lab.read(found[job_id]["stdout_path"]) for name, job_id in ids.items()}
+    assert done.returncode == 0, f"{done.stderr}\n{logs}"
     ended = {name: found[job_id] for name, job_id in ids.items()}
     assert {
         name: (job["state"], job["nodes"], job["gpus"] or 0) for name, job in ended.items()

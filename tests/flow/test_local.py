@@ -664,3 +664,50 @@ tasks = [{ lr = 1 }, { lr = 2 }, { lr = 3 }, { lr = 4 }]
     assert done.code == 0, done.err
     assert ended(here, "local-6_3") == ("COMPLETED", "0:0")
     assert ended(here, "local-6_2") == ("FAILED", "3:0")
+
+
+BATCH = """#!/bin/bash
+#SBATCH --job-name=filed --time=0:30 --gres=gpu:2 -c 3
+#SBATCH --output=filed-%j.txt --partition=accel --signal=B:USR1@5
+echo "$CUDA_VISIBLE_DEVICES $SLURM_CPUS_PER_TASK $SLURM_JOB_NUM_NODES $#: $1"
+{last}
+"""
+
+
+def test_a_batch_file_runs_here(here):
+    """With what its #SBATCH lines ask for, and its own arguments."""
+    path = here.folder / "filed.sbatch"
+    path.write_text(BATCH.format(last="exit 3"))
+    gpus = {"CUDA_VISIBLE_DEVICES": "4,5,6"}
+    given = ("--scheduler", "local", "--parsable", "--time-limit", "1")
+    done = here("submit", *given, path, "--", "a b", "--flag", **gpus)
+    assert (done.code, done.out) == (0, "local-1\n"), done.err
+    assert "Without Slurm these mean nothing: job.partition\n" in done.err
+    entry = entry_of(here, "local-1") or machine_of(here).files.gone("1")
+    request = machine_of(here).files.request(entry.token)
+    assert (request.time_limit_seconds, request.signal_seconds) == (60, 5)
+    assert ended(here, "local-1") == ("FAILED", "3:0")
+    assert here("logs", "filed", "--path").out == f"{here.folder}/filed-local-1.txt\n"
+    assert here("logs", "filed").out.splitlines()[1] == "4,5 3 1 2: a b"
+    again = here("resubmit", "local-1", "--parsable", **gpus)
+    assert ended(here, again.out.strip()) == ("FAILED", "3:0")
+    assert here("logs", again.out.strip()).out.splitlines()[1] == "4,5 3 1 2: a b"
+
+
+@pytest.mark.parametrize(
+    ("last", "flags", "told"),
+    [
+        ("srun python train.py", (), "srun python train.py: there is no srun without Slurm"),
+        ("  time A=b srun hostname", (), "there is no srun without Slurm"),
+        ("true", ("--nodes", "2"), "one machine is one node (asked for 2)"),
+        ("true", ("--gres", "gpu:4"), "this machine has 3 for jobs (asked for 4)"),
+        ("true", ("--dependency", "afterok:12"), "12 is a job ID of Slurm's"),
+    ],
+)
+def test_a_batch_file_that_needs_slurm(here, last, flags, told):
+    path = here.folder / "filed.sbatch"
+    path.write_text(BATCH.format(last=last))
+    done = here("submit", "--scheduler", "local", *flags, path, CUDA_VISIBLE_DEVICES="0,1,2")
+    assert done.code == 3
+    assert told in done.err
+    assert here.rows() == []

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pip
 import pytest
 
 #: What the scripts call; no Python, no uv, no apt-get.
@@ -27,6 +28,18 @@ NO_ENSUREPIP = """\
 #!/bin/sh
 case "$*" in
 *"import ensurepip"*) exit 1 ;;
+esac
+exec {python} "$@"
+"""
+#: One whose venv meets a full disk; Python's own words.
+FULL_DISK = """\
+#!/bin/sh
+case "$*" in
+*"import ensurepip"*) exit 0 ;;
+*" venv "*)
+    echo 'OSError: [Errno 28] No space left on device' >&2
+    exit 1
+    ;;
 esac
 exec {python} "$@"
 """
@@ -101,8 +114,18 @@ def test_no_venv_module_and_nothing_to_fetch_one_with(tree: Path, environ: dict[
     )
 
 
+def make_venv(tree: Path) -> Path:
+    """Make the environment with this one's pip: a Debian's Python may have none to give."""
+    venv = tree / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (site,) = venv.glob("lib/*/site-packages")
+    shutil.copytree(Path(pip.__file__).parent, site / "pip")
+    return venv
+
+
 def test_no_network(tree: Path, environ: dict[str, str]) -> None:
-    done = run(tree, {**environ, "PYTHON": sys.executable}, "setup", "base")
+    make_venv(tree)
+    done = run(tree, environ, "setup", "base")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
         "script/setup: no network: the package index can't be reached. Behind a mirror or a proxy"
@@ -112,13 +135,7 @@ def test_no_network(tree: Path, environ: dict[str, str]) -> None:
 
 
 def test_a_full_disk(tree: Path, environ: dict[str, str]) -> None:
-    # pip's own words for it (pip 25.1 on a full tmpfs).
-    install_python(
-        environ,
-        '#!/bin/sh\ncase "$*" in\n*" venv "*)\n'
-        "  echo 'OSError: [Errno 28] No space left on device' >&2\n  exit 1 ;;\nesac\n"
-        'exec {python} "$@"\n',
-    )
+    install_python(environ, FULL_DISK)
     done = run(tree, environ, "setup", "base")
     assert done.returncode == 1
     assert re.fullmatch(
@@ -187,8 +204,7 @@ NEEDS_CUDA = re.compile(r"torch|torchvision|triton|(cuda|nvidia)-.*")
 def test_torch_is_small_where_no_gpu_can_be(
     tree: Path, environ: dict[str, str], tmp_path: Path
 ) -> None:
-    venv = tree / ".venv"
-    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    venv = make_venv(tree)
     (venv / "bin/uv").write_text(UV.format(python=sys.executable, folder=str(tmp_path)))
     (venv / "bin/uv").chmod(0o755)
     calls = tmp_path / "calls"
@@ -212,7 +228,8 @@ def test_torch_is_small_where_no_gpu_can_be(
     assert "torch" in cuda_in(lock)
 
     # To be had, in a fresh environment.
-    subprocess.run([venv / "bin/pip", "uninstall", "-q", "-y", "torch"], check=True)
+    words = [venv / "bin/python", "-m", "pip", "uninstall", "--quiet", "--yes", "torch"]
+    subprocess.run(words, check=True)
     (venv / "orchestrator-setup").unlink()
     cpu, lock, _ = set_up()
     assert cpu["words"][4:-2] == ["--torch-backend", "cpu", "--no-deps"]

@@ -36,8 +36,9 @@ def launch(
             cwd=tmp_path_factory.mktemp("cwd"),
             capture_output=True,
             text=True,
-            # To import PyTorch takes 12 s of CPU, and a busy machine gives a tenth of one.
-            timeout=300,
+            # To import PyTorch takes 12 s of CPU, and a busy machine gives a tenth of one. A test
+            # has ten minutes.
+            timeout=570,
             check=False,
         )
 

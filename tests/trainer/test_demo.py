@@ -25,10 +25,10 @@ DEMO = CHECKOUT / "script" / "demo"
 #: PyTorch may need minutes to load on a busy machine.
 TIMEOUT_SECONDS = 300
 
+VENV = "" if sys.prefix == sys.base_prefix else f" --venv {sys.prefix}".replace(f"{CHECKOUT}/", "")
 TOLD = f"""\
 $ orchestrator submit examples/digits_ddp.toml --nproc-per-node 2 \
---set resources.gpus_per_node=0{f" --venv {sys.prefix}" if sys.prefix != sys.base_prefix else ""} \
---set args.epochs=2
+--set resources.gpus_per_node=0{VENV} --set args.epochs=2
 Submitted batch job local-1
 
 local-1 waits, then loads PyTorch, which takes longest

@@ -291,7 +291,7 @@ def sources_of(name: str) -> set[str]:
     """Return the names of the templates that a specimen uses."""
     if name in BATCH_FILES:
         context = batch_file._context(
-            jobs.JobSpec(name="old"), BATCH_FILES[name], runs_dir=RUNS_DIR
+            jobs.JobSpec(name="old"), BATCH_FILES[name], runs_dir=RUNS_DIR, local=False
         )
         return {used.name for used in sources.render(batch_file.TEMPLATE, context, None)[1]}
     spec, profile = SPECS[name]

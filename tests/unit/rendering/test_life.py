@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -89,11 +91,17 @@ def test_kill_leaves_no_record(machine: Machine) -> None:
     assert machine.record() is None
 
 
-def _running(group: int) -> list[list[str]]:
-    # A process that nobody has reaped yet has a group too, and state Z.
-    listed = subprocess.run(["ps", "-eo", "pgid=,stat=,args="], capture_output=True, text=True)
-    lines = (line.split(maxsplit=2) for line in listed.stdout.splitlines())
-    return [args for pgid, state, *args in lines if int(pgid) == group and state[0] != "Z"]
+def _running(group: int) -> list[str]:
+    # From /proc: a bare Debian has no ps.
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            # The command's name stands in brackets and may hold anything (man 5 proc).
+            state, _, pgrp = (folder / "stat").read_text().rpartition(")")[2].split()[:3]
+            # A process that nobody has reaped yet has a group too, and state Z.
+            if int(pgrp) == group and state != "Z":
+                found.append((folder / "cmdline").read_text(errors="replace").replace("\0", " "))
+    return found
 
 
 def _terminate(process: subprocess.Popen[str]) -> None:
