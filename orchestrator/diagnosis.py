@@ -226,3 +226,9 @@ def explain_reason(job: jobs.Job) -> str:
         return ""
     kind, sentence = waiting(reason)
     return f"{kind.value}: {sentence} ({reason})"
+
+
+def explain_stuck(job: jobs.Job) -> str:
+    """Return why the job does not start by itself, in plain words; "" when it does, or runs."""
+    told = explain_reason(job) if job.state in _WAITING else ""
+    return told if told.startswith((Waiting.NEVER.value, Waiting.PERSON.value)) else ""

@@ -6,9 +6,9 @@ import dataclasses
 import datetime
 from collections.abc import Callable, Sequence
 
-from orchestrator import errors, jobs, patterns
+from orchestrator import diagnosis, errors, jobs, patterns
 from orchestrator.controller import context as contexts
-from orchestrator.controller import freshness, ingest, refresh, resend, unit_of_work
+from orchestrator.controller import freshness, ingest, naming, refresh, resend, unit_of_work
 
 #: A job that ended waits this long for the details of its accounting row.
 DETAILS_SECONDS = 30.0
@@ -46,6 +46,8 @@ def wait(
         news = [job for job in found if seen.get(job.row) is not job.state]
         seen.update({job.row: job.state for job in news})
         changed(news)
+        for note in _stuck(found):
+            once(note)
         for job in found:
             if job.ended:
                 ended.setdefault(job.row, now)
@@ -72,6 +74,15 @@ def _jobs(context: contexts.Context, rows: Sequence[int]) -> list[jobs.Job]:
         found = work.jobs(unit_of_work.JobQuery(rows=rows, limit=None)) if rows else []
     by_row = {job.row: job for job in found}
     return [by_row[row] for row in rows if row in by_row]
+
+
+def _stuck(found: Sequence[jobs.Job]) -> list[str]:
+    """Return what to tell of those that could be waited for in vain; somebody may yet help them."""
+    alike: dict[str, list[jobs.Job]] = {}
+    for job in found:
+        if why := diagnosis.explain_stuck(job):
+            alike.setdefault(why, []).append(job)
+    return [f"{naming.names_of(several)} {why}" for why, several in alike.items()]
 
 
 def _done(job: jobs.Job, ended: dict[int, datetime.datetime], now: datetime.datetime) -> bool:

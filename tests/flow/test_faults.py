@@ -143,6 +143,20 @@ def test_a_time_that_is_none(cli, fake_slurm, since):
         assert done.code == 2 and told in done.err
 
 
+def test_what_is_waited_for_in_vain_is_told(cli, fake_slurm):
+    fake_slurm.run_jobs(False)
+    for name in ("a", "b"):
+        assert cli("submit", *JOB, "--name", name).code == 0
+    for number in (1, 2):
+        fake_slurm.set_state(number, "PENDING", reason="DependencyNeverSatisfied")
+    done = cli("wait", "1", "2", "--timeout", "0")
+    assert done.code == 124
+    assert (
+        "1, 2 can never start: a job it depends on ended another way than asked for; cancel it "
+        "(DependencyNeverSatisfied)\n"
+    ) in done.err
+
+
 def test_nothing_to_wait_for_is_no_success(cli, fake_slurm):
     for command in ("wait", "cancel"):
         done = cli(command, "--name", "nosuch")
