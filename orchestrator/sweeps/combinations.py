@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator import documents, jobs, toml_lines
-from orchestrator.sweeps import draws, keys, records, sizes, table
+from orchestrator.sweeps import batches, draws, keys, records, table
 
 #: More is a slip of the pen: a hundred full arrays of Slurm's default MaxArraySize.
 MOST_POINTS = 100_000
@@ -20,19 +20,13 @@ def fixed_paths(sweep: records.Table) -> dict[tuple[str, ...], str]:
     match sweep.kind:
         case "strong" | "weak":
             told = "varies the size itself"
-            fixed = {batch_path(sweep): "fixes the batch"}
+            fixed = {batches.argument(sweep): "fixes the batch"}
             return {**fixed, records.GPUS: told, ("resources", "nodes"): told}
         case "batch":
-            return {batch_path(sweep): "varies it itself"}
+            return {batches.argument(sweep): "varies it itself"}
         case "workers":
             return {keys.argument(sweep.workers_argument): "varies it itself"}
     return {}
-
-
-def batch_path(sweep: records.Table) -> tuple[str, ...]:
-    """Return the key of the argument that says the batch."""
-    usual = sizes.DEVICE_BATCH if sweep.kind == "weak" else sizes.GLOBAL_BATCH
-    return keys.argument(sweep.batch_argument or usual)
 
 
 def findings(sweep: records.Table) -> Iterator[table.Finding]:
@@ -98,7 +92,7 @@ def _blocks(sweep: records.Table) -> list[Sequence[records.Settings]]:
             key, path, numbers = "nodes", ("resources", "nodes"), sweep.nodes
         case "batch":
             key, numbers = "batch_sizes", sweep.batch_sizes
-            path = batch_path(sweep)
+            path = batches.argument(sweep)
         case "workers":
             key, numbers = "workers", sweep.workers
             path = keys.argument(sweep.workers_argument)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from orchestrator import config, documents, errors, jobs, shapes, specs, toml_lines, values
 from orchestrator.config import profiles
-from orchestrator.specs import arguments, checks, ranks
-from orchestrator.sweeps import combinations, records, sizes
+from orchestrator.specs import arguments, checks
+from orchestrator.sweeps import batches, records, sizes
 
 _NAME_CHARACTERS = 60
 _NODES, _GPUS_PER_NODE = ("resources", "nodes"), ("resources", "gpus_per_node")
@@ -69,6 +69,7 @@ class Builder:
         for key, value in found.items() if isinstance(found, Mapping) else ():
             if shapes.fits(value, jobs.ArgumentValue):
                 self._args[key] = tuple(value) if isinstance(value, list) else value
+        self._batch = batches.fixed(table, self._args)
 
     def points(self, settings: Iterable[records.Settings]) -> list[records.Point]:
         """Return the points, each as often as it is repeated; those that cannot be are left out."""
@@ -104,6 +105,9 @@ class Builder:
         given = {setting.path[1]: setting.value for setting in wanted}
         for paths, told in checks.each_argument(("args",), given):
             self.tell(where[str(paths[0][1])], told)
+        if given and (shape.spec.launch.command or shape.spec.launch.program):
+            told = "cannot be varied: a launch.command or a program after -- takes no arguments"
+            self.tell(wanted[0].at, told)
         spec = dataclasses.replace(shape.spec, args=_arguments(self._args, given))
         point = records.Point(
             name="",
@@ -212,11 +216,16 @@ class Builder:
     def _check_ranks(self, spec: jobs.JobSpec, changes: list[records.Setting]) -> None:
         """Tell of a number of ranks that would stay the same whatever the GPUs are."""
         resources, launch = spec.resources, spec.launch
+        if launch.command is not None:
+            return
         sized = [setting for setting in changes if setting.path in (_NODES, _GPUS_PER_NODE)]
         both = {setting.path for setting in sized} == {_NODES, _GPUS_PER_NODE}
         if both and launch.launcher == "torchrun" and launch.nproc_per_node != "auto":
             told = 'says the ranks of a node, and gpus varies them: write "auto"'
             self.tell(("launch", "nproc_per_node"), told)
+        if sized and launch.launcher == "python" and resources.nodes > 1:
+            told = f"python starts one process, on the first of {resources.nodes} nodes: use"
+            self.tell(sized[0].at, f"{told} the launcher torchrun or srun")
         if launch.launcher != "srun":
             return
         if sized and resources.ntasks is not None:
@@ -229,55 +238,27 @@ class Builder:
         self, spec: jobs.JobSpec, wanted: list[records.Setting]
     ) -> list[records.Setting]:
         """Return the arguments with the batch that strong and weak scaling fix."""
-        table = self._table
-        if table.kind not in ("strong", "weak"):
+        batch = self._batch
+        if batch is None:
             return wanted
-        argument, of, fixed, at = self._batch()
-        if fixed is None:
-            if not (spec.launch.command or spec.launch.program):
-                told = f'is missing: the kind "{table.kind}" needs it, or args.{argument}'
-                self.tell(at, told)
+        if told := batches.misfit(self._table, batch, spec):
+            self.tell(batch.at, told)
+        if told or batch.samples is None:
             return wanted
-        if spec.launch.command or spec.launch.program:
-            way = "command" if spec.launch.command else "program"
-            self.tell(at, f"cannot go with launch.{way}, which takes no arguments: leave it out")
-            return wanted
-        devices = ranks.world_size(spec)
-        value = fixed
-        if table.kind == "strong" and of == "gpu":
-            value = fixed // devices
-        elif table.kind == "weak" and of == "global":
-            value = fixed * devices
-        others = [one for one in wanted if one.path != ("args", argument)]
-        return [*others, records.Setting(path=("args", argument), value=value, at=at)]
-
-    def _batch(self) -> tuple[str, str, int | None, toml_lines.Path]:
-        """Return the batch's argument, what it counts, the batch that is fixed and its place."""
-        table, strong = self._table, self._table.kind == "strong"
-        own = "global" if strong else "gpu"
-        argument = combinations.batch_path(table)[1]
-        of = table.batch_argument_of or own
-        at: toml_lines.Path = ("sweep", sizes.GLOBAL_BATCH if strong else sizes.DEVICE_BATCH)
-        fixed = table.batch_size if strong else table.per_device_batch_size
-        if fixed is None and of == own:
-            for key, value in self._args.items():
-                if arguments.flag(key) == arguments.flag(argument) and type(value) is int:
-                    fixed, at = value, ("args", key)
-        return argument, of, fixed, at
+        others = [one for one in wanted if one.path != batch.path]
+        return [*others, batches.setting(self._table, batch, spec)]
 
     def _check_batch(self, point: records.Point, settings: records.Settings) -> None:
-        table = self._table
-        total = None
-        if table.kind == "strong":
-            total = self._batch()[2]
-        elif table.kind == "weak" and self._batch()[1] == "gpu":
-            for key in self._args:
-                if arguments.flag(key) == arguments.flag(sizes.GLOBAL_BATCH):
-                    if arguments.flag(self._batch()[0]) != arguments.flag(key):
-                        told = "weak scaling fixes the batch of each GPU, and this the global one"
-                        self.tell(("args", key), f"{told}: leave it out")
-                    return
-        if told := sizes.batch_misfit(point.spec, total):
+        batch, total = self._batch, None
+        if batch is not None:
+            if key := batches.contradiction(self._table, batch, point.spec):
+                at = next((one.at for one in settings if one.path == ("args", key)), ("args", key))
+                told = "weak scaling fixes the batch of each GPU, and this the global one: leave it"
+                cure = f'out, or set sweep.batch_argument = "{key}" if it is of each GPU'
+                self.tell(at, f"{told} {cure}")
+                return
+            total = batch.samples if self._table.kind == "strong" else None
+        if told := batches.indivisible(point.spec, total):
             self.tell(_place(settings), told)
 
     def _check_once(self, point: records.Point, settings: records.Settings, shape: _Shape) -> None:

@@ -153,6 +153,9 @@ class Limits:
     max_array_size: int
     #: tasks of one submission at the most, where a QOS or an account allows few; none: no limit
     max_tasks: int | None = None
+    #: what the arguments of an array's tasks may take of the script; slurmctld refuses one of
+    #: 4 MiB (man slurm.conf, max_script_size)
+    max_arguments_bytes: int = 3 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

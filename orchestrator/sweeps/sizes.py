@@ -1,4 +1,4 @@
-"""How many GPUs a point has, on how many nodes, and what that makes of its batch."""
+"""How many GPUs a point has, on how many nodes, and what it asks for."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ import math
 from orchestrator import config, documents, jobs, values
 from orchestrator.specs import ranks
 from orchestrator.sweeps import records
-
-#: For the trainers here; others name theirs by `batch_argument`.
-GLOBAL_BATCH, DEVICE_BATCH = "batch_size", "per_device_batch_size"
-_PASSES = "gradient_accumulation_steps"
 
 
 def node_size(
@@ -52,38 +48,6 @@ def shape(gpus: int, a_node: int) -> tuple[tuple[int, int] | None, str]:
         return (nodes, a_node), ""
     told = f"{gpus} GPUs are no whole number of nodes with {a_node} each"
     return None, f"{told}: use {nodes * a_node} or {(nodes + 1) * a_node}"
-
-
-def division(total: int, among: int, what: str) -> str:
-    """Return why a global batch cannot be divided so; empty where it can."""
-    if total % among == 0:
-        return ""
-    below, above = total - total % among, total + among - total % among
-    cure = f"{below} or {above}" if below else str(above)
-    return f"a global batch of {total} cannot be divided among {what}: use {cure}"
-
-
-def batch_misfit(spec: jobs.JobSpec, total: int | None) -> str:
-    """Return why the batch of a job does not come out; empty where it does.
-
-    `total` is the global batch that the sweep fixes; none: what the trainers here are told.
-    """
-    given = {key.replace("-", "_"): value for key, value in spec.args.items()}
-    ours = (spec.launch.module or "").split(".")[0] == "trainers"
-    if total is None and ours:
-        found = given.get(GLOBAL_BATCH)
-        total = found if type(found) is int else None
-    if total is None or total < 1:
-        return ""
-    among = ranks.world_size(spec)
-    what = f"{among} ranks" if not ranks.gpus_per_node(spec) else f"{among} GPUs"
-    each = given.get(DEVICE_BATCH) if ours else None
-    passes = given.get(_PASSES) if ours else None
-    if type(each) is int and each > 0:
-        among, what = among * each, f"{what} of {each} samples each"
-    elif type(passes) is int and passes > 1:
-        among, what = among * passes, f"{what} in {passes} passes each"
-    return division(total, among, what)
 
 
 def asked(spec: jobs.JobSpec, profile: config.Profile) -> records.Asked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
@@ -128,8 +129,16 @@ def _misfits(table: records.Table, found: Mapping[str, Any]) -> Iterator[Finding
             yield ("sweep", "gpus"), f'is missing: the kind "{kind}" needs gpus or nodes'
         elif found.get("gpus") and found.get("nodes"):
             yield ("sweep", "nodes"), "say either gpus or nodes, not both"
+    if table.gpus_per_node is not None and not _varies_gpus(table):
+        yield ("sweep", "gpus_per_node"), "is for a sweep that varies gpus, and this one does not"
     if kind == "zip":
         yield from _uneven(table.axes)
+
+
+def _varies_gpus(table: records.Table) -> bool:
+    axes = (axis.path for axis in table.axes)
+    entries = (one.path for entry in (*table.points, *table.include) for one in entry)
+    return bool(table.gpus) or records.GPUS in itertools.chain(axes, entries)
 
 
 def _uneven(axes: tuple[records.Axis, ...]) -> Iterator[Finding]:
@@ -160,8 +169,10 @@ def _axes(found: object, drawn: bool, tell: Any) -> Iterator[records.Axis]:
             values: tuple[jobs.ArgumentValue, ...] = ()
         else:
             draw, values, told = None, *_values(value)
-        of = draw.of if draw is not None and draw.how == "choice" else values
+        of = values if draw is None else draw.of
         told = told or next(filter(None, (_size_misfit(path, one) for one in of)), "")
+        if draw is not None and path == records.GPUS and draw.how.endswith("uniform"):
+            told = "GPUs are drawn by { integers = [LOW, HIGH] } or { choice = [...] }"
         if told:
             tell(place, told)
         else:

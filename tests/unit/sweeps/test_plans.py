@@ -48,6 +48,19 @@ def test_an_array_is_no_larger_than_a_limit_on_jobs(
     assert [one.spec.array.max_running for one in plan.submissions] == [2, 2, None]
 
 
+def test_an_array_is_no_larger_than_a_script_may_be(
+    expand: Expand, profile: config.Profile
+) -> None:
+    long = ", ".join(f'"{letter * 2000}$\\u00e9\\""' for letter in "abcdefgh")
+    sweep = expand(f'[sweep]\nkind = "grid"\naxes.args.note = [{long}]\n')
+    limits = sweeps.Limits(max_array_size=1001, max_arguments_bytes=7000)
+    plan = sweeps.plan(sweep.points, limits, profile)
+    assert [len(one.points) for one in plan.submissions] == [3, 3, 2]
+    scripts = [script(one.spec, profile) for one in plan.submissions]
+    alone = script(dataclasses.replace(plan.submissions[0].spec, array=jobs.Array()), profile)
+    assert all(len(text.encode()) - len(alone.encode()) < 7300 for text in scripts)
+
+
 def test_an_array_says_once_what_its_tasks_share(expand: Expand, profile: config.Profile) -> None:
     points = "{ args.lr = 1 }, { args.lr = 1.0, args.batch-size = 8 }, { resources.nodes = 2 }"
     sweep = expand(f'[sweep]\nkind = "list"\npoints = [{points}]\n')
@@ -102,6 +115,11 @@ def test_each_point_is_submitted_once_with_its_own_words(
             )
 
 
+def script(spec: jobs.JobSpec, profile: config.Profile) -> str:
+    origin = rendering.Origin(version="1", spec="sweep.toml")
+    return rendering.render(spec, profile, runs_dir=Path("/runs"), origin=origin)
+
+
 def words(spec: jobs.JobSpec, task: int) -> list[tuple[str, ...]]:
     """Return the arguments of one task as the script gives them."""
     own = (arguments.of_tasks(spec) or [[]] * (task + 1))[task]
@@ -112,14 +130,9 @@ def test_a_planned_array_renders(expand: Expand, profile: config.Profile) -> Non
     sweep = expand(GRID.format("1, 2"))
     (one,) = sweeps.plan(sweep.points, sweeps.Limits(max_array_size=9), profile).submissions
     assert specs.from_json(specs.to_json(one.spec)) == one.spec
-    script = rendering.render(
-        one.spec,
-        profile,
-        runs_dir=Path("/runs"),
-        origin=rendering.Origin(version="1", spec="sweep.toml"),
-    )
-    assert "#SBATCH --array=0-3" in script
-    assert re.findall(r"--precision \w+ --seed \d|--seed \d --precision \w+", script) == [
+    text = script(one.spec, profile)
+    assert "#SBATCH --array=0-3" in text
+    assert re.findall(r"--precision \w+ --seed \d|--seed \d --precision \w+", text) == [
         "--precision fp32 --seed 1",
         "--precision fp32 --seed 2",
         "--precision bf16 --seed 1",

@@ -41,14 +41,14 @@ def test_weak_scaling_fixes_the_batch_of_a_gpu(expand: Expand, refused: Refused)
     text = '[sweep]\nkind = "weak"\ngpus = [1, 8]\nper_device_batch_size = 64\n'
     assert refused(text).splitlines()[0] == (
         "sweep.toml:8: args.batch_size: weak scaling fixes the batch of each GPU, and this the "
-        "global one: leave it out"
+        'global one: leave it out, or set sweep.batch_argument = "batch_size" if it is of each GPU'
     )
     head = '[job]\nname = "a"\npartition = "accel"\n[launch]\nmodule = "trainers.train"\n'
     sweep = expand(text, head)
     assert changes(sweep) == [(1, 1, 64), (2, 4, 64)]
     # A program that is told the global batch alone.
     other = 'batch_argument = "bs"\nbatch_argument_of = "global"\n'
-    assert changes(expand(text + other)) == [(1, 1, 64), (2, 4, 512)]
+    assert changes(expand(text + other, head)) == [(1, 1, 64), (2, 4, 512)]
 
 
 def test_strong_scaling_of_a_program_that_is_told_the_batch_of_a_gpu(expand: Expand) -> None:
@@ -116,6 +116,23 @@ sweep.toml:14: job.time_limit: partition accel allows 2-00 (asked for 3-00)
 def test_ranks_that_would_stay_the_same(refused: Refused, resources: str, told: str) -> None:
     head = '[job]\nname = "a"\npartition = "accel"\n' + resources
     assert f": {told}: says the ranks" in refused('[sweep]\nkind="grid"\naxes.gpus=[1, 4]', head)
+
+
+def test_python_on_several_nodes_would_use_the_first_alone(refused: Refused) -> None:
+    head = '[job]\nname = "a"\npartition = "accel"\n[launch]\nmodule = "a"\nlauncher = "python"\n'
+    told = refused('[sweep]\nkind = "grid"\naxes.gpus = [2, 8]', head)
+    assert told.splitlines()[:-1] == [
+        "sweep.toml:9: sweep.axes.gpus[1]: python starts one process, on the first of 2 nodes: use "
+        "the launcher torchrun or srun"
+    ]
+
+
+def test_a_shell_line_takes_no_arguments(refused: Refused) -> None:
+    head = '[job]\nname = "a"\n[launch]\ncommand = "hostname"\n'
+    told = refused('[sweep]\nkind = "list"\npoints = [{}, { args.a = 1 }]\n', head)
+    assert "sweep.points[1].args.a: cannot be varied" in told
+    told = refused('[sweep]\nkind = "strong"\nnodes = [1]\nbatch_size = 8\n', head)
+    assert "sweep.batch_size: cannot go with launch.command, which takes no arguments" in told
 
 
 def test_lists_zips_workers_and_batches(expand: Expand) -> None:

@@ -80,6 +80,11 @@ sweep.toml:22: sweep.axes.gpus: must be a number of GPUs, from 1 (got 0)
             'sweep.toml:10: sweep.gpus: is missing: the kind "weak" needs gpus or nodes',
         ),
         (
+            '[sweep]\nkind = "weak"\nnodes = [1]\ngpus_per_node = 2\n',
+            "sweep.toml:13: sweep.gpus_per_node: is for a sweep that varies gpus, and this one "
+            "does not",
+        ),
+        (
             '[sweep]\nkind = "zip"\naxes.args.a = [1, 2]\naxes.args.b = [1]\n',
             "sweep.toml:13: sweep.axes.args.b: has 1 values, and args.a 2: axes side by side need "
             "as many",
@@ -106,6 +111,11 @@ sweep.toml:22: sweep.axes.gpus: must be a number of GPUs, from 1 (got 0)
         (
             '[sweep]\nkind = "random"\nsamples = 3\naxes.args.a = { log_uniform = [0, 1] }\n',
             "sweep.toml:13: sweep.axes.args.a: log_uniform takes numbers above 0 (got [0, 1])",
+        ),
+        (
+            '[sweep]\nkind = "random"\nsamples = 3\naxes.gpus = { uniform = [1, 2] }\n',
+            "sweep.toml:13: sweep.axes.gpus: GPUs are drawn by { integers = [LOW, HIGH] } or "
+            "{ choice = [...] }",
         ),
         (
             '[sweep]\nkind = "grid"\naxes.args.a = [1]\nmax_gpu_hours = 0.5\n'
