@@ -86,8 +86,8 @@ def expand(
     asked = sizes.total([sizes.asked(point.spec, profile) for point in made])
     if swept.max_gpu_hours is not None:
         if asked.gpu_hours > swept.max_gpu_hours:
-            told = f"{asked.points} points ask for {asked.gpu_hours:.4g} GPU-hours at the most"
-            builder.tell(("sweep", "max_gpu_hours"), f"{told}, and this allows less")
+            told = f"the sweep asks for {asked.gpu_hours:.4g} GPU-hours, and this allows fewer"
+            builder.tell(("sweep", "max_gpu_hours"), told)
         if asked.points_without_time_limit:
             told = "cannot be held against points without a time limit: set job.time_limit"
             builder.tell(("sweep", "max_gpu_hours"), told)

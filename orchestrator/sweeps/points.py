@@ -93,6 +93,7 @@ class Builder:
             self.problems.append(problem)
 
     def _point(self, settings: records.Settings) -> list[records.Point]:
+        """Return the point once, or nothing where it cannot be."""
         changes = self._structure(settings)
         wanted = [setting for setting in settings if setting.path[0] == "args"]
         if changes is None:
@@ -121,7 +122,7 @@ class Builder:
             spec=spec,
         )
         self._check_batch(point, settings)
-        self._check_once(point, settings, shape)
+        self._check_once(point, settings[-1].at if settings else ("sweep",))
         return [point]
 
     def _structure(self, settings: records.Settings) -> list[records.Setting] | None:
@@ -261,16 +262,15 @@ class Builder:
         if told := batches.indivisible(point.spec, total):
             self.tell(_place(settings), told)
 
-    def _check_once(self, point: records.Point, settings: records.Settings, shape: _Shape) -> None:
-        key = shape.key, json.dumps(sorted(point.spec.args.items()))
-        shown = ", ".join(f"{key} = {shapes.shown(value)}" for key, value in point.settings.items())
+    def _check_once(self, point: records.Point, at: toml_lines.Path) -> None:
+        key = point.shape, json.dumps(sorted(point.spec.args.items()))
+        words = [f"{name} = {shapes.shown(value)}" for name, value in point.settings.items()]
+        told = ", ".join(words) or "as the spec is"
         if key in self._seen:
-            at = settings[-1].at if settings else ("sweep",)
-            self.tell(
-                at, f"the point ({shown}) is there twice, the first time as {self._seen[key]}"
-            )
+            first = self._seen[key]
+            self.tell(at, f"the point ({told}) is there twice, the first time as ({first})")
         else:
-            self._seen[key] = f"({shown})"
+            self._seen[key] = told
 
 
 def _place(settings: records.Settings) -> toml_lines.Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from orchestrator import documents, errors, jobs, shapes, toml_lines
@@ -13,6 +13,7 @@ from orchestrator.sweeps import keys, records
 
 #: Where something is wrong, and what.
 Finding: TypeAlias = tuple[toml_lines.Path, str]
+_Tell: TypeAlias = Callable[[toml_lines.Path, str], None]
 
 #: Keys that are read here; shapes reads the others.
 _NESTED = ("axes", "points", "include", "exclude")
@@ -151,7 +152,7 @@ def _uneven(axes: tuple[records.Axis, ...]) -> Iterator[Finding]:
             yield axis.at, told
 
 
-def _axes(found: object, drawn: bool, tell: Any) -> Iterator[records.Axis]:
+def _axes(found: object, drawn: bool, tell: _Tell) -> Iterator[records.Axis]:
     """Give the axes that can be read; tells of the others."""
     at: toml_lines.Path = ("sweep", "axes")
     if not isinstance(found, Mapping):
@@ -220,7 +221,7 @@ def _draw(value: object) -> tuple[records.Draw | None, str]:
     return records.Draw(how="log_uniform", of=(low, high)), ""
 
 
-def _entries(found: object, at: toml_lines.Path, tell: Any) -> Iterator[records.Settings]:
+def _entries(found: object, at: toml_lines.Path, tell: _Tell) -> Iterator[records.Settings]:
     """Give each table of a list as settings, in the order of their keys; tells of what is none."""
     if not isinstance(found, list):
         tell(at, f"must be a list of tables (got {shapes.shown(found)})")

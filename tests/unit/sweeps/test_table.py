@@ -104,6 +104,11 @@ sweep.toml:22: sweep.axes.gpus: must be a number of GPUs, from 1 (got 0)
             "time as (args.a = 1)",
         ),
         (
+            '[sweep]\nkind = "list"\npoints = [{ args.a = 1 }, {}]\ninclude = [{}]\n',
+            "sweep.toml:10: sweep: the point (as the spec is) is there twice, the first "
+            "time as (as the spec is)",
+        ),
+        (
             '[sweep]\nkind = "random"\nsamples = 3\naxes.args.a = { choice = [1, 2] }\n',
             "sweep.toml:12: sweep.samples: only 2 different points came up: ask for fewer, or use "
             'the kind "grid" for all there are',
@@ -120,8 +125,8 @@ sweep.toml:22: sweep.axes.gpus: must be a number of GPUs, from 1 (got 0)
         (
             '[sweep]\nkind = "grid"\naxes.args.a = [1]\nmax_gpu_hours = 0.5\n'
             "axes.resources.gpus_per_node = [1]\n",
-            "sweep.toml:13: sweep.max_gpu_hours: 1 points ask for 1 GPU-hours at the most, and "
-            "this allows less",
+            "sweep.toml:13: sweep.max_gpu_hours: the sweep asks for 1 GPU-hours, and this allows "
+            "fewer",
         ),
         (
             '[sweep]\nkind = "grid"\naxes.job.time_limit = ["1", "soon"]\n',
