@@ -112,6 +112,8 @@ def describe(hint: Any) -> str:
         several = len(kinds_of(arguments[0])) > 1
         if typing.get_origin(arguments[0]) is collections.abc.Mapping:
             return "a list of tables"
+        if arguments[0] is int:
+            return "a list of integers"
         return f"a list of {'strings and numbers' if several else 'strings'}"
     return words.get(kinds[0], "a table")
 

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 from orchestrator import errors, jobs
 from orchestrator.rendering import directives, sources, words
-from orchestrator.specs import arguments
+from orchestrator.specs import arguments, ranks
 
 if typing.TYPE_CHECKING:
     from orchestrator import config
 
-gpus_of_gres = directives.gpus_of_gres
+gpus_of_gres = ranks.gpus_of_gres
 TEMPLATES = sources.TEMPLATES
 Origin = sources.Origin
 #: The trainers package, bound into containers; a sibling of this package wherever it is installed.
@@ -92,7 +92,7 @@ def _context(
     if runtime != "none":
         _refuse_separators(runs_dir, trainers_dir, binds)
     launch_part = _launch_part(spec, local=local)
-    ranks = directives.ranks_per_node(spec)
+    nproc_per_node = ranks.ranks_per_node(spec)
     return {
         "spec": spec,
         "local": local,
@@ -122,7 +122,7 @@ def _context(
         "trainers_mount": TRAINERS_MOUNT,
         "launch_part": f"launch/{launch_part}.sh.j2",
         "needs_srun": runtime == "pyxis",
-        "nproc_per_node": ranks,
+        "nproc_per_node": nproc_per_node,
         "ranks_per_task": _ranks_per_task(spec),
         "rank_options": _rank_options(spec),
         "program": _program(spec),
@@ -167,11 +167,11 @@ def _ranks_per_task(spec: jobs.JobSpec) -> int | None:
         return 1
     if spec.launch.command is not None:
         return 0
-    return 1 if spec.launch.launcher == "python" else directives.ranks_per_node(spec)
+    return 1 if spec.launch.launcher == "python" else ranks.ranks_per_node(spec)
 
 
 def _rank_options(spec: jobs.JobSpec) -> list[str]:
-    per_node = directives.tasks_per_node(spec)
+    per_node = ranks.tasks_per_node(spec)
     options = [] if spec.resources.ntasks is None else [f"--ntasks={spec.resources.ntasks}"]
     return options + ([] if per_node is None else [f"--ntasks-per-node={per_node}"])
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator import errors, jobs
 from orchestrator.rendering import words
+from orchestrator.specs import ranks
 
 if typing.TYPE_CHECKING:
     from orchestrator import config
@@ -36,7 +37,7 @@ def intended(spec: jobs.JobSpec, profile: config.Profile) -> list[Option]:
         "time": spec.time_limit,
         "nodes": resources.nodes,
         "ntasks": resources.ntasks,
-        "ntasks-per-node": tasks_per_node(spec),
+        "ntasks-per-node": ranks.tasks_per_node(spec),
         "cpus-per-task": resources.cpus_per_task,
         "mem": resources.mem,
         "mem-per-cpu": resources.mem_per_cpu,
@@ -104,32 +105,6 @@ def header(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
         if line.strip() and not line.startswith("#"):
             return
         yield number, line
-
-
-def ranks_per_node(spec: jobs.JobSpec) -> int | None:
-    """Return the ranks a node that the spec tells; None: the GPUs that the job finds, else 1."""
-    if spec.launch.nproc_per_node != "auto":
-        return spec.launch.nproc_per_node
-    if spec.resources.gpus_per_node is not None:
-        return max(1, spec.resources.gpus_per_node)
-    gpus = gpus_of_gres(spec.resources.gres or "")
-    return None if gpus is None else max(1, gpus)
-
-
-def gpus_of_gres(gres: str) -> int | None:
-    """Return how many GPUs `gpu:a100:2,shard:1` asks for; None where it names none."""
-    counts = re.findall(r"(?:^|,)gpu(?::[^:,]+)??(?::(\d+))?(?=,|$)", gres)
-    return sum(int(count or 1) for count in counts) if counts else None
-
-
-def tasks_per_node(spec: jobs.JobSpec) -> int | None:
-    """Return --ntasks-per-node; None leaves it to --ntasks, or to a shell line of the user."""
-    resources = spec.resources
-    if resources.ntasks_per_node is not None or resources.ntasks is not None:
-        return resources.ntasks_per_node
-    if spec.launch.launcher == "srun":
-        return ranks_per_node(spec) or 1
-    return None if spec.launch.command is not None else 1
 
 
 def _array(array: jobs.Array) -> str | None:

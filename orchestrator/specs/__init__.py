@@ -51,6 +51,23 @@ def load(
     `program` is what stands after `--`. Relative paths are seen from `cwd`, the present folder.
     SpecError with every problem there is.
     """
+    document, problems = read(path, settings, flags, program, environ=environ, batch=batch)
+    return build(document, problems, (cwd or Path()) if check_files else None)
+
+
+def read(
+    path: Path | None,
+    settings: Sequence[str] = (),
+    flags: Mapping[str, object] | None = None,
+    program: Sequence[str] = (),
+    *,
+    environ: Mapping[str, str] | None = None,
+    batch: documents.Document | None = None,
+) -> tuple[documents.Document, list[errors.Problem]]:
+    """Return all that was said of a job, as `load` takes it, before its keys are looked at.
+
+    With the problems of the command line; SpecError where the file cannot be read.
+    """
     problems: list[errors.Problem] = []
     whole = documents.Origin(source="command line" if path is None else str(path))
     document = documents.Document(origins={(): whole})
@@ -70,11 +87,11 @@ def load(
             if value is not None and value != () and value != []:
                 leaf = documents.leaf(at, value, documents.Origin(source=source))
                 upper = documents.merge(upper, leaf)
-        document = _over(document, upper)
+        document = over(document, upper)
     if batch is None and _holds(document, "launch.batch_file"):
         told = "is no key of a spec: use `orchestrator submit FILE.sbatch`"
         problems.append(document.problem(("launch", "batch_file"), told))
-    return _spec(document, problems, (cwd or Path()) if check_files else None)
+    return document, problems
 
 
 def given(
@@ -114,7 +131,7 @@ def _filled(value: Any) -> Any:
     return {key: _filled(inner) for key, inner in value.items() if inner is not None}
 
 
-def _over(lower: documents.Document, upper: documents.Document) -> documents.Document:
+def over(lower: documents.Document, upper: documents.Document) -> documents.Document:
     """Lay one layer over another, and take away what it puts out of force.
 
     Two keys of one layer that contradict each other stay, and are told.
@@ -174,10 +191,14 @@ def _flag_values(given: Mapping[str, object], problems: list[errors.Problem]) ->
             yield path, source, value
 
 
-def _spec(
-    document: documents.Document, problems: list[errors.Problem], folder: Path | None
+def build(
+    document: documents.Document, problems: Sequence[errors.Problem], folder: Path | None
 ) -> jobs.JobSpec:
-    """Return the spec of a document; SpecError with the problems given and all that it has."""
+    """Return the spec of a document; SpecError with the problems given and all that it has.
+
+    Its files are looked for from `folder`; none: not at all.
+    """
+    problems = list(problems)
     bad: list[toml_lines.Path] = []
 
     def tell(path: toml_lines.Path, message: str) -> None:

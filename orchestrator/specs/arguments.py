@@ -10,7 +10,7 @@ from orchestrator import jobs
 def shared(spec: jobs.JobSpec) -> list[tuple[str, ...]]:
     """Return the words of each argument in `[args]` that no array task names."""
     differing = _differing(spec)
-    return _words({key: value for key, value in spec.args.items() if _flag(key) not in differing})
+    return _words({key: value for key, value in spec.args.items() if flag(key) not in differing})
 
 
 def of_tasks(spec: jobs.JobSpec) -> list[list[str]] | None:
@@ -21,20 +21,19 @@ def of_tasks(spec: jobs.JobSpec) -> list[list[str]] | None:
     if spec.array.tasks is None:
         return None
     differing = _differing(spec)
-    common = {_flag(key): value for key, value in spec.args.items() if _flag(key) in differing}
+    common = {flag(key): value for key, value in spec.args.items() if flag(key) in differing}
     of_task = (
-        {**common, **{_flag(key): value for key, value in task.items()}}
-        for task in spec.array.tasks
+        {**common, **{flag(key): value for key, value in task.items()}} for task in spec.array.tasks
     )
     return [[word for words in _words(each) for word in words] for each in of_task]
 
 
 def _differing(spec: jobs.JobSpec) -> set[str]:
-    return {_flag(key) for task in spec.array.tasks or () for key in task}
+    return {flag(key) for task in spec.array.tasks or () for key in task}
 
 
-def _flag(key: str) -> str:
-    # batch_size and batch-size are one argument.
+def flag(key: str) -> str:
+    """Return the flag of an argument: batch_size and batch-size are one."""
     return "--" + key.removeprefix("--").replace("_", "-")
 
 
@@ -42,9 +41,9 @@ def _words(arguments: Mapping[str, jobs.ArgumentValue]) -> list[tuple[str, ...]]
     """Return the words of each argument: true is a bare flag, false is left out."""
     words: list[tuple[str, ...]] = []
     for key, value in arguments.items():
-        flag = _flag(key)
+        word = flag(key)
         if isinstance(value, bool):
-            words += [(flag,)] if value else []
+            words += [(word,)] if value else []
         else:
-            words += [(flag, str(v)) for v in (value if isinstance(value, tuple) else (value,))]
+            words += [(word, str(v)) for v in (value if isinstance(value, tuple) else (value,))]
     return words

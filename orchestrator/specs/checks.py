@@ -239,12 +239,13 @@ def _arguments(spec: jobs.JobSpec) -> Iterator[Finding]:
         way = "command" if spec.launch.command else "program"
         told = f"cannot go with launch.{way}: write the arguments behind the {way} itself"
         yield _at("args"), told
-    yield from _each_argument(("args",), spec.args)
+    yield from each_argument(("args",), spec.args)
 
 
-def _each_argument(
+def each_argument(
     table: toml_lines.Path, arguments: Mapping[str, jobs.ArgumentValue]
 ) -> Iterator[Finding]:
+    """Give what is wrong with the names and numbers of arguments."""
     for name, value in arguments.items():
         if not _ARGUMENT.fullmatch(name):
             told = "must be an argument's name without its dashes: letters, digits and _ . / : @ -"
@@ -273,7 +274,7 @@ def _array(spec: jobs.JobSpec) -> Iterator[Finding]:
         )
         yield _at("array", "tasks"), told
     for place, arguments in enumerate(array.tasks):
-        yield from _each_argument(("array", "tasks", place), arguments)
+        yield from each_argument(("array", "tasks", place), arguments)
 
 
 def _sbatch(spec: jobs.JobSpec) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from orchestrator import errors, jobs
 from orchestrator.config import profiles
 from orchestrator.rendering import directives
+from orchestrator.specs import ranks
 
 # What `sbatch -vvvv --test-only` of 24.11.5 and 26.05.5 said about these lines ("Found in script,
 # argument ..."); 22.05.8 differs in the fourth alone: there an escaped space outside of quotes ends
@@ -105,4 +106,4 @@ def test_tasks_per_node(launcher: str, resources: dict[str, object], expected: i
         resources=jobs.Resources(**resources),  # type: ignore[arg-type]
         launch=jobs.Launch(launcher=launcher, script="a.py"),  # type: ignore[arg-type]
     )
-    assert directives.tasks_per_node(spec) == expected
+    assert ranks.tasks_per_node(spec) == expected

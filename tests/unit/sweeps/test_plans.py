@@ -1,0 +1,140 @@
+"""Points as submissions: each once, in arrays that Slurm takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator import config, jobs, rendering, specs, sweeps
+from orchestrator.specs import arguments, checks
+
+Expand = Callable[..., sweeps.Sweep]
+
+GRID = """\
+[sweep]
+kind = "grid"
+[sweep.axes]
+args.seed = [{}]
+args.precision = ["fp32", "bf16"]
+"""
+
+
+def numbers(count: int) -> str:
+    return ", ".join(map(str, range(count)))
+
+
+def test_2500_points_are_three_calls(expand: Expand, profile: config.Profile) -> None:
+    sweep = expand(GRID.format(numbers(1250)))
+    plan = sweeps.plan(sweep.points, sweeps.Limits(max_array_size=1001), profile)
+    assert [len(one.points) for one in plan.submissions] == [1001, 1001, 498]
+    assert plan.sbatch_calls == 3
+    assert plan.asked == sweeps.Asked(points=2500, node_hours=2500.0)
+    # MaxArraySize is one more than the largest index.
+    assert plan.submissions[0].spec.array.task_ids == range(1001)
+
+
+def test_an_array_is_no_larger_than_a_limit_on_jobs(
+    expand: Expand, profile: config.Profile
+) -> None:
+    sweep = expand(GRID.format(numbers(4)))
+    limits = sweeps.Limits(max_array_size=1001, max_tasks=3)
+    plan = sweeps.plan(sweep.points, limits, profile, max_running=2)
+    assert [len(one.points) for one in plan.submissions] == [3, 3, 2]
+    assert [one.spec.array.max_running for one in plan.submissions] == [2, 2, None]
+
+
+def test_an_array_is_no_larger_than_a_script_may_be(
+    expand: Expand, profile: config.Profile
+) -> None:
+    long = ", ".join(f'"{letter * 2000}$\\u00e9\\""' for letter in "abcdefgh")
+    sweep = expand(f'[sweep]\nkind = "grid"\naxes.args.note = [{long}]\n')
+    limits = sweeps.Limits(max_array_size=1001, max_arguments_bytes=7000)
+    plan = sweeps.plan(sweep.points, limits, profile)
+    assert [len(one.points) for one in plan.submissions] == [3, 3, 2]
+    scripts = [script(one.spec, profile) for one in plan.submissions]
+    alone = script(dataclasses.replace(plan.submissions[0].spec, array=jobs.Array()), profile)
+    assert all(len(text.encode()) - len(alone.encode()) < 7300 for text in scripts)
+
+
+def test_an_array_says_once_what_its_tasks_share(expand: Expand, profile: config.Profile) -> None:
+    points = "{ args.lr = 1 }, { args.lr = 1.0, args.batch-size = 8 }, { resources.nodes = 2 }"
+    sweep = expand(f'[sweep]\nkind = "list"\npoints = [{points}]\n')
+    plan = sweeps.plan(sweep.points, sweeps.Limits(max_array_size=10), profile)
+    array, alone = (one.spec for one in plan.submissions)
+    assert array.args == {"epochs": 10}
+    assert array.array.tasks == ({"batch_size": 1024, "lr": 1}, {"lr": 1.0, "batch_size": 8})
+    assert (alone.resources.nodes, alone.array) == (2, jobs.Array())
+
+
+def test_repeats_of_a_shell_line_are_an_array_without_arguments(
+    expand: Expand, profile: config.Profile
+) -> None:
+    head = '[job]\nname = "a"\n[launch]\ncommand = "hostname"\n'
+    sweep = expand('[sweep]\nkind="strong"\nnodes=[1, 2]\nrepeats = 3\n', head)
+    plan = sweeps.plan(sweep.points, sweeps.Limits(max_array_size=10), profile)
+    assert [one.spec.array for one in plan.submissions] == [jobs.Array(size=3)] * 2
+    assert [[point.repeat for point in one.points] for one in plan.submissions] == [[1, 2, 3]] * 2
+
+
+@given(
+    seeds=st.integers(1, 6),
+    nodes=st.sets(st.integers(1, 4), min_size=1),
+    repeats=st.integers(1, 3),
+    most=st.integers(1, 9),
+    data=st.data(),
+)
+def test_each_point_is_submitted_once_with_its_own_words(
+    expand: Expand,
+    profile: config.Profile,
+    seeds: int,
+    nodes: set[int],
+    repeats: int,
+    most: int,
+    data: st.DataObject,
+) -> None:
+    text = GRID.format(numbers(seeds)) + f"resources.nodes = {sorted(nodes)}\n"
+    head = '[job]\nname = "a"\n[launch]\nmodule = "other"\n[args]\nepochs = 1\n'
+    sweep = expand(text.replace("[sweep.axes]", f"repeats = {repeats}\n[sweep.axes]"), head)
+    # Those that are missing of a sweep are planned in the same way.
+    wanted = data.draw(st.lists(st.sampled_from(sweep.points), unique_by=lambda one: one.identity))
+    plan = sweeps.plan(wanted, sweeps.Limits(max_array_size=most), profile)
+    found = [point.identity for one in plan.submissions for point in one.points]
+    assert sorted(found) == sorted(point.identity for point in wanted)
+    for one in plan.submissions:
+        assert len(one.points) <= most
+        assert [*checks.findings(one.spec)] == []
+        for task, point in enumerate(one.points):
+            assert words(one.spec, task) == sorted(arguments.shared(point.spec))
+            assert dataclasses.replace(one.spec, args={}, array=jobs.Array()) == (
+                dataclasses.replace(point.spec, args={})
+            )
+
+
+def script(spec: jobs.JobSpec, profile: config.Profile) -> str:
+    origin = rendering.Origin(version="1", spec="sweep.toml")
+    return rendering.render(spec, profile, runs_dir=Path("/runs"), origin=origin)
+
+
+def words(spec: jobs.JobSpec, task: int) -> list[tuple[str, ...]]:
+    """Return the arguments of one task as the script gives them."""
+    own = (arguments.of_tasks(spec) or [[]] * (task + 1))[task]
+    return sorted([*arguments.shared(spec), *zip(own[::2], own[1::2], strict=True)])
+
+
+def test_a_planned_array_renders(expand: Expand, profile: config.Profile) -> None:
+    sweep = expand(GRID.format("1, 2"))
+    (one,) = sweeps.plan(sweep.points, sweeps.Limits(max_array_size=9), profile).submissions
+    assert specs.from_json(specs.to_json(one.spec)) == one.spec
+    text = script(one.spec, profile)
+    assert "#SBATCH --array=0-3" in text
+    assert re.findall(r"--precision \w+ --seed \d|--seed \d --precision \w+", text) == [
+        "--precision fp32 --seed 1",
+        "--precision fp32 --seed 2",
+        "--precision bf16 --seed 1",
+        "--precision bf16 --seed 2",
+    ]

@@ -1,0 +1,163 @@
+"""[sweep] as it is written, and everything that is wrong with it, with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator import config, errors, sweeps
+
+Refused = Callable[..., str]
+
+
+def test_three_ways_to_write_an_axis_are_one(expand: Callable[..., sweeps.Sweep]) -> None:
+    ways = (
+        'axes."args.base_lr" = [0.1, 0.2]',
+        "axes.args.base_lr = [0.1, 0.2]",
+        "axes = { args = { base-lr = [0.1, 0.2] } }",
+    )
+    found = [expand(f'[sweep]\nkind = "grid"\n{way}') for way in ways]
+    assert [point.identity for point in found[0].points] == ["8b1eddd34fd7", "b8517c19e3d0"]
+    assert found[0].points == found[1].points == found[2].points
+
+
+def test_all_that_is_wrong_is_told_at_once_with_its_line(refused: Refused) -> None:
+    text = """\
+[sweep]
+kind = "grid"
+sampels = 3
+seed = 1
+repeats = 0
+gpus = [1, "2"]
+[sweep.axes]
+nodes = [1, 2]
+"resources.gpu_per_node" = [1]
+"args.base_lr" = 0.1
+"args.depth" = { choice = [1, 2] }
+"array.size" = [2]
+gpus = [0]
+"""
+    assert (
+        refused(text)
+        == """\
+sweep.toml:12: sweep.sampels: unknown key. Did you mean "samples"?
+sweep.toml:13: sweep.seed: is for the kind "random", and this one is "grid"
+sweep.toml:14: sweep.repeats: must be >= 1 (got 0)
+sweep.toml:15: sweep.gpus: must be a list of integers (got [1, "2"])
+sweep.toml:17: sweep.axes.nodes: no key of a spec: did you mean "resources.nodes"?
+sweep.toml:18: sweep.axes."resources.gpu_per_node": no key of a spec: did you mean \
+"resources.gpus_per_node"?
+sweep.toml:19: sweep.axes."args.base_lr": must be a list of the values that it takes (got 0.1)
+sweep.toml:20: sweep.axes."args.depth": is drawn: that is for the kind "random"
+sweep.toml:21: sweep.axes."array.size": a sweep makes its arrays itself: leave this out
+sweep.toml:22: sweep.axes.gpus: must be a number of GPUs, from 1 (got 0)
+10 problems; nothing was submitted."""
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "sweep.toml: sweep: is missing: a sweep needs this table, with its kind"),
+        (
+            "[sweep]\n",
+            'sweep.toml:10: sweep.kind: is missing: one of "grid", "zip", "list", "random", '
+            '"strong", "weak", "batch", "workers"',
+        ),
+        (
+            '[sweep]\nkind = "gird"\n',
+            'sweep.toml:11: sweep.kind: must be one of "grid", "zip", "list", "random", "strong", '
+            '"weak", "batch", "workers" (got "gird"). Did you mean "grid"?',
+        ),
+        (
+            '[sweep]\nkind = "list"\n',
+            'sweep.toml:10: sweep.points: is missing: the kind "list" needs it',
+        ),
+        (
+            '[sweep]\nkind = "weak"\n',
+            'sweep.toml:10: sweep.gpus: is missing: the kind "weak" needs gpus or nodes',
+        ),
+        (
+            '[sweep]\nkind = "weak"\nnodes = [1]\ngpus_per_node = 2\n',
+            "sweep.toml:13: sweep.gpus_per_node: is for a sweep that varies gpus, and this one "
+            "does not",
+        ),
+        (
+            '[sweep]\nkind = "zip"\naxes.args.a = [1, 2]\naxes.args.b = [1]\n',
+            "sweep.toml:13: sweep.axes.args.b: has 1 values, and args.a 2: axes side by side need "
+            "as many",
+        ),
+        (
+            '[sweep]\nkind = "strong"\ngpus = [1]\naxes.args.batch-size = [1]\n',
+            "sweep.toml:13: sweep.axes.args.batch-size: cannot be an axis: the kind "
+            '"strong" fixes the batch',
+        ),
+        (
+            '[sweep]\nkind = "grid"\naxes.args.a = [1]\nexclude = [{ args.a = 2 }]\n',
+            "sweep.toml:13: sweep.exclude[0]: no point has these values; the sweep varies args.a",
+        ),
+        (
+            '[sweep]\nkind = "grid"\naxes.args.a = [1, 2, 1]\n',
+            "sweep.toml:12: sweep.axes.args.a[2]: the point (args.a = 1) is there twice, the first "
+            "time as (args.a = 1)",
+        ),
+        (
+            '[sweep]\nkind = "list"\npoints = [{ args.a = 1 }, {}]\ninclude = [{}]\n',
+            "sweep.toml:10: sweep: the point (as the spec is) is there twice, the first "
+            "time as (as the spec is)",
+        ),
+        (
+            '[sweep]\nkind = "random"\nsamples = 3\naxes.args.a = { choice = [1, 2] }\n',
+            "sweep.toml:12: sweep.samples: only 2 different points came up: ask for fewer, or use "
+            'the kind "grid" for all there are',
+        ),
+        (
+            '[sweep]\nkind = "random"\nsamples = 3\naxes.args.a = { log_uniform = [0, 1] }\n',
+            "sweep.toml:13: sweep.axes.args.a: log_uniform takes numbers above 0 (got [0, 1])",
+        ),
+        (
+            '[sweep]\nkind = "random"\nsamples = 3\naxes.gpus = { uniform = [1, 2] }\n',
+            "sweep.toml:13: sweep.axes.gpus: GPUs are drawn by { integers = [LOW, HIGH] } or "
+            "{ choice = [...] }",
+        ),
+        (
+            '[sweep]\nkind = "grid"\naxes.args.a = [1]\nmax_gpu_hours = 0.5\n'
+            "axes.resources.gpus_per_node = [1]\n",
+            "sweep.toml:13: sweep.max_gpu_hours: the sweep asks for 1 GPU-hours, and this allows "
+            "fewer",
+        ),
+        (
+            '[sweep]\nkind = "grid"\naxes.job.time_limit = ["1", "soon"]\n',
+            'sweep.toml:12: job.time_limit: must be minutes or a time such as "30", "1:30:00", '
+            '"2-00" or "UNLIMITED" (got "soon")',
+        ),
+        (
+            '[sweep]\nkind = "grid"\n[sweep.axes]\n'
+            + "\n".join(f"args.a{number} = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]" for number in range(9)),
+            "sweep.toml:10: sweep: makes 1000000000 points, and 100000 is the most",
+        ),
+    ],
+)
+def test_what_is_told(refused: Refused, text: str, told: str) -> None:
+    assert refused(text).splitlines()[:-1] == [told]
+
+
+def test_the_command_line_may_change_the_sweep_but_not_fix_what_it_varies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: config.Profile
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("sweep.toml")
+    path.write_text(
+        '[job]\nname = "a"\n[launch]\nmodule = "trainers.train"\n'
+        '[sweep]\nkind = "random"\nsamples = 2\naxes.args.base_lr = { uniform = [0, 1] }\n'
+    )
+    found = sweeps.load(path, ["sweep.samples=3", "args.epochs=2"], profile=profile)
+    assert [point.spec.args["epochs"] for point in found.points] == [2, 2, 2]
+    with pytest.raises(errors.SpecError) as caught:
+        sweeps.load(path, ["args.base-lr=0.1"], profile=profile)
+    assert str(caught.value).splitlines()[0] == (
+        "sweep.toml:8: sweep.axes.args.base_lr: is varied by the sweep, and --set fixes "
+        "args.base-lr: leave one out"
+    )
