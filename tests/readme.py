@@ -21,7 +21,7 @@ VARYING = (
     (r"\b\d\d:\d\d:\d\d\b", "TIME"),
     # Seconds, images/second, losses, accuracies.
     (r"\b\d+\.\d{3,}\b", "NUMBER"),
-    (r"^(Job: +|Submitted batch job |Tracking |TIME |)(local-)?\d+(?= )", r"\1\2ID"),
+    (r"^(Job: +|Submitted batch job |Tracking |TIME |)(local-)?\d+(?= |$)", r"\1\2ID"),
     (r" on \S+$", " on HOSTS"),
     # A table's columns are as wide as their longest cell.
     (r" {2,}", " "),
@@ -84,12 +84,23 @@ def comparable(lines: Sequence[str]) -> list[str]:
 
 def check(step: Step, printed: str) -> None:
     """Assert that a command printed what is shown."""
+    lines, shown = _both(step, printed)
+    assert lines == shown, step.command
+
+
+def is_as_shown(step: Step, printed: str) -> bool:
+    """Return whether a command printed what is shown."""
+    lines, shown = _both(step, printed)
+    return lines == shown
+
+
+def _both(step: Step, printed: str) -> tuple[list[str], list[str]]:
     lines = printed.replace("\r", "").rstrip("\n").split("\n") if printed.strip() else []
     shown = list(step.shown)
     if shown[-1:] == [AND_SO_ON]:
         shown.pop()
         lines = lines[: len(shown)]
-    assert comparable(lines) == comparable(shown), step.command
+    return comparable(lines), comparable(shown)
 
 
 def job_id(text: str) -> str | None:

@@ -27,6 +27,8 @@ class Settings:
     accounting: bool = True
     #: Seconds that slurmctld keeps a finished job.
     min_job_age_seconds: int = 30
+    #: No job gets a smaller ID.
+    first_job_id: int = 1
     #: Seconds that Slurm's commands wait for an answer before they try again.
     message_timeout_seconds: int = 5
     #: cgroup v1 hierarchies can be used, so that memory limits are real.
@@ -81,6 +83,7 @@ def slurm_conf(settings: Settings) -> str:
         "InactiveLimit": "0",
         "KillWait": "5",
         "MinJobAge": str(settings.min_job_age_seconds),
+        "FirstJobId": str(settings.first_job_id),
         "MessageTimeout": str(settings.message_timeout_seconds),
         "MaxArraySize": "1001",
         "PreemptType": "preempt/partition_prio",
