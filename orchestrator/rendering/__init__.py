@@ -53,11 +53,12 @@ def render(
     context = _context(spec, profile, runs_dir=runs_dir, trainers_dir=trainers_dir, local=local)
     context["origin"] = origin
     # Twice, because the first lines name the sources, and those are known once they were used.
-    _, used = sources.render(TEMPLATE, context, templates_dir)
+    templates = sources.Templates(templates_dir)
+    _, used = templates.render(TEMPLATE, context)
     context["template_hash"] = sources.digest(used)
     context["user_templates"] = [source.name for source in used if source.users]
     context["never_run"] = _never_run(spec, used)
-    script, _ = sources.render(TEMPLATE, context, templates_dir)
+    script, _ = templates.render(TEMPLATE, context)
     _check(script, directives.intended(spec, profile))
     return script
 
@@ -72,7 +73,7 @@ def template_hash(
 ) -> str:
     """Return 12 characters of the SHA-256 over the template sources that `render` uses."""
     context = _context(spec, profile, runs_dir=runs_dir, trainers_dir=TRAINERS, local=local)
-    return sources.digest(sources.render(TEMPLATE, context, templates_dir)[1])
+    return sources.digest(sources.Templates(templates_dir).render(TEMPLATE, context)[1])
 
 
 def _context(

@@ -216,10 +216,11 @@ def render(
     """Return the script that runs a batch file, `local` without Slurm; raises TemplateError."""
     context = _context(spec, text, runs_dir=runs_dir, local=local)
     context["origin"] = origin
-    _, used = sources.render(TEMPLATE, context, templates_dir)
+    templates = sources.Templates(templates_dir)
+    _, used = templates.render(TEMPLATE, context)
     context["template_hash"] = sources.digest(used)
     context["user_templates"] = [source.name for source in used if source.users]
-    script, _ = sources.render(TEMPLATE, context, templates_dir)
+    script, _ = templates.render(TEMPLATE, context)
     if directives.parse(script) != directives.parse(text):
         raise errors.TemplateError(
             "the script's #SBATCH lines are not those of the batch file: a template adds none; "
@@ -238,7 +239,7 @@ def template_hash(
 ) -> str:
     """Return 12 characters of the SHA-256 over the template sources that `render` uses."""
     context = _context(spec, text, runs_dir=runs_dir, local=local)
-    return sources.digest(sources.render(TEMPLATE, context, templates_dir)[1])
+    return sources.digest(sources.Templates(templates_dir).render(TEMPLATE, context)[1])
 
 
 def _context(

@@ -71,32 +71,42 @@ class _Loader(jinja2.BaseLoader):
         return text, str(path), lambda: True
 
 
-def render(
-    template: str, context: Mapping[str, object], templates_dir: pathlib.Path | None
-) -> tuple[str, list[Source]]:
-    """Return the text, and the sources that were used; raises TemplateError."""
-    loader = _Loader(templates_dir)
-    environment = sandbox.ImmutableSandboxedEnvironment(
-        loader=loader,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(sh=words.quote, directive=directives.quote, comment=words.one_line)
-    try:
-        script = environment.get_template(template).render(context)
-    except jinja2.TemplateSyntaxError as exc:
-        raise errors.TemplateError(f"{exc.filename}:{exc.lineno}: {exc.message}") from exc
-    except jinja2.TemplateNotFound as exc:
-        raise errors.TemplateError(str(exc.message)) from exc
-    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as exc:
-        frames = [f for f in traceback.extract_tb(exc.__traceback__) if f.filename.endswith(".j2")]
-        where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
-        raise errors.TemplateError(
-            f"{where}{exc}. docs/howto/templates.md lists what a template may use."
-        ) from exc
-    return script, [loader.used[name] for name in sorted(loader.used)]
+class Templates:
+    """The templates that one script is made of, each read and compiled once."""
+
+    def __init__(self, templates_dir: pathlib.Path | None) -> None:
+        self._loader = _Loader(templates_dir)
+        self._environment = sandbox.ImmutableSandboxedEnvironment(
+            loader=self._loader,
+            undefined=jinja2.StrictUndefined,
+            keep_trailing_newline=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters.update(
+            sh=words.quote, directive=directives.quote, comment=words.one_line
+        )
+
+    def render(self, template: str, context: Mapping[str, object]) -> tuple[str, list[Source]]:
+        """Return the text, and the sources that were used so far; raises TemplateError."""
+        try:
+            script = self._environment.get_template(template).render(context)
+        except jinja2.TemplateSyntaxError as exc:
+            raise errors.TemplateError(f"{exc.filename}:{exc.lineno}: {exc.message}") from exc
+        except jinja2.TemplateNotFound as exc:
+            raise errors.TemplateError(str(exc.message)) from exc
+        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as exc:
+            frames = [
+                frame
+                for frame in traceback.extract_tb(exc.__traceback__)
+                if frame.filename.endswith(".j2")
+            ]
+            where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
+            raise errors.TemplateError(
+                f"{where}{exc}. docs/howto/templates.md lists what a template may use."
+            ) from exc
+        used = self._loader.used
+        return script, [used[name] for name in sorted(used)]
 
 
 def digest(sources: Sequence[Source]) -> str:

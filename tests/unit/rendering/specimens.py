@@ -293,7 +293,9 @@ def sources_of(name: str) -> set[str]:
         context = batch_file._context(
             jobs.JobSpec(name="old"), BATCH_FILES[name], runs_dir=RUNS_DIR, local=False
         )
-        return {used.name for used in sources.render(batch_file.TEMPLATE, context, None)[1]}
+        return {
+            used.name for used in sources.Templates(None).render(batch_file.TEMPLATE, context)[1]
+        }
     spec, profile = SPECS[name]
     context = rendering._context(
         spec,
@@ -302,4 +304,4 @@ def sources_of(name: str) -> set[str]:
         trainers_dir=Path("/opt/site/trainers"),
         local=name in LOCAL,
     )
-    return {used.name for used in sources.render(rendering.TEMPLATE, context, None)[1]}
+    return {used.name for used in sources.Templates(None).render(rendering.TEMPLATE, context)[1]}
