@@ -7,7 +7,7 @@ import pytest
 from orchestrator import errors, jobs
 from orchestrator.rendering import batch_needs
 
-FILED = jobs.JobSpec(name="filed", launch=jobs.Launch(batch_file="/work/filed.sbatch"))
+FILED = jobs.JobSpec(name="filed", launch=jobs.Launch(batch_file="/home/alice/filed.sbatch"))
 
 
 def asked(*lines: str, **options: jobs.SbatchValue) -> jobs.JobSpec:
