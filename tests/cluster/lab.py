@@ -44,7 +44,7 @@ class Lab:
         self.cache = cache.absolute()
         self._fleet = fleet.Fleet(self.state)
         #: slurmctld lost its state, so it may give an ID to a second job.
-        self._gives_ids_again = False
+        self.gives_ids_again = False
 
     @property
     def troubles(self) -> list[str]:
@@ -410,10 +410,10 @@ class Lab:
     def wipe_slurmctld_state(self, copy: pathlib.Path | None = None) -> None:
         """Crash slurmctld and start it with no state, or with that of an earlier copy.
 
-        It forgets the jobs that came since, and hands out their IDs again, until
-        `give_new_job_ids`.
+        It forgets the jobs that came since, and hands out their IDs again: those from FirstJobId on.
+        `give_new_job_ids` raises that.
         """
-        self._gives_ids_again = True
+        self.gives_ids_again = True
         with contextlib.suppress(machine.LabError):
             self.kill_daemon("slurmctld")
         shutil.rmtree(self.state / "lab/ctld")
@@ -425,14 +425,13 @@ class Lab:
         self.wait_for(self._answers, 60, "slurmctld to answer after it lost its state")
 
     def give_new_job_ids(self) -> None:
-        """After a state was lost: give no ID again that accounting has a job for.
+        """Give no ID that accounting has a job for, also when slurmctld loses its state.
 
         `sacct -D` shows the jobs of both.
         """
-        if self._gives_ids_again:
-            known = self._must(["sacct", "-aXDn", "-Snow-1day", "-oJobIDRaw"]).split()
-            self.reconfigure(first_job_id=max(map(int, known), default=0) + 1)
-            self._gives_ids_again = False
+        known = self._must(["sacct", "-aXDn", "-Snow-1day", "-oJobIDRaw"]).split()
+        self.reconfigure(first_job_id=max(map(int, known), default=0) + 1)
+        self.gives_ids_again = False
 
     def cancel_all(self, timeout_seconds: float = 120) -> None:
         """Cancel every job and wait until the nodes are idle."""

@@ -29,12 +29,13 @@ SACCT_REST_SECONDS = 60
 
 def test_row_11_slurmctld_loses_all_its_state(lab: cluster.Lab, row: rows.Row) -> None:
     sites.Site.make(lab, row.site.home, more="submit_grace_seconds = 4\n")
-    # IDs begin at 1 from here on, so that the second loss hands out those of our jobs again.
+    # IDs begin here and after the loss, which so hands out those of our jobs again.
+    lab.give_new_job_ids()
     lab.wipe_slurmctld_state()
     done = row.submit("done", "exit 3")
     runs = row.submit("runs", "sleep 300")
     waits = row.submit("waits", "true", sbatch="hold = true")
-    assert [done, runs, waits] == ["1", "2", "3"]
+    assert [int(runs), int(waits)] == [int(done) + 1, int(done) + 2]
     row.site.wait_state(done, "FAILED")
     row.site.wait_state(runs, "RUNNING")
     lab.wait_for(lambda: len(lab.sacct(done)) > 1, 120, "the accounts to have the first end", 0.5)
