@@ -95,8 +95,31 @@ def read_report(path: Path) -> tuple[dict[str, int], str]:
     return {word: number for word, number in counts.items() if number}, reason
 
 
-def children() -> list[int]:
-    """Return the processes whose parent is this one, ended ones reaped."""
+@contextlib.contextmanager
+def cluster_built_ahead(tiers: Sequence[str], environ: Mapping[str, str]) -> Iterator[list[int]]:
+    """Build the test cluster beside the tiers before its own, which waits for it; yield its PID.
+
+    It mostly waits for downloads (90 to 120 s). Where it cannot be built the cluster tier says why.
+    """
+    if "cluster" not in tiers[1:] or os.geteuid() != 0:
+        yield []
+        return
+    command = ["nice", sys.executable, "-m", "tests.cluster", "build"]
+    null = subprocess.DEVNULL
+    building = subprocess.Popen(
+        command, env=environ, stdin=null, stdout=null, stderr=null, start_new_session=True
+    )
+    try:
+        yield [building.pid]
+    finally:
+        # Only what has not been waited for has its number still.
+        if building.poll() is None:
+            os.killpg(building.pid, signal.SIGTERM)
+            building.wait()
+
+
+def children(kept: Sequence[int] = ()) -> list[int]:
+    """Return the processes whose parent is this one but those kept; ended ones are reaped."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -106,17 +129,17 @@ def children() -> list[int]:
             # The command's name stands in brackets and may hold anything.
             if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
                 found.append(int(stat.parent.name))
-    return found
+    return [pid for pid in found if pid not in kept]
 
 
-def end_leftovers() -> list[str]:
-    """End what a tier left running and return the command lines."""
+def end_leftovers(kept: Sequence[int]) -> list[str]:
+    """End what a tier left running, all but the processes kept, and return the command lines."""
     deadline = time.monotonic() + LINGER_SECONDS
-    while children() and time.monotonic() < deadline:
+    while children(kept) and time.monotonic() < deadline:
         time.sleep(0.1)
     ended: list[str] = []
     # The children of what ends become ours in turn.
-    while left := children():
+    while left := children(kept):
         for pid in left:
             with contextlib.suppress(OSError):
                 command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
@@ -222,6 +245,23 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join([*lines, closing.center(80, "=")])
 
 
+def run_tier(
+    tier: str, arguments: Sequence[str], environ: Mapping[str, str], kept: Sequence[int]
+) -> Result:
+    """Run one tier, and end what it leaves running but the processes kept."""
+    print(f"\n##### {tier}", flush=True)
+    began = time.monotonic()
+    try:
+        with interrupts():
+            result = lint(environ) if tier == "lint" else test(tier, arguments, environ)
+    except Interrupted:
+        result = Result(tier=tier, code=INTERRUPTED, seconds=time.monotonic() - began)
+    if left := end_leftovers(kept):
+        note = f"{result.note}; left running: {'; '.join(left)}"
+        result = dataclasses.replace(result, code=result.code or 1, note=note)
+    return result
+
+
 def main() -> int:
     """Run the tiers asked for and return the worst exit code."""
     parser = argparse.ArgumentParser(prog="script/test")
@@ -239,21 +279,14 @@ def main() -> int:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
+    tiers = [name for name in TIERS if name in (options.tier or TIERS)]
     results: list[Result] = []
-    for tier in [name for name in TIERS if name in (options.tier or TIERS)]:
-        print(f"\n##### {tier}", flush=True)
-        began = time.monotonic()
-        try:
-            with interrupts():
-                result = lint(environ) if tier == "lint" else test(tier, arguments, environ)
-        except Interrupted:
-            result = Result(tier=tier, code=INTERRUPTED, seconds=time.monotonic() - began)
-        if left := end_leftovers():
-            note = f"{result.note}; left running: {'; '.join(left)}"
-            result = dataclasses.replace(result, code=result.code or 1, note=note)
-        results.append(result)
-        if result.code == INTERRUPTED:
-            break
+    with cluster_built_ahead(tiers, environ) as kept:
+        for tier in tiers:
+            result = run_tier(tier, arguments, environ, kept)
+            results.append(result)
+            if result.code == INTERRUPTED:
+                break
     print(f"\n{table(results)}", flush=True)
     return max(result.code for result in results)
 

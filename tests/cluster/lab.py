@@ -410,8 +410,8 @@ class Lab:
     def wipe_slurmctld_state(self, copy: pathlib.Path | None = None) -> None:
         """Crash slurmctld and start it with no state, or with that of an earlier copy.
 
-        It forgets the jobs that came since, and hands out their IDs again: those from FirstJobId on.
-        `give_new_job_ids` raises that.
+        It forgets the jobs that came since, and hands out their IDs again, from FirstJobId on,
+        which `give_new_job_ids` raises.
         """
         self.gives_ids_again = True
         with contextlib.suppress(machine.LabError):

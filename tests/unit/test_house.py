@@ -116,9 +116,10 @@ def project(checkout: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_tiers(project: Path, **changes: str) -> subprocess.CompletedProcess[str]:
+def run_tiers(project: Path, *tiers: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    asked = [f"--tier={tier}" for tier in tiers or ("trainer",)]
     return subprocess.run(
-        [sys.executable, "-m", "tests", "--tier", "trainer"],
+        [sys.executable, "-m", "tests", *asked],
         cwd=project,
         env=environment(**changes),
         capture_output=True,
@@ -153,6 +154,31 @@ def test_a_tier_that_is_skipped_says_why(project: Path, ci: str, word: str, code
     assert re.fullmatch(
         rf"trainer +{word} +\d+\.\ds  1 skipped: needs root", done.stdout.splitlines()[-2]
     )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the cluster is built as root only")
+def test_the_cluster_is_built_beside_the_tiers_before_its_own(project: Path) -> None:
+    wait = (
+        "import pathlib, time\n"
+        "def wait(name):\n"
+        "    end = time.monotonic() + 60\n"
+        "    while not pathlib.Path(name).exists():\n"
+        "        assert time.monotonic() < end, name\n"
+        "        time.sleep(0.05)\n"
+    )
+    begun, ended = "pathlib.Path('begun').touch()\n", "pathlib.Path('built').touch()\n"
+    (project / "tests/cluster").mkdir()
+    # It goes on while what the first tier left running is looked for.
+    (project / "tests/cluster/__main__.py").write_text(
+        f"import sys\n{wait}assert sys.argv[1:] == ['build']\n{begun}wait('first')\n{ended}"
+    )
+    (project / "tests/trainer/test_x.py").write_text(f"{wait}def test_a():\n    wait('begun')\n")
+    (project / "tests/cluster/test_y.py").write_text(
+        f"{wait}def test_b():\n    pathlib.Path('first').touch()\n    wait('built')\n"
+    )
+    done = run_tiers(project, "trainer", "cluster")
+    assert done.returncode == 0, done.stdout
+    assert "left running" not in done.stdout
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
