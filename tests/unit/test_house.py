@@ -166,6 +166,8 @@ def test_the_cluster_is_built_beside_the_tiers_before_its_own(project: Path) -> 
         "        assert time.monotonic() < end, name\n"
         "        time.sleep(0.05)\n"
     )
+    # The tier runs on two workers.
+    (project / "pytest.ini").write_text("[pytest]\naddopts = -p xdist\n")
     begun, ended = "pathlib.Path('begun').touch()\n", "pathlib.Path('built').touch()\n"
     (project / "tests/cluster").mkdir()
     # It goes on while what the first tier left running is looked for.
