@@ -170,6 +170,8 @@ def test_the_cluster_is_built_beside_the_tiers_before_its_own(project: Path) -> 
     (project / "pytest.ini").write_text("[pytest]\naddopts = -p xdist\n")
     begun, ended = "pathlib.Path('begun').touch()\n", "pathlib.Path('built').touch()\n"
     (project / "tests/cluster").mkdir()
+    # A package, or an editable install's comes before it.
+    (project / "tests/cluster/__init__.py").touch()
     # It goes on while what the first tier left running is looked for.
     (project / "tests/cluster/__main__.py").write_text(
         f"import sys\n{wait}assert sys.argv[1:] == ['build']\n{begun}wait('first')\n{ended}"
