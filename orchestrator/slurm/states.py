@@ -64,19 +64,8 @@ _SILENT = frozenset(
         "EXPEDITING",
     }
 )
-_ENDED = frozenset(
-    {
-        JobState.COMPLETED,
-        JobState.CANCELLED,
-        JobState.FAILED,
-        JobState.TIMEOUT,
-        JobState.NODE_FAIL,
-        JobState.PREEMPTED,
-        JobState.BOOT_FAIL,
-        JobState.DEADLINE,
-        JobState.OUT_OF_MEMORY,
-    }
-)
+# REVOKED is a flag as well, and two of the terminal states are ours alone.
+_ENDED = jobs.TERMINAL - {JobState.REVOKED, JobState.NOT_SUBMITTED, JobState.LOST}
 _REOPENING = frozenset(FLAGS) - {JobState.REVOKED}
 _CANCELLED_BY = re.compile(r"CANCELLED by (\d+)")
 
