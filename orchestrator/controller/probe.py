@@ -90,7 +90,7 @@ def judge(job: jobs.Job, log: str) -> list[doctor.Check]:
     seen = _seen(job, told)
     if seen.outcome != doctor.OK:
         return [seen]
-    return [seen, *_clock(job, told), _container(told), *_gpus(told)]
+    return [seen, *_clock(job, told), _container(told), _gpus(told)]
 
 
 def facts(log: str) -> Mapping[str, Sequence[str]]:
@@ -159,48 +159,37 @@ def _container(told: Mapping[str, Sequence[str]]) -> doctor.Check:
     )
 
 
-def _gpus(told: Mapping[str, Sequence[str]]) -> Iterator[doctor.Check]:
+def _gpus(told: Mapping[str, Sequence[str]]) -> doctor.Check:
+    outcome, found, cure = _driver(told)
+    return doctor.Check(name="GPU driver", outcome=outcome, found=found, cure=cure)
+
+
+def _driver(told: Mapping[str, Sequence[str]]) -> tuple[str, str, str]:
+    """Return outcome, what was found and the cure."""
     version, cuda = _torch(told)
     drivers = [line.partition(",") for line in told.get("gpu", ())]
     if not drivers:
-        yield doctor.Check(
-            name="GPU driver",
-            outcome=doctor.OK,
-            found="no NVIDIA GPU was given to the job"
-            + ("" if version is None else f"; torch {version}"),
-            cure="`orchestrator doctor --job --gpus-per-node 1` looks at one",
+        found = "no NVIDIA GPU was given to the job"
+        torch = "" if version is None else f"; torch {version}"
+        return (
+            doctor.OK,
+            found + torch,
+            "`orchestrator doctor --job --gpus-per-node 1` looks at one",
         )
-        return
     driver, _, name = drivers[0]
     found = f"{len(drivers)} x {name.strip()}, driver {driver}"
     if version is None:
-        yield doctor.Check(
-            name="GPU driver",
-            outcome=doctor.WARNING,
-            found=f"{found}; no torch in the profile's environment",
-            cure="only a warning where specs name their own venv, conda or container",
-        )
-        return
+        cure = "only a warning where specs name their own venv, conda or container"
+        return doctor.WARNING, f"{found}; no torch in the profile's environment", cure
     if cuda is None:
-        yield doctor.Check(
-            name="GPU driver",
-            outcome=doctor.BAD,
-            found=f"{found}; torch {version} is built without CUDA",
-            cure="install a CUDA build of torch",
-        )
-        return
+        cure = "install a CUDA build of torch"
+        return doctor.BAD, f"{found}; torch {version} is built without CUDA", cure
     needed = DRIVERS.get(int(cuda.partition(".")[0]))
     if needed is not None and _numbers(driver) < needed:
-        yield doctor.Check(
-            name="GPU driver",
-            outcome=doctor.BAD,
-            found=f"{found}; torch {version} is built for CUDA {cuda}",
-            cure=f"CUDA {cuda} needs driver {needed[0]}.{needed[1]} or newer: use an older torch",
-        )
-        return
-    yield doctor.Check(
-        name="GPU driver", outcome=doctor.OK, found=f"{found}; torch {version}, CUDA {cuda}"
-    )
+        oldest = f"{needed[0]}.{needed[1]}"
+        cure = f"CUDA {cuda} needs driver {oldest} or newer: use an older torch"
+        return doctor.BAD, f"{found}; torch {version} is built for CUDA {cuda}", cure
+    return doctor.OK, f"{found}; torch {version}, CUDA {cuda}", ""
 
 
 def _torch(told: Mapping[str, Sequence[str]]) -> tuple[str | None, str | None]:

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from orchestrator.jobs import JobState
+from orchestrator.jobs import TERMINAL, JobState
 from orchestrator.slurm import fields
 
 # Long and compact names: job_state_string() and job_state_string_compact() in
@@ -65,7 +65,7 @@ _SILENT = frozenset(
     }
 )
 # REVOKED is a flag as well, and two of the terminal states are ours alone.
-_ENDED = jobs.TERMINAL - {JobState.REVOKED, JobState.NOT_SUBMITTED, JobState.LOST}
+_ENDED = TERMINAL - {JobState.REVOKED, JobState.NOT_SUBMITTED, JobState.LOST}
 _REOPENING = frozenset(FLAGS) - {JobState.REVOKED}
 _CANCELLED_BY = re.compile(r"CANCELLED by (\d+)")
 
