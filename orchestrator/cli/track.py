@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from orchestrator import jobs
+from orchestrator import errors, jobs
 from orchestrator.cli import session
 from orchestrator.controller import track
 
@@ -43,13 +43,20 @@ def command(
         raise click.UsageError(f"write --label KEY=VALUE (got {odd[0]})")
     context = session.open_context(ctx)
     wanted = track.Wanted(name=name, labels=labels, patterns=patterns, log=log)
+    troubles: list[errors.NotFoundError | errors.ConflictError] = []
     for job_id in job_ids:
-        tracked = track.track(context, job_id, wanted)
+        try:
+            tracked = track.track(context, job_id, wanted)
+        except (errors.NotFoundError, errors.ConflictError) as trouble:
+            troubles.append(trouble)
+            continue
         click.echo(_told(job_id, tracked))
         for job in tracked.jobs:
             if job.stdout_path is None and job.state is not jobs.JobState.PENDING:
                 context.say(f"the log of {job.job_id} is not known; `--log PATH` names it")
                 break
+    if troubles:
+        raise type(troubles[0])("\n".join(map(str, troubles)))
 
 
 def _told(job_id: str, tracked: track.Tracked) -> str:

@@ -164,6 +164,18 @@ def test_what_cannot_be_tracked(cli, fake_slurm):
     assert cli.run_folders() == []
 
 
+def test_what_cannot_be_tracked_keeps_nothing_else(cli, fake_slurm):
+    path = write(cli, "hand.sh", HAND)
+    cli.run(["sbatch", "--hold", str(path)])
+    done = cli("track", "x", "7", "1")
+    assert (done.code, done.out) == (4, "Tracking 1 (@1, hand.sh): PENDING\n")
+    assert done.err == (
+        "Error: 'x' is no job ID of Slurm's, such as 123 or 123_4\n"
+        "squeue and sacct show no job 7 of yours; `orchestrator track` takes a job ID that "
+        "`squeue --me` prints\n"
+    )
+
+
 def test_the_log_of_a_tracked_job_can_be_named_later(cli, fake_slurm):
     path = write(cli, "hand.sh", HAND)
     cli.run(["sbatch", "--hold", str(path)])
