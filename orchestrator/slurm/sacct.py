@@ -169,7 +169,9 @@ def _observations(
     # REQUEUED is how the row of an earlier attempt ends (up to 24.11 at least; 26.05 keeps the
     # state in which a job ended that was requeued afterwards).
     over = reading.terminal or reading.shown in (JobState.REQUEUED, JobState.RESIZING)
-    exit_code = fields.parse_exit_code(row["ExitCode"]) if over else None
+    ended_at = fields.parse_time(row["End"]) if over else None
+    # Without an end its code is the 0:0 that each row begins with (22.05, see tracking).
+    exit_code = fields.parse_exit_code(row["ExitCode"]) if ended_at else None
     node_list = fields.parse_text(row["NodeList"])
     # 22.05 gives a job that was refused its submit time as Start; without nodes nothing started.
     started_at = fields.parse_time(row["Start"]) if node_list else None
@@ -198,7 +200,7 @@ def _observations(
         time_limit_seconds=fields.parse_minutes_as_seconds(row["TimelimitRaw"]),
         submitted_at=fields.parse_time(row["Submit"]),
         started_at=started_at,
-        ended_at=fields.parse_time(row["End"]) if over else None,
+        ended_at=ended_at,
         submit_line=fields.parse_text(row["SubmitLine"]),
         step_state=step_state,
         step_exit_code=step_code.code if step_code else None,

@@ -32,7 +32,9 @@ def needs_steps(rows: Sequence[Observation]) -> bool:
 
     Measured: a memory kill shows as OUT_OF_MEMORY on the step and plain FAILED on the job.
     """
-    return bool(rows) and rows[-1].state in _BAD and rows[-1].step_state is None
+    if not rows or rows[-1].ended_at is None:
+        return False
+    return rows[-1].state in _BAD and rows[-1].step_state is None
 
 
 def never_started(row: Observation) -> bool:
@@ -100,7 +102,7 @@ def judge(
         return applying.apply(job, row, (), settled=False, now=now)
     sacct = tuple(row for row in witnesses.sacct if row.job_id == job.job_id)
     closing = _closing_row(job, sacct)
-    if closing is not None:
+    if closing is not None and closing.ended_at is not None:
         merged = _with_exact_code(_with_steps(closing), _codes(job, closing, row, witnesses.record))
         return applying.apply(job, merged, sacct, settled=answers.steps_known, now=now)
     if row is not None:
@@ -112,6 +114,8 @@ def judge(
         return applying.apply(job, witnesses.record, (), settled=settled, now=now)
     if job.state in jobs.TERMINAL and job.state is not JobState.LOST:
         return _close_without_details(job, witnesses, answers, grace_seconds, now)
+    if closing is not None:
+        return applying.apply(job, closing, (), settled=False, now=now)
     return _missed(job, witnesses, answers, grace_seconds=grace_seconds, now=now)
 
 
@@ -187,7 +191,11 @@ def _goes_back(job: jobs.Job, row: Observation) -> bool:
 def _closing_row(job: jobs.Job, rows: Sequence[Observation]) -> Observation | None:
     """Return sacct's newest row when it is terminal and of the newest attempt we know of.
 
-    sacct is late: after a requeue its newest row may still be the earlier attempt's.
+    sacct is late: after a requeue its newest row may still be the earlier attempt's. And it may
+    have no end yet. Measured on 22.05: once slurmdbd is back, slurmctld first tells it of the jobs
+    whose beginning it missed, each with the state that it has by now; their end, exit code, user
+    who cancelled and steps come with the backlog, ten seconds later. Such a row says the state,
+    where nobody else does, and nothing more.
     """
     if not rows or rows[-1].state not in jobs.TERMINAL:
         return None

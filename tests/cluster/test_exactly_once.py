@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import faults, site
+from tests.cluster import faults
 from tests.cluster import lab as cluster
+from tests.cluster import site as sites
 
 PYTHON = "/opt/orchestrator-env/bin/python"
 KILL_AT = "/srv/orchestrator/tests/cluster/kill_at.py"
@@ -23,6 +24,8 @@ WINDOWS = {
     "during sbatch": ("sbatch", "wrapped"),
     "between sbatch's answer and the commit of the ID": ("answered", "storing"),
 }
+#: Here slurmctld answers all the while: three times MessageTimeout, not the two minutes of a site.
+QUICK = "submit_grace_seconds = 15\n"
 NOT_KNOWN_YET = ("SUBMITTING", "SUBMIT_UNKNOWN")
 
 
@@ -38,11 +41,11 @@ class Outcome:
     runs: collections.Counter[str]
 
 
-def journal_spec(site: site.Site) -> str:
+def journal_spec(site: sites.Site) -> str:
     return site.shell("job", f"echo $SLURM_JOB_NAME >>{site.home}/journal")
 
 
-def settle(site: site.Site, timeout_seconds: float = 240) -> None:
+def settle(site: sites.Site, timeout_seconds: float = 240) -> None:
     """Refresh until nothing is left in doubt and all have ended."""
 
     def settled() -> bool:
@@ -54,7 +57,7 @@ def settle(site: site.Site, timeout_seconds: float = 240) -> None:
     site.lab.wait_for(settled, timeout_seconds, "every submission to be settled", 1)
 
 
-def outcome(site: site.Site) -> Outcome:
+def outcome(site: sites.Site) -> Outcome:
     rows = {row["name"]: row for row in site.items("status", "--all", "--limit", "1000")}
     answer = site.lab.run(
         ["sacct", "-X", "-n", "-P", "-S", "now-1hour", "-u", "alice", "-o", "JobID,JobName%200"]
@@ -87,7 +90,7 @@ def check(found: Outcome) -> collections.Counter[str]:
     return collections.Counter(row["state"] for row in found.rows.values())
 
 
-def submit_and_die(site: site.Site, spec: str, name: str, point: str, delay: float) -> None:
+def submit_and_die(site: sites.Site, spec: str, name: str, point: str, delay: float) -> None:
     argv = ["submit", spec, "--name", name]
     if point == "wrapped":
         # sbatch is a site's wrapper script: the real sbatch outlives its caller.
@@ -104,10 +107,11 @@ def submit_and_die(site: site.Site, spec: str, name: str, point: str, delay: flo
     assert killed.returncode in (-9, 137, 0), killed.stderr
 
 
-def killed_submissions(site: site.Site, count: int, tell: Callable[[str], None]) -> None:
+def killed_submissions(site: sites.Site, count: int, tell: Callable[[str], None]) -> None:
     seed = random.randrange(2**32)
     random.seed(seed)
     tell(f"killed submissions: seed {seed}")
+    sites.Site.make(site.lab, site.home, more=QUICK)
     spec = journal_spec(site)
     site.submit(spec, "--name", "first")
     plan = [
@@ -138,12 +142,12 @@ def killed_submissions(site: site.Site, count: int, tell: Callable[[str], None])
     assert total["COMPLETED"] > count, "those that sbatch had answered are all adopted"
 
 
-def test_killed_in_each_window(site: site.Site, tell: Callable[[str], None]) -> None:
-    killed_submissions(site, 10, tell)
+def test_killed_in_each_window(site: sites.Site, tell: Callable[[str], None]) -> None:
+    killed_submissions(site, 5, tell)
 
 
 @pytest.mark.slow
-def test_killed_in_each_window_often(site: site.Site, tell: Callable[[str], None]) -> None:
+def test_killed_in_each_window_often(site: sites.Site, tell: Callable[[str], None]) -> None:
     killed_submissions(site, 40, tell)
 
 
@@ -156,7 +160,7 @@ def test_killed_in_each_window_often(site: site.Site, tell: Callable[[str], None
     ],
     ids=["socket timed out", "answer lost", "answer garbled"],
 )
-def test_an_answer_that_cannot_be_believed(site: site.Site, rule: faults.Rule) -> None:
+def test_an_answer_that_cannot_be_believed(site: sites.Site, rule: faults.Rule) -> None:
     spec = journal_spec(site)
     with site.lab.faults(rule) as wrapped:
         job_id = site.with_env(**wrapped.env).submit(spec)
@@ -167,7 +171,7 @@ def test_an_answer_that_cannot_be_believed(site: site.Site, rule: faults.Rule) -
     assert found.rows["job"]["job_id"] == job_id
 
 
-def test_noise_before_the_answer(site: site.Site) -> None:
+def test_noise_before_the_answer(site: sites.Site) -> None:
     rule = faults.Rule(command="sbatch", stdout_prefix="Welcome! 123 jobs wait.\n45\n\n")
     with site.lab.faults(rule) as wrapped:
         job_id = site.with_env(**wrapped.env).submit(journal_spec(site))
@@ -176,7 +180,7 @@ def test_noise_before_the_answer(site: site.Site) -> None:
     assert job_id not in ("123", "45")
 
 
-def test_slurmctld_is_paused_during_the_call(site: site.Site) -> None:
+def test_slurmctld_is_paused_during_the_call(site: sites.Site) -> None:
     spec = journal_spec(site)
     site.submit(spec, "--name", "first")
     site.lab.pause("slurmctld")
@@ -192,7 +196,7 @@ def test_slurmctld_is_paused_during_the_call(site: site.Site) -> None:
 
 
 def test_slurmctld_loses_the_job_and_gives_its_id_to_another(
-    lab: cluster.Lab, site: site.Site
+    lab: cluster.Lab, site: sites.Site
 ) -> None:
     site.submit(journal_spec(site), "--name", "first")
     settle(site)

@@ -126,6 +126,7 @@ def test_slurmdbd_is_down(lab: cluster.Lab, site: sites.Site) -> None:
     lab.start("slurmdbd")
     # Only the row of its step tells that it was the memory.
     job = site.wait_state(killed, "OUT_OF_MEMORY", SACCT_REST_SECONDS + 120)
+    assert (job["exit_code"], job["exit_signal"]) == (1, 0)
     assert sites.details(job)[-1].startswith("FAILED -> OUT_OF_MEMORY")
     job = site.job(three)
     assert (job["state"], job["exit_code"]) == ("FAILED", 3)

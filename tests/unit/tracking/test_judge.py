@@ -45,6 +45,8 @@ def row(state: JobState, **fields: Any) -> tracking.Observation:
         "state": state,
         "raw_state": str(state),
     }
+    if fields.get("source") == "sacct" and state in jobs.TERMINAL:
+        values["ended_at"] = at(50)
     return tracking.Observation(**{**values, **fields})
 
 
