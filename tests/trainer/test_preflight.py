@@ -23,7 +23,8 @@ PLACE = ranks.Ranks(
     local_world_size=1,
     num_nodes=1,
 )
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+            "--local-addr=127.0.0.1"]  # fmt: skip
 
 Launch = Callable[..., subprocess.CompletedProcess[str]]
 
