@@ -113,6 +113,7 @@ class Job(Base):
         sa.Index(None, "job_id"),
         sa.Index(None, "raw_job_id"),
         sa.Index(None, "array_job_id"),
+        sa.Index(None, "sweep"),
         # A row number is never given to another job, so `@7` means one job for ever.
         {"sqlite_autoincrement": True},
     )
@@ -169,6 +170,72 @@ class Job(Base):
     tracked_name: orm.Mapped[str | None]
 
     submission: orm.Mapped[Submission] = orm.relationship(lazy="raise")
+
+
+class Sweep(Base):
+    """Many jobs of one spec. The long text stands last and is loaded only when asked for."""
+
+    __tablename__ = "sweeps"
+    __table_args__ = (sa.Index(None, "name"), {"sqlite_autoincrement": True})
+
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    name: orm.Mapped[str]
+    kind: orm.Mapped[str]
+    #: open, or cancelled: then nothing more of it is submitted
+    state: orm.Mapped[str]
+    cluster: orm.Mapped[str]
+    scheduler: orm.Mapped[str]
+    profile: orm.Mapped[str]
+    #: the file that it was read from
+    source: orm.Mapped[str]
+    #: where it was submitted
+    folder: orm.Mapped[str]
+    max_running: orm.Mapped[int | None]
+    created_at: orm.Mapped[datetime.datetime]
+    #: JSON of the file's keys, with those of the command line
+    spec: orm.Mapped[str] = orm.mapped_column(deferred=True)
+
+
+class SweepShape(Base):
+    """What points of a sweep have in common that differ in arguments alone."""
+
+    __tablename__ = "sweep_shapes"
+    __table_args__ = (sa.Index(None, "sweep_id"),)
+
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    sweep_id: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("sweeps.id", ondelete="CASCADE"))
+    shape: orm.Mapped[str]
+    #: of one point, were it to run until its time limit; NULL where that is not known
+    gpu_hours: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
+    node_hours: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
+    #: JSON of the job with the arguments that all points begin from
+    spec: orm.Mapped[str]
+
+
+class SweepPoint(Base):
+    """One point of a sweep, and the newest job that was made of it."""
+
+    __tablename__ = "sweep_points"
+    __table_args__ = (
+        sa.PrimaryKeyConstraint("sweep_id", "number"),
+        sa.UniqueConstraint("sweep_id", "identity"),
+        # A job is one point's, and the states of all points are read from this index.
+        sa.UniqueConstraint("job_row"),
+        sa.Index("ix_sweep_points_jobs", "sweep_id", "job_row"),
+    )
+
+    sweep_id: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("sweeps.id", ondelete="CASCADE"))
+    #: from 1, in the order of the sweep
+    number: orm.Mapped[int]
+    identity: orm.Mapped[str]
+    name: orm.Mapped[str]
+    repeat: orm.Mapped[int]
+    shape_id: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("sweep_shapes.id"))
+    #: NULL while nothing was submitted of it. A job of a point is never deleted alone
+    job_row: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("jobs.row"))
+    #: JSON by dotted key: what was varied, and what of the spec it gives a value
+    settings: orm.Mapped[str]
+    changes: orm.Mapped[str]
 
 
 class Attempt(Base):

@@ -250,6 +250,10 @@ def _send_anew(
 
     def tell_both(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
         _guard(work, wanted, {})
+        if job.sweep is not None:
+            # Its points follow, as they do in `sweep rerun`.
+            pairs = zip(wanted, added, strict=True)
+            work.sweeps.follow([(old.row, new.row) for old, new in pairs])
         at = context.clock()
         told = [
             pair
@@ -274,6 +278,7 @@ def _send_anew(
         queue=queue,
         # The script knows all tasks; --array on sbatch's command line names those that are sent.
         tasks=None if job.array_task_id is None else [one.array_task_id or 0 for one in wanted],
+        sweep=job.sweep,
         with_it=tell_both,
     )
     return submit.send(context, request.spec, new, new_folder, calling_folder=folder)

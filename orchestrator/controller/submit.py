@@ -174,13 +174,14 @@ def store_intent(
     runs_dir: Path,
     queue: bool = False,
     tasks: Sequence[int] | None = None,
+    sweep: str | None = None,
     with_it: Callable[[unit_of_work.UnitOfWork, Sequence[jobs.Job]], None] = _nothing_more,
 ) -> tuple[jobs.Job, run_folder.RunFolder]:
     """Make a run folder for a new submission, and a row for the job or for each array task.
 
     `queue`: should Slurm not take it now, it is sent again by itself. `tasks`: those of an array
-    that are sent; none: all of the spec. `with_it` joins the transaction. Returns the first of the
-    jobs.
+    that are sent; none: all of the spec. `sweep` is the name of theirs. `with_it` joins the
+    transaction. Returns the first of the jobs.
     """
     tasks = spec.array.task_ids if tasks is None else tasks
     with context.store.reading() as work:
@@ -210,6 +211,7 @@ def store_intent(
                 record,
                 array_tasks=tasks,
                 labels=spec.labels,
+                sweep=sweep,
                 submitter=submission.this_process(),
                 partition=spec.partition,
                 account=spec.account,

@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import pathlib
 import types
+import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Self, TypeAlias
 
@@ -21,6 +22,9 @@ from db import metrics, models, queries, session
 from orchestrator import errors
 from orchestrator import jobs as records
 from orchestrator.controller import rows
+
+if typing.TYPE_CHECKING:
+    from orchestrator.controller import sweep_rows
 
 #: The words that other modules ask and are answered in, without knowing the database.
 JobQuery: TypeAlias = queries.JobQuery
@@ -36,6 +40,13 @@ class UnitOfWork:
 
     def __init__(self, db: orm.Session) -> None:
         self._db = db
+
+    @property
+    def sweeps(self) -> sweep_rows.SweepStore:
+        # Few commands ask about sweeps, and all of them load this module.
+        from orchestrator.controller import sweep_rows
+
+        return sweep_rows.SweepStore(self._db)
 
     def installation_id(self) -> str:
         """Return the four characters [a-z0-9] that begin every token of this database."""

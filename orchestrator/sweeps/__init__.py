@@ -29,12 +29,16 @@ __all__ = [
     "Submission",
     "Sweep",
     "Table",
+    "asked",
     "expand",
     "load",
     "plan",
+    "spec_of",
 ]
 
+asked = sizes.asked
 plan = plans.plan
+spec_of = points.spec_of
 
 
 def load(
@@ -92,7 +96,17 @@ def expand(
             told = "cannot be held against points without a time limit: set job.time_limit"
             builder.tell(("sweep", "max_gpu_hours"), told)
     _raise(builder.problems)
-    return Sweep(table=swept, points=tuple(made), asked=asked)
+    job = document.data.get("job")
+    name = job.get("name") if isinstance(job, Mapping) else None
+    return Sweep(
+        # The name itself may be an axis.
+        name=name if isinstance(name, str) else made[0].spec.name,
+        table=swept,
+        document=document.data,
+        shapes=builder.shapes(),
+        points=tuple(made),
+        asked=asked,
+    )
 
 
 def _raise(problems: Sequence[errors.Problem]) -> None:

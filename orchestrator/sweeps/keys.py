@@ -32,15 +32,16 @@ def leaves(
     `"args.base_lr" = 1`, `args.base_lr = 1` and `args = { base_lr = 1 }` are one.
     """
     for key, value in table.items():
-        yield from _descend(_parts(key), value, (*at, key))
+        yield from _descend(split(key), value, (*at, key))
 
 
-def _parts(key: str) -> tuple[str, ...]:
+def split(key: str) -> tuple[str, ...]:
+    """Return the parts of a dotted key."""
     try:
-        parts, end = toml_lines.read_key(key)
+        found, end = toml_lines.read_key(key)
     except toml_lines.NotTomlError:
         return tuple(key.split("."))
-    return parts if end == len(key) else tuple(key.split("."))
+    return found if end == len(key) else tuple(key.split("."))
 
 
 def _descend(

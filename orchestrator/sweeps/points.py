@@ -11,7 +11,7 @@ from pathlib import Path
 from orchestrator import config, documents, errors, jobs, shapes, specs, toml_lines, values
 from orchestrator.config import profiles
 from orchestrator.specs import arguments, checks
-from orchestrator.sweeps import batches, records, sizes
+from orchestrator.sweeps import batches, keys, records, sizes
 
 _NAME_CHARACTERS = 60
 _NODES, _GPUS_PER_NODE = ("resources", "nodes"), ("resources", "gpus_per_node")
@@ -35,6 +35,13 @@ def _word(value: jobs.ArgumentValue) -> str:
     if isinstance(value, tuple):
         return "_".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def spec_of(shape: jobs.JobSpec, changes: Mapping[str, jobs.ArgumentValue]) -> jobs.JobSpec:
+    """Return the job of a point of this shape: Sweep.shapes' with the arguments that it changes."""
+    paths = {key: keys.split(key) for key in changes}
+    given = {path[1]: changes[key] for key, path in paths.items() if path[0] == "args"}
+    return dataclasses.replace(shape, args=_arguments(shape.args, given))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,6 +92,11 @@ class Builder:
             for point in made
             for found in [identity(point.changes, repeat)]
         ]
+
+    def shapes(self) -> dict[str, jobs.JobSpec]:
+        """Return the shapes of the points that were made, with the arguments they begin from."""
+        found = [shape for shape in self._shapes.values() if shape is not None]
+        return {shape.key: dataclasses.replace(shape.spec, args=self._args) for shape in found}
 
     def tell(self, at: toml_lines.Path, message: str) -> None:
         """Keep a problem, once."""
@@ -206,11 +218,11 @@ class Builder:
 
     def _refuse_given(self, path: tuple[str, ...], at: toml_lines.Path) -> None:
         """Tell of a key that the sweep varies although the command line fixes it."""
-        keys: object = self._base.data
+        found: object = self._base.data
         for part in path:
-            keys = keys.get(part) if isinstance(keys, Mapping) else None
+            found = found.get(part) if isinstance(found, Mapping) else None
         origin = self._base.origin(path)
-        if keys is not None and origin.line is None:
+        if found is not None and origin.line is None:
             told = f"is varied by the sweep, and {origin.source} fixes {documents.dotted(path)}"
             self.tell(at, f"{told}: leave one out")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from orchestrator import jobs, toml_lines
 
@@ -139,7 +139,13 @@ class Asked:
 class Sweep:
     """All points of a sweep, each checked."""
 
+    #: of its jobs
+    name: str
     table: Table
+    #: what the file and the command line say, by table and key
+    document: Mapping[str, Any]
+    #: by shape: the job with the arguments that its points begin from
+    shapes: Mapping[str, jobs.JobSpec]
     #: every point once before any is repeated: one that is cut short has all of them
     points: tuple[Point, ...]
     asked: Asked

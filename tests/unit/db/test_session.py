@@ -252,6 +252,7 @@ def test_first_revision_with_rows(tmp_path: Path, opened: Opened) -> None:
         assert job is not None
         assert (job.resend_at, job.refusals, job.version, job.ended) == (None, 0, 3, True)
         assert job.tracked_name is None
+        assert work.sweeps.newest() == []
         assert work.change_job(7, {"refusals": 1}, version=3)
     assert opened(path).upgrade() == (schema.SHIPPED.head, None)
     assert len(list(tmp_path.glob("x.db.0001.*.backup"))) == 1

@@ -1,0 +1,177 @@
+"""Sweeps and their points. None of these commits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+from db import models, queries
+
+#: What is counted together: sweep, state, reason, cause, exit code and signal, waits for room.
+Group: TypeAlias = tuple[int, str | None, str | None, str | None, int | None, int | None, bool]
+_WAITS = sa.and_(models.Job.state == "NOT_SUBMITTED", models.Job.resend_at.is_not(None))
+
+
+def add(
+    session: orm.Session,
+    sweep: models.Sweep,
+    shapes: Sequence[models.SweepShape],
+    points: Sequence[Mapping[str, Any]],
+) -> None:
+    """Store a new sweep; the points are columns, with `shape` a place in `shapes`."""
+    session.add(sweep)
+    session.flush()
+    add_points(session, sweep.id, shapes, points)
+
+
+def add_points(
+    session: orm.Session,
+    sweep_id: int,
+    shapes: Sequence[models.SweepShape],
+    points: Sequence[Mapping[str, Any]],
+) -> None:
+    """Store further points of a stored sweep; a shape may be one that is stored already."""
+    for shape in shapes:
+        if shape.id is None:
+            shape.sweep_id = sweep_id
+            session.add(shape)
+    session.flush()
+    rows: list[dict[str, Any]] = []
+    for point in points:
+        row = {"job_row": None, **point, "sweep_id": sweep_id}
+        rows.append({**row, "shape_id": shapes[row.pop("shape")].id})
+    if rows:
+        session.connection().execute(sa.insert(models.SweepPoint.__table__), rows)  # type: ignore[arg-type]
+
+
+def sweep(session: orm.Session, sweep_id: int) -> models.Sweep | None:
+    return session.get(models.Sweep, sweep_id)
+
+
+def sweeps(
+    session: orm.Session, *, name: str | None = None, limit: int | None = None
+) -> Sequence[models.Sweep]:
+    """Return sweeps, newest first."""
+    statement = sa.select(models.Sweep).order_by(models.Sweep.id.desc()).limit(limit)
+    if name is not None:
+        statement = statement.where(models.Sweep.name == name)
+    return session.scalars(statement).all()
+
+
+def spec(session: orm.Session, sweep_id: int) -> str | None:
+    return session.scalar(sa.select(models.Sweep.spec).where(models.Sweep.id == sweep_id))
+
+
+def shapes(session: orm.Session, sweep_id: int) -> Sequence[models.SweepShape]:
+    """Return the shapes of a sweep, oldest first."""
+    statement = sa.select(models.SweepShape).where(models.SweepShape.sweep_id == sweep_id)
+    return session.scalars(statement.order_by(models.SweepShape.id)).all()
+
+
+def points(
+    session: orm.Session, sweep_id: int, *, job_rows: Collection[int] | None = None
+) -> Sequence[models.SweepPoint]:
+    """Return the points of a sweep in their order; `job_rows`: only those with these jobs."""
+    point = models.SweepPoint
+    statement = sa.select(point).where(point.sweep_id == sweep_id)
+    if job_rows is not None:
+        statement = statement.where(queries.among(point.job_row, job_rows))
+    return session.scalars(statement.order_by(point.number)).all()
+
+
+def jobs(session: orm.Session, sweep_id: int) -> Sequence[models.Job]:
+    """Return the newest job of each point that has one, in the order of the points."""
+    job, point = models.Job, models.SweepPoint
+    statement = (
+        sa.select(job)
+        .join(job.submission)
+        .join(point, point.job_row == job.row)
+        .options(orm.contains_eager(job.submission))
+        .where(point.sweep_id == sweep_id)
+        .order_by(point.number)
+    )
+    return session.scalars(statement).all()
+
+
+def bind(session: orm.Session, sweep_id: int, moves: Sequence[tuple[int, int | None, int]]) -> bool:
+    """Give points a job, each (number, the job it has or none, the new one).
+
+    False where a point has another job by now: then nothing may be committed.
+    """
+    table = models.SweepPoint.__table__
+    update = sa.update(table).where(  # type: ignore[arg-type]
+        table.c.sweep_id == sweep_id,
+        table.c.number == sa.bindparam("this_number"),
+        sa.func.coalesce(table.c.job_row, 0) == sa.bindparam("this_job"),
+    )
+    values = [
+        {"this_number": number, "this_job": old or 0, "job_row": new} for number, old, new in moves
+    ]
+    if not values:
+        return True
+    return queries.row_count(session.connection().execute(update, values)) == len(values)
+
+
+def move(session: orm.Session, moves: Sequence[tuple[int, int]]) -> None:
+    """Let points follow from an old job to the one that took its place."""
+    table = models.SweepPoint.__table__
+    update = sa.update(table).where(table.c.job_row == sa.bindparam("this_job"))  # type: ignore[arg-type]
+    values = [{"this_job": old, "job_row": new} for old, new in moves]
+    if values:
+        session.connection().execute(update, values)
+
+
+def set_state(session: orm.Session, sweep_id: int, before: str, after: str) -> bool:
+    """Change the state of a sweep, if it still has this one."""
+    statement = sa.update(models.Sweep).where(
+        models.Sweep.id == sweep_id, models.Sweep.state == before
+    )
+    return queries.row_count(session.execute(statement.values(state=after))) == 1
+
+
+def count(session: orm.Session, sweep_ids: Collection[int]) -> list[tuple[int, Group]]:
+    """Return how many points are in which state, each with the sweep's ID first."""
+    job, point = models.Job, models.SweepPoint
+    group = (
+        point.sweep_id,
+        job.state,
+        job.reason,
+        job.cause,
+        job.exit_code,
+        job.exit_signal,
+        sa.func.coalesce(_WAITS, sa.false()),
+    )
+    statement = (
+        sa.select(sa.func.count(), sa.func.min(point.number), *group)
+        .select_from(point)
+        .outerjoin(job, point.job_row == job.row)
+        .where(queries.among(point.sweep_id, sweep_ids))
+        .group_by(*group)
+        .order_by(point.sweep_id, sa.func.min(point.number))
+    )
+    return [(row[0], cast("Group", tuple(row[2:]))) for row in session.execute(statement)]
+
+
+def hours(
+    session: orm.Session, sweep_ids: Collection[int]
+) -> list[tuple[int, int, float, float, int]]:
+    """Return by sweep: points, their GPU-hours, their node-hours, points without a time limit."""
+    point, shape = models.SweepPoint, models.SweepShape
+    statement = (
+        sa.select(
+            point.sweep_id,
+            sa.func.count(),
+            sa.func.sum(shape.gpu_hours),
+            sa.func.sum(shape.node_hours),
+            sa.func.count() - sa.func.count(shape.node_hours),
+        )
+        .join(shape, shape.id == point.shape_id)
+        .where(queries.among(point.sweep_id, sweep_ids))
+        .group_by(point.sweep_id)
+    )
+    return [
+        (row[0], row[1], row[2] or 0.0, row[3] or 0.0, row[4]) for row in session.execute(statement)
+    ]

@@ -1,0 +1,174 @@
+"""Sweeps in the store: points that are written come back, and each has one job at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator import config, documents, errors, jobs, sweeps
+from orchestrator.controller import sweep_rows, unit_of_work
+
+NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
+PROFILE = config.Profile(name="lab", partitions={"gpu": config.Partition(gpus_per_node=4)})
+TEXT = """\
+[job]
+name = "wrn"
+partition = "gpu"
+time_limit = "02:00:00"
+[launch]
+module = "trainers.train"
+[args]
+batch-size = 1024
+base_lr = 0.1
+[sweep]
+kind = "strong"
+gpus = [2, 8]
+repeats = 2
+max_running = 3
+axes.args.precision = ["bf16", "fp32"]
+axes.args.milestones = [[30, 60]]
+"""
+
+
+def expanded(text: str = TEXT) -> sweeps.Sweep:
+    document, problems = documents.parse(text, "wrn.toml")
+    return sweeps.expand(document, PROFILE, problems)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[unit_of_work.Store]:
+    with unit_of_work.Store(tmp_path / "x.db") as store:
+        yield store
+
+
+def add(store: unit_of_work.Store, sweep: sweeps.Sweep) -> sweep_rows.StoredSweep:
+    with store.writing() as work:
+        return work.sweeps.add(
+            sweep,
+            PROFILE,
+            cluster="lab",
+            scheduler="slurm",
+            source="wrn.toml",
+            folder="/home/a",
+            created_at=NOW,
+        )
+
+
+def submit(
+    store: unit_of_work.Store, row: int, moves: dict[int, int | None], **fields: object
+) -> dict[int, int]:
+    """Store an array for these points, and give it to them; returns rows by point."""
+    with store.writing() as work:
+        token = f"abcd{len(work.jobs(unit_of_work.JobQuery())):08}"
+        record = jobs.Submission(
+            token=token,
+            cluster="lab",
+            scheduler="slurm",
+            name="wrn",
+            script="",
+            spec="{}",
+            run_dir=f"/runs/wrn.{token}",
+            provenance="{}",
+            created_at=NOW,
+        )
+        added = work.add_submission(record, array_tasks=range(len(moves)), sweep="wrn", **fields)
+        new = {number: job.row for number, job in zip(moves, added, strict=True)}
+        if not work.sweeps.bind(row, [(n, old, new[n]) for n, old in moves.items()]):
+            raise errors.ConflictError("another process was faster")
+        return new
+
+
+def test_what_is_stored_comes_back(store: unit_of_work.Store) -> None:
+    sweep = expanded()
+    stored = add(store, sweep)
+    with store.reading() as work:
+        assert work.sweeps.newest(name="wrn") == [stored]
+        assert work.sweeps.newest(name="other") == []
+        assert work.sweeps.get(stored.row) == stored
+        found = work.sweeps.points(stored.row)
+        assert work.sweeps.document(stored.row) == sweep.document
+        assert work.sweeps.asked([stored.row]) == {stored.row: sweep.asked}
+    assert (stored.name, stored.kind, stored.state) == ("wrn", "strong", "open")
+    assert (stored.max_running, stored.profile) == (3, "lab")
+    assert [one.number for one in found] == [*range(1, 9)]
+    assert tuple(one.point for one in found) == sweep.points
+    assert sweep.points[-1].spec.args == {
+        "base_lr": 0.1,
+        "precision": "fp32",
+        "milestones": (30, 60),
+        "batch_size": 1024,
+    }
+
+
+def test_points_that_are_added_share_a_shape_of_the_same_job(store: unit_of_work.Store) -> None:
+    stored = add(store, expanded())
+    more = expanded(TEXT.replace("[2, 8]", "[8, 16]").replace("base_lr = 0.1", "base_lr = 0.2"))
+    new = [point for point in more.points if point.settings["gpus"] == 16]
+    with store.writing() as work:
+        work.sweeps.add_points(stored.row, more, new, PROFILE)
+    with store.reading() as work:
+        found = work.sweeps.points(stored.row)
+        assert work.sweeps.asked([stored.row])[stored.row].gpu_hours == 4 * 2 * (2 + 8 + 16)
+    assert [one.number for one in found] == [*range(1, 13)]
+    assert {one.point.spec.args["base_lr"] for one in found[:8]} == {0.1}
+    assert [one.point for one in found[8:]] == new
+    # A point is there once.
+    with pytest.raises(errors.DatabaseError, match="UNIQUE"), store.writing() as work:
+        work.sweeps.add_points(stored.row, more, new[:1], PROFILE)
+
+
+def test_a_point_has_one_job_at_a_time(store: unit_of_work.Store) -> None:
+    stored = add(store, expanded())
+    first = submit(store, stored.row, {1: None, 2: None})
+    # A second process that planned the same points loses whole, its jobs are not stored.
+    with pytest.raises(errors.ConflictError):
+        submit(store, stored.row, {2: None, 3: None})
+    again = submit(store, stored.row, {2: first[2]})
+    with pytest.raises(errors.ConflictError):
+        submit(store, stored.row, {2: first[2]})
+    with store.reading() as work:
+        assert [job.row for job in work.sweeps.jobs(stored.row)] == [first[1], again[2]]
+        assert len(work.jobs(unit_of_work.JobQuery())) == 3
+        (point,) = work.sweeps.points(stored.row, job_rows=[again[2]])
+        assert (point.number, point.job_row) == (2, again[2])
+
+
+def test_points_are_counted_by_what_they_do(store: unit_of_work.Store) -> None:
+    stored = add(store, expanded())
+    state = jobs.JobState
+    submit(store, stored.row, {1: None, 3: None}, state=state.FAILED, exit_code=7, exit_signal=0)
+    submit(store, stored.row, {2: None}, state=state.PENDING, reason="Priority")
+    submit(store, stored.row, {4: None}, state=state.NOT_SUBMITTED, resend_at=NOW)
+    with store.reading() as work:
+        groups = work.sweeps.groups([stored.row])
+    blank = sweep_rows.PointGroup(
+        points=1,
+        state=None,
+        reason=None,
+        cause=None,
+        exit_code=None,
+        exit_signal=None,
+        waits_for_room=False,
+    )
+    change = dataclasses.replace
+    assert groups == {
+        stored.row: [
+            change(blank, points=2, state=state.FAILED, exit_code=7, exit_signal=0),
+            change(blank, state=state.PENDING, reason="Priority"),
+            change(blank, state=state.NOT_SUBMITTED, waits_for_room=True),
+            change(blank, points=4),
+        ]
+    }
+
+
+def test_a_sweep_is_cancelled_once(store: unit_of_work.Store) -> None:
+    stored = add(store, expanded())
+    with store.writing() as work:
+        assert work.sweeps.set_state(stored, "cancelled")
+        assert not work.sweeps.set_state(stored, "cancelled")
+        found = work.sweeps.get(stored.row)
+    assert found == dataclasses.replace(stored, state="cancelled")
