@@ -33,6 +33,8 @@ class JobQuery:
     names: Collection[str] = ()
     #: all of them
     labels: Collection[str] = ()
+    #: names
+    sweeps: Collection[str] = ()
     states: Collection[str] = ()
     partitions: Collection[str] = ()
     #: "slurm" or "local"; none: both
@@ -126,6 +128,8 @@ def jobs(session: orm.Session, query: JobQuery) -> Sequence[models.Job]:
         statement = statement.where(
             sa.exists(sa.select(element.c.value).where(element.c.value == label))
         )
+    if query.sweeps:
+        statement = statement.where(among(models.Job.sweep, query.sweeps))
     if query.states:
         statement = statement.where(models.Job.state.in_(query.states))
     if query.partitions:

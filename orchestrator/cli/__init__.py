@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -35,6 +35,7 @@ COMMANDS = {
     "release": ("release", "Let held jobs start."),
     "requeue": ("requeue", "Put jobs back into the queue, under the same job ID."),
     "resubmit": ("resubmit", "Send jobs again that have ended or that Slurm never got."),
+    "sweep": ("sweep", "Submit many jobs of one spec, and follow them together."),
     "doctor": ("doctor", "Check what orchestrator needs on this machine."),
     "config": ("config", "Draft, or show the configuration and its origins."),
     "completion": ("completion", "Print what makes the shell complete commands and job IDs."),
@@ -56,7 +57,16 @@ def _told_apart() -> Iterator[None]:
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module only when the command is used."""
+    """A group that imports a command's module only when the command is used.
+
+    `modules`: command -> (module, the line shown by --help).
+    """
+
+    def __init__(
+        self, *args: Any, modules: Mapping[str, tuple[str, str]] = COMMANDS, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.modules = modules
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with _told_apart():
@@ -67,12 +77,12 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(self.modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.modules:
             return None
-        module = importlib.import_module(f"orchestrator.cli.{COMMANDS[cmd_name][0]}")
+        module = importlib.import_module(f"orchestrator.cli.{self.modules[cmd_name][0]}")
         command = module.command
         assert isinstance(command, click.Command)
         return command
@@ -84,14 +94,14 @@ class LazyGroup(click.Group):
         options = click.Command.shell_complete(self, ctx, incomplete)
         names = [
             CompletionItem(name, help=text)
-            for name, (_, text) in COMMANDS.items()
+            for name, (_, text) in self.modules.items()
             if name.startswith(incomplete)
         ]
         return [*names, *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in self.modules.items()])
 
 
 @click.group(

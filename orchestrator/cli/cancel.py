@@ -26,7 +26,11 @@ def command(
       orchestrator cancel 123
       orchestrator cancel 124_3 '125_[0-9]'
     """
-    outcomes = cancel.cancel(context, wanted, confirm_seconds=timeout_seconds)
+    tell(cancel.cancel(context, wanted, confirm_seconds=timeout_seconds))
+
+
+def tell(outcomes: Sequence[cancel.Cancelled]) -> None:
+    """Print what became of each job; raise an error that tells of those that have not ended."""
     alike: dict[str, list[jobs.Job]] = {}
     for outcome in outcomes:
         job = outcome.job
@@ -36,6 +40,11 @@ def command(
         alike.setdefault(f"{job.token} {told} {job.state}", []).append(job)
     for told, tasks in alike.items():
         click.echo(f"{naming.names_of(tasks)} {told.partition(' ')[2]}")
+    raise_troubles(outcomes)
+
+
+def raise_troubles(outcomes: Sequence[cancel.Cancelled]) -> None:
+    """Raise an error that tells of those that have not ended."""
     troubles = list(dict.fromkeys(outcome.why for outcome in outcomes if outcome.why))
     open_ = [outcome.job for outcome in outcomes if not outcome.confirmed and not outcome.why]
     if open_:

@@ -58,8 +58,11 @@ def refresh_options(command: Callable[..., object]) -> Callable[..., object]:
 
 
 def selection(command: Callable[..., object]) -> Callable[..., object]:
-    """Add [JOB...], --name and --label, for chosen_jobs()."""
+    """Add [JOB...], --name, --label and --sweep, for chosen_jobs()."""
     for option in (
+        click.option(
+            "--sweep", "sweeps", multiple=True, metavar="SWEEP", help="All jobs of this sweep."
+        ),
         click.option(
             "--label", "labels", multiple=True, metavar="KEY=VALUE", help="All live ones with it."
         ),
@@ -80,12 +83,15 @@ def chosen_jobs(
     references: Sequence[str],
     names: Sequence[str],
     labels: Sequence[str],
+    sweeps: Sequence[str],
     *,
     what: str,
+    ended: bool = False,
 ) -> list[jobs.Job]:
     """Return the jobs that were named, each once; `what` is to be done with them.
 
-    Raises UsageError when none is named, and what one_job() raises.
+    `ended`: of sweeps those too that have ended. Raises UsageError when none is named, and what
+    one_job() raises.
     """
     wanted = [job for reference in references for job in jobs_of(context, reference)]
     if names or labels:
@@ -97,9 +103,24 @@ def chosen_jobs(
             told = ", ".join([*names, *labels])
             raise errors.NotFoundError(f"no live job is named or labelled {told}")
         wanted += found
-    elif not references:
-        raise click.UsageError(f"name jobs {what}, or --name or --label")
+    elif not references and not sweeps:
+        raise click.UsageError(f"name jobs {what}, or --name, --label or --sweep")
+    for reference in sweeps:
+        wanted += [job for job in _of_sweep(context, reference) if ended or not job.ended]
     return list({job.row: job for job in wanted}.values())
+
+
+def _of_sweep(context: contexts.Context, reference: str) -> list[jobs.Job]:
+    from orchestrator.controller import sweep_query
+
+    sweep = sweep_query.find(context, reference)
+    pairs = sweep_query.points(context, sweep)
+    if left := sum(pair.job is None for pair in pairs):
+        context.say(
+            f"{left} of {len(pairs)} points of {sweep.name} are not submitted: "
+            f"`orchestrator sweep resume {sweep.name}` submits them"
+        )
+    return [pair.job for pair in pairs if pair.job is not None]
 
 
 def jobs_of(context: contexts.Context, reference: str) -> list[jobs.Job]:

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import shlex
 import sys
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from orchestrator import config, specs
 from orchestrator.cli import output
 from orchestrator.controller import render
 from orchestrator.rendering import batch_file
+
+if typing.TYPE_CHECKING:
+    from orchestrator import sweeps
 
 Command = Callable[..., Any]
 
@@ -56,12 +60,7 @@ def flag_option(flag: specs.Flag) -> Callable[[Command], Command]:
 def request(options: Mapping[str, object], configuration: config.Configuration) -> render.Request:
     """Return what was asked for, checked; raises SpecError with all problems."""
     words = list(_strings(options["words"]))
-    flags = {
-        flag.key: value
-        for flag in specs.FLAGS
-        if (value := options.get(flag.parameter)) is not None and value != ()
-    }
-    settings = _strings(options["settings"])
+    flags, settings = _flags(options), _strings(options["settings"])
     if words and words != _behind() and batch_file.is_batch_file(Path(words[0])):
         return _batch_request(Path(words[0]), words[1:], settings, flags, configuration)
     path, program = _split(words)
@@ -76,6 +75,34 @@ def request(options: Mapping[str, object], configuration: config.Configuration) 
         source=str(path) if path else shlex.join(["flags", *program]),
         argv=sys.argv,
     )
+
+
+def _flags(options: Mapping[str, object]) -> dict[str, object]:
+    return {
+        flag.key: value
+        for flag in specs.FLAGS
+        if (value := options.get(flag.parameter)) is not None and value != ()
+    }
+
+
+def sweep(
+    options: Mapping[str, object], configuration: config.Configuration
+) -> tuple[sweeps.Sweep, str]:
+    """Return the sweep that was asked for, checked wholly, and the file that it stands in."""
+    from orchestrator import sweeps
+
+    path, program = _split(list(_strings(options["words"])))
+    if path is None:
+        raise click.UsageError("name the file of a spec with a table [sweep]: sweep.toml")
+    found = sweeps.load(
+        path,
+        _strings(options["settings"]),
+        _flags(options),
+        program,
+        profile=configuration.profile,
+        environ=os.environ,
+    )
+    return found, str(path)
 
 
 def _batch_request(

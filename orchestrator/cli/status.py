@@ -23,6 +23,7 @@ from orchestrator.controller import freshness, query, unit_of_work
 @click.option("-p", "--partition", "partitions", help="Only these partitions.")
 @click.option("--name", "names", multiple=True, help="Only jobs of this name.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label.")
+@click.option("--sweep", "sweeps", multiple=True, help="Only jobs of this sweep.")
 @click.option("-S", "--since", help="Submitted since: 2026-11-20, 10:05, yesterday, now-2hours.")
 @click.option("-a", "--all", "all_", is_flag=True, help="All jobs, however old.")
 @click.option(
@@ -47,6 +48,7 @@ def command(
     partitions: str | None,
     names: tuple[str, ...],
     labels: tuple[str, ...],
+    sweeps: tuple[str, ...],
     since: str | None,
     all_: bool,
     limit: int,
@@ -68,11 +70,12 @@ def command(
     """
     context = session.open_context(ctx)
     chosen = output.chosen(format_, as_json)
-    narrowed = bool(references or states or partitions or names or labels or since)
+    narrowed = bool(references or states or partitions or names or labels or sweeps or since)
     now = context.clock()
     wanted = unit_of_work.JobQuery(
         names=names,
         labels=labels,
+        sweeps=sweeps,
         states=_states(states),
         partitions=_partitions(partitions),
         since=None if since is None else _since(since, now),

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from orchestrator import errors
 from orchestrator.cli import session
 from orchestrator.controller import wishes
 
@@ -24,8 +25,20 @@ class Seconds(click.FloatRange):
         return seconds
 
 
+def timeout_option(command: Callable[..., object]) -> Callable[..., object]:
+    """Add --timeout."""
+    return click.option(
+        "--timeout",
+        type=Seconds(min=0),
+        default=wishes.CONFIRM_SECONDS,
+        show_default=True,
+        metavar="SECONDS",
+        help="Look at most so long until Slurm shows it.",
+    )(command)
+
+
 def verb(what: str) -> Callable[[Callable[..., None]], Callable[..., object]]:
-    """Add [JOB...], --name, --label and --timeout.
+    """Add [JOB...], --name, --label, --sweep and --timeout.
 
     The command is called with the context, the chosen jobs, `timeout_seconds`, and options of its
     own. `what` is to be done with the jobs: "to hold".
@@ -33,14 +46,7 @@ def verb(what: str) -> Callable[[Callable[..., None]], Callable[..., object]]:
 
     def decorate(function: Callable[..., None]) -> Callable[..., object]:
         @session.selection
-        @click.option(
-            "--timeout",
-            type=Seconds(min=0),
-            default=wishes.CONFIRM_SECONDS,
-            show_default=True,
-            metavar="SECONDS",
-            help="Look at most so long until Slurm shows it.",
-        )
+        @timeout_option
         @click.pass_context
         @functools.wraps(function)
         def command(
@@ -49,11 +55,14 @@ def verb(what: str) -> Callable[[Callable[..., None]], Callable[..., object]]:
             references: tuple[str, ...],
             names: tuple[str, ...],
             labels: tuple[str, ...],
+            sweeps: tuple[str, ...],
             timeout: float,
             **options: Any,
         ) -> None:
             context = session.open_context(ctx)
-            wanted = session.chosen_jobs(context, references, names, labels, what=what)
+            wanted = session.chosen_jobs(context, references, names, labels, sweeps, what=what)
+            if sweeps and not wanted:
+                raise errors.NotFoundError(f"no job of {', '.join(sweeps)} is live")
             function(context, wanted, timeout_seconds=timeout, **options)
 
         return command

@@ -19,6 +19,7 @@ def command(
     references: tuple[str, ...],
     names: tuple[str, ...],
     labels: tuple[str, ...],
+    sweeps: tuple[str, ...],
     timeout: float | None,
     format_: str | None,
     as_json: bool,
@@ -34,7 +35,8 @@ def command(
       orchestrator wait 123 124
     """
     context = session.open_context(ctx)
-    wanted = session.chosen_jobs(context, references, names, labels, what="to wait for")
+    what = "to wait for"
+    wanted = session.chosen_jobs(context, references, names, labels, sweeps, what=what, ended=True)
     rows = [job.row for job in wanted]
     ended = wait.wait(context, rows, timeout_seconds=timeout, changed=submit.reporter(context))
     if format_ is not None or as_json:

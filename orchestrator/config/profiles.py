@@ -58,6 +58,12 @@ class Profile:
     resend_min_seconds: int = 60
     #: ... up to this
     resend_max_seconds: int = 900
+    #: tasks of one job array at the most, where a QOS or an account lets few jobs wait; none: as
+    #: many as Slurm's accounts say
+    max_submit_jobs: int | None = None
+    #: sweeps with more points, or more GPU-hours, ask before they are submitted
+    confirm_points: int = 500
+    confirm_gpu_hours: int = 500
     #: how long a submission without an answer is looked for; none: max(3 x MessageTimeout, 120)
     submit_grace_seconds: int | None = None
     #: without Slurm: so many GPUs of this machine at the most, or jobs at a time where it has none
@@ -77,6 +83,9 @@ def findings(profile: Profile, at: toml_lines.Path) -> Iterator[Finding]:
         "submit_grace_seconds",
         "resend_min_seconds",
         "resend_max_seconds",
+        "max_submit_jobs",
+        "confirm_points",
+        "confirm_gpu_hours",
         "local_slots",
         "local_kill_wait_seconds",
     ):

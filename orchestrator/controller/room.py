@@ -95,6 +95,20 @@ def behind(
     return [job for job in others if tasks[job.token] >= tasks[refused.token]]
 
 
+def keeps_out(refused: jobs.Job, tasks: int, spec: jobs.JobSpec, spec_tasks: int) -> bool:
+    """Return whether there is no room for a new submission either, now that one was refused.
+
+    `tasks` is how many jobs the refused one is, `spec_tasks` how many the new one.
+    """
+    reason = refused.reason or ""
+    if reason.endswith("(inactive or drain)"):
+        return spec.partition == refused.partition
+    if not _is_limit(refused):
+        return True
+    place = (refused.partition, refused.account, refused.qos)
+    return (spec.partition, spec.account, spec.qos) == place and spec_tasks >= tasks
+
+
 def _is_limit(job: jobs.Job) -> bool:
     cause = (job.reason or "").removeprefix(_WAITS)
     return cause.startswith(("QOS", "Assoc", "Max")) and " " not in cause.replace(", ", ",")

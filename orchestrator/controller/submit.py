@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import orchestrator
 from orchestrator import (
@@ -139,10 +140,12 @@ def papers_of(
     runs_dir: Path,
     folder: Path | None = None,
     template: tuple[str, str] | None = None,
+    git: provenance.Git | None = None,
 ) -> str:
     """Return the papers of a submission called in `folder` (none: here), as JSON.
 
     `template`: name and hash of a script which was rendered before; none: today's templates'.
+    `git` runs git there; of several submissions at once one that remembers its answers.
     """
     called_in = context.folder if folder is None else folder
     name, hashed = template or render.template(
@@ -156,7 +159,7 @@ def papers_of(
             template=name,
             template_hash=hashed,
             folder=called_in,
-            git=provenance.git_in(called_in),
+            git=git or provenance.git_in(called_in),
         )
 
 
@@ -173,15 +176,17 @@ def store_intent(
     cluster: str,
     runs_dir: Path,
     queue: bool = False,
+    behind: jobs.Job | None = None,
     tasks: Sequence[int] | None = None,
     sweep: str | None = None,
     with_it: Callable[[unit_of_work.UnitOfWork, Sequence[jobs.Job]], None] = _nothing_more,
 ) -> tuple[jobs.Job, run_folder.RunFolder]:
     """Make a run folder for a new submission, and a row for the job or for each array task.
 
-    `queue`: should Slurm not take it now, it is sent again by itself. `tasks`: those of an array
-    that are sent; none: all of the spec. `sweep` is the name of theirs. `with_it` joins the
-    transaction. Returns the first of the jobs.
+    `queue`: should Slurm not take it now, it is sent again by itself; `behind` another that waits
+    for the same room it waits from the start. `tasks`: those of an array that are sent; none: all
+    of the spec. `sweep` is the name of theirs. `with_it` joins the transaction. Returns the first
+    of the jobs.
     """
     tasks = spec.array.task_ids if tasks is None else tasks
     with context.store.reading() as work:
@@ -212,21 +217,34 @@ def store_intent(
                 array_tasks=tasks,
                 labels=spec.labels,
                 sweep=sweep,
-                submitter=submission.this_process(),
+                submitter=None if behind else submission.this_process(),
                 partition=spec.partition,
                 account=spec.account,
                 qos=spec.qos,
                 nodes=spec.resources.nodes,
                 time_limit_seconds=values.seconds(spec.time_limit) if spec.time_limit else None,
-                resend_at=room.after(1, context.profile, context.clock()) if queue else None,
+                **_wait_for_room(context, queue, behind),
             )
-            stored = answers.event(context, "intent stored", jobs.JobState.SUBMITTING, "user")
+            stored = answers.event(context, "intent stored", added[0].state, "user")
             work.add_events((job.row, stored) for job in added)
             with_it(work, added)
     except errors.OrchestratorError:
         run_folder.remove(folder)
         raise
     return added[0], folder
+
+
+def _wait_for_room(
+    context: contexts.Context, queue: bool, behind: jobs.Job | None
+) -> dict[str, Any]:
+    if behind is not None:
+        return {
+            "state": jobs.JobState.NOT_SUBMITTED,
+            "settled": True,
+            "reason": behind.reason,
+            "resend_at": behind.resend_at,
+        }
+    return {"resend_at": room.after(1, context.profile, context.clock()) if queue else None}
 
 
 def _call_sbatch(

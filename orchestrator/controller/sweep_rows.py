@@ -103,12 +103,16 @@ class SweepStore:
         sweep: sweeps.Sweep,
         points: Sequence[sweeps.Point],
         profile: config.Profile,
-    ) -> None:
-        """Store further points, which `sweep` made; none may be there already."""
+    ) -> int:
+        """Store further points, which `sweep` made; none may be there already.
+
+        Returns the number of the first.
+        """
         known = queries.shapes(self._db, row)
         taken = len(queries.points(self._db, row))
         shapes, columns = self._columns(sweep, points, taken + 1, profile, known)
         queries.add_points(self._db, row, shapes, columns)
+        return taken + 1
 
     def _columns(
         self,

@@ -205,6 +205,10 @@ def build(
         problems.append(document.problem(path, message))
         bad.append(path)
 
+    if "sweep" in document.data:
+        told = "makes many jobs of this file: use `orchestrator sweep submit` or `sweep render`"
+        tell(("sweep",), told)
+        document = documents.without(document, ("sweep",))
     for path, message in shapes.unknown_keys(document, layout.FILE):
         tell(path, message)
     for path, message in documents.refused_characters(document, layout.LINES):

@@ -27,9 +27,13 @@ ALL = dict(commands())
 
 
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
-    for name, (_, line) in cli.COMMANDS.items():
-        assert ALL[(name,)].short_help == line
-        assert ALL[(name,)].name in (name, "command")
+    groups = {(): cli.cli, **ALL}
+    lazy = {words: group for words, group in groups.items() if isinstance(group, cli.LazyGroup)}
+    assert [*lazy] == [(), ("sweep",)]
+    for words, group in lazy.items():
+        for name, (_, line) in group.modules.items():
+            assert ALL[(*words, name)].short_help == line
+            assert ALL[(*words, name)].name in (name, "command")
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)

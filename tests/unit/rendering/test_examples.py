@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import jobs, rendering, specs
+from orchestrator import jobs, rendering, specs, sweeps
 from orchestrator.config import profiles
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[3] / "examples").glob("*.toml"))
@@ -26,6 +26,15 @@ def _render(spec: jobs.JobSpec) -> str:
     )
 
 
+def _specs(file: Path, changes: list[str]) -> list[jobs.JobSpec]:
+    """Return the job of an example, of a sweep those of its arrays."""
+    if "\n[sweep]\n" not in file.read_text():
+        return [specs.load(file, changes, check_files=False)]
+    sweep = sweeps.load(file, changes, profile=profiles.Profile(), check_files=False)
+    plan = sweeps.plan(sweep.points, sweeps.Limits(max_array_size=1001), profiles.Profile())
+    return [one.spec for one in plan.submissions]
+
+
 def _variants(file: Path) -> list[list[str]]:
     """Return the changes to the spec that its own comments propose, and no change at all."""
     lines = re.findall(r"^#.*? (--set \S+(?: --set \S+)*)", file.read_text(), re.MULTILINE)
@@ -37,13 +46,14 @@ def test_an_example_is_rendered_and_well_formed(file: Path, tmp_path: Path) -> N
     """As it stands, and with each change that its comments propose."""
     scripts = []
     for number, changes in enumerate(_variants(file)):
-        script = _render(specs.load(file, changes, check_files=False))
-        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-        # What runs on the nodes is text in a here-document: a script of its own.
-        tasks = re.findall(r"(?s)<<'(\w+)'\n(.*?\n)\1\n", script)
-        for part, text in enumerate([script, *(f"#!/bin/bash\n{text}" for _, text in tasks)]):
-            scripts.append(tmp_path / f"{number}.{part}.sh")
-            scripts[-1].write_text(text)
+        for spec in _specs(file, changes):
+            script = _render(spec)
+            subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+            # What runs on the nodes is text in a here-document: a script of its own.
+            tasks = re.findall(r"(?s)<<'(\w+)'\n(.*?\n)\1\n", script)
+            for text in [script, *(f"#!/bin/bash\n{text}" for _, text in tasks)]:
+                scripts.append(tmp_path / f"{number}.{len(scripts)}.sh")
+                scripts[-1].write_text(text)
     shellcheck = shutil.which(
         "shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     )
@@ -64,6 +74,7 @@ def test_the_comments_of_the_examples_propose_something() -> None:
         "olivia": 1,
         "olivia_two_nodes": 1,
         "sca_dataparallel": 1,
+        "scaling": 1,
     }
 
 

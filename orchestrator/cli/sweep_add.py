@@ -1,0 +1,56 @@
+"""orchestrator sweep add."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from orchestrator.cli import output, session, settings, spec_options, sweep_views
+
+
+@click.command(short_help="Add points to a sweep, and submit them.")
+@click.argument("sweep", metavar="SWEEP")
+@spec_options.spec_options
+@click.option("-y", "--yes", is_flag=True, help="Do not ask, however many they are.")
+@output.format_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    sweep: str,
+    yes: bool,
+    format_: str | None,
+    as_json: bool,
+    **options: object,
+) -> None:
+    """Add the points of a file to a sweep that was submitted, and submit those that are new.
+
+    A point that changes the same keys to the same values is the same point, and stays as it is.
+
+    \b
+    Example:
+      orchestrator sweep add digits-scaling examples/scaling.toml --set sweep.repeats=5
+    """
+    configuration = settings.configuration_of(ctx)
+    found, source = spec_options.sweep(options, configuration)
+    from orchestrator.controller import sweep_again, sweep_plan, sweep_query
+
+    context = session.open_context(ctx)
+    stored = sweep_query.find(context, sweep)
+    new = sweep_again.new_points(context, stored, found)
+    if not new:
+        output.say(f"All {len(found.points)} points are in {stored.name} already")
+        return
+    prepared = sweep_plan.prepare(
+        context,
+        new,
+        source=source,
+        argv=sys.argv,
+        max_running=stored.max_running,
+        scheduler=stored.scheduler,
+    )
+    output.say(sweep_views.plan_line(stored.name, stored.kind, prepared))
+    sweep_views.ask(sweep_plan.needs_consent(context, prepared.asked), yes=yes)
+    sent = sweep_again.add(prepared, stored, found, new, tell=sweep_views.tell)
+    sweep_views.told(context, sent, format_, as_json)

@@ -1,0 +1,33 @@
+"""orchestrator sweep cancel."""
+
+from __future__ import annotations
+
+import click
+
+from orchestrator.cli import cancel as jobs_cancel
+from orchestrator.cli import session, verbs
+from orchestrator.controller import sweep_query
+
+
+@click.command(short_help="Cancel a sweep: its jobs, and what is not submitted yet.")
+@click.argument("sweep", metavar="SWEEP")
+@verbs.timeout_option
+@click.pass_context
+def command(ctx: click.Context, sweep: str, timeout: float) -> None:
+    """Cancel the jobs of a sweep that have not ended, and submit nothing more of it.
+
+    `sweep resume` submits what was not submitted, `sweep rerun --missing` what was cancelled too.
+
+    \b
+    Example:
+      orchestrator sweep cancel digits-scaling
+    """
+    from orchestrator.controller import cancel
+
+    context = session.open_context(ctx)
+    found = sweep_query.find(context, sweep)
+    left, live = sweep_query.close(context, found)
+    outcomes = cancel.cancel(context, live, confirm_seconds=timeout) if live else []
+    jobs_cancel.raise_troubles(outcomes)
+    more = f"; {left} were never submitted" if left else ""
+    click.echo(f"Cancelled sweep {found.name} (@{found.row}): {len(live)} points{more}")

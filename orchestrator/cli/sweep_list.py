@@ -1,0 +1,37 @@
+"""orchestrator sweep list."""
+
+from __future__ import annotations
+
+import click
+
+from orchestrator.cli import output, session, sweep_views
+from orchestrator.controller import sweep_query
+
+
+@click.command(short_help="List the sweeps, and how far they are.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(min=1, max=10**9),
+    default=100,
+    show_default=True,
+    help="At most so many, the newest.",
+)
+@output.format_option
+@click.pass_context
+def command(ctx: click.Context, limit: int, format_: str | None, as_json: bool) -> None:
+    """List the sweeps, newest first, and how many points are where.
+
+    Slurm is not asked: `sweep status NAME` and `status` do that.
+
+    \b
+    Example:
+      orchestrator sweep list
+    """
+    context = session.open_context(ctx)
+    rows = [sweep_views.sweep_row(one) for one in sweep_query.newest(context, limit)]
+    chosen = output.chosen(format_, as_json)
+    if chosen not in ("json", "jsonl"):
+        for row in rows:
+            row["row"] = f"@{row['row']}"
+    output.items("sweeps", rows, sweep_views.SWEEP_COLUMNS, chosen)

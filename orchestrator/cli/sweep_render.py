@@ -1,0 +1,57 @@
+"""orchestrator sweep render."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+import click
+
+from orchestrator.cli import output, session, settings, spec_options
+
+
+@click.command(short_help="Show the batch scripts of a sweep; nothing is submitted.")
+@spec_options.spec_options
+@settings.scheduler_option
+@click.option(
+    "--point",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Only the arguments of point N, from 1.",
+)
+@click.pass_context
+def command(ctx: click.Context, /, point: int | None, **options: object) -> None:
+    """Show the batch scripts of a sweep, one for each job array; nothing is submitted.
+
+    Each is byte for byte what `sweep submit` hands to sbatch.
+
+    \b
+    Examples:
+      orchestrator sweep render examples/scaling.toml
+      orchestrator sweep render examples/scaling.toml --point 3
+    """
+    sweep, source = spec_options.sweep(options, settings.configuration_of(ctx))
+    if point is not None:
+        from orchestrator.specs import arguments
+
+        if point > len(sweep.points):
+            raise click.UsageError(f"{sweep.name} has {len(sweep.points)} points, and no {point}")
+        chosen = sweep.points[point - 1]
+        output.say(f"{chosen.name}: " + ", ".join(f"{k} = {v}" for k, v in chosen.changes.items()))
+        click.echo(shlex.join(word for pair in arguments.shared(chosen.spec) for word in pair))
+        return
+    from orchestrator.controller import sweep_plan
+
+    prepared = sweep_plan.prepare(
+        session.open_context(ctx),
+        sweep.points,
+        source=source,
+        argv=sys.argv,
+        max_running=sweep.table.max_running,
+        without_slurm=True,
+    )
+    for number, one in enumerate(prepared.ready, 1):
+        if len(prepared.ready) > 1:
+            count = len(one.submission.points)
+            click.echo(f"### script {number} of {len(prepared.ready)}: {count} points")
+        click.echo(one.script, nl=False)

@@ -1,0 +1,58 @@
+"""orchestrator sweep rerun."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from orchestrator.cli import output, session, sweep_views
+from orchestrator.controller import sweep_query
+
+
+@click.command(short_help="Submit points again that failed or are missing.")
+@click.argument("sweep", metavar="SWEEP")
+@click.option("--failed", is_flag=True, help="Those that failed, by themselves or with their node.")
+@click.option("--missing", is_flag=True, help="Those cancelled, lost, or never submitted.")
+@click.option(
+    "--point",
+    "points",
+    multiple=True,
+    metavar="POINT",
+    help="This one, by number or name, however it ended. May be repeated.",
+)
+@output.format_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    sweep: str,
+    failed: bool,
+    missing: bool,
+    points: tuple[str, ...],
+    format_: str | None,
+    as_json: bool,
+) -> None:
+    """Submit points of a sweep again, as new jobs: by default the failed and the missing ones.
+
+    A point that waits or runs is left alone. Of a point's jobs the newest counts.
+
+    \b
+    Examples:
+      orchestrator sweep rerun digits-scaling
+      orchestrator sweep rerun digits-scaling --point 3 --point gpus4-r2-9f86d081
+    """
+    from orchestrator.controller import sweep_again
+
+    context = session.open_context(ctx)
+    found = sweep_query.find(context, sweep)
+    both = not (failed or missing or points)
+    sent = sweep_again.rerun(
+        context,
+        found,
+        failed=failed or both,
+        missing=missing or both,
+        named=points,
+        argv=sys.argv,
+        tell=sweep_views.tell,
+    )
+    sweep_views.told(context, sent, format_, as_json)

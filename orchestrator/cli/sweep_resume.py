@@ -1,0 +1,31 @@
+"""orchestrator sweep resume."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from orchestrator.cli import output, session, sweep_views
+from orchestrator.controller import sweep_query
+
+
+@click.command(short_help="Submit the points that are not submitted yet.")
+@click.argument("sweep", metavar="SWEEP")
+@output.format_option
+@click.pass_context
+def command(ctx: click.Context, sweep: str, format_: str | None, as_json: bool) -> None:
+    """Submit the points that are not submitted yet: after a kill, a refusal, a cancel.
+
+    Each point once: what Slurm has, or may have, or what waits for room is left alone.
+
+    \b
+    Example:
+      orchestrator sweep resume digits-scaling
+    """
+    from orchestrator.controller import sweep_again
+
+    context = session.open_context(ctx)
+    found = sweep_query.find(context, sweep)
+    sent = sweep_again.resume(context, found, argv=sys.argv, tell=sweep_views.tell)
+    sweep_views.told(context, sent, format_, as_json)

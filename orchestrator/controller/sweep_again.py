@@ -1,0 +1,221 @@
+"""More of a sweep: the points that are missing, that failed, or that are new."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Sequence
+
+from orchestrator import errors, jobs, sweeps
+from orchestrator.controller import context as contexts
+from orchestrator.controller import (
+    resend,
+    resubmit,
+    submit,
+    sweep_plan,
+    sweep_query,
+    sweep_rows,
+    sweep_submit,
+)
+
+#: The program, the node or a limit ended it; neither a person nor a loss.
+FAILED = frozenset(
+    jobs.TERMINAL
+    - {
+        jobs.JobState.COMPLETED,
+        jobs.JobState.CANCELLED,
+        jobs.JobState.NOT_SUBMITTED,
+        jobs.JobState.LOST,
+        jobs.JobState.REVOKED,
+    }
+)
+
+
+def resume(
+    context: contexts.Context,
+    sweep: sweep_rows.StoredSweep,
+    *,
+    argv: Sequence[str],
+    tell: sweep_submit.Tell,
+) -> sweep_submit.Sent:
+    """Submit the points that nothing was submitted of, and those that Slurm never got.
+
+    A sweep that was cancelled is open again.
+    """
+    _look(context, sweep)
+    pairs = sweep_query.points(context, sweep)
+    wanted = [pair for pair in pairs if pair.job is None or _is_unsubmitted(pair.job)]
+    return _send_again(context, sweep, wanted, argv, tell)
+
+
+def rerun(
+    context: contexts.Context,
+    sweep: sweep_rows.StoredSweep,
+    *,
+    failed: bool = False,
+    missing: bool = False,
+    named: Collection[str] = (),
+    argv: Sequence[str],
+    tell: sweep_submit.Tell,
+) -> sweep_submit.Sent:
+    """Submit points again, as new jobs; those that Slurm never got with their old tokens.
+
+    `failed`: those that failed, by themselves or with their node; `missing`: those cancelled, lost
+    or never submitted; `named`: those of these numbers or names, however they ended. NotFoundError
+    for a name that there is not, ConflictError for a point that is named and has not ended.
+    """
+    _look(context, sweep)
+    pairs = sweep_query.points(context, sweep)
+    wanted = []
+    unknown = set(named)
+    for pair in pairs:
+        words = {str(pair.number), pair.point.name} & set(named)
+        unknown -= words
+        live = pair.job is not None and not pair.job.ended
+        if words and live:
+            raise errors.ConflictError(f"{pair.point.name} has not ended; nothing was submitted")
+        if words or (not live and _is_of(pair.job, failed=failed, missing=missing)):
+            wanted.append(pair)
+    if unknown:
+        raise errors.NotFoundError(
+            f"{sweep.name} has no point {', '.join(sorted(unknown))}; "
+            f"`orchestrator sweep status {sweep.name} --points` lists them"
+        )
+    return _send_again(context, sweep, wanted, argv, tell)
+
+
+def _is_of(job: jobs.Job | None, *, failed: bool, missing: bool) -> bool:
+    """Tell whether a point that is not live belongs to the failed or the missing ones."""
+    if job is None or job.state not in FAILED:
+        return missing and (job is None or job.state is not jobs.JobState.COMPLETED)
+    return failed
+
+
+def _send_again(
+    context: contexts.Context,
+    sweep: sweep_rows.StoredSweep,
+    wanted: Sequence[sweep_query.PointJob],
+    argv: Sequence[str],
+    tell: sweep_submit.Tell,
+) -> sweep_submit.Sent:
+    """Submit points of which no job is live."""
+    if not wanted:
+        return sweep_submit.Sent(sweep=sweep)
+    _refuse_other_place(context, sweep)
+    unsubmitted = [pair.job for pair in wanted if pair.job and _is_unsubmitted(pair.job)]
+    others = [pair for pair in wanted if pair.job is None or not _is_unsubmitted(pair.job)]
+    prepared = sweep_plan.prepare(
+        context,
+        [pair.point for pair in others],
+        source=sweep.source,
+        argv=argv,
+        max_running=sweep.max_running,
+        scheduler=sweep.scheduler,
+    )
+    if sweep.state != "open":
+        with context.store.writing() as work:
+            work.sweeps.set_state(sweep, "open")
+        sweep = dataclasses.replace(sweep, state="open")
+    first, waiting = [], 0
+    for tasks in _by_token(unsubmitted):
+        # The same rows, tokens and folders: a late ghost cannot run beside them.
+        job = resubmit.send_again(prepared.context, tasks[0], queue=not prepared.context.is_local)
+        tell(submit.tasks_of(context, job))
+        first.append(job)
+        waiting += len(tasks) if job.waits_for_room else 0
+    places = {pair.point.identity: (pair.number, pair.row) for pair in others}
+    sent = sweep_submit.send(prepared, sweep, places, tell=tell)
+    return dataclasses.replace(
+        sent,
+        first=(*first, *sent.first),
+        submitted=sent.submitted + len(unsubmitted) - waiting,
+        waiting=sent.waiting + waiting,
+    )
+
+
+def new_points(
+    context: contexts.Context, stored: sweep_rows.StoredSweep, sweep: sweeps.Sweep
+) -> list[sweeps.Point]:
+    """Return the points of `sweep` that the stored one lacks, by their identity.
+
+    ConflictError where a point that is there would be another job by now, where it is a study of
+    another kind, or where nothing more is to be submitted.
+    """
+    if stored.state != "open":
+        raise errors.ConflictError(
+            f"{stored.name} is cancelled: `orchestrator sweep resume {stored.name}` opens it again"
+        )
+    kinds = {stored.kind, sweep.table.kind}
+    if len(kinds) > 1 and kinds & {"strong", "weak"}:
+        raise errors.ConflictError(
+            f'{stored.name} is of the kind "{stored.kind}", and this file of "{sweep.table.kind}": '
+            "submit it as a sweep of its own, with --name"
+        )
+    _refuse_other_place(context, stored)
+    with context.store.reading() as work:
+        known = {one.point.identity: one.point for one in work.sweeps.points(stored.row)}
+    for point in sweep.points:
+        before = known.get(point.identity)
+        # Its sweep's name does not make it another job.
+        if before is not None and before.spec != dataclasses.replace(
+            point.spec, name=before.spec.name
+        ):
+            raise errors.ConflictError(
+                f"{before.name} is in {stored.name} as another job than in this file: "
+                "submit it as a sweep of its own, with --name"
+            )
+    return [point for point in sweep.points if point.identity not in known]
+
+
+def add(
+    prepared: sweep_plan.Prepared,
+    stored: sweep_rows.StoredSweep,
+    sweep: sweeps.Sweep,
+    new: Sequence[sweeps.Point],
+    *,
+    tell: sweep_submit.Tell,
+) -> sweep_submit.Sent:
+    """Store new points of a sweep, and submit them."""
+    context = prepared.context
+    with context.store.writing(durable=True) as work:
+        first = work.sweeps.add_points(stored.row, sweep, new, context.profile)
+    places: dict[str, tuple[int, int | None]] = {
+        point.identity: (number, None) for number, point in enumerate(new, first)
+    }
+    return sweep_submit.send(prepared, stored, places, tell=tell)
+
+
+def _refuse_other_place(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> None:
+    """Raise ConflictError where points would become other jobs than the sweep's earlier ones."""
+    there = contexts.at(context, sweep.scheduler)
+    cluster = contexts.cluster_facts(there).cluster
+    if cluster != sweep.cluster:
+        raise errors.ConflictError(
+            f"{sweep.name} is of cluster {sweep.cluster} and this host is of {cluster}; "
+            "go on with it there"
+        )
+    if context.profile.name != sweep.profile:
+        raise errors.ConflictError(
+            f"{sweep.name} was submitted with the profile {sweep.profile}, and this one is "
+            f"{context.profile.name}: say `orchestrator --profile {sweep.profile} ...`"
+        )
+
+
+def _is_unsubmitted(job: jobs.Job) -> bool:
+    return job.state is jobs.JobState.NOT_SUBMITTED and not job.waits_for_room
+
+
+def _by_token(several: Iterable[jobs.Job]) -> list[list[jobs.Job]]:
+    found: dict[str, list[jobs.Job]] = {}
+    for job in several:
+        found.setdefault(job.token, []).append(job)
+    return list(found.values())
+
+
+def _look(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> None:
+    """Refresh before points are judged; SlurmError where Slurm does not answer.
+
+    What is not known now (a job that may have failed meanwhile) must not be submitted again.
+    """
+    fresh = resend.refresh_and_send(context, floor_seconds=0)
+    if fresh.failing_since is not None and sweep.scheduler == "slurm":
+        raise errors.SlurmError(f"Slurm does not answer: {fresh.error}; nothing was submitted")

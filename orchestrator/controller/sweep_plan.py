@@ -1,0 +1,89 @@
+"""What a sweep, or some of its points, would be in Slurm: arrays, each with its script."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from orchestrator import errors, sweeps
+from orchestrator.controller import context as contexts
+from orchestrator.controller import machines, render
+
+#: Of a cluster that cannot be asked: Slurm's default (man slurm.conf, MaxArraySize).
+USUAL_MAX_ARRAY_SIZE = 1001
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ready:
+    """One submission, which has been checked."""
+
+    submission: sweeps.Submission
+    request: render.Request
+    script: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Points that can be submitted as they are."""
+
+    #: of the scheduler they are for
+    context: contexts.Context
+    #: in this order
+    ready: tuple[Ready, ...]
+    asked: sweeps.Asked
+
+
+def prepare(
+    context: contexts.Context,
+    points: Sequence[sweeps.Point],
+    *,
+    source: str,
+    argv: Sequence[str],
+    max_running: int | None,
+    scheduler: str | None = None,
+    without_slurm: bool = False,
+) -> Prepared:
+    """Return the points as arrays with their scripts; nothing is stored, and none submitted.
+
+    `scheduler`: "slurm" or "local"; none: as in these surroundings. `without_slurm`: only to look
+    at, so Slurm need not answer. SpecError where a script cannot be made, or this machine can never
+    run it.
+    """
+    if scheduler is None:
+        here = render.is_local(context.configuration, context.environ)
+        scheduler = "local" if here else "slurm"
+    context = contexts.at(context, scheduler)
+    limits = _limits(context, without_slurm=without_slurm)
+    plan = sweeps.plan(points, limits, context.profile, max_running=max_running)
+    ready = []
+    for one in plan.submissions:
+        request = render.Request(spec=one.spec, source=source, argv=argv)
+        script = render.render(context.configuration, request, on_this_machine=context.is_local)
+        if not without_slurm:
+            machines.check(context, one.spec, script)
+        ready.append(Ready(submission=one, request=request, script=script))
+    return Prepared(context=context, ready=tuple(ready), asked=plan.asked)
+
+
+def needs_consent(context: contexts.Context, asked: sweeps.Asked) -> str:
+    """Return what is more than the profile lets be submitted unasked; "" where nothing is."""
+    most_points, most_hours = context.profile.confirm_points, context.profile.confirm_gpu_hours
+    found = []
+    if asked.points > most_points:
+        found.append(f"{asked.points} points are more than confirm_points = {most_points}")
+    if asked.gpu_hours > most_hours:
+        found.append(
+            f"{asked.gpu_hours:.4g} GPU-hours are more than confirm_gpu_hours = {most_hours}"
+        )
+    return ", ".join(found)
+
+
+def _limits(context: contexts.Context, *, without_slurm: bool) -> sweeps.Limits:
+    most_tasks = context.profile.max_submit_jobs
+    try:
+        facts = contexts.cluster_facts(context)
+    except errors.SlurmError:
+        if not without_slurm:
+            raise
+        return sweeps.Limits(max_array_size=USUAL_MAX_ARRAY_SIZE, max_tasks=most_tasks)
+    return sweeps.Limits(max_array_size=facts.max_array_size, max_tasks=most_tasks)

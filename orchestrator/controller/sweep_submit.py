@@ -1,0 +1,176 @@
+"""A sweep's points become jobs: all at first, then those that are missing, failed or new.
+
+A point gets its job in the transaction that stores the intent, and only if it has the job (or none)
+that this process knows: so whatever is killed or runs twice, no point is there twice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from orchestrator import errors, jobs, provenance, sweeps
+from orchestrator.controller import context as contexts
+from orchestrator.controller import (
+    room,
+    submit,
+    sweep_plan,
+    sweep_query,
+    sweep_rows,
+    unit_of_work,
+)
+
+#: Told of each submission: its jobs.
+Tell = Callable[[Sequence[jobs.Job]], None]
+
+
+def _tell_nobody(tasks: Sequence[jobs.Job]) -> None:
+    return
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sent:
+    """What became of points that were to be submitted."""
+
+    sweep: sweep_rows.StoredSweep
+    #: the first job of each submission, as it was afterwards
+    first: tuple[jobs.Job, ...] = ()
+    #: points that Slurm has, and that wait for room
+    submitted: int = 0
+    waiting: int = 0
+
+
+def create(
+    context: contexts.Context, prepared: sweep_plan.Prepared, sweep: sweeps.Sweep, source: str
+) -> sweep_rows.StoredSweep:
+    """Store a sweep and its points; ConflictError while another one of its name is at it."""
+    there = prepared.context
+    with context.store.writing(durable=True) as work:
+        for other in work.sweeps.newest(name=sweep.name):
+            groups = work.sweeps.groups([other.row]).get(other.row, [])
+            if left := sweep_query.unfinished(other, groups):
+                raise errors.ConflictError(
+                    f"a sweep {sweep.name} is there (@{other.row}) and {left} of its points have "
+                    f"not ended: `orchestrator sweep status {sweep.name}` shows it, `orchestrator "
+                    f"sweep add {sweep.name} FILE` adds points to it, and --name gives this one "
+                    "another name"
+                )
+        return work.sweeps.add(
+            sweep,
+            context.profile,
+            cluster=contexts.cluster_facts(there).cluster,
+            scheduler="local" if there.is_local else "slurm",
+            source=source,
+            folder=str(context.folder),
+            created_at=context.clock(),
+        )
+
+
+def send(
+    prepared: sweep_plan.Prepared,
+    sweep: sweep_rows.StoredSweep,
+    points: Mapping[str, tuple[int, int | None]],
+    *,
+    tell: Tell = _tell_nobody,
+) -> Sent:
+    """Submit what is prepared; `points` are number and present job, by identity.
+
+    What Slurm has no room for waits for it, as with `submit --queue`. Raises what submit.send
+    raises, and tells how to go on.
+    """
+    context = prepared.context
+    git = _remembering(provenance.git_in(Path(sweep.folder)))
+    sent = Sent(sweep=sweep)
+    refused: list[tuple[jobs.Job, int]] = []
+    for one in prepared.ready:
+        count = len(one.submission.points)
+        behind = next(
+            (
+                job
+                for job, tasks in refused
+                if room.keeps_out(job, tasks, one.submission.spec, count)
+            ),
+            None,
+        )
+        try:
+            tasks = _send_one(context, sweep, one, points, behind, git)
+        except errors.OrchestratorError as exc:
+            told = errors.OrchestratorError(f"{exc}\n{_rest(context, sweep)}")
+            told.exit_code = exc.exit_code
+            raise told from exc
+        except KeyboardInterrupt:
+            context.say(_rest(context, sweep))
+            raise
+        waits = tasks[0].waits_for_room
+        if waits and behind is None:
+            refused.append((tasks[0], count))
+        tell(tasks)
+        sent = dataclasses.replace(
+            sent,
+            first=(*sent.first, tasks[0]),
+            submitted=sent.submitted + (0 if waits else count),
+            waiting=sent.waiting + (count if waits else 0),
+        )
+    return sent
+
+
+def _send_one(
+    context: contexts.Context,
+    sweep: sweep_rows.StoredSweep,
+    one: sweep_plan.Ready,
+    points: Mapping[str, tuple[int, int | None]],
+    behind: jobs.Job | None,
+    git: provenance.Git,
+) -> list[jobs.Job]:
+    spec, runs_dir = one.submission.spec, context.configuration.runs_dir
+    places = [points[point.identity] for point in one.submission.points]
+
+    def bind(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
+        moves = [(number, old, job.row) for (number, old), job in zip(places, added, strict=True)]
+        now = work.sweeps.get(sweep.row)
+        if now is None or now.state != "open" or not work.sweeps.bind(sweep.row, moves):
+            raise errors.ConflictError(
+                f"another process submits or cancels points of {sweep.name} at this moment; these "
+                f"were left to it: `orchestrator sweep status {sweep.name}` shows them"
+            )
+
+    papers = submit.papers_of(
+        context, one.request, runs_dir=runs_dir, folder=Path(sweep.folder), git=git
+    )
+    job, folder = submit.store_intent(
+        context,
+        spec,
+        one.script,
+        papers,
+        cluster=sweep.cluster,
+        runs_dir=runs_dir,
+        queue=not context.is_local,
+        behind=behind,
+        sweep=sweep.name,
+        with_it=bind,
+    )
+    if behind is None:
+        submit.send(context, spec, job, folder, calling_folder=sweep.folder)
+    return submit.tasks_of(context, job)
+
+
+def _rest(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> str:
+    """Return how many points are not submitted, and how to go on."""
+    with context.store.reading() as work:
+        groups = work.sweeps.groups([sweep.row])[sweep.row]
+    unsubmitted = (None, jobs.JobState.NOT_SUBMITTED)
+    left = sum(one.points for one in groups if one.state in unsubmitted and not one.waits_for_room)
+    cure = f"`orchestrator sweep resume {sweep.name}` goes on, each point once"
+    return f"{left} points of {sweep.name} are not submitted; {cure}"
+
+
+def _remembering(git: provenance.Git) -> provenance.Git:
+    """Return git that is run once for each question: a sweep is of one state of the tree."""
+
+    @functools.cache
+    def ask(arguments: tuple[str, ...]) -> str | None:
+        return git(arguments)
+
+    return lambda arguments: ask(tuple(arguments))

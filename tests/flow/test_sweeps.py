@@ -1,0 +1,292 @@
+"""Sweeps: from the table of a spec to jobs, each point once."""
+
+from __future__ import annotations
+
+import collections
+import re
+
+import pytest
+
+from tests.flow import command_line
+
+GRID = """\
+[job]
+name = "grid"
+time_limit = "30"
+[launch]
+launcher = "python"
+script = "train.py"
+[sweep]
+kind = "grid"
+axes.args.lr = [0.1, 0.01]
+axes.args.seed = [1, 2, 3]
+"""
+#: Fails for one point of six.
+PROGRAM = "import sys\nprint(*sys.argv[1:])\nsys.exit(7 if sys.argv[1:] == {bad!r} else 0)\n"
+BAD = ["--lr", "0.01", "--seed", "2"]
+FAILED = "sbatch: error: Batch job submission failed: "
+POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)\n"
+LIMIT = f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{FAILED}{POLICY}"
+CLOCK = r"\d\d:\d\d:\d\d"
+SMALL = {"ORCHESTRATOR_MAX_SUBMIT_JOBS": "2"}
+PLAN = "grid (grid): 6 points, {}, at most 0 GPU-hours and 3 node-hours\n"
+
+
+@pytest.fixture
+def grid(cli):
+    """The spec's file; its program ends well."""
+    (cli.folder / "train.py").write_text(PROGRAM.format(bad=None))
+    return cli.spec(GRID, "grid.toml")
+
+
+def states(cli, name="grid"):
+    items = cli("sweep", "status", name, "--no-refresh", "--json").items
+    found = collections.Counter()
+    for item in items:
+        found[str(item["state"])] += item["points"]
+    return dict(found)
+
+
+def words_of_points(cli, fake_slurm):
+    """What the program of each job was called with, whatever the array."""
+    logs = [log.read_text() for log in cli.runs_dir.glob("*/*.out")]
+    return sorted(line for text in logs for line in text.splitlines() if "--seed" in line)
+
+
+ALL = [f"--lr {lr} --seed {seed}" for lr in (0.01, 0.1) for seed in (1, 2, 3)]
+
+
+def test_a_grid_from_its_file_to_the_end(cli, fake_slurm, grid):
+    fake_slurm.run_jobs()
+    plan = cli("sweep", "submit", grid, "--dry-run", "--format", "table")
+    assert plan.err == PLAN.format("1 submission")
+    assert [line.rstrip() for line in plan.out.splitlines()] == [
+        "POINTS  NODES  GPUS_PER_NODE  PARTITION  TIME_LIMIT  FIRST                 LAST",
+        "6       1                                30          lr0.1-seed1-bcd5df39  "
+        "lr0.01-seed3-1f390a92",
+    ]
+    assert fake_slurm.calls("sbatch") == [] and cli.rows() == []
+
+    (cli.folder / "train.py").write_text(PROGRAM.format(bad=BAD))
+    done = cli("sweep", "submit", grid, "--wait")
+    assert done.out == "Submitted 6 points of sweep grid (@1)\n"
+    assert done.err.startswith(
+        PLAN.format("1 submission") + "Submitted batch job 1 (@1-6, grid, 6 tasks)\n"
+    )
+    assert done.err.endswith(
+        "Error: 1 of 6 points did not complete; `orchestrator sweep status grid --points` "
+        "shows them\n"
+    )
+    assert done.code == 1
+    assert len(fake_slurm.calls("sbatch")) == 1
+    assert words_of_points(cli, fake_slurm) == ALL
+    shown = cli("sweep", "status", "grid", "--format", "table").out
+    assert [line.split() for line in shown.splitlines()] == [
+        ["STATE", "POINTS", "EXIT", "REASON"],
+        ["COMPLETED", "5", "0:0"],
+        ["FAILED", "1", "7:0"],
+    ]
+    points = cli("sweep", "status", "grid", "--points", "--json").items
+    assert (points[4]["settings"], points[4]["state"], points[4]["exit_code"]) == (
+        {"args.lr": 0.01, "args.seed": 2},
+        "FAILED",
+        7,
+    )
+    (listed,) = cli("sweep", "list", "--json").items
+    assert [listed[name] for name in ("name", "kind", "completed", "failed", "node_hours")] == [
+        "grid",
+        "grid",
+        5,
+        1,
+        3.0,
+    ]
+    assert {job["sweep"] for job in cli("status", "--sweep", "grid", "--json").items} == {"grid"}
+
+    # Only what failed is submitted again, and its new job is the one that counts.
+    (cli.folder / "train.py").write_text(PROGRAM.format(bad=None))
+    done = cli("sweep", "rerun", "grid")
+    assert (done.code, done.out) == (0, "Submitted 1 point of sweep grid (@1)\n"), done.err
+    assert done.err == "Submitted batch job 7 (@7, grid)\n"
+    assert cli("wait", "--sweep", "grid").code == 0
+    assert states(cli) == {"COMPLETED": 6}
+    assert cli("sweep", "rerun", "grid").out == "Nothing is left to submit of sweep grid (@1)\n"
+    assert len(fake_slurm.calls("sbatch")) == 2
+    # A resubmitted job takes its point along.
+    assert cli("resubmit", "1_0").code == 0
+    assert cli("sweep", "status", "grid", "--points", "--json").items[0]["row"] == 8
+    # By its name however it ended; but not while it runs.
+    assert cli("sweep", "rerun", "grid", "--point", "2").err.startswith("Submitted batch job 9 ")
+    cli("wait", "--sweep", "grid")
+    done = cli("sweep", "rerun", "grid", "--point", "7")
+    assert (done.code, done.err) == (
+        4,
+        "Error: grid has no point 7; `orchestrator sweep status grid --points` lists them\n",
+    )
+    again = cli("sweep", "submit", grid)
+    assert again.out == "Submitted 6 points of sweep grid (@2)\n", "the name is free: all ended"
+    assert states(cli, "@1") == {"COMPLETED": 6}
+
+
+def test_what_has_no_room_waits_and_is_sent(cli, fake_slurm, grid):
+    fake_slurm.run_jobs()
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=1)
+    environ = {**SMALL, "ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}
+    done = cli("sweep", "submit", grid, **environ)
+    assert (done.code, done.out) == (
+        0,
+        "Submitted 0 points of sweep grid (@1), 6 wait for room\n",
+    ), done.err
+    assert re.fullmatch(
+        re.escape(PLAN.format("3 submissions"))
+        + rf"@1-2 waits for room: QOSMaxSubmitJobPerUserLimit; the next try is at {CLOCK}\n"
+        "They are sent by the first `orchestrator status`, `sweep status`, `refresh` or `wait` "
+        "when there is room; `orchestrator wait --sweep grid` waits, and sends them.\n",
+        done.err,
+    ), done.err
+    # The first refusal is enough: the others would get the same.
+    assert len(fake_slurm.calls("sbatch")) == 1
+    refused = cli("sweep", "submit", grid)
+    assert (refused.code, refused.err.splitlines()[1]) == (
+        6,
+        "Error: a sweep grid is there (@1) and 6 of its points have not ended: `orchestrator sweep "
+        "status grid` shows it, `orchestrator sweep add grid FILE` adds points to it, and --name "
+        "gives this one another name",
+    )
+    assert cli("wait", "--sweep", "grid").code == 0
+    assert states(cli) == {"COMPLETED": 6}
+    assert words_of_points(cli, fake_slurm) == ALL
+    assert len(fake_slurm.calls("sbatch")) == 4
+
+
+def test_killed_in_the_middle_and_resumed(cli, fake_slurm, grid):
+    """SIGKILL while the second of three submissions is in sbatch, which does its work after it."""
+    fake_slurm.run_jobs()
+    environ = {**SMALL, "ORCHESTRATOR_SUBMIT_GRACE_SECONDS": "1"}
+    process = cli.start("sweep", "submit", grid, **environ)
+    command_line.read_to(process.stderr, "Submitted batch job 1 ")
+    fake_slurm.fail("sbatch", delay_seconds=30, times=9)
+    cli.wait_until(lambda: len(fake_slurm.calls("sbatch")) >= 2, "the next sbatch")
+    process.kill()
+    process.communicate()
+    fake_slurm.heal()
+    sent = len(fake_slurm.calls("sbatch"))
+    left = states(cli)["None"]
+    assert left == 6 - 2 * sent
+    assert (
+        cli("wait", "--sweep", "grid", "--timeout", "0").err.startswith(
+            f"{left} of 6 points of grid are not submitted: `orchestrator sweep resume grid` "
+            "submits them\n"
+        )
+        or left == 0
+    )
+    done = cli("sweep", "resume", "grid", **environ)
+    assert done.code == 0, done.err
+    cli.wait_until(
+        lambda: cli("wait", "--sweep", "grid", "--timeout", "5", **environ).code == 0, "the end"
+    )
+    assert states(cli) == {"COMPLETED": 6}
+    assert words_of_points(cli, fake_slurm) == ALL
+    assert max(collections.Counter(words_of_points(cli, fake_slurm)).values()) == 1
+
+
+def test_refused_for_good_and_resumed(cli, fake_slurm, grid):
+    fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid qos specification\n")
+    done = cli("sweep", "submit", grid, **SMALL)
+    assert done.code == 5 and done.out == ""
+    assert done.err.endswith(
+        "(kept as @1)\n6 points of grid are not submitted; `orchestrator sweep resume grid` goes "
+        "on, each point once\n"
+    )
+    assert states(cli) == {"NOT_SUBMITTED": 2, "None": 4}
+    done = cli("sweep", "resume", "grid", **SMALL)
+    assert (done.code, done.out) == (0, "Submitted 6 points of sweep grid (@1)\n")
+    assert states(cli) == {"PENDING": 6}
+    assert len(cli.run_folders()) == 3
+
+
+def test_cancelled_and_opened_again(cli, fake_slurm, grid):
+    fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid qos specification\n")
+    cli("sweep", "submit", grid, **SMALL)
+    assert cli("sweep", "cancel", "grid").out == (
+        "Cancelled sweep grid (@1): 0 points; 4 were never submitted\n"
+    )
+    shown = cli("sweep", "status", "grid").out
+    assert shown.splitlines()[2] == "\t4\t\tcancelled"
+    done = cli("sweep", "add", "grid", grid, "--set", "sweep.repeats=2")
+    assert (done.code, done.err) == (
+        6,
+        "Error: grid is cancelled: `orchestrator sweep resume grid` opens it again\n",
+    )
+    assert cli("sweep", "resume", "grid").code == 0
+    assert states(cli) == {"PENDING": 6}
+    assert cli("sweep", "cancel", "grid").out == "Cancelled sweep grid (@1): 6 points\n"
+    assert states(cli) == {"CANCELLED": 6}
+    assert {job["state"] for job in fake_slurm.jobs()} == {"CANCELLED"}
+    # Those that failed: none. Those that are missing: all.
+    assert cli("sweep", "rerun", "grid", "--failed").out.startswith("Nothing is left")
+    done = cli("sweep", "rerun", "grid", "--missing")
+    assert done.out == "Submitted 6 points of sweep grid (@1)\n"
+
+
+def test_points_are_added(cli, fake_slurm, grid):
+    cli("sweep", "submit", grid)
+    more = ("--set", "sweep.axes.args.seed=[1, 2, 3, 4]")
+    done = cli("sweep", "add", "grid", grid, *more)
+    assert (done.code, done.out) == (0, "Submitted 2 points of sweep grid (@1)\n"), done.err
+    assert done.err == (
+        "grid (grid): 2 points, 1 submission, at most 0 GPU-hours and 1 node-hours\n"
+        "Submitted batch job 7 (@7-8, grid, 2 tasks)\n"
+    )
+    assert cli("sweep", "add", "grid", grid, *more).err == "All 8 points are in grid already\n"
+    done = cli("sweep", "add", "grid", grid, "--time-limit", "20")
+    assert (done.code, done.err) == (
+        6,
+        "Error: lr0.1-seed1-bcd5df39 is in grid as another job than in this file: submit it as a "
+        "sweep of its own, with --name\n",
+    )
+    assert states(cli) == {"PENDING": 8}
+
+
+def test_what_is_shown_before(cli, fake_slurm, grid):
+    scripts = cli("sweep", "render", grid, **SMALL).out
+    assert re.findall(r"^### .*$", scripts, re.M) == [
+        "### script 1 of 3: 2 points",
+        "### script 2 of 3: 2 points",
+        "### script 3 of 3: 2 points",
+    ]
+    assert scripts.count("#!/bin/bash") == 3
+    done = cli("sweep", "render", grid, "--point", "3")
+    assert (done.out, done.err) == (
+        "--lr 0.1 --seed 3\n",
+        "lr0.1-seed3-571b8e58: args.lr = 0.1, args.seed = 3\n",
+    )
+    done = cli("submit", grid)
+    assert done.code == 3
+    assert (
+        "grid.toml:7: sweep: makes many jobs of this file: use `orchestrator sweep submit` or "
+        "`sweep render`\n    7 | [sweep]\n1 problem; nothing was submitted.\n"
+    ) in done.err
+    done = cli("sweep", "submit", grid, ORCHESTRATOR_CONFIRM_POINTS="5")
+    assert done.code == 2
+    assert done.err.endswith(
+        "Error: 6 points are more than confirm_points = 5: say --yes to submit it all the same\n"
+    )
+    assert cli("sweep", "submit", grid, "--yes", ORCHESTRATOR_CONFIRM_POINTS="5").code == 0
+    done = cli("sweep", "status", "other")
+    assert (done.code, done.err) == (
+        4,
+        "Error: no sweep 'other' here; `orchestrator sweep list` lists what is known\n",
+    )
+
+
+def test_on_this_machine(cli, fake_slurm, grid):
+    """Without Slurm the points run in the slots, and a killed submission is gone on with."""
+    local = ("--scheduler", "local")
+    done = cli("sweep", "submit", grid, *local, "--set", "sweep.max_running=1", "--wait")
+    assert (done.code, done.out) == (0, "Submitted 6 points of sweep grid (@1)\n"), done.err
+    assert words_of_points(cli, fake_slurm) == ALL
+    assert fake_slurm.calls() == []
+    (cli.folder / "train.py").write_text(PROGRAM.format(bad=None) + "# new\n")
+    done = cli("sweep", "rerun", "grid", "--point", "4", ORCHESTRATOR_SCHEDULER="local")
+    assert (done.code, done.err) == (0, "Submitted batch job local-7 (@7, grid)\n")
+    assert cli("wait", "--sweep", "grid").code == 0
