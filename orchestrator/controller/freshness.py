@@ -26,6 +26,8 @@ class Freshness:
     #: another process is asking Slurm at this moment
     busy: bool = False
     changed: int = 0
+    #: so many jobs were seen to have ended
+    ended: int = 0
     #: why sacct did not answer just now; details are filled in when it does
     accounts_error: str = ""
 

@@ -127,6 +127,7 @@ def _ask(
         freshness.of(context, facts.cluster),
         asked=True,
         changed=changed,
+        ended=sum(_has_ended(job, verdict) for job, verdict in verdicts),
         accounts_error=accounts.error,
     )
 
@@ -276,6 +277,10 @@ def submitter_alive(job: jobs.Job, now: datetime.datetime) -> bool:
 
 def _sends_no_more(job: jobs.Job, verdict: tracking.Verdict) -> bool:
     return job.resend_at is not None and verdict.changes.get("resend_at", job) is None
+
+
+def _has_ended(job: jobs.Job, verdict: tracking.Verdict) -> bool:
+    return job.state not in jobs.TERMINAL and verdict.changes.get("state") in jobs.TERMINAL
 
 
 def _is_unchanged(verdict: tracking.Verdict) -> bool:

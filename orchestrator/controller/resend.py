@@ -33,7 +33,9 @@ def refresh_and_send(
     now = context.clock()
     waiting, tasks = _waiting(context)
     for group in room.by_cause(waiting):
-        if any(room.is_due(job, host, now) for job in group):
+        # Where one has ended there is room for another, whatever the time of the next try.
+        made_room = fresh.ended > 0 and room.is_limit(group[0])
+        if made_room or any(room.is_due(job, host, now) for job in group):
             if not _send(context, group, tasks):
                 break
     return fresh

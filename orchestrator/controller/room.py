@@ -77,7 +77,7 @@ def cause_of(job: jobs.Job) -> Hashable:
     reason = job.reason or ""
     if reason.endswith("(inactive or drain)"):
         return reason, job.partition
-    if _is_limit(job):
+    if is_limit(job):
         return reason, job.partition, job.account, job.qos
     return reason
 
@@ -90,7 +90,7 @@ def behind(
     A limit counts the tasks of an array: what is smaller may still fit, and would wait for ever
     behind an array that is larger than the limit. `tasks` is by token.
     """
-    if not _is_limit(refused):
+    if not is_limit(refused):
         return list(others)
     return [job for job in others if tasks[job.token] >= tasks[refused.token]]
 
@@ -103,13 +103,14 @@ def keeps_out(refused: jobs.Job, tasks: int, spec: jobs.JobSpec, spec_tasks: int
     reason = refused.reason or ""
     if reason.endswith("(inactive or drain)"):
         return spec.partition == refused.partition
-    if not _is_limit(refused):
+    if not is_limit(refused):
         return True
     place = (refused.partition, refused.account, refused.qos)
     return (spec.partition, spec.account, spec.qos) == place and spec_tasks >= tasks
 
 
-def _is_limit(job: jobs.Job) -> bool:
+def is_limit(job: jobs.Job) -> bool:
+    """Return whether it waits for a limit on jobs in the queue."""
     cause = (job.reason or "").removeprefix(_WAITS)
     return cause.startswith(("QOS", "Assoc", "Max")) and " " not in cause.replace(", ", ",")
 

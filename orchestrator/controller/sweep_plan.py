@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import pwd
 from collections.abc import Sequence
 
 from orchestrator import errors, sweeps
@@ -53,7 +55,7 @@ def prepare(
         here = render.is_local(context.configuration, context.environ)
         scheduler = "local" if here else "slurm"
     context = contexts.at(context, scheduler)
-    limits = _limits(context, without_slurm=without_slurm)
+    limits = _limits(context, points, without_slurm=without_slurm)
     plan = sweeps.plan(points, limits, context.profile, max_running=max_running)
     ready = []
     for one in plan.submissions:
@@ -78,12 +80,38 @@ def needs_consent(context: contexts.Context, asked: sweeps.Asked) -> str:
     return ", ".join(found)
 
 
-def _limits(context: contexts.Context, *, without_slurm: bool) -> sweeps.Limits:
-    most_tasks = context.profile.max_submit_jobs
+def _limits(
+    context: contexts.Context, points: Sequence[sweeps.Point], *, without_slurm: bool
+) -> sweeps.Limits:
     try:
         facts = contexts.cluster_facts(context)
     except errors.SlurmError:
         if not without_slurm:
             raise
-        return sweeps.Limits(max_array_size=USUAL_MAX_ARRAY_SIZE, max_tasks=most_tasks)
-    return sweeps.Limits(max_array_size=facts.max_array_size, max_tasks=most_tasks)
+        return sweeps.Limits(
+            max_array_size=USUAL_MAX_ARRAY_SIZE, max_tasks=context.profile.max_submit_jobs
+        )
+    most = context.profile.max_submit_jobs
+    if most is None and len(points) > 1 and facts.accounting and not context.is_local:
+        most = _submit_limit(context, points)
+    if most is not None and len(points) > most:
+        # An array as large as the limit fits in only when nothing else is there; smaller ones
+        # follow as room appears.
+        most = max(1, most // 2)
+    return sweeps.Limits(max_array_size=facts.max_array_size, max_tasks=most)
+
+
+def _submit_limit(context: contexts.Context, points: Sequence[sweeps.Point]) -> int | None:
+    """Return how many jobs of these kinds Slurm lets wait; none where it does not say."""
+    try:
+        with context.waiting("Asking Slurm (sacctmgr)"):
+            limits = context.slurm.submit_limits(pwd.getpwuid(os.getuid()).pw_name)
+    except (errors.SlurmError, KeyError):
+        # Only a help: an array that is too large is refused for now, and can be cancelled.
+        return None
+    kinds = {(one.spec.account, one.spec.partition, one.spec.qos) for one in points}
+    found = [
+        limits.most_jobs(account=account, partition=partition, qos=qos)
+        for account, partition, qos in kinds
+    ]
+    return min((one for one in found if one is not None), default=None)

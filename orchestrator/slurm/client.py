@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 from orchestrator import errors, tracking
 from orchestrator.jobs import JobState
-from orchestrator.slurm import failures, process, sacct, sbatch, scontrol, sinfo, squeue
+from orchestrator.slurm import failures, limits, process, sacct, sbatch, scontrol, sinfo, squeue
 
 _log = logging.getLogger(__name__)
 #: scontrol sends a request a job, and one argument has 128 KiB at the most (man execve).
@@ -165,6 +165,21 @@ class Client:
         answer = self.run(argv, self.sacct_timeout_seconds, self.environ)
         _check(answer)
         return sinfo.parse_sacctmgr_associations(answer.stdout)
+
+    def submit_limits(self, user: str) -> limits.Limits:
+        """Return how many jobs the user may have in the queue."""
+        texts = []
+        for argv in (
+            limits.sacctmgr_own_limits_command(user),
+            limits.sacctmgr_qos_limits_command(),
+        ):
+            answer = self.run(argv, self.sacct_timeout_seconds, self.environ)
+            _check(answer)
+            texts.append(answer.stdout)
+        return limits.Limits(
+            own=tuple(limits.parse_sacctmgr_own_limits(texts[0])),
+            by_qos=limits.parse_sacctmgr_qos_limits(texts[1]),
+        )
 
     def show_job(self, job_id: str) -> dict[str, str] | None:
         """Return what slurmctld knows of a job by Slurm's own names; None when it knows none."""

@@ -1,0 +1,127 @@
+"""Sweeps on a real Slurm: few calls of sbatch, no point twice, and all of them run."""
+
+from __future__ import annotations
+
+import collections
+import random
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.cluster import lab as cluster
+from tests.cluster import site as sites
+
+KILL_AT = "/srv/orchestrator/tests/cluster/kill_at.py"
+QUICK = "resend_min_seconds = 1\nresend_max_seconds = 2\nconfirm_points = 5000\n"
+GRACE = "submit_grace_seconds = 20\n"
+PROGRAM = """\
+import os, sys
+path = os.path.join({home!r}, "ran", "-".join(sys.argv[2::2]))
+# A second run of a point shows as a second line.
+with open(path, "a") as file:
+    file.write(os.environ["SLURM_JOB_ID"] + "\\n")
+"""
+
+
+@pytest.fixture
+def limits(lab: cluster.Lab) -> Iterator[cluster.Lab]:
+    """A cluster whose limits a test may change."""
+    before = lab.settings
+    yield lab
+    if lab.settings != before:
+        lab.reconfigure(extra=before.extra)
+
+
+def sweep(site: sites.Site, points: int, more: str = "", job: str = "") -> str:
+    """Write a sweep of so many points; each leaves a line in ran/A-B."""
+    site.lab.write(f"{site.home}/program.py", PROGRAM.format(home=site.home))
+    site.lab.run(["mkdir", "-p", f"{site.home}/ran"]).check_returncode()
+    text = (
+        f'[job]\nname = "many"\ntime_limit = "5"\n{job}\n[resources]\nmem = "50M"\n'
+        '[launch]\nlauncher = "python"\nscript = "program.py"\n'
+        f'[sweep]\nkind = "grid"\n{more}\n'
+        f"axes.args.first = {list(range(points // 10))}\naxes.args.second = {list(range(10))}\n"
+    )
+    return site.spec("many", text)
+
+
+def ran(site: sites.Site) -> collections.Counter[str]:
+    """How often each point ran."""
+    command = f"cd {site.home}/ran && wc -l -- * 2>/dev/null"
+    lines = site.lab.run(["sh", "-c", command]).stdout.splitlines()
+    found = (line.split() for line in lines)
+    return collections.Counter({name: int(count) for count, name in found if name != "total"})
+
+
+def points(site: sites.Site) -> dict[str, int]:
+    """How many points are in which state."""
+    found: collections.Counter[str] = collections.Counter()
+    for item in site.items("sweep", "status", "many", "--no-refresh"):
+        found[str(item["state"])] += item["points"]
+    return dict(found)
+
+
+def all_ran_once(site: sites.Site, count: int) -> None:
+    assert points(site) == {"COMPLETED": count}
+    seen = ran(site)
+    assert (len(seen), seen.total()) == (count, count)
+
+
+def submitted(site: sites.Site, count: int, calls: int, seconds: float) -> None:
+    with site.lab.faults() as seen:
+        there = site.with_env(**seen.env)
+        done = there.run("sweep", "submit", sweep(site, count), timeout_seconds=300)
+        assert done.stdout == f"Submitted {count} points of sweep many (@1)\n"
+        assert len(seen.calls("sbatch")) == calls
+    site.run("wait", "--sweep", "many", timeout_seconds=seconds)
+    all_ran_once(site, count)
+
+
+def test_200_points_in_arrays_of_60(limits: cluster.Lab, site: sites.Site) -> None:
+    limits.reconfigure(extra=("MaxArraySize=60",))
+    submitted(site, 200, 4, 400)
+
+
+@pytest.mark.slow
+def test_2500_points_are_three_calls(lab: cluster.Lab, site: sites.Site) -> None:
+    quick = sites.Site.make(lab, site.home, more=QUICK)
+    submitted(quick, 2500, 3, 3600)
+
+
+def test_60_points_where_three_jobs_may_wait(lab: cluster.Lab, site: sites.Site) -> None:
+    quick = sites.Site.make(lab, site.home, more=QUICK)
+    done = quick.run("sweep", "submit", sweep(quick, 60, job='qos = "tiny"'))
+    sent = re.fullmatch(
+        r"Submitted (\d+) points of sweep many \(@1\), (\d+) wait for room\n", done.stdout
+    )
+    assert sent is not None and int(sent[1]) + int(sent[2]) == 60, done.stdout
+    assert "Error" not in done.stderr
+    waited = quick.run("wait", "--sweep", "many", timeout_seconds=600)
+    assert "Error" not in waited.stderr
+    all_ran_once(quick, 60)
+
+
+def test_killed_in_the_middle_and_resumed(
+    lab: cluster.Lab, site: sites.Site, tell: Callable[[str], None]
+) -> None:
+    quick = sites.Site.make(lab, site.home, more=QUICK + GRACE + "max_submit_jobs = 20\n")
+    spec = sweep(quick, 60)
+    seed = random.randrange(2**32)
+    random.seed(seed)
+    # Each command dies at its first submission, one after the other, at each point of it.
+    windows = ["committed", "sbatch", "answered", "storing", "rowless", "intent", "folder"]
+    random.shuffle(windows)
+    tell(f"killed sweeps: seed {seed}, {windows}")
+    argv = ["sweep", "submit", spec]
+    for window in windows:
+        killed = lab.run(
+            [sites.PYTHON, KILL_AT, window, str(random.uniform(0, 0.06)), *argv],
+            env=quick.environ,
+            cwd=quick.home,
+        )
+        assert killed.returncode in (-9, 137, 0, 5), killed.stderr
+        argv = ["sweep", "resume", "many"]
+    quick.run("sweep", "resume", "many", timeout_seconds=400)
+    quick.run("wait", "--sweep", "many", timeout_seconds=600)
+    all_ran_once(quick, 60)
