@@ -175,3 +175,32 @@ def hours(
     return [
         (row[0], row[1], row[2] or 0.0, row[3] or 0.0, row[4]) for row in session.execute(statement)
     ]
+
+
+def max_running_of(session: orm.Session, job_row: int) -> tuple[int, int] | None:
+    """Return the sweep of a point's newest job and its max_running; none: it has no such limit."""
+    sweep, point = models.Sweep, models.SweepPoint
+    statement = (
+        sa.select(sweep.id, sweep.max_running)
+        .join(point, point.sweep_id == sweep.id)
+        .where(point.job_row == job_row, sweep.max_running.is_not(None))
+    )
+    found = session.execute(statement).first()
+    return None if found is None or found[1] is None else (found[0], found[1])
+
+
+def sent(session: orm.Session, sweep_id: int) -> list[tuple[str, int]]:
+    """Return the submissions that have a job ID and have not ended, in the order of sending.
+
+    Each as (ID of the job or of the whole array, tasks that have not ended).
+    """
+    job, point = models.Job, models.SweepPoint
+    job_id = sa.func.coalesce(job.array_job_id, job.job_id)
+    statement = (
+        sa.select(sa.func.min(job_id), sa.func.count())
+        .join(point, point.job_row == job.row)
+        .where(point.sweep_id == sweep_id, job.settled.is_(False), job_id.is_not(None))
+        .group_by(job.submission_id)
+        .order_by(sa.func.min(job.submitted_at), job.submission_id)
+    )
+    return [(row[0], row[1]) for row in session.execute(statement)]

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from orchestrator.cli import output, session, settings, spec_options, sweep_views
+from orchestrator.cli import output, settings, spec_options
 
 
 @click.command(short_help="Add points to a sweep, and submit them.")
@@ -34,6 +34,7 @@ def command(
     """
     configuration = settings.configuration_of(ctx)
     found, source = spec_options.sweep(options, configuration)
+    from orchestrator.cli import session, sweep_sending
     from orchestrator.controller import sweep_again, sweep_plan, sweep_query
 
     context = session.open_context(ctx)
@@ -50,7 +51,7 @@ def command(
         max_running=stored.max_running,
         scheduler=stored.scheduler,
     )
-    output.say(sweep_views.plan_line(stored.name, stored.kind, prepared))
-    sweep_views.ask(sweep_plan.needs_consent(context, prepared.asked), yes=yes)
-    sent = sweep_again.add(prepared, stored, found, new, tell=sweep_views.tell)
-    sweep_views.told(context, sent, format_, as_json)
+    output.say(sweep_sending.plan_line(stored.name, stored.kind, prepared))
+    sweep_sending.ask(sweep_plan.needs_consent(context, prepared.asked), yes=yes)
+    sent = sweep_again.add(prepared, stored, found, new, tell=sweep_sending.tell)
+    sweep_sending.told(context, sent, format_, as_json)

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from orchestrator.cli import output, session, settings, spec_options
+from orchestrator.cli import output, settings, spec_options
 
 
 @click.command(short_help="Show the batch scripts of a sweep; nothing is submitted.")
@@ -40,6 +40,7 @@ def command(ctx: click.Context, /, point: int | None, **options: object) -> None
         output.say(f"{chosen.name}: " + ", ".join(f"{k} = {v}" for k, v in chosen.changes.items()))
         click.echo(shlex.join(word for pair in arguments.shared(chosen.spec) for word in pair))
         return
+    from orchestrator.cli import session
     from orchestrator.controller import sweep_plan
 
     prepared = sweep_plan.prepare(

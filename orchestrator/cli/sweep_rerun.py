@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from orchestrator.cli import output, session, sweep_views
+from orchestrator.cli import output, session, sweep_sending
 from orchestrator.controller import sweep_query
 
 
@@ -53,6 +53,6 @@ def command(
         missing=missing or both,
         named=points,
         argv=sys.argv,
-        tell=sweep_views.tell,
+        tell=sweep_sending.tell,
     )
-    sweep_views.told(context, sent, format_, as_json)
+    sweep_sending.told(context, sent, format_, as_json)

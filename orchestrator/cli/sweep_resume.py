@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from orchestrator.cli import output, session, sweep_views
+from orchestrator.cli import output, session, sweep_sending
 from orchestrator.controller import sweep_query
 
 
@@ -27,5 +27,5 @@ def command(ctx: click.Context, sweep: str, format_: str | None, as_json: bool) 
 
     context = session.open_context(ctx)
     found = sweep_query.find(context, sweep)
-    sent = sweep_again.resume(context, found, argv=sys.argv, tell=sweep_views.tell)
-    sweep_views.told(context, sent, format_, as_json)
+    sent = sweep_again.resume(context, found, argv=sys.argv, tell=sweep_sending.tell)
+    sweep_sending.told(context, sent, format_, as_json)

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from orchestrator.cli import output, session, settings, spec_options, sweep_views
+from orchestrator.cli import output, settings, spec_options
 
 
 @click.command(short_help="Submit all points of a sweep, each exactly once.")
@@ -44,6 +44,7 @@ def command(
     configuration = settings.configuration_of(ctx)
     sweep, source = spec_options.sweep(options, configuration)
     # A spec with problems is told before the database is loaded, which takes a fifth of a second.
+    from orchestrator.cli import session, sweep_sending
     from orchestrator.controller import sweep_plan, sweep_submit
 
     context = session.open_context(ctx)
@@ -56,17 +57,17 @@ def command(
         without_slurm=dry_run,
     )
     chosen = output.chosen(format_, as_json)
-    output.say(sweep_views.plan_line(sweep.name, sweep.table.kind, prepared))
+    output.say(sweep_sending.plan_line(sweep.name, sweep.table.kind, prepared))
     if dry_run:
-        rows = sweep_views.plan_rows(prepared, plain=chosen in ("json", "jsonl"))
-        output.items("submissions", rows, sweep_views.PLAN_COLUMNS, chosen)
+        rows = sweep_sending.plan_rows(prepared, plain=chosen in ("json", "jsonl"))
+        output.items("submissions", rows, sweep_sending.PLAN_COLUMNS, chosen)
         return
-    sweep_views.ask(sweep_plan.needs_consent(context, prepared.asked), yes=yes)
+    sweep_sending.ask(sweep_plan.needs_consent(context, prepared.asked), yes=yes)
     stored = sweep_submit.create(context, prepared, sweep, source)
     places: dict[str, tuple[int, int | None]] = {
         point.identity: (number, None) for number, point in enumerate(sweep.points, 1)
     }
-    sent = sweep_submit.send(prepared, stored, places, tell=sweep_views.tell)
-    sweep_views.told(context, sent, format_, as_json)
+    sent = sweep_submit.send(prepared, stored, places, tell=sweep_sending.tell)
+    sweep_sending.told(context, sent, format_, as_json)
     if wait_:
-        sweep_views.wait(context, stored)
+        sweep_sending.wait(context, stored)

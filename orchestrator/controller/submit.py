@@ -5,6 +5,7 @@ Without Slurm the same, with this machine in its place.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -80,11 +81,13 @@ def send(
     job that Slurm has, or that waits for room.
     """
     _refuse_given_up(context, job)
+    turn = _turn(context, spec, job)
     try:
         if context.is_local:
-            job_id = machines.enter(context, spec, job, folder, calling_folder)
+            turned = dataclasses.replace(spec, dependency=turn or spec.dependency)
+            job_id = machines.enter(context, turned, job, folder, calling_folder)
         else:
-            job_id = _call_sbatch(context, spec, job, folder, calling_folder)
+            job_id = _call_sbatch(context, spec, job, folder, calling_folder, turn)
     except submission.RefusedError as exc:
         kept = answers.store_refusal(context, job, exc.outcome)
         if kept.waits_for_room:
@@ -122,6 +125,19 @@ def _refuse_given_up(context: contexts.Context, job: jobs.Job) -> None:
         raise OvertakenError(
             f"@{job.row} was given up meanwhile by another process; nothing was submitted"
         )
+
+
+def _turn(context: contexts.Context, spec: jobs.JobSpec, job: jobs.Job) -> str:
+    """Return the dependency that keeps a sweep's max_running, with the spec's own; "": none.
+
+    It stands on sbatch's command line, where it wins over the script's.
+    """
+    if job.sweep is None:
+        return ""
+    with context.store.reading() as work:
+        ids = work.sweeps.goes_after(job.row, len(work.jobs_of_tokens([job.token])))
+    own = [spec.dependency] if spec.dependency else []
+    return ",".join([*own, ":".join(["afterany", *ids])]) if ids else ""
 
 
 def test_only(context: contexts.Context, request: render.Request) -> str:
@@ -253,6 +269,7 @@ def _call_sbatch(
     job: jobs.Job,
     folder: run_folder.RunFolder,
     calling_folder: str | None,
+    turn: str,
 ) -> str:
     environ = folder.environment() or environment_of(context, spec)
 
@@ -273,7 +290,11 @@ def _call_sbatch(
         if spec.output
         else folder.stdout_pattern(array=spec.array.task_ids is not None),
         comment=None if spec.comment else job.token,
-        options=[*_part_of_array(spec, tasks_of(context, job)), *batch_file.options_of(spec)],
+        options=[
+            *_part_of_array(spec, tasks_of(context, job)),
+            *([f"--dependency={turn}"] if turn else []),
+            *batch_file.options_of(spec),
+        ],
         arguments=batch_file.arguments_of(spec),
         run=run,
     )

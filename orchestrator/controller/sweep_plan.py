@@ -56,6 +56,11 @@ def prepare(
         scheduler = "local" if here else "slurm"
     context = contexts.at(context, scheduler)
     limits = _limits(context, points, without_slurm=without_slurm)
+    if max_running is not None and any("?" in (one.spec.dependency or "") for one in points):
+        told = "cannot go with sweep.max_running, which adds dependencies that must all be met"
+        raise errors.SpecError(
+            [errors.Problem(source=source, key="job.dependency", message=f'"?" {told}')]
+        )
     plan = sweeps.plan(points, limits, context.profile, max_running=max_running)
     ready = []
     for one in plan.submissions:

@@ -219,6 +219,17 @@ class SweepStore:
             )
         return found
 
+    def goes_after(self, job_row: int, tasks: int) -> tuple[str, ...]:
+        """Return the IDs of the jobs that a submission of a sweep waits for by its max_running."""
+        found = queries.max_running_of(self._db, job_row)
+        if found is None:
+            return ()
+        row, most = found
+        sent = [
+            sweeps.Sent(job_id=job_id, tasks=left) for job_id, left in queries.sent(self._db, row)
+        ]
+        return sweeps.after(sent, tasks, most)
+
     def asked(self, sweep_rows: Collection[int]) -> dict[int, sweeps.Asked]:
         """Return what all points ask for, by sweep."""
         return {

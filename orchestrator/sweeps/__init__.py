@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import config, documents, errors, specs
-from orchestrator.sweeps import combinations, plans, points, sizes, table
+from orchestrator.sweeps import combinations, plans, points, sizes, table, turns
 from orchestrator.sweeps.records import (
     Asked,
     Limits,
@@ -26,9 +26,11 @@ __all__ = [
     "Limits",
     "Plan",
     "Point",
+    "Sent",
     "Submission",
     "Sweep",
     "Table",
+    "after",
     "asked",
     "expand",
     "load",
@@ -36,6 +38,8 @@ __all__ = [
     "spec_of",
 ]
 
+Sent = turns.Sent
+after = turns.after
 asked = sizes.asked
 plan = plans.plan
 spec_of = points.spec_of

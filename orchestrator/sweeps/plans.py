@@ -27,7 +27,8 @@ def plan(
 ) -> records.Plan:
     """Return what to submit for these points: each of them once, in their order within a shape.
 
-    `max_running` is of the sweep: with several submissions it holds within each of them alone.
+    `max_running` is of the sweep: here it holds within each submission, `turns` has them follow
+    one another.
     """
     submissions = [
         records.Submission(spec=_spec(some, max_running), points=tuple(some))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -21,6 +22,13 @@ path = os.path.join({home!r}, "ran", "-".join(sys.argv[2::2]))
 # A second run of a point shows as a second line.
 with open(path, "a") as file:
     file.write(os.environ["SLURM_JOB_ID"] + "\\n")
+"""
+COUNTED = """\
+import os, time
+file = os.open(os.path.join({home!r}, "ran/steps"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+os.write(file, b"+1 ")
+time.sleep(0.5)
+os.write(file, b"-1 ")
 """
 
 
@@ -87,6 +95,17 @@ def test_200_points_in_arrays_of_60(limits: cluster.Lab, site: sites.Site) -> No
 def test_2500_points_are_three_calls(lab: cluster.Lab, site: sites.Site) -> None:
     quick = sites.Site.make(lab, site.home, more=QUICK)
     submitted(quick, 2500, 3, 3600)
+
+
+def test_no_more_run_than_max_running(lab: cluster.Lab, site: sites.Site) -> None:
+    quick = sites.Site.make(lab, site.home, more=f"{QUICK}max_submit_jobs = 9\n")
+    spec = sweep(quick, 20, "max_running = 3")
+    quick.lab.write(f"{quick.home}/program.py", COUNTED.format(home=quick.home))
+    quick.run("sweep", "submit", spec)
+    quick.run("wait", "--sweep", "many", timeout_seconds=300)
+    steps = lab.run(["cat", f"{quick.home}/ran/steps"]).stdout.split()
+    assert collections.Counter(steps) == {"+1": 20, "-1": 20}
+    assert max(itertools.accumulate(map(int, steps))) == 3
 
 
 def test_60_points_where_three_jobs_may_wait(lab: cluster.Lab, site: sites.Site) -> None:

@@ -247,6 +247,21 @@ def test_points_are_added(cli, fake_slurm, grid):
     assert states(cli) == {"PENDING": 8}
 
 
+def test_no_more_than_max_running(cli, fake_slurm, grid):
+    """Each array keeps it by its throttle, and waits for those that would run beside it."""
+    most = ("--set", "sweep.max_running=2", "--dependency", "after:99")
+    assert cli("sweep", "submit", grid, *most, **SMALL).code == 0
+    calls = fake_slurm.calls("sbatch")
+    found = [[word for word in call if word.startswith("--dependency")] for call in calls]
+    assert found == [[], ["--dependency=after:99,afterany:1"], ["--dependency=after:99,afterany:3"]]
+    done = cli("sweep", "submit", grid, *most[:3], "after:9?after:8", "--name", "other")
+    assert done.code == 3
+    assert done.err.splitlines()[0] == (
+        f'Error: {grid}: job.dependency: "?" cannot go with sweep.max_running, which adds '
+        "dependencies that must all be met"
+    )
+
+
 def test_what_is_shown_before(cli, fake_slurm, grid):
     scripts = cli("sweep", "render", grid, **SMALL).out
     assert re.findall(r"^### .*$", scripts, re.M) == [
@@ -282,8 +297,10 @@ def test_what_is_shown_before(cli, fake_slurm, grid):
 def test_on_this_machine(cli, fake_slurm, grid):
     """Without Slurm the points run in the slots, and a killed submission is gone on with."""
     local = ("--scheduler", "local")
-    done = cli("sweep", "submit", grid, *local, "--set", "sweep.max_running=1", "--wait")
+    most = ("--set", "sweep.max_running=1")
+    done = cli("sweep", "submit", grid, *local, *most, "--wait", **SMALL)
     assert (done.code, done.out) == (0, "Submitted 6 points of sweep grid (@1)\n"), done.err
+    assert "Submitted batch job local-3 (@3-4, grid, 2 tasks)\n" in done.err
     assert words_of_points(cli, fake_slurm) == ALL
     assert fake_slurm.calls() == []
     (cli.folder / "train.py").write_text(PROGRAM.format(bad=None) + "# new\n")
