@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import collections
+import datetime
 import re
+import time
 
 import pytest
 
+from orchestrator import config, jobs, sweeps
+from orchestrator.controller import unit_of_work
 from tests.flow import command_line
 
 GRID = """\
@@ -307,3 +311,61 @@ def test_on_this_machine(cli, fake_slurm, grid):
     done = cli("sweep", "rerun", "grid", "--point", "4", ORCHESTRATOR_SCHEDULER="local")
     assert (done.code, done.err) == (0, "Submitted batch job local-7 (@7, grid)\n")
     assert cli("wait", "--sweep", "grid").code == 0
+
+
+MANY = """\
+[job]
+name = "many"
+[launch]
+module = "m"
+[sweep]
+kind = "grid"
+"""
+
+
+def test_10000_points_are_shown_in_a_second(cli, tmp_path):
+    """Budget: 1.5 times what a command takes that lists nothing, and one second."""
+    numbers = str([*range(100)])
+    path = cli.spec(f"{MANY}axes.args.a = {numbers}\naxes.args.b = {numbers}\n")
+    sweep = sweeps.load(path, profile=config.Profile(), check_files=False)
+    cli.state_dir.mkdir(parents=True, mode=0o700)
+    at = datetime.datetime.now(datetime.UTC)
+    state = jobs.JobState
+    with unit_of_work.Store(cli.database) as store, store.writing() as work:
+        stored = work.sweeps.add(
+            sweep,
+            config.Profile(),
+            cluster="fake",
+            scheduler="slurm",
+            source="many.toml",
+            folder="/",
+            created_at=at,
+        )
+        for number in range(9):
+            record = jobs.Submission(
+                token=f"abcd0000000{number}",
+                cluster="fake",
+                scheduler="slurm",
+                name="many",
+                script="x" * 100_000,
+                spec="{}",
+                run_dir="/r",
+                provenance="{}",
+                created_at=at,
+            )
+            ended = state.COMPLETED if number else state.TIMEOUT
+            fields = {"state": ended, "settled": True, "exit_code": 0, "sweep": "many"}
+            added = work.add_submission(record, array_tasks=range(1000), **fields)
+            first = 1000 * number + 1
+            moves = [(place, None, job.row) for place, job in enumerate(added, first)]
+            assert work.sweeps.bind(stored.row, moves)
+
+    def seconds(*argv):
+        begun = time.monotonic()
+        assert cli(*argv).code == 0
+        return time.monotonic() - begun
+
+    assert states(cli, "many") == {"TIMEOUT": 1000, "COMPLETED": 8000, "None": 1000}
+    bare = min(seconds("status", "--name", "none") for _ in range(2))
+    shown = min(seconds("sweep", "status", "many") for _ in range(2))
+    assert shown < 1.5 * bare + 1
