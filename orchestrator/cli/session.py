@@ -90,8 +90,8 @@ def chosen_jobs(
 ) -> list[jobs.Job]:
     """Return the jobs that were named, each once; `what` is to be done with them.
 
-    `ended`: of sweeps those too that have ended. Raises UsageError when none is named, and what
-    one_job() raises.
+    `ended`: of sweeps those too that have ended, all their points. Raises UsageError when none is
+    named, and what one_job() raises.
     """
     wanted = [job for reference in references for job in jobs_of(context, reference)]
     if names or labels:
@@ -106,19 +106,22 @@ def chosen_jobs(
     elif not references and not sweeps:
         raise click.UsageError(f"name jobs {what}, or --name, --label or --sweep")
     for reference in sweeps:
-        wanted += [job for job in _of_sweep(context, reference) if ended or not job.ended]
+        found = _of_sweep(context, reference, whole=ended)
+        wanted += [job for job in found if ended or not job.ended]
     return list({job.row: job for job in wanted}.values())
 
 
-def _of_sweep(context: contexts.Context, reference: str) -> list[jobs.Job]:
+def _of_sweep(context: contexts.Context, reference: str, *, whole: bool) -> list[jobs.Job]:
+    """Return the newest job of each point; ConflictError where `whole` and some have none."""
     from orchestrator.controller import sweep_query
 
     sweep = sweep_query.find(context, reference)
     pairs = sweep_query.points(context, sweep)
-    if left := sum(pair.job is None for pair in pairs):
-        context.say(
-            f"{left} of {len(pairs)} points of {sweep.name} are not submitted: "
-            f"`orchestrator sweep resume {sweep.name}` submits them"
+    left = sum(pair.job is None for pair in pairs)
+    if whole and left and sweep.state == "open":
+        raise errors.ConflictError(
+            f"{left} of {len(pairs)} points of {sweep.name} are not submitted, and would be waited "
+            f"for in vain: `orchestrator sweep resume {sweep.name}` submits them"
         )
     return [pair.job for pair in pairs if pair.job is not None]
 

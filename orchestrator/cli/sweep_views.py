@@ -11,6 +11,7 @@ from orchestrator.controller import sweep_query, sweep_rows
 SWEEP_COLUMNS = (
     "name",
     "kind",
+    "state",
     "points",
     "completed",
     "failed",

@@ -95,6 +95,18 @@ def test_it_waits_for_room_and_is_sent(cli, fake_slurm):
     assert others == [first, first]
 
 
+def test_what_ends_makes_room_at_once(cli, fake_slurm):
+    assert cli("submit", "--name", "first", *LINE, "true").code == 0
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
+    for name in ("second", "third"):
+        assert queue(cli, name).out.startswith("@")
+    cli("refresh")
+    assert len(fake_slurm.calls("sbatch")) == 3, "nothing has ended, and nothing is due for 60 s"
+    fake_slurm.set_state(1, "COMPLETED")
+    assert "Submitted batch job 2 (@2, second)\n" in cli("refresh").err
+    assert (job(cli, "@2")["state"], job(cli, "@3")["state"]) == ("PENDING", "PENDING")
+
+
 def test_the_profile_can_ask_for_it(cli, fake_slurm):
     environ = {"ORCHESTRATOR_QUEUE_SUBMISSIONS": "true"}
     fake_slurm.fail("sbatch", stderr=LIMIT, times=3)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import collections
 import datetime
+import os
+import pty
 import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -162,26 +166,28 @@ def test_what_has_no_room_waits_and_is_sent(cli, fake_slurm, grid):
     assert len(fake_slurm.calls("sbatch")) == 4
 
 
-def test_killed_in_the_middle_and_resumed(cli, fake_slurm, grid):
-    """SIGKILL while the second of three submissions is in sbatch, which does its work after it."""
+@pytest.mark.parametrize("taken", [False, True], ids=["before", "after"])
+def test_killed_in_the_middle_and_resumed(cli, fake_slurm, grid, taken):
+    """SIGKILL while the second of three calls of sbatch runs, before or after Slurm took the job.
+
+    The points of the third are submitted by `resume`, those of the second are looked for.
+    """
     fake_slurm.run_jobs()
     environ = {**SMALL, "ORCHESTRATOR_SUBMIT_GRACE_SECONDS": "1"}
+    fake_slurm.fail("sbatch", rc=0, stdout="1\n", run_anyway=True)
+    fake_slurm.fail("sbatch", delay_seconds=60, run_anyway=taken)
     process = cli.start("sweep", "submit", grid, **environ)
-    command_line.read_to(process.stderr, "Submitted batch job 1 ")
-    fake_slurm.fail("sbatch", delay_seconds=30, times=9)
-    cli.wait_until(lambda: len(fake_slurm.calls("sbatch")) >= 2, "the next sbatch")
+    cli.wait_until(lambda: len(fake_slurm.calls("sbatch")) == 2, "the second sbatch")
+    cli.wait_until(lambda: len(fake_slurm.jobs()) == (4 if taken else 2), "its jobs")
     process.kill()
     process.communicate()
-    fake_slurm.heal()
-    sent = len(fake_slurm.calls("sbatch"))
     left = states(cli)["None"]
-    assert left == 6 - 2 * sent
-    assert (
-        cli("wait", "--sweep", "grid", "--timeout", "0").err.startswith(
-            f"{left} of 6 points of grid are not submitted: `orchestrator sweep resume grid` "
-            "submits them\n"
-        )
-        or left == 0
+    assert left == 2
+    done = cli("wait", "--sweep", "grid", "--timeout", "0")
+    assert (done.code, done.err) == (
+        6,
+        f"Error: {left} of 6 points of grid are not submitted, and would be waited for in vain: "
+        "`orchestrator sweep resume grid` submits them\n",
     )
     done = cli("sweep", "resume", "grid", **environ)
     assert done.code == 0, done.err
@@ -321,6 +327,32 @@ module = "m"
 [sweep]
 kind = "grid"
 """
+
+
+@pytest.mark.parametrize(("answer", "code", "sent"), [("y", 0, 1), ("n", 130, 0)])
+def test_a_person_is_asked(cli, fake_slurm, grid, answer, code, sent):
+    ours, theirs = pty.openpty()
+    program = "import sys; from orchestrator import cli; cli.main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "sweep", "submit", grid],
+        cwd=cli.folder,
+        env={**cli.environ, "ORCHESTRATOR_CONFIRM_POINTS": "5"},
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    said = b""
+    while b"[y/N]: " not in said:
+        said += os.read(ours, 4096)
+    assert b"6 points are more than confirm_points = 5. Submit it? [y/N]: " in said
+    os.write(ours, f"{answer}\n".encode())
+    out, _ = process.communicate(timeout=command_line.TIMEOUT_SECONDS)
+    os.close(ours)
+    assert (process.returncode, len(fake_slurm.calls("sbatch"))) == (code, sent)
+    assert out == (b"Submitted 6 points of sweep grid (@1)\n" if sent else b"")
+    assert len(cli.rows("SELECT * FROM sweeps")) == sent
 
 
 def test_10000_points_are_shown_in_a_second(cli, tmp_path):

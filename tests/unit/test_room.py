@@ -91,3 +91,18 @@ def test_what_one_host_cannot_send_another_may() -> None:
     assert room.is_due(job, "login1", NOW + datetime.timedelta(seconds=60))
     taken_back = dataclasses.replace(job, resend_at=None)
     assert not room.is_due(taken_back, "login2", NOW)
+
+
+def test_whom_a_refusal_keeps_out() -> None:
+    def keeps_out(cause: str, tasks: int, spec_tasks: int, **fields: str) -> bool:
+        spec = jobs.JobSpec(**{"name": "a", "partition": "gpu", **fields})  # type: ignore[arg-type]
+        return room.keeps_out(waiting(1, cause), tasks, spec, spec_tasks)
+
+    limit = "QOSMaxSubmitJobPerUserLimit"
+    assert keeps_out(limit, 10, 10)
+    assert not keeps_out(limit, 10, 9), "what is smaller may fit"
+    assert not keeps_out(limit, 10, 10, qos="large")
+    drained = "Required partition not available (inactive or drain)"
+    assert keeps_out(drained, 10, 1, qos="large")
+    assert not keeps_out(drained, 10, 1, partition="cpu")
+    assert keeps_out("MaxJobCount limit reached", 1, 1, partition="cpu")
