@@ -177,16 +177,35 @@ def hours(
     ]
 
 
-def max_running_of(session: orm.Session, job_row: int) -> tuple[int, int] | None:
-    """Return the sweep of a point's newest job and its max_running; none: it has no such limit."""
-    sweep, point = models.Sweep, models.SweepPoint
+def place_of(session: orm.Session, job_row: int) -> tuple[int, str] | None:
+    """Return sweep and shape of the point whose newest job this is; none: of none."""
+    point, shape = models.SweepPoint, models.SweepShape
     statement = (
-        sa.select(sweep.id, sweep.max_running)
-        .join(point, point.sweep_id == sweep.id)
-        .where(point.job_row == job_row, sweep.max_running.is_not(None))
+        sa.select(point.sweep_id, shape.shape)
+        .join(shape, shape.id == point.shape_id)
+        .where(point.job_row == job_row)
     )
     found = session.execute(statement).first()
-    return None if found is None or found[1] is None else (found[0], found[1])
+    return None if found is None else (found[0], found[1])
+
+
+def jobs_of_shapes(
+    session: orm.Session, sweep_id: int, shape_ids: Collection[int]
+) -> list[tuple[str | None, str | None, int]]:
+    """Return how the points of these shapes are: job ID (of an array the whole one's), state, how
+    many; none and none of those that nothing was submitted of.
+    """
+    job, point = models.Job, models.SweepPoint
+    group = (sa.func.coalesce(job.array_job_id, job.job_id), job.state)
+    statement = (
+        sa.select(*group, sa.func.count())
+        .select_from(point)
+        .outerjoin(job, point.job_row == job.row)
+        .where(point.sweep_id == sweep_id, queries.among(point.shape_id, shape_ids))
+        .group_by(*group)
+        .order_by(sa.func.min(point.number))
+    )
+    return [(row[0], row[1], row[2]) for row in session.execute(statement)]
 
 
 def sent(session: orm.Session, sweep_id: int) -> list[tuple[str, int]]:

@@ -49,6 +49,7 @@ def command(
         source=source,
         argv=sys.argv,
         max_running=stored.max_running,
+        baseline_first=found.table.baseline_first,
         scheduler=stored.scheduler,
     )
     output.say(sweep_sending.plan_line(stored.name, stored.kind, prepared))

@@ -49,6 +49,7 @@ def command(ctx: click.Context, /, point: int | None, **options: object) -> None
         source=source,
         argv=sys.argv,
         max_running=sweep.table.max_running,
+        baseline_first=sweep.table.baseline_first,
         without_slurm=True,
     )
     for number, one in enumerate(prepared.ready, 1):

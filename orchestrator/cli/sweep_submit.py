@@ -54,6 +54,7 @@ def command(
         source=source,
         argv=sys.argv,
         max_running=sweep.table.max_running,
+        baseline_first=sweep.table.baseline_first,
         without_slurm=dry_run,
     )
     chosen = output.chosen(format_, as_json)

@@ -165,6 +165,7 @@ def send_again(
             f"{folder.script} is not the script that was stored with @{job.row}; "
             "nothing was sent: use `orchestrator submit`"
         )
+    _refuse_before_its_turn(context, wanted)
     if queue and source == "user":
         folder.keep_environment(submit.environment_of(context, spec))
     elif queue and folder.environment() is None:
@@ -184,6 +185,18 @@ def send_again(
     detail = "sent again, with the same token and folder"
     _take_up(context, wanted, changes, detail, source=source, may=may)
     return submit.send(context, spec, job, folder, calling_folder=calling_folder, again=True)
+
+
+def _refuse_before_its_turn(context: contexts.Context, wanted: Sequence[jobs.Job]) -> None:
+    job = wanted[0]
+    if job.sweep is None:
+        return
+    with context.store.reading() as work:
+        turn = work.sweeps.turn_of(job.row, len(wanted))
+    if turn.failed:
+        raise errors.ConflictError(f"{turn.failed} points of its sweep's baseline did not end well")
+    if turn.unsent:
+        raise NotFromHereError("its sweep's baseline is not submitted yet")
 
 
 def _take_up(

@@ -128,16 +128,16 @@ def _refuse_given_up(context: contexts.Context, job: jobs.Job) -> None:
 
 
 def _turn(context: contexts.Context, spec: jobs.JobSpec, job: jobs.Job) -> str:
-    """Return the dependency that keeps a sweep's max_running, with the spec's own; "": none.
+    """Return the dependency that a sweep adds, with the spec's own; "": it adds none.
 
     It stands on sbatch's command line, where it wins over the script's.
     """
     if job.sweep is None:
         return ""
     with context.store.reading() as work:
-        ids = work.sweeps.goes_after(job.row, len(work.jobs_of_tokens([job.token])))
+        turn = work.sweeps.turn_of(job.row, len(work.jobs_of_tokens([job.token])))
     own = [spec.dependency] if spec.dependency else []
-    return ",".join([*own, ":".join(["afterany", *ids])]) if ids else ""
+    return ",".join([*own, turn.dependency]) if turn.dependency else ""
 
 
 def test_only(context: contexts.Context, request: render.Request) -> str:

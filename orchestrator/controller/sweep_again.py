@@ -103,12 +103,15 @@ def _send_again(
     _refuse_other_place(context, sweep)
     unsubmitted = [pair.job for pair in wanted if pair.job and _is_unsubmitted(pair.job)]
     others = [pair for pair in wanted if pair.job is None or not _is_unsubmitted(pair.job)]
+    with context.store.reading() as work:
+        baseline_first = bool(work.sweeps.document(sweep.row)["sweep"].get("baseline_first"))
     prepared = sweep_plan.prepare(
         context,
         [pair.point for pair in others],
         source=sweep.source,
         argv=argv,
         max_running=sweep.max_running,
+        baseline_first=baseline_first,
         scheduler=sweep.scheduler,
     )
     if sweep.state != "open":

@@ -42,6 +42,7 @@ def prepare(
     source: str,
     argv: Sequence[str],
     max_running: int | None,
+    baseline_first: bool,
     scheduler: str | None = None,
     without_slurm: bool = False,
 ) -> Prepared:
@@ -56,14 +57,17 @@ def prepare(
         scheduler = "local" if here else "slurm"
     context = contexts.at(context, scheduler)
     limits = _limits(context, points, without_slurm=without_slurm)
-    if max_running is not None and any("?" in (one.spec.dependency or "") for one in points):
-        told = "cannot go with sweep.max_running, which adds dependencies that must all be met"
-        raise errors.SpecError(
-            [errors.Problem(source=source, key="job.dependency", message=f'"?" {told}')]
-        )
+    orders = max_running is not None or baseline_first
+    if orders and any("?" in (one.spec.dependency or "") for one in points):
+        told = '"?" cannot go with sweep.max_running or baseline_first, which add dependencies'
+        problem = errors.Problem(source=source, key="job.dependency", message=told)
+        raise errors.SpecError([problem])
     plan = sweeps.plan(points, limits, context.profile, max_running=max_running)
     ready = []
-    for one in plan.submissions:
+    submissions = plan.submissions
+    if baseline_first:
+        submissions = tuple(sorted(submissions, key=lambda one: sweeps.world_size(one.spec)))
+    for one in submissions:
         request = render.Request(spec=one.spec, source=source, argv=argv)
         script = render.render(context.configuration, request, on_this_machine=context.is_local)
         if not without_slurm:

@@ -65,6 +65,24 @@ class PointGroup:
     waits_for_room: bool
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Turn:
+    """What a submission of a sweep has to wait for."""
+
+    #: job IDs whose end, whose good end, it waits for in Slurm
+    after: tuple[str, ...] = ()
+    after_ok: tuple[str, ...] = ()
+    #: points of the baseline that Slurm does not have yet, and that did not end well
+    unsent: int = 0
+    failed: int = 0
+
+    @property
+    def dependency(self) -> str:
+        """As sbatch takes it; "": none."""
+        kinds = (("afterok", self.after_ok), ("afterany", self.after))
+        return ",".join(":".join([kind, *ids]) for kind, ids in kinds if ids)
+
+
 _PLAIN = tuple(
     field.name
     for field in dataclasses.fields(StoredSweep)
@@ -219,16 +237,38 @@ class SweepStore:
             )
         return found
 
-    def goes_after(self, job_row: int, tasks: int) -> tuple[str, ...]:
-        """Return the IDs of the jobs that a submission of a sweep waits for by its max_running."""
-        found = queries.max_running_of(self._db, job_row)
-        if found is None:
-            return ()
-        row, most = found
-        sent = [
-            sweeps.Sent(job_id=job_id, tasks=left) for job_id, left in queries.sent(self._db, row)
-        ]
-        return sweeps.after(sent, tasks, most)
+    def turn_of(self, job_row: int, tasks: int) -> Turn:
+        """Return what a stored submission of a sweep waits for; nothing where it is of none."""
+        found = queries.place_of(self._db, job_row)
+        return Turn() if found is None else self.turn(found[0], found[1], tasks)
+
+    def turn(self, row: int, shape: str, tasks: int) -> Turn:
+        """Return what a submission of points of this shape waits for."""
+        sweep = queries.sweep(self._db, row)
+        assert sweep is not None, "sweeps are never deleted"
+        after: tuple[str, ...] = ()
+        if sweep.max_running is not None:
+            sent = [sweeps.Sent(job_id=one, tasks=n) for one, n in queries.sent(self._db, row)]
+            after = sweeps.after(sent, tasks, sweep.max_running)
+        baseline = self._baseline(row) if self.document(row)["sweep"].get("baseline_first") else {}
+        if shape in baseline.values():
+            return Turn(after=after)
+        ids: list[str] = []
+        unsent = failed = 0
+        for job_id, state, points in queries.jobs_of_shapes(self._db, row, baseline):
+            if job_id is None:
+                unsent += points
+            elif state in jobs.TERMINAL:
+                failed += points if state != jobs.JobState.COMPLETED else 0
+            else:
+                ids.append(job_id)
+        return Turn(after=after, after_ok=tuple(dict.fromkeys(ids)), unsent=unsent, failed=failed)
+
+    def _baseline(self, row: int) -> dict[int, str]:
+        """Return the shapes with the fewest ranks, by their IDs."""
+        shapes = {str(one.id): one for one in queries.shapes(self._db, row)}
+        found = {key: specs.from_json(one.spec) for key, one in shapes.items()}
+        return {shapes[key].id: shapes[key].shape for key in sweeps.smallest(found)}
 
     def asked(self, sweep_rows: Collection[int]) -> dict[int, sweeps.Asked]:
         """Return what all points ask for, by sweep."""

@@ -95,6 +95,8 @@ def send(
             None,
         )
         try:
+            if behind is None:
+                behind = _behind_baseline(context, sweep, one, refused)
             tasks = _send_one(context, sweep, one, points, behind, git)
         except errors.OrchestratorError as exc:
             told = errors.OrchestratorError(f"{exc}\n{_rest(context, sweep)}")
@@ -114,6 +116,29 @@ def send(
             waiting=sent.waiting + (count if waits else 0),
         )
     return sent
+
+
+def _behind_baseline(
+    context: contexts.Context,
+    sweep: sweep_rows.StoredSweep,
+    one: sweep_plan.Ready,
+    refused: Sequence[tuple[jobs.Job, int]],
+) -> jobs.Job | None:
+    """Return the job behind which this submission waits, for its baseline does; none: it is sent.
+
+    ConflictError where nothing makes the baseline end well by itself.
+    """
+    points = one.submission.points
+    with context.store.reading() as work:
+        turn = work.sweeps.turn(sweep.row, points[0].shape, len(points))
+    if turn.unsent and refused:
+        return refused[0][0]
+    if turn.unsent or turn.failed:
+        raise errors.ConflictError(
+            f"{turn.unsent + turn.failed} points of the baseline of {sweep.name} are not submitted "
+            f"or did not end well: `orchestrator sweep rerun {sweep.name}` submits them first"
+        )
+    return None
 
 
 def _send_one(

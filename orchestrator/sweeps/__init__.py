@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import config, documents, errors, specs
+from orchestrator.specs import ranks
 from orchestrator.sweeps import combinations, plans, points, sizes, table, turns
 from orchestrator.sweeps.records import (
     Asked,
@@ -35,14 +36,18 @@ __all__ = [
     "expand",
     "load",
     "plan",
+    "smallest",
     "spec_of",
+    "world_size",
 ]
 
 Sent = turns.Sent
 after = turns.after
 asked = sizes.asked
 plan = plans.plan
+smallest = sizes.smallest
 spec_of = points.spec_of
+world_size = ranks.world_size
 
 
 def load(

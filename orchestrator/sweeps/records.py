@@ -86,6 +86,8 @@ class Keys:
     repeats: int = 1
     #: the most points that run at a time
     max_running: int | None = None
+    #: the points with the fewest ranks go first, and the others only if those end well
+    baseline_first: bool = False
     #: nothing is submitted that asks for more
     max_gpu_hours: float | int | None = None
 

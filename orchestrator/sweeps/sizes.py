@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from orchestrator import config, documents, jobs, values
 from orchestrator.specs import ranks
@@ -48,6 +49,13 @@ def shape(gpus: int, a_node: int) -> tuple[tuple[int, int] | None, str]:
         return (nodes, a_node), ""
     told = f"{gpus} GPUs are no whole number of nodes with {a_node} each"
     return None, f"{told}: use {nodes * a_node} or {(nodes + 1) * a_node}"
+
+
+def smallest(specs: Mapping[str, jobs.JobSpec]) -> set[str]:
+    """Return the keys of the jobs with the fewest ranks."""
+    ranks_of = {key: ranks.world_size(spec) for key, spec in specs.items()}
+    fewest = min(ranks_of.values(), default=0)
+    return {key for key, count in ranks_of.items() if count == fewest}
 
 
 def asked(spec: jobs.JobSpec, profile: config.Profile) -> records.Asked:

@@ -262,14 +262,61 @@ def test_no_more_than_max_running(cli, fake_slurm, grid):
     most = ("--set", "sweep.max_running=2", "--dependency", "after:99")
     assert cli("sweep", "submit", grid, *most, **SMALL).code == 0
     calls = fake_slurm.calls("sbatch")
-    found = [[word for word in call if word.startswith("--dependency")] for call in calls]
-    assert found == [[], ["--dependency=after:99,afterany:1"], ["--dependency=after:99,afterany:3"]]
+    assert dependencies(calls) == ["", "after:99,afterany:1", "after:99,afterany:3"]
     done = cli("sweep", "submit", grid, *most[:3], "after:9?after:8", "--name", "other")
     assert done.code == 3
     assert done.err.splitlines()[0] == (
-        f'Error: {grid}: job.dependency: "?" cannot go with sweep.max_running, which adds '
-        "dependencies that must all be met"
+        f'Error: {grid}: job.dependency: "?" cannot go with sweep.max_running or '
+        "baseline_first, which add dependencies"
     )
+
+
+STUDY = """\
+[job]
+name = "study"
+time_limit = "30"
+[launch]
+module = "trainers.train"
+[args]
+batch_size = 64
+[sweep]
+kind = "strong"
+nodes = [4, 2, 1]
+repeats = 2
+baseline_first = true
+"""
+
+
+def test_a_baseline_goes_first(cli, fake_slurm):
+    spec = cli.spec(STUDY, "study.toml")
+    fake_slurm.fail("sbatch", stderr=LIMIT)
+    environ = {"ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}
+    done = cli("sweep", "submit", spec, **environ)
+    assert done.out == "Submitted 0 points of sweep study (@1), 6 wait for room\n", done.err
+    cli.wait_until(lambda: cli("refresh", **environ) and "None" not in waiting(cli), "all sent")
+    calls = fake_slurm.calls("sbatch")
+    assert dependencies(calls) == ["", "", "afterok:1", "afterok:1"]
+    assert [job["nodes"] for job in fake_slurm.jobs()[::2]] == [1, 2, 4]
+    fake_slurm.set_state("1_0", "FAILED", exit="1:0")
+    fake_slurm.set_state("1_1", "COMPLETED")
+    assert cli("sweep", "cancel", "study").code == 0
+    done = cli("sweep", "rerun", "study", "--point", "1")
+    assert (done.code, done.err.splitlines()[0]) == (
+        6,
+        "Error: 1 points of the baseline of study are not submitted or did not end well: "
+        "`orchestrator sweep rerun study` submits them first",
+    )
+    assert cli("sweep", "rerun", "study").out == "Submitted 5 points of sweep study (@1)\n"
+    assert dependencies(fake_slurm.calls("sbatch")[4:]) == ["", "afterok:7", "afterok:7"]
+
+
+def dependencies(calls):
+    found = [[word for word in call if word.startswith("--dependency=")] for call in calls]
+    return [words[0].partition("=")[2] if words else "" for words in found]
+
+
+def waiting(cli):
+    return {str(job["job_id"]) for job in cli("status", "--no-refresh", "--json").items}
 
 
 def test_what_is_shown_before(cli, fake_slurm, grid):
