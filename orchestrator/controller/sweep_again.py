@@ -118,21 +118,32 @@ def _send_again(
         with context.store.writing() as work:
             work.sweeps.set_state(sweep, "open")
         sweep = dataclasses.replace(sweep, state="open")
-    first, waiting = [], 0
-    for tasks in _by_token(unsubmitted):
-        # The same rows, tokens and folders: a late ghost cannot run beside them.
-        job = resubmit.send_again(prepared.context, tasks[0], queue=not prepared.context.is_local)
-        tell(submit.tasks_of(context, job))
-        first.append(job)
-        waiting += len(tasks) if job.waits_for_room else 0
     places = {pair.point.identity: (pair.number, pair.row) for pair in others}
+    # A baseline goes first, and either may hold it.
+    smallest = min(wanted, key=lambda pair: sweeps.world_size(pair.point.spec))
+    resent_first = not baseline_first or smallest not in others
+    waiting = _resend(prepared.context, unsubmitted, tell) if resent_first else 0
     sent = sweep_submit.send(prepared, sweep, places, tell=tell)
+    if not resent_first:
+        waiting = _resend(prepared.context, unsubmitted, tell)
     return dataclasses.replace(
         sent,
-        first=(*first, *sent.first),
         submitted=sent.submitted + len(unsubmitted) - waiting,
         waiting=sent.waiting + waiting,
     )
+
+
+def _resend(
+    context: contexts.Context, unsubmitted: Iterable[jobs.Job], tell: sweep_submit.Tell
+) -> int:
+    """Send what Slurm never got; return of how many points it waits for room."""
+    waiting = 0
+    for tasks in _by_token(unsubmitted):
+        # The same rows, tokens and folders: a late ghost cannot run beside them.
+        job = resubmit.send_again(context, tasks[0], queue=not context.is_local)
+        tell(submit.tasks_of(context, job))
+        waiting += len(tasks) if job.waits_for_room else 0
+    return waiting
 
 
 def new_points(

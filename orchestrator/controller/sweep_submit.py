@@ -35,8 +35,6 @@ class Sent:
     """What became of points that were to be submitted."""
 
     sweep: sweep_rows.StoredSweep
-    #: the first job of each submission, as it was afterwards
-    first: tuple[jobs.Job, ...] = ()
     #: points that Slurm has, and that wait for room
     submitted: int = 0
     waiting: int = 0
@@ -111,7 +109,6 @@ def send(
         tell(tasks)
         sent = dataclasses.replace(
             sent,
-            first=(*sent.first, tasks[0]),
             submitted=sent.submitted + (0 if waits else count),
             waiting=sent.waiting + (count if waits else 0),
         )

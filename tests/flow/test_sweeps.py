@@ -310,6 +310,25 @@ def test_a_baseline_goes_first(cli, fake_slurm):
     assert dependencies(fake_slurm.calls("sbatch")[4:]) == ["", "afterok:7", "afterok:7"]
 
 
+def test_what_waits_is_not_sent_after_a_baseline_that_failed(cli, fake_slurm):
+    spec = cli.spec(STUDY, "study.toml")
+    environ = {"ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}
+    # The baseline is taken, the others have no room.
+    fake_slurm.fail("sbatch", rc=0, stdout="1\n", run_anyway=True)
+    fake_slurm.fail("sbatch", stderr=LIMIT)
+    assert cli("sweep", "submit", spec, **environ).out.endswith(", 4 wait for room\n")
+    fake_slurm.set_state("1_0", "FAILED", exit="1:0")
+    fake_slurm.set_state("1_1", "FAILED", exit="1:0")
+    told = cli("refresh", **environ).err
+    why = "is not sent again: 2 points of its sweep's baseline did not end well\n"
+    assert f"@3 {why}" in told and f"@5 {why}" in told
+    assert states(cli, "study") == {"FAILED": 2, "NOT_SUBMITTED": 4}
+    # First the baseline anew, then what was never sent.
+    assert cli("sweep", "rerun", "study").out == "Submitted 6 points of sweep study (@1)\n"
+    calls = fake_slurm.calls("sbatch")[2:]
+    assert dependencies(calls) == ["", "afterok:3", "afterok:3"]
+
+
 def dependencies(calls):
     found = [[word for word in call if word.startswith("--dependency=")] for call in calls]
     return [words[0].partition("=")[2] if words else "" for words in found]
