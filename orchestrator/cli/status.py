@@ -23,7 +23,7 @@ from orchestrator.controller import freshness, query, unit_of_work
 @click.option("-p", "--partition", "partitions", help="Only these partitions.")
 @click.option("--name", "names", multiple=True, help="Only jobs of this name.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label.")
-@click.option("--sweep", "sweeps", multiple=True, help="Only jobs of this sweep.")
+@click.option("--sweep", "sweeps", multiple=True, help="Only jobs of sweeps of this name.")
 @click.option("-S", "--since", help="Submitted since: 2026-11-20, 10:05, yesterday, now-2hours.")
 @click.option("-a", "--all", "all_", is_flag=True, help="All jobs, however old.")
 @click.option(

@@ -80,6 +80,8 @@ def _place(group: sweep_rows.PointGroup) -> str:
         return "unsubmitted"
     if group.waits_for_room:
         return "waiting"
+    if state is jobs.JobState.NOT_SUBMITTED:
+        return "unsubmitted"
     if state is jobs.JobState.COMPLETED:
         return "completed"
     if state in jobs.TERMINAL:
