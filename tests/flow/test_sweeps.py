@@ -208,6 +208,8 @@ def test_refused_for_good_and_resumed(cli, fake_slurm, grid):
         "on, each point once\n"
     )
     assert states(cli) == {"NOT_SUBMITTED": 2, "None": 4}
+    (listed,) = cli("sweep", "list", "--json").items
+    assert (listed["state"], listed["unsubmitted"], listed["failed"]) == ("open", 6, 0)
     done = cli("sweep", "resume", "grid", **SMALL)
     assert (done.code, done.out) == (0, "Submitted 6 points of sweep grid (@1)\n")
     assert states(cli) == {"PENDING": 6}
