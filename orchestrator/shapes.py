@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import difflib
+import functools
 import math
 import re
 import tomllib
@@ -37,8 +38,13 @@ def did_you_mean(word: str, known: collections.abc.Iterable[str]) -> str:
     return next((name for name in names if len(folded) > 2 and name.startswith(folded)), "")
 
 
-def fields_of(record: Any) -> dict[str, Any]:
-    """Return the names and types of a dataclass's fields."""
+def fields_of(record: Any) -> Mapping[str, Any]:
+    """Return the names and types of the fields of a dataclass (the class, no record of it)."""
+    return _fields_of(record)
+
+
+@functools.cache
+def _fields_of(record: Any) -> Mapping[str, Any]:
     hints = typing.get_type_hints(record)
     return {field.name: hints[field.name] for field in dataclasses.fields(record)}
 

@@ -46,15 +46,15 @@ def submit(context: contexts.Context, request: render.Request, *, queue: bool = 
     """
     here = render.is_local(context.configuration, context.environ)
     context = contexts.at(context, "local" if here else "slurm")
-    script = render.render(context.configuration, request, on_this_machine=context.is_local)
+    script = render.make(context.configuration, request, on_this_machine=context.is_local)
     facts = contexts.cluster_facts(context)
     render.refuse_too_many_tasks(request, facts)
-    machines.check(context, request.spec, script)
-    papers = papers_of(context, request, runs_dir=context.configuration.runs_dir)
+    machines.check(context, request.spec, script.text)
+    papers = papers_of(context, request, template=(script.template, script.template_hash))
     job, folder = store_intent(
         context,
         request.spec,
-        script,
+        script.text,
         papers,
         cluster=facts.cluster,
         runs_dir=context.configuration.runs_dir,
@@ -136,25 +136,21 @@ def papers_of(
     context: contexts.Context,
     request: render.Request,
     *,
-    runs_dir: Path,
+    template: tuple[str, str],
     folder: Path | None = None,
-    template: tuple[str, str] | None = None,
 ) -> str:
     """Return the papers of a submission called in `folder` (none: here), as JSON.
 
-    `template`: name and hash of a script which was rendered before; none: today's templates'.
+    `template`: name and hash of what the script was rendered from.
     """
     called_in = context.folder if folder is None else folder
-    name, hashed = template or render.template(
-        context.configuration, request, runs_dir=runs_dir, on_this_machine=context.is_local
-    )
     with context.waiting("Looking at the working tree (git)"):
         return provenance.collect(
             version=orchestrator.__version__,
             argv=request.argv,
             spec_source=request.source,
-            template=name,
-            template_hash=hashed,
+            template=template[0],
+            template_hash=template[1],
             folder=called_in,
             git=provenance.git_in(called_in),
         )

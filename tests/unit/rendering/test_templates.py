@@ -18,7 +18,7 @@ ORIGIN = rendering.Origin(version="0.1.0", spec="digits.toml")
 EXTENDS = '{% extends "orchestrator/job.sbatch.j2" %}\n'
 
 
-def _render(templates_dir: Path | None = None, spec: jobs.JobSpec = SPEC) -> str:
+def _make(templates_dir: Path | None = None, spec: jobs.JobSpec = SPEC) -> rendering.Script:
     return rendering.render(
         spec,
         profiles.Profile(),
@@ -28,10 +28,12 @@ def _render(templates_dir: Path | None = None, spec: jobs.JobSpec = SPEC) -> str
     )
 
 
+def _render(templates_dir: Path | None = None, spec: jobs.JobSpec = SPEC) -> str:
+    return _make(templates_dir, spec).text
+
+
 def _hash(templates_dir: Path | None = None, spec: jobs.JobSpec = SPEC) -> str:
-    return rendering.template_hash(
-        spec, profiles.Profile(), runs_dir=Path("/runs"), templates_dir=templates_dir
-    )
+    return _make(templates_dir, spec).template_hash
 
 
 def _body(script: str) -> str:
