@@ -6,8 +6,10 @@ import dataclasses
 import datetime
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
+
+import sqlalchemy as sa
 
 from db import models
 from orchestrator import jobs
@@ -96,28 +98,28 @@ _ATTEMPT_FIELDS = tuple(
 )
 
 
-def job_record(row: models.Job) -> jobs.Job:
-    values: dict[str, Any] = {name: getattr(row, name) for name in PLAIN_FIELDS}
+def job_record(row: sa.Row[Any]) -> jobs.Job:
+    found = row._mapping
     return jobs.Job(
-        row=row.row,
-        token=row.submission.token,
-        cluster=row.submission.cluster,
-        scheduler=cast("Literal['slurm', 'local']", row.submission.scheduler),
-        name=row.submission.name,
-        run_dir=row.submission.run_dir,
-        created_at=row.created_at,
-        state=jobs.JobState(row.state),
-        labels=tuple(json.loads(row.labels)),
-        submitter=_submitter(row),
-        version=row.version,
-        **values,
+        token=found["token"],
+        cluster=found["cluster"],
+        scheduler=found["scheduler"],
+        name=found["name"],
+        run_dir=found["run_dir"],
+        created_at=found["created_at"],
+        row=found["row"],
+        state=jobs.JobState(found["state"]),
+        labels=tuple(json.loads(found["labels"])),
+        submitter=_submitter(found),
+        version=found["version"],
+        **{name: found[name] for name in PLAIN_FIELDS},
     )
 
 
-def new_job(
-    task: int | None, created_at: datetime.datetime, changes: Mapping[str, object]
-) -> models.Job:
-    """Return the row of a new job, or of an array's task; it still lacks its submission."""
+def new_jobs(
+    tasks: Sequence[int | None], created_at: datetime.datetime, changes: Mapping[str, object]
+) -> list[dict[str, object]]:
+    """Return the columns of new jobs, or of an array's tasks; they still lack their submission."""
     columns = {
         "settled": False,
         "attempt": 0,
@@ -128,7 +130,7 @@ def new_job(
         "created_at": created_at,
         **job_columns(changes),
     }
-    return models.Job(**{**columns, "array_task": task or 0, "array_task_id": task})
+    return [{**columns, "array_task": task or 0, "array_task_id": task} for task in tasks]
 
 
 def job_columns(changes: Mapping[str, object]) -> dict[str, object]:
@@ -150,7 +152,7 @@ def job_columns(changes: Mapping[str, object]) -> dict[str, object]:
     return columns
 
 
-def submission_record(row: models.Submission) -> jobs.Submission:
+def submission_record(row: sa.Row[Any]) -> jobs.Submission:
     return jobs.Submission(
         token=row.token,
         cluster=row.cluster,
@@ -186,17 +188,17 @@ def event_record(row: models.JobEvent) -> jobs.JobEvent:
     )
 
 
-def event_row(job_row: int, event: jobs.JobEvent) -> models.JobEvent:
-    return models.JobEvent(
-        job_row=job_row,
-        at=event.at,
-        kind=event.kind,
-        attempt=event.attempt,
-        state=None if event.state is None else event.state.value,
-        raw_state=event.raw_state,
-        source=event.source,
-        detail=event.detail,
-    )
+def event_columns(job_row: int, event: jobs.JobEvent) -> dict[str, object]:
+    return {
+        "job_row": job_row,
+        "at": event.at,
+        "kind": event.kind,
+        "attempt": event.attempt,
+        "state": None if event.state is None else event.state.value,
+        "raw_state": event.raw_state,
+        "source": event.source,
+        "detail": event.detail,
+    }
 
 
 def metric_record(row: models.Metric, path: str | None) -> jobs.Metric:
@@ -237,9 +239,12 @@ def cursor_record(row: models.LogCursor) -> LogCursor:
     )
 
 
-def _submitter(row: models.Job) -> jobs.Submitter | None:
-    host, boot_id = row.submitter_host, row.submitter_boot_id
-    pid, start_ticks = row.submitter_pid, row.submitter_start_ticks
-    if host is None or boot_id is None or pid is None or start_ticks is None:
+def _submitter(found: sa.RowMapping) -> jobs.Submitter | None:
+    if found["submitter_host"] is None:
         return None
-    return jobs.Submitter(host=host, boot_id=boot_id, pid=pid, start_ticks=start_ticks)
+    return jobs.Submitter(
+        host=found["submitter_host"],
+        boot_id=found["submitter_boot_id"],
+        pid=found["submitter_pid"],
+        start_ticks=found["submitter_start_ticks"],
+    )

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc, orm
 
 from db import errors as db_errors
-from db import metrics, models, queries, session
+from db import metrics, queries, session
 from orchestrator import errors
 from orchestrator import jobs as records
 from orchestrator.controller import rows
@@ -56,13 +56,9 @@ class UnitOfWork:
     ) -> list[records.Job]:
         """Store an intent: one job, or one for each array task; `fields` are those of jobs.Job."""
         changes = {"state": state, "labels": tuple(labels), "submitter": submitter, **fields}
-        row = models.Submission(**dataclasses.asdict(submission))
-        added = [
-            rows.new_job(task, submission.created_at, changes)
-            for task in ([None] if array_tasks is None else array_tasks)
-        ]
-        queries.add_submission(self._db, row, added)
-        return [rows.job_record(job) for job in added]
+        number = queries.add_submission(self._db, dataclasses.asdict(submission))
+        tasks = [None] if array_tasks is None else array_tasks
+        return self._add_jobs(number, submission.created_at, tasks, changes)
 
     def add_tasks(
         self, token: str, array_tasks: Sequence[int], **fields: object
@@ -70,9 +66,17 @@ class UnitOfWork:
         """Store further tasks of a stored array; `fields` are those of jobs.Job."""
         row = queries.submission(self._db, token)
         assert row is not None, "submissions are never deleted"
-        added = [rows.new_job(task, row.created_at, fields) for task in array_tasks]
-        queries.add_submission(self._db, row, added)
-        return [rows.job_record(job) for job in added]
+        return self._add_jobs(row.id, row.created_at, array_tasks, fields)
+
+    def _add_jobs(
+        self,
+        number: int,
+        created_at: datetime.datetime,
+        tasks: Sequence[int | None],
+        changes: Mapping[str, object],
+    ) -> list[records.Job]:
+        new = rows.new_jobs(tasks, created_at, changes)
+        return [rows.job_record(job) for job in queries.add_jobs(self._db, number, new)]
 
     def submission(self, token: str) -> records.Submission | None:
         found = queries.submission(self._db, token)
@@ -152,7 +156,7 @@ class UnitOfWork:
 
     def add_events(self, events: Iterable[tuple[int, records.JobEvent]]) -> None:
         """Store events, each with its job's row."""
-        queries.add_events(self._db, [rows.event_row(row, event) for row, event in events])
+        queries.add_events(self._db, [rows.event_columns(row, event) for row, event in events])
 
     def asked_to_cancel(self, job_rows: Collection[int]) -> set[int]:
         """Return those of the jobs for which scancel was asked."""
