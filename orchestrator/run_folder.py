@@ -224,10 +224,10 @@ def expand(pattern: str, *, job_id: str, name: str, raw_job_id: str | None = Non
     if own is None and re.search(r"(?<!%)(?:%%)*%\d*[jJ]", pattern):
         return None
     values = {"A": master, "a": task or "4294967294", "x": name, "%": "%"}
-    values.update(j=own or "", J=own or "", u=getpass.getuser())
+    values.update(j=own or "", J=own or "")
 
     def fill(match: re.Match[str]) -> str:
-        value = values.get(match["letter"])
+        value = getpass.getuser() if match["letter"] == "u" else values.get(match["letter"])
         if value is None:
             return match[0]
         return value.zfill(int(match["width"])) if match["width"] else value

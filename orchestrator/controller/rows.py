@@ -92,28 +92,39 @@ PLAIN_FIELDS = frozenset(
         "version",
     }
 )
+_SUBMITTER_COLUMNS = (
+    "submitter_host",
+    "submitter_boot_id",
+    "submitter_pid",
+    "submitter_start_ticks",
+)
 _METRIC_FIELDS = tuple(field.name for field in dataclasses.fields(jobs.Metric))
 _ATTEMPT_FIELDS = tuple(
     field.name for field in dataclasses.fields(jobs.Attempt) if field.name != "state"
 )
 
 
+def job_records(found: Sequence[sa.Row[Any]]) -> list[jobs.Job]:
+    if not found:
+        return []
+    names = found[0]._fields
+    return [_job(dict(zip(names, row, strict=True))) for row in found]
+
+
 def job_record(row: sa.Row[Any]) -> jobs.Job:
-    found = row._mapping
-    return jobs.Job(
-        token=found["token"],
-        cluster=found["cluster"],
-        scheduler=found["scheduler"],
-        name=found["name"],
-        run_dir=found["run_dir"],
-        created_at=found["created_at"],
-        row=found["row"],
-        state=jobs.JobState(found["state"]),
-        labels=tuple(json.loads(found["labels"])),
-        submitter=_submitter(found),
-        version=found["version"],
-        **{name: found[name] for name in PLAIN_FIELDS},
+    return job_records([row])[0]
+
+
+def _job(columns: dict[str, Any]) -> jobs.Job:
+    del columns["submission_id"], columns["array_task"]
+    host, boot_id, pid, start_ticks = map(columns.pop, _SUBMITTER_COLUMNS)
+    columns["submitter"] = host and jobs.Submitter(
+        host=host, boot_id=boot_id, pid=pid, start_ticks=start_ticks
     )
+    columns["state"] = jobs.JobState(columns["state"])
+    # Few jobs have labels.
+    columns["labels"] = () if columns["labels"] == "[]" else tuple(json.loads(columns["labels"]))
+    return jobs.Job(**columns)
 
 
 def new_jobs(
@@ -143,8 +154,8 @@ def job_columns(changes: Mapping[str, object]) -> dict[str, object]:
             case "labels", tuple():
                 columns["labels"] = json.dumps(value, ensure_ascii=False)
             case "submitter", None | jobs.Submitter():
-                for field in ("host", "boot_id", "pid", "start_ticks"):
-                    columns[f"submitter_{field}"] = getattr(value, field, None)
+                for column in _SUBMITTER_COLUMNS:
+                    columns[column] = getattr(value, column.removeprefix("submitter_"), None)
             case _ if name in PLAIN_FIELDS:
                 columns[name] = value
             case _:
@@ -236,15 +247,4 @@ def cursor_record(row: models.LogCursor) -> LogCursor:
         offset_bytes=row.offset_bytes,
         line=row.line,
         carry=row.carry,
-    )
-
-
-def _submitter(found: sa.RowMapping) -> jobs.Submitter | None:
-    if found["submitter_host"] is None:
-        return None
-    return jobs.Submitter(
-        host=found["submitter_host"],
-        boot_id=found["submitter_boot_id"],
-        pid=found["submitter_pid"],
-        start_ticks=found["submitter_start_ticks"],
     )

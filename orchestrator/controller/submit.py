@@ -78,12 +78,14 @@ def send(
     `again`: what waits for room goes on waiting where sbatch cannot even be started. Returns the
     job that Slurm has, or that waits for room.
     """
-    _refuse_given_up(context, job)
+    sent = tasks_of(context, job)
+    _refuse_given_up(job, sent)
     try:
         if context.is_local:
             job_id = machines.enter(context, spec, job, folder, calling_folder)
         else:
-            job_id = _call_sbatch(context, spec, job, folder, calling_folder)
+            part = _part_of_array(spec, sent)
+            job_id = _call_sbatch(context, spec, job, folder, calling_folder, part)
     except submission.RefusedError as exc:
         kept = answers.store_refusal(context, job, exc.outcome)
         if kept.waits_for_room:
@@ -113,9 +115,7 @@ def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
         return work.jobs_of_tokens([job.token])
 
 
-def _refuse_given_up(context: contexts.Context, job: jobs.Job) -> None:
-    with context.store.reading() as work:
-        found = work.jobs_of_tokens([job.token])
+def _refuse_given_up(job: jobs.Job, found: Sequence[jobs.Job]) -> None:
     if any(one.state is not jobs.JobState.SUBMITTING for one in found):
         # This process was stopped for so long that a refresh took it for dead.
         raise OvertakenError(
@@ -229,6 +229,7 @@ def _call_sbatch(
     job: jobs.Job,
     folder: run_folder.RunFolder,
     calling_folder: str | None,
+    part_of_array: Sequence[str],
 ) -> str:
     environ = folder.environment() or environment_of(context, spec)
 
@@ -249,7 +250,7 @@ def _call_sbatch(
         if spec.output
         else folder.stdout_pattern(array=spec.array.task_ids is not None),
         comment=None if spec.comment else job.token,
-        options=[*_part_of_array(spec, tasks_of(context, job)), *batch_file.options_of(spec)],
+        options=[*part_of_array, *batch_file.options_of(spec)],
         arguments=batch_file.arguments_of(spec),
         run=run,
     )

@@ -76,7 +76,7 @@ class UnitOfWork:
         changes: Mapping[str, object],
     ) -> list[records.Job]:
         new = rows.new_jobs(tasks, created_at, changes)
-        return [rows.job_record(job) for job in queries.add_jobs(self._db, number, new)]
+        return rows.job_records(queries.add_jobs(self._db, number, new))
 
     def submission(self, token: str) -> records.Submission | None:
         found = queries.submission(self._db, token)
@@ -97,15 +97,15 @@ class UnitOfWork:
 
     def live_jobs(self, cluster: str) -> list[records.Job]:
         """Return the jobs that are not settled, oldest first."""
-        return [rows.job_record(row) for row in queries.live_jobs(self._db, cluster)]
+        return rows.job_records(queries.live_jobs(self._db, cluster))
 
     def jobs(self, query: JobQuery) -> list[records.Job]:
         """Return the jobs that fit, newest first."""
-        return [rows.job_record(row) for row in queries.jobs(self._db, query)]
+        return rows.job_records(queries.jobs(self._db, query))
 
     def jobs_of_tokens(self, tokens: Collection[str]) -> list[records.Job]:
         """Return the jobs of these submissions, oldest first."""
-        return [rows.job_record(row) for row in queries.jobs_of_tokens(self._db, tokens)]
+        return rows.job_records(queries.jobs_of_tokens(self._db, tokens))
 
     def change_job(
         self, row: int, changes: Mapping[str, object], *, version: int | None = None
