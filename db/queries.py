@@ -79,13 +79,13 @@ def add_submission(session: orm.Session, submission: Mapping[str, object]) -> in
 
 def add_jobs(
     session: orm.Session, submission: int, jobs: Sequence[Mapping[str, object]]
-) -> list[sa.Row[Any]]:
-    """Store jobs of a submission by their columns, the same of each; return them, oldest first."""
+) -> list[int]:
+    """Store jobs of a submission by their columns, the same of each; return their rows."""
     values = [{**job, "submission_id": submission} for job in jobs]
     session.connection().execute(sa.insert(_JOBS), values)  # type: ignore[arg-type]
-    added = {job["array_task"] for job in jobs}
-    of_submission = _jobs().where(_JOB.submission_id == submission).order_by(_JOB.row)
-    return [job for job in session.execute(of_submission) if job.array_task in added]
+    tasks = sa.select(_JOB.array_task, _JOB.row).where(_JOB.submission_id == submission)
+    rows = {task: row for task, row in session.execute(tasks)}
+    return [rows[job["array_task"]] for job in jobs]
 
 
 def submission(session: orm.Session, token: str) -> sa.Row[Any] | None:
@@ -115,6 +115,13 @@ def live_jobs(session: orm.Session, cluster: str) -> Sequence[sa.Row[Any]]:
     live = _JOB.settled.is_(False)
     statement = _jobs().where(live, _SUBMISSION.cluster == cluster)
     return session.execute(statement.order_by(_JOB.row)).all()
+
+
+def tasks(session: orm.Session, token: str) -> Sequence[sa.Row[Any]]:
+    """Return row, array_task_id, state and job_id of a submission's jobs, oldest first."""
+    columns = [_JOB.row, _JOB.array_task_id, _JOB.state, _JOB.job_id]
+    statement: sa.Select[Any] = sa.select(*columns).join_from(_JOBS, _SUBMISSIONS)
+    return session.execute(statement.where(_SUBMISSION.token == token).order_by(_JOB.row)).all()
 
 
 def jobs_of_tokens(session: orm.Session, tokens: Collection[str]) -> Sequence[sa.Row[Any]]:

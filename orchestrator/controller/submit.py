@@ -78,7 +78,8 @@ def send(
     `again`: what waits for room goes on waiting where sbatch cannot even be started. Returns the
     job that Slurm has, or that waits for room.
     """
-    sent = tasks_of(context, job)
+    with context.store.reading() as work:
+        sent = work.tasks(job.token)
     _refuse_given_up(job, sent)
     try:
         if context.is_local:
@@ -106,7 +107,7 @@ def send(
             f"`orchestrator status @{job.row}` looks for it and says which it is."
         )
         raise
-    return answers.store_job_id(context, job, job_id)
+    return answers.store_job_id(context, spec, job, job_id)
 
 
 def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
@@ -115,7 +116,7 @@ def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
         return work.jobs_of_tokens([job.token])
 
 
-def _refuse_given_up(job: jobs.Job, found: Sequence[jobs.Job]) -> None:
+def _refuse_given_up(job: jobs.Job, found: Sequence[unit_of_work.Task]) -> None:
     if any(one.state is not jobs.JobState.SUBMITTING for one in found):
         # This process was stopped for so long that a refresh took it for dead.
         raise OvertakenError(
@@ -261,7 +262,7 @@ def environment_of(context: contexts.Context, spec: jobs.JobSpec) -> dict[str, s
     return slurm.submission_environment(context.environ, keep=spec.environment.variables)
 
 
-def _part_of_array(spec: jobs.JobSpec, sent: Sequence[jobs.Job]) -> list[str]:
+def _part_of_array(spec: jobs.JobSpec, sent: Sequence[unit_of_work.Task]) -> list[str]:
     """Return what stands in place of the script's --array where only some tasks are sent."""
     tasks = [job.array_task_id for job in sent if job.array_task_id is not None]
     if spec.array.task_ids is None or len(tasks) == len(spec.array.task_ids):

@@ -11,7 +11,7 @@ import datetime
 import pathlib
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy import exc, orm
@@ -26,6 +26,7 @@ from orchestrator.controller import rows
 JobQuery: TypeAlias = queries.JobQuery
 MetricQuery: TypeAlias = metrics.MetricQuery
 LogCursor: TypeAlias = rows.LogCursor
+Task: TypeAlias = rows.Task
 StoredMetric: TypeAlias = rows.StoredMetric
 RefreshState: TypeAlias = rows.RefreshState
 Upgrade: TypeAlias = rows.Upgrade
@@ -58,7 +59,7 @@ class UnitOfWork:
         changes = {"state": state, "labels": tuple(labels), "submitter": submitter, **fields}
         number = queries.add_submission(self._db, dataclasses.asdict(submission))
         tasks = [None] if array_tasks is None else array_tasks
-        return self._add_jobs(number, submission.created_at, tasks, changes)
+        return self._add_jobs(number, submission, tasks, changes)
 
     def add_tasks(
         self, token: str, array_tasks: Sequence[int], **fields: object
@@ -66,17 +67,21 @@ class UnitOfWork:
         """Store further tasks of a stored array; `fields` are those of jobs.Job."""
         row = queries.submission(self._db, token)
         assert row is not None, "submissions are never deleted"
-        return self._add_jobs(row.id, row.created_at, array_tasks, fields)
+        return self._add_jobs(row.id, row, array_tasks, fields)
 
     def _add_jobs(
         self,
         number: int,
-        created_at: datetime.datetime,
+        submission: records.Submission | sa.Row[Any],
         tasks: Sequence[int | None],
         changes: Mapping[str, object],
     ) -> list[records.Job]:
-        new = rows.new_jobs(tasks, created_at, changes)
-        return rows.job_records(queries.add_jobs(self._db, number, new))
+        new = rows.new_jobs(tasks, submission.created_at, changes)
+        numbers = queries.add_jobs(self._db, number, new)
+        return [
+            rows.new_record(row, columns, submission)
+            for row, columns in zip(numbers, new, strict=True)
+        ]
 
     def submission(self, token: str) -> records.Submission | None:
         found = queries.submission(self._db, token)
@@ -106,6 +111,10 @@ class UnitOfWork:
     def jobs_of_tokens(self, tokens: Collection[str]) -> list[records.Job]:
         """Return the jobs of these submissions, oldest first."""
         return rows.job_records(queries.jobs_of_tokens(self._db, tokens))
+
+    def tasks(self, token: str) -> list[rows.Task]:
+        """Return a submission's jobs, the tasks of an array, oldest first."""
+        return [rows.task_record(row) for row in queries.tasks(self._db, token)]
 
     def change_job(
         self, row: int, changes: Mapping[str, object], *, version: int | None = None

@@ -53,15 +53,21 @@ def render(
     """
     context = _context(spec, profile, runs_dir=runs_dir, trainers_dir=trainers_dir, local=local)
     context["origin"] = origin
-    # Twice, because the first lines name the sources, and those are known once they were used.
     templates = sources.Templates(templates_dir)
-    _, used = templates.render(TEMPLATE, context)
-    context["template_hash"] = hashed = sources.digest(used)
-    context["user_templates"] = [source.name for source in used if source.users]
-    context["never_run"] = _never_run(spec, used)
-    text, _ = templates.render(TEMPLATE, context)
+    # The first lines name the sources, and those are known once they were used. One task of an
+    # array uses what a thousand do, but in a template that counts them: that is rendered again.
+    tasks = context["task_arguments"]
+    one = tasks[:1] if isinstance(tasks, list) else tasks
+    _, used = templates.render(TEMPLATE, {**context, "task_arguments": one})
+    text, known = "", list[sources.Source]()
+    while known != used:
+        known = used
+        context["template_hash"] = sources.digest(known)
+        context["user_templates"] = [source.name for source in known if source.users]
+        context["never_run"] = _never_run(spec, known)
+        text, used = templates.render(TEMPLATE, context)
     _check(text, directives.intended(spec, profile))
-    return Script(text=text, template=TEMPLATE, template_hash=hashed)
+    return Script(text=text, template=TEMPLATE, template_hash=sources.digest(known))
 
 
 def _context(
