@@ -144,7 +144,7 @@ class Database:
             with self._plain_errors():
                 self._prepare()
                 with self._connection(_READ) as connection:
-                    schema.read_version(connection)
+                    connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1")
         except (errors.DiskFullError, errors.ReadOnlyError):
             with contextlib.suppress(OSError):
                 return self._copied()
