@@ -46,15 +46,15 @@ def submit(context: contexts.Context, request: render.Request, *, queue: bool = 
     """
     here = render.is_local(context.configuration, context.environ)
     context = contexts.at(context, "local" if here else "slurm")
-    script = render.render(context.configuration, request, on_this_machine=context.is_local)
+    script = render.make(context.configuration, request, on_this_machine=context.is_local)
     facts = contexts.cluster_facts(context)
     render.refuse_too_many_tasks(request, facts)
-    machines.check(context, request.spec, script)
-    papers = papers_of(context, request, runs_dir=context.configuration.runs_dir)
+    machines.check(context, request.spec, script.text)
+    papers = papers_of(context, request, template=(script.template, script.template_hash))
     job, folder = store_intent(
         context,
         request.spec,
-        script,
+        script.text,
         papers,
         cluster=facts.cluster,
         runs_dir=context.configuration.runs_dir,
@@ -78,12 +78,15 @@ def send(
     `again`: what waits for room goes on waiting where sbatch cannot even be started. Returns the
     job that Slurm has, or that waits for room.
     """
-    _refuse_given_up(context, job)
+    with context.store.reading() as work:
+        sent = work.tasks(job.token)
+    _refuse_given_up(job, sent)
     try:
         if context.is_local:
             job_id = machines.enter(context, spec, job, folder, calling_folder)
         else:
-            job_id = _call_sbatch(context, spec, job, folder, calling_folder)
+            part = _part_of_array(spec, sent)
+            job_id = _call_sbatch(context, spec, job, folder, calling_folder, part)
     except submission.RefusedError as exc:
         kept = answers.store_refusal(context, job, exc.outcome)
         if kept.waits_for_room:
@@ -104,7 +107,7 @@ def send(
             f"`orchestrator status @{job.row}` looks for it and says which it is."
         )
         raise
-    return answers.store_job_id(context, job, job_id)
+    return answers.store_job_id(context, spec, job, job_id)
 
 
 def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
@@ -113,9 +116,7 @@ def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
         return work.jobs_of_tokens([job.token])
 
 
-def _refuse_given_up(context: contexts.Context, job: jobs.Job) -> None:
-    with context.store.reading() as work:
-        found = work.jobs_of_tokens([job.token])
+def _refuse_given_up(job: jobs.Job, found: Sequence[unit_of_work.Task]) -> None:
     if any(one.state is not jobs.JobState.SUBMITTING for one in found):
         # This process was stopped for so long that a refresh took it for dead.
         raise OvertakenError(
@@ -136,25 +137,21 @@ def papers_of(
     context: contexts.Context,
     request: render.Request,
     *,
-    runs_dir: Path,
+    template: tuple[str, str],
     folder: Path | None = None,
-    template: tuple[str, str] | None = None,
 ) -> str:
     """Return the papers of a submission called in `folder` (none: here), as JSON.
 
-    `template`: name and hash of a script which was rendered before; none: today's templates'.
+    `template`: name and hash of what the script was rendered from.
     """
     called_in = context.folder if folder is None else folder
-    name, hashed = template or render.template(
-        context.configuration, request, runs_dir=runs_dir, on_this_machine=context.is_local
-    )
     with context.waiting("Looking at the working tree (git)"):
         return provenance.collect(
             version=orchestrator.__version__,
             argv=request.argv,
             spec_source=request.source,
-            template=name,
-            template_hash=hashed,
+            template=template[0],
+            template_hash=template[1],
             folder=called_in,
             git=provenance.git_in(called_in),
         )
@@ -233,6 +230,7 @@ def _call_sbatch(
     job: jobs.Job,
     folder: run_folder.RunFolder,
     calling_folder: str | None,
+    part_of_array: Sequence[str],
 ) -> str:
     environ = folder.environment() or environment_of(context, spec)
 
@@ -253,7 +251,7 @@ def _call_sbatch(
         if spec.output
         else folder.stdout_pattern(array=spec.array.task_ids is not None),
         comment=None if spec.comment else job.token,
-        options=[*_part_of_array(spec, tasks_of(context, job)), *batch_file.options_of(spec)],
+        options=[*part_of_array, *batch_file.options_of(spec)],
         arguments=batch_file.arguments_of(spec),
         run=run,
     )
@@ -264,7 +262,7 @@ def environment_of(context: contexts.Context, spec: jobs.JobSpec) -> dict[str, s
     return slurm.submission_environment(context.environ, keep=spec.environment.variables)
 
 
-def _part_of_array(spec: jobs.JobSpec, sent: Sequence[jobs.Job]) -> list[str]:
+def _part_of_array(spec: jobs.JobSpec, sent: Sequence[unit_of_work.Task]) -> list[str]:
     """Return what stands in place of the script's --array where only some tasks are sent."""
     tasks = [job.array_task_id for job in sent if job.array_task_id is not None]
     if spec.array.task_ids is None or len(tasks) == len(spec.array.task_ids):

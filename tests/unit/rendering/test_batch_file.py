@@ -152,7 +152,7 @@ def _render(machine: Machine, text: str) -> str:
         text,
         runs_dir=machine.runs_dir,
         origin=rendering.Origin(version="0.1.0", spec="job.sbatch"),
-    )
+    ).text
 
 
 @pytest.mark.parametrize(
