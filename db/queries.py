@@ -16,8 +16,14 @@ from db import models
 
 #: A claim that reaches further into the future was made by a clock that was wrong.
 LONGEST_CLAIM_SECONDS = 600.0
+#: Jobs are read and written as columns: an object of the ORM for each takes four times as long,
+#: and its mappers must be set up first in each process.
+_JOBS = models.Job.__table__
+_SUBMISSIONS = models.Submission.__table__
+_JOB = _JOBS.c
+_SUBMISSION = _SUBMISSIONS.c
 #: More is expected of Slurm, or is to be done by us.
-_LIVE = (models.Job.settled.is_(False), models.Job.resend_at.is_not(None))
+_LIVE = (_JOB.settled.is_(False), _JOB.resend_at.is_not(None))
 #: Values of one kind in one statement: SQLite binds 32,766.
 MOST_VALUES = 10_000
 
@@ -58,8 +64,8 @@ class JobQuery:
 
 
 def setting(session: orm.Session, key: str) -> str | None:
-    row = session.get(models.Setting, key)
-    return None if row is None else row.value
+    settings = models.Setting.__table__.c
+    return session.scalar(sa.select(settings.value).where(settings.key == key))
 
 
 def put_setting(session: orm.Session, key: str, value: str) -> None:
@@ -67,110 +73,117 @@ def put_setting(session: orm.Session, key: str, value: str) -> None:
     session.flush()
 
 
-def add_submission(
-    session: orm.Session, submission: models.Submission, jobs: Sequence[models.Job]
-) -> None:
-    """Store a submission with its jobs; they have their row numbers afterwards."""
-    session.add(submission)
-    for job in jobs:
-        job.submission = submission
-        session.add(job)
-    session.flush()
+def add_submission(session: orm.Session, submission: Mapping[str, object]) -> int:
+    """Store a submission by its columns; return its number."""
+    insert = sa.insert(_SUBMISSIONS).returning(_SUBMISSION.id)  # type: ignore[arg-type]
+    return int(session.connection().execute(insert, submission).scalar_one())
 
 
-def submission(session: orm.Session, token: str) -> models.Submission | None:
-    return session.scalar(_submissions().where(models.Submission.token == token))
+def add_jobs(
+    session: orm.Session, submission: int, jobs: Sequence[Mapping[str, object]]
+) -> list[int]:
+    """Store jobs of a submission by their columns, the same of each; return their rows."""
+    values = [{**job, "submission_id": submission} for job in jobs]
+    session.connection().execute(sa.insert(_JOBS), values)  # type: ignore[arg-type]
+    tasks = sa.select(_JOB.array_task, _JOB.row).where(_JOB.submission_id == submission)
+    rows = {task: row for task, row in session.execute(tasks)}
+    return [rows[job["array_task"]] for job in jobs]
 
 
-def submission_of(session: orm.Session, row: int) -> models.Submission | None:
-    return session.scalar(
-        _submissions()
-        .join(models.Job, models.Job.submission_id == models.Submission.id)
-        .where(models.Job.row == row)
-    )
+def submission(session: orm.Session, token: str) -> sa.Row[Any] | None:
+    return session.execute(sa.select(_SUBMISSIONS).where(_SUBMISSION.token == token)).first()
+
+
+def submission_of(session: orm.Session, row: int) -> sa.Row[Any] | None:
+    """Return the submission of the job with this row number."""
+    joined = _SUBMISSIONS.join(_JOBS, _JOB.submission_id == _SUBMISSION.id)
+    statement = sa.select(_SUBMISSIONS).select_from(joined).where(_JOB.row == row)
+    return session.execute(statement).first()
 
 
 def specs(session: orm.Session, tokens: Collection[str]) -> dict[str, str]:
     """Return the specs of these submissions by token, without their scripts."""
-    columns = sa.select(models.Submission.token, models.Submission.spec)
-    found = session.execute(columns.where(among(models.Submission.token, tokens)))
+    columns = sa.select(_SUBMISSION.token, _SUBMISSION.spec)
+    found = session.execute(columns.where(among(_SUBMISSION.token, tokens)))
     return {token: spec for token, spec in found}
 
 
-def job(session: orm.Session, row: int) -> models.Job | None:
-    return session.scalar(_jobs().where(models.Job.row == row))
+def job(session: orm.Session, row: int) -> sa.Row[Any] | None:
+    return session.execute(select_jobs().where(_JOB.row == row)).first()
 
 
-def live_jobs(session: orm.Session, cluster: str) -> Sequence[models.Job]:
+def live_jobs(session: orm.Session, cluster: str) -> Sequence[sa.Row[Any]]:
     """Return the jobs of which more is expected, oldest first."""
-    live = models.Job.settled.is_(False)
-    statement = _jobs().where(live, models.Submission.cluster == cluster)
-    return session.scalars(statement.order_by(models.Job.row)).all()
+    live = _JOB.settled.is_(False)
+    statement = select_jobs().where(live, _SUBMISSION.cluster == cluster)
+    return session.execute(statement.order_by(_JOB.row)).all()
 
 
-def jobs_of_tokens(session: orm.Session, tokens: Collection[str]) -> Sequence[models.Job]:
+def tasks(session: orm.Session, token: str) -> Sequence[sa.Row[Any]]:
+    """Return row, array_task_id, state and job_id of a submission's jobs, oldest first."""
+    columns = [_JOB.row, _JOB.array_task_id, _JOB.state, _JOB.job_id]
+    statement: sa.Select[Any] = sa.select(*columns).join_from(_JOBS, _SUBMISSIONS)
+    return session.execute(statement.where(_SUBMISSION.token == token).order_by(_JOB.row)).all()
+
+
+def jobs_of_tokens(session: orm.Session, tokens: Collection[str]) -> Sequence[sa.Row[Any]]:
     """Return the jobs of these submissions, oldest first."""
-    statement = _jobs().where(among(models.Submission.token, tokens))
-    return session.scalars(statement.order_by(models.Job.row)).all()
+    statement = select_jobs().where(among(_SUBMISSION.token, tokens))
+    return session.execute(statement.order_by(_JOB.row)).all()
 
 
-def jobs(session: orm.Session, query: JobQuery) -> Sequence[models.Job]:
+def jobs(session: orm.Session, query: JobQuery) -> Sequence[sa.Row[Any]]:
     """Return the jobs that fit, newest first."""
-    statement = _jobs().order_by(models.Job.row.desc())
+    statement = select_jobs().order_by(_JOB.row.desc())
     if query.rows:
-        statement = statement.where(among(models.Job.row, query.rows))
+        statement = statement.where(among(_JOB.row, query.rows))
     if query.job_ids:
         statement = statement.where(_has_job_id(query.job_ids))
     if query.names:
-        statement = statement.where(among(models.Submission.name, query.names))
+        statement = statement.where(among(_SUBMISSION.name, query.names))
     for label in query.labels:
-        element = sa.func.json_each(models.Job.labels).table_valued("value")
+        element = sa.func.json_each(_JOB.labels).table_valued("value")
         statement = statement.where(
             sa.exists(sa.select(element.c.value).where(element.c.value == label))
         )
     if query.sweeps:
-        statement = statement.where(among(models.Job.sweep, query.sweeps))
+        statement = statement.where(among(_JOB.sweep, query.sweeps))
     if query.states:
-        statement = statement.where(models.Job.state.in_(query.states))
+        statement = statement.where(_JOB.state.in_(query.states))
     if query.partitions:
-        statement = statement.where(models.Job.partition.in_(query.partitions))
+        statement = statement.where(_JOB.partition.in_(query.partitions))
     if query.scheduler is not None:
-        statement = statement.where(models.Submission.scheduler == query.scheduler)
+        statement = statement.where(_SUBMISSION.scheduler == query.scheduler)
     if query.live:
         statement = statement.where(_any_of(*_LIVE))
     if query.due is not None:
-        statement = statement.where(_any_of(_LIVE[0], models.Job.resend_at <= query.due))
+        statement = statement.where(_any_of(_LIVE[0], _JOB.resend_at <= query.due))
     if query.waiting:
         statement = statement.where(_LIVE[1])
     if query.tracked:
-        statement = statement.where(models.Job.tracked_name.is_not(None))
+        statement = statement.where(_JOB.tracked_name.is_not(None))
     if query.since is not None:
         statement = statement.where(_since(query.since, live=False))
     if query.live_or_since is not None:
         statement = statement.where(_since(query.live_or_since, live=True))
     if query.whole_arrays and query.limit is not None:
-        fitting = statement.with_only_columns(models.Job.submission_id).order_by(None).distinct()
-        newest = fitting.order_by(models.Job.submission_id.desc()).limit(query.limit)
-        statement = statement.where(models.Job.submission_id.in_(newest))
+        fitting = statement.with_only_columns(_JOB.submission_id).order_by(None).distinct()
+        newest = fitting.order_by(_JOB.submission_id.desc()).limit(query.limit)
+        statement = statement.where(_JOB.submission_id.in_(newest))
     else:
         statement = statement.limit(query.limit)
-    return session.scalars(statement).all()
+    return session.execute(statement).all()
 
 
 def change_job(
     session: orm.Session, row: int, changes: Mapping[str, object], version: int | None
 ) -> bool:
     """Change columns of a job, if it still has this version (None: whatever it has)."""
-    statement = sa.update(models.Job).where(models.Job.row == row)
+    statement = sa.update(_JOBS).where(_JOB.row == row)  # type: ignore[arg-type]
     if version is not None:
-        statement = statement.where(models.Job.version == version)
-    values = {**changes, "version": models.Job.version + 1}
-    statement = statement.values(values).execution_options(synchronize_session=False)
-    changed = row_count(session.execute(statement)) == 1
-    known = session.identity_map.get(session.identity_key(models.Job, row))
-    if known is not None:
-        session.expire(known)
-    return changed
+        statement = statement.where(_JOB.version == version)
+    statement = statement.values({**changes, "version": _JOB.version + 1})
+    return row_count(session.execute(statement)) == 1
 
 
 def change_jobs(
@@ -183,7 +196,7 @@ def change_jobs(
     """
     versions: dict[int, int] = {}
     for rows in portions([row for row, _, _ in changes]):
-        look = sa.select(models.Job.row, models.Job.version).where(models.Job.row.in_(rows))
+        look = sa.select(_JOB.row, _JOB.version).where(_JOB.row.in_(rows))
         versions.update({row: version for row, version in session.execute(look.with_for_update())})
     alike: dict[frozenset[str], list[dict[str, object]]] = {}
     changed: set[int] = set()
@@ -193,12 +206,8 @@ def change_jobs(
         changed.add(row)
         values = {**columns, "version": versions[row] + 1, "this_row": row}
         alike.setdefault(frozenset(columns), []).append(values)
-        known = session.identity_map.get(session.identity_key(models.Job, row))
-        if known is not None:
-            session.expire(known)
-    table = models.Job.__table__
     for values_of in alike.values():
-        update = sa.update(table).where(table.c.row == sa.bindparam("this_row"))  # type: ignore[arg-type]
+        update = sa.update(_JOBS).where(_JOB.row == sa.bindparam("this_row"))  # type: ignore[arg-type]
         # The names in the values are those of columns.
         session.connection().execute(update, values_of)
     return changed
@@ -206,11 +215,10 @@ def change_jobs(
 
 def confirm_jobs(session: orm.Session, rows: Collection[int], at: datetime.datetime) -> None:
     """Store that these jobs were seen unchanged; a newer moment stays."""
-    older = sa.or_(models.Job.observed_at.is_(None), models.Job.observed_at < at)
+    older = sa.or_(_JOB.observed_at.is_(None), _JOB.observed_at < at)
     for portion in portions(rows):
-        statement = sa.update(models.Job).where(models.Job.row.in_(portion), older)
-        statement = statement.values(observed_at=at).execution_options(synchronize_session=False)
-        session.execute(statement)
+        statement = sa.update(_JOBS).where(_JOB.row.in_(portion), older)  # type: ignore[arg-type]
+        session.execute(statement.values(observed_at=at))
 
 
 def put_attempts(session: orm.Session, attempts: Sequence[Mapping[str, object]]) -> None:
@@ -236,9 +244,11 @@ def attempts(session: orm.Session, rows: Collection[int]) -> list[models.Attempt
     return found
 
 
-def add_events(session: orm.Session, events: Sequence[models.JobEvent]) -> None:
-    session.add_all(events)
-    session.flush()
+def add_events(session: orm.Session, events: Sequence[Mapping[str, object]]) -> None:
+    """Store events by their columns."""
+    if events:
+        insert = sa.insert(models.JobEvent.__table__)  # type: ignore[arg-type]
+        session.connection().execute(insert, [dict(event) for event in events])
 
 
 def jobs_with_event(session: orm.Session, rows: Collection[int], kind: str) -> set[int]:
@@ -256,8 +266,9 @@ def events(session: orm.Session, row: int) -> Sequence[models.JobEvent]:
     return session.scalars(statement.order_by(models.JobEvent.id)).all()
 
 
-def refresh(session: orm.Session, cluster: str) -> models.Refresh | None:
-    return session.get(models.Refresh, cluster)
+def refresh(session: orm.Session, cluster: str) -> sa.Row[Any] | None:
+    refreshes = models.Refresh.__table__
+    return session.execute(sa.select(refreshes).where(refreshes.c.cluster == cluster)).first()
 
 
 def claim_refresh(
@@ -322,27 +333,25 @@ def portions(items: Collection[int]) -> Iterator[Sequence[int]]:
         yield listed[start : start + MOST_VALUES]
 
 
-def _submissions() -> sa.Select[models.Submission]:
-    return sa.select(models.Submission).options(orm.undefer_group("texts"))
-
-
-def _jobs() -> sa.Select[models.Job]:
-    job = models.Job
-    return sa.select(job).join(job.submission).options(orm.contains_eager(job.submission))
+def select_jobs() -> sa.Select[Any]:
+    """Return the columns of a job, with those of its submission that it is known by."""
+    of_submission = ("token", "cluster", "scheduler", "name", "run_dir")
+    columns = [*_JOB, *(_SUBMISSION[name] for name in of_submission)]
+    return sa.select(*columns).join_from(_JOBS, _SUBMISSIONS)
 
 
 def _has_job_id(job_ids: Collection[str]) -> sa.ColumnElement[bool]:
-    columns = (models.Job.job_id, models.Job.raw_job_id, models.Job.array_job_id)
+    columns = (_JOB.job_id, _JOB.raw_job_id, _JOB.array_job_id)
     return _any_of(*(among(column, job_ids) for column in columns))
 
 
 def _since(since: datetime.datetime, *, live: bool) -> sa.ColumnElement[bool]:
-    wanted = [models.Job.created_at >= since, models.Job.ended_at >= since]
+    wanted = [_JOB.created_at >= since, _JOB.ended_at >= since]
     return _any_of(*wanted, *(_LIVE if live else ()))
 
 
 def among(
-    column: orm.InstrumentedAttribute[Any], values: Collection[Any]
+    column: sa.ColumnElement[Any] | orm.InstrumentedAttribute[Any], values: Collection[Any]
 ) -> sa.ColumnElement[bool]:
     """Return whether the column has one of the values; very many are bound as one value."""
     if len(values) <= MOST_VALUES:
@@ -353,8 +362,8 @@ def among(
 
 def _any_of(*conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
     # One search by each index; with OR SQLite may read the whole table instead.
-    return models.Job.row.in_(
-        sa.union(*(sa.select(models.Job.row).where(condition) for condition in conditions))
+    return _JOB.row.in_(
+        sa.union(*(sa.select(_JOB.row).where(condition) for condition in conditions))
     )
 
 

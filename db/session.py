@@ -82,9 +82,8 @@ class Database:
         On a full or read-only disk that is a copy of the file, where the file itself cannot be
         opened: to read in WAL mode SQLite makes a file of 32 KiB beside it (3.40).
         """
-        copy = self._copy_if_needed()
-        with self._plain_errors(), (copy or self)._session(_READ) as session:
-            yield session
+        with self._plain_errors(), contextlib.ExitStack() as stack:
+            yield self._reader(stack)
 
     @contextlib.contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[orm.Session]:
@@ -139,17 +138,17 @@ class Database:
             self._prepare()
             self._backup(target)
 
-    def _copy_if_needed(self) -> Database | None:
+    def _reader(self, stack: contextlib.ExitStack) -> orm.Session:
         try:
             with self._plain_errors():
-                self._prepare()
-                with self._connection(_READ) as connection:
-                    schema.read_version(connection)
+                session = stack.enter_context(self._session(_READ))
+                # SQLite opens what it needs at the first look.
+                session.connection().exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1")
+                return session
         except (errors.DiskFullError, errors.ReadOnlyError):
             with contextlib.suppress(OSError):
-                return self._copied()
+                return stack.enter_context(self._copied()._session(_READ))
             raise
-        return None
 
     def _copied(self) -> Database:
         """Return a copy of the file as it is now; OSError where there is room for none."""

@@ -82,18 +82,12 @@ def points(
     return session.scalars(statement.order_by(point.number)).all()
 
 
-def jobs(session: orm.Session, sweep_id: int) -> Sequence[models.Job]:
+def jobs(session: orm.Session, sweep_id: int) -> Sequence[sa.Row[Any]]:
     """Return the newest job of each point that has one, in the order of the points."""
     job, point = models.Job, models.SweepPoint
-    statement = (
-        sa.select(job)
-        .join(job.submission)
-        .join(point, point.job_row == job.row)
-        .options(orm.contains_eager(job.submission))
-        .where(point.sweep_id == sweep_id)
-        .order_by(point.number)
-    )
-    return session.scalars(statement).all()
+    statement = queries.select_jobs().join(point, point.job_row == job.row)
+    found = session.execute(statement.where(point.sweep_id == sweep_id).order_by(point.number))
+    return found.all()
 
 
 def bind(session: orm.Session, sweep_id: int, moves: Sequence[tuple[int, int | None, int]]) -> bool:

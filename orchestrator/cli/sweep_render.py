@@ -56,4 +56,4 @@ def command(ctx: click.Context, /, point: int | None, **options: object) -> None
         if len(prepared.ready) > 1:
             count = len(one.submission.points)
             click.echo(f"### script {number} of {len(prepared.ready)}: {count} points")
-        click.echo(one.script, nl=False)
+        click.echo(one.script.text, nl=False)

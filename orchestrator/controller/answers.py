@@ -22,10 +22,12 @@ FOUND: Mapping[str, object] = {
 SENT: Mapping[str, object] = {"resend_at": None, "refusals": 0}
 
 
-def store_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs.Job:
+def store_job_id(
+    context: contexts.Context, spec: jobs.JobSpec, job: jobs.Job, job_id: str
+) -> jobs.Job:
     """Store the ID that sbatch, or this machine, answered with; DatabaseError tells what to do."""
     try:
-        return _write_job_id(context, job, job_id)
+        return _write_job_id(context, spec, job, job_id)
     except errors.DatabaseError as exc:
         raise errors.DatabaseError(
             f"Slurm took the job as {job_id}, but that could not be stored: {exc} "
@@ -33,11 +35,13 @@ def store_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs.
         ) from exc
 
 
-def _write_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs.Job:
+def _write_job_id(
+    context: contexts.Context, spec: jobs.JobSpec, job: jobs.Job, job_id: str
+) -> jobs.Job:
     with context.store.writing(durable=True) as work:
         submitted = work.submission(job.token)
         assert submitted is not None, "each job belongs to one (foreign key)"
-        places = log_files.Places.of(submitted)
+        places = log_files.Places.of(submitted, spec)
         unclaimed = _unclaimed(work, job)
         common = {
             "state": jobs.JobState.PENDING,
@@ -47,7 +51,10 @@ def _write_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs
             **SENT,
         }
         work.change_jobs(
-            [(one.row, {**common, **_ids(one, job_id, places)}, None) for one in unclaimed]
+            [
+                (one.row, {**common, **_ids(job, one.array_task_id, job_id, places)}, None)
+                for one in unclaimed
+            ]
         )
         detail, source = f"sbatch answered {job_id}", "sbatch"
         if context.is_local:
@@ -60,23 +67,25 @@ def _write_job_id(context: contexts.Context, job: jobs.Job, job_id: str) -> jobs
     return stored
 
 
-def _ids(job: jobs.Job, job_id: str, places: log_files.Places) -> dict[str, object]:
-    """Return what the ID that sbatch answered with is to the job, or to this task of the array."""
-    if job.array_task_id is None:
+def _ids(
+    job: jobs.Job, task: int | None, job_id: str, places: log_files.Places
+) -> dict[str, object]:
+    """Return what the ID that sbatch answered with is to the job, or to this task of its array."""
+    if task is None:
         # SLURM_JOB_ID of local-7 is 7.
         raw_job_id = job_id.removeprefix("local-")
         return {"job_id": job_id, "raw_job_id": raw_job_id, **places.paths(job, job_id)}
-    own = f"{job_id}_{job.array_task_id}"
+    own = f"{job_id}_{task}"
     # The task's own number comes when it starts.
     return {"job_id": own, "array_job_id": job_id, **places.paths(job, own)}
 
 
-def _unclaimed(work: unit_of_work.UnitOfWork, job: jobs.Job) -> list[jobs.Job]:
+def _unclaimed(work: unit_of_work.UnitOfWork, job: jobs.Job) -> list[unit_of_work.Task]:
     """Return the submission's jobs for which nobody stored an ID yet.
 
     A refresh may have found them before us.
     """
-    return [one for one in work.jobs_of_tokens([job.token]) if one.job_id is None]
+    return [one for one in work.tasks(job.token) if one.job_id is None]
 
 
 def kept(job: jobs.Job, outcome: slurm.SbatchOutcome) -> str:
@@ -104,7 +113,7 @@ def store_refusal(
             changes |= room.refused(current, outcome.cause, context.profile, now) if waits else SENT
             work.change_jobs([(one.row, changes, None) for one in _unclaimed(work, job)])
         told = event(context, outcome.sentence, state)
-        work.add_events((one.row, told) for one in work.jobs_of_tokens([job.token]))
+        work.add_events((one.row, told) for one in work.tasks(job.token))
         stored = work.job(job.row)
     assert stored is not None, "a row that was just written"
     if not stored.waits_for_room:
@@ -126,7 +135,7 @@ def store_unsent(context: contexts.Context, job: jobs.Job, why: str, *, again: b
         changes |= {"state": state, "settled": True}
         work.change_jobs([(one.row, changes, None) for one in _unclaimed(work, job)])
         told = event(context, why, state)
-        work.add_events((one.row, told) for one in work.jobs_of_tokens([job.token]))
+        work.add_events((one.row, told) for one in work.tasks(job.token))
     if not waits:
         run_folder.RunFolder(Path(job.run_dir)).drop_environment()
 
@@ -138,7 +147,7 @@ def look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutc
         changes = {"state": state, **FOUND, "grace_since": context.clock()}
         work.change_jobs([(one.row, changes, None) for one in _unclaimed(work, job)])
         told = event(context, outcome.sentence, state)
-        work.add_events((one.row, told) for one in work.jobs_of_tokens([job.token]))
+        work.add_events((one.row, told) for one in work.tasks(job.token))
     refresh.refresh(context, floor_seconds=0)
     with context.store.reading() as work:
         found = work.job(job.row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 from orchestrator import jobs, run_folder, specs
@@ -20,8 +21,9 @@ class Places:
     stderr: str | None
 
     @classmethod
-    def of(cls, submission: jobs.Submission) -> Places:
-        spec = specs.from_json(submission.spec)
+    def of(cls, submission: jobs.Submission, spec: jobs.JobSpec | None = None) -> Places:
+        """Read the papers; `spec` is what they hold, where it was read before."""
+        spec = spec or specs.from_json(submission.spec)
         # Relative paths count from where sbatch was called, unless the spec says --chdir (man
         # sbatch).
         folder = Path(json.loads(submission.provenance)["folder"]) / (spec.chdir or "")
@@ -41,6 +43,6 @@ class Places:
             if pattern is None:
                 return None
             found = run_folder.expand(pattern, job_id=job_id, raw_job_id=raw_job_id, name=name)
-            return None if found is None else str(self.folder / found)
+            return None if found is None else os.path.join(self.folder, found)
 
         return {"stdout_path": path(self.stdout), "stderr_path": path(self.stderr)}

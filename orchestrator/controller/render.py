@@ -58,6 +58,13 @@ def render(
     configuration: config.Configuration, request: Request, *, on_this_machine: bool = False
 ) -> str:
     """Return the script, byte for byte what `submit` hands to sbatch, or runs here."""
+    return make(configuration, request, on_this_machine=on_this_machine).text
+
+
+def make(
+    configuration: config.Configuration, request: Request, *, on_this_machine: bool = False
+) -> rendering.Script:
+    """Return the script, and what it was made of; raises SpecError or TemplateError."""
     if not on_this_machine and (
         here := [one for one in local.dependencies(request.spec.dependency or "") if "-" in one]
     ):
@@ -69,8 +76,8 @@ def render(
         patterns.select(patterns.load_shipped(), request.spec.metrics.patterns)
     script = _rendered(configuration, request, on_this_machine=on_this_machine)
     if on_this_machine:
-        local.refuse_unfit(batch_needs.of(request.spec, script))
-    size_bytes = len(script.encode())
+        local.refuse_unfit(batch_needs.of(request.spec, script.text))
+    size_bytes = len(script.text.encode())
     if size_bytes >= LARGEST_SCRIPT_BYTES:
         told = (
             f"the script would have {size_bytes} bytes, and Slurm takes less than "
@@ -97,7 +104,7 @@ def refuse_too_many_tasks(request: Request, facts: contexts.ClusterFacts) -> Non
 
 def _rendered(
     configuration: config.Configuration, request: Request, *, on_this_machine: bool
-) -> str:
+) -> rendering.Script:
     if request.spec.launch.batch_file is not None:
         return batch_file.render(
             request.spec,
@@ -115,31 +122,3 @@ def _rendered(
         local=on_this_machine,
         origin=rendering.Origin(version=orchestrator.__version__, spec=request.source),
     )
-
-
-def template(
-    configuration: config.Configuration,
-    request: Request,
-    *,
-    runs_dir: Path,
-    on_this_machine: bool = False,
-) -> tuple[str, str]:
-    """Return the name of the template, and the hash of all sources that go into the script."""
-    if request.spec.launch.batch_file is not None:
-        text = batch_file.read_text(Path(request.spec.launch.batch_file))
-        found = batch_file.template_hash(
-            request.spec,
-            text,
-            runs_dir=runs_dir,
-            templates_dir=configuration.templates_dir,
-            local=on_this_machine,
-        )
-        return batch_file.TEMPLATE, found
-    found = rendering.template_hash(
-        request.spec,
-        configuration.profile,
-        runs_dir=runs_dir,
-        templates_dir=configuration.templates_dir,
-        local=on_this_machine,
-    )
-    return rendering.TEMPLATE, found

@@ -247,19 +247,15 @@ def _send_anew(
         spec=specs.from_json(stored.spec), source=str(papers["spec"]), argv=argv
     )
     if fresh:
-        script = render.render(context.configuration, request, on_this_machine=context.is_local)
+        made = render.make(context.configuration, request, on_this_machine=context.is_local)
+        script, template = made.text, (made.template, made.template_hash)
         runs_dir = context.configuration.runs_dir
     else:
         # The stored script looks for its folder where it was rendered to.
         script, runs_dir = stored.script, Path(job.run_dir).parent
+        template = str(papers["template"]), str(papers["template_sha256"])
     folder = str(papers["folder"])
-    new_papers = submit.papers_of(
-        context,
-        request,
-        runs_dir=runs_dir,
-        folder=Path(folder),
-        template=None if fresh else (str(papers["template"]), str(papers["template_sha256"])),
-    )
+    new_papers = submit.papers_of(context, request, template=template, folder=Path(folder))
 
     def tell_both(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
         _guard(work, wanted, {})

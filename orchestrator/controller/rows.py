@@ -6,8 +6,10 @@ import dataclasses
 import datetime
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
+
+import sqlalchemy as sa
 
 from db import models
 from orchestrator import jobs
@@ -27,6 +29,17 @@ class LogCursor:
     line: int = 0
     #: JSON of the reader's state at that place
     carry: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """What is asked of each of a thousand jobs of a submission, while it is sent."""
+
+    row: int
+    #: none: the submission is no array
+    array_task_id: int | None
+    state: jobs.JobState
+    job_id: str | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,34 +103,50 @@ PLAIN_FIELDS = frozenset(
         "version",
     }
 )
+_SUBMITTER_COLUMNS = (
+    "submitter_host",
+    "submitter_boot_id",
+    "submitter_pid",
+    "submitter_start_ticks",
+)
 _METRIC_FIELDS = tuple(field.name for field in dataclasses.fields(jobs.Metric))
 _ATTEMPT_FIELDS = tuple(
     field.name for field in dataclasses.fields(jobs.Attempt) if field.name != "state"
 )
 
 
-def job_record(row: models.Job) -> jobs.Job:
-    values: dict[str, Any] = {name: getattr(row, name) for name in PLAIN_FIELDS}
-    return jobs.Job(
-        row=row.row,
-        token=row.submission.token,
-        cluster=row.submission.cluster,
-        scheduler=cast("Literal['slurm', 'local']", row.submission.scheduler),
-        name=row.submission.name,
-        run_dir=row.submission.run_dir,
-        created_at=row.created_at,
-        state=jobs.JobState(row.state),
-        labels=tuple(json.loads(row.labels)),
-        submitter=_submitter(row),
-        version=row.version,
-        **values,
+def job_records(found: Sequence[sa.Row[Any]]) -> list[jobs.Job]:
+    if not found:
+        return []
+    names = found[0]._fields
+    return [_job(dict(zip(names, row, strict=True))) for row in found]
+
+
+def job_record(row: sa.Row[Any]) -> jobs.Job:
+    return job_records([row])[0]
+
+
+def _job(columns: dict[str, Any]) -> jobs.Job:
+    for name in ("submission_id", "array_task"):
+        columns.pop(name, None)
+    host, boot_id, pid, start_ticks = (columns.pop(name, None) for name in _SUBMITTER_COLUMNS)
+    columns["submitter"] = host and jobs.Submitter(
+        host=host, boot_id=boot_id, pid=pid, start_ticks=start_ticks
     )
+    columns["state"] = jobs.JobState(columns["state"])
+    # Few jobs have labels.
+    columns["labels"] = () if columns["labels"] == "[]" else tuple(json.loads(columns["labels"]))
+    # A frozen dataclass sets each field by a call: 20 us a job, and as much as all the rest of it.
+    # A field that is left out has its default, which is an attribute of the class.
+    job = object.__new__(jobs.Job)
+    vars(job).update(columns)
+    return job
 
 
-def new_job(
-    task: int | None, created_at: datetime.datetime, changes: Mapping[str, object]
-) -> models.Job:
-    """Return the row of a new job, or of an array's task; it still lacks its submission."""
+def new_jobs(
+    tasks: Sequence[int | None], created_at: datetime.datetime, changes: Mapping[str, object]
+) -> list[dict[str, object]]:
+    """Return the columns of new jobs, or of an array's tasks; they still lack their submission."""
     columns = {
         "settled": False,
         "attempt": 0,
@@ -128,7 +157,24 @@ def new_job(
         "created_at": created_at,
         **job_columns(changes),
     }
-    return models.Job(**{**columns, "array_task": task or 0, "array_task_id": task})
+    return [{**columns, "array_task": task or 0, "array_task_id": task} for task in tasks]
+
+
+def new_record(
+    row: int, columns: Mapping[str, object], submission: jobs.Submission | sa.Row[Any]
+) -> jobs.Job:
+    """Return a job that was just stored, as it would be read."""
+    names = ("token", "cluster", "scheduler", "name", "run_dir")
+    return _job({"row": row, **columns, **{name: getattr(submission, name) for name in names}})
+
+
+def task_record(row: sa.Row[Any]) -> Task:
+    return Task(
+        row=row.row,
+        array_task_id=row.array_task_id,
+        state=jobs.JobState(row.state),
+        job_id=row.job_id,
+    )
 
 
 def job_columns(changes: Mapping[str, object]) -> dict[str, object]:
@@ -141,8 +187,8 @@ def job_columns(changes: Mapping[str, object]) -> dict[str, object]:
             case "labels", tuple():
                 columns["labels"] = json.dumps(value, ensure_ascii=False)
             case "submitter", None | jobs.Submitter():
-                for field in ("host", "boot_id", "pid", "start_ticks"):
-                    columns[f"submitter_{field}"] = getattr(value, field, None)
+                for column in _SUBMITTER_COLUMNS:
+                    columns[column] = getattr(value, column.removeprefix("submitter_"), None)
             case _ if name in PLAIN_FIELDS:
                 columns[name] = value
             case _:
@@ -150,7 +196,7 @@ def job_columns(changes: Mapping[str, object]) -> dict[str, object]:
     return columns
 
 
-def submission_record(row: models.Submission) -> jobs.Submission:
+def submission_record(row: sa.Row[Any]) -> jobs.Submission:
     return jobs.Submission(
         token=row.token,
         cluster=row.cluster,
@@ -186,17 +232,17 @@ def event_record(row: models.JobEvent) -> jobs.JobEvent:
     )
 
 
-def event_row(job_row: int, event: jobs.JobEvent) -> models.JobEvent:
-    return models.JobEvent(
-        job_row=job_row,
-        at=event.at,
-        kind=event.kind,
-        attempt=event.attempt,
-        state=None if event.state is None else event.state.value,
-        raw_state=event.raw_state,
-        source=event.source,
-        detail=event.detail,
-    )
+def event_columns(job_row: int, event: jobs.JobEvent) -> dict[str, object]:
+    return {
+        "job_row": job_row,
+        "at": event.at,
+        "kind": event.kind,
+        "attempt": event.attempt,
+        "state": None if event.state is None else event.state.value,
+        "raw_state": event.raw_state,
+        "source": event.source,
+        "detail": event.detail,
+    }
 
 
 def metric_record(row: models.Metric, path: str | None) -> jobs.Metric:
@@ -235,11 +281,3 @@ def cursor_record(row: models.LogCursor) -> LogCursor:
         line=row.line,
         carry=row.carry,
     )
-
-
-def _submitter(row: models.Job) -> jobs.Submitter | None:
-    host, boot_id = row.submitter_host, row.submitter_boot_id
-    pid, start_ticks = row.submitter_pid, row.submitter_start_ticks
-    if host is None or boot_id is None or pid is None or start_ticks is None:
-        return None
-    return jobs.Submitter(host=host, boot_id=boot_id, pid=pid, start_ticks=start_ticks)

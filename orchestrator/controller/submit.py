@@ -48,15 +48,15 @@ def submit(context: contexts.Context, request: render.Request, *, queue: bool = 
     """
     here = render.is_local(context.configuration, context.environ)
     context = contexts.at(context, "local" if here else "slurm")
-    script = render.render(context.configuration, request, on_this_machine=context.is_local)
+    script = render.make(context.configuration, request, on_this_machine=context.is_local)
     facts = contexts.cluster_facts(context)
     render.refuse_too_many_tasks(request, facts)
-    machines.check(context, request.spec, script)
-    papers = papers_of(context, request, runs_dir=context.configuration.runs_dir)
+    machines.check(context, request.spec, script.text)
+    papers = papers_of(context, request, template=(script.template, script.template_hash))
     job, folder = store_intent(
         context,
         request.spec,
-        script,
+        script.text,
         papers,
         cluster=facts.cluster,
         runs_dir=context.configuration.runs_dir,
@@ -80,14 +80,17 @@ def send(
     `again`: what waits for room goes on waiting where sbatch cannot even be started. Returns the
     job that Slurm has, or that waits for room.
     """
-    _refuse_given_up(context, job)
-    turn = _turn(context, spec, job)
+    with context.store.reading() as work:
+        sent = work.tasks(job.token)
+        turn = "" if job.sweep is None else _turn(work, spec, job, len(sent))
+    _refuse_given_up(job, sent)
     try:
         if context.is_local:
             turned = dataclasses.replace(spec, dependency=turn or spec.dependency)
             job_id = machines.enter(context, turned, job, folder, calling_folder)
         else:
-            job_id = _call_sbatch(context, spec, job, folder, calling_folder, turn)
+            options = _part_of_array(spec, sent) + ([f"--dependency={turn}"] if turn else [])
+            job_id = _call_sbatch(context, spec, job, folder, calling_folder, options)
     except submission.RefusedError as exc:
         kept = answers.store_refusal(context, job, exc.outcome)
         if kept.waits_for_room:
@@ -108,7 +111,7 @@ def send(
             f"`orchestrator status @{job.row}` looks for it and says which it is."
         )
         raise
-    return answers.store_job_id(context, job, job_id)
+    return answers.store_job_id(context, spec, job, job_id)
 
 
 def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
@@ -117,9 +120,7 @@ def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
         return work.jobs_of_tokens([job.token])
 
 
-def _refuse_given_up(context: contexts.Context, job: jobs.Job) -> None:
-    with context.store.reading() as work:
-        found = work.jobs_of_tokens([job.token])
+def _refuse_given_up(job: jobs.Job, found: Sequence[unit_of_work.Task]) -> None:
     if any(one.state is not jobs.JobState.SUBMITTING for one in found):
         # This process was stopped for so long that a refresh took it for dead.
         raise OvertakenError(
@@ -127,17 +128,14 @@ def _refuse_given_up(context: contexts.Context, job: jobs.Job) -> None:
         )
 
 
-def _turn(context: contexts.Context, spec: jobs.JobSpec, job: jobs.Job) -> str:
+def _turn(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job, tasks: int) -> str:
     """Return the dependency that a sweep adds, with the spec's own; "": it adds none.
 
     It stands on sbatch's command line, where it wins over the script's.
     """
-    if job.sweep is None:
-        return ""
-    with context.store.reading() as work:
-        turn = work.sweeps.turn_of(job.row, len(work.jobs_of_tokens([job.token])))
+    turn = work.sweeps.turn_of(job.row, tasks).dependency
     own = [spec.dependency] if spec.dependency else []
-    return ",".join([*own, turn.dependency]) if turn.dependency else ""
+    return ",".join([*own, turn]) if turn else ""
 
 
 def test_only(context: contexts.Context, request: render.Request) -> str:
@@ -153,27 +151,23 @@ def papers_of(
     context: contexts.Context,
     request: render.Request,
     *,
-    runs_dir: Path,
+    template: tuple[str, str],
     folder: Path | None = None,
-    template: tuple[str, str] | None = None,
     git: provenance.Git | None = None,
 ) -> str:
     """Return the papers of a submission called in `folder` (none: here), as JSON.
 
-    `template`: name and hash of a script which was rendered before; none: today's templates'.
-    `git` runs git there; of several submissions at once one that remembers its answers.
+    `template`: name and hash of what the script was rendered from. `git` runs git there; of several
+    submissions at once one that remembers its answers.
     """
     called_in = context.folder if folder is None else folder
-    name, hashed = template or render.template(
-        context.configuration, request, runs_dir=runs_dir, on_this_machine=context.is_local
-    )
     with context.waiting("Looking at the working tree (git)"):
         return provenance.collect(
             version=orchestrator.__version__,
             argv=request.argv,
             spec_source=request.source,
-            template=name,
-            template_hash=hashed,
+            template=template[0],
+            template_hash=template[1],
             folder=called_in,
             git=git or provenance.git_in(called_in),
         )
@@ -269,7 +263,7 @@ def _call_sbatch(
     job: jobs.Job,
     folder: run_folder.RunFolder,
     calling_folder: str | None,
-    turn: str,
+    options: Sequence[str],
 ) -> str:
     environ = folder.environment() or environment_of(context, spec)
 
@@ -290,11 +284,7 @@ def _call_sbatch(
         if spec.output
         else folder.stdout_pattern(array=spec.array.task_ids is not None),
         comment=None if spec.comment else job.token,
-        options=[
-            *_part_of_array(spec, tasks_of(context, job)),
-            *([f"--dependency={turn}"] if turn else []),
-            *batch_file.options_of(spec),
-        ],
+        options=[*options, *batch_file.options_of(spec)],
         arguments=batch_file.arguments_of(spec),
         run=run,
     )
@@ -305,7 +295,7 @@ def environment_of(context: contexts.Context, spec: jobs.JobSpec) -> dict[str, s
     return slurm.submission_environment(context.environ, keep=spec.environment.variables)
 
 
-def _part_of_array(spec: jobs.JobSpec, sent: Sequence[jobs.Job]) -> list[str]:
+def _part_of_array(spec: jobs.JobSpec, sent: Sequence[unit_of_work.Task]) -> list[str]:
     """Return what stands in place of the script's --array where only some tasks are sent."""
     tasks = [job.array_task_id for job in sent if job.array_task_id is not None]
     if spec.array.task_ids is None or len(tasks) == len(spec.array.task_ids):

@@ -7,7 +7,7 @@ import os
 import pwd
 from collections.abc import Sequence
 
-from orchestrator import errors, sweeps
+from orchestrator import errors, rendering, sweeps
 from orchestrator.controller import context as contexts
 from orchestrator.controller import machines, render
 
@@ -21,7 +21,7 @@ class Ready:
 
     submission: sweeps.Submission
     request: render.Request
-    script: str
+    script: rendering.Script
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,9 +69,9 @@ def prepare(
         submissions = tuple(sorted(submissions, key=lambda one: sweeps.world_size(one.spec)))
     for one in submissions:
         request = render.Request(spec=one.spec, source=source, argv=argv)
-        script = render.render(context.configuration, request, on_this_machine=context.is_local)
+        script = render.make(context.configuration, request, on_this_machine=context.is_local)
         if not without_slurm:
-            machines.check(context, one.spec, script)
+            machines.check(context, one.spec, script.text)
         ready.append(Ready(submission=one, request=request, script=script))
     return Prepared(context=context, ready=tuple(ready), asked=plan.asked)
 

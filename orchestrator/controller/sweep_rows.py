@@ -200,7 +200,7 @@ class SweepStore:
 
     def jobs(self, row: int) -> list[jobs.Job]:
         """Return the newest job of each point that has one, in the order of the points."""
-        return [rows.job_record(job) for job in queries.jobs(self._db, row)]
+        return rows.job_records(queries.jobs(self._db, row))
 
     def bind(self, row: int, moves: Sequence[tuple[int, int | None, int]]) -> bool:
         """Give points a job, each (number, row of the job it has or none, row of the new one).

@@ -158,13 +158,18 @@ def _send_one(
                 f"were left to it: `orchestrator sweep status {sweep.name}` shows them"
             )
 
+    made = one.script
     papers = submit.papers_of(
-        context, one.request, runs_dir=runs_dir, folder=Path(sweep.folder), git=git
+        context,
+        one.request,
+        template=(made.template, made.template_hash),
+        folder=Path(sweep.folder),
+        git=git,
     )
     job, folder = submit.store_intent(
         context,
         spec,
-        one.script,
+        made.text,
         papers,
         cluster=sweep.cluster,
         runs_dir=runs_dir,

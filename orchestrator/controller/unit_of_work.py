@@ -12,13 +12,13 @@ import pathlib
 import types
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy import exc, orm
 
 from db import errors as db_errors
-from db import metrics, models, queries, session
+from db import metrics, queries, session
 from orchestrator import errors
 from orchestrator import jobs as records
 from orchestrator.controller import rows
@@ -30,6 +30,7 @@ if typing.TYPE_CHECKING:
 JobQuery: TypeAlias = queries.JobQuery
 MetricQuery: TypeAlias = metrics.MetricQuery
 LogCursor: TypeAlias = rows.LogCursor
+Task: TypeAlias = rows.Task
 StoredMetric: TypeAlias = rows.StoredMetric
 RefreshState: TypeAlias = rows.RefreshState
 Upgrade: TypeAlias = rows.Upgrade
@@ -67,13 +68,9 @@ class UnitOfWork:
     ) -> list[records.Job]:
         """Store an intent: one job, or one for each array task; `fields` are those of jobs.Job."""
         changes = {"state": state, "labels": tuple(labels), "submitter": submitter, **fields}
-        row = models.Submission(**dataclasses.asdict(submission))
-        added = [
-            rows.new_job(task, submission.created_at, changes)
-            for task in ([None] if array_tasks is None else array_tasks)
-        ]
-        queries.add_submission(self._db, row, added)
-        return [rows.job_record(job) for job in added]
+        number = queries.add_submission(self._db, dataclasses.asdict(submission))
+        tasks = [None] if array_tasks is None else array_tasks
+        return self._add_jobs(number, submission, tasks, changes)
 
     def add_tasks(
         self, token: str, array_tasks: Sequence[int], **fields: object
@@ -81,9 +78,21 @@ class UnitOfWork:
         """Store further tasks of a stored array; `fields` are those of jobs.Job."""
         row = queries.submission(self._db, token)
         assert row is not None, "submissions are never deleted"
-        added = [rows.new_job(task, row.created_at, fields) for task in array_tasks]
-        queries.add_submission(self._db, row, added)
-        return [rows.job_record(job) for job in added]
+        return self._add_jobs(row.id, row, array_tasks, fields)
+
+    def _add_jobs(
+        self,
+        number: int,
+        submission: records.Submission | sa.Row[Any],
+        tasks: Sequence[int | None],
+        changes: Mapping[str, object],
+    ) -> list[records.Job]:
+        new = rows.new_jobs(tasks, submission.created_at, changes)
+        numbers = queries.add_jobs(self._db, number, new)
+        return [
+            rows.new_record(row, columns, submission)
+            for row, columns in zip(numbers, new, strict=True)
+        ]
 
     def submission(self, token: str) -> records.Submission | None:
         found = queries.submission(self._db, token)
@@ -104,15 +113,19 @@ class UnitOfWork:
 
     def live_jobs(self, cluster: str) -> list[records.Job]:
         """Return the jobs that are not settled, oldest first."""
-        return [rows.job_record(row) for row in queries.live_jobs(self._db, cluster)]
+        return rows.job_records(queries.live_jobs(self._db, cluster))
 
     def jobs(self, query: JobQuery) -> list[records.Job]:
         """Return the jobs that fit, newest first."""
-        return [rows.job_record(row) for row in queries.jobs(self._db, query)]
+        return rows.job_records(queries.jobs(self._db, query))
 
     def jobs_of_tokens(self, tokens: Collection[str]) -> list[records.Job]:
         """Return the jobs of these submissions, oldest first."""
-        return [rows.job_record(row) for row in queries.jobs_of_tokens(self._db, tokens)]
+        return rows.job_records(queries.jobs_of_tokens(self._db, tokens))
+
+    def tasks(self, token: str) -> list[rows.Task]:
+        """Return a submission's jobs, the tasks of an array, oldest first."""
+        return [rows.task_record(row) for row in queries.tasks(self._db, token)]
 
     def change_job(
         self, row: int, changes: Mapping[str, object], *, version: int | None = None
@@ -163,7 +176,7 @@ class UnitOfWork:
 
     def add_events(self, events: Iterable[tuple[int, records.JobEvent]]) -> None:
         """Store events, each with its job's row."""
-        queries.add_events(self._db, [rows.event_row(row, event) for row, event in events])
+        queries.add_events(self._db, [rows.event_columns(row, event) for row, event in events])
 
     def asked_to_cancel(self, job_rows: Collection[int]) -> set[int]:
         """Return those of the jobs for which scancel was asked."""

@@ -21,6 +21,7 @@ if typing.TYPE_CHECKING:
 gpus_of_gres = ranks.gpus_of_gres
 TEMPLATES = sources.TEMPLATES
 Origin = sources.Origin
+Script = sources.Script
 #: The trainers package, bound into containers; a sibling of this package wherever it is installed.
 TRAINERS = sources.PACKAGE.parent / "trainers"
 #: Where a container sees it.
@@ -43,7 +44,7 @@ def render(
     trainers_dir: pathlib.Path = TRAINERS,
     local: bool = False,
     origin: Origin,
-) -> str:
+) -> Script:
     """Return the script of a job.
 
     `templates_dir` is the user's folder: its files win over ours of the same name. `local`: it
@@ -52,28 +53,21 @@ def render(
     """
     context = _context(spec, profile, runs_dir=runs_dir, trainers_dir=trainers_dir, local=local)
     context["origin"] = origin
-    # Twice, because the first lines name the sources, and those are known once they were used.
     templates = sources.Templates(templates_dir)
-    _, used = templates.render(TEMPLATE, context)
-    context["template_hash"] = sources.digest(used)
-    context["user_templates"] = [source.name for source in used if source.users]
-    context["never_run"] = _never_run(spec, used)
-    script, _ = templates.render(TEMPLATE, context)
-    _check(script, directives.intended(spec, profile))
-    return script
-
-
-def template_hash(
-    spec: jobs.JobSpec,
-    profile: config.Profile,
-    *,
-    runs_dir: pathlib.Path,
-    templates_dir: pathlib.Path | None = None,
-    local: bool = False,
-) -> str:
-    """Return 12 characters of the SHA-256 over the template sources that `render` uses."""
-    context = _context(spec, profile, runs_dir=runs_dir, trainers_dir=TRAINERS, local=local)
-    return sources.digest(sources.Templates(templates_dir).render(TEMPLATE, context)[1])
+    # The first lines name the sources, and those are known once they were used. One task of an
+    # array uses what a thousand do, but in a template that counts them: that is rendered again.
+    tasks = context["task_arguments"]
+    one = tasks[:1] if isinstance(tasks, list) else tasks
+    _, used = templates.render(TEMPLATE, {**context, "task_arguments": one})
+    text, known = "", list[sources.Source]()
+    while known != used:
+        known = used
+        context["template_hash"] = sources.digest(known)
+        context["user_templates"] = [source.name for source in known if source.users]
+        context["never_run"] = _never_run(spec, known)
+        text, used = templates.render(TEMPLATE, context)
+    _check(text, directives.intended(spec, profile))
+    return Script(text=text, template=TEMPLATE, template_hash=sources.digest(known))
 
 
 def _context(

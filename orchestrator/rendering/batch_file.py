@@ -212,13 +212,13 @@ def render(
     templates_dir: pathlib.Path | None = None,
     local: bool = False,
     origin: sources.Origin,
-) -> str:
+) -> sources.Script:
     """Return the script that runs a batch file, `local` without Slurm; raises TemplateError."""
     context = _context(spec, text, runs_dir=runs_dir, local=local)
     context["origin"] = origin
     templates = sources.Templates(templates_dir)
     _, used = templates.render(TEMPLATE, context)
-    context["template_hash"] = sources.digest(used)
+    context["template_hash"] = hashed = sources.digest(used)
     context["user_templates"] = [source.name for source in used if source.users]
     script, _ = templates.render(TEMPLATE, context)
     if directives.parse(script) != directives.parse(text):
@@ -226,20 +226,7 @@ def render(
             "the script's #SBATCH lines are not those of the batch file: a template adds none; "
             "further options go onto the command line"
         )
-    return script
-
-
-def template_hash(
-    spec: jobs.JobSpec,
-    text: str,
-    *,
-    runs_dir: pathlib.Path,
-    templates_dir: pathlib.Path | None = None,
-    local: bool = False,
-) -> str:
-    """Return 12 characters of the SHA-256 over the template sources that `render` uses."""
-    context = _context(spec, text, runs_dir=runs_dir, local=local)
-    return sources.digest(sources.Templates(templates_dir).render(TEMPLATE, context)[1])
+    return sources.Script(text=script, template=TEMPLATE, template_hash=hashed)
 
 
 def _context(

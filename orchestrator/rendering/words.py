@@ -8,6 +8,9 @@ from collections.abc import Iterable
 
 from orchestrator import errors
 
+#: C0, DEL, C1, the two Unicode line ends, and halves of surrogate pairs.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
 
 def quote(value: object) -> str:
     """Quote a value, or each of several; raises TemplateError at a control character."""
@@ -18,8 +21,7 @@ def quote(value: object) -> str:
 def one_line(value: object) -> str:
     """Return the value as text; raises TemplateError at a control character."""
     text = str(value)
-    # C0, DEL, C1, the two Unicode line ends, and halves of surrogate pairs.
-    if bad := re.search("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", text):
+    if bad := _CONTROL.search(text):
         raise errors.TemplateError(f"control character {bad[0]!a} in {text!a}: remove it")
     return text
 

@@ -14,7 +14,7 @@ from orchestrator.sweeps import records
 
 _HINTS = shapes.fields_of(layout.FILE)
 #: The keys of each table; none: any name may stand there.
-_TABLES: dict[str, dict[str, Any] | None] = {
+_TABLES: dict[str, Mapping[str, Any] | None] = {
     name: shapes.fields_of(hint) if dataclasses.is_dataclass(hint) else None
     for name, hint in _HINTS.items()
 }

@@ -85,7 +85,7 @@ def test_each_end_is_told_right(site: sites.Site) -> None:
 
 #: Waits for signals in a way that lets bash run its traps at once.
 WAITS = """#!/bin/bash
-#SBATCH --time=1 --signal=B:USR1@50
+#SBATCH --time=1 --signal=B:USR1@10
 trap 'echo got USR1' USR1
 trap 'echo got USR2' USR2
 {term}
@@ -99,7 +99,8 @@ def test_signals_reach_the_file_and_only_its_shell(site: sites.Site) -> None:
     job_id = site.submit(_write(site, "waits", text))
     site.lab.wait_for(lambda: "ready" in site.run("logs", job_id).stdout, 120, "ready")
     site.lab.run(["scancel", "-b", "-s", "USR2", job_id], user="alice").check_returncode()
-    # Slurm sends USR1 up to a minute early, and looks at time limits every half minute.
+    # Slurm looks at time limits every half minute, and sends USR1 at the last look before its time,
+    # together with CONT.
     site.wait_state(job_id, "TIMEOUT", timeout_seconds=180)
     log = site.run("logs", job_id).stdout
     assert [log.count(f"got {name}") for name in ("USR1", "USR2", "TERM")] == [1, 1, 1]

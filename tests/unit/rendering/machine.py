@@ -105,7 +105,7 @@ class Machine:
             profiles.Profile(),
             runs_dir=self.runs_dir,
             origin=rendering.Origin(version="0.1.0", spec="job.toml"),
-        )
+        ).text
 
     def start(self, script: str, **changes: str) -> subprocess.Popen[str]:
         """Start a script as slurmd does: in a group of its own, without input."""

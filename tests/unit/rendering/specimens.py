@@ -275,7 +275,7 @@ def script(name: str) -> str:
             BATCH_FILES[name],
             runs_dir=RUNS_DIR,
             origin=rendering.Origin(version="0.1.0", spec=f"{name}.sbatch"),
-        )
+        ).text
     spec, profile = SPECS[name]
     return rendering.render(
         spec,
@@ -284,7 +284,7 @@ def script(name: str) -> str:
         trainers_dir=Path("/opt/site/trainers"),
         local=name in LOCAL,
         origin=rendering.Origin(version="0.1.0", spec=f"{name}.toml"),
-    )
+    ).text
 
 
 def sources_of(name: str) -> set[str]:

@@ -152,7 +152,7 @@ def _render(machine: Machine, text: str) -> str:
         text,
         runs_dir=machine.runs_dir,
         origin=rendering.Origin(version="0.1.0", spec="job.sbatch"),
-    )
+    ).text
 
 
 @pytest.mark.parametrize(
@@ -193,6 +193,23 @@ def test_term_is_handed_on_once_and_a_good_end_after_it_is_no_evidence(machine: 
     assert process.returncode == 0
     record = machine.record()
     assert record is not None and (record["rc"], record["done"]) == (0, False)
+
+
+def test_a_signal_is_handed_on_when_slurm_sends_cont_along_with_it(machine: Machine) -> None:
+    # Slurm 24.11 before --signal's, and at the time limit: two agents, so in either order.
+    text = "#!/bin/bash\ntrap 'echo usr >>got' USR2\ntrap 'exit 0' TERM\necho ready\n"
+    process = machine.start(_render(machine, text + "while :; do sleep 0.05; done\n"))
+    assert process.stdout is not None
+    while process.stdout.readline() != "ready\n":
+        assert process.poll() is None
+    got = machine.folder / "work" / "got"
+    for number in range(1, 11):
+        os.kill(process.pid, signal.SIGUSR2)
+        os.kill(process.pid, signal.SIGCONT)
+        wait_for(lambda: got.exists() and got.read_text() == "usr\n" * number, f"USR2 {number}")  # noqa: B023
+    os.kill(process.pid, signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
 
 
 def test_a_deaf_file_outlives_its_kill_without_a_record(machine: Machine) -> None:

@@ -23,7 +23,7 @@ def _render(spec: jobs.JobSpec) -> str:
         profiles.Profile(),
         runs_dir=Path("/runs"),
         origin=rendering.Origin(version="0.1.0", spec="example"),
-    )
+    ).text
 
 
 def _specs(file: Path, changes: list[str]) -> list[jobs.JobSpec]:

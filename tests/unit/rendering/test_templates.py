@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ ORIGIN = rendering.Origin(version="0.1.0", spec="digits.toml")
 EXTENDS = '{% extends "orchestrator/job.sbatch.j2" %}\n'
 
 
-def _render(templates_dir: Path | None = None, spec: jobs.JobSpec = SPEC) -> str:
+def _make(templates_dir: Path | None = None, spec: jobs.JobSpec = SPEC) -> rendering.Script:
     return rendering.render(
         spec,
         profiles.Profile(),
@@ -28,10 +29,12 @@ def _render(templates_dir: Path | None = None, spec: jobs.JobSpec = SPEC) -> str
     )
 
 
+def _render(templates_dir: Path | None = None, spec: jobs.JobSpec = SPEC) -> str:
+    return _make(templates_dir, spec).text
+
+
 def _hash(templates_dir: Path | None = None, spec: jobs.JobSpec = SPEC) -> str:
-    return rendering.template_hash(
-        spec, profiles.Profile(), runs_dir=Path("/runs"), templates_dir=templates_dir
-    )
+    return _make(templates_dir, spec).template_hash
 
 
 def _body(script: str) -> str:
@@ -71,6 +74,31 @@ def test_a_block_is_extended(tmp_path: Path) -> None:
     assert _hash(tmp_path) != _hash()
     marker = "\n# TERM came during the set-up"
     assert _body(script) == _body(ours).replace(marker, f"\nexport SITE=1\n{marker}")
+
+
+def test_a_changed_template_counts_at_once(tmp_path: Path) -> None:
+    block = EXTENDS + "{% block environment %}export SITE=NUMBER\n{% endblock %}\n"
+    for number in ("1", "2", "1"):
+        (tmp_path / "job.sbatch.j2").write_text(block.replace("NUMBER", number))
+        assert f"\nexport SITE={number}\n" in _render(tmp_path)
+
+
+def test_a_template_may_count_the_tasks(tmp_path: Path) -> None:
+    (tmp_path / "many.sh.j2").write_text("export MANY=1\n")
+    (tmp_path / "job.sbatch.j2").write_text(
+        EXTENDS + "{% block environment %}"
+        '{% if task_arguments | length > 1 %}{% include "many.sh.j2" %}{% endif %}'
+        "{% endblock %}\n"
+    )
+    tasks = ({"seed": 1}, {"seed": 2})
+    spec = dataclasses.replace(SPEC, array=jobs.Array(tasks=tasks))
+    script = _make(tmp_path, spec)
+    assert script.text.splitlines()[2:5] == [
+        f"# Template job.sbatch.j2, sha256 {script.template_hash}",
+        "# With your own job.sbatch.j2",
+        "# With your own many.sh.j2",
+    ]
+    assert "\nexport MANY=1\n" in script.text
 
 
 def test_a_partial_is_replaced(tmp_path: Path) -> None:

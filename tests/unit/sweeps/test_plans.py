@@ -117,7 +117,7 @@ def test_each_point_is_submitted_once_with_its_own_words(
 
 def script(spec: jobs.JobSpec, profile: config.Profile) -> str:
     origin = rendering.Origin(version="1", spec="sweep.toml")
-    return rendering.render(spec, profile, runs_dir=Path("/runs"), origin=origin)
+    return rendering.render(spec, profile, runs_dir=Path("/runs"), origin=origin).text
 
 
 def words(spec: jobs.JobSpec, task: int) -> list[tuple[str, ...]]:

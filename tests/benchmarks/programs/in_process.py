@@ -1,0 +1,32 @@
+"""What a program of one's own does to submit a spec: one context for all its submissions."""
+
+import functools
+import os
+import pathlib
+import sys
+import time
+
+from orchestrator import config, jobs, slurm, specs
+from orchestrator.controller import context as contexts
+from orchestrator.controller import render, submit, unit_of_work
+
+
+def open_context() -> contexts.Context:
+    """Return the context that all submissions of this process share."""
+    folder = pathlib.Path.cwd()
+    configuration = config.load(os.environ, folder, {})
+    return contexts.Context(
+        configuration=configuration,
+        store=unit_of_work.Store(configuration.database),
+        client=functools.cache(lambda: slurm.Client(environ=slurm.environment(os.environ))),
+        environ=os.environ,
+        folder=folder,
+        say=lambda message: print(message, file=sys.stderr),
+        sleep=time.sleep,
+    )
+
+
+def submit_spec(context: contexts.Context, path: str) -> jobs.Job:
+    """Read a spec and submit it, as `orchestrator submit PATH` does."""
+    spec = specs.load(pathlib.Path(path), environ=os.environ)
+    return submit.submit(context, render.Request(spec=spec, source=path, argv=sys.argv))
