@@ -73,9 +73,10 @@ class Study:
     warnings: tuple[str, ...]
 
 
-def study(runs: Sequence[Run]) -> Study:
+def study(runs: Sequence[Run], unit: str = "GPUs") -> Study:
     """Return the table and the fits of runs that differ in their size alone.
 
+    `unit`: what sizes count, for the warnings.
     ValueError for no runs, or for a throughput that is not positive.
     """
     by_size: dict[int, list[Run]] = {}
@@ -95,7 +96,7 @@ def study(runs: Sequence[Run]) -> Study:
         deviation=spread.deviation if spread.degrees else None,
         amdahl=fits.amdahl(throughputs),
         usl=fits.usl(throughputs),
-        warnings=tuple(_warnings(points)),
+        warnings=tuple(_warnings(points, unit)),
     )
 
 
@@ -204,18 +205,18 @@ def _mean_log(these: Sequence[Run]) -> float:
     return math.fsum(math.log(run.throughput) for run in these) / len(these)
 
 
-def _warnings(points: Sequence[Point]) -> list[str]:
+def _warnings(points: Sequence[Point], unit: str) -> list[str]:
     told: list[str] = []
     base = points[0]
     for point in points:
         if point.too_efficient:
             told.append(
-                f"efficiency {point.efficiency.value:.2f} at {point.gpus} GPUs: the baseline of "
+                f"efficiency {point.efficiency.value:.2f} at {point.gpus} {unit}: the baseline of "
                 f"{base.gpus} does not compare (something else slowed it down)"
             )
     single = [point.gpus for point in points if point.runs == 1]
     if single and any(point.runs > 1 for point in points):
-        told.append(f"not repeated: {', '.join(map(str, single))} GPUs")
+        told.append(f"not repeated: {', '.join(map(str, single))} {unit}")
     elif single:
         told.append(
             "no size was repeated: intervals, where there are any, are of one run's windows"

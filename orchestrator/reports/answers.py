@@ -1,0 +1,136 @@
+"""What a study is asked: how many GPUs still pay, and the cheapest way to be done in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator import scaling
+from orchestrator.reports import records, words
+
+_HOUR_SECONDS = 3600.0
+_LAWS = {"amdahl": "Amdahl's law", "usl": "the Universal Scalability Law"}
+
+
+def best_fit(curve: records.Curve) -> scaling.Fit | None:
+    """Return the law to ask: the Universal Scalability Law where there is one."""
+    return curve.study.usl or curve.study.amdahl
+
+
+def fit_lines(curve: records.Curve, unit: str) -> list[str]:
+    """Return a sentence for each law fitted."""
+    return [
+        _fit_line(fit, unit) for fit in (curve.study.amdahl, curve.study.usl) if fit is not None
+    ]
+
+
+def _fit_line(fit: scaling.Fit, unit: str) -> str:
+    parts = [f"{words.size(1, unit)} {_told(fit.parameters['gamma'])} a second"]
+    if fit.law == "amdahl":
+        parts.append(f"serial share {_told(fit.parameters['alpha'])}")
+    else:
+        parts.append(f"contention {_told(fit.parameters['alpha'])}")
+        parts.append(f"coherency {_told(fit.parameters['beta'])}")
+        peak = fit.peak()
+        if peak is not None:
+            beyond = "" if fit.reaches(peak) else ", more than twice the largest measured"
+            parts.append(f"fastest at {words.size(max(1, round(peak)), unit)}{beyond}")
+    if fit.degrees > 0:
+        parts.append(f"runs lie {words.share(fit.deviation)} from it")
+    else:
+        parts.append("as many parameters as runs: no intervals")
+    law = _LAWS[fit.law]
+    return f"{law[0].upper()}{law[1:]}: {'; '.join(parts)}"
+
+
+def _told(estimate: scaling.Estimate) -> str:
+    if estimate.at_bound and estimate.high is not None and estimate.value <= 0.0:
+        return f"0, at its bound; below {words.number(estimate.high)} (one-sided)"
+    if estimate.at_bound and estimate.low is not None:
+        return f"1, at its bound; above {words.number(estimate.low)} (one-sided)"
+    return words.interval(estimate)
+
+
+def most_gpus(curve: records.Curve, efficiency: float, unit: str) -> str | None:
+    """Return the most GPUs that keep the efficiency, in a sentence; none without a fit."""
+    fit = best_fit(curve)
+    if fit is None:
+        return None
+    most, is_end = fit.most_gpus(efficiency)
+    above = f"Efficiency stays above {words.share(efficiency)}"
+    by = f"by {_LAWS[fit.law]}"
+    largest = fit.sizes[-1]
+    if is_end:
+        return (
+            f"{above} up to {words.size(most, unit)} at least, {by}: twice the largest measured, "
+            "and it is not asked for more"
+        )
+    if most > largest:
+        return f"{above} up to {words.size(most, unit)}, {by}: beyond the {largest} measured"
+    return f"{above} up to {words.size(most, unit)}, {by}"
+
+
+def cheapest(curves: Sequence[records.Curve], epochs: int, within_seconds: float, unit: str) -> str:
+    """Return the size that trains so many epochs in time for the fewest GPU-hours, in a sentence.
+
+    Measured sizes first; where none is fast enough, sizes that a fit may be asked about.
+    """
+    wanted = f"{epochs} epoch{'' if epochs == 1 else 's'} within {words.seconds(within_seconds)}"
+    timed = [
+        (epochs * row.epoch_seconds, row, curve)
+        for curve in curves
+        for row in curve.rows
+        if row.epoch_seconds is not None
+    ]
+    if not timed:
+        return f"{wanted}: the time of an epoch is not known; --samples-per-epoch gives it"
+    done = [(took * row.point.gpus, took, row, curve) for took, row, curve in timed]
+    fitting = [one for one in done if one[1] <= within_seconds]
+    if fitting:
+        cost, took, row, curve = min(fitting, key=lambda one: (one[0], one[1]))
+        line = _way(wanted, row.point.gpus, took, cost, curve, unit)
+        slow = _slow_end(row, took)
+        if slow is not None and slow > within_seconds:
+            line += f"; at the slow end of its interval it takes {words.seconds(slow)}"
+        return line
+    return _by_fit(wanted, epochs, within_seconds, curves, unit)
+
+
+def _way(wanted: str, gpus: int, took: float, cost: float, curve: records.Curve, unit: str) -> str:
+    which = f" of {curve.name}" if curve.name else ""
+    hours = {"gpus": "GPU-hours", "ranks": "rank-hours", "nodes": "node-hours"}[unit]
+    return (
+        f"{wanted}: cheapest with {words.size(gpus, unit)}{which}, {words.seconds(took)} and "
+        f"{words.number(cost / _HOUR_SECONDS)} {hours} of training"
+    )
+
+
+def _slow_end(row: records.Row, took: float) -> float | None:
+    throughput = row.point.throughput
+    return None if throughput.low is None else took * throughput.value / throughput.low
+
+
+def _by_fit(
+    wanted: str,
+    epochs: int,
+    within_seconds: float,
+    curves: Sequence[records.Curve],
+    unit: str,
+) -> str:
+    ways = []
+    for curve in curves:
+        fit = best_fit(curve)
+        known = [row for row in curve.rows if row.epoch_seconds is not None]
+        if fit is None or not known:
+            continue
+        row = known[-1]
+        assert row.epoch_seconds is not None
+        samples = row.epoch_seconds * row.point.throughput.value
+        for gpus in range(fit.sizes[0], int(scaling.fits.REACH * fit.sizes[-1]) + 1):
+            took = epochs * samples / fit.throughput(gpus)
+            if took <= within_seconds:
+                ways.append((took * gpus, took, gpus, curve, fit.law))
+    if not ways:
+        return f"{wanted}: no size measured is fast enough, and none up to twice the largest"
+    cost, took, gpus, curve, law = min(ways, key=lambda one: (one[0], one[1]))
+    line = _way(wanted, gpus, took, cost, curve, unit)
+    return f"{line}; by {_LAWS[law]}, not measured"

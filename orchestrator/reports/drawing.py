@@ -1,0 +1,127 @@
+"""Figures -> SVG, PNG, PDF with matplotlib, the same bytes for the same numbers."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from typing import Any
+
+from orchestrator import errors
+from orchestrator.reports import figures
+
+FORMATS = ("svg", "png", "pdf")
+#: Okabe and Ito's colours, told apart by nearly everyone (jfly.uni-koeln.de/color).
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_GUIDE = "#888888"
+#: Above so many sizes their ticks would run into one another.
+_MOST_TICKS = 12
+_DATES = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDate": None}}
+
+
+class NoMatplotlibError(errors.OrchestratorError):
+    """Plots need matplotlib: `pip install 'orchestrator[plot]'`, or leave them out: --no-plots."""
+
+
+class Drawer:
+    """Draws with the matplotlib of this environment; NoMatplotlibError where there is none."""
+
+    def __init__(self) -> None:
+        try:
+            self._matplotlib: Any = importlib.import_module("matplotlib")
+            self._figure: Any = importlib.import_module("matplotlib.figure")
+        except ImportError as exc:
+            raise NoMatplotlibError from exc
+
+    def draw(self, figure: figures.Figure, form: str) -> bytes:
+        """Return the figure as svg, png or pdf."""
+        settings = {
+            # The salt is else random, and makes other IDs in each file.
+            "svg.hashsalt": figure.name,
+            # Text stays text: to be found, read out and made larger.
+            "svg.fonttype": "none",
+            "pdf.fonttype": 42,
+            "font.size": 10.0,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+        }
+        with self._matplotlib.rc_context({**self._matplotlib.rcParamsDefault, **settings}):
+            made = self._figure.Figure(figsize=(6.4, 4.2), layout="constrained")
+            axes = made.add_subplot()
+            self._fill(axes, figure)
+            file = io.BytesIO()
+            made.savefig(file, format=form, dpi=150, metadata=_DATES[form])
+        return file.getvalue()
+
+    def _fill(self, axes: Any, figure: figures.Figure) -> None:
+        # A dollar sign would begin a formula.
+        axes.set_title(figure.title.replace("$", r"\$"), loc="left", fontsize=11)
+        axes.set_xlabel(figure.x_label)
+        axes.set_ylabel(figure.y_label)
+        if figure.bar_labels:
+            _draw_bars(axes, figure)
+        else:
+            for series in figure.series:
+                _draw_series(axes, series)
+            self._scale(axes, figure)
+        if figure.is_share:
+            axes.yaxis.set_major_formatter(
+                importlib.import_module("matplotlib.ticker").PercentFormatter(1.0, decimals=0)
+            )
+        if not figure.is_log:
+            axes.set_ylim(0.0, 1.1 * figure.top())
+        axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+        axes.set_axisbelow(True)
+        if len(figure.series) > 1:
+            axes.legend(frameon=False, fontsize=8)
+
+    def _scale(self, axes: Any, figure: figures.Figure) -> None:
+        ticker = importlib.import_module("matplotlib.ticker")
+        if len(figure.sizes) > 1:
+            axes.set_xscale("log", base=2)
+            if figure.is_log:
+                axes.set_yscale("log", base=2)
+                axes.yaxis.set_major_formatter(ticker.FormatStrFormatter("%.4g"))
+        if len(figure.sizes) <= _MOST_TICKS:
+            axes.xaxis.set_major_locator(ticker.FixedLocator(list(figure.sizes)))
+        axes.xaxis.set_major_formatter(ticker.FormatStrFormatter("%d"))
+        axes.xaxis.set_minor_locator(ticker.NullLocator())
+
+
+def _draw_series(axes: Any, series: figures.Series) -> None:
+    colour = _COLOURS[series.colour % len(_COLOURS)]
+    label = series.label.replace("$", r"\$")
+    if series.kind == "points":
+        below = [y - low for y, low in zip(series.y, series.low, strict=bool(series.low))]
+        above = [high - y for y, high in zip(series.y, series.high, strict=bool(series.high))]
+        axes.errorbar(
+            series.x,
+            series.y,
+            yerr=[below, above] if series.low else None,
+            fmt=_MARKERS[series.colour % len(_MARKERS)],
+            color=colour,
+            capsize=3,
+            markersize=5,
+            label=label,
+        )
+    elif series.kind == "guide":
+        axes.plot(series.x, series.y, color=_GUIDE, linestyle=":", linewidth=1.2, label=label)
+    else:
+        style = "--" if series.kind == "dashed" else "-"
+        axes.plot(series.x, series.y, color=colour, linestyle=style, linewidth=1.2, label=label)
+
+
+def _draw_bars(axes: Any, figure: figures.Figure) -> None:
+    bottom = [0.0] * len(figure.bar_labels)
+    for series in figure.series:
+        axes.bar(
+            series.x,
+            series.y,
+            bottom=bottom,
+            width=0.6,
+            color=_COLOURS[series.colour % len(_COLOURS)],
+            label=series.label.replace("$", r"\$"),
+        )
+        bottom = [low + y for low, y in zip(bottom, series.y, strict=True)]
+    labels = [label.replace("$", r"\$") for label in figure.bar_labels]
+    axes.set_xticks(range(len(labels)), labels, fontsize=8)

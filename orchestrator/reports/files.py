@@ -1,0 +1,68 @@
+"""The files of a report: its texts, its page, and its plots, each with its numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator import errors
+from orchestrator.reports import documents, drawing, figures, page, records, tables
+
+
+def write(
+    report: records.Report,
+    wishes: records.Wishes,
+    columns: Sequence[tables.Column],
+    folder: Path,
+    drawer: drawing.Drawer | None,
+) -> list[str]:
+    """Write all files into the folder, and return their names; without a drawer no plots.
+
+    OrchestratorError where one cannot be written.
+    """
+    made = contents(report, wishes, columns, drawer)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in made.items():
+            (folder / name).write_bytes(content)
+    except OSError as exc:
+        raise errors.OrchestratorError(
+            f"{exc.filename or folder} cannot be written: {exc.strerror}; name another folder"
+        ) from exc
+    return list(made)
+
+
+def contents(
+    report: records.Report,
+    wishes: records.Wishes,
+    columns: Sequence[tables.Column],
+    drawer: drawing.Drawer | None,
+) -> dict[str, bytes]:
+    """Return the files by name."""
+    texts = {
+        "report.md": documents.markdown(report, wishes, columns),
+        "report.tex": documents.latex(report, wishes, columns),
+        "report.csv": _csv(tables.values(report, columns)),
+        "report.json": json.dumps(documents.items(report, wishes, columns), indent=2) + "\n",
+    }
+    made = {name: text.encode() for name, text in texts.items()}
+    drawings = []
+    for figure in figures.figures(report) if drawer is not None else ():
+        assert drawer is not None
+        for form in drawing.FORMATS:
+            made[f"{figure.name}.{form}"] = drawer.draw(figure, form)
+        made[f"{figure.name}.csv"] = figures.as_csv(figure).encode()
+        drawings.append((figure.name, made[f"{figure.name}.svg"].decode()))
+    made["report.html"] = page.page(report, wishes, columns, drawings).encode()
+    return made
+
+
+def _csv(rows: Sequence[dict[str, object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(rows[0])
+    writer.writerows([["" if value is None else value for value in row.values()] for row in rows])
+    return text.getvalue()

@@ -1,0 +1,19 @@
+"""Reports of the files in tests/data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator import reports
+
+
+@pytest.fixture
+def report_of(checkout: Path) -> Callable[..., reports.Report]:
+    def made(name: str, **wanted: int | str) -> reports.Report:
+        figures = reports.read((checkout / f"tests/data/{name}.csv").read_text(), f"{name}.csv")
+        return reports.report(name, figures.measurements, unit=figures.unit, **wanted)
+
+    return made

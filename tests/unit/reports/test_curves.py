@@ -1,0 +1,64 @@
+"""Which jobs make one curve."""
+
+from __future__ import annotations
+
+from orchestrator import reports
+from orchestrator.reports import curves
+
+
+def one(size: int, **attributes: str) -> reports.Measurement:
+    return reports.Measurement(size=size, throughput=100.0 * size, attributes=attributes)
+
+
+def sizes(grouping: curves.Grouping) -> dict[str, list[int]]:
+    return {
+        " ".join(group.attributes.values()): [one.size for one in group.measurements]
+        for group in grouping.groups
+    }
+
+
+def test_what_follows_from_the_size_makes_no_curve() -> None:
+    found = curves.group([one(1, nodes="1", seed="1"), one(8, nodes="2", seed="2", base_lr="0.1")])
+    assert sizes(found) == {"": [1, 8]}
+
+
+def test_the_baseline_without_a_mode_is_that_of_all_modes() -> None:
+    found = curves.group([one(1, mode="single"), one(2, mode="dp"), one(2, mode="ddp")])
+    assert sizes(found) == {"dp": [1, 2], "ddp": [1, 2]}
+    assert found.unstated == {}
+
+
+def test_what_is_not_stated_fits_and_is_told() -> None:
+    found = curves.group([one(1), one(2, torch="2.13")])
+    assert sizes(found) == {"": [1, 2]}
+    assert (found.common, found.unstated) == ({"torch": "2.13"}, {"torch": (1,)})
+    # It fits neither of two values better: it joins both.
+    found = curves.group([one(1), one(2, torch="2.13"), one(4, torch="2.15")])
+    assert sizes(found) == {"2.13": [1, 2], "2.15": [1, 4]}
+
+
+def test_the_batch_says_which_scaling_it_is() -> None:
+    strong = [one(gpus, batch_size="1024") for gpus in (1, 2, 4)]
+    assert curves.group(strong).scaling == "strong"
+    # The same said of each device.
+    strong = [one(gpus, per_device_batch_size=str(1024 // gpus)) for gpus in (1, 2, 4)]
+    found = curves.group(strong)
+    assert (found.scaling, found.common) == ("strong", {"batch_size": "1024"})
+    weak = [one(gpus, batch_size=str(256 * gpus)) for gpus in (1, 2, 4)]
+    found = curves.group(weak)
+    assert (found.scaling, found.common) == ("weak", {"per_device_batch_size": "256"})
+    # Accumulation makes up for fewer GPUs.
+    passes = [
+        one(1, per_device_batch_size="64", gradient_accumulation_steps="4"),
+        one(4, per_device_batch_size="64", gradient_accumulation_steps="1"),
+    ]
+    found = curves.group(passes, scaling="strong")
+    assert found.common == {"batch_size": "256"}
+    assert list(found.differences) == ["gradient_accumulation_steps"]
+
+
+def test_two_studies_in_one_file() -> None:
+    both = [one(gpus, batch_size=str(batch)) for batch in (512, 1024) for gpus in (1, 2)]
+    found = curves.group(both)
+    assert sizes(found) == {"512": [1, 2], "1024": [1, 2]}
+    assert found.differences == {"batch_size": {"512": (1, 2), "1024": (1, 2)}}

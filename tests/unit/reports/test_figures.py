@@ -1,0 +1,108 @@
+"""Plots: their numbers, the same bytes each time, and a page that needs nothing else."""
+
+from __future__ import annotations
+
+import html.parser
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator import reports
+from orchestrator.reports import drawing, figures, files, tables
+
+ReportOf = Callable[..., reports.Report]
+
+
+def test_the_numbers_of_the_figures(report_of: ReportOf) -> None:
+    made = {figure.name: figure for figure in figures.figures(report_of("strong_noisy_node"))}
+    assert list(made) == ["speedup", "efficiency", "throughput", "steps", "utilisation"]
+    assert figures.as_csv(made["efficiency"]).splitlines() == [
+        "series,kind,x,y,low,high",
+        "measured,points,1,1,1,1",
+        "measured,points,2,0.9700331055,0.7940842946,1.184967682",
+        "measured,points,4,0.9139971973,0.7482124224,1.116515647",
+        "measured,points,8,0.7207930103,0.5900524486,0.8805023434",
+        "80.0 %,guide,1,0.8,,",
+        "80.0 %,guide,8,0.8,,",
+    ]
+    assert figures.as_csv(made["steps"]).splitlines()[:3] == [
+        "series,kind,x,y,low,high",
+        "data,bars,1,20,,",
+        "data,bars,2,15,,",
+    ]
+    lines = {series.label: series for series in made["throughput"].series}
+    # Solid as far as was measured, dashed up to twice that.
+    assert (lines["USL"].kind, lines["USL"].x[-1]) == ("line", 8.0)
+    beyond = lines["USL, extrapolated"]
+    assert (beyond.kind, beyond.x[0], beyond.x[-1]) == ("dashed", 8.0, 16.0)
+
+
+def test_a_shared_baseline_is_one_bar(report_of: ReportOf) -> None:
+    text = "gpus,mode,throughput,utilisation\n1,-,100,90%\n2,dp,150,70%\n2,ddp,190,85%\n"
+    report = reports.report("", reports.read(text, "f.csv").measurements)
+    utilisation = figures.figures(report)[-1]
+    assert utilisation.bar_labels == ("1", "2\nmode=ddp", "2\nmode=dp")
+
+
+def test_the_same_bytes_each_time(report_of: ReportOf) -> None:
+    report, drawer = report_of("strong_noisy_node"), drawing.Drawer()
+    columns = tables.chosen(report)
+    first = files.contents(report, reports.Wishes(), columns, drawer)
+    assert first == files.contents(report, reports.Wishes(), columns, drawer)
+    heads = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
+    for name, content in first.items():
+        assert content.startswith(heads.get(name.rpartition(".")[2], b"")), name
+    assert {f"{figure.name}.csv" for figure in figures.figures(report)} < set(first)
+
+
+class Page(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.wanted: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            if name in ("href", "src", "xlink:href"):
+                self.wanted.append(value or "")
+
+
+def test_the_page_needs_nothing_else(report_of: ReportOf) -> None:
+    report = report_of("strong_noisy_node")
+    made = files.contents(report, reports.Wishes(), tables.chosen(report), drawing.Drawer())
+    page = Page()
+    page.feed(made["report.html"].decode())
+    assert not {"script", "link", "img", "iframe"} & page.tags
+    assert len(page.ids) == len(set(page.ids)) > 0
+    assert {one.removeprefix("#") for one in page.wanted} <= set(page.ids)
+    assert "line 13 on n[3-4] is 30.4 % slower" in made["report.html"].decode()
+
+
+def test_a_name_is_no_markup_in_the_page() -> None:
+    run = reports.Measurement(size=1, throughput=1.0, name="<script>")
+    report = reports.report("<b>$x$</b>", [run])
+    made = files.contents(report, reports.Wishes(), tables.chosen(report), drawing.Drawer())
+    assert b"<b>" not in made["report.html"] and b"&lt;b&gt;" in made["report.html"]
+
+
+def test_without_matplotlib(
+    report_of: ReportOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", refuse)
+    with pytest.raises(drawing.NoMatplotlibError) as caught:
+        drawing.Drawer()
+    assert str(caught.value) == (
+        "Plots need matplotlib: `pip install 'orchestrator[plot]'`, or leave them out: --no-plots."
+    )
+    report = report_of("strong_noisy_node")
+    written = files.write(report, reports.Wishes(), tables.chosen(report), tmp_path / "r", None)
+    assert written == ["report.md", "report.tex", "report.csv", "report.json", "report.html"]

@@ -1,0 +1,133 @@
+"""What a report says of its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from orchestrator import reports
+from orchestrator.reports import answers, documents, tables
+
+ReportOf = Callable[..., reports.Report]
+
+
+def one(size: int, throughput: float, **fields: object) -> reports.Measurement:
+    return reports.Measurement(size=size, throughput=throughput, **fields)  # type: ignore[arg-type]
+
+
+def test_a_noisy_node_is_named(report_of: ReportOf) -> None:
+    assert report_of("strong_noisy_node").warnings == (
+        "line 13 on n[3-4] is 30.4 % slower than the middle of its 8 GPUs: look at its node",
+    )
+
+
+def test_the_same_ranks_on_one_and_on_two_nodes_are_told() -> None:
+    report = reports.report("", [one(4, 100.0, nodes=1), one(4, 90.0, nodes=2)])
+    assert "4 GPUs were on 1 node and on 2 nodes: one point all the same" in report.warnings
+
+
+def test_measured_is_told_from_parsed() -> None:
+    report = reports.report(
+        "",
+        [
+            one(1, 100.0, source="jsonl", warm_up="first window of each attempt"),
+            one(2, 190.0, source="log:olivia", warm_up="first epoch"),
+            one(4, 350.0, source="jsonl", warm_up="first window of each attempt"),
+        ],
+        unit="ranks",
+    )
+    assert report.notes == (
+        "3 runs, 3 points of 1 repeat each, 0 windows; intervals hold the truth in 95 of 100 "
+        "studies",
+        "speedup is against 1 rank, 100.0 samples a second",
+        "left out as warm-up: first window of each attempt; first epoch",
+        "throughput measured in the trainer (metrics.jsonl): 2 runs",
+        "throughput parsed from the log (log:olivia), not measured: 1 run",
+    )
+    assert [row["source"] for row in tables.texts(report, tables.chosen(report))] == [
+        "measured",
+        "parsed (olivia)",
+        "measured",
+    ]
+
+
+def test_gpu_hours_are_of_gpus() -> None:
+    gpus = reports.report("", [one(4, 100.0, epoch_seconds=900.0)]).curves[0].rows[0]
+    ranks = reports.report("", [one(4, 100.0, epoch_seconds=900.0)], unit="ranks")
+    assert gpus.gpu_hours_per_epoch == 1.0
+    assert ranks.curves[0].rows[0].gpu_hours_per_epoch is None
+
+
+LAW = [one(gpus, 100.0 * gpus / (1 + 0.05 * (gpus - 1)), epoch_seconds=None) for gpus in (1, 2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("efficiency", "answer"),
+    [
+        (0.9, "Efficiency stays above 90.0 % up to 3 GPUs, by Amdahl's law"),
+        (0.8, "Efficiency stays above 80.0 % up to 5 GPUs, by Amdahl's law: beyond the 4 measured"),
+        (
+            0.5,
+            "Efficiency stays above 50.0 % up to 8 GPUs at least, by Amdahl's law: twice the "
+            "largest measured, and it is not asked for more",
+        ),
+    ],
+)
+def test_the_most_gpus(efficiency: float, answer: str) -> None:
+    curve = reports.report("", LAW).curves[0]
+    assert answers.most_gpus(curve, efficiency, "gpus") == answer
+
+
+@pytest.mark.parametrize(
+    ("seconds", "answer"),
+    [
+        # 36,000 samples: 360 s on one GPU, 189 s on two, 103.5 s on four.
+        (4000, "10 epochs within 1:06:40: cheapest with 1 GPU, 1:00:00 and 1.000 GPU-hours of "),
+        (2000, "10 epochs within 0:33:20: cheapest with 2 GPUs, 0:31:30 and 1.050 GPU-hours of "),
+    ],
+)
+def test_the_cheapest_way(seconds: float, answer: str) -> None:
+    curves = reports.report("", LAW, samples_per_epoch=36_000).curves
+    assert answers.cheapest(curves, 10, seconds, "gpus") == answer + "training"
+
+
+def test_the_cheapest_way_that_was_not_measured() -> None:
+    curves = reports.report("", LAW, samples_per_epoch=36_000).curves
+    assert answers.cheapest(curves, 10, 900.0, "gpus") == (
+        "10 epochs within 900.0 s: cheapest with 5 GPUs, 864.0 s and 1.200 GPU-hours of "
+        "training; by Amdahl's law, not measured"
+    )
+    assert answers.cheapest(curves, 10, 300.0, "gpus") == (
+        "10 epochs within 300.0 s: no size measured is fast enough, and none up to twice the "
+        "largest"
+    )
+    assert answers.cheapest(reports.report("", LAW).curves, 1, 1.0, "gpus") == (
+        "1 epoch within 1.000 s: the time of an epoch is not known; --samples-per-epoch gives it"
+    )
+
+
+def test_the_slow_end_of_an_interval() -> None:
+    runs = [one(1, value, epoch_seconds=100.0) for value in (99.0, 101.0)]
+    line = answers.cheapest(reports.report("", runs).curves, 1, 105.0, "gpus")
+    assert line.endswith("; at the slow end of its interval it takes 113.5 s")
+
+
+def test_a_fit_at_its_bound_is_one_sided() -> None:
+    runs = [one(1, 100.0), one(1, 101.0), one(2, 202.0), one(2, 203.0), one(4, 408.0)]
+    (amdahl,) = answers.fit_lines(reports.report("", runs).curves[0], "gpus")
+    assert "serial share 0, at its bound; below 0.0" in amdahl and "(one-sided)" in amdahl
+
+
+def test_no_mark_of_a_name_is_taken_for_markup(report_of: ReportOf) -> None:
+    runs = [one(1, 100.0, attributes={"path": "a|b_$c%"}), one(2, 190.0, attributes={"path": "&"})]
+    report = reports.report("x|y", runs)
+    columns = tables.chosen(report, ["curve", "throughput"])
+    assert documents.markdown(report, reports.Wishes(), columns).splitlines()[:5] == [
+        "# x\\|y",
+        "",
+        "| curve | throughput |",
+        "|---|---|",
+        "| path=a\\|b\\_$c% | 100.0 |",
+    ]
+    assert r"path=a|b\_\$c\% & 100.0 \\" in documents.latex(report, reports.Wishes(), columns)
