@@ -7,9 +7,18 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from orchestrator import errors
 from orchestrator.reports import documents, drawing, figures, page, records, tables
+
+
+class Draws(Protocol):
+    """What makes a picture of a figure: drawing.Drawer."""
+
+    def draw(self, figure: figures.Figure, form: str) -> bytes:
+        """Return the figure as svg, png or pdf."""
+        ...
 
 
 def write(
@@ -17,7 +26,7 @@ def write(
     wishes: records.Wishes,
     columns: Sequence[tables.Column],
     folder: Path,
-    drawer: drawing.Drawer | None,
+    drawer: Draws | None,
 ) -> list[str]:
     """Write all files into the folder, and return their names; without a drawer no plots.
 
@@ -39,7 +48,7 @@ def contents(
     report: records.Report,
     wishes: records.Wishes,
     columns: Sequence[tables.Column],
-    drawer: drawing.Drawer | None,
+    drawer: Draws | None,
 ) -> dict[str, bytes]:
     """Return the files by name."""
     texts = {
