@@ -238,6 +238,25 @@ class SweepPoint(Base):
     changes: orm.Mapped[str]
 
 
+class Baseline(Base):
+    """What jobs showed when they were named a baseline; only ever added, the newest counts.
+
+    The numbers stand here, so that they outlive the jobs.
+    """
+
+    __tablename__ = "baselines"
+    __table_args__ = (sa.Index(None, "name"), {"sqlite_autoincrement": True})
+
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    name: orm.Mapped[str]
+    created_at: orm.Mapped[datetime.datetime]
+    #: the jobs, the sweep or the file that it was taken from
+    source: orm.Mapped[str]
+    runs: orm.Mapped[int]
+    #: JSON of the unit of their sizes and of each measurement
+    measurements: orm.Mapped[str] = orm.mapped_column(deferred=True)
+
+
 class Attempt(Base):
     """One start of a job."""
 

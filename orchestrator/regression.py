@@ -19,7 +19,7 @@ from orchestrator import quantiles
 TRIMMED_FROM = 5
 #: Share of the runs that is left out at each end, one run of five at the least.
 TRIM = 0.2
-_CONFIDENCE = 0.95
+CONFIDENCE = 0.95
 
 
 class Verdict(enum.Enum):
@@ -51,10 +51,12 @@ def compare(
     *,
     threshold: float = 0.0,
     higher_is_better: bool = True,
+    confidence: float = CONFIDENCE,
 ) -> Comparison:
     """Compare one number a run: throughputs, or times with `higher_is_better` false.
 
-    `threshold`: a share that a difference must exceed as well (0.02: two per cent).
+    `threshold`: a share that a difference must exceed as well (0.02: two per cent). `confidence`
+    of the interval; of several comparisons together it has to be nearer to 1.
     ValueError for no runs or a number that is not positive.
     """
     new, old = _group(runs), _group(baseline)
@@ -63,7 +65,7 @@ def compare(
     degrees = _welch(new, old)
     low = high = None
     if degrees is not None:
-        margin = quantiles.student_t((1.0 + _CONFIDENCE) / 2.0, degrees) * error
+        margin = quantiles.student_t((1.0 + confidence) / 2.0, degrees) * error
         low, high = math.exp(difference - margin), math.exp(difference + margin)
     return Comparison(
         ratio=math.exp(difference),

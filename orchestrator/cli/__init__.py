@@ -37,6 +37,7 @@ COMMANDS = {
     "requeue": ("requeue", "Put jobs back into the queue, under the same job ID."),
     "resubmit": ("resubmit", "Send jobs again that have ended or that Slurm never got."),
     "sweep": ("sweep", "Submit many jobs of one spec, and follow them together."),
+    "baseline": ("baseline", "Keep numbers under a name, and hold later ones to them."),
     "doctor": ("doctor", "Check what orchestrator needs on this machine."),
     "config": ("config", "Draft, or show the configuration and its origins."),
     "completion": ("completion", "Print what makes the shell complete commands and job IDs."),

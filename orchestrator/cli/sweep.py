@@ -12,6 +12,7 @@ COMMANDS = {
     "render": ("sweep_render", "Show the batch scripts of a sweep; nothing is submitted."),
     "list": ("sweep_list", "List the sweeps, and how far they are."),
     "status": ("sweep_status", "Show what the points of a sweep do."),
+    "report": ("sweep_report", "Show how a study scaled: table, fits and plots."),
     "resume": ("sweep_resume", "Submit the points that are not submitted yet."),
     "rerun": ("sweep_rerun", "Submit points again that failed or are missing."),
     "add": ("sweep_add", "Add points to a sweep, and submit them."),

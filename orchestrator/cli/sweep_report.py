@@ -8,22 +8,28 @@ from pathlib import Path
 
 import click
 
-from orchestrator import errors, reports, values
-from orchestrator.cli import output
+from orchestrator import reports, values
+from orchestrator.cli import figures, output, session
+from orchestrator.controller import baselines
 from orchestrator.reports import documents, drawing, files, tables
 
-#: What people read, in whole; the others are rows for programs.
+#: What people read as a whole; the other formats are rows.
 TEXTS = ("markdown", "latex")
 
 
-def options(command: Callable[..., object]) -> Callable[..., object]:
-    """Add what a report is asked for and how it is shown."""
+def _questions(command: Callable[..., object]) -> Callable[..., object]:
     for option in (
+        click.option("--title", help="Stands above it; default: the sweep's or the file's name."),
         click.option(
-            "--scaling",
-            type=click.Choice(["strong", "weak"]),
-            help="Which batch the study holds: the global one, or that of each device. "
-            "Default: what the batches say.",
+            "--samples-per-epoch",
+            type=click.IntRange(min=1, max=10**15),
+            help="Gives the time of an epoch where it was not measured.",
+        ),
+        click.option("--within", metavar="TIME", help="As Slurm takes it: 90, 4:00:00, 1-12."),
+        click.option(
+            "--epochs",
+            type=click.IntRange(min=1, max=10**9),
+            help="With --within: the cheapest way to train so many.",
         ),
         click.option(
             "--efficiency",
@@ -33,62 +39,71 @@ def options(command: Callable[..., object]) -> Callable[..., object]:
             help="The most GPUs that keep it are told, by the fit.",
         ),
         click.option(
-            "--epochs",
-            type=click.IntRange(min=1, max=10**9),
-            help="With --within: the cheapest way to train so many.",
+            "--scaling",
+            type=click.Choice(["strong", "weak"]),
+            help="Which batch the study holds: the global one, or that of each device. Default: "
+            "what the sweep or the batches say.",
         ),
-        click.option("--within", metavar="TIME", help="As Slurm takes it: 90, 4:00:00, 1-12."),
-        click.option(
-            "--samples-per-epoch",
-            type=click.IntRange(min=1, max=10**15),
-            help="Gives the time of an epoch where it was not measured.",
-        ),
-        click.option("--title", help="Stands above it; default: the sweep's or the file's name."),
-        click.option(
-            "--columns",
-            metavar="NAME,...",
-            help=f"Only these, in this order: {', '.join(tables.NAMES)}.",
-        ),
-        click.option(
-            "--to",
-            "folder",
-            type=click.Path(file_okay=False, path_type=Path),
-            metavar="DIR",
-            help="Write it there as Markdown, CSV, JSON, LaTeX and one HTML page, with its "
-            "plots as SVG, PNG and PDF, each with its CSV.",
-        ),
-        click.option("--no-plots", is_flag=True, help="With --to: leave the plots out."),
+    ):
+        command = option(command)
+    return command
+
+
+def _forms(command: Callable[..., object]) -> Callable[..., object]:
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
         click.option(
             "--format",
             "format_",
             type=click.Choice([*output.FORMATS, *TEXTS]),
             help="Default: table on a terminal, tsv in a pipe.",
         ),
-        click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
-    )[::-1]:
+        click.option("--no-plots", is_flag=True, help="With --to: leave the plots out."),
+        click.option(
+            "--to",
+            "folder",
+            type=click.Path(file_okay=False, path_type=Path),
+            metavar="DIR",
+            help="Write it there as Markdown, CSV, JSON, LaTeX and one HTML page, with its plots "
+            "as SVG, PNG and PDF, each with its CSV.",
+        ),
+        click.option(
+            "--columns",
+            metavar="NAME,...",
+            help=f"Only these, in this order: {', '.join(tables.NAMES)}.",
+        ),
+    ):
         command = option(command)
     return command
 
 
 @click.command("report", short_help="Show how a study scaled: table, fits and plots.")
+@click.argument("sweep", required=False, metavar="[SWEEP]")
 @click.option(
-    "--from",
-    "file",
-    required=True,
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-    metavar="FILE.csv",
-    help="Figures from elsewhere: columns gpus or nodes, throughput, and any others; a row a "
-    "repeat. `-` is stdin.",
+    "--job", "references", multiple=True, metavar="JOB", help="Jobs that are no sweep: 123, NAME."
 )
-@options
+@figures.file_option
+@_questions
+@click.option(
+    "--against", metavar="NAME", help="Compare with this baseline; 1 where something is worse."
+)
+@figures.metric_options
+@_forms
+@click.pass_context
 def command(
-    file: Path,
+    ctx: click.Context,
+    sweep: str | None,
+    references: tuple[str, ...],
+    file: Path | None,
     scaling: str | None,
     efficiency: float,
     epochs: int | None,
     within: str | None,
     samples_per_epoch: int | None,
     title: str | None,
+    against: str | None,
+    metrics: tuple[str, ...],
+    thresholds: tuple[str, ...],
     columns: str | None,
     folder: Path | None,
     no_plots: bool,
@@ -98,49 +113,50 @@ def command(
     """Show how throughput grew with the number of GPUs: speedup, efficiency, fits, and what spoils
     them.
 
-    Jobs that differ in more than their size are named, and make a curve each.
+    SWEEP is its name, of several the newest, or its number `@3`. Jobs that differ in more than
+    their size are named, and make a curve each.
 
     \b
     Examples:
-      orchestrator sweep report --from figures.csv
-      orchestrator sweep report --from figures.csv --epochs 100 --within 4:00:00 --to report/
+      orchestrator sweep report digits-scaling
+      orchestrator sweep report digits-scaling --to report/ --epochs 100 --within 4:00:00
+      orchestrator sweep report digits-scaling --against last-week
       orchestrator sweep report --from figures.csv --columns configuration,throughput,total_time
     """
-    figures = read_figures(file)
+    form = _form(format_, as_json)
+    wished, names = _wishes(efficiency, epochs, within), _column_names(columns)
+    study = figures.study(ctx, references, sweep, file)
     report = reports.report(
-        title or file.stem,
-        figures.measurements,
-        unit=figures.unit,
-        scaling_kind=scaling,
+        title or study.title,
+        study.measurements,
+        unit=study.unit,
+        scaling_kind=scaling or study.scaling,
         samples_per_epoch=samples_per_epoch,
+        left_out=study.left_out,
     )
-    show(
-        report,
-        wishes(efficiency, epochs, within),
-        column_names(columns),
-        folder,
-        with_plots=not no_plots,
-        format_=format_,
-        as_json=as_json,
-    )
+    chosen = tables.chosen(report, names)
+    if folder is not None:
+        drawer = None if no_plots else drawing.Drawer()
+        written = files.write(report, wished, chosen, folder, drawer)
+        output.say(f"Written to {folder}: {', '.join(written)}")
+    if against is None:
+        _show(report, wished, chosen, form)
+        return
+    kept = baselines.find(session.open_context(ctx), against)
+    compared = figures.compared(study, kept, metrics, thresholds)
+    if form == "table":
+        _show(report, wished, chosen, form)
+        click.echo(f"\nAgainst {against}")
+    figures.show_comparison(compared, against, study.unit, "table" if form in TEXTS else form)
 
 
-def read_figures(file: Path) -> reports.Figures:
-    """Return what a CSV file holds; FiguresError with every problem there is."""
-    if str(file) == "-":
-        return reports.read(sys.stdin.read(), "stdin")
-    try:
-        return reports.read(file.read_text(encoding="utf-8-sig"), str(file))
-    except (UnicodeDecodeError, OSError) as exc:
-        raise errors.OrchestratorError(f"{file} cannot be read as UTF-8 text: {exc}") from exc
+def _form(format_: str | None, as_json: bool) -> str:
+    return "json" if as_json else format_ or ("table" if sys.stdout.isatty() else "tsv")
 
 
-def wishes(efficiency: float, epochs: int | None, within: str | None) -> reports.Wishes:
-    """Return what is asked besides; UsageError for half a question."""
+def _wishes(efficiency: float, epochs: int | None, within: str | None) -> reports.Wishes:
     if (epochs is None) != (within is None):
-        raise click.UsageError(
-            "--epochs and --within belong together: so many epochs, in what time"
-        )
+        raise click.UsageError("--epochs and --within belong together: so many, in what time")
     seconds = None
     if within is not None:
         try:
@@ -152,8 +168,7 @@ def wishes(efficiency: float, epochs: int | None, within: str | None) -> reports
     return reports.Wishes(efficiency=efficiency, epochs=epochs, within_seconds=seconds)
 
 
-def column_names(text: str | None) -> list[str]:
-    """Return the columns named; UsageError for one that is not there."""
+def _column_names(text: str | None) -> list[str]:
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     for name in names:
         if name not in tables.NAMES:
@@ -163,23 +178,9 @@ def column_names(text: str | None) -> list[str]:
     return names
 
 
-def show(
-    report: reports.Report,
-    wished: reports.Wishes,
-    names: list[str],
-    folder: Path | None,
-    *,
-    with_plots: bool,
-    format_: str | None,
-    as_json: bool,
+def _show(
+    report: reports.Report, wished: reports.Wishes, columns: list[tables.Column], form: str
 ) -> None:
-    """Print the report, and write its files where a folder is named."""
-    columns = tables.chosen(report, names)
-    if folder is not None:
-        drawer = drawing.Drawer() if with_plots else None
-        written = files.write(report, wished, columns, folder, drawer)
-        output.say(f"Written to {folder}: {', '.join(written)}")
-    form = "json" if as_json else format_ or ("table" if sys.stdout.isatty() else "tsv")
     if form == "markdown":
         click.echo(documents.markdown(report, wished, columns), nl=False)
     elif form == "latex":

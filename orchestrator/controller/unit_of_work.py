@@ -24,7 +24,7 @@ from orchestrator import jobs as records
 from orchestrator.controller import rows
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller import sweep_rows
+    from orchestrator.controller import baselines, sweep_rows
 
 #: The words that other modules ask and are answered in, without knowing the database.
 JobQuery: TypeAlias = queries.JobQuery
@@ -48,6 +48,12 @@ class UnitOfWork:
         from orchestrator.controller import sweep_rows
 
         return sweep_rows.SweepStore(self._db)
+
+    @property
+    def baselines(self) -> baselines.BaselineStore:
+        from orchestrator.controller import baselines
+
+        return baselines.BaselineStore(self._db)
 
     def installation_id(self) -> str:
         """Return the four characters [a-z0-9] that begin every token of this database."""

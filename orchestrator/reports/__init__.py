@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 from orchestrator.reports.building import report
-from orchestrator.reports.reading import Figures, FiguresError, read
-from orchestrator.reports.records import Curve, Measurement, Report, Row, Wishes
+from orchestrator.reports.reading import FiguresError, read
+from orchestrator.reports.records import Curve, Figures, Measurement, Report, Row, Wishes
 
 __all__ = [
     "Curve",

@@ -26,10 +26,12 @@ def report(
     unit: str = "gpus",
     scaling_kind: str | None = None,
     samples_per_epoch: int | None = None,
+    left_out: Sequence[str] = (),
 ) -> records.Report:
     """Return the report of a study; ValueError for no measurements or one that is none.
 
-    `samples_per_epoch` gives the epoch's time where it was not measured.
+    `samples_per_epoch` gives the epoch's time where it was not measured. `left_out`: sentences
+    about what is missing.
     """
     grouping = curves.group(measurements, scaling=scaling_kind)
     shared = _in_all(grouping.groups)
@@ -42,6 +44,7 @@ def report(
         curves=found,
         common=grouping.common,
         warnings=(
+            *left_out,
             *_told_differences(grouping, unit),
             *_told_across(found, unit),
             *_told_of_curves(found),
@@ -202,14 +205,21 @@ def _told_outliers(found: Sequence[records.Curve], unit: str) -> list[str]:
     told: dict[str, None] = {}
     for curve in found:
         for row in curve.rows:
-            for one, ratio in outliers(row.measurements):
-                where = f" on {one.node_list}" if one.node_list else ""
-                way = "slower" if ratio < 1.0 else "faster"
-                told[
-                    f"{one.name}{where} is {words.share(abs(ratio - 1.0))} {way} than the middle "
-                    f"of its {words.size(row.point.gpus, unit)}: look at its node"
-                ] = None
+            told |= dict.fromkeys(told_outliers(row.measurements, unit))
     return [*told]
+
+
+def told_outliers(these: Sequence[records.Measurement], unit: str) -> list[str]:
+    """Return a sentence for each repeat that is far from the others of its size."""
+    told = []
+    for one, ratio in outliers(these):
+        where = f" on {one.node_list}" if one.node_list else ""
+        way = "slower" if ratio < 1.0 else "faster"
+        told.append(
+            f"{one.name}{where} is {words.share(abs(ratio - 1.0))} {way} than the middle of its "
+            f"{words.size(one.size, unit)}: look at its node"
+        )
+    return told
 
 
 def outliers(

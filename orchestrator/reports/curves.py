@@ -111,6 +111,11 @@ def group(measurements: Sequence[records.Measurement], *, scaling: str | None = 
     )
 
 
+def held(measurements: Sequence[records.Measurement]) -> list[dict[str, str]]:
+    """Return the attributes of each, with the batch that the study holds in place of the batch."""
+    return _with_batch(measurements, None)[0]
+
+
 def _sizes(sizes: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(set(sizes)))
 

@@ -6,7 +6,6 @@ A row is a repeat; columns that are no figures are attributes.
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import math
 import re
@@ -47,16 +46,7 @@ _STEP_PART = re.compile(r"step_(\w+)_seconds")
 _GIB = 2**30
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Figures:
-    """What a file holds."""
-
-    #: one of records.UNITS
-    unit: str
-    measurements: tuple[records.Measurement, ...]
-
-
-def read(text: str, source: str) -> Figures:
+def read(text: str, source: str) -> records.Figures:
     """Return the measurements of a CSV text; FiguresError with every problem there is.
 
     `gpus`, or `nodes` where there are no GPUs, and `throughput` must be there. Several values in a
@@ -83,7 +73,7 @@ def read(text: str, source: str) -> Figures:
         problems += reader.problems
     if problems:
         raise FiguresError(problems)
-    return Figures(unit=unit, measurements=tuple(one for one in found if one is not None))
+    return records.Figures(unit=unit, measurements=tuple(one for one in found if one is not None))
 
 
 def _plain(title: str) -> str:

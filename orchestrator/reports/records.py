@@ -49,6 +49,15 @@ class Measurement:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Measurements, and what their sizes count."""
+
+    #: one of UNITS
+    unit: str
+    measurements: tuple[Measurement, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
     """All repeats of one size of one curve."""
 

@@ -460,8 +460,8 @@ def test_settings(store: unit_of_work.Store) -> None:
 
 def test_check_and_upgrade(store: unit_of_work.Store) -> None:
     assert store.check() == []
-    assert store.upgrade() == unit_of_work.Upgrade(before="0004", after="0004", backup=None)
-    assert store.describe() == "tables 0004, journal wal, local disk"
+    assert store.upgrade() == unit_of_work.Upgrade(before="0005", after="0005", backup=None)
+    assert store.describe() == "tables 0005, journal wal, local disk"
 
 
 def test_orphans_are_found(store: unit_of_work.Store) -> None:

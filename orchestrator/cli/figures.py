@@ -1,0 +1,158 @@
+"""The edge of reports: from a sweep, jobs or a file on the command line to a study."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from orchestrator import errors, reports
+from orchestrator.cli import completing, output, session
+from orchestrator.controller import studies
+from orchestrator.reports import comparing
+
+
+def file_option(command: Callable[..., object]) -> Callable[..., object]:
+    """Add --from."""
+    return click.option(
+        "--from",
+        "file",
+        type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+        metavar="FILE.csv",
+        help="Figures from elsewhere: columns gpus or nodes, throughput, and any others; a row a "
+        "repeat. `-` is stdin.",
+    )(command)
+
+
+def sources(command: Callable[..., object]) -> Callable[..., object]:
+    """Add [JOB...], --sweep and --from, for study()."""
+    for option in (
+        file_option,
+        click.option("--sweep", metavar="SWEEP", help="The jobs of this sweep: NAME or @3."),
+        click.argument(
+            "references", nargs=-1, metavar="[JOB...]", shell_complete=completing.job_references
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def metric_options(command: Callable[..., object]) -> Callable[..., object]:
+    """Add --metric and --threshold, for compared()."""
+    names = ", ".join(comparing.METRICS)
+    for option in (
+        click.option(
+            "--threshold",
+            "thresholds",
+            multiple=True,
+            metavar="METRIC=SHARE",
+            help="A difference that is no larger is none: throughput=0.05, accuracy=1%.",
+        ),
+        click.option(
+            "--metric",
+            "metrics",
+            multiple=True,
+            type=click.Choice([*comparing.METRICS]),
+            metavar="METRIC",
+            help=f"Compare only this: {names}. Default: {' and '.join(comparing.USUAL)}.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def study(
+    ctx: click.Context, references: Sequence[str], sweep: str | None, file: Path | None
+) -> studies.Study:
+    """Return the study that is meant; UsageError where none or several are named."""
+    if sum((bool(references), sweep is not None, file is not None)) != 1:
+        raise click.UsageError("name a sweep, or jobs, or a file by --from: one of the three")
+    if file is not None:
+        return of_file(file)
+    context = session.open_context(ctx)
+    if sweep is not None:
+        return studies.of_sweep(context, sweep)
+    found = [job for reference in references for job in session.jobs_of(context, reference)]
+    return studies.of_jobs(context, [*{job.row: job for job in found}.values()])
+
+
+def of_file(file: Path) -> studies.Study:
+    """Return what a CSV file holds; FiguresError with every problem there is."""
+    try:
+        # Spreadsheets begin their CSV with a byte order mark.
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8-sig")
+    except (UnicodeDecodeError, OSError) as exc:
+        raise errors.OrchestratorError(f"{file} cannot be read as UTF-8 text: {exc}") from exc
+    name = "stdin" if str(file) == "-" else str(file)
+    read = reports.read(text, name)
+    return studies.Study(
+        title="stdin" if str(file) == "-" else file.stem,
+        source=name,
+        unit=read.unit,
+        measurements=read.measurements,
+    )
+
+
+def compared(
+    study: studies.Study,
+    against: reports.Figures,
+    metrics: Sequence[str],
+    thresholds: Sequence[str],
+) -> comparing.Comparison:
+    """Return the comparison; ConflictError where the sides count their sizes differently."""
+    if study.unit != against.unit:
+        raise errors.ConflictError(
+            f"sizes are {study.unit} here and {against.unit} in the baseline: they do not compare"
+        )
+    found = comparing.compare(
+        study.measurements,
+        against.measurements,
+        _thresholds(thresholds),
+        metrics or comparing.USUAL,
+        unit=study.unit,
+    )
+    if not found.lines:
+        raise errors.ConflictError("\n".join(["nothing compares with the baseline", *found.notes]))
+    return found
+
+
+def _thresholds(texts: Sequence[str]) -> dict[str, float]:
+    found = {}
+    for text in texts:
+        name, _, share = text.partition("=")
+        try:
+            value = float(share.removesuffix("%")) / (100.0 if share.endswith("%") else 1.0)
+        except ValueError:
+            value = -1.0
+        if name not in comparing.METRICS or not 0.0 <= value < 1.0:
+            raise click.UsageError(
+                f"--threshold {text}: write METRIC=SHARE, such as throughput=0.05 or accuracy=1%; "
+                f"metrics are {', '.join(comparing.METRICS)}"
+            )
+        found[name] = value
+    return found
+
+
+class WorseError(errors.OrchestratorError):
+    """Something is worse than the baseline."""
+
+
+def show_comparison(found: comparing.Comparison, name: str, unit: str, form: str) -> None:
+    """Print the comparison; its notes stand below a table, else on stderr.
+
+    WorseError where something is worse than the baseline.
+    """
+    rows = comparing.rows(found)
+    columns = [column for column in comparing.COLUMNS if any(row[column] != "" for row in rows)]
+    output.items("comparison", rows, columns, form)
+    for note in found.notes:
+        if form == "table":
+            click.echo(f"  {note}")
+        else:
+            output.say(note)
+    worse = comparing.worse(found, unit)
+    if worse:
+        raise WorseError(f"worse than {name}: {'; '.join(worse)}")
+    output.say(f"Nothing is worse than {name}, as far as these runs tell.")

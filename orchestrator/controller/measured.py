@@ -1,0 +1,143 @@
+"""What jobs have measured: their metrics, specs and results, as a report takes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator import errors, jobs, reports, specs
+from orchestrator.controller import context as contexts
+from orchestrator.controller import ingest, unit_of_work
+from orchestrator.reports import measuring
+
+#: result.json holds the history of all epochs; what is larger was not written by the trainer.
+_RESULT_LIMIT_BYTES = 16 * 1024 * 1024
+#: A reading of each GPU every five seconds, some 80 bytes: days of a node.
+_MONITOR_LIMIT_BYTES = 64 * 1024 * 1024
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What jobs showed."""
+
+    #: one of reports' units
+    unit: str
+    measurements: tuple[reports.Measurement, ...]
+    #: a sentence for each reason why jobs show nothing
+    left_out: tuple[str, ...]
+
+
+def measure(
+    context: contexts.Context,
+    found: Sequence[jobs.Job],
+    *,
+    renamed: Mapping[str, str] | None = None,
+) -> Measured:
+    """Return what these jobs showed; those that are not COMPLETED are left out.
+
+    What their files got since the last look is read first. `renamed`: attributes that have another
+    name in these jobs' programs.
+    """
+    done = [job for job in found if job.state is jobs.JobState.COMPLETED]
+    told = _told(context, done)
+    unit = measuring.unit_of(told)
+    reasons: dict[str, list[jobs.Job]] = {}
+    for job in found:
+        if job.state is not jobs.JobState.COMPLETED:
+            reasons.setdefault(f"is {job.state}", []).append(job)
+    measurements = []
+    for one in told:
+        made = measuring.measurement(one, unit)
+        if isinstance(made, str):
+            reasons.setdefault(made, []).append(one.job)
+        else:
+            measurements.append(_renamed(made, renamed or {}))
+    return Measured(
+        unit=unit,
+        measurements=tuple(measurements),
+        left_out=tuple(_left_out(reason, these) for reason, these in reasons.items()),
+    )
+
+
+def _told(context: contexts.Context, done: Sequence[jobs.Job]) -> list[measuring.Told]:
+    if not done:
+        return []
+    try:
+        ingest.ingest(context, done)
+    except errors.DatabaseError as exc:
+        context.say(f"What the logs got since the last look is left out: {exc}")
+    wanted = unit_of_work.MetricQuery(
+        rows=tuple(job.row for job in done), names=measuring.NAMES, prefer_jsonl=True
+    )
+    with context.store.reading() as work:
+        stored = work.metrics(wanted)
+        submissions = {
+            token: submission
+            for token in dict.fromkeys(job.token for job in done)
+            if (submission := work.submission(token)) is not None
+        }
+    metrics: dict[int, list[jobs.Metric]] = {}
+    for one in stored:
+        metrics.setdefault(one.job.row, []).append(one.metric)
+    read = {token: specs.from_json(one.spec) for token, one in submissions.items()}
+    papers = {token: _record(one.provenance) for token, one in submissions.items()}
+    return [
+        measuring.Told(
+            job=job,
+            spec=read[job.token],
+            metrics=metrics.get(job.row, []),
+            result=_result(job),
+            monitored=_monitored(job),
+            provenance=papers[job.token],
+        )
+        for job in done
+    ]
+
+
+def _renamed(made: reports.Measurement, names: Mapping[str, str]) -> reports.Measurement:
+    attributes = {names.get(name, name): value for name, value in made.attributes.items()}
+    return dataclasses.replace(made, attributes=attributes)
+
+
+def _left_out(reason: str, these: Sequence[jobs.Job]) -> str:
+    names = ", ".join(job.job_id or f"@{job.row}" for job in these[:5])
+    more = f" and {len(these) - 5} more" if len(these) > 5 else ""
+    return f"left out, for {reason}: {names}{more}"
+
+
+def _task_suffix(job: jobs.Job) -> str:
+    return "" if job.array_task_id is None else f".{job.array_task_id}"
+
+
+def _result(job: jobs.Job) -> Mapping[str, Any]:
+    path = Path(job.run_dir) / f"result{_task_suffix(job)}.json"
+    return _record(_text(path, _RESULT_LIMIT_BYTES))
+
+
+def _monitored(job: jobs.Job) -> list[str]:
+    # gpu.HOST.csv, and in an array gpu.TASK.HOST.csv: of a job that is none, all there are.
+    try:
+        found = sorted(Path(job.run_dir).glob(f"gpu{_task_suffix(job)}.*.csv"))
+    except OSError:
+        return []
+    return [text for path in found if (text := _text(path, _MONITOR_LIMIT_BYTES))]
+
+
+def _text(path: Path, limit_bytes: int) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(limit_bytes + 1)
+    except OSError:
+        return ""
+    return "" if len(content) > limit_bytes else content.decode(errors="replace")
+
+
+def _record(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,110 @@
+"""The jobs of a sweep, or jobs that were named, as a study."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orchestrator import errors, jobs, reports
+from orchestrator.controller import context as contexts
+from orchestrator.controller import measured, sweep_query, unit_of_work
+from orchestrator.reports import curves
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study:
+    """What a report is made of."""
+
+    title: str
+    #: where the numbers come from, for people
+    source: str
+    #: one of reports' units
+    unit: str
+    measurements: tuple[reports.Measurement, ...]
+    #: strong or weak; none: what the batches say
+    scaling: str | None = None
+    #: sentences about what is missing
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def numbers(self) -> reports.Figures:
+        """Return what a baseline keeps."""
+        return reports.Figures(unit=self.unit, measurements=self.measurements)
+
+
+def of_sweep(context: contexts.Context, reference: str) -> Study:
+    """Return the study that a sweep is; NotFoundError where nothing was measured yet."""
+    sweep = sweep_query.find(context, reference)
+    pairs = sweep_query.points(context, sweep)
+    with context.store.reading() as work:
+        document = work.sweeps.document(sweep.row)
+    found = measured.measure(
+        context,
+        [pair.job for pair in pairs if pair.job is not None],
+        renamed=_batch_names(sweep.kind, document.get("sweep", {})),
+    )
+    missing = sum(pair.job is None for pair in pairs)
+    told = [f"{missing} of {len(pairs)} points are not submitted"] if missing else []
+    return _study(
+        f"{sweep.name}",
+        f"sweep {sweep.name} (@{sweep.row})",
+        found,
+        scaling=sweep.kind if sweep.kind in ("strong", "weak") else None,
+        left_out=told,
+    )
+
+
+def of_jobs(context: contexts.Context, wanted: Sequence[jobs.Job]) -> Study:
+    """Return the study that these jobs are; NotFoundError where none has measured anything."""
+    names = ", ".join(dict.fromkeys(job.name for job in wanted))
+    numbers = ", ".join(job.job_id or f"@{job.row}" for job in wanted)
+    return _study(names, f"jobs {numbers}", measured.measure(context, wanted))
+
+
+def history(context: contexts.Context, wanted: Sequence[jobs.Job], most: int) -> Study:
+    """Return the newest jobs that completed before these and have their names.
+
+    NotFoundError where there are none.
+    """
+    names = tuple(dict.fromkeys(job.name for job in wanted))
+    first = min(job.row for job in wanted)
+    with context.store.reading() as work:
+        query = unit_of_work.JobQuery(
+            names=names, states=(jobs.JobState.COMPLETED.value,), limit=None
+        )
+        before = [job for job in work.jobs(query) if job.row < first][:most]
+    if not before:
+        raise errors.NotFoundError(f"no job named {', '.join(names)} completed before")
+    return of_jobs(context, before)
+
+
+def _study(
+    title: str,
+    source: str,
+    found: measured.Measured,
+    *,
+    scaling: str | None = None,
+    left_out: Sequence[str] = (),
+) -> Study:
+    told = (*left_out, *found.left_out)
+    if not found.measurements:
+        raise errors.NotFoundError("\n".join([f"{source}: nothing is measured yet", *told]))
+    return Study(
+        title=title,
+        source=source,
+        unit=found.unit,
+        measurements=found.measurements,
+        scaling=scaling,
+        left_out=told,
+    )
+
+
+def _batch_names(kind: str, table: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the program of a sweep calls its batch -> what a report calls it."""
+    argument = table.get("batch_argument")
+    if not isinstance(argument, str):
+        return {}
+    of = table.get("batch_argument_of", "gpu" if kind == "weak" else "global")
+    name = argument.removeprefix("--").replace("-", "_")
+    return {name: curves.DEVICE_BATCH if of == "gpu" else curves.GLOBAL_BATCH}
