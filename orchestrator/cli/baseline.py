@@ -93,7 +93,7 @@ def show(
     "--history",
     type=click.IntRange(min=1, max=10_000),
     metavar="N",
-    help="In place of a baseline: the newest N jobs of the same name that completed before.",
+    help="In place of a baseline: the newest N jobs of the same name and size before these.",
 )
 @figures.metric_options
 @output.format_option

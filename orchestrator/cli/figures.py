@@ -145,7 +145,10 @@ def show_comparison(found: comparing.Comparison, name: str, unit: str, form: str
     WorseError where something is worse than the baseline.
     """
     rows = comparing.rows(found)
-    columns = [column for column in comparing.COLUMNS if any(row[column] != "" for row in rows)]
+    wanted = comparing.COLUMNS if form == "table" else comparing.VALUES
+    columns = [
+        column for column in wanted if column != "curve" or any(row["curve"] for row in rows)
+    ]
     output.items("comparison", rows, columns, form)
     for note in found.notes:
         if form == "table":

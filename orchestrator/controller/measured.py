@@ -47,7 +47,7 @@ def measure(
     reasons: dict[str, list[jobs.Job]] = {}
     for job in found:
         if job.state is not jobs.JobState.COMPLETED:
-            reasons.setdefault(f"is {job.state}", []).append(job)
+            reasons.setdefault(str(job.state), []).append(job)
     measurements = []
     for one in told:
         made = measuring.measurement(one, unit)
@@ -103,9 +103,10 @@ def _renamed(made: reports.Measurement, names: Mapping[str, str]) -> reports.Mea
 
 
 def _left_out(reason: str, these: Sequence[jobs.Job]) -> str:
-    names = ", ".join(job.job_id or f"@{job.row}" for job in these[:5])
+    first = sorted(these, key=lambda job: job.row)[:5]
+    names = ", ".join(job.job_id or f"@{job.row}" for job in first)
     more = f" and {len(these) - 5} more" if len(these) > 5 else ""
-    return f"left out, for {reason}: {names}{more}"
+    return f"left out ({reason}): {names}{more}"
 
 
 def _task_suffix(job: jobs.Job) -> str:

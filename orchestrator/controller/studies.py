@@ -63,7 +63,7 @@ def of_jobs(context: contexts.Context, wanted: Sequence[jobs.Job]) -> Study:
 
 
 def history(context: contexts.Context, wanted: Sequence[jobs.Job], most: int) -> Study:
-    """Return the newest jobs that completed before these and have their names.
+    """Return the newest jobs of these names that completed before, so many of each size.
 
     NotFoundError where there are none.
     """
@@ -73,9 +73,16 @@ def history(context: contexts.Context, wanted: Sequence[jobs.Job], most: int) ->
         query = unit_of_work.JobQuery(
             names=names, states=(jobs.JobState.COMPLETED.value,), limit=None
         )
-        before = [job for job in work.jobs(query) if job.row < first][:most]
+        earlier = [job for job in work.jobs(query) if job.row < first]
+    before = [
+        job
+        for size in {one.gpus for one in wanted}
+        for job in [other for other in earlier if other.gpus == size][:most]
+    ]
     if not before:
-        raise errors.NotFoundError(f"no job named {', '.join(names)} completed before")
+        raise errors.NotFoundError(
+            f"no job named {', '.join(names)} completed before, of this size"
+        )
     return of_jobs(context, before)
 
 

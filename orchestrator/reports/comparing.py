@@ -134,13 +134,14 @@ def _sides(
     names = sorted({name for each in attributes for name in each} - curves.FREE)
     keys, notes = [], []
     for name in names:
-        now = {each.get(name, "") for each in mine}
-        before = {each.get(name, "") for each in theirs}
-        if len(now) == 1 and len(before) == 1:
+        # What does not state it fits any, as it does in a curve.
+        now = {each[name] for each in mine if each.get(name)}
+        before = {each[name] for each in theirs if each.get(name)}
+        if len(now) < 2 and len(before) < 2:
             if now != before:
-                was, is_now = (values.pop() or "not stated" for values in (set(before), set(now)))
+                was, is_now = (next(iter(each), "not stated") for each in (before, now))
                 notes.append(f"{name} was {was} and is {is_now}")
-        elif now | before != {""}:
+        else:
             keys.append(name)
     sides: list[_Runs] = []
     for runs, each in ((measurements, mine), (baseline, theirs)):
@@ -203,7 +204,20 @@ def worse(comparison: Comparison, unit: str) -> list[str]:
     ]
 
 
+#: For people, and for programs.
 COLUMNS = ("curve", "size", "metric", "change", "interval", "verdict", "runs", "baseline_runs")
+VALUES = (
+    "curve",
+    "size",
+    "metric",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "threshold",
+    "verdict",
+    "runs",
+    "baseline_runs",
+)
 
 
 def rows(comparison: Comparison) -> list[dict[str, object]]:

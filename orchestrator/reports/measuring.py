@@ -126,7 +126,7 @@ def _throughput(series: _Series) -> tuple[list[float], str, str] | str:
     total = _positive(series.values("total_throughput"))
     if total:
         return total[-1:], "total_throughput", "nothing: the throughput is of the whole run"
-    return "it told no throughput"
+    return "told no throughput"
 
 
 def _positive(values: Iterable[float]) -> list[float]:

@@ -1,0 +1,169 @@
+"""Reports and baselines of jobs that ran: from `sweep submit` to the table, word for word."""
+
+from __future__ import annotations
+
+import html
+import json
+import sqlite3
+
+import pytest
+
+from tests.flow import command_line
+
+SPEC = """\
+[job]
+name = "study"
+time_limit = "10"
+[launch]
+launcher = "python"
+script = "train.py"
+[args]
+batch_size = 64
+[sweep]
+kind = "strong"
+gpus = [1, 2, 4]
+gpus_per_node = 4
+repeats = 2
+"""
+#: 1,000 samples a second on a GPU, 5 % serial; the second repeat is 1 % faster. Of 4 GPUs the
+#: second repeat fails.
+TRAIN = """\
+import json, os, pathlib, sys
+gpus, task = int(os.environ["SLURM_GPUS_ON_NODE"]), int(os.environ["SLURM_ARRAY_TASK_ID"])
+if (gpus, task) == (4, FAILING):
+    sys.exit(3)
+speed = SPEED * 1000 * gpus / (1 + 0.05 * (gpus - 1)) * (1 + 0.01 * task)
+def tell(name, value, **more):
+    with open(os.environ["ORCHESTRATOR_METRICS_FILE"], "a") as file:
+        record = {"name": name, "value": value, "unit": "", "rank": 0, "world_size": gpus, **more}
+        print(json.dumps(record), file=file)
+for epoch in (1, 2, 3):
+    for window in (1, 2, 3):
+        tell("window_throughput", speed * (0.99 + 0.005 * window), step=10 * epoch + window)
+        tell("step_time", 64 / speed, step=10 * epoch + window)
+        tell("data_wait_share", 0.02 * gpus, step=10 * epoch + window)
+    tell("epoch_time", 36000 / speed * (2 if epoch == 1 else 1), epoch=epoch)
+    tell("val_accuracy", 0.6 + 0.05 * epoch, epoch=epoch)
+tell("total_time", 120000 / speed)
+for rank in range(gpus):
+    tell("gpu_memory_reserved_peak", 2**30 * (1 + rank), rank=rank)
+folder = pathlib.Path(os.environ["ORCHESTRATOR_RUN_DIR"])
+(folder / f"result.{task}.json").write_text(json.dumps({
+    "surroundings": {"mode": "single" if gpus == 1 else "ddp", "torch": "2.13", "device": "H100"},
+    "settings": {"precision": "bf16", "batch_size": 64},
+}))
+(folder / f"gpu.{task}.n1.csv").write_text(
+    "timestamp, index, utilization.gpu [%]\\nnow, 0, 90 %\\nnow, 1, 80 %\\nnow, 2, [N/A]\\n"
+)
+"""
+
+
+@pytest.fixture
+def study(cli, fake_slurm):
+    """Run the sweep; `failing`: the task of 4 GPUs that ends badly."""
+    fake_slurm.run_jobs()
+
+    def run(name="study", speed=1.0, failing=-1):
+        text = TRAIN.replace("SPEED", str(speed)).replace("FAILING", str(failing))
+        (cli.folder / "train.py").write_text(text)
+        spec = cli.spec(SPEC.replace('"study"', f'"{name}"'), f"{name}.toml")
+        assert cli("sweep", "submit", spec, "--yes").code == 0
+        cli("wait", "--sweep", name)
+
+    return run
+
+
+def test_a_sweep_becomes_a_table(cli, fake_slurm, study, tmp_path):
+    study(failing=1)
+    done = cli("sweep", "report", "study", "--format", "table", "--to", tmp_path / "r")
+    assert done.code == 0
+    table = done.out.split("\n\n")[0].splitlines()
+    wanted = (command_line.CHECKOUT / "tests/data/study_table.txt").read_text()
+    assert "".join(f"{line.rstrip()}\n" for line in table) == wanted
+    assert (
+        done.out.split("\n\n", 1)[1]
+        == """\
+Warnings
+  left out (FAILED): 5_1
+  not repeated: 4 GPUs
+
+Fits
+  Amdahl's law: 1 GPU 1006 (994.2 to 1017) a second; serial share 0.05187 (0.04318 to 0.06075); \
+runs lie 0.6 % from it
+  Efficiency stays above 80.0 % up to 5 GPUs, by Amdahl's law: beyond the 4 measured
+
+How
+  5 runs, 3 points of 1 to 2 repeats each, 45 windows; intervals hold the truth in 95 of 100 studies
+  speedup is against 1 GPU, 1005 samples a second
+  strong scaling: the global batch is the same at all sizes
+  left out as warm-up: the first window of each attempt
+  throughput measured in the trainer (metrics.jsonl): 5 runs
+  the same in all: batch_size=64, device=H100, mode=ddp, partition=gpu, precision=bf16, \
+program=train.py, torch=2.13
+"""
+    )
+    folder = tmp_path / "r"
+    figures = ("speedup", "efficiency", "throughput", "steps", "utilisation")
+    assert {path.name for path in folder.iterdir()} == {
+        *(f"report.{kind}" for kind in ("md", "tex", "csv", "json", "html")),
+        *(f"{figure}.{kind}" for figure in figures for kind in ("svg", "png", "pdf", "csv")),
+    }
+    assert (folder / "steps.csv").read_text().splitlines()[-1] == "all else,bars,4,16.928,,"
+    assert html.escape("left out (FAILED): 5_1") in (folder / "report.html").read_text()
+    # What was written is what the other forms print.
+    as_json = cli("sweep", "report", "study", "--json")
+    assert as_json.items == json.loads((folder / "report.json").read_text())
+    assert as_json.items[0]["points"][2]["memory_bytes"].count(";") == 3
+
+
+def test_nothing_measured(cli, fake_slurm):
+    fake_slurm.run_jobs()
+    (cli.folder / "train.py").write_text("print('no numbers')\n")
+    cli("sweep", "submit", cli.spec(SPEC), "--yes", "--wait")
+    done = cli("sweep", "report", "study")
+    assert (done.code, done.out, done.err) == (
+        4,
+        "",
+        "Error: sweep study (@1): nothing is measured yet\n"
+        "left out (told no throughput): 1_0, 1_1, 3_0, 3_1, 5_0 and 1 more\n",
+    )
+
+
+def test_a_baseline_outlives_its_jobs(cli, fake_slurm, study):
+    study()
+    done = cli("baseline", "set", "monday", "--sweep", "study")
+    assert (done.code, done.out, done.err) == (
+        0,
+        "Baseline monday: 6 runs of sweep study (@1)\n",
+        "",
+    )
+    with sqlite3.connect(cli.database) as database:
+        database.execute("DELETE FROM metrics")
+    database.close()
+    study("again", speed=0.9)
+    done = cli("baseline", "compare", "--sweep", "again", "--against", "monday", "--json")
+    assert done.code == 1
+    assert [(item["size"], item["metric"], item["verdict"]) for item in done.items] == [
+        (1, "throughput", "slower"),
+        (1, "accuracy", "no evidence"),
+        (2, "throughput", "slower"),
+        (2, "accuracy", "no evidence"),
+        (4, "throughput", "slower"),
+        (4, "accuracy", "no evidence"),
+    ]
+    assert done.err == (
+        "the intervals of all 6 together hold the truth 95 times in 100\n"
+        "Error: worse than monday: throughput of 1 GPU is -10.0 % (-16.6 to -2.8 %); throughput "
+        "of 2 GPUs is -10.0 % (-16.6 to -2.8 %); throughput of 4 GPUs is -10.0 % "
+        "(-16.6 to -2.8 %)\n"
+    )
+    # A job against those of its name and size that came before it.
+    done = cli("baseline", "compare", "11_1", "--history", "5", "--metric", "throughput")
+    assert (done.code, done.err) == (
+        0,
+        "too few runs for an interval: 4 GPUs; repeat them\n"
+        "Nothing is worse than jobs 11_0, as far as these runs tell.\n",
+    )
+    assert cli("baseline", "compare", "11_0", "--history", "5").err == (
+        "Error: no job named again completed before, of this size\n"
+    )
