@@ -134,18 +134,17 @@ def command(
         samples_per_epoch=samples_per_epoch,
         left_out=study.left_out,
     )
-    chosen = tables.chosen(report, names)
     if folder is not None:
         drawer = None if no_plots else drawing.Drawer()
-        written = files.write(report, wished, chosen, folder, drawer)
+        written = files.write(report, wished, names, folder, drawer)
         output.say(f"Written to {folder}: {', '.join(written)}")
     if against is None:
-        _show(report, wished, chosen, form)
+        _show(report, wished, names, form)
         return
     kept = baselines.find(session.open_context(ctx), against)
     compared = figures.compared(study, kept, metrics, thresholds)
     if form == "table":
-        _show(report, wished, chosen, form)
+        _show(report, wished, names, form)
         click.echo(f"\nAgainst {against}")
     figures.show_comparison(compared, against, study.unit, "table" if form in TEXTS else form)
 
@@ -178,15 +177,14 @@ def _column_names(text: str | None) -> list[str]:
     return names
 
 
-def _show(
-    report: reports.Report, wished: reports.Wishes, columns: list[tables.Column], form: str
-) -> None:
+def _show(report: reports.Report, wished: reports.Wishes, names: list[str], form: str) -> None:
+    columns = tables.chosen(report, names)
     if form == "markdown":
         click.echo(documents.markdown(report, wished, columns), nl=False)
     elif form == "latex":
         click.echo(documents.latex(report, wished, columns), nl=False)
     elif form in ("json", "jsonl"):
-        output.items("report", documents.items(report, wished, columns), (), form)
+        output.items("report", documents.items(report, wished, names), (), form)
     elif form == "table":
         rows = tables.texts(report, columns)
         output.items("report", rows, list(rows[0]), form)
@@ -195,7 +193,7 @@ def _show(
             for sentence in found:
                 click.echo(f"  {sentence}")
     else:
-        numbers = tables.values(report, columns)
+        numbers = tables.values(report, tables.everything(report, names))
         output.items("report", numbers, list(numbers[0]), form)
         for title, found in documents.sentences(report, wished):
             for sentence in found:

@@ -17,10 +17,17 @@ def best_fit(curve: records.Curve) -> scaling.Fit | None:
 
 
 def fit_lines(curve: records.Curve, unit: str) -> list[str]:
-    """Return a sentence for each law fitted."""
-    return [
-        _fit_line(fit, unit) for fit in (curve.study.amdahl, curve.study.usl) if fit is not None
+    """Return a sentence for each law fitted, and the serial shares that need no fit."""
+    laws = (curve.study.amdahl, curve.study.usl)
+    lines = [_fit_line(fit, unit) for fit in laws if fit is not None]
+    shares = [
+        f"{words.interval(row.point.serial_share)} at {row.point.gpus}"
+        for row in curve.rows
+        if row.point.serial_share is not None
     ]
+    if shares:
+        lines.append(f"Karp and Flatt's serial share: {'; '.join(shares)}")
+    return lines
 
 
 def _fit_line(fit: scaling.Fit, unit: str) -> str:

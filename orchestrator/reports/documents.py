@@ -106,9 +106,10 @@ def _tex(text: str) -> str:
 
 
 def items(
-    report: records.Report, wishes: records.Wishes, columns: Sequence[tables.Column]
+    report: records.Report, wishes: records.Wishes, names: Sequence[str] = ()
 ) -> list[dict[str, object]]:
-    """Return the report for JSON: an item a curve."""
+    """Return the report for JSON: an item a curve; `names`: only these columns."""
+    columns = tables.everything(report, names)
     found: list[dict[str, object]] = []
     for curve in report.curves:
         alone = dataclasses.replace(report, curves=(curve,))

@@ -24,7 +24,7 @@ class Draws(Protocol):
 def write(
     report: records.Report,
     wishes: records.Wishes,
-    columns: Sequence[tables.Column],
+    names: Sequence[str],
     folder: Path,
     drawer: Draws | None,
 ) -> list[str]:
@@ -32,7 +32,7 @@ def write(
 
     OrchestratorError where one cannot be written.
     """
-    made = contents(report, wishes, columns, drawer)
+    made = contents(report, wishes, names, drawer)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in made.items():
@@ -47,15 +47,16 @@ def write(
 def contents(
     report: records.Report,
     wishes: records.Wishes,
-    columns: Sequence[tables.Column],
+    names: Sequence[str],
     drawer: Draws | None,
 ) -> dict[str, bytes]:
-    """Return the files by name."""
+    """Return the files by name; `names`: only these columns."""
+    columns = tables.chosen(report, names)
     texts = {
         "report.md": documents.markdown(report, wishes, columns),
         "report.tex": documents.latex(report, wishes, columns),
-        "report.csv": _csv(tables.values(report, columns)),
-        "report.json": json.dumps(documents.items(report, wishes, columns), indent=2) + "\n",
+        "report.csv": _csv(tables.values(report, tables.everything(report, names))),
+        "report.json": json.dumps(documents.items(report, wishes, names), indent=2) + "\n",
     }
     made = {name: text.encode() for name, text in texts.items()}
     drawings = []

@@ -20,7 +20,7 @@ class Column:
     text: Callable[[records.Report, records.Curve, records.Row], str]
     #: for programs: name -> value
     values: Callable[[records.Report, records.Curve, records.Row], Mapping[str, object]]
-    #: shown only when asked for by name
+    #: left out of tables for people unless it is asked for: those have to fit a terminal
     is_extra: bool = False
 
 
@@ -29,11 +29,13 @@ def _plain(
     value: Callable[[records.Row], object],
     text: Callable[[records.Row], str],
     machine: str | None = None,
+    extra: bool = False,
 ) -> Column:
     return Column(
         name=name,
         text=lambda report, curve, row: text(row),
         values=lambda report, curve, row: {machine or name: value(row)},
+        is_extra=extra,
     )
 
 
@@ -42,6 +44,7 @@ def _optional(
     value: Callable[[records.Row], float | None],
     shown: Callable[[float], str],
     machine: str | None = None,
+    extra: bool = False,
 ) -> Column:
     def text(report: records.Report, curve: records.Curve, row: records.Row) -> str:
         found = value(row)
@@ -51,15 +54,23 @@ def _optional(
         name=name,
         text=text,
         values=lambda report, curve, row: {machine or name: value(row)},
+        is_extra=extra,
     )
 
 
 def _estimated(
-    name: str, value: Callable[[records.Row], scaling.Estimate | None], form: str = "number"
+    name: str,
+    value: Callable[[records.Row], scaling.Estimate | None],
+    form: str = "number",
+    *,
+    ends: bool = True,
+    extra: bool = False,
 ) -> Column:
     def text(report: records.Report, curve: records.Curve, row: records.Row) -> str:
         found = value(row)
-        return "" if found is None else words.interval(found, form)
+        if found is None:
+            return ""
+        return words.interval(found, form) if ends else words.number(found.value)
 
     def values(
         report: records.Report, curve: records.Curve, row: records.Row
@@ -71,7 +82,7 @@ def _estimated(
             f"{name}_high": None if found is None else found.high,
         }
 
-    return Column(name=name, text=text, values=values)
+    return Column(name=name, text=text, values=values, is_extra=extra)
 
 
 def _configuration(report: records.Report, curve: records.Curve, row: records.Row) -> str:
@@ -107,7 +118,12 @@ COLUMNS: tuple[Column, ...] = (
         lambda row: " or ".join(map(str, row.nodes)),
     ),
     _plain("runs", lambda row: len(row.measurements), lambda row: str(len(row.measurements))),
-    _plain("windows", lambda row: row.point.windows, lambda row: str(row.point.windows or "")),
+    _plain(
+        "windows",
+        lambda row: row.point.windows,
+        lambda row: str(row.point.windows or ""),
+        extra=True,
+    ),
     _estimated("throughput", lambda row: row.point.throughput),
     Column(
         name="interval_of",
@@ -115,12 +131,12 @@ COLUMNS: tuple[Column, ...] = (
         values=lambda report, curve, row: {"interval_of": row.point.interval_of},
         is_extra=True,
     ),
-    _estimated("speedup", lambda row: row.point.speedup),
+    _estimated("speedup", lambda row: row.point.speedup, ends=False),
     _estimated("efficiency", lambda row: row.point.efficiency, "share"),
-    _estimated("serial_share", lambda row: row.point.serial_share),
+    _estimated("serial_share", lambda row: row.point.serial_share, extra=True),
     _optional("epoch_time", lambda row: row.epoch_seconds, words.seconds, "epoch_seconds"),
     _optional("gpu_hours_per_epoch", lambda row: row.gpu_hours_per_epoch, words.number),
-    _optional("total_time", lambda row: row.total_seconds, words.seconds, "total_seconds"),
+    _optional("total_time", lambda row: row.total_seconds, words.seconds, "total_seconds", True),
     _optional("data_wait", lambda row: row.data_wait_share, words.share, "data_wait_share"),
     _plain(
         "memory",
@@ -130,7 +146,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     _optional("utilisation", lambda row: row.utilisation, words.share),
     _optional("accuracy", lambda row: row.accuracy, words.number),
-    _plain("source", lambda row: ";".join(row.sources), _how),
+    _plain("source", lambda row: ";".join(row.sources), _how, extra=True),
 )
 NAMES = tuple(column.name for column in COLUMNS)
 
@@ -150,14 +166,21 @@ def lines(report: records.Report) -> list[_Line]:
 
 
 def chosen(report: records.Report, names: Sequence[str] = ()) -> list[Column]:
-    """Return the columns that were named, else those that say something in this report."""
+    """Return the columns that were named, else those for people that say something here."""
     if names:
         return [COLUMNS[NAMES.index(name)] for name in names]
+    return [column for column in everything(report) if not column.is_extra]
+
+
+def everything(report: records.Report, names: Sequence[str] = ()) -> list[Column]:
+    """Return the columns that were named, else all that say something in this report."""
+    if names:
+        return chosen(report, names)
     shown = lines(report)
     return [
         column
         for column in COLUMNS
-        if not column.is_extra and any(column.text(*line) for line in shown)
+        if column.name != "configuration" and any(column.text(*line) for line in shown)
     ]
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from orchestrator import scaling
 
+#: Of more the memory of each would fill a line.
+_MOST_RANKS = 4
 _UNIT_WORDS = {"gpus": ("GPU", "GPUs"), "ranks": ("rank", "ranks"), "nodes": ("node", "nodes")}
 
 
@@ -51,9 +53,15 @@ def seconds(value: float) -> str:
 
 
 def gibibytes(values: Iterable[float]) -> str:
-    """Return one number, or one a rank where they differ."""
+    """Return one number, one a rank where they differ, or of many ranks the ends."""
     each = [f"{value / 2**30:.2f}" for value in values]
-    return f"{', '.join(each if len(set(each)) > 1 else each[:1])} GiB" if each else ""
+    if not each:
+        return ""
+    if len(set(each)) == 1:
+        return f"{each[0]} GiB"
+    if len(each) > _MOST_RANKS:
+        return f"{min(each, key=float)} to {max(each, key=float)} GiB"
+    return f"{', '.join(each)} GiB"
 
 
 def interval(estimate: scaling.Estimate, form: str = "number") -> str:

@@ -90,6 +90,8 @@ Warnings
 Fits
   Amdahl's law: 1 GPU 1006 (994.2 to 1017) a second; serial share 0.05187 (0.04318 to 0.06075); \
 runs lie 0.6 % from it
+  Karp and Flatt's serial share: 0.05000 (0.01869 to 0.08227) at 2; 0.05191 (0.03789 to 0.06646) \
+at 4
   Efficiency stays above 80.0 % up to 5 GPUs, by Amdahl's law: beyond the 4 measured
 
 How

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import reports
-from orchestrator.reports import drawing, figures, files, tables
+from orchestrator.reports import drawing, figures, files
 
 ReportOf = Callable[..., reports.Report]
 
@@ -82,7 +82,7 @@ class Page(html.parser.HTMLParser):
 
 def test_the_page_needs_nothing_else(report_of: ReportOf) -> None:
     report = report_of("strong_noisy_node")
-    made = files.contents(report, reports.Wishes(), tables.chosen(report), SvgAlone())
+    made = files.contents(report, reports.Wishes(), [], SvgAlone())
     assert {f"{figure.name}.csv" for figure in figures.figures(report)} < set(made)
     page = Page()
     page.feed(made["report.html"].decode())
@@ -95,7 +95,7 @@ def test_the_page_needs_nothing_else(report_of: ReportOf) -> None:
 def test_a_name_is_no_markup_in_the_page() -> None:
     run = reports.Measurement(size=1, throughput=1.0, name="<script>")
     report = reports.report("<b>$x$</b>", [run])
-    made = files.contents(report, reports.Wishes(), tables.chosen(report), SvgAlone())
+    made = files.contents(report, reports.Wishes(), [], SvgAlone())
     assert b"<b>" not in made["report.html"] and b"&lt;b&gt;" in made["report.html"]
 
 
@@ -112,5 +112,5 @@ def test_without_matplotlib(
         "Plots need matplotlib: `pip install 'orchestrator[plot]'`, or leave them out: --no-plots."
     )
     report = report_of("strong_noisy_node")
-    written = files.write(report, reports.Wishes(), tables.chosen(report), tmp_path / "r", None)
+    written = files.write(report, reports.Wishes(), [], tmp_path / "r", None)
     assert written == ["report.md", "report.tex", "report.csv", "report.json", "report.html"]

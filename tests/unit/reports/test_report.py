@@ -45,7 +45,7 @@ def test_measured_is_told_from_parsed() -> None:
         "throughput measured in the trainer (metrics.jsonl): 2 runs",
         "throughput parsed from the log (log:olivia), not measured: 1 run",
     )
-    assert [row["source"] for row in tables.texts(report, tables.chosen(report))] == [
+    assert [row["source"] for row in tables.texts(report, tables.chosen(report, ["source"]))] == [
         "measured",
         "parsed (olivia)",
         "measured",
@@ -115,7 +115,7 @@ def test_the_slow_end_of_an_interval() -> None:
 
 def test_a_fit_at_its_bound_is_one_sided() -> None:
     runs = [one(1, 100.0), one(1, 101.0), one(2, 202.0), one(2, 203.0), one(4, 408.0)]
-    (amdahl,) = answers.fit_lines(reports.report("", runs).curves[0], "gpus")
+    amdahl, _ = answers.fit_lines(reports.report("", runs).curves[0], "gpus")
     assert "serial share 0, at its bound; below 0.0" in amdahl and "(one-sided)" in amdahl
 
 

@@ -124,6 +124,27 @@ def coverage(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("alpha", "beta"), [(0.0, 0.001), (0.02, 0.0)])
+def test_one_sided_intervals_at_a_bound_hold_the_truth(alpha: float, beta: float) -> None:
+    rng = random.Random(20261121)
+    bound = "alpha" if alpha == 0.0 else "beta"
+    at_bound, missed = 0, 0
+    for _ in range(300):
+        drawn = {
+            gpus: [law(gpus, 1000.0, alpha, beta) * math.exp(rng.gauss(0.0, 0.01)) for _ in "12"]
+            for gpus in (1, 2, 4, 8, 16)
+        }
+        fit = fits.usl(drawn)
+        assert fit is not None
+        one = fit.parameters[bound]
+        at_bound += one.at_bound
+        missed += one.low is None or one.low > 0.0
+    # The truth is the bound itself: about half of the estimates end there.
+    assert 0.35 <= at_bound / 300 <= 0.65
+    assert missed / 300 <= 0.05
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "alpha", "beta", "sizes", "runs", "cv"), TRUTHS)
 def test_intervals_hold_the_truth(
     name: str, alpha: float, beta: float, sizes: tuple[int, ...], runs: int, cv: float

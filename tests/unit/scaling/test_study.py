@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
@@ -85,3 +86,34 @@ def test_what_differs_is_named() -> None:
 def test_what_is_no_run(runs: list[scaling.Run]) -> None:
     with pytest.raises(ValueError, match="run"):
         scaling.study(runs)
+
+
+def held(trials: int) -> dict[str, float]:
+    """Return how often the intervals of the largest size hold the truth."""
+    rng = random.Random(20261121)
+    sizes, truth = (1, 2, 4, 8), {"throughput": 6400.0, "speedup": 6.4, "efficiency": 0.8}
+    speeds = {1: 1000.0, 2: 1900.0, 4: 3600.0, 8: 6400.0}
+    found = dict.fromkeys(truth, 0)
+    for _ in range(trials):
+        drawn = [
+            run(gpus, speeds[gpus] * math.exp(rng.gauss(0.0, 0.02)))
+            for gpus in sizes
+            for _ in range(3)
+        ]
+        point = scaling.study(drawn).points[-1]
+        for name, value in truth.items():
+            estimate = getattr(point, name)
+            found[name] += estimate.low <= value <= estimate.high
+    return {name: count / trials for name, count in found.items()}
+
+
+@pytest.mark.slow
+def test_the_table_holds_the_truth() -> None:
+    shares = held(1000)
+    assert all(0.93 <= share <= 0.97 for share in shares.values()), shares
+
+
+def test_the_table_holds_the_truth_in_short() -> None:
+    # Of 60, fewer than 51 would be less than one in a thousand if it were 95 of 100.
+    shares = held(60)
+    assert all(share >= 51 / 60 for share in shares.values()), shares
