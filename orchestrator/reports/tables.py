@@ -194,9 +194,18 @@ def texts(report: records.Report, columns: Sequence[Column]) -> list[dict[str, s
 def values(report: records.Report, columns: Sequence[Column]) -> list[dict[str, object]]:
     """Return the numbers for programs, by name."""
     return [
-        {name: value for column in columns for name, value in column.values(*line).items()}
+        {
+            name: _rounded(value)
+            for column in columns
+            for name, value in column.values(*line).items()
+        }
         for line in lines(report)
     ]
+
+
+def _rounded(value: object) -> object:
+    # The last digits come from exp(log(x)), and 0.9499999999999996 reads like a fault.
+    return float(f"{value:.10g}") if isinstance(value, float) else value
 
 
 def title(column: Column, report: records.Report) -> str:

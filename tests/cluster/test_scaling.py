@@ -1,0 +1,70 @@
+"""A strong and a weak study of a real training: from one command each to the table and plots."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cluster import lab as cluster
+from tests.cluster import site as sites
+
+#: One rank a host, one thread a rank: hosts share the machine's cores.
+SPEC = """\
+[job]
+name = "{kind}"
+time_limit = "10"
+[resources]
+cpus_per_task = 1
+mem = "1500M"
+[environment]
+variables.OMP_NUM_THREADS = "1"
+[launch]
+launcher = "torchrun"
+module = "trainers.train"
+[args]
+{batch}
+epochs = 3
+window_steps = 5
+device = "cpu"
+[metrics]
+patterns = ["olivia"]
+[sweep]
+kind = "{kind}"
+nodes = [1, 2, 4]
+repeats = 3
+max_running = 1
+"""
+BATCHES = {"strong": "batch_size = 64", "weak": "per_device_batch_size = 32"}
+FIGURES = ("speedup", "efficiency", "throughput", "steps")
+
+
+@pytest.mark.parametrize("kind", ["strong", "weak"])
+def test_a_study_of_the_digits_trainer(lab: cluster.Lab, site: sites.Site, kind: str) -> None:
+    spec = site.spec(kind, SPEC.format(kind=kind, batch=BATCHES[kind]))
+    site.run("sweep", "submit", spec, "--wait", timeout_seconds=1200)
+    done = site.run("sweep", "report", kind, "--to", f"{site.home}/report", "--json")
+    (curve,) = json.loads(done.stdout)["items"]
+    points = curve["points"]
+    assert [(point["ranks"], point["nodes"], point["runs"]) for point in points] == [
+        (1, "1", 3),
+        (2, "2", 3),
+        (4, "4", 3),
+    ]
+    for point in points:
+        assert point["throughput_low"] < point["throughput"] < point["throughput_high"]
+        assert point["interval_of"] == "repeats" and point["windows"] > 0
+        assert point["accuracy"] > 0.5 and point["source"] == "jsonl"
+        assert 0.0 <= point["data_wait_share"] < 1.0 and point["epoch_seconds"] > 0.0
+    assert points[0]["speedup"] == 1.0
+    assert curve["amdahl"] is not None and curve["usl"] is None
+    # Four ranks on two cores are slow, and weak scaling's larger steps are not: nothing is said of
+    # how well it scales, only that it is told.
+    assert f"{kind} scaling: the " in "\n".join(curve["notes"])
+    held = ("batch_size", "64") if kind == "strong" else ("per_device_batch_size", "32")
+    assert held in curve["common"].items()
+    written = set(lab.run(["ls", f"{site.home}/report"]).stdout.split())
+    assert written == {
+        *(f"report.{kind}" for kind in ("md", "tex", "csv", "json", "html")),
+        *(f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png", "pdf", "csv")),
+    }

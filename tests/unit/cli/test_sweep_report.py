@@ -1,0 +1,84 @@
+"""`sweep report --from` and what it refuses; no database is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click import testing
+
+from orchestrator import cli, reports
+
+
+def run(*words: str, text: str | None = None) -> testing.Result:
+    return testing.CliRunner().invoke(
+        cli.cli, ["sweep", "report", *words], prog_name="orchestrator", input=text
+    )
+
+
+TWO = "gpus,throughput\n1,100\n2,190\n"
+
+
+def test_from_stdin() -> None:
+    done = run("--from", "-", "--columns", "size,throughput,efficiency", text=TWO)
+    assert (done.exit_code, done.stdout) == (
+        0,
+        "gpus\tthroughput\tthroughput_low\tthroughput_high\tefficiency\tefficiency_low"
+        "\tefficiency_high\n1\t100.0\t\t\t1.0\t\t\n2\t190.0\t\t\t0.95\t\t\n",
+    )
+    assert done.stderr == (
+        "Warnings: no size was repeated: intervals, where there are any, are of one run's windows\n"
+        "Fits: Amdahl's law: 1 GPU 100.0 a second; serial share 0.05263; as many parameters as "
+        "runs: no intervals\n"
+        "Fits: Karp and Flatt's serial share: 0.05263 at 2\n"
+        "Fits: Efficiency stays above 80.0 % up to 4 GPUs at least, by Amdahl's law: twice the "
+        "largest measured, and it is not asked for more\n"
+        "How: 2 runs, 2 points of 1 repeat each, 0 windows; intervals hold the truth in 95 of 100 "
+        "studies\n"
+        "How: speedup is against 1 GPU, 100.0 samples a second\n"
+        "How: left out as warm-up: not known\n"
+        "How: throughput as given in the file, not measured: 2 runs\n"
+    )
+
+
+def test_markdown_and_latex_are_whole() -> None:
+    done = run("--from", "-", "--format", "markdown", "--title", "Two", text=TWO)
+    assert (done.stdout.splitlines()[0], done.stderr) == ("# Two", "")
+    done = run("--from", "-", "--format", "latex", "--columns", "size,speedup", text=TWO)
+    assert done.stdout.endswith(
+        "\\begin{tabular}{rr}\n\\hline\ngpus & speedup \\\\\n\\hline\n"
+        "1 & 1.000 \\\\\n2 & 1.900 \\\\\n\\hline\n\\end{tabular}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "name a sweep, or jobs, or a file by --from: one of the three"),
+        (["x", "--from", "-"], "name a sweep, or jobs, or a file by --from: one of the three"),
+        (
+            ["--from", "-", "--epochs", "3"],
+            "--epochs and --within belong together: so many, in wha",
+        ),
+        (
+            ["--from", "-", "--epochs", "3", "--within", "soon"],
+            "--within: not a time: 'soon'; write 90 (minutes) or 4:00:00",
+        ),
+        (["--from", "-", "--columns", "size,speed"], "--columns: there is no 'speed'; there are "),
+        (["--from", "-", "--efficiency", "0"], "Invalid value for '--efficiency'"),
+    ],
+)
+def test_what_is_refused(words: list[str], told: str) -> None:
+    done = run(*words, text=TWO)
+    assert done.exit_code == 2
+    assert told in done.stderr
+
+
+def test_a_file_that_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "f.csv"
+    file.write_text("gpus,throughput\n1,fast\n")
+    done = run("--from", str(file))
+    assert isinstance(done.exception, reports.FiguresError)
+    assert str(done.exception) == (
+        f"{file}:2: throughput: 'fast' is not a number above 0\n1 problem; nothing was reported."
+    )
