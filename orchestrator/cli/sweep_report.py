@@ -39,6 +39,12 @@ def _questions(command: Callable[..., object]) -> Callable[..., object]:
             help="The most GPUs that keep it are told, by the fit.",
         ),
         click.option(
+            "--apart",
+            multiple=True,
+            metavar="ATTRIBUTE",
+            help="A curve for each of its values, although it changes no speed: base_lr, epochs.",
+        ),
+        click.option(
             "--scaling",
             type=click.Choice(["strong", "weak"]),
             help="Which batch the study holds: the global one, or that of each device. Default: "
@@ -96,6 +102,7 @@ def command(
     references: tuple[str, ...],
     file: Path | None,
     scaling: str | None,
+    apart: tuple[str, ...],
     efficiency: float,
     epochs: int | None,
     within: str | None,
@@ -132,6 +139,7 @@ def command(
         unit=study.unit,
         scaling_kind=scaling or study.scaling,
         samples_per_epoch=samples_per_epoch,
+        apart=apart,
         left_out=study.left_out,
     )
     if folder is not None:

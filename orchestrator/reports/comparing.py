@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator import regression
-from orchestrator.reports import building, curves, records, words
+from orchestrator.reports import curves, records, telling, words
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ def compare(
         *(("", new[key]) for key in new),
         *(("baseline: ", old[key]) for key in old),
     ):
-        notes += [f"{side}{told}" for told in building.told_outliers(runs, unit)]
+        notes += [f"{side}{told}" for told in telling.told_outliers(runs, unit)]
     few = sorted({line.size for line in lines if line.comparison.low is None})
     if few:
         notes.append(f"too few runs for an interval: {words.sizes(few, unit)}; repeat them")

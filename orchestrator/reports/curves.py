@@ -28,6 +28,21 @@ FREE = frozenset(
         "warmup_epochs",
     }
 )
+#: Of those, what nobody wonders about.
+_FOLLOWING = frozenset(
+    {
+        "date",
+        "gpus",
+        "gpus_per_node",
+        "job_id",
+        "node_list",
+        "nodes",
+        "output_dir",
+        "repeat",
+        "run_dir",
+        "time",
+    }
+)
 #: Samples of a step over all ranks, and on each of them.
 GLOBAL_BATCH, DEVICE_BATCH = "batch_size", "per_device_batch_size"
 _GLOBAL_NAMES = (GLOBAL_BATCH, "global_batch_size", "global_batch")
@@ -57,15 +72,25 @@ class Grouping:
     scaling: str | None
     #: attribute -> sizes of the jobs that do not state it, though others do
     unstated: Mapping[str, Sequence[int]]
+    #: attributes of FREE that differ all the same -> values
+    mixed: Mapping[str, Sequence[str]]
 
 
-def group(measurements: Sequence[records.Measurement], *, scaling: str | None = None) -> Grouping:
+def group(
+    measurements: Sequence[records.Measurement],
+    *,
+    scaling: str | None = None,
+    apart: Sequence[str] = (),
+) -> Grouping:
     """Return the jobs in curves; `scaling`: strong or weak, none: what the batches say.
+
+    `apart`: attributes of FREE that make curves of their own all the same.
 
     A job that does not state an attribute belongs to each curve that it fits otherwise.
     """
     found, kind = _with_batch(measurements, scaling)
-    names = sorted({name for attributes in found for name in attributes} - FREE)
+    free = FREE - set(apart)
+    names = sorted({name for attributes in found for name in attributes} - free)
     values = {
         name: {each[name]: None for each in found if each.get(name, "") != ""} for name in names
     }
@@ -107,6 +132,11 @@ def group(measurements: Sequence[records.Measurement], *, scaling: str | None = 
                 )
             )
             and name != "mode"
+        },
+        mixed={
+            name: told
+            for name in sorted(free - _FOLLOWING)
+            if len(told := sorted({each[name] for each in found if each.get(name)})) > 1
         },
     )
 

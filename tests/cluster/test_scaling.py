@@ -39,7 +39,7 @@ BATCHES = {"strong": "batch_size = 64", "weak": "per_device_batch_size = 32"}
 FIGURES = ("speedup", "efficiency", "throughput", "steps")
 
 
-@pytest.mark.parametrize("kind", ["strong", "weak"])
+@pytest.mark.parametrize("kind", ["strong", pytest.param("weak", marks=pytest.mark.slow)])
 def test_a_study_of_the_digits_trainer(lab: cluster.Lab, site: sites.Site, kind: str) -> None:
     spec = site.spec(kind, SPEC.format(kind=kind, batch=BATCHES[kind]))
     site.run("sweep", "submit", spec, "--wait", timeout_seconds=1200)

@@ -62,3 +62,17 @@ def test_two_studies_in_one_file() -> None:
     found = curves.group(both)
     assert sizes(found) == {"512": [1, 2], "1024": [1, 2]}
     assert found.differences == {"batch_size": {"512": (1, 2), "1024": (1, 2)}}
+
+
+def test_what_changes_no_speed_is_told_and_told_apart_when_asked() -> None:
+    both = [one(gpus, base_lr=rate, seed=str(gpus)) for rate in ("0.1", "0.2") for gpus in (1, 2)]
+    found = curves.group(both)
+    assert (sizes(found), found.mixed) == (
+        {"": [1, 2, 1, 2]},
+        {"base_lr": ["0.1", "0.2"], "seed": ["1", "2"]},
+    )
+    assert reports.report("", both).warnings == (
+        "base_lr differs (0.1, 0.2) and makes no curve, for it changes no speed; accuracy and "
+        "total time are of all of them",
+    )
+    assert sizes(curves.group(both, apart=["base_lr"])) == {"0.1": [1, 2], "0.2": [1, 2]}
