@@ -33,12 +33,12 @@ patterns = ["olivia"]
 kind = "{kind}"
 nodes = [1, 2, 4]
 repeats = 3
-max_running = 1
 """
 BATCHES = {"strong": "batch_size = 64", "weak": "per_device_batch_size = 32"}
 FIGURES = ("speedup", "efficiency", "throughput", "steps")
 
 
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("kind", ["strong", pytest.param("weak", marks=pytest.mark.slow)])
 def test_a_study_of_the_digits_trainer(lab: cluster.Lab, site: sites.Site, kind: str) -> None:
     spec = site.spec(kind, SPEC.format(kind=kind, batch=BATCHES[kind]))
@@ -58,8 +58,7 @@ def test_a_study_of_the_digits_trainer(lab: cluster.Lab, site: sites.Site, kind:
         assert 0.0 <= point["data_wait_share"] < 1.0 and point["epoch_seconds"] > 0.0
     assert points[0]["speedup"] == 1.0
     assert curve["amdahl"] is not None and curve["usl"] is None
-    # Four ranks on two cores are slow, and weak scaling's larger steps are not: nothing is said of
-    # how well it scales, only that it is told.
+    # The hosts share two cores and the jobs run side by side: how well it scales says nothing.
     assert f"{kind} scaling: the " in "\n".join(curve["notes"])
     held = ("batch_size", "64") if kind == "strong" else ("per_device_batch_size", "32")
     assert held in curve["common"].items()

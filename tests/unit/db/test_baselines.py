@@ -1,0 +1,69 @@
+"""Baselines in the store: the numbers come back as they were."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from db import models
+from orchestrator import reports
+from orchestrator.controller import baselines, unit_of_work
+
+NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
+WHOLE = reports.Measurement(
+    name="line 2",
+    size=4,
+    throughput=1000.5,
+    windows=(1000.0, 1001.0),
+    nodes=2,
+    epoch_seconds=12.5,
+    total_seconds=1300.0,
+    data_wait_share=0.02,
+    memory_bytes=(2.0**30, 2.0**31),
+    utilisation=0.9,
+    accuracy=0.75,
+    step_seconds={"data": 0.01},
+    source="jsonl",
+    warm_up="the first window of each attempt",
+    node_list="n[1-2]",
+    attributes={"mode": "ddp", "modèle": "é"},
+)
+LEAST = reports.Measurement(size=1, throughput=250.0)
+
+
+def test_the_newest_of_a_name_counts(tmp_path: Path) -> None:
+    first = reports.Figures(unit="gpus", measurements=(LEAST,))
+    second = reports.Figures(unit="ranks", measurements=(WHOLE, LEAST))
+    with unit_of_work.Store(tmp_path / "x.db") as store:
+        with store.writing() as work:
+            work.baselines.add("monday", "f.csv", first, NOW)
+            work.baselines.add("monday", "sweep s (@1)", second, NOW)
+        with store.reading() as work:
+            assert work.baselines.numbers("monday") == second
+            assert work.baselines.numbers("tuesday") is None
+            found = work.baselines.newest()
+    assert [(one.row, one.source, one.runs) for one in found] == [
+        (2, "sweep s (@1)", 2),
+        (1, "f.csv", 1),
+    ]
+    assert found[0].created_at == NOW
+
+
+def test_what_a_newer_version_kept_besides_is_left_out(tmp_path: Path) -> None:
+    numbers = reports.Figures(unit="gpus", measurements=(LEAST,))
+    with unit_of_work.Store(tmp_path / "x.db") as store:
+        with store.writing() as work:
+            work.baselines.add("monday", "f.csv", numbers, NOW)
+            (text,) = work._db.scalars(sa.select(models.Baseline.measurements))
+            kept = json.loads(text)
+            kept["measurements"][0]["watts"] = 700
+            work._db.execute(sa.update(models.Baseline).values(measurements=json.dumps(kept)))
+        with store.reading() as work:
+            assert work.baselines.numbers("monday") == numbers
+
+
+def test_a_record_is_json() -> None:
+    assert json.loads(json.dumps(baselines.as_record(WHOLE)))["memory_bytes"] == [2**30, 2**31]

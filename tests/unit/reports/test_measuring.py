@@ -1,0 +1,149 @@
+"""What a job showed, from its metrics, its spec and what its trainer left."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Any
+
+import pytest
+
+from orchestrator import jobs, reports
+from orchestrator.reports import measuring
+
+NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
+
+
+def told(*metrics: jobs.Metric, **fields: Any) -> measuring.Told:
+    job = {"gpus": 4, "nodes": 2, "node_list": "n[1-2]", "job_id": "7", **fields.pop("job", {})}
+    return measuring.Told(
+        job=jobs.Job(
+            row=3,
+            token="t" * 12,
+            cluster="lab",
+            scheduler="slurm",
+            name="wrn",
+            state=jobs.JobState.COMPLETED,
+            run_dir="/r",
+            created_at=NOW,
+            **job,
+        ),
+        spec=fields.pop("spec", jobs.JobSpec(name="wrn")),
+        metrics=metrics,
+        **fields,
+    )
+
+
+def metric(name: str, value: float, **fields: Any) -> jobs.Metric:
+    return jobs.Metric(name=name, value=value, **{"source": "jsonl", **fields})
+
+
+def measured(one: measuring.Told, unit: str = "gpus") -> reports.Measurement:
+    found = measuring.measurement(one, unit)
+    assert isinstance(found, reports.Measurement), found
+    return found
+
+
+def epochs(*values: float, source: str = "log:olivia", attempt: int = 0) -> list[jobs.Metric]:
+    return [
+        metric("throughput", value, epoch=epoch, source=source, attempt=attempt)
+        for epoch, value in enumerate(values, start=1)
+    ]
+
+
+def test_windows_are_the_throughput_where_there_are_some() -> None:
+    windows = [metric("window_throughput", value) for value in (90.0, 110.0, math.nan, 100.0)]
+    found = measured(told(*epochs(50.0, 60.0), *windows))
+    assert (found.name, found.size, found.nodes, found.node_list) == ("wrn 7", 4, 2, "n[1-2]")
+    assert (found.throughput, found.windows) == (100.0, (90.0, 110.0, 100.0))
+    assert (found.source, found.warm_up) == ("jsonl", "the first window of each attempt")
+
+
+def test_else_the_epochs_but_the_first_of_each_attempt() -> None:
+    found = measured(told(*epochs(50.0, 100.0, 104.0), *epochs(60.0, 102.0, attempt=1)))
+    assert (found.throughput, found.windows) == (102.0, ())
+    assert (found.source, found.warm_up) == ("log:olivia", "the first epoch of each attempt")
+    found = measured(told(*epochs(50.0)))
+    assert (found.throughput, found.warm_up) == (50.0, "nothing: it had one epoch")
+
+
+def test_else_the_whole_run() -> None:
+    found = measured(told(metric("total_throughput", 80.0, source="log:olivia")))
+    assert found.warm_up == "nothing: the throughput is of the whole run"
+    assert measuring.measurement(told(metric("loss", 1.0)), "gpus") == "told no throughput"
+
+
+def test_sizes_are_ranks_where_a_job_has_no_gpus() -> None:
+    on_cpu = told(*epochs(50.0), metric("total_time", 9.0, world_size=2), job={"gpus": 0})
+    assert measuring.unit_of([told(), on_cpu]) == "ranks"
+    assert measured(on_cpu, "ranks").size == 2
+    lacking = told(*epochs(50.0), job={"gpus": None})
+    assert measuring.measurement(lacking, "ranks") == "its number of ranks is not known"
+
+
+def test_the_rest_of_the_table() -> None:
+    found = measured(
+        told(
+            *epochs(50.0, 100.0),
+            *(metric("epoch_time", value, epoch=1) for value in (20.0, 10.0)),
+            *(metric("val_accuracy", value) for value in (0.5, 0.7)),
+            *(metric("gpu_memory_reserved_peak", 2.0**30 * n, rank=n - 1) for n in (1, 2)),
+            metric("gpu_memory_reserved_peak", 2.0**29, rank=1),
+            metric("step_time", 0.5),
+            metric("data_wait_share", 0.1),
+            metric("total_time", 33.0),
+            monitored=["timestamp, utilization.gpu [%]\nx, 80 %\ny, [N/A]\nz, 60\n", "nonsense"],
+        )
+    )
+    assert (found.epoch_seconds, found.accuracy, found.total_seconds) == (10.0, 0.7, 33.0)
+    assert found.memory_bytes == (2.0**30, 2.0**31)
+    assert found.step_seconds == {"waiting for data": 0.05, "all else": 0.45}
+    assert (found.data_wait_share, found.utilisation) == (0.1, 0.7)
+
+
+def test_what_lesson_05_prints() -> None:
+    found = measured(
+        told(
+            metric("total_throughput", 1.0),
+            metric("memory", 5.0, unit="GB", rank=0),
+            metric("gpu_utilization", 90.0, unit="%"),
+        )
+    )
+    assert (found.memory_bytes, found.utilisation) == ((5e9,), 0.9)
+
+
+def test_attributes_are_those_of_the_task() -> None:
+    spec = jobs.JobSpec(
+        name="wrn",
+        launch=jobs.Launch(module="trainers.train"),
+        args={"batch-size": 256, "precision": "auto", "compile": True, "steps": (3, 6)},
+        array=jobs.Array(tasks=({"num_workers": 2}, {"num_workers": 8})),
+    )
+    found = measuring.attributes(
+        told(
+            spec=spec,
+            job={"array_task_id": 1, "partition": "accel"},
+            result={
+                "surroundings": {"mode": "ddp", "torch": "2.13", "nccl": None},
+                "settings": {"precision": "bf16", "batch_size": 256},
+            },
+            provenance={"git_commit": "0123456789abcdef", "git_dirty": True},
+        )
+    )
+    assert found == {
+        "batch_size": "256",
+        "precision": "bf16",
+        "compile": "true",
+        "steps": "3 6",
+        "num_workers": "8",
+        "program": "trainers.train",
+        "partition": "accel",
+        "commit": "0123456789ab+changes",
+        "mode": "ddp",
+        "torch": "2.13",
+    }
+
+
+@pytest.mark.parametrize("result", [{"settings": "x"}, {"surroundings": [1]}, {}])
+def test_a_result_that_is_none(result: dict[str, Any]) -> None:
+    assert measuring.attributes(told(result=result)) == {}
