@@ -29,6 +29,7 @@ def set_(
     references: tuple[str, ...],
     sweep: str | None,
     file: Path | None,
+    refresh_: bool | None,
 ) -> None:
     """Keep what jobs, a sweep or a file showed as the baseline NAME.
 
@@ -43,7 +44,7 @@ def set_(
     """
     if told := values.misfit("name", name):
         raise click.UsageError(f"NAME: {told}")
-    study = figures.study(ctx, references, sweep, file)
+    study = figures.study(ctx, references, sweep, file, refresh_)
     for sentence in study.left_out:
         output.say(sentence)
     context = session.open_context(ctx)
@@ -103,6 +104,7 @@ def compare(
     references: tuple[str, ...],
     sweep: str | None,
     file: Path | None,
+    refresh_: bool | None,
     against: str | None,
     history: int | None,
     metrics: tuple[str, ...],
@@ -126,7 +128,7 @@ def compare(
         raise click.UsageError("name a baseline by --against, or say --history N")
     if history is not None and not references:
         raise click.UsageError("--history is of jobs: name them")
-    study = figures.study(ctx, references, sweep, file)
+    study = figures.study(ctx, references, sweep, file, refresh_)
     context = session.open_context(ctx)
     for sentence in study.left_out:
         output.say(sentence)

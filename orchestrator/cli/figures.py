@@ -10,7 +10,7 @@ import click
 
 from orchestrator import errors, reports
 from orchestrator.cli import completing, output, session
-from orchestrator.controller import studies
+from orchestrator.controller import freshness, studies
 from orchestrator.reports import comparing
 
 
@@ -27,8 +27,9 @@ def file_option(command: Callable[..., object]) -> Callable[..., object]:
 
 
 def sources(command: Callable[..., object]) -> Callable[..., object]:
-    """Add [JOB...], --sweep and --from, for study()."""
+    """Add [JOB...], --sweep, --from and --refresh, for study()."""
     for option in (
+        session.refresh_options,
         file_option,
         click.option("--sweep", metavar="SWEEP", help="The jobs of this sweep: NAME or @3."),
         click.argument(
@@ -64,14 +65,26 @@ def metric_options(command: Callable[..., object]) -> Callable[..., object]:
 
 
 def study(
-    ctx: click.Context, references: Sequence[str], sweep: str | None, file: Path | None
+    ctx: click.Context,
+    references: Sequence[str],
+    sweep: str | None,
+    file: Path | None,
+    refresh_: bool | None,
 ) -> studies.Study:
-    """Return the study that is meant; UsageError where none or several are named."""
+    """Return the study that is meant, with the jobs as Slurm sees them now.
+
+    UsageError where none or several are named.
+    """
     if sum((bool(references), sweep is not None, file is not None)) != 1:
         raise click.UsageError("name a sweep, or jobs, or a file by --from: one of the three")
     if file is not None:
         return of_file(file)
     context = session.open_context(ctx)
+    if refresh_ or (refresh_ is not False and not freshness.nothing_is_due(context)):
+        # What asks Slurm takes as long to load as all the rest.
+        from orchestrator.controller import resend
+
+        resend.look(context, floor_seconds=0 if refresh_ else None)
     if sweep is not None:
         return studies.of_sweep(context, sweep)
     found = [job for reference in references for job in session.jobs_of(context, reference)]

@@ -89,6 +89,7 @@ def _forms(command: Callable[..., object]) -> Callable[..., object]:
     "--job", "references", multiple=True, metavar="JOB", help="Jobs that are no sweep: 123, NAME."
 )
 @figures.file_option
+@session.refresh_options
 @_questions
 @click.option(
     "--against", metavar="NAME", help="Compare with this baseline; 1 where something is worse."
@@ -101,6 +102,7 @@ def command(
     sweep: str | None,
     references: tuple[str, ...],
     file: Path | None,
+    refresh_: bool | None,
     scaling: str | None,
     apart: tuple[str, ...],
     efficiency: float,
@@ -132,7 +134,7 @@ def command(
     """
     form = _form(format_, as_json)
     wished, names = _wishes(efficiency, epochs, within), _column_names(columns)
-    study = figures.study(ctx, references, sweep, file)
+    study = figures.study(ctx, references, sweep, file, refresh_)
     report = reports.report(
         title or study.title,
         study.measurements,

@@ -99,6 +99,13 @@ def test_a_name_is_no_markup_in_the_page() -> None:
     assert b"<b>" not in made["report.html"] and b"&lt;b&gt;" in made["report.html"]
 
 
+def test_a_name_is_no_formula() -> None:
+    text = "gpus,throughput,path,utilisation\n1,100,$a_{b$,50%\n2,150,%d{x},60%\n"
+    report = reports.report("$", reports.read(text, "f.csv").measurements)
+    for figure in figures.figures(report):
+        assert b"path=$a_{b$" in drawing.Drawer().draw(figure, "svg")
+
+
 def test_without_matplotlib(
     report_of: ReportOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
