@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
 
-from orchestrator import reports, values
+from orchestrator import errors, reports, values
 from orchestrator.cli import figures, output, session
 from orchestrator.controller import baselines
 from orchestrator.reports import documents, drawing, files, tables
@@ -146,8 +146,9 @@ def command(
     )
     if folder is not None:
         drawer = None if no_plots else drawing.Drawer()
-        written = files.write(report, wished, names, folder, drawer)
-        output.say(f"Written to {folder}: {', '.join(written)}")
+        made = files.contents(report, wished, names, drawer)
+        _write(folder, made)
+        output.say(f"Written to {folder}: {', '.join(made)}")
     if against is None:
         _show(report, wished, names, form)
         return
@@ -157,6 +158,17 @@ def command(
         _show(report, wished, names, form)
         click.echo(f"\nAgainst {against}")
     figures.show_comparison(compared, against, study.unit, "table" if form in TEXTS else form)
+
+
+def _write(folder: Path, made: Mapping[str, bytes]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in made.items():
+            (folder / name).write_bytes(content)
+    except OSError as exc:
+        raise errors.OrchestratorError(
+            f"{exc.filename or folder} cannot be written: {exc.strerror}; name another folder"
+        ) from exc
 
 
 def _form(format_: str | None, as_json: bool) -> str:

@@ -6,10 +6,8 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
-from orchestrator import errors
 from orchestrator.reports import documents, drawing, figures, page, records, tables
 
 
@@ -19,29 +17,6 @@ class Draws(Protocol):
     def draw(self, figure: figures.Figure, form: str) -> bytes:
         """Return the figure as svg, png or pdf."""
         ...
-
-
-def write(
-    report: records.Report,
-    wishes: records.Wishes,
-    names: Sequence[str],
-    folder: Path,
-    drawer: Draws | None,
-) -> list[str]:
-    """Write all files into the folder, and return their names; without a drawer no plots.
-
-    OrchestratorError where one cannot be written.
-    """
-    made = contents(report, wishes, names, drawer)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in made.items():
-            (folder / name).write_bytes(content)
-    except OSError as exc:
-        raise errors.OrchestratorError(
-            f"{exc.filename or folder} cannot be written: {exc.strerror}; name another folder"
-        ) from exc
-    return list(made)
 
 
 def contents(

@@ -82,3 +82,19 @@ def test_a_file_that_is_wrong(tmp_path: Path) -> None:
     assert str(done.exception) == (
         f"{file}:2: throughput: 'fast' is not a number above 0\n1 problem; nothing was reported."
     )
+
+
+def test_files_without_plots(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    done = run("--from", "-", "--to", str(folder), "--no-plots", "--json", text=TWO)
+    names = ("report.md", "report.tex", "report.csv", "report.json", "report.html")
+    assert (done.exit_code, done.stderr) == (0, f"Written to {folder}: {', '.join(names)}\n")
+    assert sorted(path.name for path in folder.iterdir()) == sorted(names)
+
+
+def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run("--from", "-", "--to", str(tmp_path / "file" / "x"), "--no-plots", text=TWO)
+    assert str(done.exception) == (
+        f"{tmp_path}/file/x cannot be written: Not a directory; name another folder"
+    )
