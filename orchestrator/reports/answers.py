@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator import scaling
+from orchestrator import regression, scaling
 from orchestrator.reports import records, words
 
 _HOUR_SECONDS = 3600.0
+#: So many curves are named beside the fastest.
+_MOST_NEXT = 5
 _LAWS = {"amdahl": "Amdahl's law", "usl": "the Universal Scalability Law"}
 
 
@@ -74,6 +76,38 @@ def most_gpus(curve: records.Curve, efficiency: float, unit: str) -> str | None:
     if most > largest:
         return f"{above} up to {words.size(most, unit)}, {by}: beyond the {largest} measured"
     return f"{above} up to {words.size(most, unit)}, {by}"
+
+
+def fastest(curves: Sequence[records.Curve], unit: str) -> list[str]:
+    """Return which curve is the fastest at each size that several have, and how near the next."""
+    by_size: dict[int, list[tuple[records.Curve, records.Row]]] = {}
+    for curve in curves:
+        for row in curve.rows:
+            if not row.shared:
+                by_size.setdefault(row.point.gpus, []).append((curve, row))
+    told = []
+    for size, rows in sorted(by_size.items()):
+        if len(rows) < 2:
+            continue
+        (first, best), *others = sorted(rows, key=lambda one: -one[1].point.throughput.value)
+        next_ones = [f"{curve.name} has {_part(row, best)}" for curve, row in others[:_MOST_NEXT]]
+        more = f", {len(others) - _MOST_NEXT} more less" if len(others) > _MOST_NEXT else ""
+        head = f"{words.size(size, unit)}: {first.name} is fastest"
+        told.append(f"{head}; of that {', '.join(next_ones)}{more}")
+    return told
+
+
+def _part(row: records.Row, best: records.Row) -> str:
+    found = regression.compare(_throughputs(row), _throughputs(best))
+    part = words.interval(
+        scaling.Estimate(value=found.ratio, low=found.low, high=found.high), "share"
+    )
+    is_sure = found.verdict is regression.Verdict.SLOWER
+    return part if is_sure or found.low is None else f"{part}: no evidence"
+
+
+def _throughputs(row: records.Row) -> list[float]:
+    return [one.throughput for one in row.measurements]
 
 
 def cheapest(curves: Sequence[records.Curve], epochs: int, within_seconds: float, unit: str) -> str:

@@ -22,6 +22,7 @@ def sentences(report: records.Report, wishes: records.Wishes) -> list[tuple[str,
         most = answers.most_gpus(curve, wishes.efficiency, report.unit)
         found += [most] if most else []
         said.append((f"Fits of {curve.name}" if several else "Fits", found))
+    said.append(("Fastest", answers.fastest(report.curves, report.unit)))
     if wishes.epochs is not None and wishes.within_seconds is not None:
         line = answers.cheapest(report.curves, wishes.epochs, wishes.within_seconds, report.unit)
         said.append(("In time", [line]))

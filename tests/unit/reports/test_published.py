@@ -46,6 +46,7 @@ def test_the_14x_of_olivia_is_no_speedup(report_of: ReportOf) -> None:
             "Karp and Flatt's serial share: 0.1826 at 8",
             "Efficiency stays above 80.0 % up to 9 GPUs, by Amdahl's law: beyond the 8 measured",
         ],
+        "Fastest": ["1 GPU: A is fastest; of that B has 50.7 %"],
         "How": [
             "4 runs, 4 points of 1 repeat each, 0 windows; intervals hold the truth in 95 of 100 "
             "studies",

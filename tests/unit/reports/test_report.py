@@ -131,3 +131,22 @@ def test_no_mark_of_a_name_is_taken_for_markup(report_of: ReportOf) -> None:
         "| path=a\\|b\\_$c% | 100.0 |",
     ]
     assert r"path=a|b\_\$c\% & 100.0 \\" in documents.latex(report, reports.Wishes(), columns)
+
+
+def test_the_fastest_setup() -> None:
+    text = (
+        "gpus,throughput,mode\n1,100,-\n2,150,dp\n2,152,dp\n2,151,dp\n2,190,ddp\n2,191,ddp\n"
+        "2,188,ddp\n4,200,dp\n4,370,ddp\n"
+    )
+    report = reports.report("", reports.read(text, "f.csv").measurements)
+    assert dict(documents.sentences(report, reports.Wishes()))["Fastest"] == [
+        "2 GPUs: mode=ddp is fastest; of that mode=dp has 79.6 % (78.3 to 81.0 %)",
+        "4 GPUs: mode=ddp is fastest; of that mode=dp has 54.1 %",
+    ]
+    text = "gpus,throughput,num_workers\n" + "".join(
+        f"4,{100 + workers + run},{workers}\n" for workers in range(8) for run in (0, 3)
+    )
+    report = reports.report("", reports.read(text, "f.csv").measurements)
+    (line,) = dict(documents.sentences(report, reports.Wishes()))["Fastest"]
+    assert line.startswith("4 GPUs: num_workers=7 is fastest; of that num_workers=6 has 99.1 % (")
+    assert line.count("no evidence") == 5 and line.endswith(", 2 more less")
