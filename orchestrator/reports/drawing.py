@@ -20,7 +20,7 @@ _DATES = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDat
 
 
 class NoMatplotlibError(errors.OrchestratorError):
-    """Plots need matplotlib: `pip install 'orchestrator[plot]'`, or leave them out: --no-plots."""
+    """Plots need matplotlib: `pip install matplotlib` beside orchestrator, or --no-plots."""
 
 
 class Drawer:

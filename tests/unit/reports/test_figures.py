@@ -113,7 +113,7 @@ def test_without_matplotlib(report_of: ReportOf, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(drawing.NoMatplotlibError) as caught:
         drawing.Drawer()
     assert str(caught.value) == (
-        "Plots need matplotlib: `pip install 'orchestrator[plot]'`, or leave them out: --no-plots."
+        "Plots need matplotlib: `pip install matplotlib` beside orchestrator, or --no-plots."
     )
     made = files.contents(report_of("strong_noisy_node"), reports.Wishes(), [], None)
     assert list(made) == ["report.md", "report.tex", "report.csv", "report.json", "report.html"]
