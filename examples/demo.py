@@ -14,6 +14,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import types
@@ -246,6 +247,17 @@ def options_of(scheduler: str, cpu: bool) -> list[str]:
     return options
 
 
+def require_localhost() -> None:
+    """Fail where the name `localhost` has no address: torchrun --standalone would wait for it."""
+    try:
+        socket.getaddrinfo("localhost", None)
+    except OSError as error:
+        raise Failed(
+            f"the name localhost has no address here ({error.strerror}), and torchrun needs it; "
+            "as root: echo '127.0.0.1 localhost' >> /etc/hosts"
+        ) from error
+
+
 def prepare(folder: Path, scheduler: str) -> None:
     """Make the demo's folder and its settings."""
     try:
@@ -333,6 +345,8 @@ def main() -> int:
                     "there is no sbatch here; call it on the login node of a cluster, or without "
                     "--scheduler slurm for this machine"
                 )
+            if given.scheduler == "local":
+                require_localhost()
             prepare(folder, given.scheduler)
             options = [*options_of(given.scheduler, given.cpu), *given.options]
             run(demo, given.scheduler, options)

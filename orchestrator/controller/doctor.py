@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import orchestrator
@@ -35,6 +36,7 @@ def examine(configuration: config.Configuration, client: slurm.Client) -> Iterat
     missing = [name for name in COMMANDS if shutil.which(name) is None]
     if render.is_local(configuration, os.environ):
         yield _machine(configuration, missing)
+        yield from localhost(socket.getaddrinfo)
     elif missing:
         yield Check(
             name="slurm commands",
@@ -68,6 +70,22 @@ def _machine(configuration: config.Configuration, missing: Sequence[str]) -> Che
         found=f"{found}; not on PATH: {', '.join(missing)}",
         cure="for a cluster: work on a login node, or load the module that brings Slurm",
     )
+
+
+def localhost(resolve: Callable[[str, None], object]) -> Iterator[Check]:
+    """Yield a check where the name `localhost` has no address, else nothing.
+
+    Seen in a root that debootstrap made: `torchrun --standalone` waits four minutes for it.
+    """
+    try:
+        resolve("localhost", None)
+    except OSError as exc:
+        yield Check(
+            name="localhost",
+            outcome=BAD,
+            found=f"has no address ({exc.strerror}), and torchrun --standalone needs one",
+            cure="as root: echo '127.0.0.1 localhost' >> /etc/hosts",
+        )
 
 
 def _slurm(client: slurm.Client) -> Iterator[Check]:
