@@ -81,7 +81,10 @@ class Drawer:
             axes.set_xscale("log", base=2)
             if figure.is_log:
                 axes.set_yscale("log", base=2)
-                axes.yaxis.set_major_formatter(ticker.FormatStrFormatter("%.4g"))
+                # 65,536 and 0.5: "%.4g" writes 6.554e+04.
+                axes.yaxis.set_major_formatter(
+                    ticker.FuncFormatter(lambda y, _: f"{y:,.0f}" if y >= 1.0 else f"{y:.4g}")
+                )
         if len(figure.sizes) <= _MOST_TICKS:
             axes.xaxis.set_major_locator(ticker.FixedLocator(list(figure.sizes)))
         axes.xaxis.set_major_formatter(ticker.FormatStrFormatter("%d"))
