@@ -44,6 +44,8 @@ def resume(
     _look(context, sweep)
     pairs = sweep_query.points(context, sweep)
     wanted = [pair for pair in pairs if pair.job is None or _is_unsubmitted(pair.job)]
+    if not wanted:
+        return sweep_submit.Sent(sweep=_opened(context, sweep))
     return _send_again(context, sweep, wanted, argv, tell)
 
 
@@ -114,10 +116,7 @@ def _send_again(
         baseline_first=baseline_first,
         scheduler=sweep.scheduler,
     )
-    if sweep.state != "open":
-        with context.store.writing() as work:
-            work.sweeps.set_state(sweep, "open")
-        sweep = dataclasses.replace(sweep, state="open")
+    sweep = _opened(context, sweep)
     places = {pair.point.identity: (pair.number, pair.row) for pair in others}
     # A baseline goes first, and either may hold it.
     smallest = min(wanted, key=lambda pair: sweeps.world_size(pair.point.spec))
@@ -131,6 +130,14 @@ def _send_again(
         submitted=sent.submitted + len(unsubmitted) - waiting,
         waiting=sent.waiting + waiting,
     )
+
+
+def _opened(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> sweep_rows.StoredSweep:
+    if sweep.state == "open":
+        return sweep
+    with context.store.writing() as work:
+        work.sweeps.set_state(sweep, "open")
+    return dataclasses.replace(sweep, state="open")
 
 
 def _resend(

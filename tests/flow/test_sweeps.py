@@ -7,6 +7,7 @@ import datetime
 import os
 import pty
 import re
+import sqlite3
 import subprocess
 import sys
 import time
@@ -166,6 +167,24 @@ def test_what_has_no_room_waits_and_is_sent(cli, fake_slurm, grid):
     assert len(fake_slurm.calls("sbatch")) == 4
 
 
+def test_what_waits_is_not_sent_after_a_cancel_that_was_killed(cli, fake_slurm, grid):
+    fake_slurm.run_jobs()
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=1)
+    environ = {**SMALL, "ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}
+    cli("sweep", "submit", grid, **environ)
+    # All that `sweep cancel` had done when it was killed.
+    with sqlite3.connect(cli.database) as database:
+        database.execute("UPDATE sweeps SET state = 'cancelled'")
+    database.close()
+    told = "is not sent again: its sweep grid is cancelled: `orchestrator sweep resume @1` opens"
+    cli.wait_until(lambda: cli("status", "--refresh", **environ).err.count(told) == 3)
+    assert len(fake_slurm.calls("sbatch")) == 1
+    assert states(cli) == {"NOT_SUBMITTED": 6}
+    assert cli("sweep", "resume", "grid").out == "Submitted 6 points of sweep grid (@1)\n"
+    assert cli("wait", "--sweep", "grid").code == 0
+    assert words_of_points(cli, fake_slurm) == ALL
+
+
 @pytest.mark.parametrize("taken", [False, True], ids=["before", "after"])
 def test_killed_in_the_middle_and_resumed(cli, fake_slurm, grid, taken):
     """SIGKILL while the second of three calls of sbatch runs, before or after Slurm took the job.
@@ -234,6 +253,9 @@ def test_cancelled_and_opened_again(cli, fake_slurm, grid):
     assert cli("sweep", "cancel", "grid").out == "Cancelled sweep grid (@1): 6 points\n"
     assert states(cli) == {"CANCELLED": 6}
     assert {job["state"] for job in fake_slurm.jobs()} == {"CANCELLED"}
+    # Nothing is left to submit, and it is open again all the same.
+    assert cli("sweep", "resume", "grid").out.startswith("Nothing is left")
+    assert [item["state"] for item in cli("sweep", "list", "--json").items] == ["open"]
     # Those that failed: none. Those that are missing: all.
     assert cli("sweep", "rerun", "grid", "--failed").out.startswith("Nothing is left")
     done = cli("sweep", "rerun", "grid", "--missing")
