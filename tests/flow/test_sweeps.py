@@ -338,6 +338,19 @@ def test_a_baseline_goes_first(cli, fake_slurm):
     assert dependencies(fake_slurm.calls("sbatch")[4:]) == ["", "afterok:7", "afterok:7"]
 
 
+def test_what_is_left_of_a_baseline_and_what_is_run_anew_go_first(cli, fake_slurm):
+    spec = cli.spec(STUDY, "study.toml")
+    assert cli("sweep", "submit", spec).code == 0
+    fake_slurm.set_state("1_0", "FAILED", exit="1:0")
+    fake_slurm.set_state("1_1", "RUNNING")
+    assert cli("cancel", "3", "5").code == 0
+    assert cli("sweep", "rerun", "study").out == "Submitted 5 points of sweep study (@1)\n"
+    # `afterok:1` would never hold: a task of that array failed.
+    found = dependencies(fake_slurm.calls("sbatch")[3:])
+    assert [set(one.split(":")) for one in found[1:]] == [{"afterok", "1_1", "7"}] * 2
+    assert found[0] == ""
+
+
 def test_what_waits_is_not_sent_after_a_baseline_that_failed(cli, fake_slurm):
     spec = cli.spec(STUDY, "study.toml")
     environ = {"ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}
