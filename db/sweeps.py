@@ -188,9 +188,20 @@ def jobs_of_shapes(
 ) -> list[tuple[str | None, str | None, int]]:
     """Return how the points of these shapes are: job ID (of an array the whole one's), state, how
     many; none and none of those that nothing was submitted of.
+
+    Of an array of which some tasks are no point's newest job any more, the IDs of its tasks.
     """
     job, point = models.Job, models.SweepPoint
-    group = (sa.func.coalesce(job.array_job_id, job.job_id), job.state)
+    task, held = orm.aliased(models.Job), orm.aliased(models.SweepPoint)
+    ours = sa.select(job.submission_id).join(point, point.job_row == job.row)
+    # Of one whole sweep at once: for each row anew it would take seconds with thousands of points.
+    partly = sa.select(task.submission_id).where(
+        task.submission_id.in_(ours.where(point.sweep_id == sweep_id)),
+        task.row.not_in(sa.select(held.job_row).where(held.job_row.is_not(None))),
+    )
+    whole = sa.func.coalesce(job.array_job_id, job.job_id)
+    name = sa.case((job.submission_id.in_(partly), job.job_id), else_=whole)
+    group = (name, job.state)
     statement = (
         sa.select(*group, sa.func.count())
         .select_from(point)

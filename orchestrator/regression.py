@@ -59,7 +59,7 @@ def compare(
     of the interval; of several comparisons together it has to be nearer to 1.
     ValueError for no runs or a number that is not positive.
     """
-    new, old = _group(runs), _group(baseline)
+    new, old = _with_spread(_group(runs), _group(baseline))
     difference = new.mean - old.mean
     error = math.hypot(new.error, old.error)
     degrees = _welch(new, old)
@@ -85,6 +85,8 @@ class _Group:
     error: float
     #: runs left after trimming, less one
     degrees: int
+    #: runs before trimming
+    count: int
 
 
 def _group(values: Sequence[float]) -> _Group:
@@ -96,22 +98,34 @@ def _group(values: Sequence[float]) -> _Group:
     kept = logs[cut : count - cut]
     mean = math.fsum(kept) / len(kept)
     if count == 1:
-        return _Group(mean, 0.0, 0)
+        return _Group(mean, 0.0, 0, 1)
     winsorised = [kept[0]] * cut + kept + [kept[-1]] * cut
     centre = math.fsum(winsorised) / count
     squares = math.fsum((one - centre) ** 2 for one in winsorised)
     error = math.sqrt(squares / (len(kept) * (len(kept) - 1)))
-    return _Group(mean, error, len(kept) - 1)
+    return _Group(mean, error, len(kept) - 1, count)
+
+
+def _with_spread(new: _Group, old: _Group) -> tuple[_Group, _Group]:
+    """Give a run that stands alone the spread of the other side's runs: it has none of its own.
+
+    Taken for exact, one run against five would hold the truth in 77 of 100 comparisons.
+    """
+    if new.count == 1:
+        return dataclasses.replace(new, error=old.error * math.sqrt(old.count)), old
+    if old.count == 1:
+        return new, dataclasses.replace(old, error=new.error * math.sqrt(new.count))
+    return new, old
 
 
 def _welch(new: _Group, old: _Group) -> float | None:
     """Return Welch and Satterthwaite's degrees of freedom; None where no group has any spread."""
-    parts = [(group.error**4, group.degrees) for group in (new, old) if group.degrees]
-    if not parts or (new.degrees == 0 and old.degrees == 0):
-        return None
-    below = math.fsum(fourth / degrees for fourth, degrees in parts)
+    if new.count == 1 or old.count == 1:
+        # Both errors are of one estimate.
+        return float(max(new.degrees, old.degrees)) or None
+    below = new.error**4 / new.degrees + old.error**4 / old.degrees
     if below == 0.0:
-        return float(sum(degrees for _, degrees in parts))
+        return float(new.degrees + old.degrees)
     return (new.error**2 + old.error**2) ** 2 / below
 
 

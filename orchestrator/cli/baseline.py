@@ -80,6 +80,8 @@ def show(
         return
     with context.store.reading() as work:
         found = work.baselines.newest(name=name)
+    if name is not None and not found:
+        raise baselines.unknown(name)
     newest = {one.name: one for one in reversed(found)}
     shown = [one for one in found if everything or newest[one.name] is one]
     fields = ("name", "created_at", "runs", "source", "row")

@@ -35,13 +35,15 @@ def command(
     configuration = settings.configuration_of(ctx)
     found, source = spec_options.sweep(options, configuration)
     from orchestrator.cli import session, sweep_sending
-    from orchestrator.controller import sweep_again, sweep_plan, sweep_query
+    from orchestrator.controller import sweep_again, sweep_plan, sweep_query, sweep_submit
 
     context = session.open_context(ctx)
     stored = sweep_query.find(context, sweep)
     new = sweep_again.new_points(context, stored, found)
     if not new:
         output.say(f"All {len(found.points)} points are in {stored.name} already")
+        if format_ is not None or as_json:
+            sweep_sending.told(context, sweep_submit.Sent(sweep=stored), format_, as_json)
         return
     prepared = sweep_plan.prepare(
         context,

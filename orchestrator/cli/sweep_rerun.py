@@ -34,7 +34,8 @@ def command(
 ) -> None:
     """Submit points of a sweep again, as new jobs: by default the failed and the missing ones.
 
-    A point that waits or runs is left alone. Of a point's jobs the newest counts.
+    A point that waits or runs is left alone. Of a point's jobs the newest counts. An array that
+    Slurm never got is sent as a whole.
 
     \b
     Examples:

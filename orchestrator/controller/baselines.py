@@ -69,10 +69,15 @@ def find(context: contexts.Context, name: str) -> reports.Figures:
     with context.store.reading() as work:
         found = work.baselines.numbers(name)
     if found is None:
-        raise errors.NotFoundError(
-            f"no baseline {name!r} here; `orchestrator baseline show` lists what is known"
-        )
+        raise unknown(name)
     return found
+
+
+def unknown(name: str) -> errors.NotFoundError:
+    """Return the error for a name that no baseline has."""
+    return errors.NotFoundError(
+        f"no baseline {name!r} here; `orchestrator baseline show` lists what is known"
+    )
 
 
 def as_record(one: reports.Measurement) -> dict[str, Any]:

@@ -183,7 +183,18 @@ def send_again(
         "resend_at": room.after(job.refusals + 1, context.profile, now) if queue else None,
     }
     detail = "sent again, with the same token and folder"
-    _take_up(context, wanted, changes, detail, source=source, may=may)
+
+    def may_now(work: unit_of_work.UnitOfWork) -> bool:
+        # Asked here, for it may have been cancelled since the job was looked at.
+        sweep = None if job.sweep is None else work.sweeps.cancelled(job.row)
+        if sweep is not None:
+            raise errors.ConflictError(
+                f"its sweep {sweep.name} is cancelled: `orchestrator sweep resume @{sweep.row}` "
+                "opens it again"
+            )
+        return may(work)
+
+    _take_up(context, wanted, changes, detail, source=source, may=may_now)
     return submit.send(context, spec, job, folder, calling_folder=calling_folder, again=True)
 
 

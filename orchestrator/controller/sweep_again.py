@@ -44,6 +44,8 @@ def resume(
     _look(context, sweep)
     pairs = sweep_query.points(context, sweep)
     wanted = [pair for pair in pairs if pair.job is None or _is_unsubmitted(pair.job)]
+    if not wanted:
+        return sweep_submit.Sent(sweep=_opened(context, sweep))
     return _send_again(context, sweep, wanted, argv, tell)
 
 
@@ -60,8 +62,9 @@ def rerun(
     """Submit points again, as new jobs; those that Slurm never got with their old tokens.
 
     `failed`: those that failed, by themselves or with their node; `missing`: those cancelled, lost
-    or never submitted; `named`: those of these numbers or names, however they ended. NotFoundError
-    for a name that there is not, ConflictError for a point that is named and has not ended.
+    or never submitted; `named`: those of these numbers or names, however they ended, and with one
+    of an array that Slurm never got all of that array. NotFoundError for a name that there is not,
+    ConflictError for a point that is named and has not ended.
     """
     _look(context, sweep)
     pairs = sweep_query.points(context, sweep)
@@ -114,36 +117,44 @@ def _send_again(
         baseline_first=baseline_first,
         scheduler=sweep.scheduler,
     )
-    if sweep.state != "open":
-        with context.store.writing() as work:
-            work.sweeps.set_state(sweep, "open")
-        sweep = dataclasses.replace(sweep, state="open")
+    sweep = _opened(context, sweep)
     places = {pair.point.identity: (pair.number, pair.row) for pair in others}
     # A baseline goes first, and either may hold it.
     smallest = min(wanted, key=lambda pair: sweeps.world_size(pair.point.spec))
     resent_first = not baseline_first or smallest not in others
-    waiting = _resend(prepared.context, unsubmitted, tell) if resent_first else 0
+    resent = _resend(prepared.context, unsubmitted, tell) if resent_first else (0, 0)
     sent = sweep_submit.send(prepared, sweep, places, tell=tell)
     if not resent_first:
-        waiting = _resend(prepared.context, unsubmitted, tell)
+        resent = _resend(prepared.context, unsubmitted, tell)
     return dataclasses.replace(
-        sent,
-        submitted=sent.submitted + len(unsubmitted) - waiting,
-        waiting=sent.waiting + waiting,
+        sent, submitted=sent.submitted + resent[0], waiting=sent.waiting + resent[1]
     )
+
+
+def _opened(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> sweep_rows.StoredSweep:
+    if sweep.state == "open":
+        return sweep
+    with context.store.writing() as work:
+        work.sweeps.set_state(sweep, "open")
+    return dataclasses.replace(sweep, state="open")
 
 
 def _resend(
     context: contexts.Context, unsubmitted: Iterable[jobs.Job], tell: sweep_submit.Tell
-) -> int:
-    """Send what Slurm never got; return of how many points it waits for room."""
-    waiting = 0
+) -> tuple[int, int]:
+    """Send what Slurm never got; return how many points it has now, and how many wait for room.
+
+    An array is sent as a whole, whichever of its points are wanted.
+    """
+    submitted = waiting = 0
     for tasks in _by_token(unsubmitted):
         # The same rows, tokens and folders: a late ghost cannot run beside them.
         job = resubmit.send_again(context, tasks[0], queue=not context.is_local)
-        tell(submit.tasks_of(context, job))
-        waiting += len(tasks) if job.waits_for_room else 0
-    return waiting
+        sent = submit.tasks_of(context, job)
+        tell(sent)
+        waiting += len(sent) if job.waits_for_room else 0
+        submitted += 0 if job.waits_for_room else len(sent)
+    return submitted, waiting
 
 
 def new_points(

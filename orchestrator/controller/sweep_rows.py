@@ -237,6 +237,12 @@ class SweepStore:
             )
         return found
 
+    def cancelled(self, job_row: int) -> StoredSweep | None:
+        """Return the sweep of which nothing more is submitted, and whose point has this job."""
+        found = queries.place_of(self._db, job_row)
+        sweep = None if found is None else self.get(found[0])
+        return sweep if sweep is not None and sweep.state == "cancelled" else None
+
     def turn_of(self, job_row: int, tasks: int) -> Turn:
         """Return what a stored submission of a sweep waits for; nothing where it is of none."""
         found = queries.place_of(self._db, job_row)

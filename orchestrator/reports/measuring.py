@@ -32,6 +32,8 @@ NAMES = (
 _GB = 1e9
 #: Of result.json; the others are the job's own, or do not change how fast it is.
 _SURROUNDINGS = ("mode", "device", "torch", "cuda", "nccl", "python")
+#: Modes with a GPU for each rank.
+_RANK_A_GPU = ("single", "ddp")
 _SETTINGS = ("model", "dataset", "precision", "batch_size")
 
 
@@ -63,7 +65,7 @@ def measurement(told: Told, unit: str) -> records.Measurement | str:
     if isinstance(found, str):
         return found
     values, kind, warm_up = found
-    size = told.job.gpus if unit == "gpus" else _ranks(told.metrics)
+    size = _gpus(told) if unit == "gpus" else _ranks(told.metrics)
     if not size:
         return "its number of ranks is not known"
     return records.Measurement(
@@ -139,6 +141,20 @@ def _middle(values: Sequence[float]) -> float | None:
 
 def _last(values: Sequence[float]) -> float | None:
     return values[-1] if values else None
+
+
+def _gpus(told: Told) -> int | None:
+    """Return how many GPUs worked: of nodes that are not shared a job has all, whatever it asked.
+
+    (man sbatch, --exclusive; the same for partitions with OverSubscribe=EXCLUSIVE.)
+    """
+    read = told.result.get("surroundings")
+    found = read if isinstance(read, Mapping) else {}
+    size = found.get("world_size")
+    # One process of DataParallel has several.
+    if found.get("mode") in _RANK_A_GPU and type(size) is int and size > 0:
+        return size
+    return told.job.gpus
 
 
 def _ranks(metrics: Sequence[jobs.Metric]) -> int | None:

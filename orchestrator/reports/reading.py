@@ -118,6 +118,10 @@ class _Row:
             self.tell(self._unit, "is empty")
         if throughput is None and not self.problems:
             self.tell("throughput", "is empty")
+        windows = self._numbers("windows")
+        if throughput is not None and windows and not min(windows) <= throughput <= max(windows):
+            told = f"{throughput:g} is not within its windows, {min(windows):g} to {max(windows):g}"
+            self.tell("throughput", f"{told}: write their median")
         memory = self._numbers("memory_bytes") or tuple(
             value * _GIB for value in self._numbers("memory_gib")
         )
@@ -125,7 +129,7 @@ class _Row:
             name=self._cells.get("name") or f"line {self._line}",
             size=size or 1,
             throughput=throughput or 1.0,
-            windows=self._numbers("windows"),
+            windows=windows,
             nodes=nodes,
             epoch_seconds=self._number("epoch_seconds"),
             total_seconds=self._number("total_seconds"),

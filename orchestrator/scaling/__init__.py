@@ -181,7 +181,10 @@ def _throughput(these: Sequence[Run], log: float, spread: _Spread) -> tuple[Esti
     interval = quantiles.median_interval(these[0].windows, _CONFIDENCE)
     if interval is None:
         return Estimate(value=math.exp(log)), "none"
-    return Estimate(value=math.exp(log), low=interval[0], high=interval[1]), "windows"
+    value = math.exp(log)
+    # A mean of all windows may lie beside the interval of their median.
+    low, high = min(value, interval[0]), max(value, interval[1])
+    return Estimate(value=value, low=low, high=high), "windows"
 
 
 def _ratio(log: float, margin: float | None) -> Estimate:

@@ -314,6 +314,9 @@ def _crossing(
     # Regula falsi, with the Illinois rule against an end that stays (Dowell and Jarratt, 1971).
     side = 0
     for _ in range(_MOST_STEPS):
+        if at_outside <= at_inside:
+            # The law goes through all runs: what is left of the squares is rounding.
+            return outside
         middle = (inside * at_outside - outside * at_inside) / (at_outside - at_inside)
         if abs(outside - inside) <= 1e-6 * max(abs(outside), abs(inside)) + 1e-12:
             break

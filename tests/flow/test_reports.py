@@ -131,6 +131,13 @@ def test_nothing_measured(cli, fake_slurm):
     )
 
 
+def test_a_baseline_that_there_is_not(cli):
+    told = "Error: no baseline 'x' here; `orchestrator baseline show` lists what is known\n"
+    for words in (("show", "x"), ("show", "x", "--all")):
+        done = cli("baseline", *words)
+        assert (done.code, done.err) == (4, told)
+
+
 def test_a_baseline_outlives_its_jobs(cli, fake_slurm, study):
     study()
     done = cli("baseline", "set", "monday", "--sweep", "study")

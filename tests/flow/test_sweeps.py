@@ -7,6 +7,7 @@ import datetime
 import os
 import pty
 import re
+import sqlite3
 import subprocess
 import sys
 import time
@@ -166,6 +167,24 @@ def test_what_has_no_room_waits_and_is_sent(cli, fake_slurm, grid):
     assert len(fake_slurm.calls("sbatch")) == 4
 
 
+def test_what_waits_is_not_sent_after_a_cancel_that_was_killed(cli, fake_slurm, grid):
+    fake_slurm.run_jobs()
+    fake_slurm.fail("sbatch", stderr=LIMIT, times=1)
+    environ = {**SMALL, "ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}
+    cli("sweep", "submit", grid, **environ)
+    # All that `sweep cancel` had done when it was killed.
+    with sqlite3.connect(cli.database) as database:
+        database.execute("UPDATE sweeps SET state = 'cancelled'")
+    database.close()
+    told = "is not sent again: its sweep grid is cancelled: `orchestrator sweep resume @1` opens"
+    cli.wait_until(lambda: cli("status", "--refresh", **environ).err.count(told) == 3)
+    assert len(fake_slurm.calls("sbatch")) == 1
+    assert states(cli) == {"NOT_SUBMITTED": 6}
+    assert cli("sweep", "resume", "grid").out == "Submitted 6 points of sweep grid (@1)\n"
+    assert cli("wait", "--sweep", "grid").code == 0
+    assert words_of_points(cli, fake_slurm) == ALL
+
+
 @pytest.mark.parametrize("taken", [False, True], ids=["before", "after"])
 def test_killed_in_the_middle_and_resumed(cli, fake_slurm, grid, taken):
     """SIGKILL while the second of three calls of sbatch runs, before or after Slurm took the job.
@@ -210,10 +229,12 @@ def test_refused_for_good_and_resumed(cli, fake_slurm, grid):
     assert states(cli) == {"NOT_SUBMITTED": 2, "None": 4}
     (listed,) = cli("sweep", "list", "--json").items
     assert (listed["state"], listed["unsubmitted"], listed["failed"]) == ("open", 6, 0)
+    # An array is sent as a whole, with its token.
+    done = cli("sweep", "rerun", "grid", "--point", "1", **SMALL)
+    assert (done.code, done.out) == (0, "Submitted 2 points of sweep grid (@1)\n")
     done = cli("sweep", "resume", "grid", **SMALL)
-    assert (done.code, done.out) == (0, "Submitted 6 points of sweep grid (@1)\n")
+    assert (done.code, done.out) == (0, "Submitted 4 points of sweep grid (@1)\n")
     assert states(cli) == {"PENDING": 6}
-    assert len(cli.run_folders()) == 2
 
 
 def test_cancelled_and_opened_again(cli, fake_slurm, grid):
@@ -234,6 +255,9 @@ def test_cancelled_and_opened_again(cli, fake_slurm, grid):
     assert cli("sweep", "cancel", "grid").out == "Cancelled sweep grid (@1): 6 points\n"
     assert states(cli) == {"CANCELLED": 6}
     assert {job["state"] for job in fake_slurm.jobs()} == {"CANCELLED"}
+    # Nothing is left to submit, and it is open again all the same.
+    assert cli("sweep", "resume", "grid").out.startswith("Nothing is left")
+    assert [item["state"] for item in cli("sweep", "list", "--json").items] == ["open"]
     # Those that failed: none. Those that are missing: all.
     assert cli("sweep", "rerun", "grid", "--failed").out.startswith("Nothing is left")
     done = cli("sweep", "rerun", "grid", "--missing")
@@ -250,6 +274,8 @@ def test_points_are_added(cli, fake_slurm, grid):
         "Submitted batch job 7 (@7-8, grid, 2 tasks)\n"
     )
     assert cli("sweep", "add", "grid", grid, *more).err == "All 8 points are in grid already\n"
+    (item,) = cli("sweep", "add", "grid", grid, *more, "--json").items
+    assert item["points"] == 8
     done = cli("sweep", "add", "grid", grid, "--time-limit", "20")
     assert (done.code, done.err) == (
         6,
@@ -310,6 +336,19 @@ def test_a_baseline_goes_first(cli, fake_slurm):
     )
     assert cli("sweep", "rerun", "study").out == "Submitted 5 points of sweep study (@1)\n"
     assert dependencies(fake_slurm.calls("sbatch")[4:]) == ["", "afterok:7", "afterok:7"]
+
+
+def test_what_is_left_of_a_baseline_and_what_is_run_anew_go_first(cli, fake_slurm):
+    spec = cli.spec(STUDY, "study.toml")
+    assert cli("sweep", "submit", spec).code == 0
+    fake_slurm.set_state("1_0", "FAILED", exit="1:0")
+    fake_slurm.set_state("1_1", "RUNNING")
+    assert cli("cancel", "3", "5").code == 0
+    assert cli("sweep", "rerun", "study").out == "Submitted 5 points of sweep study (@1)\n"
+    # `afterok:1` would never hold: a task of that array failed.
+    found = dependencies(fake_slurm.calls("sbatch")[3:])
+    assert [set(one.split(":")) for one in found[1:]] == [{"afterok", "1_1", "7"}] * 2
+    assert found[0] == ""
 
 
 def test_what_waits_is_not_sent_after_a_baseline_that_failed(cli, fake_slurm):

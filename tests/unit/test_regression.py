@@ -70,3 +70,16 @@ def test_false_alarms_and_slow_downs_found() -> None:
     assert sum(one is not Verdict.NO_EVIDENCE for one in told) <= 0.05 * trials
     told = [regression.compare(five(95.0), [*five()[:4], 70.0]).verdict for _ in range(trials)]
     assert sum(one is Verdict.SLOWER for one in told) >= 0.9 * trials
+
+
+@pytest.mark.parametrize("others", [2, 3, 5, 10])
+def test_one_run_against_several_is_as_noisy_as_they_are(others: int) -> None:
+    rng = random.Random(20261121)
+
+    def runs(count: int) -> list[float]:
+        return [100.0 * math.exp(rng.gauss(0.0, 0.02)) for _ in range(count)]
+
+    trials = 1000
+    told = [regression.compare(runs(1), runs(others)) for _ in range(trials)]
+    told += [regression.compare(runs(others), runs(1)) for _ in range(trials)]
+    assert 0.93 <= sum(one.verdict is Verdict.NO_EVIDENCE for one in told) / len(told) <= 0.97

@@ -81,6 +81,12 @@ def test_sizes_are_ranks_where_a_job_has_no_gpus() -> None:
     assert measuring.measurement(lacking, "ranks") == "its number of ranks is not known"
 
 
+@pytest.mark.parametrize(("mode", "size"), [("single", 1), ("ddp", 1), ("dp", 4), (None, 4)])
+def test_gpus_of_a_whole_node_that_do_not_work_are_not_counted(mode: str, size: int) -> None:
+    result = {"surroundings": {"mode": mode, "world_size": 1}}
+    assert measured(told(*epochs(50.0), result=result)).size == size
+
+
 def test_the_rest_of_the_table() -> None:
     found = measured(
         told(

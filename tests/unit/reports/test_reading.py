@@ -58,6 +58,10 @@ def test_every_problem_is_told() -> None:
         "f.csv:2: throughput: '2,598' is not a number above 0; write it without separators\n"
         "1 problem; nothing was reported."
     )
+    assert told("gpus,throughput,windows\n1,100,110;112;111\n") == (
+        "f.csv:2: throughput: 100 is not within its windows, 110 to 112: write their median\n"
+        "1 problem; nothing was reported."
+    )
     assert told("speed,gpus,gpus\n") == (
         "f.csv:1: lacks the column throughput: samples a second over all ranks\n"
         "f.csv:1: has the column gpus 2 times\n"

@@ -53,6 +53,22 @@ def test_exact_laws_are_found() -> None:
     assert values(fits.amdahl(runs)) == pytest.approx({"gamma": 500.0, "alpha": 0.05}, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    "runs",
+    [
+        {1: [100.0], 2: [100.0], 4: [100.0]},
+        {2: [100.0, 100.0], 4: [100.0]},
+        {2: [500.0, 500.0], 4: [250.0], 8: [125.0], 16: [62.5]},
+        {1: [100.0], 2: [200.0], 4: [400.0], 8: [800.0]},
+    ],
+)
+def test_figures_without_any_noise(runs: dict[int, list[float]]) -> None:
+    for fit in (fits.amdahl(runs), fits.usl(runs)):
+        for one in fit.parameters.values() if fit else ():
+            assert one.low is not None and one.high is not None
+            assert one.low <= one.value <= one.high or one.high == pytest.approx(one.value)
+
+
 def test_no_loss_is_a_bound_with_a_one_sided_interval() -> None:
     fit = fits.amdahl({1: [100.0, 101.0], 2: [202.0, 203.0], 4: [408.0, 405.0]})
     assert fit is not None

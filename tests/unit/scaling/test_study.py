@@ -58,6 +58,9 @@ def test_one_run_has_the_interval_of_its_windows() -> None:
         "windows",
     )
     assert point.windows == 10
+    # A mean that two slow windows have moved.
+    mean = scaling.study([run(1, 90.0, 10.0, 10.0, *windows)]).points[0].throughput
+    assert mean.low is not None and mean.low <= mean.value == pytest.approx(90.0)
 
 
 def test_a_baseline_that_does_not_compare_is_said() -> None:
