@@ -82,6 +82,12 @@ def points(
     return session.scalars(statement.order_by(point.number)).all()
 
 
+def identities(session: orm.Session, sweep_id: int) -> set[str]:
+    """Return the identities of all points of a sweep."""
+    point = models.SweepPoint
+    return set(session.scalars(sa.select(point.identity).where(point.sweep_id == sweep_id)))
+
+
 def jobs(session: orm.Session, sweep_id: int) -> Sequence[sa.Row[Any]]:
     """Return the newest job of each point that has one, in the order of the points."""
     job, point = models.Job, models.SweepPoint

@@ -121,7 +121,7 @@ def _of_sweep(context: contexts.Context, reference: str, *, whole: bool) -> list
     if whole and left and sweep.state == "open":
         raise errors.ConflictError(
             f"{left} of {len(pairs)} points of {sweep.name} are not submitted, and would be waited "
-            f"for in vain: `orchestrator sweep resume {sweep.name}` submits them"
+            f"for in vain: `orchestrator sweep resume @{sweep.row}` submits them"
         )
     return [pair.job for pair in pairs if pair.job is not None]
 

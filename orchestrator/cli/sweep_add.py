@@ -12,6 +12,7 @@ from orchestrator.cli import output, settings, spec_options
 @click.command(short_help="Add points to a sweep, and submit them.")
 @click.argument("sweep", metavar="SWEEP")
 @spec_options.spec_options
+@click.option("--dry-run", is_flag=True, help="Show what would be submitted.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask, however many they are.")
 @output.format_option
 @click.pass_context
@@ -19,6 +20,7 @@ def command(
     ctx: click.Context,
     /,
     sweep: str,
+    dry_run: bool,
     yes: bool,
     format_: str | None,
     as_json: bool,
@@ -26,7 +28,8 @@ def command(
 ) -> None:
     """Add the points of a file to a sweep that was submitted, and submit those that are new.
 
-    A point that changes the same keys to the same values is the same point, and stays as it is.
+    A point that changes the same keys to the same values is the same point, and stays as it is. The
+    sweep keeps the max_running and baseline_first that it was submitted with.
 
     \b
     Example:
@@ -40,6 +43,13 @@ def command(
     context = session.open_context(ctx)
     stored = sweep_query.find(context, sweep)
     new = sweep_again.new_points(context, stored, found)
+    baseline_first = sweep_query.baseline_first(context, stored)
+    for key, here, there in (
+        ("max_running", found.table.max_running, stored.max_running),
+        ("baseline_first", found.table.baseline_first or None, baseline_first or None),
+    ):
+        if here is not None and here != there:
+            output.say(f"sweep.{key} of this file does nothing: @{stored.row} keeps its own")
     if not new:
         output.say(f"All {len(found.points)} points are in {stored.name} already")
         if format_ is not None or as_json:
@@ -51,10 +61,13 @@ def command(
         source=source,
         argv=sys.argv,
         max_running=stored.max_running,
-        baseline_first=found.table.baseline_first,
+        baseline_first=baseline_first,
         scheduler=stored.scheduler,
     )
     output.say(sweep_sending.plan_line(stored.name, stored.kind, prepared))
-    sweep_sending.ask(sweep_plan.needs_consent(context, prepared.asked), yes=yes)
+    if dry_run:
+        sweep_sending.show_plan(prepared, output.chosen(format_, as_json))
+        return
+    sweep_sending.ask(sweep_plan.needs_consent(context, prepared), yes=yes)
     sent = sweep_again.add(prepared, stored, found, new, tell=sweep_sending.tell)
     sweep_sending.told(context, sent, format_, as_json)

@@ -22,6 +22,9 @@ from orchestrator.controller import sweep_query
 def command(ctx: click.Context, limit: int, format_: str | None, as_json: bool) -> None:
     """List the sweeps, newest first, and how many points are where.
 
+    MISSING are those cancelled or lost, UNSUBMITTED those that nothing was submitted of: `sweep
+    rerun --failed` submits again what FAILED counts, `--missing` the other two.
+
     Slurm is not asked: `sweep status NAME` and `status` do that.
 
     \b

@@ -33,8 +33,13 @@ def plan_line(name: str, kind: str, prepared: sweep_plan.Prepared) -> str:
     return f"{name} ({kind}): {', '.join(parts)}"
 
 
-def plan_rows(prepared: sweep_plan.Prepared, *, plain: bool) -> list[dict[str, object]]:
-    """Return a row for each submission; `plain`: with the points themselves."""
+def show_plan(prepared: sweep_plan.Prepared, chosen: str) -> None:
+    """Print what would be submitted; in JSON with the points themselves."""
+    rows = _plan_rows(prepared, plain=chosen in ("json", "jsonl"))
+    output.items("submissions", rows, PLAN_COLUMNS, chosen)
+
+
+def _plan_rows(prepared: sweep_plan.Prepared, *, plain: bool) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for one in prepared.ready:
         spec, points = one.submission.spec, one.submission.points
@@ -93,7 +98,7 @@ def told(
     if sent.waiting:
         context.say(
             "They are sent by the first `orchestrator status`, `sweep status`, `refresh` or `wait` "
-            f"when there is room; `orchestrator wait --sweep {sweep.name}` waits, and sends them."
+            f"when there is room; `orchestrator wait --sweep @{sweep.row}` waits, and sends them."
         )
 
 
@@ -106,5 +111,5 @@ def wait(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> None:
     if bad:
         raise errors.OrchestratorError(
             f"{len(bad)} of {len(found)} points did not complete; "
-            f"`orchestrator sweep status {sweep.name} --points` shows them"
+            f"`orchestrator sweep status @{sweep.row} --points` shows them"
         )

@@ -60,10 +60,9 @@ def command(
     chosen = output.chosen(format_, as_json)
     output.say(sweep_sending.plan_line(sweep.name, sweep.table.kind, prepared))
     if dry_run:
-        rows = sweep_sending.plan_rows(prepared, plain=chosen in ("json", "jsonl"))
-        output.items("submissions", rows, sweep_sending.PLAN_COLUMNS, chosen)
+        sweep_sending.show_plan(prepared, chosen)
         return
-    sweep_sending.ask(sweep_plan.needs_consent(context, prepared.asked), yes=yes)
+    sweep_sending.ask(sweep_plan.needs_consent(context, prepared), yes=yes)
     stored = sweep_submit.create(context, prepared, sweep, source)
     places: dict[str, tuple[int, int | None]] = {
         point.identity: (number, None) for number, point in enumerate(sweep.points, 1)

@@ -15,6 +15,7 @@ SWEEP_COLUMNS = (
     "points",
     "completed",
     "failed",
+    "missing",
     "running",
     "pending",
     "waiting",
@@ -70,7 +71,7 @@ def sweep_row(summary: sweep_query.Summary) -> dict[str, object]:
     }
 
 
-_PLACES = ("completed", "failed", "running", "pending", "waiting", "unsubmitted")
+_PLACES = ("completed", "failed", "missing", "running", "pending", "waiting", "unsubmitted")
 
 
 def _place(group: sweep_rows.PointGroup) -> str:
@@ -85,7 +86,8 @@ def _place(group: sweep_rows.PointGroup) -> str:
     if state is jobs.JobState.COMPLETED:
         return "completed"
     if state in jobs.TERMINAL:
-        return "failed"
+        # In the words of `sweep rerun`.
+        return "failed" if state in sweep_query.FAILED else "missing"
     if state in jobs.UNCONFIRMED or state is jobs.JobState.PENDING:
         return "pending"
     return "running"

@@ -185,13 +185,8 @@ def send_again(
     detail = "sent again, with the same token and folder"
 
     def may_now(work: unit_of_work.UnitOfWork) -> bool:
-        # Asked here, for it may have been cancelled since the job was looked at.
-        sweep = None if job.sweep is None else work.sweeps.cancelled(job.row)
-        if sweep is not None:
-            raise errors.ConflictError(
-                f"its sweep {sweep.name} is cancelled: `orchestrator sweep resume @{sweep.row}` "
-                "opens it again"
-            )
+        # Asked here too, for it may have been cancelled since the job was looked at.
+        _refuse_cancelled(work, job)
         return may(work)
 
     _take_up(context, wanted, changes, detail, source=source, may=may_now)
@@ -203,11 +198,22 @@ def _refuse_before_its_turn(context: contexts.Context, wanted: Sequence[jobs.Job
     if job.sweep is None:
         return
     with context.store.reading() as work:
+        # First: of a cancelled sweep the baseline may never be submitted.
+        _refuse_cancelled(work, job)
         turn = work.sweeps.turn_of(job.row, len(wanted))
     if turn.failed:
         raise errors.ConflictError(f"{turn.failed} points of its sweep's baseline did not end well")
     if turn.unsent:
         raise NotFromHereError("its sweep's baseline is not submitted yet")
+
+
+def _refuse_cancelled(work: unit_of_work.UnitOfWork, job: jobs.Job) -> None:
+    sweep = None if job.sweep is None else work.sweeps.cancelled(job.row)
+    if sweep is not None:
+        raise errors.ConflictError(
+            f"its sweep {sweep.name} is cancelled: `orchestrator sweep resume @{sweep.row}` "
+            "opens it again"
+        )
 
 
 def _take_up(

@@ -17,18 +17,6 @@ from orchestrator.controller import (
     sweep_submit,
 )
 
-#: The program, the node or a limit ended it; neither a person nor a loss.
-FAILED = frozenset(
-    jobs.TERMINAL
-    - {
-        jobs.JobState.COMPLETED,
-        jobs.JobState.CANCELLED,
-        jobs.JobState.NOT_SUBMITTED,
-        jobs.JobState.LOST,
-        jobs.JobState.REVOKED,
-    }
-)
-
 
 def resume(
     context: contexts.Context,
@@ -81,14 +69,14 @@ def rerun(
     if unknown:
         raise errors.NotFoundError(
             f"{sweep.name} has no point {', '.join(sorted(unknown))}; "
-            f"`orchestrator sweep status {sweep.name} --points` lists them"
+            f"`orchestrator sweep status @{sweep.row} --points` lists them"
         )
     return _send_again(context, sweep, wanted, argv, tell)
 
 
 def _is_of(job: jobs.Job | None, *, failed: bool, missing: bool) -> bool:
     """Tell whether a point that is not live belongs to the failed or the missing ones."""
-    if job is None or job.state not in FAILED:
+    if job is None or job.state not in sweep_query.FAILED:
         return missing and (job is None or job.state is not jobs.JobState.COMPLETED)
     return failed
 
@@ -106,8 +94,7 @@ def _send_again(
     _refuse_other_place(context, sweep)
     unsubmitted = [pair.job for pair in wanted if pair.job and _is_unsubmitted(pair.job)]
     others = [pair for pair in wanted if pair.job is None or not _is_unsubmitted(pair.job)]
-    with context.store.reading() as work:
-        baseline_first = bool(work.sweeps.document(sweep.row)["sweep"].get("baseline_first"))
+    baseline_first = sweep_query.baseline_first(context, sweep)
     prepared = sweep_plan.prepare(
         context,
         [pair.point for pair in others],
@@ -136,6 +123,7 @@ def _opened(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> sweep_r
         return sweep
     with context.store.writing() as work:
         work.sweeps.set_state(sweep, "open")
+    context.say(f"Sweep {sweep.name} (@{sweep.row}) is open again")
     return dataclasses.replace(sweep, state="open")
 
 
@@ -167,7 +155,7 @@ def new_points(
     """
     if stored.state != "open":
         raise errors.ConflictError(
-            f"{stored.name} is cancelled: `orchestrator sweep resume {stored.name}` opens it again"
+            f"{stored.name} is cancelled: `orchestrator sweep resume @{stored.row}` opens it again"
         )
     kinds = {stored.kind, sweep.table.kind}
     if len(kinds) > 1 and kinds & {"strong", "weak"}:
@@ -199,9 +187,17 @@ def add(
     *,
     tell: sweep_submit.Tell,
 ) -> sweep_submit.Sent:
-    """Store new points of a sweep, and submit them."""
+    """Store new points of a sweep, and submit them; ConflictError where they are not new by now."""
     context = prepared.context
+    identities = {point.identity for point in new}
     with context.store.writing(durable=True) as work:
+        now = work.sweeps.get(stored.row)
+        if now is None or now.state != "open" or identities & work.sweeps.identities(stored.row):
+            raise errors.ConflictError(
+                f"another process adds points to {stored.name} (@{stored.row}), or cancels it, at "
+                "this moment; nothing was added: `orchestrator sweep add` once more takes what is "
+                "new then"
+            )
         first = work.sweeps.add_points(stored.row, sweep, new, context.profile)
     places: dict[str, tuple[int, int | None]] = {
         point.identity: (number, None) for number, point in enumerate(new, first)

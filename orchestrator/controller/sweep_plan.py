@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from orchestrator import errors, rendering, sweeps
 from orchestrator.controller import context as contexts
 from orchestrator.controller import machines, render
+from orchestrator.specs import ranks
 
 #: Of a cluster that cannot be asked: Slurm's default (man slurm.conf, MaxArraySize).
 USUAL_MAX_ARRAY_SIZE = 1001
@@ -76,8 +77,9 @@ def prepare(
     return Prepared(context=context, ready=tuple(ready), asked=plan.asked)
 
 
-def needs_consent(context: contexts.Context, asked: sweeps.Asked) -> str:
+def needs_consent(context: contexts.Context, prepared: Prepared) -> str:
     """Return what is more than the profile lets be submitted unasked; "" where nothing is."""
+    asked = prepared.asked
     most_points, most_hours = context.profile.confirm_points, context.profile.confirm_gpu_hours
     found = []
     if asked.points > most_points:
@@ -86,6 +88,15 @@ def needs_consent(context: contexts.Context, asked: sweeps.Asked) -> str:
         found.append(
             f"{asked.gpu_hours:.4g} GPU-hours are more than confirm_gpu_hours = {most_hours}"
         )
+    endless = sum(
+        len(one.submission.points)
+        for one in prepared.ready
+        if ranks.gpus_per_node(one.submission.spec)
+        and sweeps.asked(one.submission.spec, context.profile).points_without_time_limit
+    )
+    # On one's own machine GPU-hours are nobody's budget, and time limits are rare.
+    if endless and not prepared.context.is_local:
+        found.append(f"{endless} points with GPUs have no known time limit (job.time_limit)")
     return ", ".join(found)
 
 

@@ -9,6 +9,18 @@ from orchestrator import errors, jobs, sweeps
 from orchestrator.controller import context as contexts
 from orchestrator.controller import sweep_rows
 
+#: The program, the node or a limit ended it; neither a person nor a loss.
+FAILED = frozenset(
+    jobs.TERMINAL
+    - {
+        jobs.JobState.COMPLETED,
+        jobs.JobState.CANCELLED,
+        jobs.JobState.NOT_SUBMITTED,
+        jobs.JobState.LOST,
+        jobs.JobState.REVOKED,
+    }
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
@@ -101,6 +113,12 @@ def points(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> list[Poi
         )
         for one in found
     ]
+
+
+def baseline_first(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> bool:
+    """Return whether the smallest size goes first, and the rest after its good end."""
+    with context.store.reading() as work:
+        return work.sweeps.baseline_first(sweep.row)
 
 
 def close(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> tuple[int, list[jobs.Job]]:

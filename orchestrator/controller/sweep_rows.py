@@ -187,6 +187,14 @@ class SweepStore:
         assert isinstance(found, dict)
         return found
 
+    def baseline_first(self, row: int) -> bool:
+        """Return whether the smallest size is submitted first, and the rest after its good end."""
+        return bool(self.document(row)["sweep"].get("baseline_first"))
+
+    def identities(self, row: int) -> set[str]:
+        """Return the identities of all points of a sweep."""
+        return queries.identities(self._db, row)
+
     def points(self, row: int, *, job_rows: Collection[int] | None = None) -> list[StoredPoint]:
         """Return the points of a sweep in their order; `job_rows`: only those with these jobs."""
         shapes = {
@@ -256,7 +264,7 @@ class SweepStore:
         if sweep.max_running is not None:
             sent = [sweeps.Sent(job_id=one, tasks=n) for one, n in queries.sent(self._db, row)]
             after = sweeps.after(sent, tasks, sweep.max_running)
-        baseline = self._baseline(row) if self.document(row)["sweep"].get("baseline_first") else {}
+        baseline = self._baseline(row) if self.baseline_first(row) else {}
         if shape in baseline.values():
             return Turn(after=after)
         ids: list[str] = []

@@ -51,8 +51,8 @@ def create(
             if left := sweep_query.unfinished(other, groups):
                 raise errors.ConflictError(
                     f"a sweep {sweep.name} is there (@{other.row}) and {left} of its points have "
-                    f"not ended: `orchestrator sweep status {sweep.name}` shows it, `orchestrator "
-                    f"sweep add {sweep.name} FILE` adds points to it, and --name gives this one "
+                    f"not ended: `orchestrator sweep status @{other.row}` shows it, `orchestrator "
+                    f"sweep add @{other.row} FILE` adds points to it, and --name gives this one "
                     "another name"
                 )
         return work.sweeps.add(
@@ -133,7 +133,7 @@ def _behind_baseline(
     if turn.unsent or turn.failed:
         raise errors.ConflictError(
             f"{turn.unsent + turn.failed} points of the baseline of {sweep.name} are not submitted "
-            f"or did not end well: `orchestrator sweep rerun {sweep.name}` submits them first"
+            f"or did not end well: `orchestrator sweep rerun @{sweep.row}` submits them first"
         )
     return None
 
@@ -155,7 +155,7 @@ def _send_one(
         if now is None or now.state != "open" or not work.sweeps.bind(sweep.row, moves):
             raise errors.ConflictError(
                 f"another process submits or cancels points of {sweep.name} at this moment; these "
-                f"were left to it: `orchestrator sweep status {sweep.name}` shows them"
+                f"were left to it: `orchestrator sweep status @{sweep.row}` shows them"
             )
 
     made = one.script
@@ -189,7 +189,7 @@ def _rest(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> str:
         groups = work.sweeps.groups([sweep.row])[sweep.row]
     unsubmitted = (None, jobs.JobState.NOT_SUBMITTED)
     left = sum(one.points for one in groups if one.state in unsubmitted and not one.waits_for_room)
-    cure = f"`orchestrator sweep resume {sweep.name}` goes on, each point once"
+    cure = f"`orchestrator sweep resume @{sweep.row}` goes on, each point once"
     return f"{left} points of {sweep.name} are not submitted; {cure}"
 
 

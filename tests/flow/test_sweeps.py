@@ -83,7 +83,7 @@ def test_a_grid_from_its_file_to_the_end(cli, fake_slurm, grid):
         PLAN.format("1 submission") + "Submitted batch job 1 (@1-6, grid, 6 tasks)\n"
     )
     assert done.err.endswith(
-        "Error: 1 of 6 points did not complete; `orchestrator sweep status grid --points` "
+        "Error: 1 of 6 points did not complete; `orchestrator sweep status @1 --points` "
         "shows them\n"
     )
     assert done.code == 1
@@ -129,7 +129,7 @@ def test_a_grid_from_its_file_to_the_end(cli, fake_slurm, grid):
     done = cli("sweep", "rerun", "grid", "--point", "7")
     assert (done.code, done.err) == (
         4,
-        "Error: grid has no point 7; `orchestrator sweep status grid --points` lists them\n",
+        "Error: grid has no point 7; `orchestrator sweep status @1 --points` lists them\n",
     )
     again = cli("sweep", "submit", grid)
     assert again.out == "Submitted 6 points of sweep grid (@2)\n", "the name is free: all ended"
@@ -149,7 +149,7 @@ def test_what_has_no_room_waits_and_is_sent(cli, fake_slurm, grid):
         re.escape(PLAN.format("3 submissions"))
         + rf"@1-2 waits for room: QOSMaxSubmitJobPerUserLimit; the next try is at {CLOCK}\n"
         "They are sent by the first `orchestrator status`, `sweep status`, `refresh` or `wait` "
-        "when there is room; `orchestrator wait --sweep grid` waits, and sends them.\n",
+        "when there is room; `orchestrator wait --sweep @1` waits, and sends them.\n",
         done.err,
     ), done.err
     # The first refusal is enough: the others would get the same.
@@ -158,7 +158,7 @@ def test_what_has_no_room_waits_and_is_sent(cli, fake_slurm, grid):
     assert (refused.code, refused.err.splitlines()[1]) == (
         6,
         "Error: a sweep grid is there (@1) and 6 of its points have not ended: `orchestrator sweep "
-        "status grid` shows it, `orchestrator sweep add grid FILE` adds points to it, and --name "
+        "status @1` shows it, `orchestrator sweep add @1 FILE` adds points to it, and --name "
         "gives this one another name",
     )
     assert cli("wait", "--sweep", "grid").code == 0
@@ -185,6 +185,30 @@ def test_what_waits_is_not_sent_after_a_cancel_that_was_killed(cli, fake_slurm, 
     assert words_of_points(cli, fake_slurm) == ALL
 
 
+def test_of_a_cancelled_sweep_nothing_waits_for_its_baseline(cli, fake_slurm):
+    fake_slurm.fail("sbatch", stderr=LIMIT)
+    environ = {"ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}
+    cli("sweep", "submit", cli.spec(STUDY, "study.toml"), **environ)
+    with unit_of_work.Store(cli.database) as store, store.writing() as work:
+        work.sweeps.set_state(work.sweeps.get(1), "cancelled")
+    told = "is not sent again: its sweep study is cancelled: "
+    cli.wait_until(lambda: cli("status", "--refresh", **environ).err.count(told) == 3)
+
+
+def test_a_cancel_stops_a_resume_that_is_under_way(cli, fake_slurm, grid):
+    fake_slurm.fail("sbatch", stderr=LIMIT)
+    cli("sweep", "submit", grid, **SMALL)
+    assert cli("sweep", "cancel", "grid").code == 0
+    fake_slurm.fail("sbatch", rc=0, stdout="1\n", run_anyway=True, delay_seconds=4)
+    process = cli.start("sweep", "resume", "grid")
+    cli.wait_until(lambda: len(fake_slurm.calls("sbatch")) == 2, "the first array again")
+    cli("sweep", "cancel", "grid", "--timeout", "0")
+    done = command_line.finish(process)
+    assert done.code == 6 and "its sweep grid is cancelled: " in done.err, done.err
+    assert len(fake_slurm.calls("sbatch")) == 2
+    assert states(cli)["NOT_SUBMITTED"] == 4
+
+
 @pytest.mark.parametrize("taken", [False, True], ids=["before", "after"])
 def test_killed_in_the_middle_and_resumed(cli, fake_slurm, grid, taken):
     """SIGKILL while the second of three calls of sbatch runs, before or after Slurm took the job.
@@ -206,7 +230,7 @@ def test_killed_in_the_middle_and_resumed(cli, fake_slurm, grid, taken):
     assert (done.code, done.err) == (
         6,
         f"Error: {left} of 6 points of grid are not submitted, and would be waited for in vain: "
-        "`orchestrator sweep resume grid` submits them\n",
+        "`orchestrator sweep resume @1` submits them\n",
     )
     done = cli("sweep", "resume", "grid", **environ)
     assert done.code == 0, done.err
@@ -223,7 +247,7 @@ def test_refused_for_good_and_resumed(cli, fake_slurm, grid):
     done = cli("sweep", "submit", grid, **SMALL)
     assert done.code == 5 and done.out == ""
     assert done.err.endswith(
-        "(kept as @1)\n6 points of grid are not submitted; `orchestrator sweep resume grid` goes "
+        "(kept as @1)\n6 points of grid are not submitted; `orchestrator sweep resume @1` goes "
         "on, each point once\n"
     )
     assert states(cli) == {"NOT_SUBMITTED": 2, "None": 4}
@@ -248,15 +272,21 @@ def test_cancelled_and_opened_again(cli, fake_slurm, grid):
     done = cli("sweep", "add", "grid", grid, "--set", "sweep.repeats=2")
     assert (done.code, done.err) == (
         6,
-        "Error: grid is cancelled: `orchestrator sweep resume grid` opens it again\n",
+        "Error: grid is cancelled: `orchestrator sweep resume @1` opens it again\n",
     )
     assert cli("sweep", "resume", "grid").code == 0
     assert states(cli) == {"PENDING": 6}
     assert cli("sweep", "cancel", "grid").out == "Cancelled sweep grid (@1): 6 points\n"
     assert states(cli) == {"CANCELLED": 6}
     assert {job["state"] for job in fake_slurm.jobs()} == {"CANCELLED"}
+    (listed,) = cli("sweep", "list", "--json").items
+    assert (listed["failed"], listed["missing"]) == (0, 6)
     # Nothing is left to submit, and it is open again all the same.
-    assert cli("sweep", "resume", "grid").out.startswith("Nothing is left")
+    done = cli("sweep", "resume", "grid")
+    assert (done.err, done.out) == (
+        "Sweep grid (@1) is open again\n",
+        "Nothing is left to submit of sweep grid (@1)\n",
+    )
     assert [item["state"] for item in cli("sweep", "list", "--json").items] == ["open"]
     # Those that failed: none. Those that are missing: all.
     assert cli("sweep", "rerun", "grid", "--failed").out.startswith("Nothing is left")
@@ -273,9 +303,14 @@ def test_points_are_added(cli, fake_slurm, grid):
         "grid (grid): 2 points, 1 submission, at most 0 GPU-hours and 1 node-hours\n"
         "Submitted batch job 7 (@7-8, grid, 2 tasks)\n"
     )
-    assert cli("sweep", "add", "grid", grid, *more).err == "All 8 points are in grid already\n"
-    (item,) = cli("sweep", "add", "grid", grid, *more, "--json").items
-    assert item["points"] == 8
+    done = cli("sweep", "add", "grid", grid, *more, "--set", "sweep.max_running=2", "--json")
+    assert done.err == (
+        "sweep.max_running of this file does nothing: @1 keeps its own\n"
+        "All 8 points are in grid already\n"
+    )
+    assert [(item["state"], item["points"]) for item in done.items] == [("PENDING", 8)]
+    planned = cli("sweep", "add", "grid", grid, "--set", "sweep.repeats=2", "--dry-run", "--json")
+    assert [item["points"] for item in planned.items] == [6]
     done = cli("sweep", "add", "grid", grid, "--time-limit", "20")
     assert (done.code, done.err) == (
         6,
@@ -329,10 +364,10 @@ def test_a_baseline_goes_first(cli, fake_slurm):
     fake_slurm.set_state("1_1", "COMPLETED")
     assert cli("sweep", "cancel", "study").code == 0
     done = cli("sweep", "rerun", "study", "--point", "1")
-    assert (done.code, done.err.splitlines()[0]) == (
+    assert (done.code, done.err.splitlines()[1]) == (
         6,
         "Error: 1 points of the baseline of study are not submitted or did not end well: "
-        "`orchestrator sweep rerun study` submits them first",
+        "`orchestrator sweep rerun @1` submits them first",
     )
     assert cli("sweep", "rerun", "study").out == "Submitted 5 points of sweep study (@1)\n"
     assert dependencies(fake_slurm.calls("sbatch")[4:]) == ["", "afterok:7", "afterok:7"]
@@ -402,6 +437,12 @@ def test_what_is_shown_before(cli, fake_slurm, grid):
     assert done.code == 2
     assert done.err.endswith(
         "Error: 6 points are more than confirm_points = 5: say --yes to submit it all the same\n"
+    )
+    done = cli("sweep", "submit", grid, "--gpus-per-node", "1", "--time-limit", "UNLIMITED")
+    assert done.code == 2
+    assert done.err.endswith(
+        "Error: 6 points with GPUs have no known time limit (job.time_limit): say --yes to submit "
+        "it all the same\n"
     )
     assert cli("sweep", "submit", grid, "--yes", ORCHESTRATOR_CONFIRM_POINTS="5").code == 0
     done = cli("sweep", "status", "other")

@@ -1,0 +1,71 @@
+"""More of a sweep: what another process did between our look and our change."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator import config, documents, errors, slurm, sweeps
+from orchestrator.controller import context as contexts
+from orchestrator.controller import sweep_again, sweep_plan, unit_of_work
+
+NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
+TEXT = """\
+[job]
+name = "grid"
+[launch]
+module = "trainers.train"
+[sweep]
+kind = "grid"
+axes.args.seed = [1, 2]
+"""
+
+
+def expanded(text: str) -> sweeps.Sweep:
+    document, problems = documents.parse(text, "grid.toml")
+    return sweeps.expand(document, config.Profile(), problems)
+
+
+def tell_nobody(tasks: object) -> None:
+    return
+
+
+@pytest.mark.parametrize("by", ["another add", "a cancel"])
+def test_points_that_another_process_was_faster_with(tmp_path: Path, by: str) -> None:
+    with unit_of_work.Store(tmp_path / "x.db") as store:
+        context = contexts.Context(
+            configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
+            store=store,
+            client=lambda: slurm.Client(environ={}),
+            environ={},
+            folder=tmp_path,
+            say=lambda text: None,
+            clock=lambda: NOW,
+            sleep=time.sleep,
+        )
+        with store.writing() as work:
+            stored = work.sweeps.add(
+                expanded(TEXT),
+                config.Profile(),
+                cluster="lab",
+                scheduler="slurm",
+                source="grid.toml",
+                folder="/home/a",
+                created_at=NOW,
+            )
+        more = expanded(TEXT.replace("[1, 2]", "[1, 2, 3]"))
+        new = more.points[2:]
+        # Both looked, and found the same points new; nothing is to be sent here.
+        prepared = sweep_plan.Prepared(context=context, ready=(), asked=more.asked)
+        if by == "a cancel":
+            with store.writing() as work:
+                work.sweeps.set_state(stored, "cancelled")
+        else:
+            sweep_again.add(prepared, stored, more, new, tell=tell_nobody)
+        with pytest.raises(errors.ConflictError, match="nothing was added"):
+            sweep_again.add(prepared, stored, more, new, tell=tell_nobody)
+        with store.reading() as work:
+            assert len(work.sweeps.points(stored.row)) == (2 if by == "a cancel" else 3)
