@@ -124,7 +124,7 @@ def cheapest(curves: Sequence[records.Curve], epochs: int, within_seconds: float
     ]
     if not timed:
         return f"{wanted}: the time of an epoch is not known; --samples-per-epoch gives it"
-    done = [(took * row.point.gpus, took, row, curve) for took, row, curve in timed]
+    done = [(took * row.charged, took, row, curve) for took, row, curve in timed]
     fitting = [one for one in done if one[1] <= within_seconds]
     if fitting:
         cost, took, row, curve = min(fitting, key=lambda one: (one[0], one[1]))

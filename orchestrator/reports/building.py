@@ -100,9 +100,12 @@ def _row(
     epoch_seconds = middle(lambda one: one.epoch_seconds)
     if epoch_seconds is None and samples_per_epoch is not None:
         epoch_seconds = samples_per_epoch / point.throughput.value
+    charged = float(point.gpus)
+    if unit == "gpus":
+        charged = quantiles.median([one.gpus_allocated or one.size for one in these])
     hours = None
     if epoch_seconds is not None and unit == "gpus":
-        hours = point.gpus * epoch_seconds / _HOUR_SECONDS
+        hours = charged * epoch_seconds / _HOUR_SECONDS
     ranks = max((len(one.memory_bytes) for one in these), default=0)
     parts = dict.fromkeys(part for one in these for part in one.step_seconds)
     return records.Row(
@@ -110,6 +113,7 @@ def _row(
         measurements=these,
         shared=shared,
         nodes=tuple(sorted({one.nodes for one in these if one.nodes is not None})),
+        charged=charged,
         epoch_seconds=epoch_seconds,
         gpu_hours_per_epoch=hours,
         total_seconds=middle(lambda one: one.total_seconds),

@@ -23,6 +23,7 @@ def warnings(
         *_told_across(found, unit),
         *_told_of_curves(found),
         *_told_layouts(found, unit),
+        *_told_allocated(found, unit),
         *_told_outliers(found, unit),
         *_told_unstated(grouping, unit),
         *_told_mixed(grouping),
@@ -85,6 +86,22 @@ def _told_layouts(found: Sequence[records.Curve], unit: str) -> list[str]:
                     f"{words.size(row.point.gpus, unit)} were on {nodes}: one point all the same"
                 ] = None
     return [*told]
+
+
+def _told_allocated(found: Sequence[records.Curve], unit: str) -> list[str]:
+    sizes = {
+        row.point.gpus: round(row.charged)
+        for curve in found
+        for row in curve.rows
+        if row.charged > row.point.gpus
+    }
+    if not sizes:
+        return []
+    each = ", ".join(f"{size} of {charged}" for size, charged in sorted(sizes.items()))
+    return [
+        f"of the {words.plural(unit)} allocated not all were used: {each}; speedup and efficiency "
+        "are by those used, GPU-hours by those allocated"
+    ]
 
 
 def _told_outliers(found: Sequence[records.Curve], unit: str) -> list[str]:

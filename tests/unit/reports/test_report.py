@@ -62,6 +62,22 @@ def test_gpu_hours_are_of_gpus() -> None:
 LAW = [one(gpus, 100.0 * gpus / (1 + 0.05 * (gpus - 1)), epoch_seconds=None) for gpus in (1, 2, 4)]
 
 
+def test_gpu_hours_are_of_the_gpus_allocated() -> None:
+    runs = [
+        one(1, 100.0, epoch_seconds=3600.0, gpus_allocated=4),
+        one(4, 200.0, epoch_seconds=1800.0, gpus_allocated=4),
+    ]
+    report = reports.report("", runs)
+    assert [row.gpu_hours_per_epoch for row in report.curves[0].rows] == [4.0, 2.0]
+    assert report.warnings[1] == (
+        "of the GPUs allocated not all were used: 1 of 4; speedup and efficiency are by those "
+        "used, GPU-hours by those allocated"
+    )
+    assert answers.cheapest(report.curves, 1, 4000.0, "gpus") == (
+        "1 epoch within 1:06:40: cheapest with 4 GPUs, 0:30:00 and 2.000 GPU-hours of training"
+    )
+
+
 @pytest.mark.parametrize(
     ("efficiency", "answer"),
     [
