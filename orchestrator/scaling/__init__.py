@@ -54,7 +54,8 @@ class Point:
     speedup: Estimate
     #: speedup by how much more GPUs there are; 1 is ideal
     efficiency: Estimate
-    #: Karp and Flatt's experimentally determined serial share; none at the smallest size
+    #: Karp and Flatt's experimentally determined serial share; none at the smallest size, and
+    #: where the throughput falls more than any share makes it
     serial_share: Estimate | None
     #: the smallest size does not compare: efficiency above TOO_EFFICIENT
     too_efficient: bool
@@ -168,7 +169,7 @@ def _point(these: Sequence[Run], base: Sequence[Run], spread: _Spread) -> Point:
         interval_of=interval_of,
         speedup=speedup,
         efficiency=efficiency,
-        serial_share=None if same else _serial_share(speedup, more),
+        serial_share=None if same else _serial_share(efficiency, gpus, base_gpus),
         too_efficient=efficiency.value > TOO_EFFICIENT,
     )
 
@@ -193,15 +194,23 @@ def _ratio(log: float, margin: float | None) -> Estimate:
     return Estimate(value=math.exp(log), low=math.exp(log - margin), high=math.exp(log + margin))
 
 
-def _serial_share(speedup: Estimate, more: float) -> Estimate:
-    """Return (1/S - 1/p) / (1 - 1/p) (Karp and Flatt, CACM 33(5), 1990); it falls as S grows."""
+def _serial_share(efficiency: Estimate, gpus: int, base_gpus: int) -> Estimate | None:
+    """Return the alpha of Amdahl's law that goes through this size and the smallest.
 
-    def share(value: float) -> float:
-        return (1.0 / value - 1.0 / more) / (1.0 - 1.0 / more)
+    From one GPU on it is Karp and Flatt's (1/S - 1/p) / (1 - 1/p) (CACM 33(5), 1990). It falls as
+    the efficiency grows. None: slower than any share makes it.
+    """
 
-    low = None if speedup.high is None else share(speedup.high)
-    high = None if speedup.low is None else share(speedup.low)
-    return Estimate(value=share(speedup.value), low=low, high=high)
+    def share(value: float | None) -> float | None:
+        if value is None:
+            return None
+        below = value * (gpus - 1) - (base_gpus - 1)
+        return (1.0 - value) / below if below > 0.0 else None
+
+    found = share(efficiency.value)
+    if found is None:
+        return None
+    return Estimate(value=found, low=share(efficiency.high), high=share(efficiency.low))
 
 
 def _mean_log(these: Sequence[Run]) -> float:

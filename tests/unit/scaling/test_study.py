@@ -31,6 +31,17 @@ def test_speedup_efficiency_and_serial_share() -> None:
     assert (two.throughput.low, two.interval_of) == (None, "none")
 
 
+def test_the_serial_share_is_amdahls_from_whatever_size_on() -> None:
+    # S2: 4 and 8 GPUs; as Amdahl's law through both.
+    study = scaling.study([run(4, 36927.0), run(8, 62450.0)])
+    share = study.points[1].serial_share
+    assert share is not None and study.amdahl is not None
+    assert share.value == pytest.approx(0.0529, abs=1e-4)
+    assert share.value == pytest.approx(study.amdahl.parameters["alpha"].value, rel=1e-5)
+    # With a share of 1 the throughput stays; here it falls.
+    assert scaling.study([run(4, 100.0), run(8, 40.0)]).points[1].serial_share is None
+
+
 def test_repeats_give_intervals() -> None:
     study = scaling.study(
         [run(1, 99.0), run(1, 100.0), run(1, 101.0), run(2, 189.0), run(2, 191.0), run(2, 193.0)]
