@@ -157,12 +157,13 @@ def _by_fit(
     curves: Sequence[records.Curve],
     unit: str,
 ) -> str:
-    ways = []
+    ways, asked = [], False
     for curve in curves:
         fit = best_fit(curve)
         known = [row for row in curve.rows if row.epoch_seconds is not None]
         if fit is None or not known:
             continue
+        asked = True
         row = known[-1]
         assert row.epoch_seconds is not None
         samples = row.epoch_seconds * row.point.throughput.value
@@ -170,6 +171,11 @@ def _by_fit(
             took = epochs * samples / fit.throughput(gpus)
             if took <= within_seconds:
                 ways.append((took * gpus, took, gpus, curve, fit.law))
+    if not asked:
+        return (
+            f"{wanted}: no size measured is fast enough; of one size alone nothing is told of "
+            "larger ones"
+        )
     if not ways:
         return f"{wanted}: no size measured is fast enough, and none up to twice the largest"
     cost, took, gpus, curve, law = min(ways, key=lambda one: (one[0], one[1]))

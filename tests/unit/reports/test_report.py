@@ -118,6 +118,11 @@ def test_the_cheapest_way_that_was_not_measured() -> None:
         "10 epochs within 300.0 s: no size measured is fast enough, and none up to twice the "
         "largest"
     )
+    of_one_size = reports.report("", [one(2, 100.0, epoch_seconds=60.0)]).curves
+    assert answers.cheapest(of_one_size, 1, 30.0, "gpus") == (
+        "1 epoch within 30.00 s: no size measured is fast enough; of one size alone nothing is "
+        "told of larger ones"
+    )
     assert answers.cheapest(reports.report("", LAW).curves, 1, 1.0, "gpus") == (
         "1 epoch within 1.000 s: the time of an epoch is not known; --samples-per-epoch gives it"
     )
