@@ -152,6 +152,10 @@ def test_a_baseline_outlives_its_jobs(cli, fake_slurm, study):
     study("again", speed=0.9)
     done = cli("baseline", "compare", "--sweep", "again", "--against", "monday", "--json")
     assert done.code == 1
+    # Below the report, though this is no terminal.
+    told = cli("sweep", "report", "again", "--against", "monday", "--metric", "accuracy")
+    assert told.code == 0
+    assert told.out.index("\nFits\n") < told.out.index("\nAgainst monday\n")
     assert [(item["size"], item["metric"], item["verdict"]) for item in done.items] == [
         (1, "throughput", "slower"),
         (1, "accuracy", "no evidence"),
