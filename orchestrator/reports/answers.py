@@ -107,7 +107,8 @@ def _part(row: records.Row, best: records.Row) -> str:
 
 
 def _throughputs(row: records.Row) -> list[float]:
-    return [one.throughput for one in row.measurements]
+    far = set(map(id, row.left_out))
+    return [one.throughput for one in row.measurements if id(one) not in far]
 
 
 def cheapest(curves: Sequence[records.Curve], epochs: int, within_seconds: float, unit: str) -> str:

@@ -77,7 +77,12 @@ def _curve(
     for point in study.points:
         these = tuple(one for one in group.measurements if one.size == point.gpus)
         is_shared = all(id(one) in shared for one in these)
-        rows.append(_row(point, these, is_shared, unit, samples_per_epoch))
+        far = tuple(
+            group.measurements[place]
+            for place in study.left_out
+            if group.measurements[place].size == point.gpus
+        )
+        rows.append(_row(point, these, far, is_shared, unit, samples_per_epoch))
     return records.Curve(
         name=words.attributes(group.attributes),
         attributes=group.attributes,
@@ -89,6 +94,7 @@ def _curve(
 def _row(
     point: scaling.Point,
     these: tuple[records.Measurement, ...],
+    left_out: tuple[records.Measurement, ...],
     shared: bool,
     unit: str,
     samples_per_epoch: int | None,
@@ -111,6 +117,7 @@ def _row(
     return records.Row(
         point=point,
         measurements=these,
+        left_out=left_out,
         shared=shared,
         nodes=tuple(sorted({one.nodes for one in these if one.nodes is not None})),
         charged=charged,

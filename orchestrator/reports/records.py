@@ -65,6 +65,8 @@ class Row:
 
     point: scaling.Point
     measurements: tuple[Measurement, ...]
+    #: those of them that the point leaves out: too far from the others
+    left_out: tuple[Measurement, ...]
     #: it is the baseline of all curves, because it fits each of them
     shared: bool
     nodes: tuple[int, ...]

@@ -117,7 +117,7 @@ def test_the_table_of_lesson_05(report_of: ReportOf) -> None:
     assert filled(report, "size", "epoch_time", "speedup", "efficiency", "utilisation")[3] == [
         "8",
         "7.700 s",
-        "5.766",
-        "72.1 % (59.0 to 88.1 %)",
+        "6.516",
+        "81.5 % (79.7 to 83.3 %)",
         "85.0 %",
     ]

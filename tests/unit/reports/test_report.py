@@ -18,7 +18,8 @@ def one(size: int, throughput: float, **fields: object) -> reports.Measurement:
 
 def test_a_noisy_node_is_named(report_of: ReportOf) -> None:
     assert report_of("strong_noisy_node").warnings == (
-        "line 13 on n[3-4] is 30.4 % slower than the middle of its 8 GPUs: look at its node",
+        "line 13 on n[3-4] is 30.4 % slower than the middle of its 8 GPUs: left out; look at its "
+        "node",
     )
 
 
