@@ -116,8 +116,9 @@ def compare(
 ) -> None:
     """Say what is slower or faster than a baseline; the exit code is 1 where something is worse.
 
-    A difference counts when its interval leaves out "none", and it is larger than the threshold of
-    its metric. With five runs and more a side, one noisy node decides nothing.
+    It is 1 too where jobs were left out (FAILED, no numbers) and nothing is left of a size that the
+    baseline has. A difference counts when its interval leaves out "none", and it is larger than the
+    threshold of its metric. With five runs and more a side, one noisy node decides nothing.
 
     \b
     Examples:
@@ -142,4 +143,4 @@ def compare(
         assert against is not None
         kept, name = baselines.find(context, against), against
     compared = figures.compared(study, kept, metrics, thresholds)
-    figures.show_comparison(compared, name, study.unit, output.chosen(format_, as_json))
+    figures.show_comparison(compared, name, study, output.chosen(format_, as_json))

@@ -152,10 +152,13 @@ class WorseError(errors.OrchestratorError):
     """Something is worse than the baseline."""
 
 
-def show_comparison(found: comparing.Comparison, name: str, unit: str, form: str) -> None:
+def show_comparison(
+    found: comparing.Comparison, name: str, study: studies.Study, form: str
+) -> None:
     """Print the comparison; its notes stand below a table, else on stderr.
 
-    WorseError where something is worse than the baseline.
+    WorseError where something is worse than the baseline, or where jobs were left out and something
+    of the baseline is not there: a size of which all jobs failed is no good news.
     """
     rows = comparing.rows(found)
     wanted = comparing.COLUMNS if form == "table" else comparing.VALUES
@@ -168,7 +171,12 @@ def show_comparison(found: comparing.Comparison, name: str, unit: str, form: str
             click.echo(f"  {note}")
         else:
             output.say(note)
-    worse = comparing.worse(found, unit)
-    if worse:
-        raise WorseError(f"worse than {name}: {'; '.join(worse)}")
+    problems = []
+    if worse := comparing.worse(found, study.unit):
+        problems.append(f"worse than {name}: {'; '.join(worse)}")
+    if study.left_out and found.missing:
+        each = "; ".join(found.missing)
+        problems.append(f"{name} has runs of {each}, and now there are none: jobs were left out")
+    if problems:
+        raise WorseError("\n".join(problems))
     output.say(f"Nothing is worse than {name}, as far as these runs tell.")

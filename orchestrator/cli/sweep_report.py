@@ -92,7 +92,9 @@ def _forms(command: Callable[..., object]) -> Callable[..., object]:
 @session.refresh_options
 @_questions
 @click.option(
-    "--against", metavar="NAME", help="Compare with this baseline; 1 where something is worse."
+    "--against",
+    metavar="NAME",
+    help="Below the table a comparison with this baseline; 1 where something is worse.",
 )
 @figures.metric_options
 @_forms
@@ -132,7 +134,7 @@ def command(
       orchestrator sweep report digits-scaling --against last-week
       orchestrator sweep report --from figures.csv --columns configuration,throughput,total_time
     """
-    form = _form(format_, as_json)
+    form = _form(format_, as_json, against)
     wished, names = _wishes(efficiency, epochs, within), _column_names(columns)
     study = figures.study(ctx, references, sweep, file, refresh_)
     report = reports.report(
@@ -154,10 +156,9 @@ def command(
         return
     kept = baselines.find(session.open_context(ctx), against)
     compared = figures.compared(study, kept, metrics, thresholds)
-    if form == "table":
-        _show(report, wished, names, form)
-        click.echo(f"\nAgainst {against}")
-    figures.show_comparison(compared, against, study.unit, "table" if form in TEXTS else form)
+    _show(report, wished, names, form)
+    click.echo(f"\nAgainst {against}")
+    figures.show_comparison(compared, against, study, form)
 
 
 def _write(folder: Path, made: Mapping[str, bytes]) -> None:
@@ -171,7 +172,15 @@ def _write(folder: Path, made: Mapping[str, bytes]) -> None:
         ) from exc
 
 
-def _form(format_: str | None, as_json: bool) -> str:
+def _form(format_: str | None, as_json: bool, against: str | None) -> str:
+    if against is not None:
+        if as_json or format_ not in (None, "table"):
+            raise click.UsageError(
+                "--against is for people, and beside --format table alone: "
+                "`orchestrator baseline compare --sweep SWEEP --against NAME --format FORMAT` "
+                "prints the comparison for programs"
+            )
+        return "table"
     return "json" if as_json else format_ or ("table" if sys.stdout.isatty() else "tsv")
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator import errors, jobs, reports
+from orchestrator import errors, jobs, reports, specs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import measured, sweep_query, unit_of_work
 from orchestrator.reports import curves
+from orchestrator.specs import ranks
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,25 +67,45 @@ def of_jobs(context: contexts.Context, wanted: Sequence[jobs.Job]) -> Study:
 def history(context: contexts.Context, wanted: Sequence[jobs.Job], most: int) -> Study:
     """Return the newest jobs of these names that completed before, so many of each size.
 
+    Before a job of a sweep is before its sweep: repeats of one study are no history of each other.
     NotFoundError where there are none.
     """
     names = tuple(dict.fromkeys(job.name for job in wanted))
-    first = min(job.row for job in wanted)
+    tokens = {job.token for job in wanted}
     with context.store.reading() as work:
+        begun = min(_begun(work, job) for job in wanted)
         query = unit_of_work.JobQuery(
             names=names, states=(jobs.JobState.COMPLETED.value,), limit=None
         )
-        earlier = [job for job in work.jobs(query) if job.row < first]
+        earlier = [
+            job for job in work.jobs(query) if job.created_at < begun and job.token not in tokens
+        ]
+        stored = work.specs({job.token for job in [*wanted, *earlier]})
+    ranks_of = {token: ranks.world_size(specs.from_json(text)) for token, text in stored.items()}
+
+    def size(job: jobs.Job) -> tuple[int, int]:
+        # Neither tells alone: without GPUs all have 0, and on whole nodes all have the same.
+        return job.gpus or 0, ranks_of[job.token]
+
     before = [
         job
-        for size in {one.gpus for one in wanted}
-        for job in [other for other in earlier if other.gpus == size][:most]
+        for wished in dict.fromkeys(size(job) for job in wanted)
+        for job in [other for other in earlier if size(other) == wished][:most]
     ]
     if not before:
         raise errors.NotFoundError(
             f"no job named {', '.join(names)} completed before, of this size"
         )
     return of_jobs(context, before)
+
+
+def _begun(work: unit_of_work.UnitOfWork, job: jobs.Job) -> datetime.datetime:
+    """Return when the job was made, or the sweep that it belongs to."""
+    if job.sweep is None:
+        return job.created_at
+    # Those of one name never overlap: the newest that was there is the job's.
+    made = [one.created_at for one in work.sweeps.newest(name=job.sweep)]
+    return next((at for at in made if at <= job.created_at), job.created_at)
 
 
 def _study(

@@ -107,7 +107,8 @@ def _part(row: records.Row, best: records.Row) -> str:
 
 
 def _throughputs(row: records.Row) -> list[float]:
-    return [one.throughput for one in row.measurements]
+    far = set(map(id, row.left_out))
+    return [one.throughput for one in row.measurements if id(one) not in far]
 
 
 def cheapest(curves: Sequence[records.Curve], epochs: int, within_seconds: float, unit: str) -> str:
@@ -124,7 +125,7 @@ def cheapest(curves: Sequence[records.Curve], epochs: int, within_seconds: float
     ]
     if not timed:
         return f"{wanted}: the time of an epoch is not known; --samples-per-epoch gives it"
-    done = [(took * row.point.gpus, took, row, curve) for took, row, curve in timed]
+    done = [(took * row.charged, took, row, curve) for took, row, curve in timed]
     fitting = [one for one in done if one[1] <= within_seconds]
     if fitting:
         cost, took, row, curve = min(fitting, key=lambda one: (one[0], one[1]))
@@ -157,12 +158,13 @@ def _by_fit(
     curves: Sequence[records.Curve],
     unit: str,
 ) -> str:
-    ways = []
+    ways, asked = [], False
     for curve in curves:
         fit = best_fit(curve)
         known = [row for row in curve.rows if row.epoch_seconds is not None]
         if fit is None or not known:
             continue
+        asked = True
         row = known[-1]
         assert row.epoch_seconds is not None
         samples = row.epoch_seconds * row.point.throughput.value
@@ -170,6 +172,11 @@ def _by_fit(
             took = epochs * samples / fit.throughput(gpus)
             if took <= within_seconds:
                 ways.append((took * gpus, took, gpus, curve, fit.law))
+    if not asked:
+        return (
+            f"{wanted}: no size measured is fast enough; of one size alone nothing is told of "
+            "larger ones"
+        )
     if not ways:
         return f"{wanted}: no size measured is fast enough, and none up to twice the largest"
     cost, took, gpus, curve, law = min(ways, key=lambda one: (one[0], one[1]))

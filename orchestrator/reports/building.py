@@ -77,7 +77,12 @@ def _curve(
     for point in study.points:
         these = tuple(one for one in group.measurements if one.size == point.gpus)
         is_shared = all(id(one) in shared for one in these)
-        rows.append(_row(point, these, is_shared, unit, samples_per_epoch))
+        far = tuple(
+            group.measurements[place]
+            for place in study.left_out
+            if group.measurements[place].size == point.gpus
+        )
+        rows.append(_row(point, these, far, is_shared, unit, samples_per_epoch))
     return records.Curve(
         name=words.attributes(group.attributes),
         attributes=group.attributes,
@@ -89,6 +94,7 @@ def _curve(
 def _row(
     point: scaling.Point,
     these: tuple[records.Measurement, ...],
+    left_out: tuple[records.Measurement, ...],
     shared: bool,
     unit: str,
     samples_per_epoch: int | None,
@@ -100,16 +106,21 @@ def _row(
     epoch_seconds = middle(lambda one: one.epoch_seconds)
     if epoch_seconds is None and samples_per_epoch is not None:
         epoch_seconds = samples_per_epoch / point.throughput.value
+    charged = float(point.gpus)
+    if unit == "gpus":
+        charged = quantiles.median([one.gpus_allocated or one.size for one in these])
     hours = None
     if epoch_seconds is not None and unit == "gpus":
-        hours = point.gpus * epoch_seconds / _HOUR_SECONDS
+        hours = charged * epoch_seconds / _HOUR_SECONDS
     ranks = max((len(one.memory_bytes) for one in these), default=0)
     parts = dict.fromkeys(part for one in these for part in one.step_seconds)
     return records.Row(
         point=point,
         measurements=these,
+        left_out=left_out,
         shared=shared,
         nodes=tuple(sorted({one.nodes for one in these if one.nodes is not None})),
+        charged=charged,
         epoch_seconds=epoch_seconds,
         gpu_hours_per_epoch=hours,
         total_seconds=middle(lambda one: one.total_seconds),

@@ -68,6 +68,8 @@ class Comparison:
     """All comparisons of runs with a baseline."""
 
     lines: tuple[Line, ...]
+    #: what the baseline has and no run shows now: `4 GPUs, mode=ddp`
+    missing: tuple[str, ...]
     #: what a reader has to know besides
     notes: tuple[str, ...]
 
@@ -103,11 +105,8 @@ def compare(
         for key in new
         if key not in old
     ]
-    notes += [
-        f"not compared, for there are no such runs now: {_key_words(key, unit)}"
-        for key in old
-        if key not in new
-    ]
+    missing = tuple(_key_words(key, unit) for key in old if key not in new)
+    notes += [f"not compared, for there are no such runs now: {each}" for each in missing]
     for side, runs in (
         *(("", new[key]) for key in new),
         *(("baseline: ", old[key]) for key in old),
@@ -118,7 +117,7 @@ def compare(
         notes.append(f"too few runs for an interval: {words.sizes(few, unit)}; repeat them")
     if len(known) > 1:
         notes.append(f"the intervals of all {len(known)} together hold the truth 95 times in 100")
-    return Comparison(lines=tuple(lines), notes=tuple(notes))
+    return Comparison(lines=tuple(lines), missing=missing, notes=tuple(notes))
 
 
 _Key = tuple[str, int]

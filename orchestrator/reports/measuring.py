@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator import jobs, quantiles
 from orchestrator.reports import curves, records
-from orchestrator.specs import arguments
+from orchestrator.specs import arguments, ranks
 
 #: Names that are read; the trainer's (docs/trainer.md) and those of the shipped patterns.
 NAMES = (
@@ -74,6 +74,7 @@ def measurement(told: Told, unit: str) -> records.Measurement | str:
         throughput=quantiles.median(values),
         windows=tuple(values) if kind == "window_throughput" else (),
         nodes=told.job.nodes,
+        gpus_allocated=told.job.gpus or None,
         epoch_seconds=_middle(series.warm("epoch_time")),
         total_seconds=_last(series.values("total_time")),
         data_wait_share=_middle(
@@ -148,13 +149,20 @@ def _gpus(told: Told) -> int | None:
 
     (man sbatch, --exclusive; the same for partitions with OverSubscribe=EXCLUSIVE.)
     """
+    held, launch = told.job.gpus, told.spec.launch
     read = told.result.get("surroundings")
     found = read if isinstance(read, Mapping) else {}
-    size = found.get("world_size")
-    # One process of DataParallel has several.
-    if found.get("mode") in _RANK_A_GPU and type(size) is int and size > 0:
-        return size
-    return told.job.gpus
+    mode, used = found.get("mode"), found.get("world_size")
+    if held is None or mode == "dp":
+        # One process of DataParallel has all that it sees.
+        return held
+    if mode in _RANK_A_GPU and type(used) is int and used > 0:
+        return min(held, used)
+    if launch.launcher == "python" or launch.command is not None or launch.batch_file is not None:
+        # One process of such a job may well have several GPUs.
+        ranks_told = _ranks(told.metrics) or 1
+        return min(held, ranks_told) if ranks_told > 1 else held
+    return min(held, _ranks(told.metrics) or ranks.known_world_size(told.spec) or held)
 
 
 def _ranks(metrics: Sequence[jobs.Metric]) -> int | None:

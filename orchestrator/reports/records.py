@@ -23,6 +23,8 @@ class Measurement:
     throughput: float
     #: throughput of each window after the warm-up
     windows: tuple[float, ...] = ()
+    #: more than it used where it had a node for itself; none: not known
+    gpus_allocated: int | None = None
     nodes: int | None = None
     #: time of an epoch of training, evaluation left out: median
     epoch_seconds: float | None = None
@@ -63,9 +65,13 @@ class Row:
 
     point: scaling.Point
     measurements: tuple[Measurement, ...]
+    #: those of them that the point leaves out: too far from the others
+    left_out: tuple[Measurement, ...]
     #: it is the baseline of all curves, because it fits each of them
     shared: bool
     nodes: tuple[int, ...]
+    #: what a run is charged for, in the unit of the study: GPUs allocated, else its size
+    charged: float
     epoch_seconds: float | None
     gpu_hours_per_epoch: float | None
     total_seconds: float | None

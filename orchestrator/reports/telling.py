@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from orchestrator import quantiles
 from orchestrator.reports import curves, records, words
@@ -23,6 +23,7 @@ def warnings(
         *_told_across(found, unit),
         *_told_of_curves(found),
         *_told_layouts(found, unit),
+        *_told_allocated(found, unit),
         *_told_outliers(found, unit),
         *_told_unstated(grouping, unit),
         *_told_mixed(grouping),
@@ -87,31 +88,56 @@ def _told_layouts(found: Sequence[records.Curve], unit: str) -> list[str]:
     return [*told]
 
 
+def _told_allocated(found: Sequence[records.Curve], unit: str) -> list[str]:
+    sizes = {
+        row.point.gpus: round(row.charged)
+        for curve in found
+        for row in curve.rows
+        if row.charged > row.point.gpus
+    }
+    if not sizes:
+        return []
+    each = ", ".join(f"{size} of {charged}" for size, charged in sorted(sizes.items()))
+    return [
+        f"of the {words.plural(unit)} allocated not all were used: {each}; speedup and efficiency "
+        "are by those used, GPU-hours by those allocated"
+    ]
+
+
 def _told_outliers(found: Sequence[records.Curve], unit: str) -> list[str]:
     told: dict[str, None] = {}
     for curve in found:
         for row in curve.rows:
-            told |= dict.fromkeys(told_outliers(row.measurements, unit))
+            told |= dict.fromkeys(told_outliers(row.measurements, unit, row.left_out))
     return [*told]
 
 
-def told_outliers(these: Sequence[records.Measurement], unit: str) -> list[str]:
+def told_outliers(
+    these: Sequence[records.Measurement],
+    unit: str,
+    left_out: Sequence[records.Measurement] = (),
+) -> list[str]:
     """Return a sentence for each repeat that is far from the others of its size."""
     told = []
-    for one, ratio in outliers(these):
+    gone = set(map(id, left_out))
+    for one, ratio in outliers(these, gone):
         where = f" on {one.node_list}" if one.node_list else ""
         way = "slower" if ratio < 1.0 else "faster"
+        gone_words = "left out; " if id(one) in gone else ""
         told.append(
             f"{one.name}{where} is {words.share(abs(ratio - 1.0))} {way} than the middle of its "
-            f"{words.size(one.size, unit)}: look at its node"
+            f"{words.size(one.size, unit)}: {gone_words}look at its node"
         )
     return told
 
 
 def outliers(
-    these: Sequence[records.Measurement],
+    these: Sequence[records.Measurement], known: Collection[int] = ()
 ) -> list[tuple[records.Measurement, float]]:
-    """Return repeats that are far from the others, each with its share of their median."""
+    """Return repeats that are far from the others, each with its share of their median.
+
+    `known`: identities of those that are anyway.
+    """
     if len(these) < 3:
         return []
     middle = quantiles.median([one.throughput for one in these])
@@ -121,7 +147,7 @@ def outliers(
     return [
         (one, one.throughput / middle)
         for one, distance in zip(these, logs, strict=True)
-        if distance > least
+        if distance > least or id(one) in known
     ]
 
 

@@ -7,13 +7,14 @@ windows alone, and says so.
 
 Repeats are combined by the geometric mean, and intervals are of logarithms: speedup and efficiency
 are ratios, and a throughput's noise grows with it (Hoefler and Belli, SC15, rules 3, 5 and 12).
+A run that is far from the others of its size is left out, and told: one noisy node moves nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from orchestrator import quantiles
 from orchestrator.scaling import fits
@@ -24,6 +25,13 @@ __all__ = ["Estimate", "Fit", "Point", "Run", "Study", "differences", "fits", "s
 #: Above it the smallest size was slowed down by something: no size makes a GPU faster by itself.
 TOO_EFFICIENT = 1.05
 _CONFIDENCE = 0.95
+#: A run is far from the others so many usual distances from their median: without a noisy node one
+#: run in a hundred studies is, and the intervals hold the truth in 93 to 96 of 100 all the same ...
+_FAR_DISTANCES = 6.0
+#: ... and by this share at the least.
+_FAR_SHARE = 0.05
+#: Of two runs nobody knows which one is wrong.
+_FAR_RUNS = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +50,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """All runs of one size."""
+    """All runs of one size but those that are too far from the others."""
 
     gpus: int
     runs: int
@@ -54,7 +62,8 @@ class Point:
     speedup: Estimate
     #: speedup by how much more GPUs there are; 1 is ideal
     efficiency: Estimate
-    #: Karp and Flatt's experimentally determined serial share; none at the smallest size
+    #: Karp and Flatt's experimentally determined serial share; none at the smallest size, and
+    #: where the throughput falls more than any share makes it
     serial_share: Estimate | None
     #: the smallest size does not compare: efficiency above TOO_EFFICIENT
     too_efficient: bool
@@ -69,6 +78,8 @@ class Study:
     deviation: float | None
     amdahl: Fit | None
     usl: Fit | None
+    #: places of the runs that count for nothing: too far from the others of their size
+    left_out: tuple[int, ...]
     #: sentences about what a reader has to know before believing the numbers
     warnings: tuple[str, ...]
 
@@ -79,14 +90,18 @@ def study(runs: Sequence[Run], unit: str = "GPUs") -> Study:
     `unit`: what sizes count, for the warnings.
     ValueError for no runs, or for a throughput that is not positive.
     """
-    by_size: dict[int, list[Run]] = {}
-    for run in runs:
+    by_size: dict[int, list[int]] = {}
+    for place, run in enumerate(runs):
         if run.gpus < 1 or not 0.0 < run.throughput < math.inf:
             raise ValueError(f"not a run: {run.gpus} GPUs, throughput {run.throughput}")
-        by_size.setdefault(run.gpus, []).append(run)
+        by_size.setdefault(run.gpus, []).append(place)
     if not by_size:
         raise ValueError("no runs")
-    sizes = {gpus: by_size[gpus] for gpus in sorted(by_size)}
+    far = _far(runs, by_size.values())
+    sizes = {
+        gpus: [runs[place] for place in by_size[gpus] if place not in far]
+        for gpus in sorted(by_size)
+    }
     spread = _Spread.of(list(sizes.values()))
     base = next(iter(sizes.values()))
     points = tuple(_point(these, base, spread) for these in sizes.values())
@@ -96,6 +111,7 @@ def study(runs: Sequence[Run], unit: str = "GPUs") -> Study:
         deviation=spread.deviation if spread.degrees else None,
         amdahl=fits.amdahl(throughputs),
         usl=fits.usl(throughputs),
+        left_out=tuple(sorted(far)),
         warnings=tuple(_warnings(points, unit)),
     )
 
@@ -147,6 +163,32 @@ class _Spread:
         return quantiles.student_t((1.0 + _CONFIDENCE) / 2.0, self.degrees) * error
 
 
+def _far(runs: Sequence[Run], groups: Iterable[Sequence[int]]) -> set[int]:
+    """Return the places of runs that are far from the others of their size.
+
+    What is usual is the median distance over all sizes: three runs alone can't tell it.
+    """
+    distances: dict[int, float] = {}
+    told: list[float] = []
+    repeated = [group for group in groups if len(group) >= _FAR_RUNS]
+    for group in repeated:
+        middle = quantiles.median([runs[place].throughput for place in group])
+        found = {place: abs(math.log(runs[place].throughput / middle)) for place in group}
+        distances |= found
+        # Of an odd number one is the median itself, and says nothing.
+        told += sorted(found.values())[len(group) % 2 :]
+    if not told:
+        return set()
+    # 1.4826 median distances make a standard deviation.
+    limit = max(_FAR_DISTANCES * 1.4826 * quantiles.median(told), _FAR_SHARE)
+    far: set[int] = set()
+    for group in repeated:
+        these = {place for place in group if distances[place] > limit}
+        # Where half of them are far, nobody knows which.
+        far |= these if 2 * len(these) < len(group) else set()
+    return far
+
+
 def _point(these: Sequence[Run], base: Sequence[Run], spread: _Spread) -> Point:
     gpus, base_gpus = these[0].gpus, base[0].gpus
     log, base_log = _mean_log(these), _mean_log(base)
@@ -168,7 +210,7 @@ def _point(these: Sequence[Run], base: Sequence[Run], spread: _Spread) -> Point:
         interval_of=interval_of,
         speedup=speedup,
         efficiency=efficiency,
-        serial_share=None if same else _serial_share(speedup, more),
+        serial_share=None if same else _serial_share(efficiency, gpus, base_gpus),
         too_efficient=efficiency.value > TOO_EFFICIENT,
     )
 
@@ -193,15 +235,23 @@ def _ratio(log: float, margin: float | None) -> Estimate:
     return Estimate(value=math.exp(log), low=math.exp(log - margin), high=math.exp(log + margin))
 
 
-def _serial_share(speedup: Estimate, more: float) -> Estimate:
-    """Return (1/S - 1/p) / (1 - 1/p) (Karp and Flatt, CACM 33(5), 1990); it falls as S grows."""
+def _serial_share(efficiency: Estimate, gpus: int, base_gpus: int) -> Estimate | None:
+    """Return the alpha of Amdahl's law that goes through this size and the smallest.
 
-    def share(value: float) -> float:
-        return (1.0 / value - 1.0 / more) / (1.0 - 1.0 / more)
+    From one GPU on it is Karp and Flatt's (1/S - 1/p) / (1 - 1/p) (CACM 33(5), 1990). It falls as
+    the efficiency grows. None: slower than any share makes it.
+    """
 
-    low = None if speedup.high is None else share(speedup.high)
-    high = None if speedup.low is None else share(speedup.low)
-    return Estimate(value=share(speedup.value), low=low, high=high)
+    def share(value: float | None) -> float | None:
+        if value is None:
+            return None
+        below = value * (gpus - 1) - (base_gpus - 1)
+        return (1.0 - value) / below if below > 0.0 else None
+
+    found = share(efficiency.value)
+    if found is None:
+        return None
+    return Estimate(value=found, low=share(efficiency.high), high=share(efficiency.low))
 
 
 def _mean_log(these: Sequence[Run]) -> float:

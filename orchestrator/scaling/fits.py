@@ -26,6 +26,8 @@ REACH = 2.0
 _GUESSES = ((0.0, 0.0), (0.02, 1e-4), (0.2, 1e-2))
 #: Ten are enough from a good guess.
 _MOST_STEPS = 200
+#: Runs that lie nearer to a law, as a share of their throughput, lie on it: the rest is rounding.
+_ROUNDING = 1e-12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -285,6 +287,9 @@ def _estimate(
     at_bound = value in bounds
     if degrees < 1:
         return Estimate(value=shown(value), at_bound=at_bound)
+    if best.squares <= _ROUNDING**2 * degrees:
+        exact = shown(value)
+        return Estimate(value=exact, low=exact, high=exact, at_bound=at_bound)
     quantile = quantiles.student_t(0.95 if at_bound else 0.975, degrees)
     limit = best.squares * (1.0 + quantile**2 / degrees)
 

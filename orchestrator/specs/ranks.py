@@ -40,6 +40,16 @@ def gpus_per_node(spec: jobs.JobSpec) -> int:
     return gpus_of_gres(spec.resources.gres or "") or 0
 
 
+def known_world_size(spec: jobs.JobSpec) -> int | None:
+    """Return world_size() where the spec tells it; None where the job's node decides."""
+    resources = spec.resources
+    tasks = (resources.ntasks, resources.ntasks_per_node)
+    is_told = ranks_per_node(spec) is not None or (
+        spec.launch.launcher == "srun" and any(count is not None for count in tasks)
+    )
+    return world_size(spec) if is_told else None
+
+
 def world_size(spec: jobs.JobSpec) -> int:
     """Return what a batch is divided among: the ranks, or the GPUs that one process uses."""
     resources = spec.resources

@@ -152,6 +152,10 @@ def test_a_baseline_outlives_its_jobs(cli, fake_slurm, study):
     study("again", speed=0.9)
     done = cli("baseline", "compare", "--sweep", "again", "--against", "monday", "--json")
     assert done.code == 1
+    # Below the report, though this is no terminal.
+    told = cli("sweep", "report", "again", "--against", "monday", "--metric", "accuracy")
+    assert told.code == 0
+    assert told.out.index("\nFits\n") < told.out.index("\nAgainst monday\n")
     assert [(item["size"], item["metric"], item["verdict"]) for item in done.items] == [
         (1, "throughput", "slower"),
         (1, "accuracy", "no evidence"),
@@ -166,13 +170,35 @@ def test_a_baseline_outlives_its_jobs(cli, fake_slurm, study):
         "of 2 GPUs is -10.0 % (-16.6 to -2.8 %); throughput of 4 GPUs is -10.0 % "
         "(-16.6 to -2.8 %)\n"
     )
-    # A job against those of its name and size that came before it.
-    done = cli("baseline", "compare", "11_1", "--history", "5", "--metric", "throughput")
+    # A job against those of its name and size that came before its study.
+    study("again", speed=0.9)
+    done = cli("baseline", "compare", "17_1", "--history", "5", "--metric", "throughput")
     assert (done.code, done.err) == (
         0,
-        "too few runs for an interval: 4 GPUs; repeat them\n"
-        "Nothing is worse than jobs 11_0, as far as these runs tell.\n",
+        "Nothing is worse than jobs 11_1, 11_0, as far as these runs tell.\n",
     )
-    assert cli("baseline", "compare", "11_0", "--history", "5").err == (
+    assert cli("baseline", "compare", "11_1", "--history", "5").err == (
         "Error: no job named again completed before, of this size\n"
     )
+
+
+def test_history_is_of_the_same_number_of_ranks(cli, fake_slurm):
+    # Without GPUs Slurm allocates none to any of them.
+    fake_slurm.run_jobs()
+    (cli.folder / "train.py").write_text(
+        "import json, os\n"
+        "ranks = int(os.environ['RANKS'])\n"
+        "with open(os.environ['ORCHESTRATOR_METRICS_FILE'], 'a') as file:\n"
+        "    for window in range(6):\n"
+        "        record = {'name': 'window_throughput', 'value': 100.0 * ranks + window,\n"
+        "                  'world_size': ranks, 'rank': 0, 'step': window}\n"
+        "        print(json.dumps(record), file=file)\n"
+    )
+    for ranks in (1, 1, 2, 2, 1):
+        spec = cli.spec(
+            f'[job]\nname = "nightly"\ntime_limit = "10"\n[launch]\nnproc_per_node = {ranks}\n'
+            f'command = "RANKS={ranks} python3 train.py"\n'
+        )
+        assert cli("submit", spec, "--wait").code == 0
+    done = cli("baseline", "compare", "5", "--history", "2", "--metric", "throughput")
+    assert done.err.endswith("Nothing is worse than jobs 2, 1, as far as these runs tell.\n")

@@ -42,7 +42,11 @@ def test_one_run_is_no_evidence_and_one_against_several_may_be() -> None:
         None,
         Verdict.NO_EVIDENCE,
     )
-    assert regression.compare([50.0], BASE).low is not None
+    one = regression.compare([97.0], BASE[:3])
+    # mean +- t(0.975, 2) s sqrt(1 + 1/3) of the logarithms, by numpy and scipy 1.17.
+    assert (one.low, one.high) == pytest.approx((0.9324464053, 1.0057497960), abs=1e-7)
+    assert one.verdict is Verdict.NO_EVIDENCE
+    assert regression.compare([50.0], BASE).verdict is Verdict.SLOWER
     same = regression.compare([100.0, 100.0], [100.0, 100.0])
     assert (same.low, same.high, same.verdict) == (1.0, 1.0, Verdict.NO_EVIDENCE)
 

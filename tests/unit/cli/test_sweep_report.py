@@ -8,6 +8,8 @@ import pytest
 from click import testing
 
 from orchestrator import cli, reports
+from orchestrator.cli import figures
+from orchestrator.controller import studies
 
 
 def run(*words: str, text: str | None = None) -> testing.Result:
@@ -57,6 +59,12 @@ def test_markdown_and_latex_are_whole() -> None:
         ([], "name a sweep, or jobs, or a file by --from: one of the three"),
         (["x", "--from", "-"], "name a sweep, or jobs, or a file by --from: one of the three"),
         (
+            ["x", "--against", "y", "--format", "json"],
+            "--against is for people, and beside --format table alone: `orchestrator baseline "
+            "compare --sweep SWEEP --against NAME --format FORMAT` prints the comparison for "
+            "programs",
+        ),
+        (
             ["--from", "-", "--epochs", "3"],
             "--epochs and --within belong together: so many, in wha",
         ),
@@ -97,4 +105,31 @@ def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     done = run("--from", "-", "--to", str(tmp_path / "file" / "x"), "--no-plots", text=TWO)
     assert str(done.exception) == (
         f"{tmp_path}/file/x cannot be written: Not a directory; name another folder"
+    )
+
+
+def test_a_size_of_which_all_jobs_failed_is_worse(capsys: pytest.CaptureFixture[str]) -> None:
+    before = [reports.Measurement(size=size, throughput=100.0 * size) for size in (1, 1, 8, 8)]
+    kept = reports.Figures(unit="gpus", measurements=tuple(before))
+
+    def told(*left_out: str) -> str:
+        study = studies.Study(
+            title="",
+            source="",
+            unit="gpus",
+            measurements=tuple(before[:2]),
+            left_out=left_out,
+        )
+        figures.show_comparison(figures.compared(study, kept, (), ()), "monday", study, "tsv")
+        return capsys.readouterr().err
+
+    # Fewer sizes were asked for: no bad news.
+    assert told() == (
+        "not compared, for there are no such runs now: 8 GPUs\n"
+        "Nothing is worse than monday, as far as these runs tell.\n"
+    )
+    with pytest.raises(figures.WorseError) as caught:
+        told("left out (FAILED): 5_0, 5_1")
+    assert str(caught.value) == (
+        "monday has runs of 8 GPUs, and now there are none: jobs were left out"
     )

@@ -20,9 +20,9 @@ def test_the_numbers_of_the_figures(report_of: ReportOf) -> None:
     assert figures.as_csv(made["efficiency"]).splitlines() == [
         "series,kind,x,y,low,high",
         "measured,points,1,1,1,1",
-        "measured,points,2,0.9700331055,0.7940842946,1.184967682",
-        "measured,points,4,0.9139971973,0.7482124224,1.116515647",
-        "measured,points,8,0.7207930103,0.5900524486,0.8805023434",
+        "measured,points,2,0.9700331055,0.9510939395,0.9893494078",
+        "measured,points,4,0.9139971973,0.8961520902,0.9321976547",
+        "measured,points,8,0.8145179391,0.7967586187,0.8326731053",
         "80.0 %,guide,1,0.8,,",
         "80.0 %,guide,8,0.8,,",
     ]

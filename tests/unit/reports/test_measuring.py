@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -85,6 +85,49 @@ def test_sizes_are_ranks_where_a_job_has_no_gpus() -> None:
 def test_gpus_of_a_whole_node_that_do_not_work_are_not_counted(mode: str, size: int) -> None:
     result = {"surroundings": {"mode": mode, "world_size": 1}}
     assert measured(told(*epochs(50.0), result=result)).size == size
+
+
+def on(
+    launcher: Literal["torchrun", "srun", "python"], gpus: int | None, **fields: Any
+) -> jobs.JobSpec:
+    return jobs.JobSpec(
+        name="wrn",
+        launch=jobs.Launch(launcher=launcher, **fields),
+        resources=jobs.Resources(gpus_per_node=gpus),
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "world_size", "mode", "size"),
+    [
+        # A node for itself: Slurm allocates four GPUs, whatever was asked for.
+        (on("torchrun", 1), None, None, 1),
+        (on("torchrun", 2), None, None, 2),
+        (on("srun", 2), None, None, 2),
+        (on("torchrun", 4, nproc_per_node=2), 2, "ddp", 2),
+        (on("python", 1), 1, "single", 1),
+        # DataParallel takes what it sees, and of a shell line nobody knows what it starts.
+        (on("python", 1), 1, "dp", 4),
+        (on("torchrun", None, command="bash train.sh"), 1, None, 4),
+        (on("torchrun", None, command="bash train.sh"), 2, None, 2),
+        # Ranks that share GPUs are no more GPUs.
+        (on("torchrun", 4, nproc_per_node=8), 8, "ddp", 4),
+        (on("torchrun", None), None, None, 4),
+    ],
+)
+def test_the_size_is_the_gpus_used_not_those_allocated(
+    spec: jobs.JobSpec, world_size: int | None, mode: str | None, size: int
+) -> None:
+    result = {"surroundings": {"mode": mode, "world_size": world_size}}
+    found = measured(
+        told(
+            metric("window_throughput", 50.0, world_size=world_size),
+            job={"gpus": 4, "nodes": 1},
+            spec=spec,
+            result=result,
+        )
+    )
+    assert (found.size, found.gpus_allocated) == (size, 4)
 
 
 def test_the_rest_of_the_table() -> None:

@@ -43,7 +43,7 @@ def test_the_14x_of_olivia_is_no_speedup(report_of: ReportOf) -> None:
         "Fits of C": [
             "Amdahl's law: 1 GPU 10696 a second; serial share 0.05289; as many parameters as "
             "runs: no intervals",
-            "Karp and Flatt's serial share: 0.1826 at 8",
+            "Karp and Flatt's serial share: 0.05289 at 8",
             "Efficiency stays above 80.0 % up to 9 GPUs, by Amdahl's law: beyond the 8 measured",
         ],
         "Fastest": ["1 GPU: A is fastest; of that B has 50.7 %"],
@@ -117,7 +117,7 @@ def test_the_table_of_lesson_05(report_of: ReportOf) -> None:
     assert filled(report, "size", "epoch_time", "speedup", "efficiency", "utilisation")[3] == [
         "8",
         "7.700 s",
-        "5.766",
-        "72.1 % (59.0 to 88.1 %)",
+        "6.516",
+        "81.5 % (79.7 to 83.3 %)",
         "85.0 %",
     ]

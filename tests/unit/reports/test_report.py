@@ -18,7 +18,8 @@ def one(size: int, throughput: float, **fields: object) -> reports.Measurement:
 
 def test_a_noisy_node_is_named(report_of: ReportOf) -> None:
     assert report_of("strong_noisy_node").warnings == (
-        "line 13 on n[3-4] is 30.4 % slower than the middle of its 8 GPUs: look at its node",
+        "line 13 on n[3-4] is 30.4 % slower than the middle of its 8 GPUs: left out; look at its "
+        "node",
     )
 
 
@@ -62,6 +63,22 @@ def test_gpu_hours_are_of_gpus() -> None:
 LAW = [one(gpus, 100.0 * gpus / (1 + 0.05 * (gpus - 1)), epoch_seconds=None) for gpus in (1, 2, 4)]
 
 
+def test_gpu_hours_are_of_the_gpus_allocated() -> None:
+    runs = [
+        one(1, 100.0, epoch_seconds=3600.0, gpus_allocated=4),
+        one(4, 200.0, epoch_seconds=1800.0, gpus_allocated=4),
+    ]
+    report = reports.report("", runs)
+    assert [row.gpu_hours_per_epoch for row in report.curves[0].rows] == [4.0, 2.0]
+    assert report.warnings[1] == (
+        "of the GPUs allocated not all were used: 1 of 4; speedup and efficiency are by those "
+        "used, GPU-hours by those allocated"
+    )
+    assert answers.cheapest(report.curves, 1, 4000.0, "gpus") == (
+        "1 epoch within 1:06:40: cheapest with 4 GPUs, 0:30:00 and 2.000 GPU-hours of training"
+    )
+
+
 @pytest.mark.parametrize(
     ("efficiency", "answer"),
     [
@@ -101,6 +118,11 @@ def test_the_cheapest_way_that_was_not_measured() -> None:
     assert answers.cheapest(curves, 10, 300.0, "gpus") == (
         "10 epochs within 300.0 s: no size measured is fast enough, and none up to twice the "
         "largest"
+    )
+    of_one_size = reports.report("", [one(2, 100.0, epoch_seconds=60.0)]).curves
+    assert answers.cheapest(of_one_size, 1, 30.0, "gpus") == (
+        "1 epoch within 30.00 s: no size measured is fast enough; of one size alone nothing is "
+        "told of larger ones"
     )
     assert answers.cheapest(reports.report("", LAW).curves, 1, 1.0, "gpus") == (
         "1 epoch within 1.000 s: the time of an epoch is not known; --samples-per-epoch gives it"

@@ -69,6 +69,25 @@ def test_figures_without_any_noise(runs: dict[int, list[float]]) -> None:
             assert one.low <= one.value <= one.high or one.high == pytest.approx(one.value)
 
 
+@pytest.mark.parametrize(
+    ("runs", "alpha"),
+    [
+        ({1: [100.0], 2: [100.0], 4: [100.0]}, 1.0),
+        ({2: [100.0, 100.0], 4: [100.0]}, 1.0),
+        ({1: [100.0], 2: [200.0], 4: [400.0]}, 0.0),
+        ({1: [100.0], 3: [100.0 * 3 / 1.1] * 3, 16: [1600 / 1.75], 64: [6400 / 4.15]}, 0.05),
+    ],
+)
+def test_runs_exactly_on_a_law_have_intervals_without_width(
+    runs: dict[int, list[float]], alpha: float
+) -> None:
+    fit = fits.amdahl(runs)
+    assert fit is not None
+    found = fit.parameters["alpha"]
+    assert (found.low, found.high) == (found.value, found.value)
+    assert found.value == pytest.approx(alpha, abs=1e-9)
+
+
 def test_no_loss_is_a_bound_with_a_one_sided_interval() -> None:
     fit = fits.amdahl({1: [100.0, 101.0], 2: [202.0, 203.0], 4: [408.0, 405.0]})
     assert fit is not None

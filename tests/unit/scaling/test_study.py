@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 
@@ -29,6 +30,17 @@ def test_speedup_efficiency_and_serial_share() -> None:
     )
     assert study.deviation is None
     assert (two.throughput.low, two.interval_of) == (None, "none")
+
+
+def test_the_serial_share_is_amdahls_from_whatever_size_on() -> None:
+    # S2: 4 and 8 GPUs; as Amdahl's law through both.
+    study = scaling.study([run(4, 36927.0), run(8, 62450.0)])
+    share = study.points[1].serial_share
+    assert share is not None and study.amdahl is not None
+    assert share.value == pytest.approx(0.0529, abs=1e-4)
+    assert share.value == pytest.approx(study.amdahl.parameters["alpha"].value, rel=1e-5)
+    # With a share of 1 the throughput stays; here it falls.
+    assert scaling.study([run(4, 100.0), run(8, 40.0)]).points[1].serial_share is None
 
 
 def test_repeats_give_intervals() -> None:
@@ -91,8 +103,28 @@ def test_what_is_no_run(runs: list[scaling.Run]) -> None:
         scaling.study(runs)
 
 
-def held(trials: int) -> dict[str, float]:
-    """Return how often the intervals of the largest size hold the truth."""
+def test_one_noisy_node_moves_nothing() -> None:
+    clean = [
+        run(gpus, speed * repeat)
+        for gpus, speed in ((1, 100.0), (4, 360.0), (8, 650.0))
+        for repeat in (0.99, 1.0, 1.012)
+    ]
+    noisy = [*clean[:-1], run(8, 450.0)]
+    study = scaling.study(noisy)
+    without = scaling.study(clean[:-1])
+    assert study.left_out == (8,)
+    assert (study.points, study.amdahl) == (without.points, without.amdahl)
+    assert (study.points[-1].runs, scaling.study(clean).left_out) == (2, ())
+    # Two that differ: nobody knows which one is wrong. A spread that all sizes have is usual.
+    assert scaling.study([*clean[:-2], run(8, 450.0)]).left_out == ()
+    wide = [run(g, 100.0 * g * repeat) for g in (1, 2, 4) for repeat in (0.7, 1.0, 1.4)]
+    assert scaling.study(wide).left_out == ()
+
+
+def held(trials: int, slowed: float = 1.0) -> dict[str, float]:
+    """Return how often the intervals of the largest size hold the truth; `slowed`: one run of it
+    was on a noisy node.
+    """
     rng = random.Random(20261121)
     sizes, truth = (1, 2, 4, 8), {"throughput": 6400.0, "speedup": 6.4, "efficiency": 0.8}
     speeds = {1: 1000.0, 2: 1900.0, 4: 3600.0, 8: 6400.0}
@@ -103,6 +135,7 @@ def held(trials: int) -> dict[str, float]:
             for gpus in sizes
             for _ in range(3)
         ]
+        drawn[-1] = dataclasses.replace(drawn[-1], throughput=slowed * drawn[-1].throughput)
         point = scaling.study(drawn).points[-1]
         for name, value in truth.items():
             estimate = getattr(point, name)
@@ -114,9 +147,13 @@ def held(trials: int) -> dict[str, float]:
 def test_the_table_holds_the_truth() -> None:
     shares = held(1000)
     assert all(0.93 <= share <= 0.97 for share in shares.values()), shares
+    shares = held(1000, slowed=0.7)
+    assert all(0.93 <= share <= 0.97 for share in shares.values()), shares
 
 
 def test_the_table_holds_the_truth_in_short() -> None:
     # Of 60, fewer than 51 would be less than one in a thousand if it were 95 of 100.
     shares = held(60)
+    assert all(share >= 51 / 60 for share in shares.values()), shares
+    shares = held(60, slowed=0.7)
     assert all(share >= 51 / 60 for share in shares.values()), shares
