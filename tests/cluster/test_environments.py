@@ -70,7 +70,7 @@ def test_submissions_wait_for_room(site: sites.Site) -> None:
         assert (job["job_id"], job["state"], job["resend_at"]) == (job_id, "COMPLETED", None)
         assert quick.run("logs", job_id).stdout.splitlines()[1:] == [site.home]
     # Two held jobs and one more are allowed: the second had to wait for the first one's end.
-    assert stderr.index(f"{sent[0][0]} COMPLETED") < stderr.index(f"batch job {sent[1][0]} ")
+    assert quick.job("@4")["ended_at"] <= quick.job("@5")["submitted_at"]
 
 
 def test_what_waits_for_room_can_be_taken_back(site: sites.Site) -> None:
