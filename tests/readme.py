@@ -20,7 +20,7 @@ VARYING = (
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d", "WHEN"),
     (r"\b\d\d:\d\d:\d\d\b", "TIME"),
     # Seconds, images/second, losses, accuracies.
-    (r"\b\d+\.\d{3,}\b", "NUMBER"),
+    (r"\b\d+\.\d+\b", "NUMBER"),
     (r"^(Job: +|Submitted batch job |Tracking |TIME |)(local-)?\d+(?= |$)", r"\1\2ID"),
     (r" on \S+$", " on HOSTS"),
     # A table's columns are as wide as their longest cell.
