@@ -21,15 +21,15 @@ def job_references(
 
     from orchestrator import errors
     from orchestrator.cli import settings
-    from orchestrator.controller import unit_of_work
+    from orchestrator.controller import stores, unit_of_work
 
     # click makes the contexts of the parents without running them: ctx.obj is not set here.
     ctx.obj = {key: value for key, value in ctx.find_root().params.items() if value is not None}
     try:
         configuration = settings.configuration_of(ctx)
-        if not unit_of_work.database_path(configuration.database).exists():
+        if not stores.database_path(configuration.database).exists():
             return []
-        store = unit_of_work.Store(configuration.database)
+        store = stores.Store(configuration.database)
         try:
             with store.reading() as work:
                 found = work.jobs(unit_of_work.JobQuery(limit=10 * MOST))

@@ -8,7 +8,7 @@ import click
 
 from orchestrator import errors
 from orchestrator.cli import output, session, settings
-from orchestrator.controller import unit_of_work
+from orchestrator.controller import stores
 
 
 @click.group(name="db", short_help="Upgrade, check, back up or find the database.")
@@ -25,7 +25,7 @@ def path(ctx: click.Context) -> None:
     Example:
       sqlite3 "$(orchestrator db path)" .tables
     """
-    click.echo(unit_of_work.database_path(settings.configuration_of(ctx).database))
+    click.echo(stores.database_path(settings.configuration_of(ctx).database))
 
 
 @command.command(short_help="Bring an older database to this version's form.")

@@ -13,7 +13,7 @@ import click
 from orchestrator import errors, jobs, slurm
 from orchestrator.cli import completing, output, settings
 from orchestrator.controller import context as contexts
-from orchestrator.controller import query, unit_of_work
+from orchestrator.controller import query, stores, unit_of_work
 
 
 def client() -> slurm.Client:
@@ -27,7 +27,7 @@ def client() -> slurm.Client:
 def open_context(ctx: click.Context) -> contexts.Context:
     """Return the context, with the database opened (and upgraded when it is older)."""
     configuration = settings.configuration_of(ctx)
-    store = unit_of_work.Store(configuration.database)
+    store = stores.Store(configuration.database)
     ctx.call_on_close(store.close)
     return contexts.Context(
         configuration=configuration,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator import config, errors, jobs, local
-from orchestrator.controller import unit_of_work
+from orchestrator.controller import stores
 
 if TYPE_CHECKING:
     from orchestrator import tracking
@@ -77,7 +77,7 @@ class Context:
     """Everything a verb needs from outside."""
 
     configuration: config.Configuration
-    store: unit_of_work.Store
+    store: stores.Store
     #: returns one and the same
     client: Callable[[], Client]
     #: the caller's environment

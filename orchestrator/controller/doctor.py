@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orchestrator
 from orchestrator import config, errors, local, slurm
-from orchestrator.controller import render, unit_of_work
+from orchestrator.controller import render, stores
 
 OK, WARNING, BAD = "ok", "warning", "bad"
 COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "srun")
@@ -143,9 +143,9 @@ def _folder(name: str, path: Path, cure: str) -> Check:
 
 
 def _database(configuration: config.Configuration) -> Iterator[Check]:
-    path = unit_of_work.database_path(configuration.database)
+    path = stores.database_path(configuration.database)
     try:
-        store = unit_of_work.Store(configuration.database)
+        store = stores.Store(configuration.database)
         try:
             problems = store.check()
             found = store.describe()

@@ -5,20 +5,16 @@ A write transaction is short: no command of Slurm's and no log is read inside on
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
-import pathlib
-import types
 import typing
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
-from sqlalchemy import exc, orm
+from sqlalchemy import orm
 
-from db import errors as db_errors
-from db import metrics, queries, session
+from db import metrics, queries
 from orchestrator import errors
 from orchestrator import jobs as records
 from orchestrator.controller import rows
@@ -295,115 +291,6 @@ class UnitOfWork:
 
     def put_setting(self, key: str, value: str) -> None:
         queries.put_setting(self._db, key, value)
-
-
-class Store:
-    """The database of one user, opened at its first use. Close it, or use it in a `with`."""
-
-    def __init__(self, location: str | pathlib.Path) -> None:
-        """Take a database URL, `sqlite:///PATH`, or the path of an SQLite file."""
-        self._database = session.Database(database_path(location))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: types.TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._database.close()
-
-    @property
-    def path(self) -> pathlib.Path:
-        return self._database.path
-
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[UnitOfWork]:
-        """Yield a view of one moment."""
-        with _translated(), self._database.reading() as db:
-            yield UnitOfWork(db)
-
-    @contextlib.contextmanager
-    def writing(self, *, durable: bool = False) -> Iterator[UnitOfWork]:
-        """Yield the only writer; commit at the end, nothing on an error.
-
-        With `durable` what was committed survives a power cut: for intents.
-        """
-        with _translated(), self._database.writing(durable=durable) as db:
-            yield UnitOfWork(db)
-
-    def version(self) -> str | None:
-        """Return the revision of the tables as it is."""
-        with _translated():
-            return self._database.version()
-
-    def check(self) -> list[str]:
-        """Return what is wrong with the file; an empty list is good."""
-        with _translated():
-            return self._database.problems()
-
-    def describe(self) -> str:
-        """Return one line on how the file is kept, for people."""
-        with _translated():
-            return self._database.describe()
-
-    def backup(self, target: pathlib.Path) -> None:
-        """Copy the database, also while it is in use, to a new file."""
-        try:
-            with _translated():
-                self._database.backup(target)
-        except FileExistsError as error:
-            raise errors.ConflictError(f"{target} exists; name a new file.") from error
-        except OSError as error:
-            raise errors.DatabaseError(f"{target}: {error.strerror}.") from error
-
-    def upgrade(self) -> Upgrade:
-        """Bring the tables to this version; a copy of an older database is kept beside it."""
-        with _translated():
-            before, backup = self._database.upgrade()
-            return Upgrade(before=before, after=self._database.version(), backup=backup)
-
-
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except db_errors.NewerSchemaError as error:
-        raise errors.NewerDatabaseError(str(error)) from error
-    except db_errors.StoreError as error:
-        raise errors.DatabaseError(str(error)) from error
-    except exc.IntegrityError as error:
-        raise errors.DatabaseError(f"The database refused a change: {error.orig}.") from error
-    except FileExistsError:
-        raise
-    except OSError as error:
-        # Of the file and its lock; nothing else is read or written inside a transaction.
-        raise errors.DatabaseError(
-            f"{error.filename or 'The database'} cannot be used ({error.strerror}). "
-            "Make it writable, or set state_dir to another folder."
-        ) from error
-
-
-def database_path(location: str | pathlib.Path) -> pathlib.Path:
-    """Return the file of a database URL (a path stays as it is); raises DatabaseError."""
-    if isinstance(location, pathlib.Path):
-        return location
-    try:
-        url = sa.make_url(location)
-    except exc.ArgumentError as error:
-        raise errors.DatabaseError(
-            f"{location!r} is no database URL; write sqlite:///PATH."
-        ) from error
-    if url.get_backend_name() != "sqlite" or not url.database or url.query:
-        raise errors.DatabaseError(
-            f"The database {url.render_as_string()} cannot be used; write sqlite:///PATH."
-        )
-    return pathlib.Path(url.database)
 
 
 def _now() -> datetime.datetime:

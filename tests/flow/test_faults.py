@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator import config, jobs, slurm, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import render, submit, unit_of_work
+from orchestrator.controller import render, stores, submit
 from tests.flow import command_line
 from tests.flow.conftest import COMMANDS
 
@@ -207,7 +207,7 @@ def context_of(cli, sbatch_timeout_seconds):
     told: list[str] = []
     return contexts.Context(
         configuration=configuration,
-        store=unit_of_work.Store(configuration.database),
+        store=stores.Store(configuration.database),
         client=lambda: slurm.Client(environ=slurm.environment(os.environ)),
         environ=os.environ,
         folder=cli.folder,

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from orchestrator import jobs
-from orchestrator.controller import unit_of_work
+from orchestrator.controller import stores
 
 FAILED = "sbatch: error: Batch job submission failed: "
 POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)\n"
@@ -382,7 +382,7 @@ def test_a_sender_that_was_killed(cli, fake_slurm):
     dead = jobs.Submitter(host="elsewhere", boot_id="x", pid=1, start_ticks=1)
     sending = {"state": jobs.JobState.SUBMITTING, "settled": False, "submitter": dead}
     long_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=10)
-    with unit_of_work.Store(cli.database) as store, store.writing() as work:
+    with stores.Store(cli.database) as store, store.writing() as work:
         assert work.change_job(1, {**sending, "grace_since": long_ago})
     grace = {"ORCHESTRATOR_SUBMIT_GRACE_SECONDS": "1", **SOON}
     make_due(cli, 1)

@@ -13,7 +13,7 @@ import pytest
 
 from db import filesystem, session
 from orchestrator import errors
-from orchestrator.controller import unit_of_work
+from orchestrator.controller import stores, unit_of_work
 
 ROOT = Path(session.__file__).parents[1]
 WRITERS = 4
@@ -24,7 +24,7 @@ HEAD = """
 import datetime, itertools, pathlib, sys
 from db import filesystem, models, session
 from orchestrator import jobs
-from orchestrator.controller import unit_of_work
+from orchestrator.controller import stores, unit_of_work
 path = pathlib.Path(sys.argv[1])
 now = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
 """
@@ -58,7 +58,7 @@ gate, opener = os.pipe()
 for number in range(20):
     if os.fork() == 0:
         try:
-            with unit_of_work.Store(path) as store:
+            with stores.Store(path) as store:
                 os.read(gate, 1)
                 with store.writing() as work:
                     print(work.claim_refresh("lab", now, 10, str(number)), flush=True)
@@ -72,7 +72,7 @@ for number in range(20):
 """
 #: Reads "lines" from the cursor on and stores what they say, until all are read.
 READ_LOG = """
-with unit_of_work.Store(path) as store:
+with stores.Store(path) as store:
     for pause in itertools.count():
         with store.reading() as work:
             cursor = next(iter(work.log_cursors(1)), None)
@@ -108,8 +108,8 @@ def finish(workers: list[subprocess.Popen[str]]) -> list[str]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[unit_of_work.Store]:
-    with unit_of_work.Store(tmp_path / "x.db") as store:
+def store(tmp_path: Path) -> Iterator[stores.Store]:
+    with stores.Store(tmp_path / "x.db") as store:
         yield store
 
 
@@ -118,13 +118,13 @@ def test_no_change_is_lost(tmp_path: Path, locality: filesystem.Locality) -> Non
     """The file is not there at first: the writers also race to make it."""
     path = tmp_path / "new" / "x.db"
     finish([start(COUNT, path, locality.value, CHANGES) for _ in range(WRITERS)])
-    with unit_of_work.Store(path) as store:
+    with stores.Store(path) as store:
         with store.reading() as work:
             assert work.setting("counter") == str(WRITERS * CHANGES)
         assert store.check() == []
 
 
-def test_killed_writer_leaves_the_old_state(store: unit_of_work.Store) -> None:
+def test_killed_writer_leaves_the_old_state(store: stores.Store) -> None:
     with store.writing() as work:
         work.put_setting("whole", "yes")
     writer = start(HOLD, store.path)
@@ -139,16 +139,16 @@ def test_killed_writer_leaves_the_old_state(store: unit_of_work.Store) -> None:
     assert store.check() == []
 
 
-def test_twenty_waiters_ask_slurm_once(store: unit_of_work.Store) -> None:
+def test_twenty_waiters_ask_slurm_once(store: stores.Store) -> None:
     with store.writing():
         pass
     (answers,) = finish([start(CLAIM, store.path)])
     assert sorted(answers.split()) == ["False"] * 19 + ["True"]
 
 
-def test_two_readers_of_a_log_store_each_line_once(store: unit_of_work.Store) -> None:
+def test_two_readers_of_a_log_store_each_line_once(store: stores.Store) -> None:
     code = (
-        "with unit_of_work.Store(path) as store, store.writing() as work:\n"
+        "with stores.Store(path) as store, store.writing() as work:\n"
         "    work.add_submission(jobs.Submission(token='t', cluster='c', scheduler='slurm',\n"
         "        name='n', script='', spec='', run_dir='', provenance='', created_at=now))\n"
     )
@@ -178,7 +178,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_full_disk_stores_nothing_and_says_so(small_disk: Path) -> None:
     path = small_disk / "x.db"
-    with unit_of_work.Store(path) as store:
+    with stores.Store(path) as store:
         with store.writing() as work:
             work.put_setting("whole", "yes")
         with pytest.raises(errors.DatabaseError) as refusal, store.writing(durable=True) as work:
@@ -195,7 +195,7 @@ def test_full_disk_stores_nothing_and_says_so(small_disk: Path) -> None:
 
 def test_disk_that_is_full_from_the_start(small_disk: Path) -> None:
     (small_disk / "ballast").write_bytes(b"x" * 1_000_000)
-    with unit_of_work.Store(small_disk / "x.db") as store:
+    with stores.Store(small_disk / "x.db") as store:
         with pytest.raises(errors.DatabaseError, match="No space left on device"):
             with store.writing():
                 pass

@@ -15,7 +15,7 @@ import time
 import pytest
 
 from orchestrator import config, jobs, sweeps
-from orchestrator.controller import unit_of_work
+from orchestrator.controller import stores
 from tests.flow import command_line
 
 GRID = """\
@@ -189,7 +189,7 @@ def test_of_a_cancelled_sweep_nothing_waits_for_its_baseline(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT)
     environ = {"ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}
     cli("sweep", "submit", cli.spec(STUDY, "study.toml"), **environ)
-    with unit_of_work.Store(cli.database) as store, store.writing() as work:
+    with stores.Store(cli.database) as store, store.writing() as work:
         work.sweeps.set_state(work.sweeps.get(1), "cancelled")
     told = "is not sent again: its sweep study is cancelled: "
     cli.wait_until(lambda: cli("status", "--refresh", **environ).err.count(told) == 3)
@@ -511,7 +511,7 @@ def test_10000_points_are_shown_in_a_second(cli, tmp_path):
     cli.state_dir.mkdir(parents=True, mode=0o700)
     at = datetime.datetime.now(datetime.UTC)
     state = jobs.JobState
-    with unit_of_work.Store(cli.database) as store, store.writing() as work:
+    with stores.Store(cli.database) as store, store.writing() as work:
         stored = work.sweeps.add(
             sweep,
             config.Profile(),

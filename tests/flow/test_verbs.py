@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from orchestrator import jobs
-from orchestrator.controller import unit_of_work
+from orchestrator.controller import stores
 
 #: Longer than sbatch may take.
 LONG = datetime.timedelta(minutes=10)
@@ -217,7 +217,7 @@ def test_a_resend_on_another_host_is_given_its_time(cli, fake_slurm):
     there = jobs.Submitter(host="elsewhere", boot_id="x", pid=1, start_ticks=1)
     sending = {"state": jobs.JobState.SUBMITTING, "settled": False, "submitter": there}
     for sent_at, state in ((now, "SUBMITTING"), (now - LONG, "SUBMIT_UNKNOWN")):
-        with unit_of_work.Store(cli.database) as store, store.writing() as work:
+        with stores.Store(cli.database) as store, store.writing() as work:
             assert work.change_job(1, {**sending, "grace_since": sent_at})
         done = cli("resubmit", "@1")
         assert (done.code, done.out) == (6, "")

@@ -8,7 +8,7 @@ import time
 
 from orchestrator import config, jobs, slurm, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import render, submit, unit_of_work
+from orchestrator.controller import render, stores, submit
 
 
 def open_context() -> contexts.Context:
@@ -17,7 +17,7 @@ def open_context() -> contexts.Context:
     configuration = config.load(os.environ, folder, {})
     return contexts.Context(
         configuration=configuration,
-        store=unit_of_work.Store(configuration.database),
+        store=stores.Store(configuration.database),
         client=functools.cache(lambda: slurm.Client(environ=slurm.environment(os.environ))),
         environ=os.environ,
         folder=folder,

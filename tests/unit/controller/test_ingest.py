@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from orchestrator import config, jobs, slurm, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import ingest, unit_of_work
+from orchestrator.controller import ingest, stores
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 
@@ -21,7 +21,7 @@ def context(tmp_path: Path) -> contexts.Context:
     configuration = config.load({"HOME": str(tmp_path)}, tmp_path)
     return contexts.Context(
         configuration=configuration,
-        store=unit_of_work.Store(tmp_path / "x.db"),
+        store=stores.Store(tmp_path / "x.db"),
         client=lambda: slurm.Client(environ={}),
         environ={},
         folder=tmp_path,

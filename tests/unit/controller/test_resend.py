@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator import config, errors, jobs, slurm, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import resend, resubmit, submit, unit_of_work
+from orchestrator.controller import resend, resubmit, stores, submit
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 HERE = f"cannot be sent from {socket.gethostname()}: no"
@@ -50,7 +50,7 @@ def test_what_a_failed_try_means(
         provenance="{}",
         created_at=NOW,
     )
-    with unit_of_work.Store(tmp_path / "x.db") as store:
+    with stores.Store(tmp_path / "x.db") as store:
         context = contexts.Context(
             configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
             store=store,

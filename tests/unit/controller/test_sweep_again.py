@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator import config, documents, errors, slurm, sweeps
 from orchestrator.controller import context as contexts
-from orchestrator.controller import sweep_again, sweep_plan, unit_of_work
+from orchestrator.controller import stores, sweep_again, sweep_plan
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 TEXT = """\
@@ -35,7 +35,7 @@ def tell_nobody(tasks: object) -> None:
 
 @pytest.mark.parametrize("by", ["another add", "a cancel"])
 def test_points_that_another_process_was_faster_with(tmp_path: Path, by: str) -> None:
-    with unit_of_work.Store(tmp_path / "x.db") as store:
+    with stores.Store(tmp_path / "x.db") as store:
         context = contexts.Context(
             configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
             store=store,

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from db import models
 from orchestrator import reports
-from orchestrator.controller import baselines, unit_of_work
+from orchestrator.controller import baselines, stores
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 WHOLE = reports.Measurement(
@@ -37,7 +37,7 @@ LEAST = reports.Measurement(size=1, throughput=250.0)
 def test_the_newest_of_a_name_counts(tmp_path: Path) -> None:
     first = reports.Figures(unit="gpus", measurements=(LEAST,))
     second = reports.Figures(unit="ranks", measurements=(WHOLE, LEAST))
-    with unit_of_work.Store(tmp_path / "x.db") as store:
+    with stores.Store(tmp_path / "x.db") as store:
         with store.writing() as work:
             work.baselines.add("monday", "f.csv", first, NOW)
             work.baselines.add("monday", "sweep s (@1)", second, NOW)
@@ -54,7 +54,7 @@ def test_the_newest_of_a_name_counts(tmp_path: Path) -> None:
 
 def test_what_a_newer_version_kept_besides_is_left_out(tmp_path: Path) -> None:
     numbers = reports.Figures(unit="gpus", measurements=(LEAST,))
-    with unit_of_work.Store(tmp_path / "x.db") as store:
+    with stores.Store(tmp_path / "x.db") as store:
         with store.writing() as work:
             work.baselines.add("monday", "f.csv", numbers, NOW)
             (text,) = work._db.scalars(sa.select(models.Baseline.measurements))

@@ -18,7 +18,7 @@ from alembic import autogenerate, migration, script
 
 from db import errors, filesystem, models, schema, session
 from orchestrator import errors as our_errors
-from orchestrator.controller import unit_of_work
+from orchestrator.controller import stores
 
 ROOT = Path(session.__file__).parents[1]
 Opened = Callable[..., session.Database]
@@ -247,7 +247,7 @@ def test_first_revision_with_rows(tmp_path: Path, opened: Opened) -> None:
                 "(7, 1, 0, 'NOT_SUBMITTED', 1, '2026-01-01 00:00:00', 0, 0, '[]', 0, 3)"
             )
         )
-    with unit_of_work.Store(path) as store, store.writing() as work:
+    with stores.Store(path) as store, store.writing() as work:
         job = work.job(7)
         assert job is not None
         assert (job.resend_at, job.refusals, job.version, job.ended) == (None, 0, 3, True)
@@ -281,7 +281,7 @@ def test_newer_database_is_refused(
     with session.Database(path, migrations=newer) as database, database.reading():
         pass
     before = path.read_bytes()
-    with unit_of_work.Store(path) as store:
+    with stores.Store(path) as store:
         with pytest.raises(our_errors.NewerDatabaseError) as refusal, store.reading():
             pass
         with pytest.raises(our_errors.NewerDatabaseError):
@@ -329,7 +329,7 @@ def test_damage_is_told(tmp_path: Path, opened: Opened) -> None:
 
 def test_backup(tmp_path: Path) -> None:
     target = tmp_path / "copy.db"
-    with unit_of_work.Store(tmp_path / "x.db") as store:
+    with stores.Store(tmp_path / "x.db") as store:
         with store.writing() as work:
             work.put_setting("a", "b")
         store.backup(target)
@@ -339,7 +339,7 @@ def test_backup(tmp_path: Path) -> None:
             store.backup(tmp_path / "missing" / "copy.db")
     assert target.stat().st_mode & 0o777 == 0o600
     assert not target.with_name("copy.db-wal").exists()
-    with unit_of_work.Store(target) as store:
+    with stores.Store(target) as store:
         with store.reading() as work:
             assert work.setting("a") == "b"
         assert store.check() == []
@@ -358,19 +358,19 @@ def test_backup(tmp_path: Path) -> None:
 )
 def test_urls(url: str, message: str) -> None:
     with pytest.raises(our_errors.DatabaseError) as refusal:
-        unit_of_work.Store(url)
+        stores.Store(url)
     assert str(refusal.value) == message
 
 
 def test_url_names_a_file(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/x.db"
-    assert unit_of_work.database_path(url) == tmp_path / "x.db"
-    assert unit_of_work.Store(url).path == tmp_path / "x.db"
+    assert stores.database_path(url) == tmp_path / "x.db"
+    assert stores.Store(url).path == tmp_path / "x.db"
 
 
 def test_strange_path(tmp_path: Path) -> None:
     path = tmp_path / "a ?b%20#c" / "x.db"
-    with unit_of_work.Store(path) as store, store.reading():
+    with stores.Store(path) as store, store.reading():
         assert store.path == path
     assert path.exists()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, documents, errors, jobs, sweeps
-from orchestrator.controller import sweep_rows, unit_of_work
+from orchestrator.controller import stores, sweep_rows, unit_of_work
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 PROFILE = config.Profile(name="lab", partitions={"gpu": config.Partition(gpus_per_node=4)})
@@ -40,12 +40,12 @@ def expanded(text: str = TEXT) -> sweeps.Sweep:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[unit_of_work.Store]:
-    with unit_of_work.Store(tmp_path / "x.db") as store:
+def store(tmp_path: Path) -> Iterator[stores.Store]:
+    with stores.Store(tmp_path / "x.db") as store:
         yield store
 
 
-def add(store: unit_of_work.Store, sweep: sweeps.Sweep) -> sweep_rows.StoredSweep:
+def add(store: stores.Store, sweep: sweeps.Sweep) -> sweep_rows.StoredSweep:
     with store.writing() as work:
         return work.sweeps.add(
             sweep,
@@ -59,7 +59,7 @@ def add(store: unit_of_work.Store, sweep: sweeps.Sweep) -> sweep_rows.StoredSwee
 
 
 def submit(
-    store: unit_of_work.Store, row: int, moves: dict[int, int | None], **fields: object
+    store: stores.Store, row: int, moves: dict[int, int | None], **fields: object
 ) -> dict[int, int]:
     """Store an array for these points, and give it to them; returns rows by point."""
     with store.writing() as work:
@@ -82,7 +82,7 @@ def submit(
         return new
 
 
-def test_what_is_stored_comes_back(store: unit_of_work.Store) -> None:
+def test_what_is_stored_comes_back(store: stores.Store) -> None:
     sweep = expanded()
     stored = add(store, sweep)
     with store.reading() as work:
@@ -104,7 +104,7 @@ def test_what_is_stored_comes_back(store: unit_of_work.Store) -> None:
     }
 
 
-def test_points_that_are_added_share_a_shape_of_the_same_job(store: unit_of_work.Store) -> None:
+def test_points_that_are_added_share_a_shape_of_the_same_job(store: stores.Store) -> None:
     stored = add(store, expanded())
     more = expanded(TEXT.replace("[2, 8]", "[8, 16]").replace("base_lr = 0.1", "base_lr = 0.2"))
     new = [point for point in more.points if point.settings["gpus"] == 16]
@@ -121,7 +121,7 @@ def test_points_that_are_added_share_a_shape_of_the_same_job(store: unit_of_work
         work.sweeps.add_points(stored.row, more, new[:1], PROFILE)
 
 
-def test_a_point_has_one_job_at_a_time(store: unit_of_work.Store) -> None:
+def test_a_point_has_one_job_at_a_time(store: stores.Store) -> None:
     stored = add(store, expanded())
     first = submit(store, stored.row, {1: None, 2: None})
     # A second process that planned the same points loses whole, its jobs are not stored.
@@ -137,7 +137,7 @@ def test_a_point_has_one_job_at_a_time(store: unit_of_work.Store) -> None:
         assert (point.number, point.job_row) == (2, again[2])
 
 
-def test_points_are_counted_by_what_they_do(store: unit_of_work.Store) -> None:
+def test_points_are_counted_by_what_they_do(store: stores.Store) -> None:
     stored = add(store, expanded())
     state = jobs.JobState
     submit(store, stored.row, {1: None, 3: None}, state=state.FAILED, exit_code=7, exit_signal=0)
@@ -165,7 +165,7 @@ def test_points_are_counted_by_what_they_do(store: unit_of_work.Store) -> None:
     }
 
 
-def test_a_sweep_is_cancelled_once(store: unit_of_work.Store) -> None:
+def test_a_sweep_is_cancelled_once(store: stores.Store) -> None:
     stored = add(store, expanded())
     with store.writing() as work:
         assert work.sweeps.set_state(stored, "cancelled")

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator import errors, jobs
-from orchestrator.controller import references, unit_of_work
+from orchestrator.controller import references, stores, unit_of_work
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
@@ -26,16 +26,16 @@ SECOND = datetime.timedelta(seconds=1)
 def made(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """An empty database, made once."""
     path = tmp_path_factory.mktemp("made") / "x.db"
-    with unit_of_work.Store(path) as store, store.writing():
+    with stores.Store(path) as store, store.writing():
         pass
     return path.read_bytes()
 
 
 @pytest.fixture
-def store(tmp_path: Path, made: bytes) -> Iterator[unit_of_work.Store]:
+def store(tmp_path: Path, made: bytes) -> Iterator[stores.Store]:
     path = tmp_path / "x.db"
     path.write_bytes(made)
-    with unit_of_work.Store(path) as store:
+    with stores.Store(path) as store:
         yield store
 
 
@@ -54,7 +54,7 @@ def submission(token: str = "abcd00000001", **changes: object) -> jobs.Submissio
     return dataclasses.replace(record, **changes)  # type: ignore[arg-type]
 
 
-def add(store: unit_of_work.Store, token: str = "abcd00000001", **changes: object) -> jobs.Job:
+def add(store: stores.Store, token: str = "abcd00000001", **changes: object) -> jobs.Job:
     """Store a job; `changes` are fields of its submission or of the job."""
     names = {field.name for field in dataclasses.fields(jobs.Submission)}
     ours = {name: value for name, value in changes.items() if name in names}
@@ -63,15 +63,15 @@ def add(store: unit_of_work.Store, token: str = "abcd00000001", **changes: objec
         return work.add_submission(submission(token, **ours), **rest)[0]  # type: ignore[arg-type]
 
 
-def test_installation_id_is_made_once(store: unit_of_work.Store) -> None:
+def test_installation_id_is_made_once(store: stores.Store) -> None:
     with store.reading() as work:
         name = work.installation_id()
     assert len(name) == 4 and name.isascii() and name.isalnum() and name == name.lower()
-    with unit_of_work.Store(store.path) as again, again.reading() as work:
+    with stores.Store(store.path) as again, again.reading() as work:
         assert work.installation_id() == name
 
 
-def test_job_comes_back_as_it_was(store: unit_of_work.Store) -> None:
+def test_job_comes_back_as_it_was(store: stores.Store) -> None:
     submitter = jobs.Submitter(host="login1", boot_id="b-1", pid=4711, start_ticks=2**40)
     east = datetime.timezone(datetime.timedelta(hours=9))
     with store.writing(durable=True) as work:
@@ -107,7 +107,7 @@ def test_job_comes_back_as_it_was(store: unit_of_work.Store) -> None:
         assert work.job(2) is None and work.submission_of(2) is None
 
 
-def test_every_field_of_a_job_can_be_changed(store: unit_of_work.Store) -> None:
+def test_every_field_of_a_job_can_be_changed(store: stores.Store) -> None:
     job = add(store)
     fixed = {"row", "token", "cluster", "scheduler", "name", "run_dir", "created_at"}
     # Told by the controller; counted by the database.
@@ -136,7 +136,7 @@ def test_every_field_of_a_job_can_be_changed(store: unit_of_work.Store) -> None:
                 work.change_job(job.row, {name: "x"})
 
 
-def test_a_change_from_an_older_view_is_refused(store: unit_of_work.Store) -> None:
+def test_a_change_from_an_older_view_is_refused(store: stores.Store) -> None:
     first = add(store)
 
     def change(version: int | None) -> bool:
@@ -153,7 +153,7 @@ def test_a_change_from_an_older_view_is_refused(store: unit_of_work.Store) -> No
     assert job is not None and (job.reason, job.version) == ("2", first.version + 3)
 
 
-def test_jobs_seen_unchanged(store: unit_of_work.Store) -> None:
+def test_jobs_seen_unchanged(store: stores.Store) -> None:
     job = add(store)
     for seconds, kept in ((2, 2), (1, 2), (3, 3)):
         with store.writing() as work:
@@ -163,7 +163,7 @@ def test_jobs_seen_unchanged(store: unit_of_work.Store) -> None:
         assert (seen.observed_at, seen.version) == (NOW + kept * SECOND, job.version)
 
 
-def test_a_claim_is_given_back_by_its_holder_only(store: unit_of_work.Store) -> None:
+def test_a_claim_is_given_back_by_its_holder_only(store: stores.Store) -> None:
     with store.writing() as work:
         assert work.claim_refresh("lab", NOW, 10, "a")
         work.finish_refresh("lab", holder="b")
@@ -172,7 +172,7 @@ def test_a_claim_is_given_back_by_its_holder_only(store: unit_of_work.Store) -> 
         assert work.claim_refresh("lab", NOW, 0, "b")
 
 
-def test_token_is_stored_once(store: unit_of_work.Store) -> None:
+def test_token_is_stored_once(store: stores.Store) -> None:
     add(store)
     with pytest.raises(errors.DatabaseError, match=r"UNIQUE constraint failed: submissions\.token"):
         add(store)
@@ -180,14 +180,14 @@ def test_token_is_stored_once(store: unit_of_work.Store) -> None:
         assert len(work.jobs(unit_of_work.JobQuery())) == 1
 
 
-def test_row_numbers_are_never_given_twice(store: unit_of_work.Store) -> None:
+def test_row_numbers_are_never_given_twice(store: stores.Store) -> None:
     row = add(store).row
     with store._database.writing() as db:
         db.execute(sa.text("DELETE FROM submissions"))
     assert add(store).row == row + 1
 
 
-def test_array(store: unit_of_work.Store) -> None:
+def test_array(store: stores.Store) -> None:
     with store.writing() as work:
         tasks = work.add_submission(submission(), array_tasks=(0, 2, 5), array_job_id="123")
         for job in tasks:
@@ -215,7 +215,7 @@ def test_array(store: unit_of_work.Store) -> None:
         assert len(work.jobs(unit_of_work.JobQuery(limit=1))) == 1
 
 
-def test_many_changes_at_once(store: unit_of_work.Store) -> None:
+def test_many_changes_at_once(store: stores.Store) -> None:
     with store.writing() as work:
         first, second, third = work.add_submission(submission(), array_tasks=range(3))
         assert work.change_job(second.row, {"reason": "newer"})
@@ -233,7 +233,7 @@ def test_many_changes_at_once(store: unit_of_work.Store) -> None:
     assert (after[0].ended_at, after[2].state) == (NOW, jobs.JobState.RUNNING)
 
 
-def test_find(store: unit_of_work.Store) -> None:
+def test_find(store: stores.Store) -> None:
     done, running = jobs.JobState.COMPLETED, jobs.JobState.RUNNING
     first = add(store, "abcd00000001", job_id="7", state=done)
     second = add(store, "abcd00000002", job_id="8", raw_job_id="8", state=running)
@@ -263,7 +263,7 @@ def test_find(store: unit_of_work.Store) -> None:
     assert find("8") == [elsewhere, dataclasses.replace(second, state=done, version=1)]
 
 
-def test_queries(store: unit_of_work.Store) -> None:
+def test_queries(store: stores.Store) -> None:
     old, new = NOW - 48 * HOUR, NOW - HOUR
     state = jobs.JobState
     add(store, "abcd00000001", created_at=old, settled=True, ended_at=old, state=state.FAILED)
@@ -291,7 +291,7 @@ def test_queries(store: unit_of_work.Store) -> None:
     assert rows(partitions=("accel",), states=(state.FAILED,)) == []
 
 
-def test_default_status_reads_no_whole_table(store: unit_of_work.Store) -> None:
+def test_default_status_reads_no_whole_table(store: stores.Store) -> None:
     plans: list[str] = []
     with store._database.reading() as db:
         connection = db.connection()
@@ -316,7 +316,7 @@ def test_default_status_reads_no_whole_table(store: unit_of_work.Store) -> None:
     assert [plan for plan in plans if plan.startswith("SCAN")] == []
 
 
-def test_attempts_and_events(store: unit_of_work.Store) -> None:
+def test_attempts_and_events(store: stores.Store) -> None:
     row = add(store).row
     first = jobs.Attempt(number=0, state=jobs.JobState.RUNNING, started_at=NOW, node_list="n1")
     ended = dataclasses.replace(first, state=jobs.JobState.PREEMPTED, ended_at=NOW, exit_signal=15)
@@ -339,7 +339,7 @@ def metric(value: float = 1.5, **changes: object) -> jobs.Metric:
     return dataclasses.replace(record, **changes)  # type: ignore[arg-type]
 
 
-def test_same_line_is_stored_once_and_its_metrics_are_several(store: unit_of_work.Store) -> None:
+def test_same_line_is_stored_once_and_its_metrics_are_several(store: stores.Store) -> None:
     row = add(store).row
     line = [
         metric(),
@@ -361,7 +361,7 @@ def test_same_line_is_stored_once_and_its_metrics_are_several(store: unit_of_wor
     assert {found.job.row for found in stored} == {row}
 
 
-def test_odd_numbers(store: unit_of_work.Store) -> None:
+def test_odd_numbers(store: stores.Store) -> None:
     row = add(store).row
     with store.writing() as work:
         assert work.add_metrics(row, [metric(math.nan), metric(step=10**30, path="", line=None)])
@@ -371,7 +371,7 @@ def test_odd_numbers(store: unit_of_work.Store) -> None:
     assert (huge.metric.step, huge.metric.path, huge.metric.line) == (None, "", None)
 
 
-def test_metric_queries(store: unit_of_work.Store) -> None:
+def test_metric_queries(store: stores.Store) -> None:
     row = add(store).row
     other = add(store, "abcd00000002").row
     with store.writing() as work:
@@ -397,7 +397,7 @@ def test_metric_queries(store: unit_of_work.Store) -> None:
     assert lines(limit=3) == [("jsonl", 4), (log, None), (log, 7)]
 
 
-def test_cursor_moves_only_from_where_it_was_read(store: unit_of_work.Store) -> None:
+def test_cursor_moves_only_from_where_it_was_read(store: stores.Store) -> None:
     row = add(store).row
     start = unit_of_work.LogCursor(path="/r/1.out")
     one = dataclasses.replace(start, device=2**64 - 1, inode=2**63, offset_bytes=10**12, line=7)
@@ -415,7 +415,7 @@ def test_cursor_moves_only_from_where_it_was_read(store: unit_of_work.Store) -> 
         assert work.log_cursors(row) == [two, second]
 
 
-def test_one_refresh_an_interval(store: unit_of_work.Store) -> None:
+def test_one_refresh_an_interval(store: stores.Store) -> None:
     def claim(seconds: float, holder: str, floor: float = 10) -> bool:
         with store.writing() as work:
             return work.claim_refresh("lab", NOW + seconds * SECOND, floor, holder)
@@ -448,7 +448,7 @@ def test_one_refresh_an_interval(store: unit_of_work.Store) -> None:
     assert claim(-7200, "e"), "the clock was set back"
 
 
-def test_settings(store: unit_of_work.Store) -> None:
+def test_settings(store: stores.Store) -> None:
     with store.writing() as work:
         assert work.setting("a") is None
         work.put_setting("a", "1")
@@ -458,13 +458,13 @@ def test_settings(store: unit_of_work.Store) -> None:
         work.put_setting("a", "3")
 
 
-def test_check_and_upgrade(store: unit_of_work.Store) -> None:
+def test_check_and_upgrade(store: stores.Store) -> None:
     assert store.check() == []
     assert store.upgrade() == unit_of_work.Upgrade(before="0005", after="0005", backup=None)
     assert store.describe() == "tables 0005, journal wal, local disk"
 
 
-def test_orphans_are_found(store: unit_of_work.Store) -> None:
+def test_orphans_are_found(store: stores.Store) -> None:
     with store._database._engine.connect() as connection:
         raw = connection.connection.cursor()
         raw.execute("PRAGMA foreign_keys=OFF")
@@ -481,7 +481,7 @@ def test_orphans_are_found(store: unit_of_work.Store) -> None:
     path=st.text(st.characters(exclude_categories=["Cs"])),
 )
 def test_any_metric_can_be_stored(
-    store: unit_of_work.Store, value: float, step: int | None, unit: str, path: str
+    store: stores.Store, value: float, step: int | None, unit: str, path: str
 ) -> None:
     token = "any000000000"
     with store.writing() as work:
@@ -494,7 +494,7 @@ def test_any_metric_can_be_stored(
     assert last.metric.source == "log:olivia"
 
 
-def test_more_values_than_a_statement_binds(store: unit_of_work.Store) -> None:
+def test_more_values_than_a_statement_binds(store: stores.Store) -> None:
     job = add(store)
     many = range(job.row, 300_000)
     with store.writing() as work:
