@@ -29,7 +29,6 @@ LogCursor: TypeAlias = rows.LogCursor
 Task: TypeAlias = rows.Task
 StoredMetric: TypeAlias = rows.StoredMetric
 RefreshState: TypeAlias = rows.RefreshState
-Upgrade: TypeAlias = rows.Upgrade
 
 
 class UnitOfWork:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator import errors, jobs
-from orchestrator.controller import references, stores, unit_of_work
+from orchestrator.controller import references, rows, stores, unit_of_work
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
@@ -460,7 +460,7 @@ def test_settings(store: stores.Store) -> None:
 
 def test_check_and_upgrade(store: stores.Store) -> None:
     assert store.check() == []
-    assert store.upgrade() == unit_of_work.Upgrade(before="0005", after="0005", backup=None)
+    assert store.upgrade() == rows.Upgrade(before="0005", after="0005", backup=None)
     assert store.describe() == "tables 0005, journal wal, local disk"
 
 
