@@ -223,10 +223,14 @@ def test_a_waiting_task_of_a_tracked_array_that_was_cancelled_by_hand(cli, fake_
         return found
 
     cli.wait_until(lambda: task()["state"] != "PENDING", "its end")
-    assert (task()["state"], task()["reason"]) == (
+    found = task()
+    # As many as the grace had room for.
+    answers = int(found["reason"].split()[2])
+    assert answers >= 3
+    assert (found["state"], found["reason"]) == (
         "CANCELLED",
-        "gone from 3 answers of squeue while it waited: Slurm knows other tasks of array 1 and "
-        "nothing of this one, and the task never began",
+        f"gone from {answers} answers of squeue while it waited: Slurm knows other tasks of array "
+        "1 and nothing of this one, and the task never began",
     )
 
 

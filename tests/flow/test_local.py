@@ -87,7 +87,8 @@ def running(here: command_line.CommandLine, job_id: str) -> spool.Entry:
 
 
 def job(here: command_line.CommandLine, reference: str) -> dict:
-    (item,) = here("show", reference, "--json").items
+    # What the last command saw may be younger than the floor, and older than what was waited for.
+    (item,) = here("show", reference, "--refresh", "--json").items
     return item
 
 
