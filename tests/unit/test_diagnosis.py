@@ -129,3 +129,10 @@ def test_every_pending_reason_has_its_class(kind, reasons):
     assert {reason: diagnosis.waiting(reason)[0] for reason in reasons.split()} == dict.fromkeys(
         reasons.split(), kind
     )
+
+
+def test_every_cause_says_what_it_is_and_what_helps():
+    for cause in diagnosis.Cause:
+        kind = diagnosis.kind_of(cause)
+        assert kind.title and kind.cures
+        assert kind.title == kind.title.strip(" .")

@@ -1,0 +1,135 @@
+"""What a diagnosis is made from, and what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+
+from orchestrator import jobs
+from orchestrator.diagnosis import causes
+
+
+class Source(enum.StrEnum):
+    """Who tells a piece of evidence."""
+
+    LOG = "log"
+    #: TORCHELASTIC_ERROR_FILE
+    ERROR_FILE = "error_file"
+    #: state, reason, steps, events
+    SLURM = "slurm"
+    #: the script's own exit record
+    RECORD = "record"
+    #: our own: the history, GPU figures, the spec
+    OURS = "orchestrator"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Where something can be read that tells the cause."""
+
+    text: str
+    source: Source
+    #: file; none: it stands in no file
+    path: str | None = None
+    #: from 1
+    line: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Frame:
+    """One call of a traceback."""
+
+    path: str
+    line: int
+    function: str
+    code: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Traceback:
+    """A Python traceback as it stands in a log, without the other ranks' lines."""
+
+    path: str
+    #: of `Traceback (most recent call last):`
+    first_line: int
+    #: of the exception
+    last_line: int
+    #: with its module where it was printed with it: "torch.OutOfMemoryError"
+    exception: str
+    message: str
+    frames: tuple[Frame, ...] = ()
+    rank: int | None = None
+    #: as printed, without prefixes
+    lines: tuple[str, ...] = ()
+
+    @property
+    def own_frame(self) -> Frame | None:
+        """Return the innermost frame of the user's own code: not of an installed package."""
+        return next((frame for frame in reversed(self.frames) if not _is_installed(frame)), None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What one line of a log (or an error file) says of a failure."""
+
+    cause: causes.Cause
+    #: name of the rule that found it
+    rule: str
+    evidence: Evidence
+    rank: int | None = None
+    #: one plain sentence with what the line names; "": the cause's title
+    summary: str = ""
+    #: cures of this rule, before those of the cause
+    cures: tuple[str, ...] = ()
+    #: it only follows from an error elsewhere, of this or another rank
+    follows: bool = False
+    #: a warning: it explains no end by itself
+    warns: bool = False
+    #: place in the job's logs taken together, for what came first
+    order: int = 0
+    traceback: Traceback | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Facts:
+    """All that is known of a job's end."""
+
+    #: none: `explain --log`, a log from anywhere
+    job: jobs.Job | None = None
+    attempts: tuple[jobs.Attempt, ...] = ()
+    events: tuple[jobs.JobEvent, ...] = ()
+    #: rc of the exit record; none: there is none that fits
+    record_code: int | None = None
+    #: worst state, exit code and signal among Slurm's steps
+    step_state: jobs.JobState | None = None
+    step_exit_code: int | None = None
+    step_exit_signal: int | None = None
+    #: in the logs' order
+    findings: tuple[Finding, ...] = ()
+    #: the log's last line that says something
+    last_line: Evidence | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """Why a job failed, waits or runs, what tells it, and what to do."""
+
+    #: none: it did not fail
+    cause: causes.Cause | None
+    #: one plain sentence
+    summary: str
+    #: the most telling first
+    evidence: tuple[Evidence, ...] = ()
+    cures: tuple[str, ...] = ()
+    first_failing_rank: int | None = None
+    traceback: Traceback | None = None
+    #: name -> value, more to know
+    details: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    #: what else was found, and weighs less
+    also: tuple[Finding, ...] = ()
+
+
+def _is_installed(frame: Frame) -> bool:
+    parts = ("/site-packages/", "/dist-packages/", "/lib/python", "/lib64/python")
+    return frame.path.startswith("<") or any(part in frame.path for part in parts)
