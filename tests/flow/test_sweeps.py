@@ -279,11 +279,14 @@ def test_cancelled_and_opened_again(cli, fake_slurm, grid):
     )
     assert cli("sweep", "resume", "grid").code == 0
     assert states(cli) == {"PENDING": 6}
-    assert cli("sweep", "cancel", "grid").out == "Cancelled sweep grid (@1): 6 points\n"
-    assert states(cli) == {"CANCELLED": 6}
-    assert {job["state"] for job in fake_slurm.jobs()} == {"CANCELLED"}
+    (job_id, *_) = (job["job_id"] for job in cli("status", "--sweep", "grid", "--json").items)
+    fake_slurm.set_state(job_id, "FAILED", exit="3:0")
+    assert cli("sweep", "cancel", "grid").out == (
+        "Cancelled sweep grid (@1): 5 points; 1 had ended before\n"
+    )
+    assert states(cli) == {"CANCELLED": 5, "FAILED": 1}
     (listed,) = cli("sweep", "list", "--json").items
-    assert (listed["failed"], listed["missing"]) == (0, 6)
+    assert (listed["failed"], listed["missing"]) == (1, 5)
     # Nothing is left to submit, and it is open again all the same.
     done = cli("sweep", "resume", "grid")
     assert (done.err, done.out) == (
@@ -291,10 +294,10 @@ def test_cancelled_and_opened_again(cli, fake_slurm, grid):
         "Nothing is left to submit of sweep grid (@1)\n",
     )
     assert [item["state"] for item in cli("sweep", "list", "--json").items] == ["open"]
-    # Those that failed: none. Those that are missing: all.
-    assert cli("sweep", "rerun", "grid", "--failed").out.startswith("Nothing is left")
+    done = cli("sweep", "rerun", "grid", "--failed")
+    assert done.out == "Submitted 1 point of sweep grid (@1)\n"
     done = cli("sweep", "rerun", "grid", "--missing")
-    assert done.out == "Submitted 6 points of sweep grid (@1)\n"
+    assert done.out == "Submitted 5 points of sweep grid (@1)\n"
 
 
 def test_points_are_added(cli, fake_slurm, grid):
