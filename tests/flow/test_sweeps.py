@@ -264,6 +264,19 @@ def test_refused_for_good_and_resumed(cli, fake_slurm, grid):
     assert states(cli) == {"PENDING": 6}
 
 
+def test_an_array_that_became_too_large_is_planned_anew(cli, fake_slurm, grid):
+    fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid job array specification\n")
+    assert cli("sweep", "submit", grid).code == 5
+    fake_slurm.configure(MaxArraySize="4")
+    done = cli("sweep", "resume", "grid")
+    assert (done.code, done.out) == (0, "Submitted 6 points of sweep grid (@1)\n"), done.err
+    assert done.err == (
+        "Submitted batch job 1 (@7-10, grid, 4 tasks)\n"
+        "Submitted batch job 5 (@11-12, grid, 2 tasks)\n"
+    )
+    assert states(cli) == {"PENDING": 6}
+
+
 def test_cancelled_and_opened_again(cli, fake_slurm, grid):
     fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid qos specification\n")
     cli("sweep", "submit", grid, **SMALL)
