@@ -175,7 +175,9 @@ def known_facts(context: Context) -> ClusterFacts | None:
     return _from_json(text) if text else None
 
 
-def cluster_facts(context: Context) -> ClusterFacts:
+def cluster_facts(
+    context: Context, *, max_age_seconds: float = FACTS_MAX_AGE_SECONDS
+) -> ClusterFacts:
     """Return the facts of the cluster, asking Slurm once a day; old facts when it is away.
 
     Raises SlurmError when Slurm does not answer and never did.
@@ -184,7 +186,7 @@ def cluster_facts(context: Context) -> ClusterFacts:
     if known is not None and context.is_local:
         return known
     now = context.clock()
-    if known and 0 <= (now - known.asked_at).total_seconds() < FACTS_MAX_AGE_SECONDS:
+    if known and 0 <= (now - known.asked_at).total_seconds() < max_age_seconds:
         return known
     try:
         facts = ask_facts(context)
