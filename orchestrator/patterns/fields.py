@@ -125,7 +125,8 @@ def _dict(text: str) -> list[Field] | None:
 
 def _pairs(text: str, separator: str, between: str) -> Iterator[Field]:
     for item in _parted(text, separator, between):
-        if between == " ":
+        # "loss: 10.9 | lr 6e-4": some print one of many without the sign.
+        if between == " " or between not in item:
             parted = _BLANK_BETWEEN.fullmatch(item.strip())
             key, value = parted.groups() if parted else ("", "")
         else:
