@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator import errors, jobs, logs, patterns, run_folder, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import rows, unit_of_work
+from orchestrator.controller import rows, unit_of_work, vocabulary
 
 
 def ingest(
@@ -30,14 +30,13 @@ def ingest(
     """
     if not wanted:
         return 0
-    known = shipped or patterns.load_shipped()
+    known = shipped or vocabulary.known(context.configuration)
     with context.store.reading() as work:
         cursors = work.log_cursors_of([job.row for job in wanted])
         texts = work.specs({job.token for job in wanted})
     # The tasks of an array share their spec, which holds the arguments of all of them.
     chosen = {
-        token: patterns.select(known, specs.from_json(text).metrics.patterns)
-        for token, text in texts.items()
+        token: vocabulary.of_job(known, specs.from_json(text)) for token, text in texts.items()
     }
     stored = 0
     for job in wanted:

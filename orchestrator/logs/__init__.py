@@ -8,7 +8,7 @@ never held in memory as a whole.
 from __future__ import annotations
 
 from orchestrator.logs.files import NO_LOG_YET
-from orchestrator.logs.lines import banner_pattern, clean
+from orchestrator.logs.lines import banner_pattern, clean, split
 from orchestrator.logs.reading import Chunk, Line, Position, read
 from orchestrator.logs.showing import follow, for_terminal, tail
 
@@ -22,5 +22,6 @@ __all__ = [
     "follow",
     "for_terminal",
     "read",
+    "split",
     "tail",
 ]
