@@ -29,7 +29,7 @@ COMMANDS = {
     "status": ("status", "List jobs and their states."),
     "show": ("show", "Show all that is known of one job."),
     "logs": ("logs", "Print a job's log."),
-    "metrics": ("metrics", "Print the numbers that a job's log told."),
+    "metrics": ("metrics", "Print the numbers that jobs' logs told."),
     "wait": ("wait", "Wait until jobs have ended."),
     "cancel": ("cancel", "Cancel jobs, and see that Slurm did."),
     "hold": ("hold", "Keep waiting jobs from starting."),
