@@ -28,7 +28,7 @@ COMMANDS = {
     "refresh": ("refresh", "Ask Slurm about all live jobs now."),
     "status": ("status", "List jobs and their states."),
     "show": ("show", "Show all that is known of one job."),
-    "logs": ("logs", "Print a job's log."),
+    "logs": ("logs", "Print the logs of jobs, or search them."),
     "metrics": ("metrics", "Print the numbers that jobs' logs told."),
     "wait": ("wait", "Wait until jobs have ended."),
     "cancel": ("cancel", "Cancel jobs, and see that Slurm did."),
