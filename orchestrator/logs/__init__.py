@@ -7,21 +7,32 @@ never held in memory as a whole.
 
 from __future__ import annotations
 
+from orchestrator.logs.attempts import Span, attempt_span
 from orchestrator.logs.files import NO_LOG_YET
+from orchestrator.logs.following import Followed, follow_all
 from orchestrator.logs.lines import banner_pattern, clean, split
 from orchestrator.logs.reading import Chunk, Line, Position, read
+from orchestrator.logs.searching import BadExpressionError, Hit, compile_expression, search
 from orchestrator.logs.showing import follow, for_terminal, tail
 
 __all__ = [
     "NO_LOG_YET",
+    "BadExpressionError",
     "Chunk",
+    "Followed",
+    "Hit",
     "Line",
     "Position",
+    "Span",
+    "attempt_span",
     "banner_pattern",
     "clean",
+    "compile_expression",
     "follow",
+    "follow_all",
     "for_terminal",
     "read",
+    "search",
     "split",
     "tail",
 ]
