@@ -47,6 +47,7 @@ def job_row(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
         "qos": job.qos,
         "nodes": job.nodes,
         "gpus": job.gpus,
+        "cpus": job.cpus,
         "node_list": job.node_list,
         "time_limit_seconds": job.time_limit_seconds,
         "submitted_at": job.submitted_at,
@@ -62,7 +63,13 @@ def job_row(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
         "stderr_path": job.stderr_path,
         "stale_since": job.stale_since,
         "resend_at": job.resend_at if job.waits_for_room else None,
+        "alerts": [alert_row(alert) for alert in job.current_alerts],
     }
+
+
+def alert_row(alert: jobs.Alert) -> dict[str, object]:
+    """Return an alert as printed."""
+    return {"rule": alert.rule, "since": alert.since, "detail": alert.detail}
 
 
 def job_line(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:

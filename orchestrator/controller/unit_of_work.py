@@ -187,6 +187,13 @@ class UnitOfWork:
         """Return the history of a job, oldest first."""
         return [rows.event_record(found) for found in queries.events(self._db, row)]
 
+    def used_figures(self, row: int, attempt: int) -> str | None:
+        """Return what `put_used_figures` stored of an attempt."""
+        return queries.used_figures(self._db, row, attempt)
+
+    def put_used_figures(self, row: int, attempt: int, figures: str) -> None:
+        queries.put_used_figures(self._db, row, attempt, figures)
+
     def add_metrics(self, row: int, found: Sequence[records.Metric]) -> int:
         """Store metrics of a job; those that are there already are left out of the count."""
         columns = [rows.metric_columns(metric) for metric in found]

@@ -3,7 +3,7 @@
 Frozen records and enums; no I/O. Words are those of `man sbatch`, `man sacct` and torchrun.
 """
 
-from orchestrator.jobs.records import Attempt, Job, JobEvent, Metric, Submission, Submitter
+from orchestrator.jobs.records import Alert, Attempt, Job, JobEvent, Metric, Submission, Submitter
 from orchestrator.jobs.spec import (
     ArgumentValue,
     Array,
@@ -20,6 +20,7 @@ from orchestrator.jobs.states import TERMINAL, UNCONFIRMED, JobState
 __all__ = [
     "TERMINAL",
     "UNCONFIRMED",
+    "Alert",
     "ArgumentValue",
     "Array",
     "Attempt",

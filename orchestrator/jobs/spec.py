@@ -102,6 +102,9 @@ class Metrics:
 
     #: names of patterns; empty: all that ship
     patterns: tuple[str, ...] = ()
+    #: files with nvidia-smi's CSV, "gpu_usage_%j.log"; relative ones count from the job's folder.
+    #: The trainer's own are found without
+    gpu_csv: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
