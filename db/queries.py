@@ -244,17 +244,6 @@ def attempts(session: orm.Session, rows: Collection[int]) -> list[models.Attempt
     return found
 
 
-def used_figures(session: orm.Session, row: int, attempt: int) -> str | None:
-    used = models.UsedFigures.__table__.c
-    mine = (used.job_row == row, used.attempt == attempt)
-    return session.scalar(sa.select(used.figures).where(*mine))
-
-
-def put_used_figures(session: orm.Session, row: int, attempt: int, figures: str) -> None:
-    session.merge(models.UsedFigures(job_row=row, attempt=attempt, figures=figures))
-    session.flush()
-
-
 def add_events(session: orm.Session, events: Sequence[Mapping[str, object]]) -> None:
     """Store events by their columns."""
     if events:

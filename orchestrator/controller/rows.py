@@ -228,7 +228,7 @@ def submission_record(row: sa.Row[Any]) -> jobs.Submission:
     )
 
 
-def attempt_record(row: models.Attempt) -> jobs.Attempt:
+def attempt_record(row: models.Attempt | sa.Row[Any]) -> jobs.Attempt:
     values: dict[str, Any] = {name: getattr(row, name) for name in _ATTEMPT_FIELDS}
     return jobs.Attempt(state=jobs.JobState(row.state), **values)
 
