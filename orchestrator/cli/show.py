@@ -111,6 +111,7 @@ def _print(
         ("State", _state(job)),
         ("Why", diagnosis.explain_reason(job)),
         ("Next try", row["resend_at"]),
+        *(("Alert", f"{one.rule}: {one.detail}") for one in job.current_alerts),
         ("Exit code", _exit(job)),
         ("Cluster", job.cluster),
         ("Partition", job.partition),

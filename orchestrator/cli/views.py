@@ -76,6 +76,8 @@ def job_line(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
     """Return the job as a row of a table: Slurm's own forms, short."""
     row = job_row(job, now)
     reason = "" if job.reason in (None, "None") else job.reason
+    if alerts := job.current_alerts:
+        reason = f"alert: {', '.join(alert.rule for alert in alerts)}"
     if job.waits_for_room and job.resend_at is not None:
         reason = f"{reason}; next try {output.clock(job.resend_at)}"
     row.update(

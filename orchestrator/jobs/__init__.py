@@ -5,6 +5,7 @@ Frozen records and enums; no I/O. Words are those of `man sbatch`, `man sacct` a
 
 from orchestrator.jobs.records import Alert, Attempt, Job, JobEvent, Metric, Submission, Submitter
 from orchestrator.jobs.spec import (
+    Alerts,
     ArgumentValue,
     Array,
     Container,
@@ -21,6 +22,7 @@ __all__ = [
     "TERMINAL",
     "UNCONFIRMED",
     "Alert",
+    "Alerts",
     "ArgumentValue",
     "Array",
     "Attempt",

@@ -108,6 +108,18 @@ class Metrics:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Alerts:
+    """`[alerts]`: what is told of a job while it runs; left out: the profile's, else as said."""
+
+    #: no new line in log and metrics for so long; 0: never. 30
+    stalled_minutes: int | None = None
+    #: throughput below so many percent of its own median; 0: never. 50
+    slow_percent: int | None = None
+    #: a loss that is NaN or infinite. true
+    nan_loss: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Array:
     """`[array]`: one script run as several tasks, from 0 on. At most one of tasks and size."""
 
@@ -178,5 +190,6 @@ class JobSpec:
     args: Mapping[str, ArgumentValue] = dataclasses.field(default_factory=dict)
     array: Array = Array()
     metrics: Metrics = Metrics()
+    alerts: Alerts = Alerts()
     #: further sbatch options, as they stand: --KEY=VALUE, true = bare flag
     sbatch: Mapping[str, SbatchValue] = dataclasses.field(default_factory=dict)
