@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator import efficiency, errors, gpus, jobs, specs
+from orchestrator import efficiency, errors, gpus, jobs, slurm, specs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import query, witnesses
 
@@ -85,7 +85,9 @@ def _ask(context: contexts.Context, job: jobs.Job) -> tuple[efficiency.Used | No
         since = job.created_at - witnesses.SACCT_MARGIN
         used = context.scheduler.used(job.job_id, job.submitted_at, since)
     except errors.SlurmError as exc:
-        witnesses.rest(context, job.cluster, str(exc))
+        if isinstance(exc, slurm.Unreachable):
+            with contextlib.suppress(errors.DatabaseError):
+                witnesses.rest(context, job.cluster, str(exc))
         return None, str(exc).splitlines()[0]
     return used, "" if used is not None else "the accounts have no such job"
 
