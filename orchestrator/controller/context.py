@@ -15,7 +15,7 @@ from orchestrator import config, errors, jobs, local
 from orchestrator.controller import stores
 
 if TYPE_CHECKING:
-    from orchestrator import tracking
+    from orchestrator import efficiency, tracking
     from orchestrator.slurm import Client, Steps
 
 #: Facts of a cluster change with its upgrade; they are asked for again after a day.
@@ -64,6 +64,13 @@ class Scheduler(Protocol):
         self, names: Sequence[str], since: datetime.datetime, /
     ) -> list[tracking.Observation]: ...
     def steps(self, job_ids: Sequence[str], since: datetime.datetime, /) -> Mapping[str, Steps]: ...
+    def used(
+        self,
+        job_id: str,
+        submitted_at: datetime.datetime | None,
+        since: datetime.datetime,
+        /,
+    ) -> efficiency.Used | None: ...
     def cancel(self, job_id: str, name: str, /) -> None: ...
     def hold(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
     def release(self, job_ids: Sequence[str], /) -> dict[str, str]: ...

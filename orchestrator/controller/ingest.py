@@ -19,11 +19,13 @@ def ingest(
     shipped: Sequence[patterns.Pattern] | None = None,
     *,
     say: Callable[[str], None] | None = None,
+    enough: Callable[[], bool] = lambda: False,
 ) -> int:
     """Read what is new in the jobs' files and store their metrics; returns how many were stored.
 
     `say` is told what is odd about a file, that it was cut or cannot be read. What is wrong with
-    one job ends no other where there are several.
+    one job ends no other where there are several. When `enough` says so the rest is left for the
+    next time.
 
     The metrics of a chunk and the place where reading goes on are committed together, so a crash,
     or another reader at the same time, neither loses nor doubles one.
@@ -40,12 +42,14 @@ def ingest(
     }
     stored = 0
     for job in wanted:
+        if enough():
+            break
         places = {cursor.path: cursor for cursor in cursors.get(job.row, [])}
         try:
             with context.waiting(f"Reading the log of {job.job_id or f'@{job.row}'}"):
                 for reader in _readers(job, tuple(chosen[job.token])):
                     cursor = places.get(reader.path)
-                    stored += _read_file(context, job, reader, cursor, say or context.say)
+                    stored += _read_file(context, job, reader, cursor, say or context.say, enough)
         except errors.OrchestratorError as exc:
             if len(wanted) == 1:
                 raise
@@ -117,6 +121,7 @@ def _read_file(
     reader: _Reader,
     cursor: rows.LogCursor | None,
     say: Callable[[str], None],
+    enough: Callable[[], bool],
 ) -> int:
     stored = 0
     banner = logs.banner_pattern(
@@ -135,7 +140,7 @@ def _read_file(
                     return stored
                 stored += work.add_metrics(job.row, found)
             cursor = after
-        if not chunk.more:
+        if not chunk.more or enough():
             if chunk.note and chunk.note != logs.NO_LOG_YET:
                 say(chunk.note)
             return stored

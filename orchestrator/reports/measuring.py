@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import collections
-import csv
 import dataclasses
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from orchestrator import jobs, quantiles, values
+from orchestrator import gpus, jobs, quantiles, values
 from orchestrator.reports import curves, records
 from orchestrator.specs import arguments, ranks
 
@@ -49,8 +47,8 @@ class Told:
     metrics: Sequence[jobs.Metric]
     #: the trainer's result.json; empty where there is none
     result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    #: texts of the files of the GPU monitor
-    monitored: Sequence[str] = ()
+    #: what was read of its GPUs
+    gpus: Sequence[gpus.Figures] = ()
     #: as submission.provenance is, as a record
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -83,7 +81,7 @@ def measurement(told: Told, unit: str) -> records.Measurement | str:
             series.values("data_wait_share") or series.warm("epoch_data_wait_share")
         ),
         memory_bytes=_memory(told.metrics),
-        utilisation=_utilisation(told.monitored, series.values("gpu_utilization")),
+        utilisation=_utilisation(told.gpus, series.values("gpu_utilization")),
         accuracy=_last(series.values("val_accuracy") or series.values("accuracy")),
         step_seconds=_step(series),
         source=series.source(kind),
@@ -208,15 +206,11 @@ def _step(series: _Series) -> dict[str, float]:
     return {"waiting for data": step * waiting, "all else": step * (1.0 - waiting)}
 
 
-def _utilisation(monitored: Sequence[str], printed: Sequence[float]) -> float | None:
-    found: list[float] = []
-    for text in monitored:
-        for row in csv.DictReader(io.StringIO(text), skipinitialspace=True):
-            digits = (row.get("utilization.gpu [%]") or "").removesuffix("%").strip()
-            if digits.isdecimal():
-                found.append(float(digits))
-    found = found or [*printed]
-    return math.fsum(found) / len(found) / 100.0 if found else None
+def _utilisation(found: Sequence[gpus.Figures], printed: Sequence[float]) -> float | None:
+    measured = gpus.mean_utilization(found)
+    if measured is None and printed:
+        return math.fsum(printed) / len(printed) / 100.0
+    return measured
 
 
 def attributes(told: Told) -> dict[str, str]:

@@ -11,9 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from orchestrator import errors, tracking
+from orchestrator import efficiency, errors, tracking
 from orchestrator.jobs import JobState
-from orchestrator.slurm import failures, limits, process, sacct, sbatch, scontrol, sinfo, squeue
+from orchestrator.slurm import (
+    failures,
+    limits,
+    process,
+    sacct,
+    sbatch,
+    scontrol,
+    sinfo,
+    squeue,
+    usage,
+)
 
 _log = logging.getLogger(__name__)
 #: scontrol sends a request a job, and one argument has 128 KiB at the most (man execve).
@@ -97,6 +107,15 @@ class Client:
             for job_id, row in newest.items()
             if row.step_state is not None
         }
+
+    def used(
+        self, job_id: str, submitted_at: datetime.datetime | None, since: datetime.datetime
+    ) -> efficiency.Used | None:
+        """Return what the attempt of a job used that was submitted then; None: sacct has none."""
+        argv = usage.sacct_usage_command(job_id, since)
+        answer = self.run(argv, self.sacct_timeout_seconds, self.environ)
+        _check(answer)
+        return usage.parse_sacct_usage(answer.stdout.split("\n"), submitted_at)
 
     def by_name(self, names: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
         """Return the rows of jobs with these full names; a held job does not show."""

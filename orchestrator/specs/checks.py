@@ -59,6 +59,7 @@ def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     for rule in (_resources, _environment, _container, _launch, _arguments, _array, _sbatch):
         yield from rule(spec)
     yield from _metrics(spec)
+    yield from _alerts(spec)
 
 
 def _at(*path: str | int) -> tuple[toml_lines.Path, ...]:
@@ -288,6 +289,13 @@ def _metrics(spec: jobs.JobSpec) -> Iterator[Finding]:
         if not _PATTERN_NAME.fullmatch(name):
             told = f"must be a pattern's name (got {shapes.shown(name)})"
             yield _at("metrics", "patterns", place), told
+
+
+def _alerts(spec: jobs.JobSpec) -> Iterator[Finding]:
+    for key, told in values.alert_misfits(
+        spec.alerts.stalled_minutes, spec.alerts.slow_percent
+    ).items():
+        yield _at("alerts", key), told
 
 
 def missing_files(spec: jobs.JobSpec, cwd: Path) -> Iterator[Finding]:

@@ -31,9 +31,10 @@ JOB = jobs.Job(
 #: Design section 5, and docs/design.md.
 FIELDS = (
     "row, job_id, array_job_id, array_task_id, name, cluster, scheduler, state, raw_state, reason, "
-    "cause, exit_code, exit_signal, partition, account, qos, nodes, gpus, node_list, "
+    "cause, exit_code, exit_signal, partition, account, qos, nodes, gpus, cpus, node_list, "
     "time_limit_seconds, submitted_at, started_at, ended_at, elapsed_seconds, attempt, "
-    "restart_count, sweep, labels, run_dir, stdout_path, stderr_path, stale_since, resend_at"
+    "restart_count, sweep, labels, run_dir, stdout_path, stderr_path, stale_since, resend_at, "
+    "alerts"
 )
 
 

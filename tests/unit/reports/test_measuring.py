@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from orchestrator import jobs, reports
+from orchestrator import gpus, jobs, reports
 from orchestrator.reports import measuring
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
@@ -140,6 +140,8 @@ def test_the_size_is_the_gpus_used_not_those_allocated(
 
 
 def test_the_rest_of_the_table() -> None:
+    reader = gpus.Reader()
+    reader.read(["timestamp, utilization.gpu [%]", "x, 80 %", "y, [N/A]", "z, 60", "nonsense"])
     found = measured(
         told(
             *epochs(50.0, 100.0),
@@ -150,7 +152,7 @@ def test_the_rest_of_the_table() -> None:
             metric("step_time", 0.5),
             metric("data_wait_share", 0.1),
             metric("total_time", 33.0),
-            monitored=["timestamp, utilization.gpu [%]\nx, 80 %\ny, [N/A]\nz, 60\n", "nonsense"],
+            gpus=reader.figures("n1"),
         )
     )
     assert (found.epoch_seconds, found.accuracy, found.total_seconds) == (10.0, 0.7, 33.0)
