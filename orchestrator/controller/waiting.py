@@ -66,9 +66,7 @@ def _more(
     found = dataclasses.replace(found, partition=partition)
     if needed[1] and request.account:
         qos = [request.qos, partition.qos if partition else None]
-        # "alice(2001)"
-        name = user.partition("(")[0]
-        limits = slurm.limits_of(name, request.account, [one for one in qos if one])
+        limits = slurm.limits_of(user, request.account, [one for one in qos if one])
         return dataclasses.replace(found, limits=tuple(limits))
     if needed[2] and request.priority is not None:
         raw_job_id = job.raw_job_id or str(job.job_id)

@@ -51,9 +51,11 @@ def evidence_of(job: jobs.Job) -> Evidence:
     if job.state is JobState.NOT_SUBMITTED:
         return Evidence(text=job.reason or str(job.state), source=Source.SLURM)
     text = job.raw_state or str(job.state)
-    code = job.exit_code
-    if code is not None:
-        text = f"{text}, exit code {code}:{job.exit_signal or 0}"
+    if job.exit_code is not None:
+        text = f"{text}, exit code {job.exit_code}:{job.exit_signal or 0}"
+    if job.state is JobState.OUT_OF_MEMORY and not text.startswith(str(job.state)):
+        # sacct tells it of the step alone (24.11).
+        text = f"{text}, one of its steps OUT_OF_MEMORY"
     if job.scheduler == "local":
         return Evidence(text=text, source=Source.OURS)
     return Evidence(text=text, source=Source.SLURM)
@@ -135,7 +137,6 @@ def _deadline(facts: Facts, job: jobs.Job) -> _Told:
 
 
 def _failed(facts: Facts, job: jobs.Job) -> _Told:
-    told = exits.explain_exit(job)
     code, number = job.exit_code or 0, job.exit_signal or 0
     if number == exits.LAUNCH_FAILED_SIGNAL:
         log = f" ({job.stdout_path})" if job.stdout_path else ""
@@ -148,10 +149,14 @@ def _failed(facts: Facts, job: jobs.Job) -> _Told:
         return Cause.LAUNCH_FAILED, f"Slurm could not start it{_on(job.node_list)}", ()
     if not number and 128 < code < 128 + signal.NSIG:
         number = code - 128
-    cause = _BY_SIGNAL.get(signal.Signals(number)) if number in _SIGNALS else None
-    cause = cause or _BY_CODE.get(code) or Cause.NONZERO_EXIT
-    said = f"exit code {code}" if code else "no exit code"
-    return cause, f"{told} ({said})" if told else f"it ended with exit code {code}", ()
+    if number in _SIGNALS:
+        name = signal.Signals(number)
+        what = "the batch script" if job.exit_signal else "its program"
+        summary = f"{what} was ended by {name.name} (exit code {code}:{job.exit_signal or 0})"
+        return _BY_SIGNAL.get(name, Cause.KILLED), summary, ()
+    told = exits.explain_exit(job)
+    summary = f"{told} (exit code {code})" if told else f"it ended with exit code {code}"
+    return _BY_CODE.get(code, Cause.NONZERO_EXIT), summary, ()
 
 
 def _lost(facts: Facts, job: jobs.Job) -> _Told:

@@ -13,7 +13,7 @@ from orchestrator.diagnosis.queue import Limit, Request
 # AssocGrpCPURunMinutesLimit, QOSMaxGRESMinutesPerJob, QOSMaxWallDurationPerJobLimit, ...
 _REASON = re.compile(
     r"(?P<level>QOS|Assoc)?(?P<kind>Grp|Max|Min)"
-    r"(?P<what>Cpu|CPU|Mem|Memory|Node|GRES|Billing|Energy|BB|Lic|Jobs?|Wall(?:Duration)?)"
+    r"(?P<what>Cpu|CPU|Memory|Mem|Node|GRES|Billing|Energy|BB|Lic|Jobs?|Wall(?:Duration)?)"
     r"(?P<time>Minutes|RunMinutes)?"
     r"(?P<scope>PerJob|PerUser|PerAccount|PerNode)?(?:Limit)?",
     re.ASCII,
@@ -42,6 +42,9 @@ class Standing:
     sentence: str
     #: the request alone is more than the limit: it never starts
     never: bool
+    #: request and use together are more than the limit; a job that asks for whole nodes may take
+    #: more than it names
+    beyond: bool = True
 
 
 def standing(reason: str, request: Request, limits: Sequence[Limit]) -> Standing | None:
@@ -64,7 +67,7 @@ def standing(reason: str, request: Request, limits: Sequence[Limit]) -> Standing
     ]
     told = [_standing(limit, request, kind=found["kind"]) for limit in fitting]
     stops = [one for one in told if one is not None]
-    return min(stops, key=lambda one: not one.never, default=None)
+    return max(stops, key=lambda one: (one.never, one.beyond), default=None)
 
 
 def _field(found: re.Match[str]) -> tuple[str, tuple[str, ...]]:
@@ -107,8 +110,6 @@ def _standing(limit: Limit, request: Request, *, kind: str) -> Standing | None:
             never=True,
         )
     used = limit.used or 0
-    if asked + used <= limit.allowed:
-        return None
     whose = _WHOSE.get(limit.name[-2:], "")
     once = "" if limit.name.endswith(("PJ", "PN")) else " at one time"
     sentence = f"{limit.owner} allows {_amount(limit.resource, limit.allowed)}"
@@ -118,6 +119,7 @@ def _standing(limit: Limit, request: Request, *, kind: str) -> Standing | None:
         limit=limit,
         sentence=f"{sentence}{running}, it asks for {_amount(limit.resource, asked)}",
         never=asked > limit.allowed,
+        beyond=asked + used > limit.allowed,
     )
 
 

@@ -66,7 +66,7 @@ def explain(job: jobs.Job, queue: Queue, now: datetime.datetime) -> Explanation:
     cause = _cause(job, kind, word)
     start = None if request is None or kind is not Waiting.WILL_START else request.expected_start
     told = f"{kind.value}: {sentence}"
-    parts = [f"{told}: {numbers}" if numbers else told]
+    parts = [f"{told} ({numbers})" if numbers else told]
     if start is not None and start > now:
         left = values.elapsed((start - now).total_seconds())
         parts.append(f"Slurm expects it to start at {_at(start)}, in {left}")

@@ -15,10 +15,8 @@ _FIELD = re.compile(r"(?P<name>(?:Max|Grp|Min)\w*)=(?P<value>\S*)", re.ASCII)
 _LIMIT = re.compile(r"(?:(?P<resource>[a-z][\w/:.-]*)=)?(?P<allowed>\d+)(?:\((?P<used>\d+)\S*)?")
 _OWN_PART = re.compile(r"(?P<whose>[^\s={}]+)=\{(?P<limits>[^}]*)\}")
 _DELIMITER = "|"
-#: Reasons of jobs that do not compete for the nodes that are free.
-_OUT_OF_LINE = frozenset(
-    {"Dependency", "DependencyNeverSatisfied", "BeginTime", "JobHeldUser", "JobHeldAdmin"}
-)
+#: Reasons of jobs that compete for the nodes that are free.
+_IN_LINE = frozenset({"None", "Priority", "Resources"})
 
 
 def parse_request(job: Mapping[str, str]) -> queue.Request:
@@ -27,7 +25,7 @@ def parse_request(job: Mapping[str, str]) -> queue.Request:
     nodes = fields.parse_count((job.get("NumNodes") or "").partition("-")[0])
     memory = _memory(job.get("MinMemoryNode") or "")
     return queue.Request(
-        reason=job.get("Reason") or "None",
+        reason=_reason(job.get("Reason") or "None"),
         partition=fields.parse_text(job.get("Partition") or ""),
         account=fields.parse_text(job.get("Account") or ""),
         qos=fields.parse_text(job.get("QOS") or ""),
@@ -93,18 +91,19 @@ def parse_reservation(text: str) -> queue.Reservation | None:
 
 
 def scontrol_show_limits_command(user: str, account: str, qos: Sequence[str]) -> list[str]:
-    """Ask for the limits of a user, an account and some QOS, with what of them is used."""
+    """Ask for the limits of a user ("alice(2001)"), an account and some QOS, and their use."""
     return [
         *("scontrol", "-o", "show", "assoc_mgr", "flags=assoc,qos"),
-        *(f"users={user}", f"accounts={account}", f"qos={','.join(qos)}"),
+        *(f"users={user.partition('(')[0]}", f"accounts={account}", f"qos={','.join(qos)}"),
     ]
 
 
 def parse_limits(text: str, user: str, account: str) -> list[queue.Limit]:
     """Read the limits that are set: `GrpJobs=1(0)`, `MaxTRESPJ=cpu=2,node=1`, `GrpTRES=cpu=N(32)`.
 
-    N and an empty value are no limit; the number in brackets is used.
+    N and an empty value are no limit; the number in brackets is used. `user`: "alice(2001)".
     """
+    names = {user, *re.split(r"[()]", user), account}
     found: list[queue.Limit] = []
     for line in text.splitlines():
         first = re.match(r"QOS=([^\s(]+)", line)
@@ -113,12 +112,13 @@ def parse_limits(text: str, user: str, account: str) -> list[queue.Limit]:
             owner = f"QOS {first[1]}"
             found += _limits(plain, owner)
             for part in own:
-                if re.sub(r"\(\d+\)$", "", part["whose"]) in (user, account):
+                # 22.05 has the user's ID alone.
+                if part["whose"] in names:
                     found += _limits(part["limits"], owner)
         elif line.startswith("ClusterName="):
             record = scontrol.parse_scontrol_job(line)
-            name = re.sub(r"\(\d+\)$", "", record.get("UserName", ""))
-            owner = f"user {name}" if name else f"account {record.get('Account', '')}"
+            name = record.get("UserName", "")
+            owner = f"user {name.partition('(')[0]}" if name else f"account {record.get('Account')}"
             if name in ("", user):
                 found += _limits(line, owner)
     return found
@@ -140,7 +140,7 @@ def count_before(lines: Iterable[str], job_id: str, priority: int) -> int:
         number, _, rest = line.strip().partition(_DELIMITER)
         other, _, reason = rest.partition(_DELIMITER)
         theirs, own = fields.parse_count(other), fields.parse_count(job_id)
-        if theirs is None or reason in _OUT_OF_LINE or number == job_id:
+        if theirs is None or reason not in _IN_LINE or number == job_id:
             continue
         older = (fields.parse_count(number) or 0) < (own or 0)
         count += theirs > priority or (theirs == priority and older)
@@ -192,6 +192,12 @@ def _memory(raw: str) -> int | None:
     if found is None or len(found[1]) > 15:
         return None
     return int(float(found[1]) * 1024.0 ** ("KMGT".index(found[2] or "M") - 1))
+
+
+def _reason(raw: str) -> str:
+    """Return it as squeue prints it: scontrol has `_` for blanks (24.11)."""
+    words, nodes, names = raw.partition("Nodes:")
+    return words.replace("_", " ") + nodes + names
 
 
 def _chosen(raw: str) -> str | None:

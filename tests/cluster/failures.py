@@ -17,6 +17,8 @@ PROGRAMS = f"{environment.CHECKOUT_PLACE}/tests/cluster/failing"
 TROUBLED = "n4"
 #: The host with a small /dev/shm and a small disk.
 SMALL = "n3"
+#: A folder of the login host's own disk.
+LOGIN_ONLY = "/tmp/login"
 
 
 class End(enum.Enum):
@@ -52,12 +54,14 @@ class Case:
 
     @property
     def spec(self) -> str:
-        """The spec; {home} is to be put in."""
-        job = f'name = "{self.name}"\ntime_limit = "5"\n'
+        """The spec; {home} and {parent} are to be put in."""
         tables = {"job": "", **self.tables}
-        if "time_limit" in tables["job"]:
-            job = f'name = "{self.name}"\n'
-        tables["job"] = f"{job}{tables['job']}"
+        job = [f'name = "{self.name}"', tables["job"]]
+        if "time_limit" not in tables["job"]:
+            job.append('time_limit = "5"')
+        if "nodelist" not in tables["job"]:
+            job.append(f'exclude = "{SMALL},{TROUBLED}"')
+        tables["job"] = "\n".join(job)
         return "".join(f"[{name}]\n{keys}\n" for name, keys in tables.items())
 
 
@@ -83,6 +87,10 @@ def _environment(tables: Mapping[str, str]) -> dict[str, str]:
     return {**tables, "environment": f"{venv}\n{own}"}
 
 
+def _image(path: str) -> str:
+    return f'runtime = "apptainer"\nimage = "{path}"\ngpu = "none"'
+
+
 def _ended_by_slurm() -> Iterator[Case]:
     yield Case(
         name="over-time",
@@ -103,11 +111,11 @@ def _ended_by_slurm() -> Iterator[Case]:
     )
     yield Case(
         name="memory-kill-of-a-step",
-        how="the same, under a script that goes on and ends well",
+        how="the same, under a script that goes on and ends with 1",
         cause="oom_host",
         told="oom_kill",
         tables=_shell(
-            f"srun {environment.PLACE}/bin/python {PROGRAMS}/plain.py --how hog; echo and on",
+            f"srun {environment.PLACE}/bin/python {PROGRAMS}/plain.py --how hog || exit 1",
             resources='mem = "200M"',
         ),
     )
@@ -118,7 +126,7 @@ def _ended_by_slurm() -> Iterator[Case]:
         told=TROUBLED,
         tables=_shell(
             "sleep 300",
-            job=f'requeue = false\nnodelist = "{TROUBLED}"\npartition = "scavenge"',
+            job=f'requeue = false\nnodelist = "{TROUBLED}"',
         ),
     )
     yield Case(
@@ -197,16 +205,6 @@ def _set_up() -> Iterator[Case]:
         tables=_shell("true", environment='modules = ["NRIS/GPU"]'),
     )
     yield Case(
-        name="no-such-module",
-        how="a module that is not there (Lmod's own words, told by a function in its place)",
-        cause="setup_failed",
-        told="module nosuch/1.0 cannot be loaded",
-        tables=_shell(
-            "true",
-            environment=f'modules = ["nosuch/1.0"]\nsetup = {json.dumps(LMOD)}',
-        ),
-    )
-    yield Case(
         name="no-conda",
         how="`conda` on hosts without it",
         cause="setup_failed",
@@ -221,11 +219,11 @@ def _set_up() -> Iterator[Case]:
         tables=_shell("true", environment='venv = "/home/alice/nosuch"'),
     )
     yield Case(
-        name="open-secrets",
-        how="a secrets file that everybody may read",
+        name="no-secrets",
+        how="a secrets file that only the login host has",
         cause="setup_failed",
-        told="is open to others: chmod 600 it",
-        tables=_shell("true", environment='secrets_file = "{home}/secrets"'),
+        told=f"secrets file {LOGIN_ONLY}/secrets cannot be read",
+        tables=_shell("true", environment=f'secrets_file = "{LOGIN_ONLY}/secrets"'),
     )
     yield Case(
         name="bad-setup",
@@ -236,34 +234,33 @@ def _set_up() -> Iterator[Case]:
     )
     yield Case(
         name="no-image",
-        how="a container image that is not there",
+        how="a container image that only the login host has",
         cause="container",
-        told="/cluster/images/nosuch.sif",
-        tables=_shell(
-            "true", container='runtime = "apptainer"\nimage = "/cluster/images/nosuch.sif"'
-        ),
+        told=f"{LOGIN_ONLY}/model.sif",
+        tables=_shell("true", container=_image(f"{LOGIN_ONLY}/model.sif")),
     )
     yield Case(
-        name="no-runtime",
-        how="apptainer is not on PATH",
+        name="bad-image",
+        how="a container image that was cut while it was copied",
         cause="container",
-        told="no apptainer on n",
-        tables=_shell(
-            "true",
-            environment="setup = 'PATH=/nowhere:${PATH//\\/usr\\/bin/\\/nowhere}'",
-            container=f'runtime = "apptainer"\nimage = "{root.IMAGE}"',
-        ),
+        told="cut.sif",
+        tables=_shell("true", container=_image("{home}/cut.sif")),
     )
     yield Case(
         name="no-bind",
-        how="a bind of a folder that is not there",
+        how="a bind of a folder that only the login host has",
         cause="container",
-        told="/cluster/data",
+        told=f"{LOGIN_ONLY}/data",
         tables=_shell(
-            "true",
-            container=f'runtime = "apptainer"\nimage = "{root.IMAGE}"\ngpu = "none"\n'
-            'binds = ["/cluster/data:/data"]',
+            "true", container=f'{_image(root.IMAGE)}\nbinds = ["{LOGIN_ONLY}/data:/data"]'
         ),
+    )
+    yield Case(
+        name="no-pyxis",
+        how="`runtime = pyxis` on a cluster without it",
+        cause="container",
+        told="container-image",
+        tables=_shell("true", container='runtime = "pyxis"\nimage = "docker://pytorch/pytorch"'),
     )
     yield Case(
         name="image-without-program",
@@ -272,19 +269,9 @@ def _set_up() -> Iterator[Case]:
         told=f"{PROGRAMS}/plain.py",
         tables=_shell(
             f"python3 {PROGRAMS}/plain.py --how raises",
-            container=f'runtime = "apptainer"\nimage = "{root.IMAGE}"\ngpu = "none"',
+            container=_image(root.IMAGE),
         ),
     )
-
-
-#: What Lmod 8.7 says; the hosts have none.
-LMOD = """\
-module() {
-  [ "$1" = load ] || return 0
-  echo 'Lmod has detected the following error:  The following module(s) are unknown:' >&2
-  echo "\\"$2\\"" >&2
-  return 1
-}"""
 
 
 def _programs() -> Iterator[Case]:
@@ -294,7 +281,7 @@ def _programs() -> Iterator[Case]:
         ("module", "a Python module that is not installed", "missing_module", "flash_attn"),
         ("library", "a shared library that is not there", "missing_library", "libcudnn.so.8"),
         ("file", "a data file that is not there", "missing_file", "imagenet/train.txt"),
-        ("forbidden", "a file that it may not write", "permission", "/etc/results.csv"),
+        ("forbidden", "a file that it may not write", "permission", "/home/bob/results.csv"),
         ("memory", "more address space than `ulimit -v` allows", "oom_host", "MemoryError"),
         ("files", "more files than `ulimit -n` allows", "too_many_files", "Too many open files"),
         ("port", "a port that is taken", "address_in_use", "Address already in use"),
@@ -332,26 +319,11 @@ def _programs() -> Iterator[Case]:
         tables = _program("alone", name, resources=with_torch)
         yield Case(name=name, how=how, cause=cause, told=told, tables=tables)
     yield Case(
-        name="train-cuda",
-        how="our trainer with `device = cuda` where there is none",
-        cause="no_device",
-        told="cuda",
-        tables={
-            **_environment({"resources": with_torch}),
-            "launch": 'launcher = "python"\nmodule = "trainers.train"',
-            "args": 'device = "cuda"',
-        },
-    )
-    yield Case(
         name="bad-argument",
-        how="our trainer with an argument that it has not",
+        how="an argument that the program has not",
         cause="bad_arguments",
-        told="unrecognized arguments: --epoch-count=3",
-        tables={
-            **_environment({"resources": with_torch}),
-            "launch": 'launcher = "python"\nmodule = "trainers.train"',
-            "args": '"epoch-count" = 3',
-        },
+        told="unrecognized arguments: --epochs 3",
+        tables=_shell(f"python3 {PROGRAMS}/plain.py --how raises --epochs 3"),
     )
 
 
@@ -381,7 +353,7 @@ def _shells() -> Iterator[Case]:
         name="bad-interpreter",
         how="a script whose `#!` line names nothing (126)",
         cause="missing_program",
-        told="bad interpreter",
+        told="required file not found",
         tables=_shell("{home}/interpreter.sh"),
     )
     yield Case(
@@ -597,7 +569,7 @@ def _waiting() -> Iterator[Case]:
         how="the one host that it names is down",
         cause="unavailable",
         told=TROUBLED,
-        tables=_shell("true", job=f'nodelist = "{TROUBLED}"'),
+        tables=_shell("true", job=f'nodelist = "{TROUBLED}"', sbatch="hold = true"),
         end=waits,
     )
 

@@ -34,8 +34,8 @@ def file():
 
 
 def forbidden():
-    """Write where only root may."""
-    open("/etc/results.csv", "w")
+    """Write where only another user may."""
+    open("/home/bob/results.csv", "w")
 
 
 def memory():
