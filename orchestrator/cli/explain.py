@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 
 import click
@@ -101,7 +102,7 @@ def _row(job: jobs.Job | None, told: diagnosis.Explanation) -> dict[str, object]
         "cause": None if told.cause is None else str(told.cause),
         "summary": told.summary,
         "evidence": [_evidence(one) for one in told.evidence],
-        "cures": list(told.cures),
+        "cures": _cures(job, told),
         "first_failing_rank": told.first_failing_rank,
         "traceback": None if told.traceback is None else _traceback(told.traceback),
     }
@@ -120,6 +121,14 @@ def _row(job: jobs.Job | None, told: diagnosis.Explanation) -> dict[str, object]
         for one in told.also
     ]
     return row
+
+
+def _cures(job: jobs.Job | None, told: diagnosis.Explanation) -> list[str]:
+    """Return the cures, with the job's own ID where they say JOB."""
+    if job is None:
+        return list(told.cures)
+    name = job.job_id or f"@{job.row}"
+    return [re.sub(r"(?<![-\w])JOB\b", name, cure) for cure in told.cures]
 
 
 def _evidence(one: diagnosis.Evidence) -> dict[str, object]:
@@ -159,7 +168,7 @@ def _print(
     if told.traceback is not None:
         _show_traceback(told.traceback)
     if told.cures:
-        _field("To do", [f"- {cure}" for cure in told.cures])
+        _field("To do", [f"- {cure}" for cure in _cures(job, told)])
     if told.also:
         _field("Also", [_beside(one) for one in told.also])
     for name, value in told.details.items():

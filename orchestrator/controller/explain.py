@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import pwd
+import re
 import time
 from collections.abc import Callable, Sequence
 
 from orchestrator import diagnosis, errors, jobs, logs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import query, unit_of_work
+from orchestrator.controller import query, unit_of_work, waiting
+from orchestrator.diagnosis import pending
 
 #: Logs are read for so long in one refresh; of what failed beside, Slurm's word is taken.
 READING_SECONDS = 5.0
+
+_BY = re.compile(r"CANCELLED by (\d{1,12})")
 
 
 def explain(
@@ -21,6 +27,8 @@ def explain(
 
     Raises NotFoundError where it has no such attempt.
     """
+    if attempt is None and pending.waits(job):
+        return waiting.explain(context, job)
     return diagnosis.diagnose(facts_of(context, job, diagnosis.load_shipped(), attempt=attempt))
 
 
@@ -41,6 +49,7 @@ def facts_of(
         past=past,
         attempts=tuple(details.attempts),
         events=tuple(details.events),
+        canceller=_canceller(job),
     )
     return facts if rules is None else _with_logs(facts, job, rules)
 
@@ -127,6 +136,19 @@ def _with_logs(facts: diagnosis.Facts, job: jobs.Job, rules: diagnosis.Rules) ->
     return dataclasses.replace(
         facts, findings=tuple(findings), last_line=last, skipped_bytes=skipped
     )
+
+
+def _canceller(job: jobs.Job) -> diagnosis.Canceller | None:
+    """Return who cancelled the job: sacct writes "CANCELLED by 2001"."""
+    found = _BY.match(job.raw_state or "")
+    if found is None:
+        return None
+    user_id = int(found[1])
+    try:
+        name = pwd.getpwuid(user_id).pw_name
+    except (KeyError, OverflowError):
+        name = f"the user with the number {user_id}"
+    return diagnosis.Canceller(user_id=user_id, name=name, is_me=user_id == os.getuid())
 
 
 def _as_of(job: jobs.Job, attempts: Sequence[jobs.Attempt], number: int) -> jobs.Job:

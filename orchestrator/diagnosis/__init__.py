@@ -8,6 +8,7 @@ from orchestrator.diagnosis.explaining import diagnose
 from orchestrator.diagnosis.kinds import kind_of
 from orchestrator.diagnosis.reading import Reader
 from orchestrator.diagnosis.records import (
+    Canceller,
     Evidence,
     Explanation,
     Facts,
@@ -29,6 +30,7 @@ from orchestrator.diagnosis.waiting import (
 __all__ = [
     "LAUNCH_FAILED_SIGNAL",
     "Acts",
+    "Canceller",
     "Cause",
     "CauseKind",
     "Evidence",

@@ -35,8 +35,6 @@ _SLURM_LEVELS = {
     # bash's 126 and 127, after a line that names the program.
     Cause.MISSING_PROGRAM: Level.AFTER,
 }
-#: Nothing of these is told by a log.
-_WAITS = frozenset({JobState.PENDING, JobState.SUBMITTING, JobState.SUBMIT_UNKNOWN})
 
 
 def diagnose(facts: Facts) -> Explanation:
@@ -105,7 +103,7 @@ def _failed(facts: Facts) -> Explanation:
         cause=found.cause,
         summary=summary,
         evidence=evidence,
-        cures=tuple(_named(cure, facts.job) for cure in cures),
+        cures=cures,
         first_failing_rank=rank,
         traceback=found.traceback or _traceback(found, findings),
         details=_details(facts, found, findings),
@@ -125,7 +123,7 @@ def _unexplained(facts: Facts) -> Explanation:
         cause=cause,
         summary=summary,
         evidence=() if facts.last_line is None else (facts.last_line,),
-        cures=tuple(_named(cure, facts.job) for cure in cures),
+        cures=cures,
         also=tuple(_notable(facts.findings)),
     )
 
@@ -157,6 +155,8 @@ def _details(facts: Facts, found: Finding, findings: Sequence[Finding]) -> dict[
     details: dict[str, object] = {"rule": found.rule}
     if facts.job is not None:
         details["state"] = str(facts.job.state)
+    if earlier := ends.earlier(facts):
+        details["earlier_attempts"] = earlier
     if facts.skipped_bytes:
         details["unread_bytes"] = facts.skipped_bytes
     if found.cause in (Cause.NCCL_TIMEOUT, Cause.GLOO_TIMEOUT):
@@ -179,9 +179,3 @@ def _notable(findings: Sequence[Finding], beside: Cause | None = None) -> list[F
         if told and finding.cause is not beside and finding.evidence.path:
             seen.setdefault(finding.rule, finding)
     return sorted(seen.values(), key=lambda one: one.level)[:_ALSO]
-
-
-def _named(cure: str, job: jobs.Job | None) -> str:
-    if job is None:
-        return cure
-    return cure.replace("JOB", job.job_id or f"@{job.row}")

@@ -112,6 +112,16 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Canceller:
+    """Who cancelled a job, as Slurm tells it: `CANCELLED by 2001`."""
+
+    user_id: int
+    #: the user ID in words where this host knows no name for it
+    name: str
+    is_me: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
     """All that is known of a job's end."""
 
@@ -121,6 +131,8 @@ class Facts:
     past: bool = False
     attempts: tuple[jobs.Attempt, ...] = ()
     events: tuple[jobs.JobEvent, ...] = ()
+    #: none: it was not cancelled, or Slurm does not tell by whom
+    canceller: Canceller | None = None
     #: in the logs' order
     findings: tuple[Finding, ...] = ()
     #: the log's last line that says something

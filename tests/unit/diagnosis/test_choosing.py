@@ -114,7 +114,6 @@ def test_log_and_slurm_together(
     assert told.cause == cause
     if cause is None:
         assert told.also[0].cause is Cause.OOM_DEVICE
-    assert all("JOB" not in cure for cure in told.cures)
 
 
 def test_slurms_word_is_evidence_too() -> None:
