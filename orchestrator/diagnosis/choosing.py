@@ -6,7 +6,7 @@ In this order, the first that is there (docs/design.md, "Causes"):
    that says so;
 2. an error of the program's own, of the last bout of errors the first; not when Slurm ended the job
    and the training went on between the error and that;
-3. a rank that waited for another one in vain;
+3. a process that was ended by a signal, then a rank that waited for another one in vain;
 4. Slurm's TIMEOUT or CANCELLED;
 5. our script's own exit codes, what follows from other processes' ends, signals, the exit code.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Finding, Level
 
 #: Ordinary lines after which errors belong to another bout: the program had gone on.
@@ -23,6 +24,7 @@ BOUT_LINES = 500
 #: Ordinary lines between an error and Slurm's end of the job for which the job did go on: ranks
 #: that wait for a dead one print next to nothing.
 ENDED_LINES = 50
+_OWN = (Level.ROOT, Level.CRASH, Level.TIMEOUT)
 
 
 def chosen(findings: Sequence[Finding]) -> Finding | None:
@@ -38,7 +40,7 @@ def chosen(findings: Sequence[Finding]) -> Finding | None:
 
 def weigh(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings with the levels that they have beside each other."""
-    found = last_bout(findings)
+    found = [_of_a_step(one, findings) for one in last_bout(findings)]
     end = next((place for place, one in enumerate(found) if one.level is Level.ENDED), None)
     if end is None:
         return found
@@ -46,12 +48,23 @@ def weigh(findings: Sequence[Finding]) -> list[Finding]:
     weighed = list(found)
     for place in range(end - 1, -1, -1):
         quiet += found[place].quiet_lines
-        if quiet > ENDED_LINES and found[place].level in (Level.ROOT, Level.TIMEOUT):
+        if quiet > ENDED_LINES and found[place].level in _OWN:
             weighed[place] = dataclasses.replace(found[place], level=Level.HINT)
     for place in range(end + 1, len(found)):
-        if found[place].level in (Level.ROOT, Level.TIMEOUT):
+        if found[place].level in _OWN:
             weighed[place] = dataclasses.replace(found[place], level=Level.AFTER)
     return weighed
+
+
+def _of_a_step(one: Finding, findings: Sequence[Finding]) -> Finding:
+    """Let the end of a step weigh less where one of its tasks failed: srun --kill-on-bad-exit."""
+    if one.cause is not Cause.CANCELLED or one.level is not Level.ENDED:
+        return one
+    whole = any(
+        other.level is Level.ENDED and "*** JOB" in other.evidence.text for other in findings
+    )
+    failed = any(other.rule == "srun-task" and other.order < one.order for other in findings)
+    return one if whole or not failed else dataclasses.replace(one, level=Level.HINT)
 
 
 def last_bout(findings: Sequence[Finding]) -> list[Finding]:

@@ -79,6 +79,9 @@ def _failed(facts: Facts) -> Explanation:
     if slurm is not None:
         level = _SLURM_LEVELS.get(slurm.cause, Level.DECISIVE)
         slurm = dataclasses.replace(slurm, level=level, order=len(findings) + 1)
+        if slurm.cause not in (Cause.CANCELLED, Cause.TIME_LIMIT):
+            # Slurm ended a step of it at the most (srun --kill-on-bad-exit), and not the job.
+            findings = [_not_ended(one) for one in findings]
         findings.append(slurm)
     found = choosing.chosen(findings)
     if found is None:
@@ -97,7 +100,7 @@ def _failed(facts: Facts) -> Explanation:
     )
     evidence = _evidence(found, logged, slurm)
     rank = found.rank
-    if rank is None and found.level in (Level.ROOT, Level.AFTER, Level.OUTCOME):
+    if rank is None and found.level is not Level.TIMEOUT:
         rank = next((one.rank for one in findings if one.rule == "torchrun-root-cause"), None)
     return Explanation(
         cause=found.cause,
@@ -109,6 +112,11 @@ def _failed(facts: Facts) -> Explanation:
         details=_details(facts, found, findings),
         also=tuple(_notable(others, beside=found.cause)),
     )
+
+
+def _not_ended(one: Finding) -> Finding:
+    ended = one.level is Level.ENDED and one.cause is Cause.CANCELLED
+    return dataclasses.replace(one, level=Level.HINT) if ended else one
 
 
 def _unexplained(facts: Facts) -> Explanation:

@@ -55,8 +55,16 @@ class Reader:
         self._chained: set[str] = set()
         self._summary: dict[str, str] | None = None
         self._summary_line = 0
-        #: the last line with something on it
-        self.last: records.Evidence | None = None
+        self._last: tuple[int, str] | None = None
+
+    @property
+    def last(self) -> records.Evidence | None:
+        """Return the last line with something on it."""
+        return None if self._last is None else self._evidence(*self._last)
+
+    @property
+    def _busy(self) -> bool:
+        return self._tracebacks.pending or self._summary is not None
 
     @property
     def findings(self) -> tuple[records.Finding, ...]:
@@ -70,8 +78,12 @@ class Reader:
 
     def feed(self, number: int, line: str) -> None:
         """Take the next line."""
+        self._last = number, line
+        if not (self._busy or self._rules.may_match(line)):
+            # Nearly all lines.
+            self._quiet += bool(self._findings) and not _AROUND.match(line)
+            return
         text, stream, rank = prefixes.strip(line[:_MATCH_CHARACTERS])
-        self.last = self._evidence(number, line)
         if text.startswith(_ORIGINAL):
             self._chained.add(stream)
         if self._summary is not None and self._in_summary(text):
@@ -174,6 +186,10 @@ class Reader:
         number = int(code[1]) if code else 1
         cause = _SIGNALS.get(-number, Cause.NONZERO_EXIT)
         where = f" on {told['host']}" if told.get("host") else ""
+        names = ("rank", "exitcode", "traceback")
+        shown = [f"{name} {told[name]}" for name in names if name in told]
+        if not told.get("traceback", "").startswith("Signal"):
+            shown = shown[:2]
         who = f"rank {rank[1] if rank else '?'} failed first{where}"
         self._add(
             records.Finding(
@@ -182,13 +198,12 @@ class Reader:
                 evidence=records.Evidence(
                     path=self._path,
                     line=self._summary_line,
-                    text=f"{_ROOT_CAUSE}: rank {told.get('rank', '?')}, exitcode "
-                    f"{told.get('exitcode', '?')}",
+                    text=f"{_ROOT_CAUSE}: {', '.join(shown)}",
                     source=records.Source.LOG,
                 ),
                 rank=int(rank[1]) if rank else None,
                 summary=f"{kinds.kind_of(cause).title}: {who}",
-                level=Level.AFTER if cause is not Cause.NONZERO_EXIT else Level.OUTCOME,
+                level=_level(cause),
             )
         )
 
@@ -224,6 +239,13 @@ def _rank(rank: int | None, groups: Mapping[str, str], text: str) -> int | None:
         return int(groups["rank"])
     inside = prefixes.rank_inside(text)
     return inside if inside is not None else rank
+
+
+def _level(cause: Cause) -> Level:
+    """Return what torchrun's word weighs: a watchdog aborts its own rank, others kill."""
+    if cause is Cause.NONZERO_EXIT:
+        return Level.OUTCOME
+    return Level.AFTER if cause is Cause.ABORTED else Level.CRASH
 
 
 def _told(ended: records.Traceback) -> str:

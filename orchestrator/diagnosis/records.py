@@ -14,8 +14,6 @@ class Source(enum.StrEnum):
     """Who tells a piece of evidence."""
 
     LOG = "log"
-    #: TORCHELASTIC_ERROR_FILE
-    ERROR_FILE = "error_file"
     #: state, reason, steps, events
     SLURM = "slurm"
     #: the script's own exit record
@@ -31,18 +29,20 @@ class Level(enum.IntEnum):
     DECISIVE = 0
     #: an error of the program's own
     ROOT = 1
+    #: a process was ended by a signal that its own program did not send
+    CRASH = 2
     #: a rank waited for another one in vain
-    TIMEOUT = 2
+    TIMEOUT = 3
     #: Slurm ended it; what went wrong before weighs more, whatever came after less
-    ENDED = 3
+    ENDED = 4
     #: follows from the end of another process
-    AFTER = 4
+    AFTER = 5
     #: tells that something failed, and not what
-    OUTCOME = 5
+    OUTCOME = 6
     #: looks like an error
-    HINT = 6
+    HINT = 7
     #: no error
-    WARNING = 7
+    WARNING = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,8 @@ _KEYS: Mapping[str, Any] = {
     "cures": tuple[str, ...],
 }
 _LEVELS = {level.name.lower(): level for level in Level}
+#: What a reader looks for besides: tracebacks, chains of them, torchrun's summary.
+_FRAMES = ("Traceback (most", "above exception", "Root Cause")
 _Problem = tuple[toml_lines.Path, str]
 
 
@@ -68,7 +70,7 @@ class Rules:
     """The rules in their order, and the words of which a line of interest has one."""
 
     rules: tuple[Rule, ...]
-    words: re.Pattern[str]
+    words: tuple[str, ...]
 
     @classmethod
     def of(cls, rules: Sequence[Rule], words: Sequence[str]) -> Rules:
@@ -78,13 +80,17 @@ class Rules:
             for part in rule.contains
             if not any(word in part for word in words)
         ]
-        pattern = "|".join(re.escape(word) for word in dict.fromkeys([*words, *missing]))
-        return cls(tuple(rules), re.compile(pattern))
+        return cls(tuple(rules), tuple(dict.fromkeys([*words, *missing, *_FRAMES])))
+
+    def may_match(self, text: str) -> bool:
+        """Tell whether a line has one of the words; measured, as fast as a regex of them."""
+        for word in self.words:
+            if word in text:
+                return True
+        return False
 
     def match(self, text: str) -> tuple[Rule, Mapping[str, str]] | None:
         """Return the first rule that fits a line, and what it found there."""
-        if self.words.search(text) is None:
-            return None
         for rule in self.rules:
             groups = rule.match(text)
             if groups is not None:

@@ -11,9 +11,9 @@ from orchestrator.logs import files, lines
 from orchestrator.logs.reading import Line
 
 #: Read line by line at the beginning of a log: what set the job up, and what it is.
-HEAD_BYTES = 4 * 1024 * 1024
-#: Read line by line at its end. Measured: 1,024 ranks that fail at once print 5 MB in all.
-TAIL_BYTES = 16 * 1024 * 1024
+HEAD_BYTES = 2 * 1024 * 1024
+#: Read line by line at its end: 1,024 ranks that fail at once with 5 kB each print 5 MB.
+TAIL_BYTES = 8 * 1024 * 1024
 
 _BLOCK_BYTES = 1024 * 1024
 
