@@ -583,3 +583,13 @@ CASES: tuple[Case, ...] = (
     *_refused(),
     *_waiting(),
 )
+
+
+def table() -> str:
+    """The table of docs/explain.md."""
+    lines = [
+        f"| {case.name} | {case.how} | {case.cause or 'none: it starts by itself'} | {case.told} |"
+        for case in CASES
+    ]
+    head = ["| case | how it was produced | cause | what shows it |", "|---|---|---|---|"]
+    return "".join(f"{line}\n" for line in [*head, *lines])
