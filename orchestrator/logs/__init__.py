@@ -10,6 +10,7 @@ from __future__ import annotations
 from orchestrator.logs.files import NO_LOG_YET
 from orchestrator.logs.lines import banner_pattern, clean
 from orchestrator.logs.reading import Chunk, Line, Position, read
+from orchestrator.logs.scanning import Scan, scan
 from orchestrator.logs.showing import follow, for_terminal, tail
 
 __all__ = [
@@ -17,10 +18,12 @@ __all__ = [
     "Chunk",
     "Line",
     "Position",
+    "Scan",
     "banner_pattern",
     "clean",
     "follow",
     "for_terminal",
     "read",
+    "scan",
     "tail",
 ]
