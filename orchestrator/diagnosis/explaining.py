@@ -97,7 +97,8 @@ def _failed(facts: Facts) -> Explanation:
     )
     evidence = _evidence(found, logged, slurm)
     rank = found.rank
-    if rank is None and found.level in (Level.ROOT, Level.AFTER, Level.OUTCOME):
+    by_agent = found.rule.startswith("torchrun-")
+    if rank is None and (by_agent or found.level in (Level.ROOT, Level.AFTER, Level.OUTCOME)):
         rank = next((one.rank for one in findings if one.rule == "torchrun-root-cause"), None)
     return Explanation(
         cause=found.cause,

@@ -197,7 +197,7 @@ def test_the_cause_is_named(crowd: Crowd, case: failures.Case) -> None:
         assert told["first_failing_rank"] == case.rank, told
 
 
-@pytest.mark.parametrize("name", ["more-than-a-job-may", "node-is-gone", "too-long"])
+@pytest.mark.parametrize("name", ["more-than-a-job-may", "too-long"])
 def test_slurm_is_asked_three_times_at_most(crowd: Crowd, name: str) -> None:
     lab = crowd.site.lab
     with lab.faults() as seen:
