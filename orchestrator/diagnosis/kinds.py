@@ -361,7 +361,10 @@ _KINDS: Mapping[Cause, CauseKind] = {
     ),
     Cause.PERMISSION: CauseKind(
         title="it may not read or write a file",
-        cures=("check with ls -l, and groups; write into the run folder",),
+        cures=(
+            "check with ls -l, and groups; write into the run folder",
+            "of a program of your own: chmod +x",
+        ),
     ),
     Cause.NETWORK: CauseKind(
         title="it could not reach another machine",

@@ -345,7 +345,7 @@ def _shells() -> Iterator[Case]:
     yield Case(
         name="not-executable",
         how="a script without the right to be executed (126)",
-        cause="missing_program",
+        cause="permission",
         told="Permission denied",
         tables=_shell("{home}/plain.sh"),
     )
@@ -393,7 +393,6 @@ def _shells() -> Iterator[Case]:
             "srun -n 2 --overcommit --kill-on-bad-exit=1"
             " sh -c '[ $SLURM_PROCID = 0 ] && sleep 60; exit 3'",
         ),
-        rank=1,
     )
 
 
@@ -583,3 +582,13 @@ CASES: tuple[Case, ...] = (
     *_refused(),
     *_waiting(),
 )
+
+
+def table() -> str:
+    """The table of docs/explain.md."""
+    lines = [
+        f"| {case.name} | {case.how} | {case.cause or 'none: it starts by itself'} | {case.told} |"
+        for case in CASES
+    ]
+    head = ["| case | how it was produced | cause | what shows it |", "|---|---|---|---|"]
+    return "".join(f"{line}\n" for line in [*head, *lines])

@@ -89,11 +89,9 @@ class Crowd:
         )
 
     def explain(self, names: Sequence[str]) -> None:
-        lines = self.several([["explain", name, "--format", "jsonl"] for name in names])
-        for name, line in zip(names, lines, strict=True):
-            code, _, item = line.partition(" ")
-            assert code == "0", (name, line)
-            self.told[name] = json.loads(item)
+        """Have them explained, with one command."""
+        for item in self.site.items("explain", *names):
+            self.told[item["name"]] = item
 
 
 def helper(name: str, command: str, **tables: str) -> failures.Case:
@@ -197,3 +195,13 @@ def test_the_cause_is_named(crowd: Crowd, case: failures.Case) -> None:
     assert told["cures"] or case.cause is None
     if case.rank is not None:
         assert told["first_failing_rank"] == case.rank, told
+
+
+@pytest.mark.parametrize("name", ["more-than-a-job-may", "too-long"])
+def test_slurm_is_asked_three_times_at_most(crowd: Crowd, name: str) -> None:
+    lab = crowd.site.lab
+    with lab.faults() as seen:
+        asking = crowd.site.with_env(**seen.env)
+        (told,) = asking.items("explain", crowd.ids[name], "--no-refresh")
+    assert told["cause"] == crowd.told[name]["cause"]
+    assert 2 <= len(seen.calls()) <= 3, seen.calls()

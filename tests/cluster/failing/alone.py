@@ -38,7 +38,7 @@ def checkpoint():
     """Load a checkpoint that was cut while it was written."""
     path = pathlib.Path(os.environ["ORCHESTRATOR_RUN_DIR"], "model.pt")
     torch.save({"weight": torch.ones(1 << 16)}, path)
-    os.truncate(path, 1 << 16)
+    os.truncate(path, 1 << 17)
     torch.load(path)
 
 
