@@ -425,7 +425,7 @@ def _distributed() -> Iterator[Case]:
         name="rank-shot",
         how="rank 1 of two is killed by SIGKILL under torchrun",
         cause="killed",
-        told="Signal 9 (SIGKILL)",
+        told="exitcode: -9",
         tables=_ranks("shot"),
         rank=1,
     )
@@ -560,7 +560,7 @@ def _waiting() -> Iterator[Case]:
         how="a partition that is down",
         cause="unavailable",
         told="partition spot is DOWN",
-        tables=_shell("true", job='partition = "spot"'),
+        tables=_shell("true", job='partition = "spot"', sbatch="hold = true"),
         end=waits,
     )
     yield Case(

@@ -177,6 +177,7 @@ def produce(made: Crowd) -> None:
         [helper("better", "true", job=f'nodelist = "{failures.TROUBLED}"', resources=seven)]
     )
     made.by("root", "scontrol", "update", "partitionname=spot", "state=down")
+    made.by("alice", "scontrol", "release", ids["partition-down"])
     made.site.run("wait", ids["preempted"], ids["better"], check=None)
     lab.cut(failures.TROUBLED)
     made.wait("node-lost", "NODE_FAIL")
