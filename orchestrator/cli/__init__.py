@@ -31,6 +31,7 @@ COMMANDS = {
     "logs": ("logs", "Print the logs of jobs, or search them."),
     "metrics": ("metrics", "Print the numbers that jobs' logs told."),
     "patterns": ("patterns", "List patterns, and try them on a log."),
+    "explain": ("explain", "Tell why a job failed or waits, and what helps."),
     "usage": ("usage", "Add up GPU-hours and core-hours."),
     "wait": ("wait", "Wait until jobs have ended."),
     "cancel": ("cancel", "Cancel jobs, and see that Slurm did."),

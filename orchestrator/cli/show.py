@@ -113,6 +113,7 @@ def _print(
         ("Next try", row["resend_at"]),
         *(("Alert", f"{one.rule}: {one.detail}") for one in job.current_alerts),
         ("Exit code", _exit(job)),
+        ("Cause", _cause(job)),
         ("Cluster", job.cluster),
         ("Partition", job.partition),
         ("Account", job.account),
@@ -160,6 +161,12 @@ def _exit(job: jobs.Job) -> str | None:
     told = diagnosis.explain_exit(job)
     code = f"{job.exit_code}:{job.exit_signal or 0}"
     return f"{code} ({told})" if told else code
+
+
+def _cause(job: jobs.Job) -> str | None:
+    if job.cause is None:
+        return None
+    return f"{job.cause} (orchestrator explain {job.job_id or f'@{job.row}'})"
 
 
 def _nodes(job: jobs.Job) -> str | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from orchestrator import efficiency, errors, tracking
+from orchestrator.diagnosis import queue
 from orchestrator.jobs import JobState
 from orchestrator.slurm import (
     failures,
@@ -23,6 +24,7 @@ from orchestrator.slurm import (
     sinfo,
     squeue,
     usage,
+    waiting,
 )
 
 _log = logging.getLogger(__name__)
@@ -212,6 +214,36 @@ class Client:
             return None
         _check(answer)
         return answer.stdout
+
+    def partition(self, name: str) -> queue.Partition | None:
+        """Return a partition's limits; None where slurmctld names none."""
+        answer = self._ask(waiting.scontrol_show_partition_command(name))
+        _check(answer)
+        return waiting.parse_partition(answer.stdout)
+
+    def reservation(self, name: str) -> queue.Reservation | None:
+        """Return a reservation; None where slurmctld names none."""
+        answer = self._ask(waiting.scontrol_show_reservation_command(name))
+        return waiting.parse_reservation(answer.stdout) if answer.returncode == 0 else None
+
+    def limits_of(self, user: str, account: str, qos: Sequence[str]) -> list[queue.Limit]:
+        """Return the limits that are set for a user, an account and some QOS, and their use."""
+        answer = self._ask(waiting.scontrol_show_limits_command(user, account, qos))
+        _check(answer)
+        return waiting.parse_limits(answer.stdout, user, account)
+
+    def jobs_before(self, job_id: str, partition: str, priority: int) -> int:
+        """Count the jobs that wait in a partition and come before this one, as far as is shown."""
+        lines: list[str] = []
+        command = waiting.squeue_order_command(partition)
+        _check(self.stream(command, self.timeout_seconds, self.environ, lines.append))
+        return waiting.count_before(lines, job_id, priority)
+
+    def nodes_away(self, nodes: str) -> list[queue.Node]:
+        """Return those of the nodes that are not available, with the reason that sinfo gives."""
+        answer = self._ask(waiting.sinfo_reasons_command(nodes))
+        _check(answer)
+        return waiting.parse_reasons(answer.stdout)
 
     def ping(self) -> bool:
         """Return whether slurmctld says that it is up."""
