@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, errors
+from orchestrator import config, errors, jobs
 
 Write = Callable[[str, str], Path]
 
@@ -63,9 +63,14 @@ def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
     assert [item.key for item in found.origins] == [
         *("state_dir", "runs_dir", "templates_dir", "pattern_files", "database", "profile"),
         *(
-            f"profiles.default.{field.name}"
+            f"profiles.default.{key}"
             for field in dataclasses.fields(config.Profile)
             if field.name != "name"
+            for key in (
+                [f"alerts.{alert.name}" for alert in dataclasses.fields(jobs.Alerts)]
+                if field.name == "alerts"
+                else [field.name]
+            )
         ),
     ]
 
