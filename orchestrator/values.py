@@ -147,16 +147,6 @@ def balanced(text: str) -> bool:
     return not stack
 
 
-def alert_misfits(stalled_minutes: int | None, slow_percent: int | None) -> dict[str, str]:
-    """Return what is wrong with the numbers of `[alerts]`, by key."""
-    wrong = {}
-    if stalled_minutes is not None and stalled_minutes < 0:
-        wrong["stalled_minutes"] = f"must be >= 0 (got {stalled_minutes})"
-    if slow_percent is not None and not 0 <= slow_percent < 100:
-        wrong["slow_percent"] = f"must be from 0 to 99 (got {slow_percent})"
-    return wrong
-
-
 def misfit(name: str, text: str) -> str:
     """Return what the value of this key (last part of it) must be; empty where it fits."""
     if name in ("time_limit", "max_time"):

@@ -94,9 +94,10 @@ def findings(profile: Profile, at: toml_lines.Path) -> Iterator[Finding]:
         number = getattr(profile, key)
         if number is not None and number < 1:
             yield (*at, key), f"must be >= 1 (got {number})"
-    alerts = profile.alerts
-    for key, told in values.alert_misfits(alerts.stalled_minutes, alerts.slow_percent).items():
-        yield (*at, "alerts", key), told
+    for key, most in (("stalled_minutes", 10**6), ("slow_percent", 99)):
+        number = getattr(profile.alerts, key)
+        if number is not None and not 0 <= number <= most:
+            yield (*at, "alerts", key), f"must be from 0 to {most} (got {number})"
     for place, module in enumerate(profile.modules):
         if not module or module.startswith("-"):
             yield (*at, "modules", place), f"must be a module's name (got {shapes.shown(module)})"

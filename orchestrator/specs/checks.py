@@ -35,7 +35,9 @@ _OUTPUT_ESCAPES = frozenset({"%j", "%A", "%a", "%x", "%u", "%%"})
 _LEAST = {
     **dict.fromkeys(("nodes", "ntasks", "ntasks_per_node", "cpus_per_task"), 1),
     **{"gpus_per_node": 0, "signal_seconds": 1, "nproc_per_node": 1, "size": 1, "max_running": 1},
+    **{"stalled_minutes": 0, "slow_percent": 0},
 }
+_MOST = {"signal_seconds": _SIGNAL_SECONDS, "slow_percent": 99}
 #: Paths are quoted in the script, so the shell puts no home folder in place of ~.
 _PATH_KEYS = (
     ("job", "output"),
@@ -59,7 +61,6 @@ def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     for rule in (_resources, _environment, _container, _launch, _arguments, _array, _sbatch):
         yield from rule(spec)
     yield from _metrics(spec)
-    yield from _alerts(spec)
 
 
 def _at(*path: str | int) -> tuple[toml_lines.Path, ...]:
@@ -97,7 +98,7 @@ def _numbers(tables: dict[str, dict[str, object]]) -> Iterator[Finding]:
     for table, key, value in _leaves(tables):
         if isinstance(value, int) and not isinstance(value, bool):
             least = _LEAST[key]
-            most = _SIGNAL_SECONDS if key == "signal_seconds" else _INTEGER_MAX
+            most = _MOST.get(key, _INTEGER_MAX)
             if value < least:
                 yield _at(table, key), f"must be >= {least} (got {value})"
             elif value > most:
@@ -289,13 +290,6 @@ def _metrics(spec: jobs.JobSpec) -> Iterator[Finding]:
         if not _PATTERN_NAME.fullmatch(name):
             told = f"must be a pattern's name (got {shapes.shown(name)})"
             yield _at("metrics", "patterns", place), told
-
-
-def _alerts(spec: jobs.JobSpec) -> Iterator[Finding]:
-    for key, told in values.alert_misfits(
-        spec.alerts.stalled_minutes, spec.alerts.slow_percent
-    ).items():
-        yield _at("alerts", key), told
 
 
 def missing_files(spec: jobs.JobSpec, cwd: Path) -> Iterator[Finding]:
