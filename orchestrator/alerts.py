@@ -129,7 +129,10 @@ def _windows(metrics: Sequence[jobs.Metric]) -> list[jobs.Metric]:
         if named:
             last = min(named, key=lambda one: one.rank or 0)
             like = (last.rank, named[-1].source, named[-1].unit)
-            return [one for one in named if (one.rank, one.source, one.unit) == like]
+            series = [one for one in named if (one.rank, one.source, one.unit) == like]
+            # What has neither step nor epoch is of the whole run.
+            parts = [one for one in series if one.step is not None or one.epoch is not None]
+            return parts or series
     return []
 
 
