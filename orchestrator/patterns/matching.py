@@ -108,7 +108,8 @@ class Matcher:
                         continue
                     for name, value, unit in told.values:
                         found.setdefault(
-                            (name, unit),
+                            # Some tell images/s and TFLOP/s, and both are throughput.
+                            (name, unit if name == "throughput" else ""),
                             jobs.Metric(
                                 name=name,
                                 value=value,
