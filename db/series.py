@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import dataclasses
 import datetime
+import fnmatch
 import heapq
 import itertools
 import json
@@ -34,6 +35,7 @@ class MetricQuery:
 
     #: our row numbers of the jobs
     rows: Collection[int]
+    #: `val_*` and the like are those that fit
     names: Collection[str] = ()
     attempt: int | None = None
     rank: int | None = None
@@ -131,7 +133,7 @@ def chosen(found: Sequence[Series], query: MetricQuery) -> list[Series]:
     told = {(one.job_row, one.name, one.attempt) for one in found if one.source == "jsonl"}
     wanted = []
     for one in found:
-        if query.names and one.name not in query.names:
+        if query.names and not any(fnmatch.fnmatchcase(one.name, name) for name in query.names):
             continue
         if query.attempt is not None and one.attempt != query.attempt:
             continue
