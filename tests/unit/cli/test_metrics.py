@@ -184,7 +184,7 @@ def test_files(run: Run, home: Path) -> None:
 
 
 def test_parquet(run: Run, home: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="an environment made before")
     assert run("metrics", "1", "2", "--output", "x.parquet") == (0, "", "")
     table = parquet.read_table(home / "x.parquet").to_pylist()
     items = json.loads(run("metrics", "1", "2", "--json")[1])["items"]
