@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import os
 import pwd
 import re
@@ -112,7 +113,7 @@ def is_failed(job: jobs.Job) -> bool:
 def _with_logs(facts: diagnosis.Facts, job: jobs.Job, rules: diagnosis.Rules) -> diagnosis.Facts:
     findings: list[diagnosis.Finding] = []
     last: diagnosis.Evidence | None = None
-    skipped = 0
+    skipped, written = 0, 0.0
     banner = logs.banner_pattern(
         job_id=job.raw_job_id or job.job_id or "", task=job.array_task_id or 0, name=job.name
     )
@@ -133,8 +134,13 @@ def _with_logs(facts: diagnosis.Facts, job: jobs.Job, rules: diagnosis.Rules) ->
         ]
         last = reader.last or last
         skipped += scan.skipped_bytes
+        written = max(written, scan.written_at or 0.0)
     return dataclasses.replace(
-        facts, findings=tuple(findings), last_line=last, skipped_bytes=skipped
+        facts,
+        findings=tuple(findings),
+        last_line=last,
+        written_at=datetime.datetime.fromtimestamp(written, datetime.UTC) if written else None,
+        skipped_bytes=skipped,
     )
 
 

@@ -52,14 +52,18 @@ def _live(facts: Facts, job: jobs.Job) -> Explanation:
         told = waiting.explain_reason(job)
         summary = f"it has not ended: {job.state}" + (f", {told}" if told else "")
     else:
-        summary = f"it runs: {job.state}"
-    evidence = () if facts.last_line is None else (facts.last_line,)
+        summary = (
+            "it runs, and its log's last line is:" if facts.last_line else "it runs; no log yet"
+        )
+    details: dict[str, object] = {"state": str(job.state)}
+    if facts.written_at is not None:
+        details["last_written"] = facts.written_at
     return Explanation(
         cause=None,
         summary=summary,
-        evidence=evidence,
+        evidence=() if facts.last_line is None else (facts.last_line,),
         also=tuple(_notable(facts.findings)),
-        details={"state": str(job.state)},
+        details=details,
     )
 
 
