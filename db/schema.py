@@ -33,7 +33,7 @@ class Migrations:
     head: str
 
 
-SHIPPED = Migrations(folder=pathlib.Path(__file__).parent / "migrations", head="0005")
+SHIPPED = Migrations(folder=pathlib.Path(__file__).parent / "migrations", head="0006")
 
 
 def read_version(connection: sa.Connection) -> str | None:

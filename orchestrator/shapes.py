@@ -117,7 +117,7 @@ def describe(hint: Any) -> str:
     kinds = [kind for kind in kinds_of(hint) if kind is not types.NoneType]
     if len(kinds) > 1:
         told = [describe(kind) for kind in kinds if kind is not int or float not in kinds]
-        return ", ".join(told[:-1]) + " or " + told[-1]
+        return " or ".join([", ".join(told[:-1]), told[-1]] if told[1:] else told)
     origin, arguments = typing.get_origin(kinds[0]), typing.get_args(kinds[0])
     if origin is Literal:
         quoted = ", ".join(f'"{word}"' for word in arguments)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import json
+import operator
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 
-from db import models
+from db import metrics, models
 from orchestrator import jobs
 
 
@@ -109,7 +111,6 @@ _SUBMITTER_COLUMNS = (
     "submitter_pid",
     "submitter_start_ticks",
 )
-_METRIC_FIELDS = tuple(field.name for field in dataclasses.fields(jobs.Metric))
 _ATTEMPT_FIELDS = tuple(
     field.name for field in dataclasses.fields(jobs.Attempt) if field.name != "state"
 )
@@ -262,14 +263,38 @@ def metric_record(row: models.Metric, path: str | None) -> jobs.Metric:
     )
 
 
-def metric_columns(metric: jobs.Metric) -> dict[str, Any]:
-    """Return the columns, with `path` beside them; a count that no program means becomes none."""
-    columns = {name: getattr(metric, name) for name in _METRIC_FIELDS}
-    for name in ("step", "epoch", "rank", "world_size"):
-        # A torn or hostile log line can hold any number of digits; the database holds 64 bits.
-        if columns[name] is not None and columns[name] not in _INT64:
-            columns[name] = None
-    return columns
+def numbers_of(found: Sequence[jobs.Metric]) -> list[metrics.Numbers]:
+    """Return the lines of metrics; a count that no program means becomes none."""
+    lines: list[metrics.Numbers] = []
+    for about, several in itertools.groupby(found, key=_line_of):
+        path, source, attempt, rank, world_size, step, epoch, time, line = about
+        told = list(several)
+        lines.append(
+            metrics.Numbers(
+                path=path,
+                source=source,
+                attempt=attempt,
+                rank=_int64(rank),
+                world_size=_int64(world_size),
+                names=tuple((metric.name, metric.unit) for metric in told),
+                step=_int64(step),
+                epoch=_int64(epoch),
+                time=time,
+                line=line,
+                values=tuple(metric.value for metric in told),
+            )
+        )
+    return lines
+
+
+_line_of = operator.attrgetter(
+    *("path", "source", "attempt", "rank", "world_size", "step", "epoch", "time", "line")
+)
+
+
+def _int64(count: int | None) -> int | None:
+    # A torn or hostile log line can hold any number of digits; the database holds 64 bits.
+    return count if count is not None and count in _INT64 else None
 
 
 def cursor_record(row: models.LogCursor) -> LogCursor:

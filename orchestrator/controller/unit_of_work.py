@@ -188,9 +188,12 @@ class UnitOfWork:
         return [rows.event_record(found) for found in queries.events(self._db, row)]
 
     def add_metrics(self, row: int, found: Sequence[records.Metric]) -> int:
-        """Store metrics of a job; those that are there already are left out of the count."""
-        columns = [rows.metric_columns(metric) for metric in found]
-        return metrics.add_metrics(self._db, row, columns, _now())
+        """Store metrics of a job; returns how many they are."""
+        return self.add_numbers(row, rows.numbers_of(found))
+
+    def add_numbers(self, row: int, found: Sequence[metrics.Numbers]) -> int:
+        """Store the numbers of lines of a job; returns how many they are."""
+        return metrics.add_numbers(self._db, row, found, _now())
 
     def metrics(self, query: MetricQuery) -> list[StoredMetric]:
         """Return metrics in the order of jobs, and in each of reading."""

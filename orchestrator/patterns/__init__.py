@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from orchestrator.patterns.jsonl import parse_jsonl
-from orchestrator.patterns.loading import load, load_shipped, select
+from orchestrator.patterns.loading import check, joined, load, load_shipped, select
 from orchestrator.patterns.matching import Matcher
-from orchestrator.patterns.records import Keep, LineKind, Pattern
+from orchestrator.patterns.records import Keep, LineKind, Pattern, Value
 
 __all__ = [
     "Keep",
     "LineKind",
     "Matcher",
     "Pattern",
+    "Value",
+    "check",
+    "joined",
     "load",
     "load_shipped",
     "parse_jsonl",

@@ -2,53 +2,84 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.resources
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator import documents, errors, shapes, toml_lines
-from orchestrator.patterns import numbers, records
+from orchestrator.patterns import explosions, numbers, records
 
 SHIPPED = "patterns.toml"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
-_PATTERN_KEYS: Mapping[str, Any] = {"description": str, "line": tuple[dict[str, Any], ...]}
+_PATTERN_KEYS: Mapping[str, Any] = {
+    "description": str,
+    "generic": bool,
+    "line": tuple[dict[str, Any], ...],
+}
 _LINE_KEYS: Mapping[str, Any] = {
     "name": str,
-    "contains": str,
+    "contains": str | tuple[str, ...],
     "regex": str,
-    "metrics": Mapping[str, str],
+    "metrics": Mapping[str, Any],
     "keep": Mapping[str, str],
     "takes": tuple[str, ...],
     "after": tuple[str, ...],
+    "form": str,
+    "separator": str,
+    "between": str,
+    "fields": Mapping[str, Any],
+    "pair": tuple[str, ...],
+    "others": bool,
+    "needs": tuple[tuple[str, ...], ...],
 }
-_SHORTHAND = re.compile(r"\{(?:(integer)|(number)|fixed([1-9]))\}")
+_VALUE_KEYS = ("name", "unit")
+_OF_FORMS = ("separator", "between", "fields", "pair", "others", "needs")
+_SHORTHAND = re.compile(r"\{(?:(integer)|(number)|(thousands)|(clock)|(fixed|sci)([1-9]))\}")
+_WITH_KIND = re.compile(r"\(\?P<([A-Za-z_]\w*)>\{(thousands|clock)\}")
 _NOT_FINITE = r"[-+]?(?:[nN]a[nN]|[iI]nf(?:inity)?)"
+_DEFAULT_REGEX: Mapping[str, str] = {
+    records.Form.JSON: r"(?P<fields>\{.*\})",
+    records.Form.DICT: r"(?P<fields>\{.*\})",
+    records.Form.PAIRS: "(?P<fields>.*)",
+}
 
 _Problem = tuple[toml_lines.Path, str]
 
 
 def load_shipped() -> tuple[records.Pattern, ...]:
-    """Return the patterns that ship."""
+    """Return the patterns that ship; a unit test checks them as `load` does."""
     text = importlib.resources.files("orchestrator").joinpath(SHIPPED).read_text("utf-8")
-    return load(text, SHIPPED)
+    return tuple(_built(name, data, "") for name, data in tomllib.loads(text).items())
 
 
 def load(text: str, source: str) -> tuple[records.Pattern, ...]:
     """Return the patterns of a TOML text; ConfigurationError with all that is wrong in it."""
     document, problems = documents.parse(text, source)
-    patterns = []
-    for name, data in document.data.items():
-        found: list[_Problem] = []
-        pattern = _pattern(name, data, found)
-        problems += [document.problem(path, message) for path, message in found]
-        if pattern is not None:
-            patterns.append(pattern)
+    patterns, found = check(document.data, origin=source)
+    problems += [document.problem(path, message) for path, message in found]
     if problems:
         raise errors.ConfigurationError(problems)
-    return tuple(patterns)
+    return patterns
+
+
+def check(
+    tables: Mapping[str, Any], *, origin: str
+) -> tuple[tuple[records.Pattern, ...], list[tuple[toml_lines.Path, str]]]:
+    """Return the patterns of TOML tables that are right, and what is wrong with the others.
+
+    Problems have the path of their key below `tables`.
+    """
+    problems: list[_Problem] = []
+    patterns = []
+    for name, data in tables.items():
+        found = list(_pattern_faults(name, data))
+        problems += found
+        if not found:
+            patterns.append(_built(name, data, origin))
+    return tuple(patterns), problems
 
 
 def select(
@@ -68,66 +99,109 @@ def select(
     return tuple(known[name] for name in names) if names else tuple(patterns)
 
 
-def _pattern(name: str, data: object, problems: list[_Problem]) -> records.Pattern | None:
-    before = len(problems)
-    if not _NAME.fullmatch(name):
-        problems.append(((name,), "a pattern's name has small letters, digits, _ and - only"))
-    if not isinstance(data, Mapping):
-        problems.append(((name,), f"must be a table: [{name}] (got {shapes.shown(data)})"))
-        return None
-    problems += _misfits(data, _PATTERN_KEYS, (name,))
-    lines = data.get("line")
-    if not lines:
-        problems.append(((name,), f"has no lines: write [[{name}.line]]"))
-    if len(problems) > before:
-        return None
-    kinds: dict[str, records.LineKind] = {}
-    for place, line in enumerate(data["line"]):
-        path = (name, "line", place)
-        kind = _line_kind(line, path, problems)
-        if kind is not None and kind.name in kinds:
-            problems.append(((*path, "name"), f'there is a line "{kind.name}" before'))
-        elif kind is not None:
-            kinds[kind.name] = kind
-            for missing in set(kind.after) - kinds.keys():
-                problems.append(((*path, "after"), f'there is no line "{missing}" before'))
+def joined(*groups: Sequence[records.Pattern]) -> tuple[records.Pattern, ...]:
+    """Return the patterns of all groups; one of an earlier group stands for those of its name."""
+    found: dict[str, records.Pattern] = {}
+    for group in groups:
+        for pattern in group:
+            found.setdefault(pattern.name, pattern)
+    return tuple(found.values())
+
+
+def _built(name: str, data: Mapping[str, Any], origin: str) -> records.Pattern:
     return records.Pattern(
-        name=name, description=data.get("description", ""), lines=tuple(kinds.values())
+        name=name,
+        description=data.get("description", ""),
+        lines=tuple(_line_kind(line) for line in data["line"]),
+        generic=data.get("generic", False),
+        origin=origin,
     )
 
 
-def _line_kind(
-    data: Mapping[str, Any], path: toml_lines.Path, problems: list[_Problem]
-) -> records.LineKind | None:
+def _line_kind(data: Mapping[str, Any]) -> records.LineKind:
+    contains = data.get("contains", ())
+    form = records.Form(data["form"]) if "form" in data else None
+    written = _written(data)
+    return records.LineKind(
+        name=data["name"],
+        contains=(contains,) if isinstance(contains, str) and contains else tuple(contains),
+        source=_expanded(written),
+        metrics={key: _value(key, told) for key, told in data.get("metrics", {}).items()},
+        kinds={group: records.Kind(kind) for group, kind in _WITH_KIND.findall(written)},
+        keep={key: records.Keep(how) for key, how in data.get("keep", {}).items()},
+        takes=tuple(data.get("takes", ())),
+        after=tuple(data.get("after", ())),
+        form=form,
+        separator=data.get("separator", ""),
+        between=data.get("between", ":"),
+        fields={
+            key: records.Value(name=told) if isinstance(told, str) else _value(key, told)
+            for key, told in data.get("fields", {}).items()
+        },
+        pair=tuple(data.get("pair", ())),
+        others=data.get("others", True),
+        needs=tuple(tuple(names) for names in data.get("needs", ())),
+    )
+
+
+def _value(key: str, told: str | Mapping[str, str]) -> records.Value:
+    if isinstance(told, str):
+        return records.Value(name=key, unit=told)
+    return records.Value(name=told.get("name", key), unit=told.get("unit", ""))
+
+
+def _pattern_faults(name: str, data: object) -> Iterator[_Problem]:
+    if not _NAME.fullmatch(name):
+        yield (name,), "a pattern's name has small letters, digits, _ and - only"
+    if not isinstance(data, Mapping):
+        yield (name,), f"must be a table: [{name}] (got {shapes.shown(data)})"
+        return
+    found = list(_misfits(data, _PATTERN_KEYS, (name,)))
+    yield from found
+    if not data.get("line"):
+        yield (name,), f"has no lines: write [[{name}.line]]"
+    elif not found:
+        before: list[str] = []
+        for place, line in enumerate(data["line"]):
+            yield from _line_faults(line, before, (name, "line", place))
+            before.append(line.get("name", ""))
+
+
+def _line_faults(
+    data: Mapping[str, Any], before: Sequence[str], path: toml_lines.Path
+) -> Iterator[_Problem]:
     found = list(_misfits(data, _LINE_KEYS, path))
+    yield from found
+    form = data.get("form")
+    if form is not None and form not in list(records.Form):
+        forms = ", ".join(f'"{known}"' for known in records.Form)
+        yield (*path, "form"), f"must be one of {forms} (got {shapes.shown(form)})"
+        return
     for key in ("name", "regex"):
-        if key not in data:
-            found.append((path, f"has no {key}"))
+        if key not in data and not (key == "regex" and form):
+            yield path, f"has no {key}"
+            found.append((path, ""))
     if found:
-        problems += found
-        return None
+        return
+    if data["name"] in before:
+        yield (*path, "name"), f'there is a line "{data["name"]}" before'
+    for missing in set(data.get("after", ())) - {data["name"], *before}:
+        yield (*path, "after"), f'there is no line "{missing}" before'
+    if form is None:
+        for key in _OF_FORMS:
+            if key in data:
+                yield (*path, key), 'is for lines with a form = "json", "dict" or "pairs"'
+    if len(data.get("pair", ("", ""))) != 2:
+        yield (*path, "pair"), 'must be two keys: pair = ["key", "value"]'
+    yield from _named(data, path)
     try:
-        regex = re.compile(_SHORTHAND.sub(_shorthand, data["regex"]), re.ASCII)
+        regex = re.compile(_expanded(_written(data)), re.ASCII)
     except (re.error, RecursionError, OverflowError) as error:
         # Not its position: that counts in the text with the shorthands written out.
         told = getattr(error, "msg", str(error))
-        problems.append(((*path, "regex"), f"not a regular expression: {told}"))
-        return None
-    metrics, keep = data.get("metrics", {}), data.get("keep", {})
-    takes = tuple(data.get("takes", ()))
-    found = list(_faults(regex, metrics, keep, takes, path))
-    if found:
-        problems += found
-        return None
-    return records.LineKind(
-        name=data["name"],
-        contains=data.get("contains", ""),
-        regex=regex,
-        metrics=dict(metrics),
-        keep={key: records.Keep(how) for key, how in keep.items()},
-        takes=takes,
-        after=tuple(data.get("after", ())),
-    )
+        yield (*path, "regex"), f"not a regular expression: {told}"
+        return
+    yield from _regex_faults(regex, data, path)
 
 
 def _misfits(
@@ -146,40 +220,59 @@ def _misfits(
             yield (*path, key), f"must be {told}"
 
 
-def _faults(
-    regex: re.Pattern[str],
-    metrics: Mapping[str, Any],
-    keep: Mapping[str, Any],
-    takes: Sequence[str],
-    path: toml_lines.Path,
+def _named(data: Mapping[str, Any], path: toml_lines.Path) -> Iterator[_Problem]:
+    """Tell what is wrong with the names and units under metrics, fields, keep and takes."""
+    for table in ("metrics", "fields"):
+        for key, told in data.get(table, {}).items():
+            is_table = isinstance(told, Mapping) and set(told) <= set(_VALUE_KEYS)
+            parts = list(told.values()) if is_table else [told]
+            if not all(isinstance(p, str) and len(p) <= numbers.UNIT_CHARACTERS for p in parts):
+                like = 'a unit such as "seconds" or ""' if table == "metrics" else "a metric's name"
+                cure = f'must be {like}, or {{ name = "...", unit = "..." }}'
+                yield (*path, table, key), f"{cure} (got {shapes.shown(told)})"
+                continue
+            if table == "fields" and isinstance(told, str):
+                name = told
+            else:
+                name = told.get("name", key) if isinstance(told, Mapping) else key
+            if name and not numbers.METRIC_NAME.fullmatch(name):
+                yield (*path, table, key), f"no metric is called so: {shapes.shown(name)}"
+    hows = ", ".join(f'"{how}"' for how in records.Keep)
+    for name, how in data.get("keep", {}).items():
+        if how not in list(records.Keep):
+            yield (*path, "keep", name), f"must be one of {hows} (got {shapes.shown(how)})"
+    known = (*records.CONTEXT, records.PHASE)
+    for table in ("keep", "takes"):
+        for name in data.get(table, ()):
+            if name not in known:
+                context = ", ".join(known)
+                yield (*path, table), f"only {context} hold for other lines (got {name})"
+
+
+def _regex_faults(
+    regex: re.Pattern[str], data: Mapping[str, Any], path: toml_lines.Path
 ) -> Iterator[_Problem]:
     groups = regex.groupindex
-    if not metrics and not keep:
+    metrics, keep = data.get("metrics", {}), data.get("keep", {})
+    has_fields = "form" in data
+    if not metrics and not keep and not has_fields:
         yield path, "finds nothing: name its groups under metrics or keep"
     for table, names in (("metrics", metrics), ("keep", keep)):
         for name in names:
-            if name not in groups:
+            if name not in groups and not (table == "keep" and has_fields):
                 cure = f"write (?P<{name}>{{number}})"
                 yield (*path, table, name), f'the regex has no group "{name}": {cure}'
-    for name, unit in metrics.items():
-        if not isinstance(unit, str) or len(unit) > numbers.UNIT_CHARACTERS:
-            got = shapes.shown(unit)
-            yield (*path, "metrics", name), f'must be a unit such as "seconds" or "" (got {got})'
-    hows = ", ".join(f'"{how}"' for how in records.Keep)
-    for name, how in keep.items():
-        if how not in list(records.Keep):
-            yield (*path, "keep", name), f"must be one of {hows} (got {shapes.shown(how)})"
-    context = ", ".join(records.CONTEXT)
-    for table, others in (("keep", list(keep)), ("takes", list(takes))):
-        for name in others:
-            if name not in records.CONTEXT:
-                yield (*path, table), f"only {context} hold for other lines (got {name})"
+    if has_fields and records.FIELDS not in groups:
+        yield (*path, "regex"), 'has no group "fields" for the form to read: write (?P<fields>.*)'
     for name in groups:
-        known = name in metrics or name in keep or name in records.CONTEXT
-        if not known and name.removesuffix(records.UNIT_SUFFIX) not in metrics:
+        known = name in metrics or name in keep or name in (*records.CONTEXT, records.PHASE)
+        if name == records.FIELDS:
+            if not has_fields:
+                yield (*path, "regex"), 'the group "fields" needs a form'
+        elif not known and name.removesuffix(records.UNIT_SUFFIX) not in metrics:
             cure = "name it under metrics, or write (?:...)"
             yield (*path, "regex"), f'the group "{name}" is not used: {cure}'
-    if _may_explode(regex):
+    if explosions.may_explode(regex):
         message = (
             "a repeat of nothing but repeats, such as (a+)*, can take for ever on a long line: "
             "put a fixed text between them, or write a possessive one, (a++)*"
@@ -187,72 +280,24 @@ def _faults(
         yield (*path, "regex"), message
 
 
+def _written(data: Mapping[str, Any]) -> str:
+    written = data.get("regex")
+    return str(_DEFAULT_REGEX[data["form"]] if written is None else written)
+
+
+def _expanded(regex: str) -> str:
+    return _SHORTHAND.sub(_shorthand, regex)
+
+
 def _shorthand(found: re.Match[str]) -> str:
-    integer, number, decimals = found.groups()
+    integer, number, thousands, clock, fixed, decimals = found.groups()
     if integer:
         return "[0-9]+"
     if number:
         return rf"(?:[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|{_NOT_FINITE})"
-    return rf"(?:[-+]?[0-9]+\.[0-9]{{{decimals}}}|{_NOT_FINITE})"
-
-
-def _may_explode(regex: re.Pattern[str]) -> bool:
-    """Tell whether there is an endless repeat whose body is made of endless repeats alone.
-
-    Such a body can be cut up in exponentially many ways (measured: (a+)+b takes 2 s for 25
-    characters). Python's re has no time limit, and gives its parse tree only through a private
-    module, whose forms a unit test holds on to.
-    """
-    parser: Any = importlib.import_module("re._parser")
-    return _explosive(parser.parse(regex.pattern, regex.flags))
-
-
-def _explosive(sequence: Any) -> bool:
-    for operator, argument in sequence:
-        name = str(operator)
-        if name in ("MAX_REPEAT", "MIN_REPEAT") and _endless(argument) and _loose(argument[2]):
-            return True
-        if any(_explosive(inner) for inner in _inside(name, argument)):
-            return True
-    return False
-
-
-def _endless(repeat: Any) -> bool:
-    # Whatever its exact limit: a{0,1000} is as slow as a*.
-    return int(repeat[1]) > 20
-
-
-def _loose(sequence: Any) -> bool:
-    """Tell whether a sequence holds an endless repeat, and nothing that has to be there."""
-    endless = False
-    for operator, argument in sequence:
-        name = str(operator)
-        if name in ("MAX_REPEAT", "MIN_REPEAT"):
-            endless = endless or _endless(argument) or _loose(argument[2])
-            if not _endless(argument) and int(argument[0]) > 0 and not _loose(argument[2]):
-                return False
-        elif name == "AT":
-            continue
-        else:
-            inner = _inside(name, argument)
-            if name not in ("SUBPATTERN", "BRANCH") or not any(_loose(part) for part in inner):
-                return False
-            endless = True
-    return endless
-
-
-def _inside(name: str, argument: Any) -> list[Any]:
-    """Return the sequences within an element of the parse tree."""
-    if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
-        return [argument[2]]
-    if name == "SUBPATTERN":
-        return [argument[-1]]
-    if name == "BRANCH":
-        return list(argument[1])
-    if name in ("ASSERT", "ASSERT_NOT"):
-        return [argument[1]]
-    if name == "ATOMIC_GROUP":
-        return [argument]
-    if name == "GROUPREF_EXISTS":
-        return [part for part in argument[1:] if part is not None]
-    return []
+    if thousands:
+        return r"(?:[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[-+]?[0-9]+(?:\.[0-9]+)?)"
+    if clock:
+        return r"(?:(?:[0-9]+ days?, )?[0-9]+:)?[0-9]{1,2}:[0-9]{2}(?:\.[0-9]+)?"
+    exponent = r"[eE][-+][0-9]{2,3}" if fixed == "sci" else ""
+    return rf"(?:[-+]?[0-9]+\.[0-9]{{{decimals}}}{exponent}|{_NOT_FINITE})"

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from orchestrator import jobs, quantiles
+from orchestrator import jobs, quantiles, values
 from orchestrator.reports import curves, records
 from orchestrator.specs import arguments, ranks
 
@@ -232,7 +232,8 @@ def attributes(told: Told) -> dict[str, str]:
     if "batch_size" in found:
         # result.json has the batch of all ranks, whichever was given.
         found.pop(curves.DEVICE_BATCH, None)
-    return {name: value for name, value in found.items() if value}
+    # A program's result may hold what a terminal would act on.
+    return {name: values.visible(value) for name, value in found.items() if value}
 
 
 def _text(value: object) -> str:

@@ -147,7 +147,7 @@ def test_a_baseline_outlives_its_jobs(cli, fake_slurm, study):
         "",
     )
     with sqlite3.connect(cli.database) as database:
-        database.execute("DELETE FROM metrics")
+        database.execute("DELETE FROM metric_lines")
     database.close()
     study("again", speed=0.9)
     done = cli("baseline", "compare", "--sweep", "again", "--against", "monday", "--json")

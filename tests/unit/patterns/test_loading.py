@@ -1,11 +1,13 @@
 """Patterns from TOML: all that is wrong is told, with its place."""
 
+import dataclasses
+import importlib.resources
 import re
 
 import pytest
 
 from orchestrator import errors, patterns
-from orchestrator.patterns import loading
+from orchestrator.patterns import explosions, loading
 
 GOOD = """\
 [own]
@@ -30,8 +32,8 @@ def test_good():
     (kind,) = own.lines
     assert (kind.name, kind.contains, dict(kind.metrics)) == (
         "speed",
-        "it/s",
-        {"throughput": "it/s"},
+        ("it/s",),
+        {"throughput": patterns.Value(name="throughput", unit="it/s")},
     )
 
 
@@ -80,7 +82,7 @@ def test_the_whole_message():
             "= 3 }",
             [
                 "own.toml:7: own.line[0].metrics.throughput: must be a unit such as "
-                '"seconds" or "" (got 3)'
+                '"seconds" or "", or { name = "...", unit = "..." } (got 3)'
             ],
         ),
         (
@@ -89,16 +91,16 @@ def test_the_whole_message():
             [
                 'own.toml:7: own.line[0].keep.throughput: must be one of "once", "always" '
                 '(got "twice")',
-                "own.toml:7: own.line[0].keep: only epoch, step, rank, world_size hold for other "
-                "lines (got throughput)",
+                "own.toml:7: own.line[0].keep: only epoch, step, rank, world_size, phase hold for "
+                "other lines (got throughput)",
             ],
         ),
         (
             "metrics =",
             'takes = ["loss"]\nmetrics =',
             [
-                "own.toml:7: own.line[0].takes: only epoch, step, rank, world_size hold for other "
-                "lines (got loss)"
+                "own.toml:7: own.line[0].takes: only epoch, step, rank, world_size, phase hold for "
+                "other lines (got loss)"
             ],
         ),
         (
@@ -139,18 +141,24 @@ def test_a_pattern_without_lines_and_two_lines_of_one_name():
     ]
 
 
+def test_what_ships_is_right():
+    text = importlib.resources.files("orchestrator").joinpath(loading.SHIPPED).read_text("utf-8")
+    checked = patterns.load(text, loading.SHIPPED)
+    assert [dataclasses.replace(one, origin="") for one in checked] == list(patterns.load_shipped())
+
+
 def test_select():
-    shipped = patterns.load_shipped()
-    assert [p.name for p in patterns.select(shipped, [])] == ["olivia", "lesson05", "trainer"]
-    assert [p.name for p in patterns.select(shipped, ["trainer", "olivia"])] == [
-        "trainer",
-        "olivia",
+    known = [
+        *patterns.load(GOOD, "own.toml"),
+        *patterns.load(GOOD.replace("own", "two"), "two.toml"),
     ]
+    assert [p.name for p in patterns.select(known, [])] == ["own", "two"]
+    assert [p.name for p in patterns.select(known, ["two", "own"])] == ["two", "own"]
     with pytest.raises(errors.ConfigurationError) as caught:
-        patterns.select(shipped, ["oliva", "nothing"], source="job.toml")
+        patterns.select(known, ["owm", "nothing"], source="job.toml")
     assert [str(problem) for problem in caught.value.problems] == [
-        'job.toml: metrics.patterns: no pattern "oliva". Did you mean "olivia"?',
-        'job.toml: metrics.patterns: no pattern "nothing". Known: lesson05, olivia, trainer.',
+        'job.toml: metrics.patterns: no pattern "owm". Did you mean "own"?',
+        'job.toml: metrics.patterns: no pattern "nothing". Known: own, two.',
     ]
 
 
@@ -175,4 +183,4 @@ def test_select():
     ],
 )
 def test_repeats_that_take_for_ever_are_refused(regex: str, explosive: bool):
-    assert loading._may_explode(re.compile(regex)) is explosive
+    assert explosions.may_explode(re.compile(regex)) is explosive

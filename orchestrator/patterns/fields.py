@@ -1,0 +1,129 @@
+"""Names and numbers that stand in a line in one of the common forms. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from orchestrator.patterns import records
+
+
+class Field(NamedTuple):
+    """A name and what stands behind it."""
+
+    key: str
+    #: as it is printed, without quotes and unit
+    text: str
+    #: "" where none stands there
+    unit: str
+
+
+#: More of them, or deeper, no trainer prints in a line.
+_MOST = 500
+_DEEPEST = 4
+
+_NUMBER = (
+    r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:[nN]a[nN]|[iI]nf(?:inity)?)"
+)
+_UNIT = r"[A-Za-z%][A-Za-z0-9%/_^*-]{0,15}"
+#: 0.5, 0.5 (0.6), 12ms, 12 images/sec, 3.5%, 5/100
+_VALUE = re.compile(rf"({_NUMBER}) ?({_UNIT})?(?:[ ]*\([^()]{{0,40}}\))?(?:/[0-9]+)?", re.ASCII)
+_BLANK_BETWEEN = re.compile(rf"([A-Za-z][^\d]*?\S*) +((?:{_NUMBER}).*)", re.ASCII)
+# tensor(0.5), np.float64(0.5) and the like are what a dict of unconverted numbers prints.
+_DICT_ITEM = re.compile(
+    rf"""\s*(?:'([^'\\]*)'|"([^"\\]*)")\s*:\s*
+    (?: (?:(?:torch\.)?tensor|(?:np\.|numpy\.)?(?:float|int)[0-9]+|array)
+        \(\s*({_NUMBER})\s*(?:,[^()]*)?\)
+      | ({_NUMBER}) | '([^'\\]*)' | "([^"\\]*)" | True | False | None
+      | \[[^][{{}}]*\] | \([^()]*\) | \{{[^{{}}]*\}}
+    )\s*(?:,|(?=\}}))""",
+    re.ASCII | re.VERBOSE,
+)
+_LOOSE = re.compile(
+    rf"(?:^|(?<=[\s,|;(\[{{]))([A-Za-z_][\w./@-]*(?: [A-Za-z_][\w./@-]*){{0,2}})[ ]?[:=][ ]{{0,8}}"
+    rf"({_NUMBER})[ ]?({_UNIT})?(?=$|[\s,|;)\]}}/(])",
+    re.ASCII,
+)
+
+
+class _Number(str):
+    """A number of a JSON text, as it is written there."""
+
+
+def read(kind: records.LineKind, text: str) -> list[Field] | None:
+    """Return the fields of a text in the order they stand; None where it has not this form."""
+    if kind.form is records.Form.JSON:
+        return _json(text)
+    if kind.form is records.Form.DICT:
+        return _dict(text)
+    if kind.separator:
+        return list(_pairs(text, kind.separator, kind.between))
+    return [Field(*found.groups(default="")) for found in _LOOSE.finditer(text)]
+
+
+def paired(read: list[Field], pair: tuple[str, ...]) -> list[Field]:
+    """Return {"key": "loss", "value": 0.5} as {"loss": 0.5}; other fields stay."""
+    found = {field.key: field for field in read}
+    name, value = found.get(pair[0]), found.get(pair[1])
+    others = [field for field in read if field.key not in pair]
+    return others if name is None or value is None else [value._replace(key=name.text), *others]
+
+
+def _json(text: str) -> list[Field] | None:
+    try:
+        read = json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_Number)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(read, dict):
+        return None
+    found: list[Field] = []
+    _flatten("", read, found, 0)
+    return found
+
+
+def _flatten(path: str, value: object, found: list[Field], depth: int) -> None:
+    if len(found) >= _MOST or depth > _DEEPEST:
+        return
+    if isinstance(value, dict):
+        items: list[tuple[str, object]] = [(str(key), inner) for key, inner in value.items()]
+    elif isinstance(value, list):
+        items = [(str(place), inner) for place, inner in enumerate(value)]
+    else:
+        if isinstance(value, str):
+            found.append(Field(path, str(value), ""))
+        return
+    for key, inner in items:
+        _flatten(f"{path}.{key}" if path else key, inner, found, depth + 1)
+
+
+def _dict(text: str) -> list[Field] | None:
+    """Return the items of a printed dict; None unless every bit of it is understood."""
+    if not text.startswith("{") or not text.endswith("}"):
+        return None
+    place = 1
+    found: list[Field] = []
+    while text[place:].strip() != "}":
+        item = _DICT_ITEM.match(text, place)
+        if item is None or len(found) >= _MOST:
+            return None
+        place = item.end()
+        key, other, wrapped, plain, quoted, double = item.groups()
+        value = wrapped or plain or quoted or double
+        if value is not None:
+            found.append(Field(key if key is not None else other, value, ""))
+    return found
+
+
+def _pairs(text: str, separator: str, between: str) -> Iterator[Field]:
+    for item in text.split(separator):
+        if between == " ":
+            parted = _BLANK_BETWEEN.fullmatch(item.strip())
+            key, value = parted.groups() if parted else ("", "")
+        else:
+            key, _, value = item.partition(between)
+        key, value = key.strip(), value.strip()
+        found = _VALUE.fullmatch(value) if key else None
+        if found is not None:
+            yield Field(key, found[1], found[2] or "")
