@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from orchestrator import diagnosis, errors, jobs, logs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import query, unit_of_work, waiting
-from orchestrator.diagnosis import pending
+from orchestrator.diagnosis import advice, pending
 
 #: Logs are read for so long in one refresh; of what failed beside, Slurm's word is taken.
 READING_SECONDS = 5.0
@@ -51,6 +51,7 @@ def facts_of(
         attempts=tuple(details.attempts),
         events=tuple(details.events),
         canceller=_canceller(job),
+        advice=_advice(details.submission) if job.state is jobs.JobState.COMPLETED else (),
     )
     return facts if rules is None else _with_logs(facts, job, rules)
 
@@ -142,6 +143,15 @@ def _with_logs(facts: diagnosis.Facts, job: jobs.Job, rules: diagnosis.Rules) ->
         written_at=datetime.datetime.fromtimestamp(written, datetime.UTC) if written else None,
         skipped_bytes=skipped,
     )
+
+
+def _advice(submission: jobs.Submission) -> tuple[str, ...]:
+    from orchestrator import specs
+    from orchestrator.specs import ranks
+
+    spec = specs.from_json(submission.spec)
+    ours = (spec.launch.module or "").startswith("trainers.")
+    return advice.of_ranks(spec.args, ranks.world_size(spec), ours=ours)
 
 
 def _canceller(job: jobs.Job) -> diagnosis.Canceller | None:

@@ -72,6 +72,7 @@ def _completed(facts: Facts, job: jobs.Job) -> Explanation:
         cause=None,
         summary="it did not fail: COMPLETED",
         evidence=(ends.evidence_of(job),),
+        cures=facts.advice,
         also=tuple(_notable(facts.findings)),
         details={"state": str(job.state)},
     )

@@ -140,6 +140,8 @@ class Facts:
     last_line: Evidence | None = None
     #: when something was last written to a log
     written_at: datetime.datetime | None = None
+    #: what holds for a job of so many ranks that did not fail
+    advice: tuple[str, ...] = ()
     #: of the logs' middles, which were not read
     skipped_bytes: int = 0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import diagnosis, errors, logs
+from orchestrator.diagnosis import advice
 
 FOLDER = Path(__file__).parents[2] / "data/failures"
 CASES = tomllib.loads((FOLDER / "cases.toml").read_text())["case"]
@@ -84,6 +85,17 @@ def test_real_logs(real_logs: Path) -> None:
 def test_the_cures_of_the_sources(log: str, said: str) -> None:
     told = explained(FOLDER / f"{log}.log")
     assert any(said in cure for cure in told.cures)
+
+
+def test_advice_for_jobs_that_learn_otherwise_than_on_one_gpu() -> None:
+    told = advice.of_ranks({"per_device_batch_size": 64, "seed": 1}, 8, ours=False)
+    assert [one.partition(":")[0] for one in told] == [
+        "other accuracy than on one GPU",
+        "seed = 1 for all ranks makes all draw the same augmentations",
+    ]
+    assert "per_device_batch_size = 64 on 8 ranks is a global batch of 512" in told[0]
+    assert advice.of_ranks({"per_device_batch_size": 64, "batch_size": 512}, 8, ours=True) == ()
+    assert advice.of_ranks({"per_device_batch_size": 64, "seed": 1}, 1, ours=False) == ()
 
 
 @pytest.mark.parametrize(
