@@ -97,7 +97,12 @@ def _failed(facts: Facts) -> Explanation:
     kind = kinds.kind_of(found.cause)
     others = [one for one in findings if one is not found]
     # What Slurm says has its own words; a line of the log has a place to look at.
-    same = [one for one in choosing.last_bout(others) if one.cause is found.cause]
+    weakest = max(found.level, Level.AFTER)
+    same = [
+        one
+        for one in choosing.last_bout(others)
+        if one.cause is found.cause and one.level <= weakest
+    ]
     logged = [one for one in same if one.evidence.source is not Source.SLURM]
     summary = found.summary or next((one.summary for one in same if one.summary), "") or kind.title
     cures = tuple(
