@@ -22,6 +22,8 @@ from orchestrator.jobs import JobState
 
 _EVIDENCE_LINES = 4
 _ALSO = 8
+#: 128 and SIGTERM.
+_SIGTERM_CODE = 143
 #: How much Slurm's word, or an exit code, weighs beside what the log says.
 _SLURM_LEVELS = {
     Cause.TIME_LIMIT: Level.ENDED,
@@ -83,6 +85,9 @@ def _failed(facts: Facts) -> Explanation:
     findings = list(facts.findings)
     if slurm is not None:
         level = _SLURM_LEVELS.get(slurm.cause, Level.DECISIVE)
+        if facts.job is not None and facts.job.exit_code == _SIGTERM_CODE:
+            # srun and torchrun end the others by SIGTERM, and end with the highest code.
+            level = max(level, Level.OUTCOME)
         slurm = dataclasses.replace(slurm, level=level, order=len(findings) + 1)
         if slurm.cause not in (Cause.CANCELLED, Cause.TIME_LIMIT):
             # Slurm ended a step of it at the most (srun --kill-on-bad-exit), and not the job.

@@ -158,6 +158,20 @@ def produce(made: Crowd) -> None:
     made.by("alice", "scancel", ids["parent"], ids["cancelled-while-waiting"])
     made.by("root", "scontrol", "hold", ids["held-by-root"])
     made.by("root", "scontrol", "update", f"jobid={ids['deadline']}", "deadline=now+2")
+    for name in ("preempted", "node-lost"):
+        made.wait(name, "RUNNING")
+    seven = 'cpus_per_task = 7\nmem = "1G"'
+    made.submit(
+        [helper("better", "true", job=f'nodelist = "{failures.TROUBLED}"', resources=seven)]
+    )
+    made.by("root", "scontrol", "update", "partitionname=spot", "state=down")
+    made.by("alice", "scontrol", "release", ids["partition-down"])
+    made.site.run("wait", ids["preempted"], ids["better"], check=None)
+    # Slurm takes SlurmdTimeout, 20 s, and up to as much again.
+    lab.cut(failures.TROUBLED)
+
+    made.wait("over-time", "RUNNING")
+    made.by("root", "scontrol", "update", f"jobid={ids['over-time']}", "endtime=now+1")
     for name in ("hand", "root", "operator", "us"):
         made.wait(f"cancelled-by-{name}", "RUNNING")
     made.by("alice", "scancel", ids["cancelled-by-hand"])
@@ -170,15 +184,6 @@ def produce(made: Crowd) -> None:
     folder.rename(f"{folder}.away")
     made.by("alice", "scontrol", "release", f"{ids['no-log']},{ids['no-run-folder']}")
 
-    for name in ("preempted", "node-lost"):
-        made.wait(name, "RUNNING")
-    seven = 'cpus_per_task = 7\nmem = "1G"'
-    made.submit(
-        [helper("better", "true", job=f'nodelist = "{failures.TROUBLED}"', resources=seven)]
-    )
-    made.by("root", "scontrol", "update", "partitionname=spot", "state=down")
-    made.site.run("wait", ids["preempted"], ids["better"], check=None)
-    lab.cut(failures.TROUBLED)
     made.wait("node-lost", "NODE_FAIL")
     made.by("alice", "scontrol", "release", ids["node-is-gone"])
     ended = in_group(failures.End.ENDED)
