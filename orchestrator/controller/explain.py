@@ -9,6 +9,7 @@ import pwd
 import re
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from orchestrator import diagnosis, errors, jobs, logs
 from orchestrator.controller import context as contexts
@@ -22,7 +23,11 @@ _BY = re.compile(r"CANCELLED by (\d{1,12})")
 
 
 def explain(
-    context: contexts.Context, job: jobs.Job, *, attempt: int | None = None
+    context: contexts.Context,
+    job: jobs.Job,
+    rules: diagnosis.Rules,
+    *,
+    attempt: int | None = None,
 ) -> diagnosis.Explanation:
     """Return why the job failed, or what it does; of its newest attempt where none is named.
 
@@ -30,7 +35,20 @@ def explain(
     """
     if attempt is None and pending.waits(job):
         return waiting.explain(context, job)
-    return diagnosis.diagnose(facts_of(context, job, diagnosis.load_shipped(), attempt=attempt))
+    return diagnosis.diagnose(facts_of(context, job, rules, attempt=attempt))
+
+
+def rules_with(paths: Sequence[str]) -> diagnosis.Rules:
+    """Return the rules that ship, behind those of the files; ConfigurationError tells mistakes."""
+    rules = diagnosis.load_shipped()
+    for path in reversed(paths):
+        try:
+            text = Path(path).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            told = getattr(error, "strerror", None) or str(error)
+            raise errors.NotFoundError(f"{path} cannot be read: {told}") from error
+        rules = diagnosis.load_rules(text, path).before(rules)
+    return rules
 
 
 def facts_of(

@@ -19,6 +19,7 @@ from orchestrator.diagnosis.records import (
     Traceback,
 )
 from orchestrator.diagnosis.rules import Rules, load_shipped
+from orchestrator.diagnosis.rules import load as load_rules
 from orchestrator.diagnosis.waiting import (
     Waiting,
     explain_reason,
@@ -51,6 +52,7 @@ __all__ = [
     "explain_stuck",
     "is_held",
     "kind_of",
+    "load_rules",
     "load_shipped",
     "waiting",
 ]

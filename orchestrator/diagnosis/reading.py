@@ -12,7 +12,7 @@ from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Level
 
 #: Longer lines are cut for matching; it bounds what a slow regex can cost.
-_MATCH_CHARACTERS = 8192
+_MATCH_CHARACTERS = 2048
 _SHOWN_CHARACTERS = 500
 #: Findings kept of one file: the first ones and the last ones.
 _KEPT_FINDINGS = 2000

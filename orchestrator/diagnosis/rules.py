@@ -82,6 +82,10 @@ class Rules:
         ]
         return cls(tuple(rules), tuple(dict.fromkeys([*words, *missing, *_FRAMES])))
 
+    def before(self, others: Rules) -> Rules:
+        """Return these rules, and the others where none of these fits."""
+        return Rules.of([*self.rules, *others.rules], others.words)
+
     def may_match(self, text: str) -> bool:
         """Tell whether a line has one of the words; measured, as fast as a regex of them."""
         for word in self.words:

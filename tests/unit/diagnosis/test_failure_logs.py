@@ -146,8 +146,24 @@ def test_watchdogs_tell_who_waited_and_in_what() -> None:
 def test_a_rule_with_a_mistake_is_told_with_its_place() -> None:
     text = '[[rule]]\nname = "own"\ncause = "oom_devic"\ncontains = ["x"]\nregex = "("\n'
     with pytest.raises(errors.ConfigurationError) as caught:
-        diagnosis.rules.load(text, "own.toml")
+        diagnosis.load_rules(text, "own.toml")
     told = str(caught.value)
     assert 'no such cause. Did you mean "oom_device"?' in told
     assert "own.toml:3" in told
     assert "not a regular expression" in told
+
+
+def test_own_rules_come_before_those_that_ship() -> None:
+    text = """
+[[rule]]
+name = "licence"
+cause = "limit_reached"
+contains = ["no seat left"]
+regex = 'ValueError: no seat left for (?P<what>\\w+)'
+says = "all seats for {what} are taken"
+"""
+    reader = diagnosis.Reader(diagnosis.load_rules(text, "own.toml").before(RULES), "a.log")
+    for number, line in enumerate(["ValueError: no seat left for solver", "MemoryError"], 1):
+        reader.feed(number, line)
+    told = diagnosis.diagnose(diagnosis.Facts(findings=reader.findings))
+    assert (told.cause, told.summary) == ("limit_reached", "all seats for solver are taken")
