@@ -105,10 +105,10 @@ class Rules:
 def load_shipped() -> Rules:
     """Return the rules that ship."""
     text = importlib.resources.files("orchestrator").joinpath(SHIPPED).read_text("utf-8")
-    return load(text, SHIPPED)
+    return load_rules(text, SHIPPED)
 
 
-def load(text: str, source: str) -> Rules:
+def load_rules(text: str, source: str) -> Rules:
     """Return the rules of a TOML text; ConfigurationError with all that is wrong in it."""
     document, problems = documents.parse(text, source)
     found: list[_Problem] = []
