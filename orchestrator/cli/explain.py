@@ -14,6 +14,13 @@ from orchestrator.controller import explain, resend
 
 COLUMNS = ("job_id", "name", "state", "cause", "summary", "first_failing_rank")
 _TRACEBACK_LINES = 24
+#: Details that the sentences tell already.
+_FOR_PROGRAMS = frozenset(
+    {
+        *("rule", "state", "other_lines"),
+        *("waiting", "reason", "can_start", "expected_start", "jobs_before"),
+    }
+)
 
 
 @click.command(short_help="Tell why a job failed or waits, and what helps.")
@@ -182,7 +189,7 @@ def _print(
     if told.also:
         _field("Also", [_beside(one) for one in told.also])
     for name, value in told.details.items():
-        if name in ("rule", "state", "other_lines"):
+        if name in _FOR_PROGRAMS:
             continue
         _field(name.replace("_", " ").capitalize(), [output.cell(value)])
 

@@ -70,23 +70,28 @@ def explain(job: jobs.Job, queue: Queue, now: datetime.datetime) -> Explanation:
     if start is not None and start > now:
         left = values.elapsed((start - now).total_seconds())
         parts.append(f"Slurm expects it to start at {_at(start)}, in {left}")
-    evidence = [Evidence(text=f"{job.state}, reason {reason}", source=Source.SLURM)]
-    if numbers:
-        evidence.append(Evidence(text=numbers, source=Source.SLURM))
     return Explanation(
         cause=cause,
         summary="; ".join(parts),
-        evidence=tuple(evidence),
+        evidence=(Evidence(text=f"{job.state}, reason {reason}", source=Source.SLURM),),
         cures=_cures(job, cause, kind, word, queue, standing),
-        details={
-            "waiting": kind.value,
-            "reason": reason,
-            "can_start": kind is not Waiting.NEVER,
-            "expected_start": start.isoformat() if start is not None and start > now else None,
-            "jobs_before": queue.before,
-            **({"slurm_error": queue.error} if queue.error else {}),
-        },
+        details=_details(queue, kind, reason, start if start is not None and start > now else None),
     )
+
+
+def _details(
+    queue: Queue, kind: Waiting, reason: str, start: datetime.datetime | None
+) -> dict[str, object]:
+    """Return what programs want to know; what is not known is left out."""
+    details = {
+        "waiting": kind.value,
+        "reason": reason,
+        "can_start": kind is not Waiting.NEVER,
+        "expected_start": None if start is None else start.isoformat(),
+        "jobs_before": queue.before,
+        "slurm_error": queue.error or None,
+    }
+    return {name: value for name, value in details.items() if value is not None}
 
 
 def _unsent(job: jobs.Job) -> Explanation:
@@ -201,7 +206,7 @@ def _gone(request: Request, queue: Queue) -> str:
 def _before(request: Request, queue: Queue) -> str:
     if queue.before is None or queue.partition is None:
         return ""
-    count = "1 job comes" if queue.before == 1 else f"{queue.before} jobs come"
+    count = {0: "no job comes", 1: "1 job comes"}.get(queue.before, f"{queue.before} jobs come")
     return f"{count} before it in partition {queue.partition.name}"
 
 

@@ -90,7 +90,7 @@ def explained(reason: str, asked: dict[str, object], **known: object) -> tuple[C
         # A guess that is over is none; nor is one for a job that can never start.
         (
             *("Resources", {"expected_start": NOW}, {"partition": SHORT, "before": 0}),
-            *(None, WILL, "free (0 jobs come before it in partition short)"),
+            *(None, WILL, "free (no job comes before it in partition short)"),
         ),
     ],
 )
