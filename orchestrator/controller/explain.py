@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import os
 import pwd
 import re
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from orchestrator import diagnosis, errors, jobs, logs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import query, unit_of_work, waiting
-from orchestrator.diagnosis import pending
+from orchestrator.diagnosis import advice, pending
 
 #: Logs are read for so long in one refresh; of what failed beside, Slurm's word is taken.
 READING_SECONDS = 5.0
@@ -21,7 +23,11 @@ _BY = re.compile(r"CANCELLED by (\d{1,12})")
 
 
 def explain(
-    context: contexts.Context, job: jobs.Job, *, attempt: int | None = None
+    context: contexts.Context,
+    job: jobs.Job,
+    rules: diagnosis.Rules,
+    *,
+    attempt: int | None = None,
 ) -> diagnosis.Explanation:
     """Return why the job failed, or what it does; of its newest attempt where none is named.
 
@@ -29,7 +35,20 @@ def explain(
     """
     if attempt is None and pending.waits(job):
         return waiting.explain(context, job)
-    return diagnosis.diagnose(facts_of(context, job, diagnosis.load_shipped(), attempt=attempt))
+    return diagnosis.diagnose(facts_of(context, job, rules, attempt=attempt))
+
+
+def rules_with(paths: Sequence[str]) -> diagnosis.Rules:
+    """Return the rules that ship, behind those of the files; ConfigurationError tells mistakes."""
+    rules = diagnosis.load_shipped()
+    for path in reversed(paths):
+        try:
+            text = Path(path).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            told = getattr(error, "strerror", None) or str(error)
+            raise errors.NotFoundError(f"{path} cannot be read: {told}") from error
+        rules = diagnosis.load_rules(text, path).before(rules)
+    return rules
 
 
 def facts_of(
@@ -50,6 +69,7 @@ def facts_of(
         attempts=tuple(details.attempts),
         events=tuple(details.events),
         canceller=_canceller(job),
+        advice=_advice(details.submission) if job.state is jobs.JobState.COMPLETED else (),
     )
     return facts if rules is None else _with_logs(facts, job, rules)
 
@@ -112,7 +132,7 @@ def is_failed(job: jobs.Job) -> bool:
 def _with_logs(facts: diagnosis.Facts, job: jobs.Job, rules: diagnosis.Rules) -> diagnosis.Facts:
     findings: list[diagnosis.Finding] = []
     last: diagnosis.Evidence | None = None
-    skipped = 0
+    skipped, written = 0, 0.0
     banner = logs.banner_pattern(
         job_id=job.raw_job_id or job.job_id or "", task=job.array_task_id or 0, name=job.name
     )
@@ -133,9 +153,23 @@ def _with_logs(facts: diagnosis.Facts, job: jobs.Job, rules: diagnosis.Rules) ->
         ]
         last = reader.last or last
         skipped += scan.skipped_bytes
+        written = max(written, scan.written_at or 0.0)
     return dataclasses.replace(
-        facts, findings=tuple(findings), last_line=last, skipped_bytes=skipped
+        facts,
+        findings=tuple(findings),
+        last_line=last,
+        written_at=datetime.datetime.fromtimestamp(written, datetime.UTC) if written else None,
+        skipped_bytes=skipped,
     )
+
+
+def _advice(submission: jobs.Submission) -> tuple[str, ...]:
+    from orchestrator import specs
+    from orchestrator.specs import ranks
+
+    spec = specs.from_json(submission.spec)
+    ours = (spec.launch.module or "").startswith("trainers.")
+    return advice.of_ranks(spec.args, ranks.world_size(spec), ours=ours)
 
 
 def _canceller(job: jobs.Job) -> diagnosis.Canceller | None:

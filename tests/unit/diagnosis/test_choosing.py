@@ -116,6 +116,17 @@ def test_log_and_slurm_together(
         assert told.also[0].cause is Cause.OOM_DEVICE
 
 
+def test_a_running_job_tells_its_last_line_and_when() -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    line = diagnosis.Evidence(text=STEP, path="/r/7.out", line=9, source=diagnosis.Source.LOG)
+    told = diagnosis.diagnose(
+        diagnosis.Facts(job=job_of(JobState.RUNNING), last_line=line, written_at=now)
+    )
+    assert (told.cause, told.summary) == (None, "it runs, and its log's last line is:")
+    assert told.evidence == (line,)
+    assert told.details["last_written"] == now
+
+
 def test_slurms_word_is_evidence_too() -> None:
     told = explained([STEP, TIME_LIMIT], job_of(JobState.TIMEOUT, exit_code=0, exit_signal=15))
     assert [one.text for one in told.evidence] == [TIME_LIMIT, "TIMEOUT, exit code 0:15"]
