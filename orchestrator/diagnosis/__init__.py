@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from orchestrator.diagnosis.causes import Acts, Cause, CauseKind, Retry
 from orchestrator.diagnosis.exits import LAUNCH_FAILED_SIGNAL, explain_exit
+from orchestrator.diagnosis.explaining import diagnose
 from orchestrator.diagnosis.kinds import kind_of
+from orchestrator.diagnosis.reading import Reader
 from orchestrator.diagnosis.records import (
+    Canceller,
     Evidence,
     Explanation,
     Facts,
     Finding,
     Frame,
+    Level,
     Source,
     Traceback,
 )
+from orchestrator.diagnosis.rules import Rules, load_shipped
 from orchestrator.diagnosis.waiting import (
     Waiting,
     explain_reason,
@@ -25,6 +30,7 @@ from orchestrator.diagnosis.waiting import (
 __all__ = [
     "LAUNCH_FAILED_SIGNAL",
     "Acts",
+    "Canceller",
     "Cause",
     "CauseKind",
     "Evidence",
@@ -32,14 +38,19 @@ __all__ = [
     "Facts",
     "Finding",
     "Frame",
+    "Level",
+    "Reader",
     "Retry",
+    "Rules",
     "Source",
     "Traceback",
     "Waiting",
+    "diagnose",
     "explain_exit",
     "explain_reason",
     "explain_stuck",
     "is_held",
     "kind_of",
+    "load_shipped",
     "waiting",
 ]

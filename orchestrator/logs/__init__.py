@@ -10,8 +10,9 @@ from __future__ import annotations
 from orchestrator.logs.attempts import Span, attempt_span
 from orchestrator.logs.files import NO_LOG_YET
 from orchestrator.logs.following import Followed, follow_all
-from orchestrator.logs.lines import banner_pattern, clean
+from orchestrator.logs.lines import banner_pattern, clean, split
 from orchestrator.logs.reading import Chunk, Line, Position, read
+from orchestrator.logs.scanning import Scan, scan
 from orchestrator.logs.searching import BadExpressionError, Hit, compile_expression, search
 from orchestrator.logs.showing import follow, for_terminal, tail
 
@@ -23,6 +24,7 @@ __all__ = [
     "Hit",
     "Line",
     "Position",
+    "Scan",
     "Span",
     "attempt_span",
     "banner_pattern",
@@ -32,6 +34,8 @@ __all__ = [
     "follow_all",
     "for_terminal",
     "read",
+    "scan",
     "search",
+    "split",
     "tail",
 ]
