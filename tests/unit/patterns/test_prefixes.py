@@ -29,6 +29,8 @@ ZONE = datetime.timezone(datetime.timedelta(hours=2))
         ("2023-07-15 12:00:00 | INFO | loss 1", "loss 1", "", None),
         ("INFO:root:loss 1", "loss 1", "", None),
         ("INFO - loss 1", "loss 1", "", None),
+        ("INFO  loss 1", "loss 1", "", None),
+        ("[2021-04-01 10:00:00 swin](main.py 192): INFO loss 1", "loss 1", "", None),
         ("[INFO|trainer.py:1143] 2021-05-25 06:30:55,345 >> loss 1", "loss 1", "", None),
         ("[2023-05-01 10:00:00,123] [INFO] [timer.py:199:stop] loss 1", "loss 1", "", None),
         ("I0701 12:34:56.789012 140 file.py:12] loss 1", "loss 1", "", None),
