@@ -5,19 +5,17 @@ from __future__ import annotations
 import dataclasses
 import os
 import pwd
-import re
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from orchestrator import diagnosis, errors, jobs, logs
+from orchestrator import diagnosis, errors, jobs, logs, run_folder, slurm
 from orchestrator.controller import context as contexts
 from orchestrator.controller import query, unit_of_work, waiting
 from orchestrator.diagnosis import pending
 
 #: Logs are read for so long in one refresh; of what failed beside, Slurm's word is taken.
 READING_SECONDS = 5.0
-
-_BY = re.compile(r"CANCELLED by (\d{1,12})")
 
 
 def explain(
@@ -44,12 +42,15 @@ def facts_of(
     past = attempt is not None and attempt != job.attempt
     if past:
         job = _as_of(job, details.attempts, attempt or 0)
+    canceller = _canceller(job)
     facts = diagnosis.Facts(
         job=job,
         past=past,
         attempts=tuple(details.attempts),
         events=tuple(details.events),
-        canceller=_canceller(job),
+        canceller=canceller,
+        # Of no other end it matters, and the tasks of an array share a folder.
+        began=_began(job) if canceller is not None and canceller.user_id == 0 else None,
     )
     return facts if rules is None else _with_logs(facts, job, rules)
 
@@ -140,15 +141,23 @@ def _with_logs(facts: diagnosis.Facts, job: jobs.Job, rules: diagnosis.Rules) ->
 
 def _canceller(job: jobs.Job) -> diagnosis.Canceller | None:
     """Return who cancelled the job: sacct writes "CANCELLED by 2001"."""
-    found = _BY.match(job.raw_state or "")
-    if found is None:
+    user_id = slurm.cancelled_by(job.raw_state or "")
+    if user_id is None:
         return None
-    user_id = int(found[1])
     try:
         name = pwd.getpwuid(user_id).pw_name
     except (KeyError, OverflowError):
         name = f"the user with the number {user_id}"
     return diagnosis.Canceller(user_id=user_id, name=name, is_me=user_id == os.getuid())
+
+
+def _began(job: jobs.Job) -> bool | None:
+    """Tell whether the newest attempt's script has begun; None of scripts that are not ours."""
+    folder = Path(job.run_dir)
+    if job.tracked_name is not None or not folder.is_dir():
+        return None
+    attempts = run_folder.RunFolder(folder).attempts()
+    return job.attempt in attempts.get(job.array_task_id or 0, [])
 
 
 def _as_of(job: jobs.Job, attempts: Sequence[jobs.Attempt], number: int) -> jobs.Job:
