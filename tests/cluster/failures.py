@@ -326,7 +326,6 @@ def _programs() -> Iterator[Case]:
     torch = (
         ("cuda", "PyTorch asks for CUDA where there is none", "no_device", "NVIDIA driver"),
         ("address", "two TCPStores at one port", "address_in_use", "EADDRINUSE"),
-        ("checkpoint", "a checkpoint that was cut", "checkpoint", "PytorchStreamReader"),
     )
     for name, how, cause, told in torch:
         tables = _program("alone", name, resources=with_torch)

@@ -88,8 +88,13 @@ class Crowd:
         self.site.lab.run(argv, user=user).check_returncode()
 
     def wait(self, name: str, *wanted: str) -> None:
-        self.site.lab.wait_for(
-            lambda: self.site.lab.job_state(self.ids[name]) in wanted, 120, f"{name}: {wanted}", 0.3
+        """Wait until Slurm has the job in one of the states, or has forgotten its end."""
+        lab = self.site.lab
+        lab.wait_for(
+            lambda: lab.job(self.ids[name]).get("JobState") in (None, *wanted),
+            120,
+            f"{name}: {wanted}",
+            0.3,
         )
 
     def explain(self, names: Sequence[str]) -> None:
