@@ -1,7 +1,6 @@
 """The tables. Types are those that SQLite and PostgreSQL share."""
 
 import datetime
-import math
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -39,19 +38,6 @@ class UtcDateTime(sa.types.TypeDecorator[datetime.datetime]):
         if value.tzinfo is None:
             return value.replace(tzinfo=datetime.UTC)
         return value.astimezone(datetime.UTC)
-
-
-class Number(sa.types.TypeDecorator[float]):
-    """A float whose NaN is NULL: SQLite has no NaN and binds one as NULL (sqlite3_bind_double)."""
-
-    impl = sa.Double
-    cache_ok = True
-
-    def process_bind_param(self, value: float | None, dialect: sa.Dialect) -> float | None:
-        return None if value is None or math.isnan(value) else value
-
-    def process_result_value(self, value: float | None, dialect: sa.Dialect) -> float:
-        return math.nan if value is None else value
 
 
 class Base(orm.DeclarativeBase):
@@ -168,6 +154,9 @@ class Job(Base):
     refusals: orm.Mapped[int] = orm.mapped_column(server_default=sa.text("0"))
     #: the whole name in Slurm of a job that was not sent by us; none: NAME.TOKEN
     tracked_name: orm.Mapped[str | None]
+    cpus: orm.Mapped[int | None]
+    #: JSON list of what is wrong with it while it runs; NULL: nothing
+    alerts: orm.Mapped[str | None]
 
     submission: orm.Mapped[Submission] = orm.relationship(lazy="raise")
 
@@ -276,6 +265,18 @@ class Attempt(Base):
     ended_at: orm.Mapped[datetime.datetime | None]
 
 
+class UsedFigures(Base):
+    """What a settled attempt used: Slurm and the GPUs' files are not asked again for it."""
+
+    __tablename__ = "used_figures"
+    __table_args__ = (sa.PrimaryKeyConstraint("job_row", "attempt"),)
+
+    job_row: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("jobs.row", ondelete="CASCADE"))
+    attempt: orm.Mapped[int]
+    #: JSON
+    figures: orm.Mapped[str]
+
+
 class JobEvent(Base):
     """Something that was seen or done; only ever added."""
 
@@ -377,35 +378,6 @@ class MetricLine(Base):
     value5: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
     value6: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
     value7: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
-
-
-class View(orm.DeclarativeBase):
-    """Parent of what is read as a table and is none."""
-
-    type_annotation_map = Base.type_annotation_map
-
-
-class Metric(View):
-    """One number: the view `metrics` over sets and lines."""
-
-    __tablename__ = "metrics"
-
-    #: METRIC_PLACES * metric_lines.id + place: in the order of reading
-    id: orm.Mapped[int] = orm.mapped_column(BigKey, primary_key=True)
-    job_row: orm.Mapped[int]
-    name: orm.Mapped[str]
-    #: NULL is NaN
-    value: orm.Mapped[float] = orm.mapped_column(Number, nullable=True)
-    unit: orm.Mapped[str]
-    step: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
-    epoch: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
-    rank: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
-    world_size: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
-    time: orm.Mapped[datetime.datetime | None]
-    attempt: orm.Mapped[int]
-    source: orm.Mapped[str]
-    log_id: orm.Mapped[int | None]
-    line: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
 
 
 class Refresh(Base):

@@ -98,6 +98,8 @@ def fits(value: object, hint: Any) -> bool:
         return isinstance(value, Mapping)
     if dataclasses.is_dataclass(hint):
         return isinstance(value, Mapping)
+    if hint is Any:
+        return True
     if hint is float:
         return type(value) is float and math.isfinite(value)
     if hint is int:
@@ -205,6 +207,8 @@ def build(
         if not fits(value, hint):
             wrong[at] = f"must be {describe(hint)} (got {shown(value)}){_cure(value, hint)}"
             return None
+        if hint is Any:
+            return value
         if isinstance(value, list | tuple):
             inner = _parts(hint)[1][0]
             if _parts(inner)[0] is not collections.abc.Mapping:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 
 from orchestrator import jobs, slurm
 from orchestrator.cli import output
-from orchestrator.controller import naming, rows
+from orchestrator.controller import naming, unit_of_work
 
 JOB_COLUMNS = (
     "job_id",
@@ -47,6 +48,7 @@ def job_row(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
         "qos": job.qos,
         "nodes": job.nodes,
         "gpus": job.gpus,
+        "cpus": job.cpus,
         "node_list": job.node_list,
         "time_limit_seconds": job.time_limit_seconds,
         "submitted_at": job.submitted_at,
@@ -62,13 +64,21 @@ def job_row(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
         "stderr_path": job.stderr_path,
         "stale_since": job.stale_since,
         "resend_at": job.resend_at if job.waits_for_room else None,
+        "alerts": [alert_row(alert) for alert in job.current_alerts],
     }
+
+
+def alert_row(alert: jobs.Alert) -> dict[str, object]:
+    """Return an alert as printed."""
+    return {"rule": alert.rule, "since": alert.since, "detail": alert.detail}
 
 
 def job_line(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
     """Return the job as a row of a table: Slurm's own forms, short."""
     row = job_row(job, now)
     reason = "" if job.reason in (None, "None") else job.reason
+    if alerts := job.current_alerts:
+        reason = f"alert: {', '.join(alert.rule for alert in alerts)}"
     if job.waits_for_room and job.resend_at is not None:
         reason = f"{reason}; next try {output.clock(job.resend_at)}"
     row.update(
@@ -160,22 +170,21 @@ def event_row(event: jobs.JobEvent) -> dict[str, object]:
     }
 
 
-def metric_row(stored: rows.StoredMetric) -> dict[str, object]:
+def metric_row(row: unit_of_work.MetricRow, job: jobs.Job) -> dict[str, object]:
     """Return a metric as printed."""
-    metric = stored.metric
     return {
-        "row": stored.row,
-        "job_id": stored.job.job_id,
-        "array_task_id": stored.job.array_task_id,
-        "attempt": metric.attempt,
-        "name": metric.name,
-        "value": metric.value,
-        "unit": metric.unit,
-        "step": metric.step,
-        "epoch": metric.epoch,
-        "rank": metric.rank,
-        "world_size": metric.world_size,
-        "time": metric.time,
-        "source": metric.source,
-        "line": metric.line,
+        "row": row.id,
+        "job_id": job.job_id,
+        "array_task_id": job.array_task_id,
+        "attempt": row.attempt,
+        "name": row.name,
+        "value": math.nan if row.value is None else row.value,
+        "unit": row.unit,
+        "step": row.step,
+        "epoch": row.epoch,
+        "rank": row.rank,
+        "world_size": row.world_size,
+        "time": None if row.time is None else row.time.replace(tzinfo=datetime.UTC),
+        "source": row.source,
+        "line": row.line,
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator import errors, jobs, logs, patterns, run_folder, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import rows, unit_of_work
+from orchestrator.controller import rows, unit_of_work, vocabulary
 
 
 def ingest(
@@ -19,34 +19,37 @@ def ingest(
     shipped: Sequence[patterns.Pattern] | None = None,
     *,
     say: Callable[[str], None] | None = None,
+    enough: Callable[[], bool] = lambda: False,
 ) -> int:
     """Read what is new in the jobs' files and store their metrics; returns how many were stored.
 
     `say` is told what is odd about a file, that it was cut or cannot be read. What is wrong with
-    one job ends no other where there are several.
+    one job ends no other where there are several. When `enough` says so the rest is left for the
+    next time.
 
     The metrics of a chunk and the place where reading goes on are committed together, so a crash,
     or another reader at the same time, neither loses nor doubles one.
     """
     if not wanted:
         return 0
-    known = shipped or patterns.load_shipped()
+    known = shipped or vocabulary.known(context.configuration)
     with context.store.reading() as work:
         cursors = work.log_cursors_of([job.row for job in wanted])
         texts = work.specs({job.token for job in wanted})
     # The tasks of an array share their spec, which holds the arguments of all of them.
     chosen = {
-        token: patterns.select(known, specs.from_json(text).metrics.patterns)
-        for token, text in texts.items()
+        token: vocabulary.of_job(known, specs.from_json(text)) for token, text in texts.items()
     }
     stored = 0
     for job in wanted:
+        if enough():
+            break
         places = {cursor.path: cursor for cursor in cursors.get(job.row, [])}
         try:
             with context.waiting(f"Reading the log of {job.job_id or f'@{job.row}'}"):
                 for reader in _readers(job, tuple(chosen[job.token])):
                     cursor = places.get(reader.path)
-                    stored += _read_file(context, job, reader, cursor, say or context.say)
+                    stored += _read_file(context, job, reader, cursor, say or context.say, enough)
         except errors.OrchestratorError as exc:
             if len(wanted) == 1:
                 raise
@@ -118,6 +121,7 @@ def _read_file(
     reader: _Reader,
     cursor: rows.LogCursor | None,
     say: Callable[[str], None],
+    enough: Callable[[], bool],
 ) -> int:
     stored = 0
     banner = logs.banner_pattern(
@@ -136,7 +140,7 @@ def _read_file(
                     return stored
                 stored += work.add_metrics(job.row, found)
             cursor = after
-        if not chunk.more:
+        if not chunk.more or enough():
             if chunk.note and chunk.note != logs.NO_LOG_YET:
                 say(chunk.note)
             return stored

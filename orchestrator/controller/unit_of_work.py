@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from db import metrics, queries
+from db import metrics, queries, series, usage
 from orchestrator import errors
 from orchestrator import jobs as records
 from orchestrator.controller import rows
@@ -24,7 +24,9 @@ if typing.TYPE_CHECKING:
 
 #: The words that other modules ask and are answered in, without knowing the database.
 JobQuery: TypeAlias = queries.JobQuery
-MetricQuery: TypeAlias = metrics.MetricQuery
+MetricQuery: TypeAlias = series.MetricQuery
+MetricRow: TypeAlias = series.MetricRow
+Series: TypeAlias = series.Series
 LogCursor: TypeAlias = rows.LogCursor
 Task: TypeAlias = rows.Task
 StoredMetric: TypeAlias = rows.StoredMetric
@@ -172,6 +174,20 @@ class UnitOfWork:
             found.setdefault(attempt.job_row, []).append(rows.attempt_record(attempt))
         return found
 
+    def started_attempts(
+        self,
+        job_rows: Collection[int],
+        *,
+        since: datetime.datetime | None,
+        until: datetime.datetime | None,
+    ) -> list[tuple[int, records.Attempt]]:
+        """Return the starts of these jobs, each with its job's row, that lie between two moments.
+
+        Of some the end is not known, or still to come.
+        """
+        found = usage.started_attempts(self._db, job_rows, since, until)
+        return [(attempt.job_row, rows.attempt_record(attempt)) for attempt in found]
+
     def add_event(self, row: int, event: records.JobEvent) -> None:
         self.add_events([(row, event)])
 
@@ -187,6 +203,13 @@ class UnitOfWork:
         """Return the history of a job, oldest first."""
         return [rows.event_record(found) for found in queries.events(self._db, row)]
 
+    def used_figures(self, row: int, attempt: int) -> str | None:
+        """Return what `put_used_figures` stored of an attempt."""
+        return usage.used_figures(self._db, row, attempt)
+
+    def put_used_figures(self, row: int, attempt: int, figures: str) -> None:
+        usage.put_used_figures(self._db, row, attempt, figures)
+
     def add_metrics(self, row: int, found: Sequence[records.Metric]) -> int:
         """Store metrics of a job; returns how many they are."""
         return self.add_numbers(row, rows.numbers_of(found))
@@ -197,19 +220,32 @@ class UnitOfWork:
 
     def metrics(self, query: MetricQuery) -> list[StoredMetric]:
         """Return metrics in the order of jobs, and in each of reading."""
-        found = metrics.metrics(self._db, query)
-        if not found:
+        ids = series.ids(self._db, query)
+        if not ids:
             return []
-        wanted = {metric.job_row for metric, _ in found}
-        owners = {job.row: job for job in self.jobs(JobQuery(rows=wanted, limit=None))}
+        owners = {job.row: job for job in self.jobs(JobQuery(rows=list(ids), limit=None))}
+        paths = {cursor.id: cursor.path for cursor in metrics.log_cursors(self._db, list(ids))}
         return [
             StoredMetric(
-                row=metric.id,
-                job=owners[metric.job_row],
-                metric=rows.metric_record(metric, path),
+                row=row.id,
+                job=owners[row.job_row],
+                metric=rows.metric_record(row, paths.get(row.log_id or 0)),
             )
-            for metric, path in found
+            for mine in ids.values()
+            for row in series.rows(self._db, mine)
         ]
+
+    def series_of(self, job_rows: Iterable[int]) -> list[Series]:
+        """Return what numbers there are of these jobs, by name, source and attempt."""
+        return series.series(self._db, job_rows)
+
+    def metric_ids(self, query: MetricQuery) -> dict[int, series.Ids]:
+        """Return the numbers of the rows that are wanted, by job, in the order of reading."""
+        return series.ids(self._db, query)
+
+    def metric_rows(self, ids: Sequence[int]) -> list[MetricRow]:
+        """Return these rows in the order of reading, less those that are not there any more."""
+        return series.rows(self._db, ids)
 
     def log_cursors(self, row: int) -> list[LogCursor]:
         return self.log_cursors_of([row]).get(row, [])

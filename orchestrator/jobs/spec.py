@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 ArgumentValue: TypeAlias = str | int | float | bool | tuple[str | int | float, ...]
 SbatchValue: TypeAlias = str | int | bool
@@ -100,8 +100,25 @@ class Launch:
 class Metrics:
     """`[metrics]`: how numbers are found in the log."""
 
-    #: names of patterns; empty: all that ship
+    #: names of patterns; empty: all that there are
     patterns: tuple[str, ...] = ()
+    #: patterns of this job alone, by name, as tables of their TOML form
+    pattern: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    #: files with nvidia-smi's CSV, "gpu_usage_%j.log"; relative ones count from the job's folder.
+    #: The trainer's own are found without
+    gpu_csv: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Alerts:
+    """`[alerts]`: what is told of a job while it runs; left out: the profile's, else as said."""
+
+    #: no new line in log and metrics for so long; 0: never. 30
+    stalled_minutes: int | None = None
+    #: throughput below so many percent of its own median; 0: never. 50
+    slow_percent: int | None = None
+    #: a loss that is NaN or infinite. true
+    nan_loss: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,5 +192,6 @@ class JobSpec:
     args: Mapping[str, ArgumentValue] = dataclasses.field(default_factory=dict)
     array: Array = Array()
     metrics: Metrics = Metrics()
+    alerts: Alerts = Alerts()
     #: further sbatch options, as they stand: --KEY=VALUE, true = bare flag
     sbatch: Mapping[str, SbatchValue] = dataclasses.field(default_factory=dict)

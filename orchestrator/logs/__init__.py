@@ -7,23 +7,35 @@ never held in memory as a whole.
 
 from __future__ import annotations
 
+from orchestrator.logs.attempts import Span, attempt_span
 from orchestrator.logs.files import NO_LOG_YET
-from orchestrator.logs.lines import banner_pattern, clean
+from orchestrator.logs.following import Followed, follow_all
+from orchestrator.logs.lines import banner_pattern, clean, split
 from orchestrator.logs.reading import Chunk, Line, Position, read
 from orchestrator.logs.scanning import Scan, scan
+from orchestrator.logs.searching import BadExpressionError, Hit, compile_expression, search
 from orchestrator.logs.showing import follow, for_terminal, tail
 
 __all__ = [
     "NO_LOG_YET",
+    "BadExpressionError",
     "Chunk",
+    "Followed",
+    "Hit",
     "Line",
     "Position",
     "Scan",
+    "Span",
+    "attempt_span",
     "banner_pattern",
     "clean",
+    "compile_expression",
     "follow",
+    "follow_all",
     "for_terminal",
     "read",
     "scan",
+    "search",
+    "split",
     "tail",
 ]

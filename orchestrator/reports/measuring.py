@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
+import collections
 import dataclasses
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from orchestrator import jobs, quantiles, values
+from orchestrator import gpus, jobs, quantiles, values
 from orchestrator.reports import curves, records
 from orchestrator.specs import arguments, ranks
 
@@ -30,6 +29,7 @@ NAMES = (
     "window_throughput",
 )
 _GB = 1e9
+_STEP_RATES = ("it/s", "ba/s", "batch/s", "step/s", "steps/s")
 #: Of result.json; the others are the job's own, or do not change how fast it is.
 _SURROUNDINGS = ("mode", "device", "torch", "cuda", "nccl", "python")
 #: Modes with a GPU for each rank.
@@ -47,8 +47,8 @@ class Told:
     metrics: Sequence[jobs.Metric]
     #: the trainer's result.json; empty where there is none
     result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    #: texts of the files of the GPU monitor
-    monitored: Sequence[str] = ()
+    #: what was read of its GPUs
+    gpus: Sequence[gpus.Figures] = ()
     #: as submission.provenance is, as a record
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -81,7 +81,7 @@ def measurement(told: Told, unit: str) -> records.Measurement | str:
             series.values("data_wait_share") or series.warm("epoch_data_wait_share")
         ),
         memory_bytes=_memory(told.metrics),
-        utilisation=_utilisation(told.monitored, series.values("gpu_utilization")),
+        utilisation=_utilisation(told.gpus, series.values("gpu_utilization")),
         accuracy=_last(series.values("val_accuracy") or series.values("accuracy")),
         step_seconds=_step(series),
         source=series.source(kind),
@@ -112,6 +112,20 @@ class _Series:
         warm = [metric.value for metric in found if first[metric.attempt] is not metric]
         return warm or [metric.value for metric in found]
 
+    def of_main_unit(self, name: str) -> _Series:
+        """Return the series with one unit of this metric: the one most values have.
+
+        A program may tell images/s and TFLOP/s, and both are its throughput. Steps a second, which
+        progress bars show, say nothing of how much is in a step.
+        """
+        units = collections.Counter(metric.unit for metric in self._by_name.get(name, []))
+        if len(units) < 2:
+            return self
+        exact = [unit for unit, _ in units.most_common() if unit not in _STEP_RATES]
+        main = exact[0] if exact else units.most_common(1)[0][0]
+        every = (metric for metrics in self._by_name.values() for metric in metrics)
+        return _Series([one for one in every if one.name != name or one.unit == main])
+
     def source(self, name: str) -> str:
         return self._by_name[name][-1].source
 
@@ -121,6 +135,7 @@ def _throughput(series: _Series) -> tuple[list[float], str, str] | str:
     windows = _positive(series.values("window_throughput"))
     if windows:
         return windows, "window_throughput", "the first window of each attempt"
+    series = series.of_main_unit("throughput")
     epochs = _positive(series.warm("throughput"))
     if epochs:
         is_warm = len(epochs) < len(_positive(series.values("throughput")))
@@ -191,15 +206,11 @@ def _step(series: _Series) -> dict[str, float]:
     return {"waiting for data": step * waiting, "all else": step * (1.0 - waiting)}
 
 
-def _utilisation(monitored: Sequence[str], printed: Sequence[float]) -> float | None:
-    found: list[float] = []
-    for text in monitored:
-        for row in csv.DictReader(io.StringIO(text), skipinitialspace=True):
-            digits = (row.get("utilization.gpu [%]") or "").removesuffix("%").strip()
-            if digits.isdecimal():
-                found.append(float(digits))
-    found = found or [*printed]
-    return math.fsum(found) / len(found) / 100.0 if found else None
+def _utilisation(found: Sequence[gpus.Figures], printed: Sequence[float]) -> float | None:
+    measured = gpus.mean_utilization(found)
+    if measured is None and printed:
+        return math.fsum(printed) / len(printed) / 100.0
+    return measured
 
 
 def attributes(told: Told) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from orchestrator import errors, tracking
+from orchestrator import efficiency, errors, tracking
 from orchestrator.diagnosis import queue
 from orchestrator.jobs import JobState
 from orchestrator.slurm import (
@@ -23,6 +23,7 @@ from orchestrator.slurm import (
     scontrol,
     sinfo,
     squeue,
+    usage,
     waiting,
 )
 
@@ -108,6 +109,15 @@ class Client:
             for job_id, row in newest.items()
             if row.step_state is not None
         }
+
+    def used(
+        self, job_id: str, submitted_at: datetime.datetime | None, since: datetime.datetime
+    ) -> efficiency.Used | None:
+        """Return what the attempt of a job used that was submitted then; None: sacct has none."""
+        argv = usage.sacct_usage_command(job_id, since)
+        answer = self.run(argv, self.sacct_timeout_seconds, self.environ)
+        _check(answer)
+        return usage.parse_sacct_usage(answer.stdout.split("\n"), submitted_at)
 
     def by_name(self, names: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
         """Return the rows of jobs with these full names; a held job does not show."""

@@ -22,6 +22,7 @@ _COPIED = (
     "qos",
     "nodes",
     "gpus",
+    "cpus",
     "node_list",
     "time_limit_seconds",
     "submitted_at",

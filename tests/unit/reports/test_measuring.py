@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from orchestrator import jobs, reports
+from orchestrator import gpus, jobs, reports
 from orchestrator.reports import measuring
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
@@ -49,6 +49,15 @@ def epochs(*values: float, source: str = "log:olivia", attempt: int = 0) -> list
         metric("throughput", value, epoch=epoch, source=source, attempt=attempt)
         for epoch, value in enumerate(values, start=1)
     ]
+
+
+def test_a_throughput_in_two_units_is_not_mixed() -> None:
+    both = [
+        metric("throughput", value, unit=unit, epoch=epoch)
+        for epoch in (1, 2, 3)
+        for value, unit in ((100.0 + epoch, "samples/s"), (9.0, "TFLOP/s/GPU"))
+    ]
+    assert measured(told(*both)).throughput == 102.5
 
 
 def test_windows_are_the_throughput_where_there_are_some() -> None:
@@ -131,6 +140,8 @@ def test_the_size_is_the_gpus_used_not_those_allocated(
 
 
 def test_the_rest_of_the_table() -> None:
+    reader = gpus.Reader()
+    reader.read(["timestamp, utilization.gpu [%]", "x, 80 %", "y, [N/A]", "z, 60", "nonsense"])
     found = measured(
         told(
             *epochs(50.0, 100.0),
@@ -141,7 +152,7 @@ def test_the_rest_of_the_table() -> None:
             metric("step_time", 0.5),
             metric("data_wait_share", 0.1),
             metric("total_time", 33.0),
-            monitored=["timestamp, utilization.gpu [%]\nx, 80 %\ny, [N/A]\nz, 60\n", "nonsense"],
+            gpus=reader.figures("n1"),
         )
     )
     assert (found.epoch_seconds, found.accuracy, found.total_seconds) == (10.0, 0.7, 33.0)

@@ -35,6 +35,8 @@ def _of(hint: Any) -> st.SearchStrategy[Any]:
         return st.integers(-(2**63), 2**63 - 1)
     if hint is bool:
         return st.booleans()
+    if hint is Any:
+        return st.recursive(TEXT | st.booleans(), lambda inner: st.lists(inner, max_size=2))
     if hint is type(None):
         return st.none()
     assert issubclass(origin, Mapping)
@@ -58,6 +60,7 @@ def test_the_json_has_the_tables_of_the_toml() -> None:
     tables = json.loads(specs.to_json(spec))
     assert list(tables) == [
         *("job", "resources", "environment", "container", "launch", "args", "array", "metrics"),
+        "alerts",
         "sbatch",
     ]
     assert (tables["job"]["name"], tables["launch"]["script"]) == ("x", "train.py")
