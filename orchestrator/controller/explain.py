@@ -35,7 +35,7 @@ def explain(
     """
     if attempt is None and pending.waits(job):
         return waiting.explain(context, job)
-    return diagnosis.diagnose(facts_of(context, job, rules, attempt=attempt))
+    return diagnosis.diagnose(_facts_of(context, job, rules, attempt))
 
 
 def rules_with(paths: Sequence[str]) -> diagnosis.Rules:
@@ -51,14 +51,10 @@ def rules_with(paths: Sequence[str]) -> diagnosis.Rules:
     return rules
 
 
-def facts_of(
-    context: contexts.Context,
-    job: jobs.Job,
-    rules: diagnosis.Rules | None,
-    *,
-    attempt: int | None = None,
+def _facts_of(
+    context: contexts.Context, job: jobs.Job, rules: diagnosis.Rules, attempt: int | None
 ) -> diagnosis.Facts:
-    """Return what is known of an attempt; without rules its logs are not read."""
+    """Return what is known of an attempt; none: the newest."""
     details = query.details(context, job)
     past = attempt is not None and attempt != job.attempt
     if past:
@@ -71,7 +67,7 @@ def facts_of(
         canceller=_canceller(job),
         advice=_advice(details.submission) if job.state is jobs.JobState.COMPLETED else (),
     )
-    return facts if rules is None else _with_logs(facts, job, rules)
+    return _with_logs(facts, job, rules)
 
 
 def log_facts(path: str, rules: diagnosis.Rules) -> diagnosis.Facts:
@@ -99,29 +95,46 @@ def store_causes(
     """
     with context.store.reading() as work:
         found = work.jobs(unit_of_work.JobQuery(rows=job_rows, limit=None))
-    failed = [job for job in found if job.cause is None and is_failed(job)]
+        failed = [job for job in found if job.cause is None and is_failed(job)]
+        attempts = work.attempts_of([job.row for job in failed])
+        # Who cancelled a job stands in its history; of others it tells nothing.
+        cancelled = [job.row for job in failed if job.state is jobs.JobState.CANCELLED]
+        events = {row: tuple(work.events(row)) for row in cancelled}
     if not failed:
         return 0
     rules = diagnosis.load_shipped()
     until = clock() + READING_SECONDS
-    stored = 0
+    told: list[tuple[jobs.Job, jobs.JobEvent, dict[str, object]]] = []
     for job in sorted(failed, key=lambda job: job.row):
-        facts = facts_of(context, job, rules if clock() < until else None)
-        told = diagnosis.diagnose(facts)
-        if told.cause is None:
-            continue
-        event = jobs.JobEvent(
-            at=context.clock(),
-            kind="cause",
-            attempt=job.attempt,
-            source=str(told.evidence[0].source) if told.evidence else "orchestrator",
-            detail=f"{told.cause}: {told.summary}",
+        facts = diagnosis.Facts(
+            job=job,
+            attempts=tuple(attempts.get(job.row, ())),
+            events=events.get(job.row, ()),
+            canceller=_canceller(job),
         )
-        with context.store.writing() as work:
-            if work.change_job(job.row, {"cause": str(told.cause)}, version=job.version):
-                work.add_event(job.row, event)
-                stored += 1
-    return stored
+        if clock() < until:
+            facts = _with_logs(facts, job, rules)
+        explanation = diagnosis.diagnose(facts)
+        if explanation.cause is not None:
+            changes: dict[str, object] = {"cause": str(explanation.cause)}
+            told.append((job, _event(job, explanation, context.clock()), changes))
+    with context.store.writing() as work:
+        stored = work.change_jobs([(job.row, changes, job.version) for job, _, changes in told])
+        work.add_events((job.row, event) for job, event, _ in told if job.row in stored)
+    return len(stored)
+
+
+def _event(
+    job: jobs.Job, explanation: diagnosis.Explanation, now: datetime.datetime
+) -> jobs.JobEvent:
+    evidence = explanation.evidence
+    return jobs.JobEvent(
+        at=now,
+        kind="cause",
+        attempt=job.attempt,
+        source=str(evidence[0].source if evidence else diagnosis.Source.OURS),
+        detail=f"{explanation.cause}: {explanation.summary}",
+    )
 
 
 def is_failed(job: jobs.Job) -> bool:
