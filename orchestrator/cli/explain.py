@@ -37,6 +37,14 @@ _FOR_PROGRAMS = frozenset(
 @click.option(
     "--attempt", type=click.IntRange(min=0, max=10**9), help="This attempt; default: the newest."
 )
+@click.option(
+    "--rules",
+    "rule_files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Rules of your own, before those that ship (docs/explain.md). May be repeated.",
+)
 @session.refresh_options
 @output.format_option
 @click.pass_context
@@ -45,6 +53,7 @@ def command(
     references: tuple[str, ...],
     log_: str | None,
     attempt: int | None,
+    rule_files: tuple[str, ...],
     refresh_: bool | None,
     format_: str | None,
     as_json: bool,
@@ -62,17 +71,18 @@ def command(
     if bool(references) == (log_ is not None):
         raise click.UsageError("name a job, or a log with --log FILE")
     chosen = format_ or ("json" if as_json else "table")
+    rules = explain.rules_with(rule_files)
     if log_ is not None:
         if attempt is not None:
             raise click.UsageError("--attempt is for jobs")
-        facts = explain.log_facts(os.path.abspath(log_), diagnosis.load_shipped())
+        facts = explain.log_facts(os.path.abspath(log_), rules)
         _put([(None, diagnosis.diagnose(facts))], chosen)
         return
     context = session.open_context(ctx)
     if refresh_ is not False:
         resend.look(context, floor_seconds=0 if refresh_ else None)
     found = [job for reference in references for job in _worth(session.jobs_of(context, reference))]
-    told = [(job, explain.explain(context, job, attempt=attempt)) for job in found]
+    told = [(job, explain.explain(context, job, rules, attempt=attempt)) for job in found]
     _put(told, chosen)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import os
 import pwd
 import time
@@ -12,14 +13,18 @@ from pathlib import Path
 from orchestrator import diagnosis, errors, jobs, logs, run_folder, slurm
 from orchestrator.controller import context as contexts
 from orchestrator.controller import query, unit_of_work, waiting
-from orchestrator.diagnosis import pending
+from orchestrator.diagnosis import advice, pending
 
 #: Logs are read for so long in one refresh; of what failed beside, Slurm's word is taken.
 READING_SECONDS = 5.0
 
 
 def explain(
-    context: contexts.Context, job: jobs.Job, *, attempt: int | None = None
+    context: contexts.Context,
+    job: jobs.Job,
+    rules: diagnosis.Rules,
+    *,
+    attempt: int | None = None,
 ) -> diagnosis.Explanation:
     """Return why the job failed, or what it does; of its newest attempt where none is named.
 
@@ -27,17 +32,26 @@ def explain(
     """
     if attempt is None and pending.waits(job):
         return waiting.explain(context, job)
-    return diagnosis.diagnose(facts_of(context, job, diagnosis.load_shipped(), attempt=attempt))
+    return diagnosis.diagnose(_facts_of(context, job, rules, attempt))
 
 
-def facts_of(
-    context: contexts.Context,
-    job: jobs.Job,
-    rules: diagnosis.Rules | None,
-    *,
-    attempt: int | None = None,
+def rules_with(paths: Sequence[str]) -> diagnosis.Rules:
+    """Return the rules that ship, behind those of the files; ConfigurationError tells mistakes."""
+    rules = diagnosis.load_shipped()
+    for path in reversed(paths):
+        try:
+            text = Path(path).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            told = getattr(error, "strerror", None) or str(error)
+            raise errors.NotFoundError(f"{path} cannot be read: {told}") from error
+        rules = diagnosis.load_rules(text, path).before(rules)
+    return rules
+
+
+def _facts_of(
+    context: contexts.Context, job: jobs.Job, rules: diagnosis.Rules, attempt: int | None
 ) -> diagnosis.Facts:
-    """Return what is known of an attempt; without rules its logs are not read."""
+    """Return what is known of an attempt; none: the newest."""
     details = query.details(context, job)
     past = attempt is not None and attempt != job.attempt
     if past:
@@ -51,8 +65,9 @@ def facts_of(
         canceller=canceller,
         # Of no other end it matters, and the tasks of an array share a folder.
         began=_began(job) if canceller is not None and canceller.user_id == 0 else None,
+        advice=_advice(details.submission) if job.state is jobs.JobState.COMPLETED else (),
     )
-    return facts if rules is None else _with_logs(facts, job, rules)
+    return _with_logs(facts, job, rules)
 
 
 def log_facts(path: str, rules: diagnosis.Rules) -> diagnosis.Facts:
@@ -80,29 +95,46 @@ def store_causes(
     """
     with context.store.reading() as work:
         found = work.jobs(unit_of_work.JobQuery(rows=job_rows, limit=None))
-    failed = [job for job in found if job.cause is None and is_failed(job)]
+        failed = [job for job in found if job.cause is None and is_failed(job)]
+        attempts = work.attempts_of([job.row for job in failed])
+        # Who cancelled a job stands in its history; of others it tells nothing.
+        cancelled = [job.row for job in failed if job.state is jobs.JobState.CANCELLED]
+        events = {row: tuple(work.events(row)) for row in cancelled}
     if not failed:
         return 0
     rules = diagnosis.load_shipped()
     until = clock() + READING_SECONDS
-    stored = 0
+    told: list[tuple[jobs.Job, jobs.JobEvent, dict[str, object]]] = []
     for job in sorted(failed, key=lambda job: job.row):
-        facts = facts_of(context, job, rules if clock() < until else None)
-        told = diagnosis.diagnose(facts)
-        if told.cause is None:
-            continue
-        event = jobs.JobEvent(
-            at=context.clock(),
-            kind="cause",
-            attempt=job.attempt,
-            source=str(told.evidence[0].source) if told.evidence else "orchestrator",
-            detail=f"{told.cause}: {told.summary}",
+        facts = diagnosis.Facts(
+            job=job,
+            attempts=tuple(attempts.get(job.row, ())),
+            events=events.get(job.row, ()),
+            canceller=_canceller(job),
         )
-        with context.store.writing() as work:
-            if work.change_job(job.row, {"cause": str(told.cause)}, version=job.version):
-                work.add_event(job.row, event)
-                stored += 1
-    return stored
+        if clock() < until:
+            facts = _with_logs(facts, job, rules)
+        explanation = diagnosis.diagnose(facts)
+        if explanation.cause is not None:
+            changes: dict[str, object] = {"cause": str(explanation.cause)}
+            told.append((job, _event(job, explanation, context.clock()), changes))
+    with context.store.writing() as work:
+        stored = work.change_jobs([(job.row, changes, job.version) for job, _, changes in told])
+        work.add_events((job.row, event) for job, event, _ in told if job.row in stored)
+    return len(stored)
+
+
+def _event(
+    job: jobs.Job, explanation: diagnosis.Explanation, now: datetime.datetime
+) -> jobs.JobEvent:
+    evidence = explanation.evidence
+    return jobs.JobEvent(
+        at=now,
+        kind="cause",
+        attempt=job.attempt,
+        source=str(evidence[0].source if evidence else diagnosis.Source.OURS),
+        detail=f"{explanation.cause}: {explanation.summary}",
+    )
 
 
 def is_failed(job: jobs.Job) -> bool:
@@ -113,7 +145,7 @@ def is_failed(job: jobs.Job) -> bool:
 def _with_logs(facts: diagnosis.Facts, job: jobs.Job, rules: diagnosis.Rules) -> diagnosis.Facts:
     findings: list[diagnosis.Finding] = []
     last: diagnosis.Evidence | None = None
-    skipped = 0
+    skipped, written = 0, 0.0
     banner = logs.banner_pattern(
         job_id=job.raw_job_id or job.job_id or "", task=job.array_task_id or 0, name=job.name
     )
@@ -134,9 +166,23 @@ def _with_logs(facts: diagnosis.Facts, job: jobs.Job, rules: diagnosis.Rules) ->
         ]
         last = reader.last or last
         skipped += scan.skipped_bytes
+        written = max(written, scan.written_at or 0.0)
     return dataclasses.replace(
-        facts, findings=tuple(findings), last_line=last, skipped_bytes=skipped
+        facts,
+        findings=tuple(findings),
+        last_line=last,
+        written_at=datetime.datetime.fromtimestamp(written, datetime.UTC) if written else None,
+        skipped_bytes=skipped,
     )
+
+
+def _advice(submission: jobs.Submission) -> tuple[str, ...]:
+    from orchestrator import specs
+    from orchestrator.specs import ranks
+
+    spec = specs.from_json(submission.spec)
+    ours = (spec.launch.module or "").startswith("trainers.")
+    return advice.of_ranks(spec.args, ranks.world_size(spec), ours=ours)
 
 
 def _canceller(job: jobs.Job) -> diagnosis.Canceller | None:

@@ -54,14 +54,18 @@ def _live(facts: Facts, job: jobs.Job) -> Explanation:
         told = waiting.explain_reason(job)
         summary = f"it has not ended: {job.state}" + (f", {told}" if told else "")
     else:
-        summary = f"it runs: {job.state}"
-    evidence = () if facts.last_line is None else (facts.last_line,)
+        summary = (
+            "it runs, and its log's last line is:" if facts.last_line else "it runs; no log yet"
+        )
+    details: dict[str, object] = {"state": str(job.state)}
+    if facts.written_at is not None:
+        details["last_written"] = facts.written_at
     return Explanation(
         cause=None,
         summary=summary,
-        evidence=evidence,
+        evidence=() if facts.last_line is None else (facts.last_line,),
         also=tuple(_notable(facts.findings)),
-        details={"state": str(job.state)},
+        details=details,
     )
 
 
@@ -70,6 +74,7 @@ def _completed(facts: Facts, job: jobs.Job) -> Explanation:
         cause=None,
         summary="it did not fail: COMPLETED",
         evidence=(ends.evidence_of(job),),
+        cures=facts.advice,
         also=tuple(_notable(facts.findings)),
         details={"state": str(job.state)},
     )
@@ -97,7 +102,12 @@ def _failed(facts: Facts) -> Explanation:
     kind = kinds.kind_of(found.cause)
     others = [one for one in findings if one is not found]
     # What Slurm says has its own words; a line of the log has a place to look at.
-    same = [one for one in choosing.last_bout(others) if one.cause is found.cause]
+    weakest = max(found.level, Level.AFTER)
+    same = [
+        one
+        for one in choosing.last_bout(others)
+        if one.cause is found.cause and one.level <= weakest
+    ]
     logged = [one for one in same if one.evidence.source is not Source.SLURM]
     summary = found.summary or next((one.summary for one in same if one.summary), "") or kind.title
     cures = tuple(

@@ -12,7 +12,7 @@ from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Level
 
 #: Longer lines are cut for matching; it bounds what a slow regex can cost.
-_MATCH_CHARACTERS = 8192
+_MATCH_CHARACTERS = 2048
 _SHOWN_CHARACTERS = 500
 #: Findings kept of one file: the first ones and the last ones.
 _KEPT_FINDINGS = 2000
@@ -90,7 +90,7 @@ class Reader:
             return
         own, ended = self._tracebacks.add(text, number=number, stream=stream, rank=rank)
         if ended is not None:
-            self._add_traceback(ended, text, number, stream)
+            self._add_traceback(ended, text, line, stream)
             return
         if own:
             return
@@ -117,7 +117,7 @@ class Reader:
             )
         )
 
-    def _add_traceback(self, ended: records.Traceback, text: str, number: int, stream: str) -> None:
+    def _add_traceback(self, ended: records.Traceback, text: str, line: str, stream: str) -> None:
         matched = self._rules.match(text)
         if matched is not None and matched[0].level is Level.HINT:
             matched = None
@@ -134,7 +134,7 @@ class Reader:
         finding = records.Finding(
             cause=cause,
             rule=rule_name,
-            evidence=self._evidence(number, text),
+            evidence=self._evidence(ended.last_line, line),
             rank=_rank(ended.rank, groups, text),
             summary=summary,
             cures=cures,

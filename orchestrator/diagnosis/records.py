@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
 from collections.abc import Mapping
 
@@ -139,6 +140,10 @@ class Facts:
     findings: tuple[Finding, ...] = ()
     #: the log's last line that says something
     last_line: Evidence | None = None
+    #: when something was last written to a log
+    written_at: datetime.datetime | None = None
+    #: what holds for a job of so many ranks that did not fail
+    advice: tuple[str, ...] = ()
     #: of the logs' middles, which were not read
     skipped_bytes: int = 0
 

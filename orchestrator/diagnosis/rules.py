@@ -82,6 +82,10 @@ class Rules:
         ]
         return cls(tuple(rules), tuple(dict.fromkeys([*words, *missing, *_FRAMES])))
 
+    def before(self, others: Rules) -> Rules:
+        """Return these rules, and the others where none of these fits."""
+        return Rules.of([*self.rules, *others.rules], others.words)
+
     def may_match(self, text: str) -> bool:
         """Tell whether a line has one of the words; measured, as fast as a regex of them."""
         for word in self.words:
@@ -101,10 +105,10 @@ class Rules:
 def load_shipped() -> Rules:
     """Return the rules that ship."""
     text = importlib.resources.files("orchestrator").joinpath(SHIPPED).read_text("utf-8")
-    return load(text, SHIPPED)
+    return load_rules(text, SHIPPED)
 
 
-def load(text: str, source: str) -> Rules:
+def load_rules(text: str, source: str) -> Rules:
     """Return the rules of a TOML text; ConfigurationError with all that is wrong in it."""
     document, problems = documents.parse(text, source)
     found: list[_Problem] = []

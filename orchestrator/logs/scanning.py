@@ -23,6 +23,8 @@ class Scan:
     """What one pass over a log took."""
 
     size_bytes: int = 0
+    #: seconds since 1970 of the last write
+    written_at: float | None = None
     #: bytes between beginning and end of which only the lines were counted
     skipped_bytes: int = 0
     #: why it was not read; ""
@@ -50,6 +52,7 @@ def scan(
         into.problem = files.NO_LOG_YET if missing else f"{error.strerror or error}"
         return
     try:
+        into.written_at = status.st_mtime
         begin, end, line = 0, status.st_size, 0
         if banner is not None and attempt is not None:
             begin, end, line = _part(handle, status.st_size, banner, attempt)

@@ -84,6 +84,33 @@ def test_which_line_counts(lines: list[str], cause: Cause, line: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("a.sh: line 184: 2324239 Aborted                 (core dumped) litgpt", Cause.ABORTED),
+        ("a.sh: line 9: 77 Killed                  python3 main.py", Cause.KILLED),
+        (
+            "srun: error: Task launch for 3.0 failed on node n1: Job credential expired",
+            "launch_failed",
+        ),
+        ("srun: error: task 0 launch failed: Plugin initialization failed", Cause.LAUNCH_FAILED),
+        (
+            "11/50 [1:57:05, 638.01s/it]slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT x",
+            "cancelled",
+        ),
+        ("slurmstepd: error: *** JOB 7 CANCELLED AT x DUE TO TIME LIMIT ***", Cause.TIME_LIMIT),
+        ("slurmstepd: error: Job 8 exceeded memory limit (104 > 10), being killed", Cause.OOM_HOST),
+        (
+            "^^^FileNotFoundError^^: ^^ [Errno 2] No such file: '/w/c.yaml'^^with",
+            Cause.MISSING_FILE,
+        ),
+        ("srun: error: task 0: Exited with exit code 1", Cause.NONZERO_EXIT),
+    ],
+)
+def test_lines_as_others_have_printed_them(line: str, cause: str) -> None:
+    assert explained([STEP, line]).cause == cause
+
+
+@pytest.mark.parametrize(
     ("lines", "state", "code", "exit_signal", "cause"),
     [
         ([STEP], JobState.TIMEOUT, 0, 0, Cause.TIME_LIMIT),
@@ -114,6 +141,17 @@ def test_log_and_slurm_together(
     assert told.cause == cause
     if cause is None:
         assert told.also[0].cause is Cause.OOM_DEVICE
+
+
+def test_a_running_job_tells_its_last_line_and_when() -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    line = diagnosis.Evidence(text=STEP, path="/r/7.out", line=9, source=diagnosis.Source.LOG)
+    told = diagnosis.diagnose(
+        diagnosis.Facts(job=job_of(JobState.RUNNING), last_line=line, written_at=now)
+    )
+    assert (told.cause, told.summary) == (None, "it runs, and its log's last line is:")
+    assert told.evidence == (line,)
+    assert told.details["last_written"] == now
 
 
 def test_slurms_word_is_evidence_too() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import diagnosis, errors, logs
+from orchestrator.diagnosis import advice
 
 FOLDER = Path(__file__).parents[2] / "data/failures"
 CASES = tomllib.loads((FOLDER / "cases.toml").read_text())["case"]
@@ -86,6 +87,17 @@ def test_the_cures_of_the_sources(log: str, said: str) -> None:
     assert any(said in cure for cure in told.cures)
 
 
+def test_advice_for_jobs_that_learn_otherwise_than_on_one_gpu() -> None:
+    told = advice.of_ranks({"per_device_batch_size": 64, "seed": 1}, 8, ours=False)
+    assert [one.partition(":")[0] for one in told] == [
+        "other accuracy than on one GPU",
+        "seed = 1 for all ranks makes all draw the same augmentations",
+    ]
+    assert "per_device_batch_size = 64 on 8 ranks is a global batch of 512" in told[0]
+    assert advice.of_ranks({"per_device_batch_size": 64, "batch_size": 512}, 8, ours=True) == ()
+    assert advice.of_ranks({"per_device_batch_size": 64, "seed": 1}, 1, ours=False) == ()
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -134,8 +146,24 @@ def test_watchdogs_tell_who_waited_and_in_what() -> None:
 def test_a_rule_with_a_mistake_is_told_with_its_place() -> None:
     text = '[[rule]]\nname = "own"\ncause = "oom_devic"\ncontains = ["x"]\nregex = "("\n'
     with pytest.raises(errors.ConfigurationError) as caught:
-        diagnosis.rules.load(text, "own.toml")
+        diagnosis.load_rules(text, "own.toml")
     told = str(caught.value)
     assert 'no such cause. Did you mean "oom_device"?' in told
     assert "own.toml:3" in told
     assert "not a regular expression" in told
+
+
+def test_own_rules_come_before_those_that_ship() -> None:
+    text = """
+[[rule]]
+name = "licence"
+cause = "limit_reached"
+contains = ["no seat left"]
+regex = 'ValueError: no seat left for (?P<what>\\w+)'
+says = "all seats for {what} are taken"
+"""
+    reader = diagnosis.Reader(diagnosis.load_rules(text, "own.toml").before(RULES), "a.log")
+    for number, line in enumerate(["ValueError: no seat left for solver", "MemoryError"], 1):
+        reader.feed(number, line)
+    told = diagnosis.diagnose(diagnosis.Facts(findings=reader.findings))
+    assert (told.cause, told.summary) == ("limit_reached", "all seats for solver are taken")
