@@ -6,20 +6,17 @@ import dataclasses
 import datetime
 import os
 import pwd
-import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from orchestrator import diagnosis, errors, jobs, logs
+from orchestrator import diagnosis, errors, jobs, logs, run_folder, slurm
 from orchestrator.controller import context as contexts
 from orchestrator.controller import query, unit_of_work, waiting
 from orchestrator.diagnosis import advice, pending
 
 #: Logs are read for so long in one refresh; of what failed beside, Slurm's word is taken.
 READING_SECONDS = 5.0
-
-_BY = re.compile(r"CANCELLED by (\d{1,12})")
 
 
 def explain(
@@ -59,15 +56,24 @@ def _facts_of(
     past = attempt is not None and attempt != job.attempt
     if past:
         job = _as_of(job, details.attempts, attempt or 0)
-    facts = diagnosis.Facts(
+    canceller = _canceller(job)
+    facts = _facts(job, details.attempts, details.events)
+    told = _advice(details.submission) if job.state is jobs.JobState.COMPLETED else ()
+    return _with_logs(dataclasses.replace(facts, past=past, advice=told), job, rules)
+
+
+def _facts(
+    job: jobs.Job, attempts: Sequence[jobs.Attempt], events: Sequence[jobs.JobEvent]
+) -> diagnosis.Facts:
+    canceller = _canceller(job)
+    return diagnosis.Facts(
         job=job,
-        past=past,
-        attempts=tuple(details.attempts),
-        events=tuple(details.events),
-        canceller=_canceller(job),
-        advice=_advice(details.submission) if job.state is jobs.JobState.COMPLETED else (),
+        attempts=tuple(attempts),
+        events=tuple(events),
+        canceller=canceller,
+        # Of no other end it matters, and the tasks of an array share a folder.
+        began=_began(job) if canceller is not None and canceller.user_id == 0 else None,
     )
-    return _with_logs(facts, job, rules)
 
 
 def log_facts(path: str, rules: diagnosis.Rules) -> diagnosis.Facts:
@@ -106,12 +112,7 @@ def store_causes(
     until = clock() + READING_SECONDS
     told: list[tuple[jobs.Job, jobs.JobEvent, dict[str, object]]] = []
     for job in sorted(failed, key=lambda job: job.row):
-        facts = diagnosis.Facts(
-            job=job,
-            attempts=tuple(attempts.get(job.row, ())),
-            events=events.get(job.row, ()),
-            canceller=_canceller(job),
-        )
+        facts = _facts(job, attempts.get(job.row, ()), events.get(job.row, ()))
         if clock() < until:
             facts = _with_logs(facts, job, rules)
         explanation = diagnosis.diagnose(facts)
@@ -187,15 +188,23 @@ def _advice(submission: jobs.Submission) -> tuple[str, ...]:
 
 def _canceller(job: jobs.Job) -> diagnosis.Canceller | None:
     """Return who cancelled the job: sacct writes "CANCELLED by 2001"."""
-    found = _BY.match(job.raw_state or "")
-    if found is None:
+    user_id = slurm.cancelled_by(job.raw_state or "")
+    if user_id is None:
         return None
-    user_id = int(found[1])
     try:
         name = pwd.getpwuid(user_id).pw_name
     except (KeyError, OverflowError):
         name = f"the user with the number {user_id}"
     return diagnosis.Canceller(user_id=user_id, name=name, is_me=user_id == os.getuid())
+
+
+def _began(job: jobs.Job) -> bool | None:
+    """Tell whether the newest attempt's script has begun; None of scripts that are not ours."""
+    folder = Path(job.run_dir)
+    if job.tracked_name is not None or not folder.is_dir():
+        return None
+    attempts = run_folder.RunFolder(folder).attempts()
+    return job.attempt in attempts.get(job.array_task_id or 0, [])
 
 
 def _as_of(job: jobs.Job, attempts: Sequence[jobs.Attempt], number: int) -> jobs.Job:
