@@ -56,7 +56,6 @@ def _facts_of(
     past = attempt is not None and attempt != job.attempt
     if past:
         job = _as_of(job, details.attempts, attempt or 0)
-    canceller = _canceller(job)
     facts = _facts(job, details.attempts, details.events)
     told = _advice(details.submission) if job.state is jobs.JobState.COMPLETED else ()
     return _with_logs(dataclasses.replace(facts, past=past, advice=told), job, rules)
