@@ -157,7 +157,7 @@ JOB_FIELDS = {
     "state": str,
     "raw_state": str,
     "reason": None,
-    "cause": None,
+    "cause": str,
     "exit_code": int,
     "exit_signal": int,
     "partition": str,
