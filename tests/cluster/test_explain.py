@@ -218,7 +218,7 @@ def produce(made: Crowd) -> None:
     made.explain([case.name for case in made.cases])
 
 
-@pytest.mark.parametrize("case", map(marked, failures.CASES))
+@pytest.mark.parametrize("case", [marked(case) for case in failures.CASES])
 def test_the_cause_is_named(crowd: Crowd, case: failures.Case) -> None:
     told = crowd.told[case.name]
     assert told["cause"] == case.cause, told
