@@ -9,8 +9,7 @@ from __future__ import annotations
 import array
 import dataclasses
 import datetime
-import heapq
-import itertools
+import fnmatch
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -34,6 +33,7 @@ class MetricQuery:
 
     #: our row numbers of the jobs
     rows: Collection[int]
+    #: `val_*` and the like are those that fit
     names: Collection[str] = ()
     attempt: int | None = None
     rank: int | None = None
@@ -131,7 +131,7 @@ def chosen(found: Sequence[Series], query: MetricQuery) -> list[Series]:
     told = {(one.job_row, one.name, one.attempt) for one in found if one.source == "jsonl"}
     wanted = []
     for one in found:
-        if query.names and one.name not in query.names:
+        if query.names and not any(fnmatch.fnmatchcase(one.name, name) for name in query.names):
             continue
         if query.attempt is not None and one.attempt != query.attempt:
             continue
@@ -180,14 +180,14 @@ def _thinned(session: orm.Session, wanted: Sequence[Series], query: MetricQuery)
     else:
         for line, number in _lines(session, sets, query):
             lines[number].append(line)
-    groups: dict[tuple[int, str, int | None], list[Iterator[int]]] = {}
+    groups: dict[tuple[int, str, int | None], list[int]] = {}
     for one in wanted:
-        mine = (line * _PLACES + one.place for line in lines[one.set_id])
-        groups.setdefault((one.job_row, one.name, one.rank), []).append(mine)
+        mine = groups.setdefault((one.job_row, one.name, one.rank), [])
+        mine += [line * _PLACES + one.place for line in lines[one.set_id]]
     found: dict[int, list[int]] = {}
-    for (row, _, _), parts in groups.items():
-        numbers = sorted(itertools.chain.from_iterable(parts))
-        numbers = numbers if query.last is None else heapq.nlargest(query.last, numbers)[::-1]
+    for (row, _, _), numbers in groups.items():
+        numbers.sort()
+        numbers = numbers if query.last is None else numbers[-query.last :]
         numbers = numbers if query.every is None else numbers[:: query.every]
         numbers = numbers if query.points is None else spread(numbers, query.points)
         found.setdefault(row, []).extend(numbers)

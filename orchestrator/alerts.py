@@ -96,7 +96,9 @@ def _stalled(job: jobs.Job, rules: Rules, seen: Seen) -> jobs.Alert | None:
     limit_seconds = rules.stalled_minutes * 60
     if seen.written_at is None or not limit_seconds or seen.silent_seconds < limit_seconds:
         return None
-    told = f"no new line in its log or its metrics for {seen.silent_seconds / 60:.0f} minutes"
+    minutes = round(seen.silent_seconds / 60)
+    plural = "" if minutes == 1 else "s"
+    told = f"no new line in its log or its metrics for {minutes} minute{plural}"
     return _alert(job, STALLED, seen.written_at, told)
 
 
@@ -129,7 +131,10 @@ def _windows(metrics: Sequence[jobs.Metric]) -> list[jobs.Metric]:
         if named:
             last = min(named, key=lambda one: one.rank or 0)
             like = (last.rank, named[-1].source, named[-1].unit)
-            return [one for one in named if (one.rank, one.source, one.unit) == like]
+            series = [one for one in named if (one.rank, one.source, one.unit) == like]
+            # What has neither step nor epoch is of the whole run.
+            parts = [one for one in series if one.step is not None or one.epoch is not None]
+            return parts or series
     return []
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import fnmatch
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import click
 from orchestrator import jobs
 from orchestrator.cli import completing, output, session, times
 from orchestrator.controller import context as contexts
-from orchestrator.controller import numbers, unit_of_work
+from orchestrator.controller import unit_of_work
 
 FORMATS = (*output.FORMATS, "parquet")
 _COUNT = click.IntRange(min=1, max=10**9)
@@ -54,6 +53,13 @@ class Asked:
         )
 
 
+class _Jobs(click.Argument):
+    """Jobs, which stand in the usage beside the subcommands, and not before them."""
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return []
+
+
 def options(command: Callable[..., object]) -> Callable[..., object]:
     """Add [JOB...] and all options of `metrics`."""
     for option in reversed(_OPTIONS):
@@ -62,9 +68,7 @@ def options(command: Callable[..., object]) -> Callable[..., object]:
 
 
 _OPTIONS = (
-    click.argument(
-        "references", nargs=-1, metavar="[JOB...]", shell_complete=completing.job_references
-    ),
+    click.argument("references", nargs=-1, cls=_Jobs, shell_complete=completing.job_references),
     click.option("--sweep", "sweeps", multiple=True, metavar="SWEEP", help="All jobs of it."),
     click.option(
         "--name", "names", multiple=True, help="Only this metric: throughput, 'val_*', ..."
@@ -137,23 +141,14 @@ def chosen_jobs(context: contexts.Context, asked: Asked) -> list[jobs.Job]:
 
 
 def query(context: contexts.Context, asked: Asked, rows: Sequence[int]) -> unit_of_work.MetricQuery:
-    """Return which metrics are meant; `val_*` means those names that are there."""
+    """Return which metrics are meant; UsageError where that cannot be told."""
     if asked.every is not None and asked.points is not None:
         raise click.UsageError("--every and --points both thin out: say one")
     first_step, last_step = _range("--steps", asked.steps)
     first_epoch, last_epoch = _range("--epochs", asked.epochs)
-    names = asked.names
-    if any(_is_glob(name) for name in names):
-        there = numbers.names(context, rows)
-        names = tuple(
-            found
-            for name in names
-            for found in (fnmatch.filter(there, name) if _is_glob(name) else [name])
-            # A name that no metric has: no glob that fits nothing means all.
-        ) or ("",)
     return unit_of_work.MetricQuery(
         rows=tuple(rows),
-        names=names,
+        names=asked.names,
         attempt=asked.attempt,
         rank=asked.rank,
         first_step=first_step,
@@ -188,10 +183,6 @@ def form(asked: Asked) -> str:
     if found == "parquet" and asked.out is None:
         raise click.UsageError("--format parquet is for files: add --output FILE.parquet")
     return found
-
-
-def _is_glob(name: str) -> bool:
-    return any(character in name for character in "*?[")
 
 
 def _range(option: str, text: str | None) -> tuple[int | None, int | None]:

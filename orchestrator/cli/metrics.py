@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -21,8 +22,23 @@ LOOK_SECONDS = 1.0
 class JobsOrSubcommand(click.Group):
     """A command that takes jobs, unless its first word is one of its subcommands.
 
-    A job of such a name comes after `--`.
+    A job of such a name comes after `--`. `modules`: subcommand -> module, loaded when it is used.
     """
+
+    def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.modules = modules
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.modules:
+            return None
+        module = importlib.import_module(f"orchestrator.cli.{self.modules[cmd_name]}")
+        found = module.command
+        assert isinstance(found, click.Command)
+        return found
 
     def make_context(
         self,
@@ -31,18 +47,20 @@ class JobsOrSubcommand(click.Group):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        if args and args[0] in self.commands:
-            inner = click.Group(self.name, commands=self.commands)
-            return inner.make_context(info_name, args, parent, **extra)
+        if args and args[0] in self.modules:
+            inner = JobsOrSubcommand(self.name, modules=self.modules)
+            inner.invoke_without_command = False
+            return click.Group.make_context(inner, info_name, args, parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
 
 @click.group(
     cls=JobsOrSubcommand,
+    modules={"reparse": "metrics_reparse"},
     invoke_without_command=True,
     no_args_is_help=False,
     context_settings={"allow_interspersed_args": True},
-    subcommand_metavar="| reparse ...",
+    subcommand_metavar="[JOB...] | reparse ...",
     short_help="Print the numbers that jobs' logs told.",
 )
 @metric_options.options

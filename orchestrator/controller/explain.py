@@ -56,18 +56,23 @@ def _facts_of(
     past = attempt is not None and attempt != job.attempt
     if past:
         job = _as_of(job, details.attempts, attempt or 0)
+    facts = _facts(job, details.attempts, details.events)
+    told = _advice(details.submission) if job.state is jobs.JobState.COMPLETED else ()
+    return _with_logs(dataclasses.replace(facts, past=past, advice=told), job, rules)
+
+
+def _facts(
+    job: jobs.Job, attempts: Sequence[jobs.Attempt], events: Sequence[jobs.JobEvent]
+) -> diagnosis.Facts:
     canceller = _canceller(job)
-    facts = diagnosis.Facts(
+    return diagnosis.Facts(
         job=job,
-        past=past,
-        attempts=tuple(details.attempts),
-        events=tuple(details.events),
+        attempts=tuple(attempts),
+        events=tuple(events),
         canceller=canceller,
         # Of no other end it matters, and the tasks of an array share a folder.
         began=_began(job) if canceller is not None and canceller.user_id == 0 else None,
-        advice=_advice(details.submission) if job.state is jobs.JobState.COMPLETED else (),
     )
-    return _with_logs(facts, job, rules)
 
 
 def log_facts(path: str, rules: diagnosis.Rules) -> diagnosis.Facts:
@@ -106,12 +111,7 @@ def store_causes(
     until = clock() + READING_SECONDS
     told: list[tuple[jobs.Job, jobs.JobEvent, dict[str, object]]] = []
     for job in sorted(failed, key=lambda job: job.row):
-        facts = diagnosis.Facts(
-            job=job,
-            attempts=tuple(attempts.get(job.row, ())),
-            events=events.get(job.row, ()),
-            canceller=_canceller(job),
-        )
+        facts = _facts(job, attempts.get(job.row, ()), events.get(job.row, ()))
         if clock() < until:
             facts = _with_logs(facts, job, rules)
         explanation = diagnosis.diagnose(facts)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from db import metrics, queries, series, usage
+from db import metrics, queries, replacing, series, usage
 from orchestrator import errors
 from orchestrator import jobs as records
 from orchestrator.controller import rows
@@ -27,6 +27,8 @@ JobQuery: TypeAlias = queries.JobQuery
 MetricQuery: TypeAlias = series.MetricQuery
 MetricRow: TypeAlias = series.MetricRow
 Series: TypeAlias = series.Series
+Held: TypeAlias = replacing.Held
+Numbers: TypeAlias = metrics.Numbers
 LogCursor: TypeAlias = rows.LogCursor
 Task: TypeAlias = rows.Task
 StoredMetric: TypeAlias = rows.StoredMetric
@@ -214,7 +216,7 @@ class UnitOfWork:
         """Store metrics of a job; returns how many they are."""
         return self.add_numbers(row, rows.numbers_of(found))
 
-    def add_numbers(self, row: int, found: Sequence[metrics.Numbers]) -> int:
+    def add_numbers(self, row: int, found: Sequence[Numbers]) -> int:
         """Store the numbers of lines of a job; returns how many they are."""
         return metrics.add_numbers(self._db, row, found, _now())
 
@@ -246,6 +248,18 @@ class UnitOfWork:
     def metric_rows(self, ids: Sequence[int]) -> list[MetricRow]:
         """Return these rows in the order of reading, less those that are not there any more."""
         return series.rows(self._db, ids)
+
+    def held_numbers(self, row: int, path: str) -> Held:
+        """Return what is stored of a file of this job."""
+        return replacing.held(self._db, row, path)
+
+    def drop_numbers(self, row: int, path: str) -> None:
+        """Take out what is stored of a file of this job."""
+        replacing.drop(self._db, row, path)
+
+    def numbers_of_file(self, row: int, path: str) -> Iterable[list[Numbers]]:
+        """Yield what is stored of a file of this job, part by part."""
+        return replacing.lines(self._db, row, path)
 
     def log_cursors(self, row: int) -> list[LogCursor]:
         return self.log_cursors_of([row]).get(row, [])

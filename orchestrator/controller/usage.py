@@ -32,7 +32,8 @@ def of(
 ) -> Told:
     """Return what the jobs of a query have used between two moments, by keys of usage.KEYS."""
     with context.store.reading() as work:
-        found = work.jobs(dataclasses.replace(wanted, limit=None))
+        # A start that had not ended by then is of a job that had not, or that is live.
+        found = work.jobs(dataclasses.replace(wanted, live_or_since=since, limit=None))
         starts = work.started_attempts([job.row for job in found], since=since, until=until)
     owners = {job.row: job for job in found}
     now = context.clock()

@@ -15,6 +15,8 @@ from orchestrator.patterns import fields, names, numbers, prefixes, records
 MATCH_CAP_CHARACTERS = 4096
 #: Ranks whose lines are kept apart; of more the one that was silent longest is forgotten.
 _MOST_LABELS = 1024
+#: "Epoch 1/5" alone is a line of many programs, and says not whose log this is.
+_COUNTERS = ("epoch", "step")
 
 #: Seconds since 1970 of the year 2200: more is garbage.
 _LAST_SECOND = 7_258_118_400
@@ -108,7 +110,8 @@ class Matcher:
                         continue
                     for name, value, unit in told.values:
                         found.setdefault(
-                            (name, unit),
+                            # Some tell images/s and TFLOP/s, and both are throughput.
+                            (name, unit if name == "throughput" else ""),
                             jobs.Metric(
                                 name=name,
                                 value=value,
@@ -125,8 +128,8 @@ class Matcher:
                             ),
                         )
                     break
-            if found and patterns is self._specific:
-                self._known = True
+            if any(metric.name not in _COUNTERS for metric in found.values()):
+                self._known = self._known or patterns is self._specific
         return list(found.values())
 
     def _line(

@@ -76,6 +76,12 @@ def test_a_job_as_a_line() -> None:
         None,
         "@7",
     ]
+    alert = jobs.Alert(rule="stalled", attempt=0, since=NOW, detail="no new line for 34 minutes")
+    stalled = dataclasses.replace(JOB, alerts=(alert,))
+    assert views.job_line(stalled, NOW)["reason"] == "alert: stalled"
+    assert views.job_row(stalled, NOW)["alerts"] == [
+        {"rule": "stalled", "since": NOW, "detail": "no new line for 34 minutes"}
+    ]
     unknown = dataclasses.replace(JOB, job_id=None, state=jobs.JobState.SUBMIT_UNKNOWN)
     assert views.job_line(unknown, NOW)["job_id"] == ""
 

@@ -79,6 +79,13 @@ def test_else_the_epochs_but_the_first_of_each_attempt() -> None:
 def test_else_the_whole_run() -> None:
     found = measured(told(metric("total_throughput", 80.0, source="log:olivia")))
     assert found.warm_up == "nothing: the throughput is of the whole run"
+    whole = metric("throughput", 80.0, source="log:olivia")
+    assert measured(told(*epochs(50.0, 100.0), whole)).throughput == 100.0
+    found = measured(told(whole))
+    assert (found.throughput, found.warm_up) == (
+        80.0,
+        "nothing: the throughput is of the whole run",
+    )
     assert measuring.measurement(told(metric("loss", 1.0)), "gpus") == "told no throughput"
 
 

@@ -4,6 +4,8 @@ import dataclasses
 import datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.slurm import usage
 
@@ -62,3 +64,8 @@ def test_several_tasks_on_a_node_have_at_most_what_all_have() -> None:
 )
 def test_cpu_time(raw: str, seconds: float | None) -> None:
     assert usage._cpu_seconds(raw) == seconds
+
+
+@given(st.lists(st.lists(st.text(st.sampled_from("0159KMGP:-.,=_mebatch\x1f ")), min_size=12)))
+def test_no_answer_makes_it_raise(rows):
+    usage.parse_sacct_usage(["\x1f".join(["1", *row[1:12]]) for row in rows], None)
