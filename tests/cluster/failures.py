@@ -245,7 +245,7 @@ def _set_up() -> Iterator[Case]:
         how="a line of `setup` that fails",
         cause="setup_failed",
         told="exit code 78",
-        tables=_shell("true", environment='setup = "cd /cluster/work/nosuch || exit 78"'),
+        tables=_shell("true", environment='setup = "cd /cluster/projects/nosuch || exit 78"'),
     )
     yield Case(
         name="no-image",
