@@ -53,6 +53,8 @@ class Case:
     end: End = End.ENDED
     #: first failing rank, where it must be told
     rank: int | None = None
+    #: produced with --long alone: processes that import PyTorch take two cores' seconds
+    long: bool = False
 
     @property
     def spec(self) -> str:
@@ -243,7 +245,7 @@ def _set_up() -> Iterator[Case]:
         how="a line of `setup` that fails",
         cause="setup_failed",
         told="exit code 78",
-        tables=_shell("true", environment='setup = "cd /cluster/work/nosuch || exit 78"'),
+        tables=_shell("true", environment='setup = "cd /cluster/projects/nosuch || exit 78"'),
     )
     yield Case(
         name="no-image",
@@ -329,7 +331,7 @@ def _programs() -> Iterator[Case]:
     )
     for name, how, cause, told in torch:
         tables = _program("alone", name, resources=with_torch)
-        yield Case(name=name, how=how, cause=cause, told=told, tables=tables)
+        yield Case(name=name, how=how, cause=cause, told=told, tables=tables, long=True)
     yield Case(
         name="bad-argument",
         how="an argument that the program has not",
@@ -423,6 +425,7 @@ def _distributed() -> Iterator[Case]:
         how="rank 1 of two comes too late to an all_reduce of gloo",
         cause="gloo_timeout",
         told="Timed out waiting 4000ms",
+        long=True,
         tables=_ranks("late"),
         rank=0,
     )
@@ -432,6 +435,7 @@ def _distributed() -> Iterator[Case]:
         how="rank 0 calls all_reduce, rank 1 broadcast",
         cause="collective_mismatch",
         told="mismatch between collectives",
+        long=True,
         tables=_ranks("mismatch", environment=detail),
     )
     yield Case(
@@ -439,6 +443,7 @@ def _distributed() -> Iterator[Case]:
         how="rank 1 of two is killed by SIGKILL under torchrun",
         cause="killed",
         told="exitcode: -9",
+        long=True,
         tables=_ranks("shot"),
         rank=1,
     )

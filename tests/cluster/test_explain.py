@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.cluster import environment, failures
 from tests.cluster import lab as cluster
@@ -49,6 +50,7 @@ class Crowd:
     """alice's failures, all at one time, and what was said of each."""
 
     site: sites.Site
+    cases: Sequence[failures.Case]
     #: job ID by name
     ids: dict[str, str]
     #: the item of `explain` by name
@@ -84,6 +86,9 @@ class Crowd:
         text = case.spec.replace("{home}", HOME)
         return text.replace("{parent}", self.ids.get("parent", ""))
 
+    def in_group(self, end: failures.End) -> list[failures.Case]:
+        return [case for case in self.cases if case.end is end]
+
     def by(self, user: str, *argv: str) -> None:
         self.site.lab.run(argv, user=user).check_returncode()
 
@@ -109,15 +114,17 @@ def helper(name: str, command: str, **tables: str) -> failures.Case:
     return failures.Case(name=name, how="", cause=None, told="", tables=tables)
 
 
-def in_group(end: failures.End) -> list[failures.Case]:
-    return [case for case in failures.CASES if case.end is end]
+def marked(case: failures.Case) -> ParameterSet:
+    return pytest.param(case, id=case.name, marks=pytest.mark.slow if case.long else ())
 
 
 @pytest.fixture(scope="module")
-def crowd(running_lab: cluster.Lab) -> Iterator[Crowd]:
+def crowd(running_lab: cluster.Lab, pytestconfig: pytest.Config) -> Iterator[Crowd]:
     """All cases, submitted together so that they wait together, disturbed and explained."""
     running_lab.make_folder(HOME)
-    made = Crowd(sites.Site.make(running_lab, HOME), {}, {})
+    long = pytestconfig.getoption("--long")
+    cases = [case for case in failures.CASES if long or not case.long]
+    made = Crowd(sites.Site.make(running_lab, HOME), cases, {}, {})
     extra = running_lab.settings.extra
     try:
         # In /home, which all hosts share.
@@ -165,10 +172,10 @@ def produce(made: Crowd) -> None:
         [
             helper("parent", "true", sbatch="hold = true"),
             helper("holder", "sleep 600", job='qos = "single"'),
-            *in_group(failures.End.ENDED),
+            *made.in_group(failures.End.ENDED),
         ]
     )
-    made.submit([*in_group(failures.End.WAITS), *in_group(failures.End.REFUSED)])
+    made.submit([*made.in_group(failures.End.WAITS), *made.in_group(failures.End.REFUSED)])
     ids = made.ids
     made.by("alice", "scancel", ids["parent"], ids["cancelled-while-waiting"])
     made.by("root", "scontrol", "hold", ids["held-by-root"])
@@ -206,12 +213,12 @@ def produce(made: Crowd) -> None:
 
     made.wait("node-lost", "NODE_FAIL")
     made.by("alice", "scontrol", "release", ids["node-is-gone"])
-    ended = in_group(failures.End.ENDED)
+    ended = made.in_group(failures.End.ENDED)
     made.site.run("wait", *(ids[case.name] for case in ended), check=None, timeout_seconds=300)
-    made.explain([case.name for case in failures.CASES])
+    made.explain([case.name for case in made.cases])
 
 
-@pytest.mark.parametrize("case", failures.CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [marked(case) for case in failures.CASES])
 def test_the_cause_is_named(crowd: Crowd, case: failures.Case) -> None:
     told = crowd.told[case.name]
     assert told["cause"] == case.cause, told

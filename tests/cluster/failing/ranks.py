@@ -9,8 +9,8 @@ import time
 import torch
 from torch import distributed
 
-#: Seconds that a collective waits for the other ranks.
-PATIENCE_SECONDS = 4
+#: Seconds that ranks wait for each other at the start, and in the one collective that fails of it.
+START_SECONDS, PATIENCE_SECONDS = 120, 4
 
 
 def raises(rank):
@@ -22,9 +22,10 @@ def raises(rank):
 
 def late(rank):
     """Come too late to a collective."""
+    group = distributed.new_group(timeout=datetime.timedelta(seconds=PATIENCE_SECONDS))
     if rank == 1:
         time.sleep(60)
-    distributed.all_reduce(torch.ones(1))
+    distributed.all_reduce(torch.ones(1), group=group)
 
 
 def mismatch(rank):
@@ -48,6 +49,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--how", choices=HOWS, required=True)
     how = HOWS[parser.parse_args().how]
-    distributed.init_process_group("gloo", timeout=datetime.timedelta(seconds=PATIENCE_SECONDS))
+    distributed.init_process_group("gloo", timeout=datetime.timedelta(seconds=START_SECONDS))
     how(distributed.get_rank())
     distributed.destroy_process_group()
