@@ -40,6 +40,9 @@ def _below(
     command: click.Command, context: click.Context
 ) -> Iterator[tuple[click.Command, click.Context]]:
     context.terminal_width = WIDTH
+    # click keeps the option that a command had in its first context (8.2, core.py): which names it
+    # has would depend on what else ran before.
+    command._help_option = None
     yield command, context
     if isinstance(command, click.Group):
         # Without its own arguments, which nobody writes between a group and its command.
