@@ -8,15 +8,17 @@ never held in memory as a whole.
 from __future__ import annotations
 
 from orchestrator.logs.files import NO_LOG_YET
-from orchestrator.logs.lines import banner_pattern, clean
-from orchestrator.logs.reading import Chunk, Line, Position, read
+from orchestrator.logs.lines import BANNER_START, banner_pattern, clean
+from orchestrator.logs.reading import Chunk, Line, Position, Search, read
 from orchestrator.logs.showing import follow, for_terminal, tail
 
 __all__ = [
+    "BANNER_START",
     "NO_LOG_YET",
     "Chunk",
     "Line",
     "Position",
+    "Search",
     "banner_pattern",
     "clean",
     "follow",
