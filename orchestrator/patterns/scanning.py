@@ -36,9 +36,7 @@ class Scanner:
         #: patterns of which something is known that a torn line of theirs takes back
         self._followed: frozenset[str] = frozenset()
         self._keeping = {
-            number: pattern.name
-            for number, pattern, kind in numbered(self._patterns)
-            if kind.keep
+            number: pattern.name for number, pattern, kind in numbered(self._patterns) if kind.keep
         }
         self._usable: bool | None = None
 
