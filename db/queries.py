@@ -39,8 +39,10 @@ class JobQuery:
     names: Collection[str] = ()
     #: all of them
     labels: Collection[str] = ()
-    #: names
+    #: names; all jobs of them
     sweeps: Collection[str] = ()
+    #: or numbers of sweeps; the newest job of each point
+    sweep_rows: Collection[int] = ()
     states: Collection[str] = ()
     partitions: Collection[str] = ()
     #: "slurm" or "local"; none: both
@@ -146,8 +148,11 @@ def jobs(session: orm.Session, query: JobQuery) -> Sequence[sa.Row[Any]]:
         statement = statement.where(
             sa.exists(sa.select(element.c.value).where(element.c.value == label))
         )
-    if query.sweeps:
-        statement = statement.where(among(_JOB.sweep, query.sweeps))
+    if query.sweeps or query.sweep_rows:
+        point = models.SweepPoint
+        newest = sa.select(point.job_row).where(among(point.sweep_id, query.sweep_rows))
+        named = among(_JOB.sweep, query.sweeps)
+        statement = statement.where(_any_of(named, _JOB.row.in_(newest)))
     if query.states:
         statement = statement.where(_JOB.state.in_(query.states))
     if query.partitions:

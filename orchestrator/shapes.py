@@ -98,6 +98,8 @@ def fits(value: object, hint: Any) -> bool:
         return isinstance(value, Mapping)
     if dataclasses.is_dataclass(hint):
         return isinstance(value, Mapping)
+    if hint is Any:
+        return True
     if hint is float:
         return type(value) is float and math.isfinite(value)
     if hint is int:
@@ -117,7 +119,7 @@ def describe(hint: Any) -> str:
     kinds = [kind for kind in kinds_of(hint) if kind is not types.NoneType]
     if len(kinds) > 1:
         told = [describe(kind) for kind in kinds if kind is not int or float not in kinds]
-        return ", ".join(told[:-1]) + " or " + told[-1]
+        return " or ".join([", ".join(told[:-1]), told[-1]] if told[1:] else told)
     origin, arguments = typing.get_origin(kinds[0]), typing.get_args(kinds[0])
     if origin is Literal:
         quoted = ", ".join(f'"{word}"' for word in arguments)
@@ -205,6 +207,8 @@ def build(
         if not fits(value, hint):
             wrong[at] = f"must be {describe(hint)} (got {shown(value)}){_cure(value, hint)}"
             return None
+        if hint is Any:
+            return value
         if isinstance(value, list | tuple):
             inner = _parts(hint)[1][0]
             if _parts(inner)[0] is not collections.abc.Mapping:

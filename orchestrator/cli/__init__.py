@@ -30,6 +30,7 @@ COMMANDS = {
     "show": ("show", "Show all that is known of one job."),
     "logs": ("logs", "Print a job's log."),
     "metrics": ("metrics", "Print the numbers that a job's log told."),
+    "patterns": ("patterns", "List patterns, and try them on a log."),
     "wait": ("wait", "Wait until jobs have ended."),
     "cancel": ("cancel", "Cancel jobs, and see that Slurm did."),
     "hold": ("hold", "Keep waiting jobs from starting."),

@@ -23,7 +23,9 @@ from orchestrator.controller import freshness, query, unit_of_work
 @click.option("-p", "--partition", "partitions", help="Only these partitions.")
 @click.option("--name", "names", multiple=True, help="Only jobs of this name.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label.")
-@click.option("--sweep", "sweeps", multiple=True, help="Only jobs of sweeps of this name.")
+@click.option(
+    "--sweep", "sweeps", multiple=True, help="Only jobs of sweeps of this name, or of @3."
+)
 @click.option("-S", "--since", help="Submitted since: 2026-11-20, 10:05, yesterday, now-2hours.")
 @click.option("-a", "--all", "all_", is_flag=True, help="All jobs, however old.")
 @click.option(
@@ -75,7 +77,8 @@ def command(
     wanted = unit_of_work.JobQuery(
         names=names,
         labels=labels,
-        sweeps=sweeps,
+        sweeps=tuple(word for word in sweeps if not word.startswith("@")),
+        sweep_rows=_sweep_rows(context, sweeps),
         states=_states(states),
         partitions=_partitions(partitions),
         since=None if since is None else _since(since, now),
@@ -95,6 +98,18 @@ def command(
         if not watch:
             return
         time.sleep(2)
+
+
+def _sweep_rows(context: contexts.Context, words: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the numbers of sweeps among these words; NotFoundError for a sweep there is not."""
+    if not words:
+        return ()
+    from orchestrator.controller import sweep_query
+
+    found = [sweep_query.find(context, word) for word in words]
+    return tuple(
+        sweep.row for word, sweep in zip(words, found, strict=True) if word.startswith("@")
+    )
 
 
 def _show(

@@ -30,4 +30,5 @@ def command(ctx: click.Context, sweep: str, timeout: float) -> None:
     outcomes = cancel.cancel(context, live, confirm_seconds=timeout) if live else []
     jobs_cancel.raise_troubles(outcomes)
     more = f"; {left} were never submitted" if left else ""
-    click.echo(f"Cancelled sweep {found.name} (@{found.row}): {len(live)} points{more}")
+    points = f"{len(live)} point{'' if len(live) == 1 else 's'}"
+    click.echo(f"Cancelled sweep {found.name} (@{found.row}): {points}{more}")

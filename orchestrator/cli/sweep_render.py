@@ -55,5 +55,6 @@ def command(ctx: click.Context, /, point: int | None, **options: object) -> None
     for number, one in enumerate(prepared.ready, 1):
         if len(prepared.ready) > 1:
             count = len(one.submission.points)
-            click.echo(f"### script {number} of {len(prepared.ready)}: {count} points")
+            points = f"{count} point{'' if count == 1 else 's'}"
+            click.echo(f"### script {number} of {len(prepared.ready)}: {points}")
         click.echo(one.script.text, nl=False)

@@ -19,7 +19,7 @@ from orchestrator.config import places, profiles
 Partition = profiles.Partition
 Profile = profiles.Profile
 
-_SETTINGS = (*places.PATHS, "database", "profile")
+_SETTINGS = (*places.PATHS, *places.FILES, "database", "profile")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _PASSWORD = re.compile(r"(?P<user>://[^:/@]*):[^@/]*@|(?P<key>[?&]password=)[^&]*")
 
@@ -48,6 +48,11 @@ class Configuration:
     #: SQLAlchemy's URL
     database: str
     profile: Profile
+    #: TOML files of patterns, and patterns that stand in the configuration itself
+    pattern_files: tuple[Path, ...] = ()
+    patterns: documents.Document = dataclasses.field(
+        default_factory=lambda: documents.Document(origins={(): documents.Origin(source="default")})
+    )
     #: that were read, the weakest first
     files: tuple[Path, ...]
     origins: tuple[Setting, ...]
@@ -60,8 +65,10 @@ class _File:
     state_dir: str | None = None
     runs_dir: str | None = None
     templates_dir: str | None = None
+    pattern_files: tuple[str, ...] = ()
     database: str | None = None
     profile: str | None = None
+    pattern: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     profiles: Mapping[str, Profile] = dataclasses.field(default_factory=dict)
 
 
@@ -176,6 +183,8 @@ def _configuration(
         templates_dir=Path(file.templates_dir) if file.templates_dir else None,
         database=file.database or f"sqlite:///{state}/orchestrator.db",
         profile=profile,
+        pattern_files=tuple(map(Path, file.pattern_files)),
+        patterns=dataclasses.replace(document, data=file.pattern),
         files=files,
         origins=(),
     )

@@ -14,6 +14,8 @@ PROJECT_FILE = "orchestrator.toml"
 FILE = Path("orchestrator", "config.toml")
 #: Keys that are folders.
 PATHS = ("state_dir", "runs_dir", "templates_dir")
+#: Keys that are lists of files.
+FILES = ("pattern_files",)
 
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 
@@ -48,23 +50,36 @@ def with_whole_paths(
 ) -> tuple[documents.Document, list[errors.Problem]]:
     """Return the document with its paths absolute, seen from the file's own folder."""
     problems = []
-    for key in PATHS:
-        text = document.data.get(key)
-        if not isinstance(text, str):
+    for key in (*PATHS, *FILES):
+        given = document.data.get(key)
+        if isinstance(given, list) is (key in PATHS):
             continue
-        missing = [name for name in _references(text) if not environ.get(name)]
-        if not text or (text.startswith("~") and text[1:2] not in ("", "/")):
-            problems.append(document.problem((key,), f"not a folder (got {shapes.shown(text)})"))
-        elif missing:
-            problems.append(document.problem((key,), f"${missing[0]} is not set here"))
+        paths: list[str] = []
+        for text in given if isinstance(given, list) else [given]:
+            if not isinstance(text, str):
+                break
+            path, told = _whole(text, base, environ, "folder" if key in PATHS else "file")
+            if told:
+                problems.append(document.problem((key,), told))
+            paths.append(path)
         else:
-            whole = _REFERENCE.sub(lambda found: environ[found[1] or found[2]], text)
-            if whole.startswith("~"):
-                whole = str(home(environ)) + whole[1:]
-            path = os.path.normpath(base / whole)
-            leaf = documents.leaf((key,), path, document.origin((key,)))
+            value = paths if key in FILES else paths[0]
+            leaf = documents.leaf((key,), value, document.origin((key,)))
             document = documents.merge(document, leaf)
     return document, problems
+
+
+def _whole(text: str, base: Path, environ: Mapping[str, str], kind: str) -> tuple[str, str]:
+    """Return the absolute path, and what is wrong with it where something is."""
+    missing = [name for name in _references(text) if not environ.get(name)]
+    if not text or (text.startswith("~") and text[1:2] not in ("", "/")):
+        return text, f"not a {kind} (got {shapes.shown(text)})"
+    if missing:
+        return text, f"${missing[0]} is not set here"
+    whole = _REFERENCE.sub(lambda found: environ[found[1] or found[2]], text)
+    if whole.startswith("~"):
+        whole = str(home(environ)) + whole[1:]
+    return os.path.normpath(base / whole), ""
 
 
 def _references(text: str) -> list[str]:

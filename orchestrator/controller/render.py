@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import config, errors, jobs, local, patterns, rendering
+from orchestrator import config, errors, jobs, local, rendering
+from orchestrator.controller import vocabulary
 from orchestrator.rendering import batch_file, batch_needs
 
 if typing.TYPE_CHECKING:
@@ -71,9 +72,9 @@ def make(
         told = f"{here[0]} is a job of a machine without Slurm; a job ID of Slurm's reads 123"
         problem = errors.Problem(source=request.source, key="job.dependency", message=told)
         raise errors.SpecError([problem])
-    if request.spec.metrics.patterns:
+    if request.spec.metrics.patterns or request.spec.metrics.pattern:
         # Found out only when the log is read, a misspelt name would cost a run's numbers.
-        patterns.select(patterns.load_shipped(), request.spec.metrics.patterns)
+        vocabulary.of_job(vocabulary.known(configuration), request.spec, source=request.source)
     script = _rendered(configuration, request, on_this_machine=on_this_machine)
     if on_this_machine:
         local.refuse_unfit(batch_needs.of(request.spec, script.text))

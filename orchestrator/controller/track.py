@@ -19,7 +19,7 @@ from pathlib import Path
 import orchestrator
 from orchestrator import errors, jobs, patterns, run_folder, specs, tracking, values
 from orchestrator.controller import context as contexts
-from orchestrator.controller import identity, refresh, unit_of_work, witnesses
+from orchestrator.controller import identity, refresh, unit_of_work, vocabulary, witnesses
 
 _JOB_ID = re.compile(r"([0-9]{1,10})(?:_[0-9]{1,10})?", re.ASCII)
 #: sacct needs a beginning; slurmdbd keeps less than this.
@@ -33,7 +33,7 @@ class Wanted:
     #: none: its name in Slurm
     name: str | None = None
     labels: tuple[str, ...] = ()
-    #: names of patterns; empty: all that ship
+    #: names of patterns; empty: all that there are
     patterns: tuple[str, ...] = ()
     #: its log, where Slurm does not say or no more; `%j` and the like are filled in
     log: str | None = None
@@ -71,7 +71,7 @@ def track(context: contexts.Context, job_id: str, wanted: Wanted) -> Tracked:
     if _JOB_ID.fullmatch(job_id) is None:
         raise errors.NotFoundError(f"{job_id!r} is no job ID of Slurm's, such as 123 or 123_4")
     if wanted.patterns:
-        patterns.select(patterns.load_shipped(), wanted.patterns)
+        patterns.select(vocabulary.known(context.configuration), wanted.patterns)
     facts = contexts.cluster_facts(context)
     found = _find(context, facts, job_id)
     with context.store.reading() as work:

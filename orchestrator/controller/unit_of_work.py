@@ -25,6 +25,7 @@ if typing.TYPE_CHECKING:
 #: The words that other modules ask and are answered in, without knowing the database.
 JobQuery: TypeAlias = queries.JobQuery
 MetricQuery: TypeAlias = metrics.MetricQuery
+Numbers: TypeAlias = metrics.Numbers
 LogCursor: TypeAlias = rows.LogCursor
 Task: TypeAlias = rows.Task
 StoredMetric: TypeAlias = rows.StoredMetric
@@ -191,7 +192,7 @@ class UnitOfWork:
         """Store metrics of a job; returns how many they are."""
         return self.add_numbers(row, rows.numbers_of(found))
 
-    def add_numbers(self, row: int, found: Sequence[metrics.Numbers]) -> int:
+    def add_numbers(self, row: int, found: Sequence[Numbers]) -> int:
         """Store the numbers of lines of a job; returns how many they are."""
         return metrics.add_numbers(self._db, row, found, _now())
 

@@ -6,9 +6,17 @@ import dataclasses
 import datetime
 from collections.abc import Callable, Sequence
 
-from orchestrator import diagnosis, errors, jobs, patterns
+from orchestrator import diagnosis, errors, jobs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import freshness, ingest, naming, refresh, resend, unit_of_work
+from orchestrator.controller import (
+    freshness,
+    ingest,
+    naming,
+    refresh,
+    resend,
+    unit_of_work,
+    vocabulary,
+)
 
 #: A job that ended waits this long for the details of its accounting row.
 DETAILS_SECONDS = 30.0
@@ -29,7 +37,7 @@ def wait(
     begun = context.clock()
     seen: dict[int, jobs.JobState] = {}
     ended: dict[int, datetime.datetime] = {}
-    shipped = patterns.load_shipped()
+    known = vocabulary.known(context.configuration)
     told: set[str] = set()
     read: set[int] = set()
     _refuse_strangers(context, rows)
@@ -54,7 +62,7 @@ def wait(
             else:
                 ended.pop(job.row, None)
         try:
-            ingest.ingest(context, [job for job in found if job.row not in read], shipped, say=once)
+            ingest.ingest(context, [job for job in found if job.row not in read], known, say=once)
             read.update(job.row for job in found if job.settled and job.ended)
         except errors.DatabaseError as exc:
             once(f"Metrics are not stored: {exc}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 ArgumentValue: TypeAlias = str | int | float | bool | tuple[str | int | float, ...]
 SbatchValue: TypeAlias = str | int | bool
@@ -100,8 +100,10 @@ class Launch:
 class Metrics:
     """`[metrics]`: how numbers are found in the log."""
 
-    #: names of patterns; empty: all that ship
+    #: names of patterns; empty: all that there are
     patterns: tuple[str, ...] = ()
+    #: patterns of this job alone, by name, as tables of their TOML form
+    pattern: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

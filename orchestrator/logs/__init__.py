@@ -8,13 +8,22 @@ never held in memory as a whole.
 from __future__ import annotations
 
 from orchestrator.logs.files import NO_LOG_YET
-from orchestrator.logs.lines import BANNER_START, banner_pattern, clean
-from orchestrator.logs.reading import Chunk, Line, Position, Search, read
+from orchestrator.logs.lines import BANNER_START, banner_pattern, clean, split
+from orchestrator.logs.reading import (
+    READ_LIMIT_BYTES,
+    Chunk,
+    Line,
+    Position,
+    Search,
+    is_large,
+    read,
+)
 from orchestrator.logs.showing import follow, for_terminal, tail
 
 __all__ = [
     "BANNER_START",
     "NO_LOG_YET",
+    "READ_LIMIT_BYTES",
     "Chunk",
     "Line",
     "Position",
@@ -23,6 +32,8 @@ __all__ = [
     "clean",
     "follow",
     "for_terminal",
+    "is_large",
     "read",
+    "split",
     "tail",
 ]

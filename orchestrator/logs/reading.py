@@ -18,7 +18,7 @@ READ_LIMIT_BYTES = 64 * 1024 * 1024
 KEPT_LIMIT_BYTES = 2 * 1024 * 1024
 #: Lines after which it stops, so that millions of very short ones fit in memory as well.
 KEPT_LIMIT_LINES = 20_000
-#: A search pays from here on: to begin one takes a tenth of a second.
+#: A search pays from here on.
 SEARCH_BYTES = 1024 * 1024
 
 _BLOCK_BYTES = 256 * 1024
@@ -118,6 +118,8 @@ class Chunk:
     path: str
     #: what a person should know: no log yet, truncated, ...
     note: str = ""
+    #: bytes that were taken up
+    read_bytes: int = 0
     #: bytes of over-long lines that were passed over
     skipped_bytes: int = 0
 
@@ -130,12 +132,11 @@ def read(
     limit_bytes: int = READ_LIMIT_BYTES,
     line_cap_bytes: int = lines.LINE_CAP_BYTES,
     search: Search | None = None,
-    search_bytes: int = SEARCH_BYTES,
 ) -> Chunk:
     """Return the lines added since `position`; call again while `more`.
 
-    With `search` other lines than those it finds something in may be left out, and are where
-    there is much to read; what looks like a banner must be among what it finds.
+    With `search` other lines than those it finds something in may be left out; what looks like a
+    banner must be among what it finds.
     An unfinished last line waits for its end, unless `final`: the job is over. Nothing is raised
     for a log that is absent or unreadable: `note` says it, and the position stays.
     """
@@ -144,7 +145,6 @@ def read(
         limit_bytes=limit_bytes,
         line_cap_bytes=line_cap_bytes,
         search=search,
-        search_bytes=search_bytes,
     )
     try:
         handle, status = files.open_log(position.path)
@@ -169,19 +169,25 @@ def read(
         os.close(handle)
 
 
+def is_large(position: Position) -> bool:
+    """Tell whether there is so much to read that a search pays: it takes 0.1 s to begin one."""
+    try:
+        size = os.stat(position.path).st_size
+    except OSError:
+        return False
+    return size - position.offset_bytes >= SEARCH_BYTES
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Reader:
     banner: re.Pattern[str] | None
     limit_bytes: int
     line_cap_bytes: int
     search: Search | None
-    search_bytes: int
 
     def read(self, handle: int, position: Position, path: str, *, final: bool) -> Chunk:
         found: list[Line] = []
         skipped = taken = kept = 0
-        much = os.fstat(handle).st_size - position.offset_bytes >= self.search_bytes
-        search = self.search if much else None
         more = True
         while more and taken < self.limit_bytes:
             if kept >= KEPT_LIMIT_BYTES or len(found) >= KEPT_LIMIT_LINES:
@@ -190,13 +196,13 @@ class _Reader:
             size = max(self.line_cap_bytes + 1, min(_BLOCK_BYTES, self.limit_bytes - taken))
             data = os.pread(handle, size, position.offset_bytes)
             more = len(data) == size
-            whole = 0 if search is None or position.skipping else data.rfind(b"\n") + 1
-            if search is not None and whole:
+            whole = 0 if self.search is None or position.skipping else data.rfind(b"\n") + 1
+            if self.search is not None and whole:
                 # What stands behind the last line end comes again with the next block.
                 more = more or whole < len(data)
                 segments, line = lines.around(
                     data,
-                    search(data),
+                    self.search(data),
                     whole=whole,
                     offset_bytes=position.offset_bytes,
                     line=position.line,
@@ -229,7 +235,14 @@ class _Reader:
         if taken:
             mark = _fingerprint(handle, position.offset_bytes)
             position = dataclasses.replace(position, fingerprint=mark)
-        return Chunk(lines=found, position=position, more=more, path=path, skipped_bytes=skipped)
+        return Chunk(
+            lines=found,
+            position=position,
+            more=more,
+            path=path,
+            read_bytes=taken,
+            skipped_bytes=skipped,
+        )
 
     def _add(
         self, segments: list[lines.Found], position: Position, found: list[Line]

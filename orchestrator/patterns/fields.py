@@ -28,8 +28,11 @@ _NUMBER = (
     r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:[nN]a[nN]|[iI]nf(?:inity)?)"
 )
 _UNIT = r"[A-Za-z%][A-Za-z0-9%/_^*-]{0,15}"
-#: 0.5, 0.5 (0.6), 12ms, 12 images/sec, 3.5%, 5/100
-_VALUE = re.compile(rf"({_NUMBER}) ?({_UNIT})?(?:[ ]*\([^()]{{0,40}}\))?(?:/[0-9]+)?", re.ASCII)
+_THOUSANDS = r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?"
+#: 0.5, 0.5 (0.6), 12ms, 12 images/sec, 3.5%, 5/100, 12,345
+_VALUE = re.compile(
+    rf"({_THOUSANDS}|{_NUMBER}) ?({_UNIT})?(?:[ ]*\([^()]{{0,40}}\))?(?:/[0-9]+)?", re.ASCII
+)
 _BLANK_BETWEEN = re.compile(rf"([A-Za-z][^\d]*?\S*) +((?:{_NUMBER}).*)", re.ASCII)
 # tensor(0.5), np.float64(0.5) and the like are what a dict of unconverted numbers prints.
 _DICT_ITEM = re.compile(
@@ -41,9 +44,10 @@ _DICT_ITEM = re.compile(
     )\s*(?:,|(?=\}}))""",
     re.ASCII | re.VERBOSE,
 )
+# Not a part of a number: 8 of 8,420, or 12 of 12:30.
 _LOOSE = re.compile(
     rf"(?:^|(?<=[\s,|;(\[{{]))([A-Za-z_][\w./@-]*(?: [A-Za-z_][\w./@-]*){{0,2}})[ ]?[:=][ ]{{0,8}}"
-    rf"({_NUMBER})[ ]?({_UNIT})?(?=$|[\s,|;)\]}}/(])",
+    rf"({_THOUSANDS}|{_NUMBER})(?![0-9.:]|,[0-9])[ ]?({_UNIT})?(?=$|[\s,|;)\]}}/(])",
     re.ASCII,
 )
 
@@ -60,7 +64,10 @@ def read(kind: records.LineKind, text: str) -> list[Field] | None:
         return _dict(text)
     if kind.separator:
         return list(_pairs(text, kind.separator, kind.between))
-    return [Field(*found.groups(default="")) for found in _LOOSE.finditer(text)]
+    return [
+        Field(key, number.replace(",", ""), unit)
+        for key, number, unit in (found.groups("") for found in _LOOSE.finditer(text))
+    ]
 
 
 def paired(read: list[Field], pair: tuple[str, ...]) -> list[Field]:
@@ -117,7 +124,7 @@ def _dict(text: str) -> list[Field] | None:
 
 
 def _pairs(text: str, separator: str, between: str) -> Iterator[Field]:
-    for item in text.split(separator):
+    for item in _parted(text, separator, between):
         if between == " ":
             parted = _BLANK_BETWEEN.fullmatch(item.strip())
             key, value = parted.groups() if parted else ("", "")
@@ -126,4 +133,12 @@ def _pairs(text: str, separator: str, between: str) -> Iterator[Field]:
         key, value = key.strip(), value.strip()
         found = _VALUE.fullmatch(value) if key else None
         if found is not None:
-            yield Field(key, found[1], found[2] or "")
+            yield Field(key, found[1].replace(",", ""), found[2] or "")
+
+
+def _parted(text: str, separator: str, between: str) -> list[str]:
+    if separator.strip(" "):
+        return text.split(separator)
+    # Numbers are padded with blanks, too: what begins an item has the sign behind it.
+    sign = re.escape(between.strip() or " ")
+    return re.split(rf"{separator} *(?=[A-Za-z_]\S*(?: \S+){{0,4}}? ?{sign})", text)

@@ -6,6 +6,7 @@ is looked for in all of a block at once, in bytes.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias
@@ -23,46 +24,48 @@ Place: TypeAlias = tuple[int, int]
 
 
 class Scanner:
-    """Finds the lines of patterns in a block, and no line of theirs is missed.
+    """Finds the lines of patterns in blocks, and misses none of theirs.
 
-    It has Hyperscan do the work (on other processors than x86 that is Vectorscan).
+    Hyperscan does the work (on other processors than x86 that is Vectorscan).
     """
 
     def __init__(self, patterns: Sequence[records.Pattern], *, also: Sequence[str] = ()) -> None:
         """`also`: texts whose lines are worth a look as well."""
         self._patterns = tuple(patterns)
         self._also = [ESCAPE, *(text.encode() for text in also)]
-        self._databases: dict[tuple[bool, frozenset[str]], Callable[[bytes], list[Place]]] = {}
-        #: patterns of which something is known that a torn line of theirs takes back
-        self._followed: frozenset[str] = frozenset()
         self._keeping = {
             number: pattern.name for number, pattern, kind in numbered(self._patterns) if kind.keep
         }
-        self._usable: bool | None = None
+        self._databases: dict[tuple[bool, frozenset[str]], Callable[[bytes], list[Place]]] = {}
 
-    @property
+    @functools.cached_property
     def usable(self) -> bool:
-        """Whether all kinds of line can be found so; needs hyperscan."""
-        if self._usable is None:
-            every = all(needles.needles(kind) for _, _, kind in numbered(self._patterns))
-            self._usable = every and _hyperscan() is not None
-        return self._usable
+        """Whether all kinds of line can be found so; where not, each line is to be looked at."""
+        every = all(needles.needles(kind) for _, _, kind in numbered(self._patterns))
+        return every and _hyperscan() is not None
 
-    def places(self, data: bytes, *, generic: bool, followed: Collection[str]) -> list[Place]:
-        """Return what was found, in order.
+    def search(
+        self, *, generic: bool = True, followed: Collection[str] = ()
+    ) -> Callable[[bytes], list[Place]]:
+        """Return what finds places in the blocks of one file, one after the other.
 
         `generic`: whether generic patterns count; `followed`: patterns that know something already.
         """
-        while True:
-            self._followed |= frozenset(followed)
-            key = (generic, self._followed)
-            if key not in self._databases:
-                self._databases[key] = self._made(*key)
-            found = self._databases[key](data)
-            new = {self._keeping[mark] for _, mark in found if mark in self._keeping}
-            if new <= self._followed:
-                return found
-            followed = new
+        known = frozenset(followed)
+
+        def find(data: bytes) -> list[Place]:
+            nonlocal known
+            while True:
+                key = (generic, known)
+                if key not in self._databases:
+                    self._databases[key] = self._made(*key)
+                found = self._databases[key](data)
+                new = {self._keeping[mark] for _, mark in found if mark in self._keeping}
+                if new <= known:
+                    return found
+                known |= new
+
+        return find
 
     def _made(self, generic: bool, followed: frozenset[str]) -> Callable[[bytes], list[Place]]:
         expressions: list[tuple[bytes, int]] = [

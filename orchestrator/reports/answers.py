@@ -68,14 +68,29 @@ def most_gpus(curve: records.Curve, efficiency: float, unit: str) -> str | None:
     above = f"Efficiency stays above {words.share(efficiency)}"
     by = f"by {_LAWS[fit.law]}"
     largest = fit.sizes[-1]
+    told = f"{above} up to {words.size(most, unit)}"
     if is_end:
-        return (
-            f"{above} up to {words.size(most, unit)} at least, {by}: twice the largest measured, "
-            "and it is not asked for more"
-        )
-    if most > largest:
-        return f"{above} up to {words.size(most, unit)}, {by}: beyond the {largest} measured"
-    return f"{above} up to {words.size(most, unit)}, {by}"
+        told += f" at least, {by}: twice the largest measured, and it is not asked for more"
+    elif most > largest:
+        told += f", {by}: beyond the {largest} measured"
+    else:
+        told += f", {by}"
+    return told + _contradiction(curve, most, efficiency, unit)
+
+
+def _contradiction(curve: records.Curve, most: int, efficiency: float, unit: str) -> str:
+    """Return the first size that was measured on the other side; "" where none was.
+
+    A law that fits badly has another baseline than the table.
+    """
+    for row in curve.rows:
+        found = row.point.efficiency
+        ends = found.low, found.high
+        low, high = (found.value if end is None else end for end in ends)
+        if high < efficiency if row.point.gpus <= most else low > efficiency:
+            at = words.size(row.point.gpus, unit)
+            return f"; but {at} measured {words.interval(found, 'share')}"
+    return ""
 
 
 def fastest(curves: Sequence[records.Curve], unit: str) -> list[str]:

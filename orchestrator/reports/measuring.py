@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import csv
 import dataclasses
 import io
@@ -9,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from orchestrator import jobs, quantiles
+from orchestrator import jobs, quantiles, values
 from orchestrator.reports import curves, records
 from orchestrator.specs import arguments, ranks
 
@@ -112,6 +113,18 @@ class _Series:
         warm = [metric.value for metric in found if first[metric.attempt] is not metric]
         return warm or [metric.value for metric in found]
 
+    def of_main_unit(self, name: str) -> _Series:
+        """Return the series with one unit of this metric: the one most values have.
+
+        A program may tell images/s and TFLOP/s, and both are its throughput.
+        """
+        units = collections.Counter(metric.unit for metric in self._by_name.get(name, []))
+        if len(units) < 2:
+            return self
+        main = units.most_common(1)[0][0]
+        every = (metric for metrics in self._by_name.values() for metric in metrics)
+        return _Series([one for one in every if one.name != name or one.unit == main])
+
     def source(self, name: str) -> str:
         return self._by_name[name][-1].source
 
@@ -121,6 +134,7 @@ def _throughput(series: _Series) -> tuple[list[float], str, str] | str:
     windows = _positive(series.values("window_throughput"))
     if windows:
         return windows, "window_throughput", "the first window of each attempt"
+    series = series.of_main_unit("throughput")
     epochs = _positive(series.warm("throughput"))
     if epochs:
         is_warm = len(epochs) < len(_positive(series.values("throughput")))
@@ -232,7 +246,8 @@ def attributes(told: Told) -> dict[str, str]:
     if "batch_size" in found:
         # result.json has the batch of all ranks, whichever was given.
         found.pop(curves.DEVICE_BATCH, None)
-    return {name: value for name, value in found.items() if value}
+    # A program's result may hold what a terminal would act on.
+    return {name: values.visible(value) for name, value in found.items() if value}
 
 
 def _text(value: object) -> str:

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
-from orchestrator import errors
+from orchestrator import errors, values
 from orchestrator.reports import records
 
 
@@ -50,11 +50,12 @@ def read(text: str, source: str) -> records.Figures:
     """Return the measurements of a CSV text; FiguresError with every problem there is.
 
     `gpus`, or `nodes` where there are no GPUs, and `throughput` must be there. Several values in a
-    cell (windows, memory of each rank) stand apart by `;` or blanks. Shares may end in `%`.
+    cell (windows, memory of each rank) stand apart by `;` or blanks. Shares may end in `%`. Columns
+    stand apart by commas, or by `;` or tabs where the first line has no comma.
     """
     # Spreadsheets begin their CSV with a byte order mark.
-    rows = list(csv.reader(io.StringIO(text.removeprefix("\ufeff"))))
-    lines = [(number, row) for number, row in enumerate(rows, 1) if any(map(str.strip, row))]
+    rows = _rows(text.removeprefix("\ufeff"), source)
+    lines = [(number, row) for number, row in rows if any(map(str.strip, row))]
     lines = [(number, row) for number, row in lines if not row[0].lstrip().startswith("#")]
     if not lines:
         _fail(source, None, "is empty: its first line names columns, gpus,throughput at the least")
@@ -74,6 +75,23 @@ def read(text: str, source: str) -> records.Figures:
     if problems:
         raise FiguresError(problems)
     return records.Figures(unit=unit, measurements=tuple(one for one in found if one is not None))
+
+
+def _rows(text: str, source: str) -> list[tuple[int, list[str]]]:
+    """Return the rows, each with the number of its (last) line."""
+    lines = map(str.strip, text.splitlines())
+    head = next((line for line in lines if line and not line.startswith("#")), "")
+    # Spreadsheets write `;` where a comma begins the decimals, and the reports here tabs in a pipe.
+    other = next((mark for mark in ";\t" if mark in head), ",")
+    reader = csv.reader(io.StringIO(text), delimiter="," if "," in head else other)
+    found = []
+    try:
+        for row in reader:
+            # What a terminal would act on is no text.
+            found.append((reader.line_num, [values.visible(cell.strip()) for cell in row]))
+    except csv.Error as exc:
+        _fail(source, reader.line_num, f"cannot be read as CSV: {exc}")
+    return found
 
 
 def _plain(title: str) -> str:
@@ -162,10 +180,11 @@ class _Row:
         text = self._cells.get(name, "")
         if not text:
             return None
-        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
-            self.tell(name, f"{text!r} is not a number from 1 on")
+        # A column that lacks a number somewhere comes out of pandas with decimals.
+        if not re.fullmatch(r"[0-9]{1,9}(\.0+)?", text) or float(text) < 1:
+            self.tell(name, f"{text!r} is not a whole number from 1 to 999999999")
             return None
-        return int(text)
+        return int(float(text))
 
     def _number(self, name: str, least: float | None = None) -> float | None:
         text = self._cells.get(name, "")
@@ -183,7 +202,8 @@ class _Row:
             value = math.nan
         if math.isfinite(value) and (value > 0.0 or (least is not None and value >= least)):
             return value
-        cure = "; write it without separators" if re.fullmatch(r"[\d,' ]+(\.\d+)?", text) else ""
+        has_marks = re.fullmatch(r"\d+([,' .]\d+)+", text) is not None and math.isnan(value)
+        cure = "; write it without separators, and decimals with a point" if has_marks else ""
         self.tell(name, f"{text!r} is not a number above 0{cure}")
         return None
 

@@ -106,10 +106,17 @@ def parse_sacct(
     The rows of one job are numbered in the order in which they were submitted.
     """
     groups: list[tuple[Row, list[Row]]] = []
+    last: Row | None = None
     for line in lines:
         if not line.strip():
             continue
         row = _row(line)
+        if row is None and last is not None and _DELIMITER not in line:
+            # The last column goes on: a command line may have several lines, and srun's in our own
+            # scripts has.
+            last["SubmitLine"] += f"\n{line.rstrip()}"
+            continue
+        last = row
         if row is None:
             not_understood(line)
         elif job_ids.parse_job_id(row["JobID"]).step is None:

@@ -209,6 +209,8 @@ def _draw(value: object) -> tuple[records.Draw | None, str]:
     low, high = numbers
     if low >= high:
         return None, f"{how} takes the least first (got {shapes.shown(of)})"
+    if math.isinf(high - low):
+        return None, f"{how}: from the least to the largest is too far (got {shapes.shown(of)})"
     if how == "log_uniform" and low <= 0:
         return None, f"log_uniform takes numbers above 0 (got {shapes.shown(of)})"
     if max(-low, high) > _LARGEST and whole:

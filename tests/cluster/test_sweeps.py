@@ -31,6 +31,16 @@ time.sleep(0.5)
 os.write(file, b"-1 ")
 """
 
+BASELINE = """\
+import os, sys, time
+def there(name):
+    return os.path.exists(os.path.join({home!r}, name))
+if sys.argv[-1] == "1" and os.environ.get("SLURM_ARRAY_TASK_ID") == "0" and not there("mended"):
+    sys.exit(3)
+while sys.argv[-1] == "1" and not there("go"):
+    time.sleep(0.1)
+"""
+
 
 @pytest.fixture
 def limits(lab: cluster.Lab) -> Iterator[cluster.Lab]:
@@ -144,3 +154,36 @@ def test_killed_in_the_middle_and_resumed(
     quick.run("sweep", "resume", "many", timeout_seconds=400)
     quick.run("wait", "--sweep", "many", timeout_seconds=600)
     all_ran_once(quick, 60)
+
+
+def test_what_is_run_anew_waits_for_a_task_of_the_first_array_and_for_a_new_job(
+    lab: cluster.Lab, site: sites.Site
+) -> None:
+    lab.write(f"{site.home}/program.py", BASELINE.format(home=site.home))
+    spec = site.spec(
+        "many",
+        '[job]\nname = "many"\ntime_limit = "5"\n[resources]\nmem = "50M"\n'
+        '[launch]\nlauncher = "python"\nscript = "program.py"\n'
+        '[sweep]\nkind = "list"\nrepeats = 2\nbaseline_first = true\npoints = [{ args.of = 1 },\n'
+        '  { args.of = 2, launch.launcher = "srun", resources.ntasks_per_node = 2 }]\n',
+    )
+
+    def jobs() -> list[tuple[str, str]]:
+        rows = site.items("sweep", "status", "many", "--points", "--refresh")
+        return [(row["job_id"], row["state"]) for row in rows]
+
+    site.run("sweep", "submit", spec)
+    lab.wait_for(lambda: jobs()[0][1] == "FAILED", 60, "the first run to fail")
+    (first, _), (held, waits), (second, runs), (other, _) = jobs()
+    assert (waits, runs) == ("PENDING", "RUNNING")
+    site.run("cancel", held, other)
+    lab.write(f"{site.home}/mended", "")
+    site.run("sweep", "rerun", "many")
+    again = [job_id for job_id, _ in jobs()]
+    assert (second, again[2]) == (first.replace("_0", "_1"), second)
+    squeue = ["squeue", "-h", "-j", again[1].split("_")[0], "-o", "%E"]
+    told = f"afterok:{again[0]}(unfulfilled),afterok:{second}(unfulfilled)\n"
+    assert lab.run(squeue).stdout == told
+    lab.write(f"{site.home}/go", "")
+    site.run("wait", "--sweep", "many")
+    assert points(site) == {"COMPLETED": 4}

@@ -109,7 +109,10 @@ def test_a_grid_from_its_file_to_the_end(cli, fake_slurm, grid):
         1,
         3.0,
     ]
-    assert {job["sweep"] for job in cli("status", "--sweep", "grid", "--json").items} == {"grid"}
+    jobs_of = {word: cli("status", "--sweep", word, "--json").items for word in ("grid", "@1")}
+    assert {job["sweep"] for job in jobs_of["grid"]} == {"grid"}
+    assert jobs_of["@1"] == jobs_of["grid"]
+    assert cli("status", "--sweep", "@2").code == 4
 
     # Only what failed is submitted again, and its new job is the one that counts.
     (cli.folder / "train.py").write_text(PROGRAM.format(bad=None))

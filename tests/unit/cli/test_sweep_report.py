@@ -22,7 +22,7 @@ TWO = "gpus,throughput\n1,100\n2,190\n"
 
 
 def test_from_stdin() -> None:
-    done = run("--from", "-", "--columns", "size,throughput,efficiency", text=TWO)
+    done = run("--from", "-", "--columns", "gpus,throughput,efficiency", text=TWO)
     assert (done.exit_code, done.stdout) == (
         0,
         "gpus\tthroughput\tthroughput_low\tthroughput_high\tefficiency\tefficiency_low"

@@ -61,7 +61,7 @@ def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
     assert not home.exists()
     assert {item.origin for item in found.origins} == {"default"}
     assert [item.key for item in found.origins] == [
-        *("state_dir", "runs_dir", "templates_dir", "database", "profile"),
+        *("state_dir", "runs_dir", "templates_dir", "pattern_files", "database", "profile"),
         *(
             f"profiles.default.{field.name}"
             for field in dataclasses.fields(config.Profile)

@@ -51,6 +51,15 @@ def epochs(*values: float, source: str = "log:olivia", attempt: int = 0) -> list
     ]
 
 
+def test_a_throughput_in_two_units_is_not_mixed() -> None:
+    both = [
+        metric("throughput", value, unit=unit, epoch=epoch)
+        for epoch in (1, 2, 3)
+        for value, unit in ((100.0 + epoch, "samples/s"), (9.0, "TFLOP/s/GPU"))
+    ]
+    assert measured(told(*both)).throughput == 102.5
+
+
 def test_windows_are_the_throughput_where_there_are_some() -> None:
     windows = [metric("window_throughput", value) for value in (90.0, 110.0, math.nan, 100.0)]
     found = measured(told(*epochs(50.0, 60.0), *windows))

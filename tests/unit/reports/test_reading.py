@@ -47,7 +47,7 @@ def test_every_problem_is_told() -> None:
     assert told(
         "gpus,throughput,accuracy,windows\n0,1,,\n1,nan,,\n1,5,87,\n1,5,,5;x\n1,5,,,,9\n"
     ) == (
-        "f.csv:2: gpus: '0' is not a number from 1 on\n"
+        "f.csv:2: gpus: '0' is not a whole number from 1 to 999999999\n"
         "f.csv:3: throughput: 'nan' is not a number above 0\n"
         "f.csv:4: accuracy: '87' is not a share: write 0.87 or 87%\n"
         "f.csv:5: windows: 'x' is not a number above 0\n"
@@ -55,7 +55,8 @@ def test_every_problem_is_told() -> None:
         "5 problems; nothing was reported."
     )
     assert told('gpus,throughput\n1,"2,598"\n') == (
-        "f.csv:2: throughput: '2,598' is not a number above 0; write it without separators\n"
+        "f.csv:2: throughput: '2,598' is not a number above 0; write it without separators, "
+        "and decimals with a point\n"
         "1 problem; nothing was reported."
     )
     assert told("gpus,throughput,windows\n1,100,110;112;111\n") == (
@@ -75,6 +76,23 @@ def test_every_problem_is_told() -> None:
     assert "lacks the column gpus (or nodes)" in told("throughput\n1\n")
     assert told("gpus,throughput\n1,\n,5\n") == (
         "f.csv:2: throughput: is empty\nf.csv:3: gpus: is empty\n2 problems; nothing was reported."
+    )
+
+
+def test_files_of_spreadsheets() -> None:
+    (one, other) = reports.read(
+        '\ufeff# a; b\n\nGPUs;Throughput;Mode\n1.0;100.5;a\x1b[2J\n2;190;"b\nc"\n', "f.csv"
+    ).measurements
+    assert (one.size, one.throughput, one.attributes) == (1, 100.5, {"mode": "a\\x1b[2J"})
+    assert (other.size, other.attributes) == (2, {"mode": "b\\nc"})
+    assert reports.read("gpus\tthroughput\n1\t100\n", "f.tsv").measurements[0].size == 1
+    assert told("gpus;throughput\n1;100,5\n") == (
+        "f.csv:2: throughput: '100,5' is not a number above 0; write it without separators, and "
+        "decimals with a point\n1 problem; nothing was reported."
+    )
+    assert told(f"gpus,throughput,mode\n1,100,{'x' * 200_000}\n") == (
+        "f.csv:2: cannot be read as CSV: field larger than field limit (131072)\n"
+        "1 problem; nothing was reported."
     )
 
 

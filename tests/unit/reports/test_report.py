@@ -96,6 +96,15 @@ def test_the_most_gpus(efficiency: float, answer: str) -> None:
     assert answers.most_gpus(curve, efficiency, "gpus") == answer
 
 
+def test_what_was_measured_is_told_beside_a_law_that_says_otherwise() -> None:
+    power = [one(size, 100.0 * size**0.9) for size in (1, 2, 4, 8, 16, 32)]
+    curve = reports.report("", power).curves[0]
+    assert answers.most_gpus(curve, 0.8, "gpus") == (
+        "Efficiency stays above 80.0 % up to 21 GPUs, by the Universal Scalability Law; but 16 "
+        "GPUs measured 75.8 %"
+    )
+
+
 @pytest.mark.parametrize(
     ("seconds", "answer"),
     [

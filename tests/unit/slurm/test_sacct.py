@@ -125,6 +125,20 @@ def test_steps(recorded):
     }
 
 
+def test_a_command_line_of_several_lines_is_one_column():
+    odd = []
+    # As 24.11 prints srun's of our own scripts.
+    commands = ("sbatch x", "srun bash -c # RANK\nexport A=1\n\nexec python3", "srun one")
+    ids = ("7", "7.0", "7.1")
+    columns = ["FAILED", "3:0", *[""] * (len(sacct._COLUMNS) - 5)]
+    rows = [
+        "\x1f".join([job_id, job_id, *columns, command])
+        for job_id, command in zip(ids, commands, strict=True)
+    ]
+    (seen,) = sacct.parse_sacct("\n".join(rows).split("\n"), AT, odd.append)
+    assert (seen.submit_line, seen.step_exit_code, odd) == ("sbatch x", 3, [])
+
+
 def test_a_step_without_its_job_is_handed_back():
     odd = []
     columns = ["1.batch", "1.batch", *[""] * (len(sacct._COLUMNS) - 2)]

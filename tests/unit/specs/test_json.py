@@ -35,6 +35,8 @@ def _of(hint: Any) -> st.SearchStrategy[Any]:
         return st.integers(-(2**63), 2**63 - 1)
     if hint is bool:
         return st.booleans()
+    if hint is Any:
+        return st.recursive(TEXT | st.booleans(), lambda inner: st.lists(inner, max_size=2))
     if hint is type(None):
         return st.none()
     assert issubclass(origin, Mapping)

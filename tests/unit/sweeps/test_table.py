@@ -118,6 +118,15 @@ sweep.toml:22: sweep.axes.gpus: must be a number of GPUs, from 1 (got 0)
             "sweep.toml:13: sweep.axes.args.a: log_uniform takes numbers above 0 (got [0, 1])",
         ),
         (
+            '[sweep]\nkind = "random"\nsamples = 3\naxes.args.a = { uniform = [-1e308, 1e308] }\n',
+            "sweep.toml:13: sweep.axes.args.a: uniform: from the least to the largest is too far "
+            "(got [-1e+308, 1e+308])",
+        ),
+        (
+            '[sweep]\nkind = "grid"\naxes.args.a = [1]\nmax_gpu_hours = nan\n',
+            "sweep.toml:13: sweep.max_gpu_hours: must be a number (got nan)",
+        ),
+        (
             '[sweep]\nkind = "random"\nsamples = 3\naxes.gpus = { uniform = [1, 2] }\n',
             "sweep.toml:13: sweep.axes.gpus: GPUs are drawn by { integers = [LOW, HIGH] } or "
             "{ choice = [...] }",

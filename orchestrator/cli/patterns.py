@@ -1,0 +1,169 @@
+"""orchestrator patterns."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+import click
+
+from orchestrator import logs, patterns
+from orchestrator.cli import output, settings
+from orchestrator.controller import vocabulary
+
+_BLOCK_BYTES = 256 * 1024
+_COLUMNS = ("line", "name", "value", "unit", "step", "epoch", "pattern")
+#: Lines that are shown when none matched.
+_NEAREST = 5
+_NUMBER = re.compile(r"(?<![\w.])[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_WORDS = re.compile(
+    r"loss|\bacc|epoch|\bstep(?:s|\b)|\biter|\blr\b|/s\b|per.?sec|throughput|\bmfu", re.IGNORECASE
+)
+
+_file_option = click.option(
+    "--patterns-file",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A TOML file of patterns, besides those of the configuration.",
+)
+
+
+@click.group(name="patterns", short_help="List patterns, and try them on a log.")
+def command() -> None:
+    """List the patterns that find numbers in logs, and try them on a log."""
+
+
+@command.command(name="list", short_help="Print every pattern.")
+@_file_option
+@output.format_option
+@click.pass_context
+def list_(ctx: click.Context, files: tuple[Path, ...], format_: str | None, as_json: bool) -> None:
+    """Print every pattern: those of the configuration, and those that ship.
+
+    \b
+    Example:
+      orchestrator patterns list
+    """
+    known = vocabulary.known(settings.configuration_of(ctx), files)
+    rows = [
+        {
+            "pattern": pattern.name,
+            "origin": pattern.origin or "ships",
+            "generic": pattern.generic,
+            "metrics": _names(pattern),
+            "description": pattern.description,
+            "lines": [
+                {"name": kind.name, "contains": list(kind.contains), "regex": kind.source}
+                for kind in pattern.lines
+            ],
+        }
+        for pattern in known
+    ]
+    columns = ("pattern", "origin", "metrics", "description")
+    output.items("patterns", rows, columns, output.chosen(format_, as_json))
+
+
+@command.command(name="test", short_help="Print what patterns find in a log.")
+@click.argument("log", metavar="FILE", type=click.File("rb"))
+@click.option("--pattern", "names", multiple=True, help="Only this pattern; default: all.")
+@_file_option
+@output.format_option
+@click.pass_context
+def test(
+    ctx: click.Context,
+    log: IO[bytes],
+    names: tuple[str, ...],
+    files: tuple[Path, ...],
+    format_: str | None,
+    as_json: bool,
+) -> None:
+    """Print each number that patterns find in FILE, with its line; - is stdin.
+
+    Nothing is stored. Where nothing matches, the lines that look most like numbers are told.
+
+    \b
+    Examples:
+      orchestrator patterns test train.log
+      orchestrator logs 123 | orchestrator patterns test - --pattern olivia --json
+    """
+    known = vocabulary.known(settings.configuration_of(ctx), files)
+    chosen = patterns.select(known, names, source="--pattern")
+    matcher = patterns.Matcher(chosen)
+    rows: list[dict[str, object]] = []
+    matched: Counter[str] = Counter()
+    found_lines: set[int] = set()
+    nearest: list[tuple[int, int, str]] = []
+    last = 0
+    for number, text in _lines(log):
+        last = number
+        found = matcher.match(text, line=number)
+        for source in {metric.source for metric in found}:
+            matched[source.partition(":")[2]] += 1
+        found_lines.update(metric.line or 0 for metric in found)
+        if not matched and not found:
+            nearest = _nearer(nearest, number, text)
+        rows += [
+            {
+                "line": metric.line,
+                "name": metric.name,
+                "value": metric.value,
+                "unit": metric.unit,
+                "step": metric.step,
+                "epoch": metric.epoch,
+                "rank": metric.rank,
+                "time": metric.time,
+                "pattern": metric.source.partition(":")[2],
+            }
+            for metric in found
+        ]
+    output.items("matches", rows, _COLUMNS, output.chosen(format_, as_json))
+    told = ", ".join(f"{count} by {name}" for name, count in matched.most_common())
+    if told:
+        output.say(f"{last} lines, of which {len(found_lines)} tell numbers: {told}")
+        return
+    output.say(f"{last} lines, and no pattern knows one of them.")
+    if nearest:
+        output.say("These look most like numbers:")
+        for _, number, text in sorted(nearest, key=lambda one: one[1]):
+            output.say(f"{number:>7}  {text.strip()[:160]}")
+        output.say("docs/howto/metrics.md tells how to write a pattern for such lines.")
+
+
+def _lines(log: IO[bytes]) -> Iterator[tuple[int, str]]:
+    """Yield the lines, and the parts of lines between carriage returns, with their numbers."""
+    held, line, skipping = b"", 0, False
+    while True:
+        block = log.read(_BLOCK_BYTES)
+        part = logs.split(held + block, line=line, skipping=skipping, flush=not block)
+        for number, _, raw in part.segments:
+            yield number, logs.clean(raw)
+        if not block:
+            return
+        held, line, skipping = (held + block)[part.consumed_bytes :], part.line, part.skipping
+
+
+def _names(pattern: patterns.Pattern) -> list[str]:
+    found = [
+        value.name
+        for kind in pattern.lines
+        for value in (*kind.metrics.values(), *kind.fields.values())
+        if value.name
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _nearer(
+    nearest: Sequence[tuple[int, int, str]], number: int, text: str
+) -> list[tuple[int, int, str]]:
+    """Return the lines that look most like metrics, this one among them if it does."""
+    words = len(set(_WORDS.findall(text.lower())))
+    numbers = len(_NUMBER.findall(text))
+    if not words or not numbers:
+        return list(nearest)
+    score = 4 * words + min(numbers, 8)
+    return sorted([*nearest, (score, number, text)], key=lambda one: -one[0])[:_NEAREST]
