@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from orchestrator import errors, jobs, logs, patterns, run_folder, specs
 from orchestrator.controller import context as contexts
@@ -16,6 +16,9 @@ from orchestrator.controller import rows, unit_of_work, vocabulary
 LOOK_LIMIT_BYTES = 256 * 1024 * 1024
 #: What a job may be read of at least, however many there are.
 _LEAST_SHARE_BYTES = 256 * 1024
+
+#: By the patterns' identities: most jobs have the same ones, and to make a scanner takes time.
+_Scanners: TypeAlias = dict[tuple[int, ...], patterns.Scanner]
 
 
 def ingest(
@@ -47,7 +50,7 @@ def ingest(
     chosen = {
         token: vocabulary.of_job(known, specs.from_json(text)) for token, text in texts.items()
     }
-    scanners: dict[tuple[patterns.Pattern, ...], patterns.Scanner] = {}
+    scanners: _Scanners = {}
     stored = 0
     left = limit_bytes
     for place, job in enumerate(wanted):
@@ -97,11 +100,12 @@ class _Reader:
 def _readers(
     job: jobs.Job,
     known: tuple[patterns.Pattern, ...],
-    scanners: dict[tuple[patterns.Pattern, ...], patterns.Scanner],
+    scanners: _Scanners,
 ) -> Iterator[_Reader]:
-    if known not in scanners:
-        scanners[known] = patterns.Scanner(known, also=[logs.BANNER_START])
-    scanner = scanners[known]
+    scanner = scanners.setdefault(
+        tuple(id(pattern) for pattern in known),
+        patterns.Scanner(known, also=[logs.BANNER_START]),
+    )
     if job.stdout_path is not None:
         # Only our own scripts write banners.
         banners = job.tracked_name is None

@@ -46,7 +46,8 @@ class _Stream:
 class _Told:
     """What a line tells, before it is a metric."""
 
-    values: list[tuple[str, float, str]]
+    #: by name and unit; of the same ones the first counts
+    values: dict[tuple[str, str], float]
     context: dict[str, int]
     phase: str = ""
     time: datetime.datetime | None = None
@@ -84,6 +85,7 @@ class Matcher:
         for one in self._kinds:
             for text in one.kind.contains or ("",):
                 self._by_text.setdefault(text, []).append(one.number)
+        self._names: tuple[tuple[str, str], ...] = ()
         self._attempt, self._known, self._streams = _restored(state or {})
 
     @property
@@ -168,7 +170,7 @@ class Matcher:
             chosen = self._choose(marks)
         prefix: prefixes.Prefix | None = None
         readings: list[Reading] = []
-        told_before: set[tuple[str, str]] = set()
+        before: set[tuple[str, str]] = set()
         fitted: records.Pattern | None = None
         for one in chosen:
             if one.pattern is fitted or not one.stands_in(text):
@@ -181,14 +183,17 @@ class Matcher:
             if told is None:
                 continue
             fitted = one.pattern
-            values: list[tuple[tuple[str, str], float]] = []
-            for name, value, unit in told.values:
-                key = (name, unit)
-                if key not in told_before:
-                    told_before.add(key)
-                    values.append((key, value))
+            values = told.values
+            if readings:
+                values = {key: values[key] for key in values if key not in before}
             if values:
                 context = told.context
+                names = tuple(values)
+                if names == self._names:
+                    # One object for alike lines: what is stored is looked up by it.
+                    names = self._names
+                self._names = names
+                before.update(names)
                 readings.append(
                     Reading(
                         one.source,
@@ -197,8 +202,8 @@ class Matcher:
                         context.get("step"),
                         context.get("epoch"),
                         told.time or prefix.time,
-                        tuple([key for key, _ in values]),
-                        tuple([value for _, value in values]),
+                        names,
+                        tuple(values.values()),
                     )
                 )
         # Of generic patterns nothing was asked where another one found something.
@@ -236,59 +241,8 @@ class Matcher:
                 del self._streams[next(iter(self._streams))]
             stream.last[pattern.name] = kind.name
             _take_and_keep(stream.kept.setdefault(pattern.name, {}), pattern, kind, told)
-        told.values = _final(told)
-        return told
-
-
-class _Kind:
-    """A kind of line of a pattern, made ready for many lines."""
-
-    def __init__(self, number: int, pattern: records.Pattern, kind: records.LineKind) -> None:
-        self.number, self.pattern, self.kind = number, pattern, kind
-        self.source = pattern.source
-        self.follows = pattern.follows
-        self._meant: dict[tuple[str, str], records.Value | None] = {}
-
-    def stands_in(self, text: str) -> bool:
-        """Whether the line has a text that all lines of this kind have."""
-        contains = self.kind.contains
-        return not contains or any([part in text for part in contains])
-
-    def told(self, match: re.Match[str]) -> _Told | None:
-        """Return what a fitting line tells; None where its fields have not their form."""
-        kind, groups = self.kind, match.groupdict()
-        told = _Told(values=[], context={})
-        for key in records.CONTEXT:
-            if key in groups:
-                count = numbers.integer(groups[key] or "")
-                if count is not None and count >= 0:
-                    told.context[key] = count
-        told.phase = groups.get(records.PHASE) or ""
-        for name, meant in kind.metrics.items():
-            text = groups.get(name) or ""
-            value = numbers.of_kind(text, kind.kinds.get(name))
-            if value is not None:
-                unit = groups.get(name + records.UNIT_SUFFIX) or meant.unit
-                _add(told, meant.name, unit, value, text)
-        if kind.form is None:
-            return told
-        read = fields.read(kind, groups.get(records.FIELDS) or "")
-        if read is None:
-            return None
-        if kind.pair:
-            read = fields.paired(read, kind.pair)
-        for key, text, unit in read:
-            known = (key, unit)
-            if known not in self._meant:
-                if len(self._meant) >= _MOST_CHOICES:
-                    self._meant.clear()
-                self._meant[known] = _meant(kind, key, unit)
-            meant_by = self._meant[known]
-            if meant_by is not None:
-                _add(told, meant_by.name, meant_by.unit, numbers.number(text), text)
-        told_names = {name for name, _, _ in told.values}
-        if not all([told_names.intersection(names) for names in kind.needs]):
-            return None
+        if told.phase:
+            told.values = _in_phase(told.values, told.phase)
         return told
 
 
@@ -325,46 +279,141 @@ def _follows(pattern: records.Pattern, kind: records.LineKind, taker: str | None
     return not taker or (taker in kinds and kinds.index(kind.name) > kinds.index(taker))
 
 
-def _meant(kind: records.LineKind, key: str, unit: str) -> records.Value | None:
+class _Meaning(NamedTuple):
+    """What a group or a field of a line is."""
+
+    #: "": nothing
+    name: str
+    unit: str
+    #: name and unit of the metrics it becomes
+    keys: tuple[tuple[str, str], ...]
+    #: it is told by the line's other numbers, or instead of being one
+    special: bool
+
+
+class _Kind:
+    """A kind of line of a pattern, made ready for many lines."""
+
+    def __init__(self, number: int, pattern: records.Pattern, kind: records.LineKind) -> None:
+        self.number, self.pattern, self.kind = number, pattern, kind
+        self.source = pattern.source
+        self.follows = pattern.follows
+        self._fields: dict[tuple[str, str], _Meaning] = {}
+        self._groups = {
+            (name, ""): _meaning(meant.name, meant.unit) for name, meant in kind.metrics.items()
+        }
+
+    def stands_in(self, text: str) -> bool:
+        """Whether the line has a text that all lines of this kind have."""
+        contains = self.kind.contains
+        return not contains or any([part in text for part in contains])
+
+    def told(self, match: re.Match[str]) -> _Told | None:
+        """Return what a fitting line tells; None where its fields have not their form."""
+        kind, groups = self.kind, match.groupdict()
+        told = _Told(values={}, context={})
+        for key in records.CONTEXT:
+            if key in groups:
+                count = numbers.integer(groups[key] or "")
+                if count is not None and count >= 0:
+                    told.context[key] = count
+        told.phase = groups.get(records.PHASE) or ""
+        for name, meant in kind.metrics.items():
+            text = groups[name]
+            if not text:
+                continue
+            value = numbers.of_kind(text, kind.kinds[name] if name in kind.kinds else None)
+            if value is not None:
+                unit = groups.get(name + records.UNIT_SUFFIX) or ""
+                meaning = self._groups.get((name, unit))
+                if meaning is None:
+                    _make_room(self._groups)
+                    meaning = self._groups[name, unit] = _meaning(meant.name, unit)
+                _add(told, meaning, value, text)
+        if kind.form is None:
+            return told
+        read = fields.read(kind, groups.get(records.FIELDS) or "")
+        if read is None:
+            return None
+        if kind.pair:
+            read = fields.paired(read, kind.pair)
+        values = told.values
+        for key, text, unit in read:
+            meaning = self._fields.get((key, unit))
+            if meaning is None:
+                _make_room(self._fields)
+                meaning = self._fields[key, unit] = _meant(kind, key, unit)
+            if not meaning.name:
+                continue
+            value = numbers.number(text)
+            if meaning.special:
+                _add(told, meaning, value, text)
+            elif value is not None:
+                for metric in meaning.keys:
+                    if metric not in values:
+                        values[metric] = value
+        if kind.needs:
+            told_names = {name for name, _ in values}
+            if not all([told_names.intersection(names) for names in kind.needs]):
+                return None
+        return told
+
+
+def _meant(kind: records.LineKind, key: str, unit: str) -> _Meaning:
     value = kind.fields.get(key)
     if value is None:
         name = names.known(key)
         if name is None:
             name = names.snake(key) if kind.others else ""
         value = records.Value(name=name)
-    if not value.name:
-        return None
-    return dataclasses.replace(value, unit=unit) if unit else value
+    return _meaning(value.name, unit or value.unit)
 
 
-def _add(told: _Told, name: str, unit: str, value: float | None, text: str) -> None:
+def _meaning(name: str, unit: str) -> _Meaning:
+    shown = unit[: numbers.UNIT_CHARACTERS]
+    every = (name, "throughput") if name in names.RATES else (name,)
+    return _Meaning(
+        name=name,
+        unit=unit,
+        keys=tuple((one, shown) for one in every if one not in records.SURROUNDINGS),
+        special=name in records.SURROUNDINGS or name in records.CONTEXT,
+    )
+
+
+def _in_phase(values: Mapping[tuple[str, str], float], phase: str) -> dict[tuple[str, str], float]:
+    found: dict[tuple[str, str], float] = {}
+    for (name, unit), value in values.items():
+        new = names.in_phase(name, phase)
+        # A rate is the throughput of training alone.
+        rate = name == "throughput" and any([(one, unit) in values for one in names.RATES])
+        if new == name or not rate:
+            found.setdefault((new, unit), value)
+    return found
+
+
+def _make_room(remembered: dict[Any, Any]) -> None:
+    if len(remembered) >= _MOST_CHOICES:
+        remembered.clear()
+
+
+def _add(told: _Told, meaning: _Meaning, value: float | None, text: str) -> None:
     """Add a number, or what surrounds the numbers of a line."""
+    name = meaning.name
     if name == records.PHASE:
         told.phase = told.phase or text
     elif value is None:
         return
     elif name == records.TIME:
-        seconds = value / 1000 if unit == "ms" else value
+        seconds = value / 1000 if meaning.unit == "ms" else value
         if 0 < seconds < _LAST_SECOND:
             told.time = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     else:
-        if name in records.CONTEXT:
+        if meaning.special:
             count = numbers.whole(value)
             if count is not None:
                 told.context.setdefault(name, count)
-        if name not in records.SURROUNDINGS:
-            told.values.append((name, value, unit[: numbers.UNIT_CHARACTERS]))
-
-
-def _final(told: _Told) -> list[tuple[str, float, str]]:
-    final = []
-    for name, value, unit in told.values:
-        if told.phase:
-            name = names.in_phase(name, told.phase)
-        final.append((name, value, unit))
-        if name in names.RATES:
-            final.append(("throughput", value, unit))
-    return final
+        for metric in meaning.keys:
+            told.values.setdefault(metric, value)
 
 
 def _restored(state: Mapping[str, Any]) -> tuple[int, bool, dict[str, _Stream]]:

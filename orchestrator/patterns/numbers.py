@@ -11,6 +11,7 @@ from orchestrator.patterns import records
 METRIC_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,63}")
 UNIT_CHARACTERS = 32
 
+_NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _CLOCK = re.compile(r"(?:(?:([0-9]+) days?, )?([0-9]+):)?([0-9]{1,2}):([0-9]{2}(?:\.[0-9]+)?)")
 #: Digits that fit 64 bits.
@@ -24,15 +25,13 @@ def number(text: str) -> float | None:
     fact to keep; one of 1e999 is garbage.
     """
     # float() takes 1_000, blanks around and digits of other scripts, too.
-    if "_" in text or not text.isascii() or text != text.strip():
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    if math.isfinite(value):
-        return value
-    return None if any(digit in text for digit in "0123456789") else math.nan
+    if text and not text.strip("0123456789.+-eE"):
+        try:
+            value = float(text)
+        except ValueError:
+            return None
+        return value if math.isfinite(value) else None
+    return math.nan if _NOT_FINITE.fullmatch(text) else None
 
 
 def of_kind(text: str, kind: records.Kind | None) -> float | None:
