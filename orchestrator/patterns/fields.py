@@ -31,7 +31,7 @@ _UNIT = r"[A-Za-z%][A-Za-z0-9%/_^*-]{0,15}"
 _THOUSANDS = r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?"
 #: 0.5, 0.5 (0.6), 12ms, 12 images/sec, 3.5%, 5/100, 12,345
 _VALUE = re.compile(
-    rf"({_THOUSANDS}|{_NUMBER}) ?({_UNIT})?(?:[ ]*\([^()]{{0,40}}\))?(?:/[0-9]+)?", re.ASCII
+    rf"({_THOUSANDS}|{_NUMBER}) ?({_UNIT})?(?:[ ]*\([^()]{{0,40}}\))?(?:/ *[0-9]+)?", re.ASCII
 )
 _BLANK_BETWEEN = re.compile(rf"([A-Za-z][^\d]*?\S*) +((?:{_NUMBER}).*)", re.ASCII)
 # tensor(0.5), np.float64(0.5) and the like are what a dict of unconverted numbers prints.
@@ -47,9 +47,25 @@ _DICT_ITEM = re.compile(
 # Not a part of a number: 8 of 8,420, or 12 of 12:30.
 _LOOSE = re.compile(
     rf"(?:^|(?<=[\s,|;(\[{{]))([A-Za-z_][\w./@-]*(?: [A-Za-z_][\w./@-]*){{0,2}})[ ]?[:=][ ]{{0,8}}"
-    rf"({_THOUSANDS}|{_NUMBER})(?![0-9.:]|,[0-9])[ ]?({_UNIT})?(?=$|[\s,|;)\]}}/(])",
+    rf"({_THOUSANDS}|{_NUMBER})(?![0-9.:]|,[0-9])"
+    rf"({_UNIT}|[ ](?:[A-Za-z]+/[A-Za-z]+|ms|sec|[KMGT]i?B|%))?(?=$|[\s,|;)\]}}/(])",
     re.ASCII,
 )
+# 12,345 tok/s, where no name stands before it.
+_RATE = re.compile(
+    rf"(?<![\w.])({_THOUSANDS}|{_NUMBER})[ ]?"
+    r"((tok|tokens|samples?|images?|imgs?|examples?|seqs?|sequences|sentences|frames)"
+    r"/s(?:ec(?:ond)?)?)(?![\w/])",
+    re.ASCII,
+)
+# Epoch 4/10, [Epoch 4], step 100, iter #3: what counts has no sign in front of it, often.
+_COUNTER = re.compile(
+    r"(?<![\w/])(epoch|step|iter|iteration)[ ]?[#\[]?[ ]{0,8}([0-9]{1,12})(?![\w.:=]|,[0-9])",
+    re.ASCII | re.IGNORECASE,
+)
+_WORD = re.compile(r"[A-Za-z]{2,}")
+#: A line of numbers has some words that are no names: train, eta, min. Prose has more.
+_MOST_OTHER_WORDS = 4
 
 
 class _Number(str):
@@ -64,10 +80,7 @@ def read(kind: records.LineKind, text: str) -> list[Field] | None:
         return _dict(text)
     if kind.separator:
         return list(_pairs(text, kind.separator, kind.between))
-    return [
-        Field(key, number.replace(",", ""), unit)
-        for key, number, unit in (found.groups("") for found in _LOOSE.finditer(text))
-    ]
+    return _loose(text)
 
 
 def paired(read: list[Field], pair: tuple[str, ...]) -> list[Field]:
@@ -123,9 +136,26 @@ def _dict(text: str) -> list[Field] | None:
     return found
 
 
+def _loose(text: str) -> list[Field] | None:
+    """Return name=number and name: number wherever they stand; None where the rest is prose."""
+    found = [
+        (place.start(), Field(place[1], place[2].replace(",", ""), (place[3] or "").strip()))
+        for place in _LOOSE.finditer(text)
+    ]
+    found += [(place.start(), Field(place[1], place[2], "")) for place in _COUNTER.finditer(text)]
+    rest = _COUNTER.sub(" ", _LOOSE.sub(" ", text))
+    for place in _RATE.finditer(rest):
+        key = "tokens_per_second" if place[3].startswith("tok") else "throughput"
+        found.append((len(text), Field(key, place[1].replace(",", ""), place[2])))
+    if len(_WORD.findall(rest)) > _MOST_OTHER_WORDS:
+        return None
+    return [field for _, field in sorted(found)]
+
+
 def _pairs(text: str, separator: str, between: str) -> Iterator[Field]:
     for item in _parted(text, separator, between):
-        if between == " ":
+        # "loss: 10.9 | lr 6e-4": some print one of many without the sign.
+        if between == " " or between not in item:
             parted = _BLANK_BETWEEN.fullmatch(item.strip())
             key, value = parted.groups() if parted else ("", "")
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from orchestrator import jobs
@@ -183,17 +183,16 @@ class Matcher:
             if told is None:
                 continue
             fitted = one.pattern
-            values = told.values
-            if readings:
-                values = {key: values[key] for key in values if key not in before}
-            if values:
+            names = tuple(told.values)
+            if readings or names != self._names:
+                told.values = _firsts(told.values, before)
+                names = tuple(told.values)
+            if names:
                 context = told.context
-                names = tuple(values)
-                if names == self._names:
-                    # One object for alike lines: what is stored is looked up by it.
-                    names = self._names
+                # One object for alike lines: what is stored is looked up by it.
+                names = self._names if names == self._names else names
                 self._names = names
-                before.update(names)
+                before.update(_key(*name) for name in names)
                 readings.append(
                     Reading(
                         one.source,
@@ -203,7 +202,7 @@ class Matcher:
                         context.get("epoch"),
                         told.time or prefix.time,
                         names,
-                        tuple(values.values()),
+                        tuple(told.values.values()),
                     )
                 )
         # Of generic patterns nothing was asked where another one found something.
@@ -389,6 +388,22 @@ def _in_phase(values: Mapping[tuple[str, str], float], phase: str) -> dict[tuple
         if new == name or not rate:
             found.setdefault((new, unit), value)
     return found
+
+
+def _firsts(
+    values: Mapping[tuple[str, str], float], before: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], float]:
+    """Return of each metric the first, less those that were told before."""
+    found: dict[tuple[str, str], tuple[str, str]] = {}
+    for metric in values:
+        if _key(*metric) not in before:
+            found.setdefault(_key(*metric), metric)
+    return {metric: values[metric] for metric in found.values()}
+
+
+def _key(name: str, unit: str) -> tuple[str, str]:
+    # Some tell images/s and TFLOP/s, and both are throughput.
+    return name, unit if name == "throughput" else ""
 
 
 def _make_room(remembered: dict[Any, Any]) -> None:

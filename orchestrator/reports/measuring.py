@@ -31,6 +31,7 @@ NAMES = (
     "window_throughput",
 )
 _GB = 1e9
+_STEP_RATES = ("it/s", "ba/s", "batch/s", "step/s", "steps/s")
 #: Of result.json; the others are the job's own, or do not change how fast it is.
 _SURROUNDINGS = ("mode", "device", "torch", "cuda", "nccl", "python")
 #: Modes with a GPU for each rank.
@@ -116,12 +117,14 @@ class _Series:
     def of_main_unit(self, name: str) -> _Series:
         """Return the series with one unit of this metric: the one most values have.
 
-        A program may tell images/s and TFLOP/s, and both are its throughput.
+        A program may tell images/s and TFLOP/s, and both are its throughput. Steps a second, which
+        progress bars show, say nothing of how much is in a step.
         """
         units = collections.Counter(metric.unit for metric in self._by_name.get(name, []))
         if len(units) < 2:
             return self
-        main = units.most_common(1)[0][0]
+        exact = [unit for unit, _ in units.most_common() if unit not in _STEP_RATES]
+        main = exact[0] if exact else units.most_common(1)[0][0]
         every = (metric for metrics in self._by_name.values() for metric in metrics)
         return _Series([one for one in every if one.name != name or one.unit == main])
 
