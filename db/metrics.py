@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -11,26 +10,6 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from db import models, queries
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MetricQuery:
-    """Which metrics; all that is given must hold."""
-
-    #: our row numbers of the jobs
-    rows: Collection[int]
-    names: Collection[str] = ()
-    attempt: int | None = None
-    first_step: int | None = None
-    last_step: int | None = None
-    #: "log:PATTERN", "jsonl" or "log" (all patterns); none: all
-    source: str | None = None
-    #: of one job, name and attempt the metrics.jsonl wins over the log
-    prefer_jsonl: bool = False
-    #: only the newest so many of each job, name and rank
-    last: int | None = None
-    #: only the newest so many in all
-    limit: int | None = None
 
 
 def log_cursors(session: orm.Session, rows: Collection[int]) -> list[models.LogCursor]:
@@ -197,52 +176,3 @@ def _insertion(rows: int) -> str:
 def _stored_time(at: datetime.datetime) -> str:
     # As SQLAlchemy writes a DateTime into SQLite.
     return f"{at.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S.%f}"
-
-
-def metrics(session: orm.Session, query: MetricQuery) -> list[tuple[models.Metric, str | None]]:
-    """Return metrics and the paths of their files, in the order of jobs and of reading."""
-    metric = models.Metric
-    chosen = sa.select(metric.id).where(queries.among(metric.job_row, query.rows))
-    if query.names:
-        chosen = chosen.where(metric.name.in_(query.names))
-    if query.attempt is not None:
-        chosen = chosen.where(metric.attempt == query.attempt)
-    if query.first_step is not None:
-        chosen = chosen.where(metric.step >= query.first_step)
-    if query.last_step is not None:
-        chosen = chosen.where(metric.step <= query.last_step)
-    chosen = chosen.where(*_sources(query.source, query.prefer_jsonl))
-    if query.last is not None:
-        series = (metric.job_row, metric.name, metric.rank)
-        age = sa.func.row_number().over(partition_by=series, order_by=metric.id.desc())
-        ranked = chosen.add_columns(age.label("age")).subquery()
-        chosen = sa.select(ranked.c.id).where(ranked.c.age <= query.last)
-    if query.limit is not None:
-        newest = chosen.subquery()
-        chosen = sa.select(newest.c.id).order_by(newest.c.id.desc()).limit(query.limit)
-    statement = (
-        sa.select(metric, models.LogCursor.path)
-        .outerjoin(models.LogCursor, models.LogCursor.id == metric.log_id)
-        .where(metric.id.in_(chosen))
-        .order_by(metric.job_row, metric.id)
-    )
-    return [(row[0], row[1]) for row in session.execute(statement)]
-
-
-def _sources(source: str | None, prefer_jsonl: bool) -> list[sa.ColumnElement[bool]]:
-    metric = models.Metric
-    conditions: list[sa.ColumnElement[bool]] = []
-    if source == "log":
-        conditions.append(metric.source != "jsonl")
-    elif source is not None:
-        conditions.append(metric.source == source)
-    if prefer_jsonl:
-        other = orm.aliased(models.Metric)
-        better = sa.exists().where(
-            other.job_row == metric.job_row,
-            other.name == metric.name,
-            other.source == "jsonl",
-            other.attempt == metric.attempt,
-        )
-        conditions.append(sa.or_(metric.source == "jsonl", sa.not_(better)))
-    return conditions

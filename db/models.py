@@ -1,7 +1,6 @@
 """The tables. Types are those that SQLite and PostgreSQL share."""
 
 import datetime
-import math
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -39,19 +38,6 @@ class UtcDateTime(sa.types.TypeDecorator[datetime.datetime]):
         if value.tzinfo is None:
             return value.replace(tzinfo=datetime.UTC)
         return value.astimezone(datetime.UTC)
-
-
-class Number(sa.types.TypeDecorator[float]):
-    """A float whose NaN is NULL: SQLite has no NaN and binds one as NULL (sqlite3_bind_double)."""
-
-    impl = sa.Double
-    cache_ok = True
-
-    def process_bind_param(self, value: float | None, dialect: sa.Dialect) -> float | None:
-        return None if value is None or math.isnan(value) else value
-
-    def process_result_value(self, value: float | None, dialect: sa.Dialect) -> float:
-        return math.nan if value is None else value
 
 
 class Base(orm.DeclarativeBase):
@@ -377,35 +363,6 @@ class MetricLine(Base):
     value5: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
     value6: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
     value7: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
-
-
-class View(orm.DeclarativeBase):
-    """Parent of what is read as a table and is none."""
-
-    type_annotation_map = Base.type_annotation_map
-
-
-class Metric(View):
-    """One number: the view `metrics` over sets and lines."""
-
-    __tablename__ = "metrics"
-
-    #: METRIC_PLACES * metric_lines.id + place: in the order of reading
-    id: orm.Mapped[int] = orm.mapped_column(BigKey, primary_key=True)
-    job_row: orm.Mapped[int]
-    name: orm.Mapped[str]
-    #: NULL is NaN
-    value: orm.Mapped[float] = orm.mapped_column(Number, nullable=True)
-    unit: orm.Mapped[str]
-    step: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
-    epoch: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
-    rank: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
-    world_size: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
-    time: orm.Mapped[datetime.datetime | None]
-    attempt: orm.Mapped[int]
-    source: orm.Mapped[str]
-    log_id: orm.Mapped[int | None]
-    line: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
 
 
 class Refresh(Base):

@@ -2,60 +2,228 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 
 from orchestrator import errors, jobs, logs
-from orchestrator.cli import completing, session
+from orchestrator.cli import completing, log_lines, session
 from orchestrator.controller import context as contexts
-from orchestrator.controller import refresh
+from orchestrator.controller import unit_of_work
 
 
-@click.command(short_help="Print a job's log.")
-@click.argument("reference", metavar="JOB", shell_complete=completing.job_references)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """The part of a job's log that is asked for."""
+
+    job: jobs.Job
+    path: str
+    span: logs.Span
+    #: the error log, beside the other
+    is_stderr: bool = False
+
+
+@click.command(short_help="Print the logs of jobs, or search them.")
+@click.argument(
+    "references", nargs=-1, metavar="[JOB...]", shell_complete=completing.job_references
+)
+@click.option("--sweep", "sweeps", multiple=True, metavar="SWEEP", help="All jobs of it.")
+@click.option("--all", "everything", is_flag=True, help="With --grep: the logs of all jobs.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), help="The last N lines; default: all.")
-@click.option("-f", "--follow", "follow_", is_flag=True, help="Go on as it grows, until the end.")
+@click.option("-f", "--follow", "follow_", is_flag=True, help="Go on as they grow, until the end.")
+@click.option("--attempt", type=click.IntRange(min=0, max=10**6), help="Only of this attempt.")
 @click.option("--stderr", "stderr_", is_flag=True, help="The error log, where it is its own file.")
 @click.option("--path", "path_", is_flag=True, help="Print where the log lies.")
+@click.option("--grep", metavar="REGEX", help="Only lines that fit; exit code 1 where none does.")
+@click.option("-i", "--ignore-case", is_flag=True, help="With --grep: a is A.")
+@click.option(
+    "-C",
+    "--context",
+    "around",
+    type=click.IntRange(min=0, max=10_000),
+    default=0,
+    metavar="N",
+    help="With --grep: N lines before and after each too.",
+)
 @click.pass_context
 def command(
     ctx: click.Context,
-    reference: str,
+    references: tuple[str, ...],
+    sweeps: tuple[str, ...],
+    everything: bool,
     lines: int | None,
     follow_: bool,
+    attempt: int | None,
     stderr_: bool,
     path_: bool,
+    grep: str | None,
+    ignore_case: bool,
+    around: int,
 ) -> None:
-    """Print a job's log.
+    """Print the logs of jobs, or the lines in them that fit a regular expression (Python's).
+
+    The log of one job is printed as it lies in the file. Those of several have a head each; with
+    --follow the job stands before each line. With --grep each line comes behind its job and its
+    line number, with --path behind its file.
 
     \b
     Examples:
       orchestrator logs 123 -n 20
       orchestrator logs digits-ddp -f
+      orchestrator logs 123 124 --sweep digits-scaling -f
+      orchestrator logs --sweep digits-scaling --grep 'loss.*nan' -i -C 2
+      orchestrator logs --all --grep 'CUDA out of memory' --path
     """
+    if everything and grep is None:
+        raise click.UsageError("--all is for --grep: the logs of all jobs are too much to read")
+    if not (references or sweeps or everything):
+        raise click.UsageError("name jobs, or --sweep; with --grep also --all")
+    if grep is not None and (follow_ or lines is not None):
+        raise click.UsageError("--grep reads whole logs: leave out --follow and --lines")
+    if grep is None and (ignore_case or around):
+        raise click.UsageError("--ignore-case and --context are for --grep")
+    if attempt is not None and (follow_ or stderr_):
+        raise click.UsageError("--attempt is of a log that is read whole, and of stdout alone")
     context = session.open_context(ctx)
-    job = session.one_job(context, reference)
-    path = job.stderr_path if stderr_ and job.stderr_path else job.stdout_path
+    if everything:
+        with context.store.reading() as work:
+            found = sorted(work.jobs(unit_of_work.JobQuery(limit=None)), key=lambda job: job.row)
+    else:
+        found = session.jobs_and_sweeps(context, references, sweeps)
+    if grep is not None:
+        parts = _searched(context, found, attempt, stderr_)
+        if not log_lines.search(context, parts, grep, ignore_case, around, path_):
+            ctx.exit(1)
+    elif path_:
+        for job in found:
+            if (place := _place(job, stderr_)) is not None:
+                click.echo(place)
+            else:
+                context.say(_no_place(job))
+    elif follow_:
+        _follow(context, found, stderr_, lines)
+    else:
+        _tail(context, found, attempt, stderr_, lines)
+
+
+def _place(job: jobs.Job, stderr_: bool) -> str | None:
+    return job.stderr_path if stderr_ and job.stderr_path else job.stdout_path
+
+
+def _parts(
+    context: contexts.Context,
+    found: Sequence[jobs.Job],
+    attempt: int | None,
+    stderr_: bool,
+    *,
+    quiet: bool,
+) -> Iterator[Part]:
+    """Yield the logs that there are; `quiet`: nothing is said of jobs that have none."""
+    whole = logs.Span(0, None, 0)
+    for job in found:
+        path, span = _place(job, stderr_), whole
+        if path is None:
+            if not quiet:
+                context.say(_no_place(job))
+            continue
+        try:
+            if attempt is not None:
+                of_attempt = _attempt_span(job, path, attempt)
+                if of_attempt is None:
+                    if not quiet:
+                        context.say(f"the log has no attempt {attempt} of {job.job_id}")
+                    continue
+                span = of_attempt
+            yield Part(job=job, path=path, span=span)
+        except errors.NotFoundError:
+            if not quiet:
+                context.say(_missing(context, job.row, path))
+        except errors.OrchestratorError as exc:
+            context.say(f"{job.job_id or f'@{job.row}'}: {exc}")
+
+
+def _searched(
+    context: contexts.Context, found: Sequence[jobs.Job], attempt: int | None, stderr_: bool
+) -> Iterator[Part]:
+    """Yield the logs that there are, the error logs that are files of their own too."""
+    for job in found:
+        yield from _parts(context, [job], attempt, stderr_, quiet=len(found) > 1)
+        if job.stderr_path and not stderr_ and attempt is None:
+            span = logs.Span(0, None, 0)
+            yield Part(job=job, path=job.stderr_path, span=span, is_stderr=True)
+
+
+def _attempt_span(job: jobs.Job, path: str, attempt: int) -> logs.Span | None:
+    if job.tracked_name is not None:
+        raise errors.ConflictError("a job by hand has no banners: its attempts cannot be told")
+    banner = logs.banner_pattern(
+        job_id=job.raw_job_id or job.job_id or "", task=job.array_task_id or 0, name=job.name
+    )
+    return logs.attempt_span(path, banner, attempt)
+
+
+def _tail(
+    context: contexts.Context,
+    found: Sequence[jobs.Job],
+    attempt: int | None,
+    stderr_: bool,
+    lines: int | None,
+) -> None:
+    several = len(found) > 1
+    gap = ""
+    for part in _parts(context, found, attempt, stderr_, quiet=False):
+        try:
+            blocks = logs.tail(part.path, lines, part.span.begin_bytes, part.span.end_bytes)
+            if not several:
+                _print(blocks, follow_=False)
+                continue
+            # Opened before its head is printed.
+            first = next(blocks, b"")
+            click.echo(f"{gap}==> {log_lines.label(part.job)} {part.job.name}: {part.path} <==")
+            gap = "\n"
+            _print(_whole_lines(first, blocks), follow_=False)
+        except errors.NotFoundError:
+            context.say(_missing(context, part.job.row, part.path))
+
+
+def _whole_lines(first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the blocks, and a line end where the last one lacks it: a head follows."""
+    last = first
+    yield first
+    for last in blocks:
+        yield last
+    if last and not last.endswith(b"\n"):
+        yield b"\n"
+
+
+def _follow(
+    context: contexts.Context, found: Sequence[jobs.Job], stderr_: bool, lines: int | None
+) -> None:
+    # What asks Slurm takes as long to load as all the rest.
+    from orchestrator.controller import live
+
+    by_row = {job.row: job for job in found}
+    if len(found) > 1:
+        log_lines.follow(
+            context,
+            lambda: live.update(context, by_row),
+            by_row,
+            lambda job: _place(job, stderr_),
+            lines,
+        )
+        return
+    (job,) = found
+    path = _place(job, stderr_)
     if path is None:
         context.say(_no_place(job))
         return
-    if path_:
-        click.echo(path)
-        return
-    if follow_:
-        blocks = logs.follow(
-            path,
-            done=lambda: _over(context, job.row),
-            wait=context.sleep,
-            lines=lines,
-        )
-    else:
-        blocks = logs.tail(path, lines)
+    blocks = logs.follow(
+        path, done=lambda: not live.update(context, by_row), wait=context.sleep, lines=lines
+    )
     try:
-        _print(blocks, follow_)
+        _print(blocks, follow_=True)
     except errors.NotFoundError:
         context.say(_missing(context, job.row, path))
 
@@ -66,6 +234,7 @@ def _print(blocks: Iterator[bytes], follow_: bool) -> None:
         for text in logs.for_terminal(blocks, hold=not follow_):
             click.echo(text, nl=False)
         return
+    sys.stdout.flush()
     for block in blocks:
         sys.stdout.buffer.write(block)
         if follow_:
@@ -92,12 +261,3 @@ def _missing(context: contexts.Context, row: int, path: str) -> str:
     if job is not None and job.state in jobs.TERMINAL:
         return f"no log: {path} is not there ({job.state})"
     return f"no log yet: {path}" + (f" ({job.state})" if job else "")
-
-
-def _over(context: contexts.Context, row: int) -> bool:
-    with contextlib.suppress(errors.DatabaseError):
-        # Said nowhere: a log is followed on a full disk too, and the next look may go well.
-        refresh.refresh(context)
-    with context.store.reading() as work:
-        job = work.job(row)
-    return job is None or job.state in jobs.TERMINAL

@@ -8,7 +8,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import click
 
@@ -56,21 +56,48 @@ def items(
     if format_ == "json":
         envelope = {"schema": SCHEMA, "kind": kind, "items": [_plain(row) for row in rows]}
         click.echo(json.dumps(envelope, indent=2, allow_nan=False))
-    elif format_ == "jsonl":
-        for row in rows:
-            click.echo(json.dumps(_plain(row), allow_nan=False))
-    elif format_ == "csv":
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([[_guarded(cell(row.get(name))) for name in columns] for row in rows])
-        click.echo(text.getvalue(), nl=False)
-    elif format_ == "tsv":
-        click.echo("\t".join(columns))
-        for row in rows:
-            click.echo("\t".join(_one_line(cell(row.get(name))) for name in columns))
-    else:
+    elif format_ == "table":
         _table(rows, columns)
+    else:
+        for text in texts(kind, [rows], columns, format_):
+            click.echo(text, nl=False)
+
+
+def texts(
+    kind: str, pages: Iterable[Sequence[Row]], columns: Sequence[str], format_: str
+) -> Iterator[str]:
+    """Yield the text of rows that come page by page: as items() prints them, an item a line."""
+    if format_ == "json":
+        head = json.dumps({"schema": SCHEMA, "kind": kind})
+        yield f'{head[:-1]}, "items": ['
+        before = "\n"
+        for rows in pages:
+            if rows:
+                yield before + ",\n".join(map(_as_json, rows))
+                before = ",\n"
+        yield "\n]}\n"
+    elif format_ == "jsonl":
+        for rows in pages:
+            yield "".join(f"{_as_json(row)}\n" for row in rows)
+    elif format_ == "csv":
+        yield _as_csv([columns])
+        for rows in pages:
+            yield _as_csv([_guarded(cell(row.get(name))) for name in columns] for row in rows)
+    else:
+        yield "\t".join(columns) + "\n"
+        for rows in pages:
+            lines = ("\t".join(_one_line(cell(row.get(name))) for name in columns) for row in rows)
+            yield "".join(f"{line}\n" for line in lines)
+
+
+def _as_json(row: Row) -> str:
+    return json.dumps(_plain(row), allow_nan=False)
+
+
+def _as_csv(rows: Iterable[Iterable[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def is_drawable() -> bool:
@@ -83,6 +110,8 @@ def _plain(row: Row) -> dict[str, object]:
 
 
 def _json_value(value: object) -> object:
+    if value is None or isinstance(value, str | int):
+        return value
     if isinstance(value, datetime.datetime):
         return value.isoformat()
     if isinstance(value, float) and value != value:
@@ -103,6 +132,11 @@ def cell(value: object) -> str:
     """Return a value as a person reads it, in one table cell."""
     if value is None:
         return ""
+    # Nearly all cells are these, and there may be millions.
+    if isinstance(value, str):
+        return value
+    if type(value) in (int, float):
+        return str(value)
     if isinstance(value, datetime.datetime):
         return value.astimezone().isoformat(timespec="seconds")
     if isinstance(value, bool):
@@ -115,6 +149,8 @@ def cell(value: object) -> str:
 
 
 def _one_line(text: str) -> str:
+    if text.isprintable():
+        return text
     return text.replace("\t", " ").replace("\n", " ").replace("\r", " ")
 
 

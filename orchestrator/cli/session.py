@@ -111,6 +111,16 @@ def chosen_jobs(
     return list({job.row: job for job in wanted}.values())
 
 
+def jobs_and_sweeps(
+    context: contexts.Context, references: Sequence[str], sweeps: Sequence[str]
+) -> list[jobs.Job]:
+    """Return the jobs that were named and all jobs of the sweeps, each once, in that order."""
+    wanted = [job for reference in references for job in jobs_of(context, reference)]
+    for reference in sweeps:
+        wanted += _of_sweep(context, reference, whole=False)
+    return list({job.row: job for job in wanted}.values())
+
+
 def _of_sweep(context: contexts.Context, reference: str, *, whole: bool) -> list[jobs.Job]:
     """Return the newest job of each point; ConflictError where `whole` and some have none."""
     from orchestrator.controller import sweep_query

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 
 from orchestrator import jobs, slurm
 from orchestrator.cli import output
-from orchestrator.controller import naming, rows
+from orchestrator.controller import naming, unit_of_work
 
 JOB_COLUMNS = (
     "job_id",
@@ -160,22 +161,21 @@ def event_row(event: jobs.JobEvent) -> dict[str, object]:
     }
 
 
-def metric_row(stored: rows.StoredMetric) -> dict[str, object]:
+def metric_row(row: unit_of_work.MetricRow, job: jobs.Job) -> dict[str, object]:
     """Return a metric as printed."""
-    metric = stored.metric
     return {
-        "row": stored.row,
-        "job_id": stored.job.job_id,
-        "array_task_id": stored.job.array_task_id,
-        "attempt": metric.attempt,
-        "name": metric.name,
-        "value": metric.value,
-        "unit": metric.unit,
-        "step": metric.step,
-        "epoch": metric.epoch,
-        "rank": metric.rank,
-        "world_size": metric.world_size,
-        "time": metric.time,
-        "source": metric.source,
-        "line": metric.line,
+        "row": row.id,
+        "job_id": job.job_id,
+        "array_task_id": job.array_task_id,
+        "attempt": row.attempt,
+        "name": row.name,
+        "value": math.nan if row.value is None else row.value,
+        "unit": row.unit,
+        "step": row.step,
+        "epoch": row.epoch,
+        "rank": row.rank,
+        "world_size": row.world_size,
+        "time": None if row.time is None else row.time.replace(tzinfo=datetime.UTC),
+        "source": row.source,
+        "line": row.line,
     }

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import itertools
 import json
+import math
 import operator
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 
-from db import metrics, models
+from db import metrics, models, series
 from orchestrator import jobs
 
 
@@ -246,16 +247,16 @@ def event_columns(job_row: int, event: jobs.JobEvent) -> dict[str, object]:
     }
 
 
-def metric_record(row: models.Metric, path: str | None) -> jobs.Metric:
+def metric_record(row: series.MetricRow, path: str | None) -> jobs.Metric:
     return jobs.Metric(
         name=row.name,
-        value=row.value,
+        value=math.nan if row.value is None else row.value,
         unit=row.unit,
         step=row.step,
         epoch=row.epoch,
         rank=row.rank,
         world_size=row.world_size,
-        time=row.time,
+        time=None if row.time is None else row.time.replace(tzinfo=datetime.UTC),
         attempt=row.attempt,
         source=row.source,
         path=path or "",

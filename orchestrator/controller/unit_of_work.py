@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from db import metrics, queries
+from db import metrics, queries, replacing, series
 from orchestrator import errors
 from orchestrator import jobs as records
 from orchestrator.controller import rows
@@ -24,7 +24,10 @@ if typing.TYPE_CHECKING:
 
 #: The words that other modules ask and are answered in, without knowing the database.
 JobQuery: TypeAlias = queries.JobQuery
-MetricQuery: TypeAlias = metrics.MetricQuery
+MetricQuery: TypeAlias = series.MetricQuery
+MetricRow: TypeAlias = series.MetricRow
+Series: TypeAlias = series.Series
+Held: TypeAlias = replacing.Held
 Numbers: TypeAlias = metrics.Numbers
 LogCursor: TypeAlias = rows.LogCursor
 Task: TypeAlias = rows.Task
@@ -198,19 +201,44 @@ class UnitOfWork:
 
     def metrics(self, query: MetricQuery) -> list[StoredMetric]:
         """Return metrics in the order of jobs, and in each of reading."""
-        found = metrics.metrics(self._db, query)
-        if not found:
+        ids = series.ids(self._db, query)
+        if not ids:
             return []
-        wanted = {metric.job_row for metric, _ in found}
-        owners = {job.row: job for job in self.jobs(JobQuery(rows=wanted, limit=None))}
+        owners = {job.row: job for job in self.jobs(JobQuery(rows=list(ids), limit=None))}
+        paths = {cursor.id: cursor.path for cursor in metrics.log_cursors(self._db, list(ids))}
         return [
             StoredMetric(
-                row=metric.id,
-                job=owners[metric.job_row],
-                metric=rows.metric_record(metric, path),
+                row=row.id,
+                job=owners[row.job_row],
+                metric=rows.metric_record(row, paths.get(row.log_id or 0)),
             )
-            for metric, path in found
+            for mine in ids.values()
+            for row in series.rows(self._db, mine)
         ]
+
+    def series_of(self, job_rows: Iterable[int]) -> list[Series]:
+        """Return what numbers there are of these jobs, by name, source and attempt."""
+        return series.series(self._db, job_rows)
+
+    def metric_ids(self, query: MetricQuery) -> dict[int, series.Ids]:
+        """Return the numbers of the rows that are wanted, by job, in the order of reading."""
+        return series.ids(self._db, query)
+
+    def metric_rows(self, ids: Sequence[int]) -> list[MetricRow]:
+        """Return these rows in the order of reading, less those that are not there any more."""
+        return series.rows(self._db, ids)
+
+    def held_numbers(self, row: int, path: str) -> Held:
+        """Return what is stored of a file of this job."""
+        return replacing.held(self._db, row, path)
+
+    def drop_numbers(self, row: int, path: str) -> None:
+        """Take out what is stored of a file of this job."""
+        replacing.drop(self._db, row, path)
+
+    def numbers_of_file(self, row: int, path: str) -> Iterable[list[Numbers]]:
+        """Yield what is stored of a file of this job, part by part."""
+        return replacing.lines(self._db, row, path)
 
     def log_cursors(self, row: int) -> list[LogCursor]:
         return self.log_cursors_of([row]).get(row, [])

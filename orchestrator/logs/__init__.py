@@ -7,7 +7,9 @@ never held in memory as a whole.
 
 from __future__ import annotations
 
+from orchestrator.logs.attempts import Span, attempt_span
 from orchestrator.logs.files import NO_LOG_YET
+from orchestrator.logs.following import Followed, follow_all
 from orchestrator.logs.lines import BANNER_START, banner_pattern, clean, split
 from orchestrator.logs.reading import (
     READ_LIMIT_BYTES,
@@ -18,22 +20,31 @@ from orchestrator.logs.reading import (
     is_large,
     read,
 )
+from orchestrator.logs.searching import BadExpressionError, Hit, compile_expression, search
 from orchestrator.logs.showing import follow, for_terminal, tail
 
 __all__ = [
     "BANNER_START",
     "NO_LOG_YET",
     "READ_LIMIT_BYTES",
+    "BadExpressionError",
     "Chunk",
+    "Followed",
+    "Hit",
     "Line",
     "Position",
     "Search",
+    "Span",
+    "attempt_span",
     "banner_pattern",
     "clean",
+    "compile_expression",
     "follow",
+    "follow_all",
     "for_terminal",
     "is_large",
     "read",
+    "search",
     "split",
     "tail",
 ]

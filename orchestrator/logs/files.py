@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import stat
 
+from orchestrator import errors
+
 NO_LOG_YET = "no log yet"
 
 
@@ -17,3 +19,14 @@ def open_log(path: str) -> tuple[int, os.stat_result]:
         os.close(handle)
         raise OSError("not a regular file")
     return handle, status
+
+
+def existing(path: str) -> int:
+    """Return a file descriptor; NotFoundError where there is no log, OrchestratorError else."""
+    try:
+        return open_log(path)[0]
+    except FileNotFoundError as error:
+        message = f"{NO_LOG_YET}: {path} appears when the job starts"
+        raise errors.NotFoundError(message) from error
+    except OSError as error:
+        raise errors.OrchestratorError(f"cannot read {path}: {error.strerror or error}") from error

@@ -6,26 +6,34 @@ import codecs
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from orchestrator import errors
 from orchestrator.logs import files
 from orchestrator.logs import lines as log_lines
 
 _BLOCK_BYTES = 64 * 1024
 
 
-def tail(path: str, lines: int | None = 10) -> Iterator[bytes]:
+def tail(
+    path: str, lines: int | None = 10, begin_bytes: int = 0, end_bytes: int | None = None
+) -> Iterator[bytes]:
     """Yield the last lines (None: all) as they lie in the file, in blocks of 64 KiB.
 
-    Raises NotFoundError where there is no log.
+    Only those between two places of the file. Raises NotFoundError where there is no log.
     """
-    handle = _open(path)
+    handle = files.existing(path)
     try:
-        offset = 0 if lines is None else _tail_offset(handle, os.fstat(handle).st_size, lines)
-        while data := os.pread(handle, _BLOCK_BYTES, offset):
+        offset = begin_bytes
+        if lines is not None:
+            end = os.fstat(handle).st_size if end_bytes is None else end_bytes
+            offset = max(tail_offset(handle, end, lines), begin_bytes)
+        while data := os.pread(handle, _left(offset, end_bytes), offset):
             offset += len(data)
             yield data
     finally:
         os.close(handle)
+
+
+def _left(offset: int, end_bytes: int | None) -> int:
+    return _BLOCK_BYTES if end_bytes is None else max(0, min(_BLOCK_BYTES, end_bytes - offset))
 
 
 def follow(
@@ -55,11 +63,11 @@ def follow(
         else:
             try:
                 if first and lines is not None:
-                    offset = _tail_offset(handle, status.st_size, lines)
+                    offset = tail_offset(handle, status.st_size, lines)
                 elif status.st_ino != inode or status.st_size < offset:
                     offset = 0
                 inode = status.st_ino
-                while data := _block(handle, offset):
+                while data := block(handle, offset):
                     offset += len(data)
                     yield data
             finally:
@@ -67,7 +75,7 @@ def follow(
         first = False
         if ended:
             if inode is None:
-                os.close(_open(path))
+                os.close(files.existing(path))
             return
         wait(poll_seconds)
 
@@ -92,17 +100,7 @@ def for_terminal(blocks: Iterable[bytes], *, hold: bool) -> Iterator[str]:
         yield log_lines.safe(rest)
 
 
-def _open(path: str) -> int:
-    try:
-        return files.open_log(path)[0]
-    except FileNotFoundError as error:
-        message = f"{files.NO_LOG_YET}: {path} appears when the job starts"
-        raise errors.NotFoundError(message) from error
-    except OSError as error:
-        raise errors.OrchestratorError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-def _block(handle: int, offset: int) -> bytes:
+def block(handle: int, offset: int) -> bytes:
     try:
         return os.pread(handle, _BLOCK_BYTES, offset)
     except OSError:
@@ -110,7 +108,7 @@ def _block(handle: int, offset: int) -> bytes:
         return b""
 
 
-def _tail_offset(handle: int, size: int, lines: int) -> int:
+def tail_offset(handle: int, size: int, lines: int) -> int:
     """Return where the last `lines` lines begin, found from the end by blocks."""
     if lines <= 0:
         return size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrator import errors
@@ -20,7 +21,7 @@ _DATES = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDat
 
 
 class NoMatplotlibError(errors.OrchestratorError):
-    """Plots need matplotlib: `pip install matplotlib` beside orchestrator, or --no-plots."""
+    """Plots need matplotlib: `pip install matplotlib` beside orchestrator, or leave them out."""
 
 
 class Drawer:
@@ -33,11 +34,11 @@ class Drawer:
         except ImportError as exc:
             raise NoMatplotlibError from exc
 
-    def draw(self, figure: figures.Figure, form: str) -> bytes:
-        """Return the figure as svg, png or pdf."""
+    def draw(self, wanted: Sequence[figures.Figure], form: str) -> bytes:
+        """Return the figures, one above the other, as svg, png or pdf."""
         settings = {
             # The salt is else random, and makes other IDs in each file.
-            "svg.hashsalt": figure.name,
+            "svg.hashsalt": wanted[0].name,
             # Text stays text: to be found, read out and made larger.
             "svg.fonttype": "none",
             "pdf.fonttype": 42,
@@ -46,9 +47,10 @@ class Drawer:
             "axes.spines.right": False,
         }
         with self._matplotlib.rc_context({**self._matplotlib.rcParamsDefault, **settings}):
-            made = self._figure.Figure(figsize=(6.4, 4.2), layout="constrained")
-            axes = made.add_subplot()
-            self._fill(axes, figure)
+            height = 4.2 if len(wanted) == 1 else 3.0 * len(wanted)
+            made = self._figure.Figure(figsize=(6.4, height), layout="constrained")
+            for place, figure in enumerate(wanted, start=1):
+                self._fill(made.add_subplot(len(wanted), 1, place), figure)
             file = io.BytesIO()
             made.savefig(file, format=form, dpi=150, metadata=_DATES[form])
         return file.getvalue()
@@ -57,18 +59,19 @@ class Drawer:
         # A dollar sign would begin a formula.
         axes.set_title(figure.title.replace("$", r"\$"), loc="left", fontsize=11)
         axes.set_xlabel(figure.x_label)
-        axes.set_ylabel(figure.y_label)
+        axes.set_ylabel(figure.y_label.replace("$", r"\$"))
         if figure.bar_labels:
             _draw_bars(axes, figure)
         else:
             for series in figure.series:
                 _draw_series(axes, series)
-            self._scale(axes, figure)
+            if figure.sizes:
+                self._scale(axes, figure)
         if figure.is_share:
             axes.yaxis.set_major_formatter(
                 importlib.import_module("matplotlib.ticker").PercentFormatter(1.0, decimals=0)
             )
-        if not figure.is_log:
+        if figure.from_zero and not figure.is_log:
             axes.set_ylim(0.0, 1.1 * figure.top())
         axes.grid(axis="y", color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)

@@ -44,11 +44,13 @@ class Figure:
     x_label: str
     y_label: str
     series: tuple[Series, ...]
-    #: ticks of the x axis: the sizes, or for bars their labels
+    #: ticks of the x axis: the sizes, or for bars their labels; none: an axis of plain numbers
     sizes: tuple[int, ...]
     bar_labels: tuple[str, ...] = ()
     is_log: bool = False
     is_share: bool = False
+    #: the y axis begins there, else below the lowest number
+    from_zero: bool = True
 
     def top(self) -> float:
         """Return the largest number drawn."""

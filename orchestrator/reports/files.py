@@ -14,8 +14,8 @@ from orchestrator.reports import documents, drawing, figures, page, records, tab
 class Draws(Protocol):
     """What makes a picture of a figure: drawing.Drawer."""
 
-    def draw(self, figure: figures.Figure, form: str) -> bytes:
-        """Return the figure as svg, png or pdf."""
+    def draw(self, wanted: Sequence[figures.Figure], form: str) -> bytes:
+        """Return the figures, one above the other, as svg, png or pdf."""
         ...
 
 
@@ -38,7 +38,7 @@ def contents(
     for figure in figures.figures(report) if drawer is not None else ():
         assert drawer is not None
         for form in drawing.FORMATS:
-            made[f"{figure.name}.{form}"] = drawer.draw(figure, form)
+            made[f"{figure.name}.{form}"] = drawer.draw([figure], form)
         made[f"{figure.name}.csv"] = figures.as_csv(figure).encode()
         drawings.append((figure.name, made[f"{figure.name}.svg"].decode()))
     made["report.html"] = page.page(report, wishes, columns, drawings).encode()

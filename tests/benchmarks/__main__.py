@@ -9,6 +9,7 @@ import sys
 #: What can be measured: module of this package, and help.
 MEASURED = {
     "start-up": ("startup", "--help and status against the imports that they cannot do without"),
+    "metrics": ("numbers", "metrics of one job in a million numbers, against one with none"),
     "submit": ("submissions", "an array and single jobs against submitit and sbatch, on the lab"),
     "trainer": ("trainer", "the trainer against a loop written as source S2's is"),
 }

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     for count in arguments.jobs:
         with tempfile.TemporaryDirectory() as folder:
-            environ = _filled(pathlib.Path(folder), count)
+            environ = filled(pathlib.Path(folder), count)
             found.append(
                 ratios.measure(
                     f"`orchestrator status` of {count:,} jobs / `import sqlalchemy.orm`",
@@ -68,7 +68,7 @@ def _command(argv: list[str], environ: Mapping[str, str]) -> Callable[[], object
     return run_it
 
 
-def _filled(folder: pathlib.Path, count: int) -> dict[str, str]:
+def filled(folder: pathlib.Path, count: int) -> dict[str, str]:
     """Make a database of ended jobs, the newest RECENT of the last day; the environment for it."""
     now = datetime.datetime.now(datetime.UTC)
     submissions, jobs = [], []

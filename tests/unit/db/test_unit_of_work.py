@@ -377,6 +377,7 @@ def test_metric_queries(store: stores.Store) -> None:
         work.add_metrics(row, [metric(9.0, source="jsonl", path="/r/metrics.jsonl", step=4)])
         work.add_metrics(row, [metric(name="acc", line=9), metric(attempt=1, line=10, step=7)])
         work.add_metrics(other, [metric(step=1)])
+        newest = work.metrics(unit_of_work.MetricQuery(rows=[row]))[-1].row
 
     def lines(**query: object) -> list[tuple[str, int | None]]:
         with store.reading() as work:
@@ -392,7 +393,12 @@ def test_metric_queries(store: stores.Store) -> None:
     assert lines(attempt=1) == [(log, 7)]
     assert lines(first_step=3, last_step=4, source="log") == [(log, 3), (log, 4)]
     assert lines(last=1) == [(log, None), (log, 7)]
-    assert lines(limit=3) == [("jsonl", 4), (log, None), (log, 7)]
+    assert lines(after=newest) == []
+    assert lines(last=2, names=["loss"], prefer_jsonl=True) == [("jsonl", 4), (log, 7)]
+    assert lines(every=3, names=["loss"]) == [(log, 0), (log, 3), (log, 7)]
+    assert lines(points=2, names=["loss"]) == [(log, 0), (log, 7)]
+    assert lines(points=1, names=["loss"]) == [(log, 7)]
+    assert lines(first_epoch=0) == lines(since=NOW) == lines(rank=1) == []
 
 
 def test_cursor_moves_only_from_where_it_was_read(store: stores.Store) -> None:
@@ -486,7 +492,7 @@ def test_any_metric_can_be_stored(
         found = work.jobs_of_tokens([token])
         row = (found or work.add_submission(submission(token)))[0].row
         work.add_metrics(row, [metric(value, step=step, unit=unit, path=path)])
-        (last,) = work.metrics(unit_of_work.MetricQuery(rows=[row], limit=1))
+        (last,) = work.metrics(unit_of_work.MetricQuery(rows=[row], names=["loss"], last=1))
     assert last.metric.source == "log:olivia"
 
 

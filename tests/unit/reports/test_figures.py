@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html.parser
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_a_shared_baseline_is_one_bar(report_of: ReportOf) -> None:
 @pytest.mark.parametrize("form", drawing.FORMATS)
 def test_the_same_bytes_each_time(report_of: ReportOf, form: str) -> None:
     figure = figures.figures(report_of("strong_noisy_node"))[2]
-    first, second = (drawing.Drawer().draw(figure, form) for _ in range(2))
+    first, second = (drawing.Drawer().draw([figure], form) for _ in range(2))
     assert first == second
     assert first.startswith({"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}[form])
 
@@ -59,8 +59,8 @@ class SvgAlone:
     def __init__(self) -> None:
         self._drawer = drawing.Drawer()
 
-    def draw(self, figure: figures.Figure, form: str) -> bytes:
-        return self._drawer.draw(figure, form) if form == "svg" else b""
+    def draw(self, wanted: Sequence[figures.Figure], form: str) -> bytes:
+        return self._drawer.draw(wanted, form) if form == "svg" else b""
 
 
 class Page(html.parser.HTMLParser):
@@ -102,7 +102,7 @@ def test_a_name_is_no_formula() -> None:
     text = "gpus,throughput,path,utilisation\n1,100,$a_{b$,50%\n2,150,%d{x},60%\n"
     report = reports.report("$", reports.read(text, "f.csv").measurements)
     for figure in figures.figures(report):
-        assert b"path=$a_{b$" in drawing.Drawer().draw(figure, "svg")
+        assert b"path=$a_{b$" in drawing.Drawer().draw([figure], "svg")
 
 
 def test_without_matplotlib(report_of: ReportOf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_without_matplotlib(report_of: ReportOf, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(drawing.NoMatplotlibError) as caught:
         drawing.Drawer()
     assert str(caught.value) == (
-        "Plots need matplotlib: `pip install matplotlib` beside orchestrator, or --no-plots."
+        "Plots need matplotlib: `pip install matplotlib` beside orchestrator, or leave them out."
     )
     made = files.contents(report_of("strong_noisy_node"), reports.Wishes(), [], None)
     assert list(made) == ["report.md", "report.tex", "report.csv", "report.json", "report.html"]

@@ -1,0 +1,114 @@
+"""What `metrics` of one job takes where the database holds a million numbers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+
+import sqlalchemy as sa
+
+from db import metrics, models, session
+from tests.benchmarks import ratios, startup
+
+#: Names of a line, as trainers print them.
+NAMES = ("throughput", "loss", "learning_rate", "grad_norm", "memory", "step_time", "mfu", "step")
+#: A job that has none.
+BARE = 150
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen."""
+    parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the table; 1 when a ratio is over its budget."""
+    with tempfile.TemporaryDirectory() as folder:
+        many, one = (pathlib.Path(folder, name) for name in ("many", "one"))
+        each = arguments.rows // 100
+        found = _measured(many, {row: each for row in range(1, 101)}, arguments, _OF_MANY)
+        found += _measured(one, {1: arguments.rows}, arguments, _OF_ONE)
+    print(ratios.table(found))
+    return 0 if all(ratio.kept for ratio in found) else 1
+
+
+#: Arguments behind the job, and the budget.
+_OF_MANY: Mapping[str, float | None] = {"": 1.5, "--json": 1.5, "--stat all": 1.5, "--last 1": 1.5}
+_OF_ONE: Mapping[str, float | None] = {
+    "--last 1": 1.5,
+    "--points 100 --name loss": 1.5,
+    "--stat all --name loss": None,
+    "--stat all": None,
+}
+
+
+def _measured(
+    folder: pathlib.Path,
+    counts: Mapping[int, int],
+    arguments: argparse.Namespace,
+    asked: Mapping[str, float | None],
+) -> list[ratios.Ratio]:
+    folder.mkdir()
+    environ = startup.filled(folder, 200)
+    _fill(folder, counts)
+    whole, mine = sum(counts.values()), counts[1]
+    return [
+        ratios.measure(
+            f"`{f'metrics JOB {options}'.rstrip()}` of {mine:,} in {whole:,} numbers"
+            " / of a job with none",
+            _metrics(environ, "@1", *options.split()),
+            _metrics(environ, f"@{BARE}"),
+            repeats=arguments.repeats,
+            budget=budget,
+        )
+        for options, budget in asked.items()
+    ]
+
+
+def _metrics(environ: Mapping[str, str], *argv: str) -> Callable[[], object]:
+    def run_it() -> None:
+        subprocess.run(
+            [sys.executable, "-m", "orchestrator", "metrics", *argv],
+            env={**os.environ, **environ},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
+
+    return run_it
+
+
+def _fill(folder: pathlib.Path, counts: Mapping[int, int]) -> None:
+    """Store numbers as a refresh does: of each job a few lines, again and again."""
+    with session.Database(folder / "orchestrator.db") as database, database.writing() as writing:
+        now = writing.scalar(sa.select(sa.func.max(models.Job.created_at)))
+        steps = dict.fromkeys(counts, 0)
+        while any(steps[row] * len(NAMES) < count for row, count in counts.items()):
+            for row, count in counts.items():
+                last = min(steps[row] + 1000, -(-count // len(NAMES)))
+                metrics.add_numbers(writing, row, list(_lines(row, steps[row], last)), now)
+                steps[row] = last
+
+
+def _lines(row: int, first: int, last: int) -> Iterator[metrics.Numbers]:
+    names = tuple((name, "images/second" if name == "throughput" else "") for name in NAMES)
+    for step in range(first, last):
+        yield metrics.Numbers(
+            path=f"/scratch/runs/{row}/{row}.out",
+            source="log:demo",
+            attempt=0,
+            rank=None,
+            world_size=8,
+            names=names,
+            step=step,
+            epoch=step // 100,
+            time=None,
+            line=step,
+            values=(1000.0 + step % 7, 9.0 / (step + 1), 1e-4, 0.5, 31.5, 0.25, 0.4, float(step)),
+        )

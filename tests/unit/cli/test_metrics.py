@@ -1,0 +1,292 @@
+"""`metrics` and `logs` of jobs in a database, in this process: the exact text."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click import testing
+
+from orchestrator import cli, errors, jobs, specs, summaries
+from orchestrator.controller import stores, unit_of_work
+
+NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
+EPOCH = (
+    "Epoch {0}/3 completed in {1}.0 seconds\n"
+    "Validation Loss: {2}, Validation Accuracy: 0.{0}000\n"
+    "Epoch Throughput: {3}.000 images/second\n"
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, value in {
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "XDG_CONFIG_DIRS": str(tmp_path / "none"),
+        "ORCHESTRATOR_STATE_DIR": str(tmp_path),
+        "TZ": "UTC",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    with stores.Store(tmp_path / "orchestrator.db") as store, store.writing() as work:
+        for number, losses in ((1, ("0.9", "nan", "0.5")), (2, ("0.8", "0.4", "0.6"))):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            banner = "=== orchestrator run{0} job {0} task 0 attempt 0 on n1 at {1} ===\n"
+            text = banner.format(number, "2026-11-21T08:00:00Z") + "".join(
+                EPOCH.format(epoch, epoch + number, loss, 100 * epoch * number)
+                for epoch, loss in enumerate(losses, start=1)
+            )
+            (folder / "log").write_text(text)
+            spec = jobs.JobSpec(name=f"run{number}", metrics=jobs.Metrics(patterns=("olivia",)))
+            record = jobs.Submission(
+                token=f"abcd{number:08}",
+                cluster="lab",
+                scheduler="slurm",
+                name=f"run{number}",
+                script="",
+                spec=specs.to_json(spec),
+                run_dir=str(folder),
+                provenance="{}",
+                created_at=NOW,
+            )
+            work.add_submission(
+                record,
+                state=jobs.JobState.COMPLETED,
+                settled=True,
+                job_id=str(number),
+                stdout_path=str(folder / "log"),
+            )
+    return tmp_path
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(home: Path) -> Iterator[Run]:
+    def call(*argv: object) -> tuple[int, str, str]:
+        done = testing.CliRunner().invoke(cli.cli, list(map(str, argv)), prog_name="orchestrator")
+        if isinstance(done.exception, errors.OrchestratorError):
+            return done.exception.exit_code, done.stdout, f"Error: {done.exception}\n"
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done.exit_code, done.stdout, done.stderr
+
+    yield call
+
+
+def test_rows_are_chosen_and_thinned_out(run: Run) -> None:
+    head = "job_id\tname\tvalue\tunit\tepoch\tstep\ttime\tsource\n"
+    line = "1\tthroughput\t{}.0\timages/second\t{}\t\t\tlog:olivia\n"
+    one, two, three = (line.format(100 * epoch, epoch) for epoch in (1, 2, 3))
+
+    def asked(*options: object) -> str:
+        return run("metrics", "1", "--name", "through*", *options)[1]
+
+    assert asked() == head + one + two + three
+    assert asked("--last", 2) == head + two + three
+    assert asked("--epochs", "2:") == head + two + three
+    assert asked("--epochs", ":1") == asked("--epochs", "1") == head + one
+    assert asked("--every", 2) == asked("--points", 2) == head + one + three
+    assert asked("--epochs", "2:3", "--last", 1) == head + three
+    items = json.loads(run("metrics", 1, 2, "--name", "val_loss", "--last", 2, "--json")[1])
+    assert [(item["job_id"], item["value"]) for item in items["items"]] == [
+        *(("1", "NaN"), ("1", 0.5)),
+        *(("2", 0.4), ("2", 0.6)),
+    ]
+    assert run("metrics", "1", "--steps", "1:")[1:] == (
+        head,
+        "no such metrics; there are epoch, epoch_time, throughput, val_accuracy, val_loss\n",
+    )
+
+
+def test_statistics(run: Run) -> None:
+    asked = ["metrics", "1", "--name", "val_loss", "--name", "throughput", "--stat"]
+    assert run(*asked, "count,nan,first,last,mean,median,min,max,best,p50,p95")[1] == (
+        "job_id\tname\tunit\tcount\tnan\tfirst\tlast\tmean\tmedian\tmin\tmax\tbest\tp50\tp95\n"
+        "1\tthroughput\timages/second\t3\t0\t100.0\t300.0\t200.0\t200.0\t100.0\t300.0\t300.0\t"
+        "200.0\t290.0\n"
+        "1\tval_loss\t\t2\t1\t0.9\t0.5\t0.7\t0.7\t0.5\t0.9\t0.5\t0.7\t0.88\n"
+    )
+    (best,) = json.loads(run(*asked[:4], "--stat", "best", "--json")[1])["items"]
+    assert best == {
+        "job_row": 1,
+        "job_id": "1",
+        "array_task_id": None,
+        "job_name": "run1",
+        "name": "val_loss",
+        "unit": "",
+        "best": 0.5,
+        "best_step": None,
+        "best_epoch": 3,
+    }
+
+
+def test_jobs_side_by_side(run: Run) -> None:
+    asked = ["metrics", "1", "2", "--compare", "--name", "throughput", "--name", "val_loss"]
+    assert run(*asked)[1] == (
+        "name\tunit\tstatistic\t1\t2\t2/1\n"
+        "throughput\timages/second\tmedian\t200.0\t400.0\t2.0\n"
+        "val_loss\t\tlast\t0.5\t0.6\t1.2\n"
+    )
+    assert run(*asked[:6], "--by", "epoch", "--epochs", "2:")[1] == (
+        "name\tunit\tepoch\t1\t2\t2/1\n"
+        "throughput\timages/second\t2\t200.0\t400.0\t2.0\n"
+        "throughput\timages/second\t3\t300.0\t600.0\t2.0\n"
+    )
+    (item,) = json.loads(run(*asked[:6], "--stat", "max", "--json")[1])["items"]
+    assert item["jobs"][1] == {"job_row": 2, "job_id": "2", "value": 600.0, "ratio": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--steps", "x"], "--steps x: write A:B, A:, :B or one number"),
+        (["--stat", "medain"], "--stat: no statistic 'medain': there are count, nan, first,"),
+        (["--compare"], "--compare is for two or more jobs"),
+        (["--plot", "x.gif"], "--plot x.gif: end it in .svg, .png or .pdf"),
+        (["--output", "x.txt"], "--output x.txt: its ending tells no format; say --format"),
+        (["--format", "parquet"], "--format parquet is for files: add --output FILE.parquet"),
+        (["--stat", "last", "--plot", "x.svg"], "--stat and --plot are two things: say one"),
+        (["-f", "--json"], "--follow prints rows as they come: --format jsonl for programs"),
+        (["--every", "2", "--points", "2"], "--every and --points both thin out: say one"),
+    ],
+)
+def test_what_cannot_be_meant(run: Run, options: list[str], told: str) -> None:
+    code, out, err = run("metrics", "1", *options)
+    assert (code, out) == (2, "")
+    assert told in err
+
+
+def test_files(run: Run, home: Path) -> None:
+    printed = run("metrics", "1", "--format", "csv")[1]
+    assert run("metrics", "1", "--output", "x.csv") == (0, "", "")
+    assert (home / "x.csv").read_text() == printed
+    code, _, err = run("metrics", "1", "--output", home / "none" / "x.csv")
+    assert (code, err) == (
+        1,
+        f"Error: {home}/none/x.csv cannot be written: No such file or directory; "
+        "name another file\n",
+    )
+    plot = ["metrics", "1", "2", "--name", "val_loss", "--name", "throughput", "--plot", "x.svg"]
+    assert run(*plot)[2] == "x.svg: throughput, val_loss\n"
+    drawn = (home / "x.svg").read_text()
+    for word in ("throughput (images/second)", "val_loss", "epoch", "1 run1", "2 run2"):
+        assert f">{word}<" in drawn
+    assert not list(home.glob(".x.*"))
+
+
+def test_parquet(run: Run, home: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="an environment made before")
+    assert run("metrics", "1", "2", "--output", "x.parquet") == (0, "", "")
+    table = parquet.read_table(home / "x.parquet").to_pylist()
+    items = json.loads(run("metrics", "1", "2", "--json")[1])["items"]
+    assert len(table) == len(items) == 30
+    about = {"job_row": 2, "job_name": "run2"}
+    assert {**table[-1], "value": "?"} == {**items[-1], **about, "value": "?"}
+
+
+def test_without_pyarrow(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert run("metrics", "1", "--output", "x.parquet") == (
+        1,
+        "",
+        "Error: Parquet needs pyarrow: `pip install pyarrow` beside orchestrator, "
+        "or --format csv.\n",
+    )
+
+
+def numbers(home: Path) -> list[tuple[str, float]]:
+    with sqlite3.connect(home / "orchestrator.db") as database:
+        return database.execute(
+            "SELECT name, value FROM metrics WHERE job_row = 1 ORDER BY id"
+        ).fetchall()
+
+
+def test_reparse(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("metrics", "1", "2", "--last", "1")[0] == 0
+    first, log = numbers(home), home / "1" / "log"
+    with sqlite3.connect(home / "orchestrator.db") as database:
+        database.execute("UPDATE metric_lines SET value0 = 7 WHERE set_id = 1")
+    assert numbers(home) != first
+    head = "job_id\tpath\tbefore\tafter\tkept\n"
+    assert run("metrics", "reparse", "1") == (0, f"{head}1\t{log}\t15\t15\t\n", "")
+    assert numbers(home) == first
+    # What is read afterwards is new.
+    with log.open("a") as file:
+        file.write("Epoch Throughput: 1.5 images/second\n")
+    assert run("metrics", "1", "--stat", "count", "--name", "throughput")[1].endswith("\t4\n")
+
+    def die(*_: object) -> Iterator[object]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        # The old ones are taken out by then.
+        patch.setattr(unit_of_work.UnitOfWork, "numbers_of_file", die)
+        assert run("metrics", "reparse", "1")[0] == 1
+    assert len(numbers(home)) == 16
+
+    assert run("metrics", "reparse", "1", "--pattern", "trainer")[1] == f"{head}1\t{log}\t16\t0\t\n"
+    assert numbers(home) == []
+    assert run("metrics", "reparse", "1")[1] == f"{head}1\t{log}\t0\t16\t\n"
+    log.unlink()
+    gone = "the log is gone: its old numbers stay"
+    assert run("metrics", "reparse", "1")[1] == f"{head}1\t{log}\t16\t16\t{gone}\n"
+    log.write_text("=== orchestrator run1 job 1 task 0 attempt 0 on n1 at x ===\n")
+    cut = "the log was cut or replaced: its old numbers stay"
+    assert run("metrics", "reparse", "1")[1] == f"{head}1\t{log}\t16\t16\t{cut}\n"
+    assert run("metrics", "--", "reparse")[::2] == (
+        4,
+        "Error: no job 'reparse' here; `orchestrator status --all` lists what is known\n",
+    )
+
+
+def test_logs_of_several_jobs(run: Run, home: Path) -> None:
+    one, two = (home / str(number) / "log" for number in (1, 2))
+    assert run("logs", "1", "2", "-n", "1") == (
+        0,
+        f"==> 1 run1: {one} <==\nEpoch Throughput: 300.000 images/second\n"
+        f"\n==> 2 run2: {two} <==\nEpoch Throughput: 600.000 images/second\n",
+        "",
+    )
+    assert run("logs", "1", "2", "--path")[1] == f"{one}\n{two}\n"
+    found = "1:3:Validation Loss: 0.9, Validation Accuracy: 0.1000\n"
+    assert run("logs", "1", "2", "--grep", "LOSS: 0.9", "-i") == (0, found, "")
+    assert run("logs", "--all", "--grep", "^Validation Loss: [0-9]*.9", "--path")[1] == (
+        f"{one}{found[1:]}"
+    )
+    assert run("logs", "1", "2", "--grep", "Loss: (nan|0.8)", "-C", "1")[1] == (
+        "1-5-Epoch 2/3 completed in 3.0 seconds\n"
+        "1:6:Validation Loss: nan, Validation Accuracy: 0.2000\n"
+        "1-7-Epoch Throughput: 200.000 images/second\n"
+        "--\n"
+        "2-2-Epoch 1/3 completed in 3.0 seconds\n"
+        "2:3:Validation Loss: 0.8, Validation Accuracy: 0.1000\n"
+        "2-4-Epoch Throughput: 200.000 images/second\n"
+    )
+    assert run("logs", "1", "--grep", "nosuch") == (1, "", "")
+    assert run("logs", "1", "--attempt", "1")[2] == "the log has no attempt 1 of 1\n"
+    assert run("logs", "1", "--attempt", "0", "-n", "1")[1] == (
+        "Epoch Throughput: 300.000 images/second\n"
+    )
+    for options, told in (
+        (["--grep", "["], "--grep: '[' is no regular expression: unterminated character set"),
+        (["--all"], "--all is for --grep: the logs of all jobs are too much to read"),
+        (["--grep", "x", "-f"], "--grep reads whole logs: leave out --follow and --lines"),
+    ):
+        code, _, err = run("logs", *(["1"] if "--all" not in options else []), *options)
+        assert (code, told in err) == (2, True)
+
+
+def test_a_line_drawn_of_numbers() -> None:
+    values = [0.0, 1.0, None, 7.9, 8.0, float("inf")]
+    assert summaries.sparkline(values) == "▁▂x██x"
+    assert summaries.sparkline(values, summaries.ASCII) == "_.x##x"
+    assert summaries.sparkline([3.0, 3.0]) == "▅▅"
