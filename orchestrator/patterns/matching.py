@@ -114,8 +114,8 @@ class Matcher:
 
     @property
     def followed(self) -> set[str]:
-        """Return the patterns of which something is known that holds for lines that follow."""
-        return {name for stream in self._streams.values() for name in stream.kept}
+        """Return the patterns of which lines were seen that may say something about others."""
+        return {name for stream in self._streams.values() for name in stream.last}
 
     def match(
         self,

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from orchestrator.patterns import records
 
+#: So long a text is as good as a longer one.
+_ENOUGH = 6
 #: Elements behind a text that are asked for.
 _MOST_ELEMENTS = 8
 
@@ -37,7 +39,7 @@ def needles(kind: records.LineKind) -> list[Needle]:
         # An invalid byte is read as U+FFFD, so that one can't be looked for in bytes.
         named = []
     best = max(_runs(kind.source), key=lambda run: len(run.text), default=Needle(""))
-    if len(best.text) < min((len(text) for text in kind.contains), default=1):
+    if len(best.text) < min(max((len(text) for text in kind.contains), default=1), _ENOUGH):
         return named
     return [best]
 

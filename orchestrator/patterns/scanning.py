@@ -33,8 +33,11 @@ class Scanner:
         """`also`: texts whose lines are worth a look as well."""
         self._patterns = tuple(patterns)
         self._also = [ESCAPE, *(text.encode() for text in also)]
-        self._keeping = {
-            number: pattern.name for number, pattern, kind in numbered(self._patterns) if kind.keep
+        # What one of their lines says may hold for others of the pattern.
+        self._following = {
+            number: pattern.name
+            for number, pattern, _ in numbered(self._patterns)
+            if pattern.follows
         }
         self._databases: dict[tuple[bool, frozenset[str]], Callable[[bytes], list[Place]]] = {}
 
@@ -49,7 +52,8 @@ class Scanner:
     ) -> Callable[[bytes], list[Place]]:
         """Return what finds places in the blocks of one file, one after the other.
 
-        `generic`: whether generic patterns count; `followed`: patterns that know something already.
+        `generic`: whether generic patterns count; `followed`: patterns of which lines were seen, as
+        far as one of their lines may say something about another.
         """
         known = frozenset(followed)
 
@@ -60,7 +64,7 @@ class Scanner:
                 if key not in self._databases:
                     self._databases[key] = self._made(*key)
                 found = self._databases[key](data)
-                new = {self._keeping[mark] for _, mark in found if mark in self._keeping}
+                new = {self._following[mark] for _, mark in found if mark in self._following}
                 if new <= known:
                     return found
                 known |= new
@@ -75,6 +79,8 @@ class Scanner:
             if pattern.generic and not generic:
                 continue
             wanted = needles.needles(kind)
+            if kind.after and pattern.name not in followed:
+                continue
             if kind.keep and pattern.name in followed:
                 # What has the text and does not fit is torn, and takes back what was kept.
                 wanted = [needles.Needle(text) for text in kind.contains] or wanted
