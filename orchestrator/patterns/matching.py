@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from orchestrator import jobs
-from orchestrator.patterns import fields, names, numbers, prefixes, records, scanning
+from orchestrator.patterns import fields, layouts, names, numbers, prefixes, records, scanning
 
 #: Longer lines hold no metrics that people print; it also bounds what a slow regex can cost.
 MATCH_CAP_CHARACTERS = 4096
@@ -18,6 +18,11 @@ _MOST_LABELS = 1024
 
 #: Kinds of line and names of fields that are remembered; a log of garbage has any number.
 _MOST_CHOICES = 4096
+
+#: Orders of names that a kind of line is known to have at a time, and lines that one is made of:
+#: to make one takes as long as to take some hundred lines apart.
+_MOST_LAYOUTS = 6
+_MOST_LEARNT = 40
 
 #: Seconds since 1970 of the year 2200: more is garbage.
 _LAST_SECOND = 7_258_118_400
@@ -298,6 +303,8 @@ class _Kind:
         self.source = pattern.source
         self.follows = pattern.follows
         self._fields: dict[tuple[str, str], _Meaning] = {}
+        self._layouts: list[tuple[layouts.Layout, list[_Meaning]]] = []
+        self._to_learn = _MOST_LEARNT
         self._groups = {
             (name, ""): _meaning(meant.name, meant.unit) for name, meant in kind.metrics.items()
         }
@@ -331,31 +338,68 @@ class _Kind:
                 _add(told, meaning, value, text)
         if kind.form is None:
             return told
-        read = fields.read(kind, groups.get(records.FIELDS) or "")
-        if read is None:
+        text = groups.get(records.FIELDS) or ""
+        if not self._laid_out(told, text) and not self._taken_apart(told, text):
             return None
-        if kind.pair:
-            read = fields.paired(read, kind.pair)
         values = told.values
-        for key, text, unit in read:
-            meaning = self._fields.get((key, unit))
-            if meaning is None:
-                _make_room(self._fields)
-                meaning = self._fields[key, unit] = _meant(kind, key, unit)
-            if not meaning.name:
-                continue
-            value = numbers.number(text)
-            if meaning.special:
-                _add(told, meaning, value, text)
-            elif value is not None:
-                for metric in meaning.keys:
-                    if metric not in values:
-                        values[metric] = value
         if kind.needs:
             told_names = {name for name, _ in values}
             if not all([told_names.intersection(names) for names in kind.needs]):
                 return None
         return told
+
+    def _laid_out(self, told: _Told, text: str) -> bool:
+        """Add the fields of a text whose names came in this order before."""
+        for place, (layout, meanings) in enumerate(self._layouts):
+            found = layout.read(text)
+            if found is None:
+                continue
+            if place:
+                self._layouts.insert(0, self._layouts.pop(place))
+            values = told.values
+            for meaning, value in zip(meanings, found, strict=True):
+                if meaning.special:
+                    _add(told, meaning, value, "")
+                else:
+                    for metric in meaning.keys:
+                        if metric not in values:
+                            values[metric] = value
+            return True
+        return False
+
+    def _taken_apart(self, told: _Told, text: str) -> bool:
+        """Add the fields of a text; false where it has not their form."""
+        kind = self.kind
+        read = fields.read(kind, text)
+        if read is None:
+            return False
+        if kind.form is records.Form.PAIRS and self._to_learn > 0:
+            self._learn(text)
+        if kind.pair:
+            read = fields.paired(read, kind.pair)
+        for key, shown, unit in read:
+            meaning = self._meaning(key, unit)
+            if meaning.name:
+                _add(told, meaning, numbers.number(shown), shown)
+        return True
+
+    def _meaning(self, key: str, unit: str) -> _Meaning:
+        meaning = self._fields.get((key, unit))
+        if meaning is None:
+            _make_room(self._fields)
+            meaning = self._fields[key, unit] = _meant(self.kind, key, unit)
+        return meaning
+
+    def _learn(self, text: str) -> None:
+        self._to_learn -= 1
+        layout = layouts.learn(self.kind, text)
+        if layout is None or self.kind.pair:
+            return
+        meanings = [self._meaning(key, unit) for key, unit in layout.keys]
+        # A word is told by its text, which a layout does not keep.
+        if not any(meaning.name == records.PHASE for meaning in meanings):
+            self._layouts.insert(0, (layout, meanings))
+            del self._layouts[_MOST_LAYOUTS:]
 
 
 def _meant(kind: records.LineKind, key: str, unit: str) -> _Meaning:

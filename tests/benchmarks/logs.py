@@ -133,7 +133,8 @@ def _torchtitan(number: int, draw: random.Random) -> str:
         f"[titan] {_clock(number)} - root - INFO - step: {number:2}  "
         f"loss: {draw.uniform(2, 12):8.5f}  grad_norm: {draw.uniform(0, 9):7.4f}  "
         f"memory: {draw.uniform(40, 79):5.2f}GiB({draw.uniform(50, 99):.2f}%)  "
-        f"tps: {draw.randint(900, 99999):,}  tflops: {draw.uniform(90, 999):,.2f}  mfu: {draw.uniform(20, 60):.2f}%"
+        f"tps: {draw.randint(900, 99999):,}  tflops: {draw.uniform(90, 999):,.2f}  "
+        f"mfu: {draw.uniform(20, 60):.2f}%"
     )
 
 
