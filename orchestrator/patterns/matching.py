@@ -90,7 +90,8 @@ class Matcher:
         for one in self._kinds:
             for text in one.kind.contains or ("",):
                 self._by_text.setdefault(text, []).append(one.number)
-        self._names: tuple[tuple[str, str], ...] = ()
+        #: names of lines, each once in a line
+        self._names: dict[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]] = {}
         self._attempt, self._known, self._streams = _restored(state or {})
 
     @property
@@ -175,7 +176,6 @@ class Matcher:
             chosen = self._choose(marks)
         prefix: prefixes.Prefix | None = None
         readings: list[Reading] = []
-        before: set[tuple[str, str]] = set()
         fitted: records.Pattern | None = None
         for one in chosen:
             if one.pattern is fitted or not one.stands_in(text):
@@ -189,15 +189,15 @@ class Matcher:
                 continue
             fitted = one.pattern
             names = tuple(told.values)
-            if readings or names != self._names:
+            if readings or names not in self._names:
+                before = {_key(*name) for reading in readings for name in reading.names}
                 told.values = _firsts(told.values, before)
                 names = tuple(told.values)
             if names:
                 context = told.context
                 # One object for alike lines: what is stored is looked up by it.
-                names = self._names if names == self._names else names
-                self._names = names
-                before.update(_key(*name) for name in names)
+                _make_room(self._names)
+                names = self._names.setdefault(names, names)
                 readings.append(
                     Reading(
                         one.source,

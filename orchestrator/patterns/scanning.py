@@ -44,8 +44,11 @@ class Scanner:
     @functools.cached_property
     def usable(self) -> bool:
         """Whether all kinds of line can be found so; where not, each line is to be looked at."""
-        every = all(needles.needles(kind) for _, _, kind in numbered(self._patterns))
-        return every and _hyperscan() is not None
+        return all(self._needles) and _hyperscan() is not None
+
+    @functools.cached_property
+    def _needles(self) -> list[list[needles.Needle]]:
+        return [needles.needles(kind) for _, _, kind in numbered(self._patterns)]
 
     def search(
         self, *, generic: bool = True, followed: Collection[str] = ()
@@ -78,7 +81,7 @@ class Scanner:
         for number, pattern, kind in numbered(self._patterns):
             if pattern.generic and not generic:
                 continue
-            wanted = needles.needles(kind)
+            wanted = self._needles[number]
             if kind.after and pattern.name not in followed:
                 continue
             if kind.keep and pattern.name in followed:
