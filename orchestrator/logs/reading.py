@@ -159,6 +159,9 @@ def read(
         rotated = _read_rotated(reader, position, begin)
         if rotated is not None:
             return rotated
+        if _is_copy(handle, status, position):
+            moved = dataclasses.replace(position, device=status.st_dev, inode=status.st_ino)
+            return reader.read(handle, moved, position.path, final=final)
         how = "truncated" if status.st_size < position.offset_bytes else "replaced"
         chunk = reader.read(handle, begin, position.path, final=final)
         note = f"{position.path} was {how}: read again from its beginning"
@@ -270,7 +273,7 @@ def _read_rotated(reader: _Reader, position: Position, begin: Position) -> Chunk
     except OSError:
         return None
     try:
-        if not _is_same(handle, status, position):
+        if not _is_same(handle, status, position) and not _is_copy(handle, status, position):
             return None
         chunk = reader.read(handle, position, path, final=True)
     finally:
@@ -313,6 +316,15 @@ def _is_same(handle: int, status: os.stat_result, position: Position) -> bool:
     if not position.fingerprint:
         return status.st_dev == position.device or position.offset_bytes == 0
     return _fingerprint(handle, position.offset_bytes) in (position.fingerprint, "")
+
+
+def _is_copy(handle: int, status: os.stat_result, position: Position) -> bool:
+    """Tell whether another file goes on where we were: restored, or what copytruncate put aside."""
+    if not position.fingerprint or position.offset_bytes < _HEAD_BYTES + _BEFORE_BYTES:
+        return False
+    if status.st_size < position.offset_bytes:
+        return False
+    return _fingerprint(handle, position.offset_bytes) == position.fingerprint
 
 
 def _fingerprint(handle: int, offset_bytes: int) -> str:
