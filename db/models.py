@@ -154,6 +154,9 @@ class Job(Base):
     refusals: orm.Mapped[int] = orm.mapped_column(server_default=sa.text("0"))
     #: the whole name in Slurm of a job that was not sent by us; none: NAME.TOKEN
     tracked_name: orm.Mapped[str | None]
+    cpus: orm.Mapped[int | None]
+    #: JSON list of what is wrong with it while it runs; NULL: nothing
+    alerts: orm.Mapped[str | None]
 
     submission: orm.Mapped[Submission] = orm.relationship(lazy="raise")
 
@@ -260,6 +263,18 @@ class Attempt(Base):
     submitted_at: orm.Mapped[datetime.datetime | None]
     started_at: orm.Mapped[datetime.datetime | None]
     ended_at: orm.Mapped[datetime.datetime | None]
+
+
+class UsedFigures(Base):
+    """What a settled attempt used: Slurm and the GPUs' files are not asked again for it."""
+
+    __tablename__ = "used_figures"
+    __table_args__ = (sa.PrimaryKeyConstraint("job_row", "attempt"),)
+
+    job_row: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("jobs.row", ondelete="CASCADE"))
+    attempt: orm.Mapped[int]
+    #: JSON
+    figures: orm.Mapped[str]
 
 
 class JobEvent(Base):

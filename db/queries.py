@@ -55,6 +55,8 @@ class JobQuery:
     waiting: bool = False
     #: only those that were not sent by us
     tracked: bool = False
+    #: only rows with a smaller number
+    below: int | None = None
     #: begun or ended then or later
     since: datetime.datetime | None = None
     #: live, or begun or ended then or later
@@ -167,6 +169,8 @@ def jobs(session: orm.Session, query: JobQuery) -> Sequence[sa.Row[Any]]:
         statement = statement.where(_LIVE[1])
     if query.tracked:
         statement = statement.where(_JOB.tracked_name.is_not(None))
+    if query.below is not None:
+        statement = statement.where(_JOB.row < query.below)
     if query.since is not None:
         statement = statement.where(_since(query.since, live=False))
     if query.live_or_since is not None:

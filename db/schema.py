@@ -33,7 +33,7 @@ class Migrations:
     head: str
 
 
-SHIPPED = Migrations(folder=pathlib.Path(__file__).parent / "migrations", head="0006")
+SHIPPED = Migrations(folder=pathlib.Path(__file__).parent / "migrations", head="0007")
 
 
 def read_version(connection: sa.Connection) -> str | None:

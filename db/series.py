@@ -11,7 +11,6 @@ import dataclasses
 import datetime
 import fnmatch
 import heapq
-import itertools
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -182,13 +181,13 @@ def _thinned(session: orm.Session, wanted: Sequence[Series], query: MetricQuery)
     else:
         for line, number in _lines(session, sets, query):
             lines[number].append(line)
-    groups: dict[tuple[int, str, int | None], list[Iterator[int]]] = {}
+    groups: dict[tuple[int, str, int | None], list[int]] = {}
     for one in wanted:
-        mine = (line * _PLACES + one.place for line in lines[one.set_id])
-        groups.setdefault((one.job_row, one.name, one.rank), []).append(mine)
+        mine = groups.setdefault((one.job_row, one.name, one.rank), [])
+        mine += [line * _PLACES + one.place for line in lines[one.set_id]]
     found: dict[int, list[int]] = {}
-    for (row, _, _), parts in groups.items():
-        numbers = sorted(itertools.chain.from_iterable(parts))
+    for (row, _, _), numbers in groups.items():
+        numbers.sort()
         numbers = numbers if query.last is None else heapq.nlargest(query.last, numbers)[::-1]
         numbers = numbers if query.every is None else numbers[:: query.every]
         numbers = numbers if query.points is None else spread(numbers, query.points)

@@ -117,6 +117,15 @@ def seconds(time_limit: str) -> int | None:
     return total or None
 
 
+def elapsed(seconds: float) -> str:
+    """Return `[D-]HH:MM:SS`, as Slurm prints it."""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    clock = f"{hour:02}:{minute:02}:{second:02}"
+    return f"{days}-{clock}" if days else clock
+
+
 def is_time(text: str) -> bool:
     """Tell whether Slurm takes this as a time."""
     try:

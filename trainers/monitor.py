@@ -1,4 +1,4 @@
-"""How busy and how full the GPUs of this run are: seven fields of each, every few seconds.
+"""How busy and how full the GPUs of this run are: eight fields of each, every few seconds.
 
 Read through NVML (package nvidia-ml-py) where it is installed, else by nvidia-smi; the file looks
 like nvidia-smi's own CSV. Only the GPUs that this process may use are read, by their UUIDs: NVML
@@ -24,7 +24,9 @@ from trainers import ranks
 
 INTERVAL_SECONDS = 5.0
 MIB = 1 << 20
-QUERY = "timestamp,index,name,utilization.gpu,utilization.memory,memory.total,memory.used"
+QUERY = (
+    "timestamp,index,name,utilization.gpu,utilization.memory,memory.total,memory.used,power.draw"
+)
 HEADER = (
     "timestamp",
     "index",
@@ -33,6 +35,7 @@ HEADER = (
     "utilization.memory [%]",
     "memory.total [MiB]",
     "memory.used [MiB]",
+    "power.draw [W]",
 )
 # What nvidia-smi writes for a number that the device does not give, such as a MIG slice's use.
 NOT_AVAILABLE = "[N/A]"
@@ -58,6 +61,8 @@ class Reading:
     memory_total_mib: int
     #: Memory in use, by all processes.
     memory_used_mib: int
+    #: What it draws; None where it is not given, as of a MIG slice.
+    power_watts: float | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,6 +124,9 @@ def nvml_reader(pynvml: types.ModuleType, uuids: Sequence[str]) -> Reader:
                 gpu, of_memory = rates.gpu, rates.memory
             except pynvml.NVMLError:
                 gpu, of_memory = None, None
+            power = None
+            with contextlib.suppress(pynvml.NVMLError):
+                power = pynvml.nvmlDeviceGetPowerUsage(handle) / 1000.0
             readings.append(
                 Reading(
                     timestamp=now,
@@ -128,6 +136,7 @@ def nvml_reader(pynvml: types.ModuleType, uuids: Sequence[str]) -> Reader:
                     utilization_memory_percent=of_memory,
                     memory_total_mib=memory.total // MIB,
                     memory_used_mib=memory.used // MIB,
+                    power_watts=power,
                 )
             )
         return readings
@@ -159,7 +168,7 @@ def parse_nvidia_smi(text: str) -> list[Reading]:
         words = [word.strip() for word in line.split(",")]
         if len(words) != len(HEADER):
             raise ValueError(f"nvidia-smi printed {line!r}")
-        timestamp, index, name, gpu, of_memory, total, used = words
+        timestamp, index, name, gpu, of_memory, total, used, power = words
         readings.append(
             Reading(
                 timestamp=timestamp,
@@ -169,6 +178,7 @@ def parse_nvidia_smi(text: str) -> list[Reading]:
                 utilization_memory_percent=None if of_memory == NOT_AVAILABLE else int(of_memory),
                 memory_total_mib=int(total),
                 memory_used_mib=int(used),
+                power_watts=None if power == NOT_AVAILABLE else float(power),
             )
         )
     return readings

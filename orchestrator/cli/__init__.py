@@ -31,6 +31,8 @@ COMMANDS = {
     "logs": ("logs", "Print the logs of jobs, or search them."),
     "metrics": ("metrics", "Print the numbers that jobs' logs told."),
     "patterns": ("patterns", "List patterns, and try them on a log."),
+    "explain": ("explain", "Tell why a job failed or waits, and what helps."),
+    "usage": ("usage", "Add up GPU-hours and core-hours."),
     "wait": ("wait", "Wait until jobs have ended."),
     "cancel": ("cancel", "Cancel jobs, and see that Slurm did."),
     "hold": ("hold", "Keep waiting jobs from starting."),
@@ -173,7 +175,8 @@ def _run() -> int:
     from orchestrator import errors
 
     try:
-        cli(prog_name="orchestrator", standalone_mode=False)
+        # What a command returns, or the code that it asked for by ctx.exit().
+        ended = cli(prog_name="orchestrator", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as exc:
         exc.show()
@@ -184,7 +187,7 @@ def _run() -> int:
     except errors.OrchestratorError as exc:
         click.echo(f"Error: {exc}", err=True)
         return exc.exit_code
-    return 0
+    return ended if isinstance(ended, int) else 0
 
 
 def _drop(*streams: typing.TextIO | None) -> None:

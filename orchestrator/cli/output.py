@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import click
 
+from orchestrator import values
+
 SCHEMA = "orchestrator/v1"
 FORMATS = ("table", "tsv", "csv", "json", "jsonl")
 
@@ -239,14 +241,8 @@ def clock(at: datetime.datetime) -> str:
 
 
 def elapsed(seconds: float | None) -> str:
-    """Return `[D-]HH:MM:SS`, as Slurm prints it."""
-    if seconds is None:
-        return ""
-    minutes, second = divmod(int(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    clock = f"{hour:02}:{minute:02}:{second:02}"
-    return f"{days}-{clock}" if days else clock
+    """Return `[D-]HH:MM:SS`, as Slurm prints it; "" for none."""
+    return "" if seconds is None else values.elapsed(seconds)
 
 
 def say(message: str) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import click
 
 from orchestrator import diagnosis, jobs
-from orchestrator.cli import array, completing, output, session, views
-from orchestrator.controller import query, resend
+from orchestrator.cli import array, card, completing, output, session, views
+from orchestrator.controller import query, resend, used
 
 
 @click.command(short_help="Show all that is known of one job.")
@@ -66,12 +66,14 @@ def command(
         return
     row = views.job_row(details.job, now)
     row["arguments"] = query.arguments(details)
-    if chosen == "table":
-        _print(details, row, papers, now)
-        return
     if chosen in ("tsv", "csv"):
         output.items("job", [views.job_line(details.job, now)], views.JOB_COLUMNS, chosen)
         return
+    told = used.of(context, details, ask=refresh_ is not False)
+    if chosen == "table":
+        _print(details, row, papers, now, told)
+        return
+    row |= card.rows(told)
     row["attempts"] = [views.attempt_row(attempt) for attempt in details.attempts]
     row["events"] = [views.event_row(event) for event in details.events]
     row["provenance"] = papers
@@ -96,6 +98,7 @@ def _print(
     row: dict[str, object],
     papers: dict[str, object],
     now: datetime.datetime,
+    told: used.Told,
 ) -> None:
     job = details.job
     commit = str(papers.get("git_commit") or "")
@@ -108,7 +111,9 @@ def _print(
         ("State", _state(job)),
         ("Why", diagnosis.explain_reason(job)),
         ("Next try", row["resend_at"]),
+        *(("Alert", f"{one.rule}: {one.detail}") for one in job.current_alerts),
         ("Exit code", _exit(job)),
+        ("Cause", _cause(job)),
         ("Cluster", job.cluster),
         ("Partition", job.partition),
         ("Account", job.account),
@@ -137,6 +142,9 @@ def _print(
         click.echo("\nAttempts:")
         rows = [views.attempt_row(attempt) for attempt in details.attempts]
         output.items("attempts", rows, views.ATTEMPT_COLUMNS, "table")
+    efficiency = list(card.lines(told))
+    if efficiency:
+        click.echo("\n" + "\n".join(efficiency))
     click.echo("\nHistory:")
     for event in details.events:
         click.echo(f"  {output.cell(event.at)}  {event.source:<10} {event.detail}")
@@ -153,6 +161,12 @@ def _exit(job: jobs.Job) -> str | None:
     told = diagnosis.explain_exit(job)
     code = f"{job.exit_code}:{job.exit_signal or 0}"
     return f"{code} ({told})" if told else code
+
+
+def _cause(job: jobs.Job) -> str | None:
+    if job.cause is None:
+        return None
+    return f"{job.cause} (orchestrator explain {job.job_id or f'@{job.row}'})"
 
 
 def _nodes(job: jobs.Job) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from orchestrator import jobs
 from orchestrator.cli import cancel as jobs_cancel
 from orchestrator.cli import session, verbs
 from orchestrator.controller import sweep_query
@@ -30,5 +31,10 @@ def command(ctx: click.Context, sweep: str, timeout: float) -> None:
     outcomes = cancel.cancel(context, live, confirm_seconds=timeout) if live else []
     jobs_cancel.raise_troubles(outcomes)
     more = f"; {left} were never submitted" if left else ""
-    points = f"{len(live)} point{'' if len(live) == 1 else 's'}"
+    # Some may end by themselves before scancel reaches them.
+    stopped = (jobs.JobState.CANCELLED, jobs.JobState.NOT_SUBMITTED)
+    ended = sum(outcome.job.state not in stopped for outcome in outcomes)
+    count = len(live) - ended
+    points = f"{count} point{'' if count == 1 else 's'}"
+    more += f"; {ended} had ended before" if ended else ""
     click.echo(f"Cancelled sweep {found.name} (@{found.row}): {points}{more}")

@@ -26,8 +26,7 @@ SWEEP_COLUMNS = (
 )
 GROUP_COLUMNS = ("state", "points", "exit", "reason")
 POINT_COLUMNS = ("number", "name", "state", "job_id", "exit", "elapsed", "reason", "row")
-
-
+#: What a point tells of its job.
 _OF_JOB = (
     "state",
     "job_id",
@@ -135,26 +134,16 @@ def point_row(
         "repeat": point.repeat,
         "settings": point.settings,
         "changes": point.changes,
-        "state": None,
-        "job_id": None,
-        "row": None,
+        # All there are, also of a point without a job: who reads JSON need not ask.
+        **dict.fromkeys(_OF_JOB),
         "exit": None,
     }
     if job is None:
         return row
     of_job = views.job_row(job, now) if plain else views.job_line(job, now)
-    names = ("state", "job_id", "row", "reason", "cause", "exit_code", "exit_signal")
-    times = (
-        "elapsed_seconds",
-        "attempt",
-        "nodes",
-        "gpus",
-        "submitted_at",
-        "started_at",
-        "ended_at",
-    )
-    row |= {name: of_job[name] for name in (*names, *times)}
-    row["elapsed"] = of_job.get("elapsed")
+    row |= {name: of_job[name] for name in _OF_JOB}
+    if not plain:
+        row["elapsed"] = of_job["elapsed"]
     if job.exit_code is not None:
         row["exit"] = f"{job.exit_code}:{job.exit_signal or 0}"
     return row

@@ -48,6 +48,7 @@ def job_row(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
         "qos": job.qos,
         "nodes": job.nodes,
         "gpus": job.gpus,
+        "cpus": job.cpus,
         "node_list": job.node_list,
         "time_limit_seconds": job.time_limit_seconds,
         "submitted_at": job.submitted_at,
@@ -63,13 +64,21 @@ def job_row(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
         "stderr_path": job.stderr_path,
         "stale_since": job.stale_since,
         "resend_at": job.resend_at if job.waits_for_room else None,
+        "alerts": [alert_row(alert) for alert in job.current_alerts],
     }
+
+
+def alert_row(alert: jobs.Alert) -> dict[str, object]:
+    """Return an alert as printed."""
+    return {"rule": alert.rule, "since": alert.since, "detail": alert.detail}
 
 
 def job_line(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
     """Return the job as a row of a table: Slurm's own forms, short."""
     row = job_row(job, now)
     reason = "" if job.reason in (None, "None") else job.reason
+    if alerts := job.current_alerts:
+        reason = f"alert: {', '.join(alert.rule for alert in alerts)}"
     if job.waits_for_room and job.resend_at is not None:
         reason = f"{reason}; next try {output.clock(job.resend_at)}"
     row.update(

@@ -257,6 +257,8 @@ def _origins(configuration: Configuration, document: documents.Document) -> Iter
                         yield from below(inner, (*path, name))
                     else:
                         yield setting((*path, name), inner)
+            elif dataclasses.is_dataclass(value):
+                yield from below(value, path)
             elif path != ("profiles", configuration.profile.name, "name"):
                 yield setting(path, value)
 

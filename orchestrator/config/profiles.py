@@ -66,6 +66,8 @@ class Profile:
     confirm_gpu_hours: int = 500
     #: how long a submission without an answer is looked for; none: max(3 x MessageTimeout, 120)
     submit_grace_seconds: int | None = None
+    #: for jobs whose spec says nothing of them
+    alerts: jobs.Alerts = dataclasses.field(default_factory=jobs.Alerts)
     #: without Slurm: so many GPUs of this machine at the most, or jobs at a time where it has none
     local_slots: int | None = None
     #: without Slurm: from TERM to KILL when a job is cancelled or its time is up (Slurm: KillWait)
@@ -92,6 +94,10 @@ def findings(profile: Profile, at: toml_lines.Path) -> Iterator[Finding]:
         number = getattr(profile, key)
         if number is not None and number < 1:
             yield (*at, key), f"must be >= 1 (got {number})"
+    for key, most in (("stalled_minutes", 10**6), ("slow_percent", 99)):
+        number = getattr(profile.alerts, key)
+        if number is not None and not 0 <= number <= most:
+            yield (*at, "alerts", key), f"must be from 0 to {most} (got {number})"
     for place, module in enumerate(profile.modules):
         if not module or module.startswith("-"):
             yield (*at, "modules", place), f"must be a module's name (got {shapes.shown(module)})"

@@ -15,7 +15,7 @@ from orchestrator import config, errors, jobs, local
 from orchestrator.controller import stores
 
 if TYPE_CHECKING:
-    from orchestrator import tracking
+    from orchestrator import efficiency, tracking
     from orchestrator.slurm import Client, Steps
 
 #: Facts of a cluster change with its upgrade; they are asked for again after a day.
@@ -64,6 +64,13 @@ class Scheduler(Protocol):
         self, names: Sequence[str], since: datetime.datetime, /
     ) -> list[tracking.Observation]: ...
     def steps(self, job_ids: Sequence[str], since: datetime.datetime, /) -> Mapping[str, Steps]: ...
+    def used(
+        self,
+        job_id: str,
+        submitted_at: datetime.datetime | None,
+        since: datetime.datetime,
+        /,
+    ) -> efficiency.Used | None: ...
     def cancel(self, job_id: str, name: str, /) -> None: ...
     def hold(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
     def release(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
@@ -175,7 +182,9 @@ def known_facts(context: Context) -> ClusterFacts | None:
     return _from_json(text) if text else None
 
 
-def cluster_facts(context: Context) -> ClusterFacts:
+def cluster_facts(
+    context: Context, *, max_age_seconds: float = FACTS_MAX_AGE_SECONDS
+) -> ClusterFacts:
     """Return the facts of the cluster, asking Slurm once a day; old facts when it is away.
 
     Raises SlurmError when Slurm does not answer and never did.
@@ -184,7 +193,7 @@ def cluster_facts(context: Context) -> ClusterFacts:
     if known is not None and context.is_local:
         return known
     now = context.clock()
-    if known and 0 <= (now - known.asked_at).total_seconds() < FACTS_MAX_AGE_SECONDS:
+    if known and 0 <= (now - known.asked_at).total_seconds() < max_age_seconds:
         return known
     try:
         facts = ask_facts(context)

@@ -28,11 +28,13 @@ def ingest(
     *,
     say: Callable[[str], None] | None = None,
     limit_bytes: int | None = None,
+    enough: Callable[[], bool] = lambda: False,
 ) -> int:
     """Read what is new in the jobs' files and store their metrics; returns how many were stored.
 
     `say` is told what is odd about a file, that it was cut or cannot be read. What is wrong with
-    one job ends no other where there are several.
+    one job ends no other where there are several. When `enough` says so the rest is left for the
+    next time.
 
     With `limit_bytes` so much is read in all, shared out among the jobs, and the next call reads
     on; the rest of a job's share is for the jobs that follow.
@@ -54,6 +56,8 @@ def ingest(
     stored = 0
     left = limit_bytes
     for place, job in enumerate(wanted):
+        if enough():
+            break
         share = None if left is None else max(left // (len(wanted) - place), _LEAST_SHARE_BYTES)
         places = {cursor.path: cursor for cursor in cursors.get(job.row, [])}
         try:
@@ -61,7 +65,9 @@ def ingest(
                 for reader in _readers(job, chosen[job.token], scanners):
                     cursor = places.get(reader.path)
                     told = say or context.say
-                    found, read_bytes = _read_file(context, job, reader, cursor, told, share)
+                    found, read_bytes = _read_file(
+                        context, job, reader, cursor, told, share, enough
+                    )
                     stored += found
                     share = None if share is None else max(share - read_bytes, 0)
                     left = None if left is None else left - read_bytes
@@ -125,6 +131,7 @@ def _read_file(
     cursor: rows.LogCursor | None,
     say: Callable[[str], None],
     limit_bytes: int | None,
+    enough: Callable[[], bool],
 ) -> tuple[int, int]:
     """Return how many metrics were stored and how many bytes were read."""
     stored = read_bytes = 0
@@ -155,6 +162,8 @@ def _read_file(
         if not chunk.more:
             if chunk.note and chunk.note != logs.NO_LOG_YET:
                 say(chunk.note)
+            break
+        if enough():
             break
     return stored, read_bytes
 

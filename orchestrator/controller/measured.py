@@ -10,13 +10,11 @@ from typing import Any
 
 from orchestrator import errors, jobs, reports, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import ingest, unit_of_work
+from orchestrator.controller import gpu_files, ingest, unit_of_work
 from orchestrator.reports import measuring
 
 #: result.json holds the history of all epochs; what is larger was not written by the trainer.
 _RESULT_LIMIT_BYTES = 16 * 1024 * 1024
-#: A reading of each GPU every five seconds, some 80 bytes: days of a node.
-_MONITOR_LIMIT_BYTES = 64 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,7 +88,7 @@ def _told(context: contexts.Context, done: Sequence[jobs.Job]) -> list[measuring
             spec=read[job.token],
             metrics=metrics.get(job.row, []),
             result=_result(job),
-            monitored=_monitored(job),
+            gpus=gpu_files.figures(job, read[job.token], papers[job.token]),
             provenance=papers[job.token],
         )
         for job in done
@@ -116,15 +114,6 @@ def _task_suffix(job: jobs.Job) -> str:
 def _result(job: jobs.Job) -> Mapping[str, Any]:
     path = Path(job.run_dir) / f"result{_task_suffix(job)}.json"
     return _record(_text(path, _RESULT_LIMIT_BYTES))
-
-
-def _monitored(job: jobs.Job) -> list[str]:
-    # gpu.HOST.csv, and in an array gpu.TASK.HOST.csv: of a job that is none, all there are.
-    try:
-        found = sorted(Path(job.run_dir).glob(f"gpu{_task_suffix(job)}.*.csv"))
-    except OSError:
-        return []
-    return [text for path in found if (text := _text(path, _MONITOR_LIMIT_BYTES))]
 
 
 def _text(path: Path, limit_bytes: int) -> str:

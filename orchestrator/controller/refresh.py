@@ -123,6 +123,12 @@ def _ask(
     over = {job.run_dir for job, verdict in verdicts if _sends_no_more(job, verdict)}
     for folder in sorted(over):
         run_folder.RunFolder(Path(folder)).drop_environment()
+    failed = [job.row for job, verdict in verdicts if _has_failed(job, verdict)]
+    if failed:
+        # Reads logs: only where there is a failure to be told.
+        from orchestrator.controller import explain
+
+        explain.store_causes(context, failed)
     return dataclasses.replace(
         freshness.of(context, facts.cluster),
         asked=True,
@@ -281,6 +287,14 @@ def _sends_no_more(job: jobs.Job, verdict: tracking.Verdict) -> bool:
 
 def _has_ended(job: jobs.Job, verdict: tracking.Verdict) -> bool:
     return job.state not in jobs.TERMINAL and verdict.changes.get("state") in jobs.TERMINAL
+
+
+def _has_failed(job: jobs.Job, verdict: tracking.Verdict) -> bool:
+    """Tell whether this is the moment from which nothing more is expected of a job that failed."""
+    state = verdict.changes.get("state", job.state)
+    settled = verdict.changes.get("settled", job.settled)
+    news = "settled" in verdict.changes or "state" in verdict.changes
+    return bool(news and settled) and state is not jobs.JobState.COMPLETED and job.cause is None
 
 
 def _is_unchanged(verdict: tracking.Verdict) -> bool:

@@ -38,6 +38,10 @@ def refresh_and_send(
         if made_room or any(room.is_due(job, host, now) for job in group):
             if not _send(context, group, tasks):
                 break
+    if fresh.asked:
+        from orchestrator.controller import watching
+
+        watching.watch(context)
     return fresh
 
 

@@ -101,6 +101,7 @@ PLAIN_FIELDS = frozenset(
         "created_at",
         "state",
         "labels",
+        "alerts",
         "submitter",
         "stale_since",
         "version",
@@ -138,11 +139,21 @@ def _job(columns: dict[str, Any]) -> jobs.Job:
     columns["state"] = jobs.JobState(columns["state"])
     # Few jobs have labels.
     columns["labels"] = () if columns["labels"] == "[]" else tuple(json.loads(columns["labels"]))
+    # Fewer have alerts.
+    if (alerts := columns.pop("alerts", None)) is not None:
+        columns["alerts"] = _alerts(alerts)
     # A frozen dataclass sets each field by a call: 20 us a job, and as much as all the rest of it.
     # A field that is left out has its default, which is an attribute of the class.
     job = object.__new__(jobs.Job)
     vars(job).update(columns)
     return job
+
+
+def _alerts(text: str) -> tuple[jobs.Alert, ...]:
+    return tuple(
+        jobs.Alert(**{**found, "since": datetime.datetime.fromisoformat(found["since"])})
+        for found in json.loads(text)
+    )
 
 
 def new_jobs(
@@ -188,6 +199,8 @@ def job_columns(changes: Mapping[str, object]) -> dict[str, object]:
                 columns["state"] = value.value
             case "labels", tuple():
                 columns["labels"] = json.dumps(value, ensure_ascii=False)
+            case "alerts", tuple():
+                columns["alerts"] = _alerts_text(value)
             case "submitter", None | jobs.Submitter():
                 for column in _SUBMITTER_COLUMNS:
                     columns[column] = getattr(value, column.removeprefix("submitter_"), None)
@@ -196,6 +209,11 @@ def job_columns(changes: Mapping[str, object]) -> dict[str, object]:
             case _:
                 raise ValueError(f"{name} of a job cannot be set to {value!r}")
     return columns
+
+
+def _alerts_text(alerts: Sequence[jobs.Alert]) -> str | None:
+    found = [{**dataclasses.asdict(one), "since": one.since.isoformat()} for one in alerts]
+    return json.dumps(found, ensure_ascii=False) if found else None
 
 
 def submission_record(row: sa.Row[Any]) -> jobs.Submission:
@@ -212,7 +230,7 @@ def submission_record(row: sa.Row[Any]) -> jobs.Submission:
     )
 
 
-def attempt_record(row: models.Attempt) -> jobs.Attempt:
+def attempt_record(row: models.Attempt | sa.Row[Any]) -> jobs.Attempt:
     values: dict[str, Any] = {name: getattr(row, name) for name in _ATTEMPT_FIELDS}
     return jobs.Attempt(state=jobs.JobState(row.state), **values)
 

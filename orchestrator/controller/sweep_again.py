@@ -92,8 +92,9 @@ def _send_again(
     if not wanted:
         return sweep_submit.Sent(sweep=sweep)
     _refuse_other_place(context, sweep)
-    unsubmitted = [pair.job for pair in wanted if pair.job and _is_unsubmitted(pair.job)]
-    others = [pair for pair in wanted if pair.job is None or not _is_unsubmitted(pair.job)]
+    as_they_are = _sendable(context, sweep, [pair.job for pair in wanted if pair.job])
+    unsubmitted = [pair.job for pair in wanted if pair.job and pair.row in as_they_are]
+    others = [pair for pair in wanted if pair.row not in as_they_are]
     baseline_first = sweep_query.baseline_first(context, sweep)
     prepared = sweep_plan.prepare(
         context,
@@ -223,6 +224,26 @@ def _refuse_other_place(context: contexts.Context, sweep: sweep_rows.StoredSweep
 
 def _is_unsubmitted(job: jobs.Job) -> bool:
     return job.state is jobs.JobState.NOT_SUBMITTED and not job.waits_for_room
+
+
+def _sendable(
+    context: contexts.Context, sweep: sweep_rows.StoredSweep, several: Sequence[jobs.Job]
+) -> set[int]:
+    """Return the rows of the jobs that Slurm never got, and may get as they are.
+
+    An array larger than Slurm takes today would be refused for ever: its points are planned anew.
+    """
+    unsubmitted = _by_token(job for job in several if _is_unsubmitted(job))
+    if not unsubmitted:
+        return set()
+    there = contexts.at(context, sweep.scheduler)
+    most = contexts.cluster_facts(there, max_age_seconds=0).max_array_size
+    return {
+        job.row
+        for tasks in unsubmitted
+        if len(submit.tasks_of(context, tasks[0])) <= most
+        for job in tasks
+    }
 
 
 def _by_token(several: Iterable[jobs.Job]) -> list[list[jobs.Job]]:

@@ -104,7 +104,8 @@ def _limits(
     context: contexts.Context, points: Sequence[sweeps.Point], *, without_slurm: bool
 ) -> sweeps.Limits:
     try:
-        facts = contexts.cluster_facts(context)
+        # MaxArraySize may have become smaller today, and all arrays would be refused.
+        facts = contexts.cluster_facts(context, max_age_seconds=0)
     except errors.SlurmError:
         if not without_slurm:
             raise

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from db import metrics, queries, replacing, series
+from db import metrics, queries, replacing, series, usage
 from orchestrator import errors
 from orchestrator import jobs as records
 from orchestrator.controller import rows
@@ -176,6 +176,20 @@ class UnitOfWork:
             found.setdefault(attempt.job_row, []).append(rows.attempt_record(attempt))
         return found
 
+    def started_attempts(
+        self,
+        job_rows: Collection[int],
+        *,
+        since: datetime.datetime | None,
+        until: datetime.datetime | None,
+    ) -> list[tuple[int, records.Attempt]]:
+        """Return the starts of these jobs, each with its job's row, that lie between two moments.
+
+        Of some the end is not known, or still to come.
+        """
+        found = usage.started_attempts(self._db, job_rows, since, until)
+        return [(attempt.job_row, rows.attempt_record(attempt)) for attempt in found]
+
     def add_event(self, row: int, event: records.JobEvent) -> None:
         self.add_events([(row, event)])
 
@@ -190,6 +204,13 @@ class UnitOfWork:
     def events(self, row: int) -> list[records.JobEvent]:
         """Return the history of a job, oldest first."""
         return [rows.event_record(found) for found in queries.events(self._db, row)]
+
+    def used_figures(self, row: int, attempt: int) -> str | None:
+        """Return what `put_used_figures` stored of an attempt."""
+        return usage.used_figures(self._db, row, attempt)
+
+    def put_used_figures(self, row: int, attempt: int, figures: str) -> None:
+        usage.put_used_figures(self._db, row, attempt, figures)
 
     def add_metrics(self, row: int, found: Sequence[records.Metric]) -> int:
         """Store metrics of a job; returns how many they are."""

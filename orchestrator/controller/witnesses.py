@@ -139,7 +139,7 @@ class Accounts:
         urgent = bool(sought) or _urgent(context, facts.cluster, gone, observed_at)
         if not (urgent or (insist and gone)):
             return cls({}, {})
-        error = _resting(context, facts.cluster, observed_at)
+        error = resting(context, facts.cluster, observed_at)
         if error and not insist:
             return cls({}, {}, error=error)
         good, error = False, ""
@@ -170,9 +170,7 @@ class Accounts:
         except errors.SlurmError as exc:
             # slurmdbd is away: squeue alone carries on, details are filled in later.
             error = str(exc)
-            with context.store.writing() as work:
-                failure = json.dumps([context.clock().isoformat(), error])
-                work.put_setting(_failed_key(facts.cluster), failure)
+            rest(context, facts.cluster, error)
         return cls(
             by_id,
             by_token,
@@ -277,7 +275,14 @@ def _is_news(job: jobs.Job, observed_at: datetime.datetime) -> bool:
     return (observed_at - ended_at).total_seconds() < DETAILS_EVERY_SECONDS
 
 
-def _resting(context: contexts.Context, cluster: str, observed_at: datetime.datetime) -> str:
+def rest(context: contexts.Context, cluster: str, error: str) -> None:
+    """Store that sacct failed just now."""
+    with context.store.writing() as work:
+        failure = json.dumps([context.clock().isoformat(), error])
+        work.put_setting(_failed_key(cluster), failure)
+
+
+def resting(context: contexts.Context, cluster: str, observed_at: datetime.datetime) -> str:
     """Return why sacct failed, when that was so lately that it is left alone; else "".
 
     Measured: with slurmdbd hung each sacct takes 40 s, and all the others wait behind it.

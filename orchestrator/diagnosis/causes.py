@@ -22,6 +22,12 @@ class Cause(enum.StrEnum):
     BAD_QOS = "bad_qos"
     BAD_RESOURCES = "bad_resources"
     LIMIT_REACHED = "limit_reached"
+    #: it waits until somebody releases it
+    HELD = "held"
+    #: its partition or the nodes that it names are down
+    UNAVAILABLE = "unavailable"
+    #: another job with its token runs or ran
+    DUPLICATE = "duplicate"
     NOT_SUBMITTED = "not_submitted"
     LOST = "lost"
     # Memory and disks.

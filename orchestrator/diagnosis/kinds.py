@@ -104,6 +104,25 @@ _KINDS: Mapping[Cause, CauseKind] = {
         cures=("wait until jobs have ended, or ask for less", _AGAIN),
         retry=Retry.MAYBE,
     ),
+    Cause.HELD: CauseKind(
+        title="it is held",
+        cures=("orchestrator release JOB",),
+        retry=Retry.NO,
+    ),
+    Cause.UNAVAILABLE: CauseKind(
+        title="its partition or nodes are down",
+        cures=(
+            "sinfo -R tells why; wait until the site has them up again, or use other ones: "
+            "partition, nodelist",
+        ),
+        acts=Acts.SITE,
+        retry=Retry.MAYBE,
+    ),
+    Cause.DUPLICATE: CauseKind(
+        title="another job with its token runs or ran, so this one ran nothing",
+        cures=("nothing: the other one does the work; orchestrator refresh tells which it is",),
+        acts=Acts.NOBODY,
+    ),
     Cause.NOT_SUBMITTED: CauseKind(
         title="Slurm never got it",
         cures=(_AGAIN,),
@@ -342,7 +361,10 @@ _KINDS: Mapping[Cause, CauseKind] = {
     ),
     Cause.PERMISSION: CauseKind(
         title="it may not read or write a file",
-        cures=("check with ls -l, and groups; write into the run folder",),
+        cures=(
+            "check with ls -l, and groups; write into the run folder",
+            "of a program of your own: chmod +x",
+        ),
     ),
     Cause.NETWORK: CauseKind(
         title="it could not reach another machine",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
 from collections.abc import Mapping
 
@@ -14,14 +15,35 @@ class Source(enum.StrEnum):
     """Who tells a piece of evidence."""
 
     LOG = "log"
-    #: TORCHELASTIC_ERROR_FILE
-    ERROR_FILE = "error_file"
     #: state, reason, steps, events
     SLURM = "slurm"
     #: the script's own exit record
     RECORD = "record"
     #: our own: the history, GPU figures, the spec
     OURS = "orchestrator"
+
+
+class Level(enum.IntEnum):
+    """How much a finding weighs: of those found the lowest level counts, and in it the first."""
+
+    #: the kernel or Slurm says what it did
+    DECISIVE = 0
+    #: an error of the program's own
+    ROOT = 1
+    #: a process was ended by a signal that its own program did not send
+    CRASH = 2
+    #: a rank waited for another one in vain
+    TIMEOUT = 3
+    #: Slurm ended it; what went wrong before weighs more, whatever came after less
+    ENDED = 4
+    #: follows from the end of another process
+    AFTER = 5
+    #: tells that something failed, and not what
+    OUTCOME = 6
+    #: looks like an error
+    HINT = 7
+    #: no error
+    WARNING = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,13 +104,22 @@ class Finding:
     summary: str = ""
     #: cures of this rule, before those of the cause
     cures: tuple[str, ...] = ()
-    #: it only follows from an error elsewhere, of this or another rank
-    follows: bool = False
-    #: a warning: it explains no end by itself
-    warns: bool = False
+    level: Level = Level.ROOT
     #: place in the job's logs taken together, for what came first
     order: int = 0
+    #: lines behind it, up to the next finding, that are no part of an error
+    quiet_lines: int = 0
     traceback: Traceback | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Canceller:
+    """Who cancelled a job, as Slurm tells it: `CANCELLED by 2001`."""
+
+    user_id: int
+    #: the user ID in words where this host knows no name for it
+    name: str
+    is_me: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,18 +128,22 @@ class Facts:
 
     #: none: `explain --log`, a log from anywhere
     job: jobs.Job | None = None
+    #: the job as it was in an earlier attempt
+    past: bool = False
     attempts: tuple[jobs.Attempt, ...] = ()
     events: tuple[jobs.JobEvent, ...] = ()
-    #: rc of the exit record; none: there is none that fits
-    record_code: int | None = None
-    #: worst state, exit code and signal among Slurm's steps
-    step_state: jobs.JobState | None = None
-    step_exit_code: int | None = None
-    step_exit_signal: int | None = None
+    #: none: it was not cancelled, or Slurm does not tell by whom
+    canceller: Canceller | None = None
     #: in the logs' order
     findings: tuple[Finding, ...] = ()
     #: the log's last line that says something
     last_line: Evidence | None = None
+    #: when something was last written to a log
+    written_at: datetime.datetime | None = None
+    #: what holds for a job of so many ranks that did not fail
+    advice: tuple[str, ...] = ()
+    #: of the logs' middles, which were not read
+    skipped_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -84,6 +84,12 @@ _EXACT: dict[str, tuple[Waiting, str]] = {
 _WAITING = (jobs.JobState.PENDING, jobs.JobState.REQUEUE_HOLD, jobs.JobState.SPECIAL_EXIT)
 _PATTERNS: tuple[tuple[re.Pattern[str], Waiting, str], ...] = (
     (
+        # "ReqNodeNotAvail, May be reserved for other job", "..., Reserved for maintenance"
+        re.compile(r"ReqNodeNotAvail, .*[Rr]eserved for"),
+        Waiting.WILL_START,
+        "its nodes are reserved: it starts afterwards, or before if its time limit is short enough",
+    ),
+    (
         re.compile(r"launch failed requeued held"),
         Waiting.PERSON,
         "its start failed on the node and it is held: orchestrator release JOB",
@@ -127,6 +133,9 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Waiting, str], ...] = (
         "the group has reached what it may use at one time",
     ),
 )
+#: Between reasons; free text behind one has a blank after the comma.
+_SEVERAL = re.compile(r",(?=[A-Z])")
+_WORSE = (Waiting.WILL_START, Waiting.LIMIT, Waiting.PERSON, Waiting.NEVER)
 # Of an array's waiting tasks squeue prints the reasons together: "BeginTime,JobHeldUser".
 _HELD = re.compile(r"\bJobHeld(User|Admin)\b|\bJobHoldMaxRequeue\b|\brequeued (in )?held\b")
 _HELD_STATES = frozenset(
@@ -146,12 +155,15 @@ def is_held(job: jobs.Job) -> bool:
 
 def waiting(reason: str) -> tuple[Waiting, str]:
     """Return the class of a pending reason and a plain sentence; what is unknown may start."""
-    word = re.split(r"[\s,(]", reason.strip(), maxsplit=1)[0]
-    if word in _EXACT:
-        return _EXACT[word]
+    several = _SEVERAL.split(reason.strip())
+    if len(several) > 1:
+        return max(map(waiting, several), key=lambda told: _WORSE.index(told[0]))
     for pattern, kind, sentence in _PATTERNS:
         if pattern.match(reason):
             return kind, sentence
+    word = re.split(r"[\s,(]", reason.strip(), maxsplit=1)[0]
+    if word in _EXACT:
+        return _EXACT[word]
     return Waiting.WILL_START, f"Slurm says {reason}"
 
 

@@ -3,8 +3,9 @@
 Frozen records and enums; no I/O. Words are those of `man sbatch`, `man sacct` and torchrun.
 """
 
-from orchestrator.jobs.records import Attempt, Job, JobEvent, Metric, Submission, Submitter
+from orchestrator.jobs.records import Alert, Attempt, Job, JobEvent, Metric, Submission, Submitter
 from orchestrator.jobs.spec import (
+    Alerts,
     ArgumentValue,
     Array,
     Container,
@@ -20,6 +21,8 @@ from orchestrator.jobs.states import TERMINAL, UNCONFIRMED, JobState
 __all__ = [
     "TERMINAL",
     "UNCONFIRMED",
+    "Alert",
+    "Alerts",
     "ArgumentValue",
     "Array",
     "Attempt",

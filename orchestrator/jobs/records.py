@@ -42,6 +42,20 @@ class Submitter:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Alert:
+    """What is wrong with a job that runs."""
+
+    #: stalled, slow or nan_loss
+    rule: str
+    #: of the attempt with this number
+    attempt: int
+    #: when it began: the last line, the first slow window, the first NaN
+    since: datetime.datetime
+    #: a plain sentence
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
     """What is known of a job (or of one array task): the newest view. Times are aware, in UTC."""
 
@@ -76,6 +90,8 @@ class Job:
     nodes: int | None = None
     #: in all, over the nodes
     gpus: int | None = None
+    #: cores or hardware threads as Slurm counts them, in all
+    cpus: int | None = None
     node_list: str | None = None
     time_limit_seconds: int | None = None
     submitted_at: datetime.datetime | None = None
@@ -86,6 +102,8 @@ class Job:
     restart_count: int = 0
     sweep: str | None = None
     labels: tuple[str, ...] = ()
+    #: as they were last found; `current_alerts` are those that still hold
+    alerts: tuple[Alert, ...] = ()
     stdout_path: str | None = None
     stderr_path: str | None = None
     #: since when the state could not be confirmed; none: it is fresh. Told by the controller
@@ -112,6 +130,13 @@ class Job:
     def waits_for_room(self) -> bool:
         """Whether it is not submitted and will be sent again by itself."""
         return self.state is states.JobState.NOT_SUBMITTED and self.resend_at is not None
+
+    @property
+    def current_alerts(self) -> tuple[Alert, ...]:
+        """Return what is wrong now; of a job that does not run, and of an attempt before, none."""
+        if self.state is not states.JobState.RUNNING:
+            return ()
+        return tuple(alert for alert in self.alerts if alert.attempt == self.attempt)
 
     @property
     def ended(self) -> bool:

@@ -104,6 +104,21 @@ class Metrics:
     patterns: tuple[str, ...] = ()
     #: patterns of this job alone, by name, as tables of their TOML form
     pattern: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    #: files with nvidia-smi's CSV, "gpu_usage_%j.log"; relative ones count from the job's folder.
+    #: The trainer's own are found without
+    gpu_csv: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Alerts:
+    """`[alerts]`: what is told of a job while it runs; left out: the profile's, else as said."""
+
+    #: no new line in log and metrics for so long; 0: never. 30
+    stalled_minutes: int | None = None
+    #: throughput below so many percent of its own median; 0: never. 50
+    slow_percent: int | None = None
+    #: a loss that is NaN or infinite. true
+    nan_loss: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,5 +192,6 @@ class JobSpec:
     args: Mapping[str, ArgumentValue] = dataclasses.field(default_factory=dict)
     array: Array = Array()
     metrics: Metrics = Metrics()
+    alerts: Alerts = Alerts()
     #: further sbatch options, as they stand: --KEY=VALUE, true = bare flag
     sbatch: Mapping[str, SbatchValue] = dataclasses.field(default_factory=dict)

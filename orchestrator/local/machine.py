@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Never
 
-from orchestrator import tracking
+from orchestrator import efficiency, tracking
 from orchestrator.jobs import JobState
 from orchestrator.local import line, processes, spool
 
@@ -83,6 +83,7 @@ class Machine:
                     submitted_at=now,
                     queued_at=queued_at,
                     dependency=accepted.dependency,
+                    cpus=accepted.cpus_per_task,
                 )
                 self.files.put(entry)
             self.files.sync()
@@ -157,6 +158,23 @@ class Machine:
     def steps(self, job_ids: Sequence[str], since: datetime.datetime) -> Mapping[str, Never]:
         """Return nothing: a script here has no job steps."""
         return {}
+
+    def used(
+        self, job_id: str, submitted_at: datetime.datetime | None, since: datetime.datetime
+    ) -> efficiency.Used | None:
+        """Return what the newest attempt of a job that has ended used."""
+        entry = self.files.gone(job_id.removeprefix("local-"))
+        if entry is None or not entry.ended:
+            return None
+        last = entry.ended[-1]
+        begun = last.started_at
+        return efficiency.Used(
+            elapsed_seconds=None if begun is None else max(0, int(last.ended_at - begun)),
+            cpus=entry.cpus,
+            cpu_seconds=last.cpu_seconds,
+            memory_peak_bytes=last.largest_process_bytes,
+            memory_is_of="the largest process",
+        )
 
     def show_job(self, job_id: str) -> dict[str, str] | None:
         """Return nothing: no job here changes its name."""
@@ -348,6 +366,7 @@ class Machine:
             reason=reason,
             nodes=1,
             gpus=line.gpus(entry),
+            cpus=entry.cpus,
             node_list=self.host if begun else None,
             time_limit_seconds=entry.time_limit_seconds,
             submitted_at=_moment(entry.submitted_at),

@@ -14,6 +14,7 @@ import dataclasses
 import datetime
 import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -167,7 +168,13 @@ class _Run:
             return ended, ""
         exit_code = self._wait(script)
         self._end_tree()
-        ended = _outcome(self._entry, self._cause, exit_code)
+        # All that it started has ended and was waited for.
+        of_all = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ended = dataclasses.replace(
+            _outcome(self._entry, self._cause, exit_code),
+            cpu_seconds=of_all.ru_utime + of_all.ru_stime,
+            largest_process_bytes=of_all.ru_maxrss * 1024,
+        )
         record = self._here.files.record(self._entry)
         again = ended.state is JobState.COMPLETED and record and record["outcome"] == "requeue"
         return ended, "requeue" if again else ""

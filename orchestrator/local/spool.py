@@ -75,6 +75,9 @@ class Ended:
     exit_signal: int
     started_at: float | None
     ended_at: float
+    #: of all that it started, and the memory of the largest process among it (getrusage)
+    cpu_seconds: float | None = None
+    largest_process_bytes: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,6 +119,8 @@ class Entry:
     ended: tuple[Ended, ...] = ()
     #: what must happen before it can start, as in its request
     dependency: str = ""
+    #: cpus_per_task of its request
+    cpus: int | None = None
 
     @property
     def key(self) -> str:

@@ -20,6 +20,7 @@ from orchestrator.logs.reading import (
     is_large,
     read,
 )
+from orchestrator.logs.scanning import Scan, scan
 from orchestrator.logs.searching import BadExpressionError, Hit, compile_expression, search
 from orchestrator.logs.showing import follow, for_terminal, tail
 
@@ -33,6 +34,7 @@ __all__ = [
     "Hit",
     "Line",
     "Position",
+    "Scan",
     "Search",
     "Span",
     "attempt_span",
@@ -44,6 +46,7 @@ __all__ = [
     "for_terminal",
     "is_large",
     "read",
+    "scan",
     "search",
     "split",
     "tail",

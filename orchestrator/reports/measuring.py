@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import collections
-import csv
 import dataclasses
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from orchestrator import jobs, quantiles, values
+from orchestrator import gpus, jobs, quantiles, values
 from orchestrator.reports import curves, records
 from orchestrator.specs import arguments, ranks
 
@@ -31,6 +29,7 @@ NAMES = (
     "window_throughput",
 )
 _GB = 1e9
+_WHOLE_RUN = "nothing: the throughput is of the whole run"
 _STEP_RATES = ("it/s", "ba/s", "batch/s", "step/s", "steps/s")
 #: Of result.json; the others are the job's own, or do not change how fast it is.
 _SURROUNDINGS = ("mode", "device", "torch", "cuda", "nccl", "python")
@@ -49,8 +48,8 @@ class Told:
     metrics: Sequence[jobs.Metric]
     #: the trainer's result.json; empty where there is none
     result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    #: texts of the files of the GPU monitor
-    monitored: Sequence[str] = ()
+    #: what was read of its GPUs
+    gpus: Sequence[gpus.Figures] = ()
     #: as submission.provenance is, as a record
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -83,7 +82,7 @@ def measurement(told: Told, unit: str) -> records.Measurement | str:
             series.values("data_wait_share") or series.warm("epoch_data_wait_share")
         ),
         memory_bytes=_memory(told.metrics),
-        utilisation=_utilisation(told.monitored, series.values("gpu_utilization")),
+        utilisation=_utilisation(told.gpus, series.values("gpu_utilization")),
         accuracy=_last(series.values("val_accuracy") or series.values("accuracy")),
         step_seconds=_step(series),
         source=series.source(kind),
@@ -125,8 +124,31 @@ class _Series:
             return self
         exact = [unit for unit, _ in units.most_common() if unit not in _STEP_RATES]
         main = exact[0] if exact else units.most_common(1)[0][0]
-        every = (metric for metrics in self._by_name.values() for metric in metrics)
-        return _Series([one for one in every if one.name != name or one.unit == main])
+        of_it = [one for one in self._by_name[name] if one.unit == main]
+        return _Series([*self._all_but(name), *of_it])
+
+    def of_parts(self, name: str) -> _Series:
+        """Return the series without what is of the whole run, where parts of it have the metric.
+
+        A log's last line, such as "total images/sec: 306.1", has neither epoch nor step.
+        """
+        parts = self._parts(name)
+        return _Series([*self._all_but(name), *parts]) if parts else self
+
+    def has_parts(self, name: str) -> bool:
+        return bool(self._parts(name))
+
+    def _parts(self, name: str) -> list[jobs.Metric]:
+        found = self._by_name.get(name, [])
+        return [one for one in found if one.epoch is not None or one.step is not None]
+
+    def _all_but(self, name: str) -> Iterable[jobs.Metric]:
+        return (
+            metric
+            for other, metrics in self._by_name.items()
+            if other != name
+            for metric in metrics
+        )
 
     def source(self, name: str) -> str:
         return self._by_name[name][-1].source
@@ -137,15 +159,17 @@ def _throughput(series: _Series) -> tuple[list[float], str, str] | str:
     windows = _positive(series.values("window_throughput"))
     if windows:
         return windows, "window_throughput", "the first window of each attempt"
-    series = series.of_main_unit("throughput")
+    series = series.of_main_unit("throughput").of_parts("throughput")
     epochs = _positive(series.warm("throughput"))
     if epochs:
         is_warm = len(epochs) < len(_positive(series.values("throughput")))
         left_out = "the first epoch of each attempt" if is_warm else "nothing: it had one epoch"
+        if len(epochs) == 1 and not series.has_parts("throughput"):
+            left_out = _WHOLE_RUN
         return epochs, "throughput", left_out
     total = _positive(series.values("total_throughput"))
     if total:
-        return total[-1:], "total_throughput", "nothing: the throughput is of the whole run"
+        return total[-1:], "total_throughput", _WHOLE_RUN
     return "told no throughput"
 
 
@@ -208,15 +232,11 @@ def _step(series: _Series) -> dict[str, float]:
     return {"waiting for data": step * waiting, "all else": step * (1.0 - waiting)}
 
 
-def _utilisation(monitored: Sequence[str], printed: Sequence[float]) -> float | None:
-    found: list[float] = []
-    for text in monitored:
-        for row in csv.DictReader(io.StringIO(text), skipinitialspace=True):
-            digits = (row.get("utilization.gpu [%]") or "").removesuffix("%").strip()
-            if digits.isdecimal():
-                found.append(float(digits))
-    found = found or [*printed]
-    return math.fsum(found) / len(found) / 100.0 if found else None
+def _utilisation(found: Sequence[gpus.Figures], printed: Sequence[float]) -> float | None:
+    measured = gpus.mean_utilization(found)
+    if measured is None and printed:
+        return math.fsum(printed) / len(printed) / 100.0
+    return measured
 
 
 def attributes(told: Told) -> dict[str, str]:

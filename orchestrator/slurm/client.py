@@ -11,9 +11,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from orchestrator import errors, tracking
+from orchestrator import efficiency, errors, tracking
+from orchestrator.diagnosis import queue
 from orchestrator.jobs import JobState
-from orchestrator.slurm import failures, limits, process, sacct, sbatch, scontrol, sinfo, squeue
+from orchestrator.slurm import (
+    failures,
+    limits,
+    process,
+    sacct,
+    sbatch,
+    scontrol,
+    sinfo,
+    squeue,
+    usage,
+    waiting,
+)
 
 _log = logging.getLogger(__name__)
 #: scontrol sends a request a job, and one argument has 128 KiB at the most (man execve).
@@ -97,6 +109,15 @@ class Client:
             for job_id, row in newest.items()
             if row.step_state is not None
         }
+
+    def used(
+        self, job_id: str, submitted_at: datetime.datetime | None, since: datetime.datetime
+    ) -> efficiency.Used | None:
+        """Return what the attempt of a job used that was submitted then; None: sacct has none."""
+        argv = usage.sacct_usage_command(job_id, since)
+        answer = self.run(argv, self.sacct_timeout_seconds, self.environ)
+        _check(answer)
+        return usage.parse_sacct_usage(answer.stdout.split("\n"), submitted_at)
 
     def by_name(self, names: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
         """Return the rows of jobs with these full names; a held job does not show."""
@@ -193,6 +214,36 @@ class Client:
             return None
         _check(answer)
         return answer.stdout
+
+    def partition(self, name: str) -> queue.Partition | None:
+        """Return a partition's limits; None where slurmctld names none."""
+        answer = self._ask(waiting.scontrol_show_partition_command(name))
+        _check(answer)
+        return waiting.parse_partition(answer.stdout)
+
+    def reservation(self, name: str) -> queue.Reservation | None:
+        """Return a reservation; None where slurmctld names none."""
+        answer = self._ask(waiting.scontrol_show_reservation_command(name))
+        return waiting.parse_reservation(answer.stdout) if answer.returncode == 0 else None
+
+    def limits_of(self, user: str, account: str, qos: Sequence[str]) -> list[queue.Limit]:
+        """Return the limits that are set for a user, an account and some QOS, and their use."""
+        answer = self._ask(waiting.scontrol_show_limits_command(user, account, qos))
+        _check(answer)
+        return waiting.parse_limits(answer.stdout, user, account)
+
+    def jobs_before(self, job_id: str, partition: str, priority: int) -> int:
+        """Count the jobs that wait in a partition and come before this one, as far as is shown."""
+        lines: list[str] = []
+        command = waiting.squeue_order_command(partition)
+        _check(self.stream(command, self.timeout_seconds, self.environ, lines.append))
+        return waiting.count_before(lines, job_id, priority)
+
+    def nodes_away(self, nodes: str) -> list[queue.Node]:
+        """Return those of the nodes that are not available, with the reason that sinfo gives."""
+        answer = self._ask(waiting.sinfo_reasons_command(nodes))
+        _check(answer)
+        return waiting.parse_reasons(answer.stdout)
 
     def ping(self) -> bool:
         """Return whether slurmctld says that it is up."""

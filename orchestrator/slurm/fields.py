@@ -116,6 +116,17 @@ def parse_gpus(raw: str) -> int | None:
     return total if total is not None else typed
 
 
+def parse_tres(raw: str) -> dict[str, str]:
+    """Read a list of trackable resources: `cpu=4,mem=1200M,node=2,gres/gpu=4`."""
+    pairs = (item.partition("=") for item in raw.strip().split(","))
+    return {name.strip(): value.strip() for name, _, value in pairs if value}
+
+
+def parse_cpus(raw: str) -> int | None:
+    """Return the CPUs in a TRES list; None where it names none."""
+    return parse_count(parse_tres(raw).get("cpu", ""))
+
+
 def parse_text(raw: str) -> str | None:
     """Return the text, or None for the words Slurm prints where there is none."""
     text = raw.strip()

@@ -184,6 +184,7 @@ def _observations(
     started_at = fields.parse_time(row["Start"]) if node_list else None
     step_state, step_code = _worst_step(row, steps)
     gpus = fields.parse_gpus(row["AllocTRES"])
+    cpus = fields.parse_cpus(row["AllocTRES"])
     first = tracking.Observation(
         source="sacct",
         observed_at=observed_at,
@@ -203,6 +204,7 @@ def _observations(
         qos=fields.parse_text(row["QOS"]),
         nodes=fields.parse_count(row["NNodes"]),
         gpus=fields.parse_gpus(row["ReqTRES"]) if gpus is None else gpus,
+        cpus=fields.parse_cpus(row["ReqTRES"]) if cpus is None else cpus,
         node_list=node_list,
         time_limit_seconds=fields.parse_minutes_as_seconds(row["TimelimitRaw"]),
         submitted_at=fields.parse_time(row["Submit"]),

@@ -125,6 +125,7 @@ def parse_squeue_line(
             qos=fields.parse_text(row["QOS"]),
             nodes=fields.parse_count(row["NumNodes"]),
             gpus=_gpus(row),
+            cpus=fields.parse_cpus(row["tres-alloc"]),
             node_list=node_list,
             time_limit_seconds=fields.parse_duration_seconds(row["TimeLimit"]),
             submitted_at=fields.parse_time(row["SubmitTime"]),

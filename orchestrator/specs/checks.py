@@ -35,7 +35,9 @@ _OUTPUT_ESCAPES = frozenset({"%j", "%A", "%a", "%x", "%u", "%%"})
 _LEAST = {
     **dict.fromkeys(("nodes", "ntasks", "ntasks_per_node", "cpus_per_task"), 1),
     **{"gpus_per_node": 0, "signal_seconds": 1, "nproc_per_node": 1, "size": 1, "max_running": 1},
+    **{"stalled_minutes": 0, "slow_percent": 0},
 }
+_MOST = {"signal_seconds": _SIGNAL_SECONDS, "slow_percent": 99}
 #: Paths are quoted in the script, so the shell puts no home folder in place of ~.
 _PATH_KEYS = (
     ("job", "output"),
@@ -96,7 +98,7 @@ def _numbers(tables: dict[str, dict[str, object]]) -> Iterator[Finding]:
     for table, key, value in _leaves(tables):
         if isinstance(value, int) and not isinstance(value, bool):
             least = _LEAST[key]
-            most = _SIGNAL_SECONDS if key == "signal_seconds" else _INTEGER_MAX
+            most = _MOST.get(key, _INTEGER_MAX)
             if value < least:
                 yield _at(table, key), f"must be >= {least} (got {value})"
             elif value > most:

@@ -89,6 +89,7 @@ _HELP = {
     "array.size": "Run it as a job array of so many tasks, which read SLURM_ARRAY_TASK_ID.",
     "array.max_running": "Of an array's tasks at most so many at a time.",
     "metrics.patterns": "Named pattern that finds numbers in the log.",
+    "metrics.gpu_csv": "File with nvidia-smi's CSV of the job's GPUs.",
 }
 #: Names where the key's own says too little without its table, or is a plural.
 _NAMES = {

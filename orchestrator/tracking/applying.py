@@ -22,6 +22,7 @@ _COPIED = (
     "qos",
     "nodes",
     "gpus",
+    "cpus",
     "node_list",
     "time_limit_seconds",
     "submitted_at",
@@ -53,6 +54,7 @@ def apply(
             exit_code=None,
             exit_signal=None,
             node_list=None,
+            cause=None,
         )
         detail = f"attempt {number} begins: the job was put back into the queue"
         events.append(
@@ -82,7 +84,7 @@ def apply(
             # squeue prints the expected start of a pending job in the same column.
             changes.update(started_at=None, node_list=None)
     if number > job.attempt:
-        for name in ("started_at", "ended_at", "exit_code", "exit_signal", "node_list"):
+        for name in ("started_at", "ended_at", "exit_code", "exit_signal", "node_list", "cause"):
             changes.setdefault(name, None)
     after = dataclasses.replace(base, **changes)  # type: ignore[arg-type]
     if row.state is not job.state:

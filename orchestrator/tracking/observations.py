@@ -36,6 +36,7 @@ class Observation:
     qos: str | None = None
     nodes: int | None = None
     gpus: int | None = None
+    cpus: int | None = None
     node_list: str | None = None
     time_limit_seconds: int | None = None
     submitted_at: datetime.datetime | None = None

@@ -122,6 +122,13 @@ def test_a_job_from_submit_to_its_numbers(cli, fake_slurm):
         f"Spec:        {spec}\n"
         f"Token:       {folder.name.rpartition('.')[2]}\n"
         "\n"
+        "Efficiency:\n"
+        "  Time           [                       0%] 00:00:0... of 00:10:00\n"
+        "  CPU ... 00:00:01... (2 CPUs)\n"
+        "  Memory         [||||                  20%] 100M of 500M a node\n"
+        "  Not known: GPU use: there is no CSV of the trainer's monitor or of nvidia-smi "
+        "(spec key metrics.gpu_csv names one)\n"
+        "\n"
         "History:\n"
         "  ...  user       intent stored\n"
         "  ...  sbatch     sbatch answered 1\n"
@@ -129,6 +136,13 @@ def test_a_job_from_submit_to_its_numbers(cli, fake_slurm):
     assert re.search(rf"^Ended:       {TIME}$", shown, re.MULTILINE)
     assert shown.splitlines()[-1].endswith("-> COMPLETED, exit code 0:0")
     assert json.loads(cli("show", "1", "--spec").out)["resources"]["gpus_per_node"] == 4
+    # What a job used does not change once it is settled: sacct is not asked again.
+    asked = fake_slurm.calls("sacct")
+    (again,) = cli("show", "1", "--json").items
+    assert again["efficiency"]["memory_peak_bytes"] == 100 << 20
+    assert fake_slurm.calls("sacct") == asked
+    (used,) = cli("usage", "--by", "label:team", "--json").items
+    assert (used["label:team"], used["jobs"], used["unknown_cpus"]) == ("vision", 1, 0)
 
 
 #: Design section 5: at least these, and of these types.

@@ -727,3 +727,45 @@ def test_a_batch_file_that_needs_slurm(here, last, flags, told):
     assert done.code == 3
     assert told in done.err
     assert here.rows() == []
+
+
+FAILS = """echo step 1 loss 2.3
+echo '[rank1]: Traceback (most recent call last):'
+echo '[rank1]:   File "/home/alice/train.py", line 7, in load'
+echo '[rank1]:     raise ValueError("no label")'
+echo '[rank1]: ValueError: no label'
+echo '[rank0]: RuntimeError: Connection closed by peer [10.0.0.2]:4711'
+exit 1"""
+
+
+def test_a_failure_is_explained_and_its_cause_kept(here: command_line.CommandLine) -> None:
+    job_id = submit(here, FAILS)
+    assert here("wait", job_id).code == 1
+    (job,) = here("status", "--all", "--json").items
+    assert job["cause"] == "python_exception"
+    told = here("explain", job_id, "--format", "table")
+    log = job["stdout_path"]
+    assert (told.code, told.err) == (0, "")
+    assert told.out == (
+        f"Job:       {job_id} (@1) x, FAILED\n"
+        "Cause:     python_exception: ValueError in /home/alice/train.py, line 7: no label "
+        "(first on rank 1)\n"
+        f"Evidence:  {log}:6: [rank1]: ValueError: no label\n"
+        "           FAILED, exit code 1:0\n"
+        f"Traceback of rank 1 ({log}:3):\n"
+        "  Traceback (most recent call last):\n"
+        '    File "/home/alice/train.py", line 7, in load\n'
+        '      raise ValueError("no label")\n'
+        "  ValueError: no label\n"
+        "To do:     - see the traceback; the innermost line of your own code comes last\n"
+        "Also:      peer_lost: a rank lost its connection to another one, which ended first "
+        f"({log}:7)\n"
+    )
+    shown = here("show", job_id, "--format", "table").out
+    assert f"\nCause:       python_exception (orchestrator explain {job_id})\n" in shown
+    # Once, whoever looks.
+    assert shown.count("python_exception: ValueError in") == 1
+    assert here("explain", job_id, "--attempt", "3").code == 4
+    assert here("explain").code == 2
+    (item,) = here("explain", "--log", log, "--json").items
+    assert (item["cause"], item["evidence"][0]["line"]) == ("python_exception", 6)

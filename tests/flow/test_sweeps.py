@@ -264,6 +264,19 @@ def test_refused_for_good_and_resumed(cli, fake_slurm, grid):
     assert states(cli) == {"PENDING": 6}
 
 
+def test_an_array_that_became_too_large_is_planned_anew(cli, fake_slurm, grid):
+    fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid job array specification\n")
+    assert cli("sweep", "submit", grid).code == 5
+    fake_slurm.configure(MaxArraySize="4")
+    done = cli("sweep", "resume", "grid")
+    assert (done.code, done.out) == (0, "Submitted 6 points of sweep grid (@1)\n"), done.err
+    assert done.err == (
+        "Submitted batch job 1 (@7-10, grid, 4 tasks)\n"
+        "Submitted batch job 5 (@11-12, grid, 2 tasks)\n"
+    )
+    assert states(cli) == {"PENDING": 6}
+
+
 def test_cancelled_and_opened_again(cli, fake_slurm, grid):
     fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid qos specification\n")
     cli("sweep", "submit", grid, **SMALL)
@@ -279,11 +292,14 @@ def test_cancelled_and_opened_again(cli, fake_slurm, grid):
     )
     assert cli("sweep", "resume", "grid").code == 0
     assert states(cli) == {"PENDING": 6}
-    assert cli("sweep", "cancel", "grid").out == "Cancelled sweep grid (@1): 6 points\n"
-    assert states(cli) == {"CANCELLED": 6}
-    assert {job["state"] for job in fake_slurm.jobs()} == {"CANCELLED"}
+    (job_id, *_) = (job["job_id"] for job in cli("status", "--sweep", "grid", "--json").items)
+    fake_slurm.set_state(job_id, "FAILED", exit="3:0")
+    assert cli("sweep", "cancel", "grid").out == (
+        "Cancelled sweep grid (@1): 5 points; 1 had ended before\n"
+    )
+    assert states(cli) == {"CANCELLED": 5, "FAILED": 1}
     (listed,) = cli("sweep", "list", "--json").items
-    assert (listed["failed"], listed["missing"]) == (0, 6)
+    assert (listed["failed"], listed["missing"]) == (1, 5)
     # Nothing is left to submit, and it is open again all the same.
     done = cli("sweep", "resume", "grid")
     assert (done.err, done.out) == (
@@ -291,10 +307,10 @@ def test_cancelled_and_opened_again(cli, fake_slurm, grid):
         "Nothing is left to submit of sweep grid (@1)\n",
     )
     assert [item["state"] for item in cli("sweep", "list", "--json").items] == ["open"]
-    # Those that failed: none. Those that are missing: all.
-    assert cli("sweep", "rerun", "grid", "--failed").out.startswith("Nothing is left")
+    done = cli("sweep", "rerun", "grid", "--failed")
+    assert done.out == "Submitted 1 point of sweep grid (@1)\n"
     done = cli("sweep", "rerun", "grid", "--missing")
-    assert done.out == "Submitted 6 points of sweep grid (@1)\n"
+    assert done.out == "Submitted 5 points of sweep grid (@1)\n"
 
 
 def test_points_are_added(cli, fake_slurm, grid):

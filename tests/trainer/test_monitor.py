@@ -55,6 +55,11 @@ class FakeNvml(types.ModuleType):
             raise self.NVMLError("Not Supported")
         return types.SimpleNamespace(gpu=97, memory=41)
 
+    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
+        if handle == 3:
+            raise self.NVMLError("Not Supported")
+        return 412345
+
 
 def _wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
@@ -85,11 +90,11 @@ def test_nvml_is_asked_for_the_jobs_own_gpus_only(tmp_path: Path) -> None:
     header, first, second, *_ = path.read_text().splitlines()
     assert header == (
         "timestamp,index,name,utilization.gpu [%],utilization.memory [%],"
-        "memory.total [MiB],memory.used [MiB]"
+        "memory.total [MiB],memory.used [MiB],power.draw [W]"
     )
-    assert first.split(",")[1:] == ["2", "NVIDIA H100", "97", "41", "81559", "2000"]
+    assert first.split(",")[1:] == ["2", "NVIDIA H100", "97", "41", "81559", "2000", "412.345"]
     assert second.split(",")[1:] == [
-        "3", "NVIDIA H100 MIG 1g.10gb", "[N/A]", "[N/A]", "81559", "3000"
+        "3", "NVIDIA H100 MIG 1g.10gb", "[N/A]", "[N/A]", "81559", "3000", "[N/A]"
     ]  # fmt: skip
     assert [(each.mean_utilization_percent, each.peak_memory_mib) for each in summaries] == [
         (97, 2000),
@@ -104,9 +109,9 @@ def test_nvml_is_asked_for_the_jobs_own_gpus_only(tmp_path: Path) -> None:
 def test_summary_is_mean_and_peak(tmp_path: Path) -> None:
     texts = iter(
         [
-            "2026/11/21 12:00:00.000, 0, NVIDIA H200, 10, 5, 143771, 500\n",
-            "2026/11/21 12:00:05.000, 0, NVIDIA H200, 90, 5, 143771, 700\n",
-            "2026/11/21 12:00:10.000, 0, NVIDIA H200, 50, 5, 143771, 600\n",
+            "2026/11/21 12:00:00.000, 0, NVIDIA H200, 10, 5, 143771, 500, 70.5\n",
+            "2026/11/21 12:00:05.000, 0, NVIDIA H200, 90, 5, 143771, 700, [N/A]\n",
+            "2026/11/21 12:00:10.000, 0, NVIDIA H200, 50, 5, 143771, 600, 71\n",
         ]
     )
     path = tmp_path / "gpu.csv"
@@ -127,7 +132,7 @@ def test_nvidia_smi_is_asked_where_nvml_knows_nothing(
     program = tmp_path / "nvidia-smi"
     program.write_text(
         '#!/bin/sh\nprintf "%s\\n" "$@" >"$0.arguments"\n'
-        'echo "2026/11/21 12:00:00.000, 2, NVIDIA GH200 120GB, 12, [N/A], 97871, 4321"\n'
+        'echo "2026/11/21 12:00:00.000, 2, NVIDIA GH200 120GB, 12, [N/A], 97871, 4321, [N/A]"\n'
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -139,7 +144,7 @@ def test_nvidia_smi_is_asked_where_nvml_knows_nothing(
     assert (reading.utilization_gpu_percent, reading.utilization_memory_percent) == (12, None)
     assert Path(f"{program}.arguments").read_text().splitlines() == [
         "--query-gpu=timestamp,index,name,utilization.gpu,utilization.memory,memory.total,"
-        "memory.used",
+        "memory.used,power.draw",
         "--format=csv,noheader,nounits",
         "--id=GPU-c,GPU-x",
     ]

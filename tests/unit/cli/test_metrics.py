@@ -96,6 +96,15 @@ def test_rows_are_chosen_and_thinned_out(run: Run) -> None:
     assert asked("--epochs", ":1") == asked("--epochs", "1") == head + one
     assert asked("--every", 2) == asked("--points", 2) == head + one + three
     assert asked("--epochs", "2:3", "--last", 1) == head + three
+    newest = json.loads(run("metrics", 1, "--last", 1, "--json")[1])["items"]
+    assert {item["name"]: item["value"] for item in newest} == {
+        "epoch": 3.0,
+        "epoch_time": 4.0,
+        "val_loss": 0.5,
+        "val_accuracy": 0.3,
+        "throughput": 300.0,
+    }
+    assert len(newest) == 5
     items = json.loads(run("metrics", 1, 2, "--name", "val_loss", "--last", 2, "--json")[1])
     assert [(item["job_id"], item["value"]) for item in items["items"]] == [
         *(("1", "NaN"), ("1", 0.5)),

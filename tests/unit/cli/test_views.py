@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator import jobs
-from orchestrator.cli import views
+from orchestrator import jobs, sweeps
+from orchestrator.cli import sweep_views, views
+from orchestrator.controller import sweep_query
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 JOB = jobs.Job(
@@ -30,9 +31,10 @@ JOB = jobs.Job(
 #: Design section 5, and docs/design.md.
 FIELDS = (
     "row, job_id, array_job_id, array_task_id, name, cluster, scheduler, state, raw_state, reason, "
-    "cause, exit_code, exit_signal, partition, account, qos, nodes, gpus, node_list, "
+    "cause, exit_code, exit_signal, partition, account, qos, nodes, gpus, cpus, node_list, "
     "time_limit_seconds, submitted_at, started_at, ended_at, elapsed_seconds, attempt, "
-    "restart_count, sweep, labels, run_dir, stdout_path, stderr_path, stale_since, resend_at"
+    "restart_count, sweep, labels, run_dir, stdout_path, stderr_path, stale_since, resend_at, "
+    "alerts"
 )
 
 
@@ -40,6 +42,24 @@ def test_a_job_has_the_promised_fields() -> None:
     row = views.job_row(JOB, NOW)
     assert list(row) == FIELDS.split(", ")
     assert (row["elapsed_seconds"], row["labels"]) == (3600, ["team=vision"])
+
+
+def test_a_point_without_a_job_has_the_fields_of_one_with_a_job() -> None:
+    point = sweeps.Point(
+        name="x1",
+        identity="12ab",
+        shape="34cd",
+        repeat=1,
+        settings={"args.x": 1},
+        changes={"args.x": 1},
+        spec=jobs.JobSpec(name="demo", launch=jobs.Launch(command="true")),
+    )
+    found = [sweep_query.PointJob(number=1, point=point, job=job) for job in (JOB, None)]
+    with_job, without = (sweep_views.point_row(pair, NOW, plain=True) for pair in found)
+    assert list(with_job) == list(without)
+    assert (with_job["elapsed_seconds"], without["elapsed_seconds"]) == (3600, None)
+    line = sweep_views.point_row(found[0], NOW, plain=False)
+    assert {*line} - {*with_job} == {"elapsed"}
 
 
 def test_a_job_as_a_line() -> None:
@@ -55,6 +75,12 @@ def test_a_job_as_a_line() -> None:
         None,
         None,
         "@7",
+    ]
+    alert = jobs.Alert(rule="stalled", attempt=0, since=NOW, detail="no new line for 34 minutes")
+    stalled = dataclasses.replace(JOB, alerts=(alert,))
+    assert views.job_line(stalled, NOW)["reason"] == "alert: stalled"
+    assert views.job_row(stalled, NOW)["alerts"] == [
+        {"rule": "stalled", "since": NOW, "detail": "no new line for 34 minutes"}
     ]
     unknown = dataclasses.replace(JOB, job_id=None, state=jobs.JobState.SUBMIT_UNKNOWN)
     assert views.job_line(unknown, NOW)["job_id"] == ""

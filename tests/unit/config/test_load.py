@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, errors
+from orchestrator import config, errors, jobs
 
 Write = Callable[[str, str], Path]
 
@@ -60,12 +60,14 @@ def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
     )
     assert not home.exists()
     assert {item.origin for item in found.origins} == {"default"}
+    alerts = [f"profiles.default.alerts.{field.name}" for field in dataclasses.fields(jobs.Alerts)]
+    keys = {"name": [], "alerts": alerts}
     assert [item.key for item in found.origins] == [
         *("state_dir", "runs_dir", "templates_dir", "pattern_files", "database", "profile"),
         *(
-            f"profiles.default.{field.name}"
+            key
             for field in dataclasses.fields(config.Profile)
-            if field.name != "name"
+            for key in keys.get(field.name, [f"profiles.default.{field.name}"])
         ),
     ]
 
@@ -220,6 +222,7 @@ gres_style = "gpus"
 modules = ["-x"]
 binds = ["data:/data"]
 variables = { SLURM_X = "1" }
+alerts = { slow_percent = 100 }
 [profiles.olivia.partitions.accel]
 max_time = "1h"
 gpus_per_node = -1
@@ -258,19 +261,21 @@ account = "a\\tb"
             f"{site}:11: profiles.olivia.variables.SLURM_X: is Slurm's own: export it in "
             "environment.setup if it has to be",
             '    11 | variables = { SLURM_X = "1" }',
-            f"{site}:13: profiles.olivia.partitions.accel.max_time: must be minutes or a time such "
+            f"{site}:12: profiles.olivia.alerts.slow_percent: must be from 0 to 99 (got 100)",
+            "    12 | alerts = { slow_percent = 100 }",
+            f"{site}:14: profiles.olivia.partitions.accel.max_time: must be minutes or a time such "
             'as "30", "1:30:00", "2-00" or "UNLIMITED" (got "1h")',
-            '    13 | max_time = "1h"',
-            f"{site}:14: profiles.olivia.partitions.accel.gpus_per_node: must be >= 0 (got -1)",
-            "    14 | gpus_per_node = -1",
-            f"{site}:15: profiles.olivia.partitions.accel.max_tim: unknown key. Did you mean "
+            '    14 | max_time = "1h"',
+            f"{site}:15: profiles.olivia.partitions.accel.gpus_per_node: must be >= 0 (got -1)",
+            "    15 | gpus_per_node = -1",
+            f"{site}:16: profiles.olivia.partitions.accel.max_tim: unknown key. Did you mean "
             '"max_time"?',
-            "    15 | max_tim = 1",
-            f'{site}:16: profiles."a b": must be a name of letters, digits and _ . -',
-            '    16 | [profiles."a b"]',
-            f'{site}:17: profiles."a b".account: holds tab (U+0009), which is refused',
-            '    17 | account = "a\\tb"',
-            "16 problems; nothing was done.",
+            "    16 | max_tim = 1",
+            f'{site}:17: profiles."a b": must be a name of letters, digits and _ . -',
+            '    17 | [profiles."a b"]',
+            f'{site}:18: profiles."a b".account: holds tab (U+0009), which is refused',
+            '    18 | account = "a\\tb"',
+            "17 problems; nothing was done.",
         ]
     )
 

@@ -115,6 +115,7 @@ def test_every_field_of_a_job_can_be_changed(store: stores.Store) -> None:
     samples: dict[str, object] = {
         "state": jobs.JobState.RUNNING,
         "labels": ("a",),
+        "alerts": (jobs.Alert(rule="stalled", attempt=0, since=NOW, detail="no new line"),),
         "settled": True,
         "submitter": jobs.Submitter(host="h", boot_id="b", pid=1, start_ticks=2),
     }
@@ -464,8 +465,8 @@ def test_settings(store: stores.Store) -> None:
 
 def test_check_and_upgrade(store: stores.Store) -> None:
     assert store.check() == []
-    assert store.upgrade() == rows.Upgrade(before="0006", after="0006", backup=None)
-    assert store.describe() == "tables 0006, journal wal, local disk"
+    assert store.upgrade() == rows.Upgrade(before="0007", after="0007", backup=None)
+    assert store.describe() == "tables 0007, journal wal, local disk"
 
 
 def test_orphans_are_found(store: stores.Store) -> None:

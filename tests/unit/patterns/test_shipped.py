@@ -17,7 +17,7 @@ from orchestrator.patterns import prefixes
 NAMES = {
     "loss": {"loss", "val_loss"},
     "accuracy": {"accuracy", "val_accuracy"},
-    "throughput": {"throughput", "total_throughput"},
+    "throughput": {"throughput"},
     "lr": {"learning_rate"},
 }
 
@@ -105,7 +105,7 @@ def test_olivia():
         (7, "val_accuracy", 0.1, "", 2, None),
         (8, "throughput", 528.697, "images/second", 2, None),
         (12, "total_time", 5.86, "seconds", None, None),
-        (13, "total_throughput", 490.443, "images/second", None, None),
+        (13, "throughput", 490.443, "images/second", None, None),
         (14, "nodes", 2, "", None, None),
         (15, "gpus_per_node", 2, "", None, None),
         (16, "gpus", 4, "", None, None),
@@ -124,14 +124,14 @@ def test_olivia_on_one_gpu():
         (1, "accuracy", 0.6125, "", 7, None),
         (1, "throughput", 5263.2, "img/s", 7, None),
         (3, "total_time", 85.5, "s", None, None),
-        (3, "total_throughput", 5263.2, "img/s", None, None),
+        (3, "throughput", 5263.2, "img/s", None, None),
         (4, "epoch", 7, "", 7, None),
         (4, "epoch_time", 19.5, "seconds", 7, None),
         (4, "val_loss", 1.25, "", 7, None),
         (4, "val_accuracy", 0.612, "", 7, None),
         (4, "throughput", 2564.103, "images/second", 7, None),
         (5, "total_time", 175.5, "seconds", None, None),
-        (6, "total_throughput", 2564.103, "images/second", None, None),
+        (6, "throughput", 2564.103, "images/second", None, None),
     ]
 
 

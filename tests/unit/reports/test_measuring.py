@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from orchestrator import jobs, reports
+from orchestrator import gpus, jobs, reports
 from orchestrator.reports import measuring
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
@@ -79,6 +79,13 @@ def test_else_the_epochs_but_the_first_of_each_attempt() -> None:
 def test_else_the_whole_run() -> None:
     found = measured(told(metric("total_throughput", 80.0, source="log:olivia")))
     assert found.warm_up == "nothing: the throughput is of the whole run"
+    whole = metric("throughput", 80.0, source="log:olivia")
+    assert measured(told(*epochs(50.0, 100.0), whole)).throughput == 100.0
+    found = measured(told(whole))
+    assert (found.throughput, found.warm_up) == (
+        80.0,
+        "nothing: the throughput is of the whole run",
+    )
     assert measuring.measurement(told(metric("loss", 1.0)), "gpus") == "told no throughput"
 
 
@@ -140,6 +147,8 @@ def test_the_size_is_the_gpus_used_not_those_allocated(
 
 
 def test_the_rest_of_the_table() -> None:
+    reader = gpus.Reader()
+    reader.read(["timestamp, utilization.gpu [%]", "x, 80 %", "y, [N/A]", "z, 60", "nonsense"])
     found = measured(
         told(
             *epochs(50.0, 100.0),
@@ -150,7 +159,7 @@ def test_the_rest_of_the_table() -> None:
             metric("step_time", 0.5),
             metric("data_wait_share", 0.1),
             metric("total_time", 33.0),
-            monitored=["timestamp, utilization.gpu [%]\nx, 80 %\ny, [N/A]\nz, 60\n", "nonsense"],
+            gpus=reader.figures("n1"),
         )
     )
     assert (found.epoch_seconds, found.accuracy, found.total_seconds) == (10.0, 0.7, 33.0)

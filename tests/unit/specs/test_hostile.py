@@ -80,6 +80,7 @@ FREE = {
     ("launch", "script"),
     ("launch", "program"),
     ("launch", "command"),
+    ("metrics", "gpu_csv"),
     ("args", "*"),
     ("sbatch", "*"),
 }

@@ -248,6 +248,8 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
             "sbatch.array: is refused: use the table [array], with tasks or size",
         ),
         (with_launch("[array]\nsize = 0"), "array.size: must be >= 1 (got 0)"),
+        (with_launch("[alerts]\nstalled_minutes = -1"), "alerts.stalled_minutes: must be >= 0"),
+        (with_launch("[alerts]\nslow_percent = 100"), "alerts.slow_percent: must be <= 99"),
         (with_launch("[array]\nmax_running = 2"), "array.max_running: needs array.tasks or"),
         (with_launch("[array]\ntasks = []"), "array.tasks: is empty: name a task"),
         (with_launch("[array]\ntasks = 4"), "array.tasks: must be a list of tables (got 4)"),

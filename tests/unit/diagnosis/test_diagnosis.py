@@ -6,6 +6,7 @@ import datetime
 import pytest
 
 from orchestrator import diagnosis, jobs
+from orchestrator.diagnosis import waiting
 from orchestrator.jobs import JobState
 
 
@@ -50,7 +51,7 @@ def test_held(state, reason, held):
     job = job_of(state, reason=reason)
     assert diagnosis.is_held(job) is held
     if held and state is JobState.PENDING and "," not in str(reason):
-        assert diagnosis.waiting(str(reason))[0] is diagnosis.Waiting.PERSON
+        assert waiting.waiting(str(reason))[0] is diagnosis.Waiting.PERSON
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_a_code_that_sacct_alone_tells_may_lack_128():
     ],
 )
 def test_every_pending_reason_has_its_class(kind, reasons):
-    assert {reason: diagnosis.waiting(reason)[0] for reason in reasons.split()} == dict.fromkeys(
+    assert {reason: waiting.waiting(reason)[0] for reason in reasons.split()} == dict.fromkeys(
         reasons.split(), kind
     )
 

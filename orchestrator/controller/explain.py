@@ -1,0 +1,197 @@
+"""explain: a job's papers, history and logs -> why it failed; stored once, when it has failed."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import pwd
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from orchestrator import diagnosis, errors, jobs, logs
+from orchestrator.controller import context as contexts
+from orchestrator.controller import query, unit_of_work, waiting
+from orchestrator.diagnosis import advice, pending
+
+#: Logs are read for so long in one refresh; of what failed beside, Slurm's word is taken.
+READING_SECONDS = 5.0
+
+_BY = re.compile(r"CANCELLED by (\d{1,12})")
+
+
+def explain(
+    context: contexts.Context,
+    job: jobs.Job,
+    rules: diagnosis.Rules,
+    *,
+    attempt: int | None = None,
+) -> diagnosis.Explanation:
+    """Return why the job failed, or what it does; of its newest attempt where none is named.
+
+    Raises NotFoundError where it has no such attempt.
+    """
+    if attempt is None and pending.waits(job):
+        return waiting.explain(context, job)
+    return diagnosis.diagnose(facts_of(context, job, rules, attempt=attempt))
+
+
+def rules_with(paths: Sequence[str]) -> diagnosis.Rules:
+    """Return the rules that ship, behind those of the files; ConfigurationError tells mistakes."""
+    rules = diagnosis.load_shipped()
+    for path in reversed(paths):
+        try:
+            text = Path(path).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            told = getattr(error, "strerror", None) or str(error)
+            raise errors.NotFoundError(f"{path} cannot be read: {told}") from error
+        rules = diagnosis.load_rules(text, path).before(rules)
+    return rules
+
+
+def facts_of(
+    context: contexts.Context,
+    job: jobs.Job,
+    rules: diagnosis.Rules | None,
+    *,
+    attempt: int | None = None,
+) -> diagnosis.Facts:
+    """Return what is known of an attempt; without rules its logs are not read."""
+    details = query.details(context, job)
+    past = attempt is not None and attempt != job.attempt
+    if past:
+        job = _as_of(job, details.attempts, attempt or 0)
+    facts = diagnosis.Facts(
+        job=job,
+        past=past,
+        attempts=tuple(details.attempts),
+        events=tuple(details.events),
+        canceller=_canceller(job),
+        advice=_advice(details.submission) if job.state is jobs.JobState.COMPLETED else (),
+    )
+    return facts if rules is None else _with_logs(facts, job, rules)
+
+
+def log_facts(path: str, rules: diagnosis.Rules) -> diagnosis.Facts:
+    """Return what a log from anywhere tells. Raises NotFoundError where it cannot be read."""
+    scan = logs.Scan()
+    reader = diagnosis.Reader(rules, path)
+    for line in logs.scan(path, scan):
+        reader.feed(line.number, line.text)
+    if scan.problem:
+        raise errors.NotFoundError(f"{path}: {scan.problem}")
+    return diagnosis.Facts(
+        findings=reader.findings, last_line=reader.last, skipped_bytes=scan.skipped_bytes
+    )
+
+
+def store_causes(
+    context: contexts.Context,
+    job_rows: Sequence[int],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> int:
+    """Store why the jobs with these rows failed, each once; returns of how many.
+
+    What was changed by another process meanwhile is left to it.
+    """
+    with context.store.reading() as work:
+        found = work.jobs(unit_of_work.JobQuery(rows=job_rows, limit=None))
+    failed = [job for job in found if job.cause is None and is_failed(job)]
+    if not failed:
+        return 0
+    rules = diagnosis.load_shipped()
+    until = clock() + READING_SECONDS
+    stored = 0
+    for job in sorted(failed, key=lambda job: job.row):
+        facts = facts_of(context, job, rules if clock() < until else None)
+        told = diagnosis.diagnose(facts)
+        if told.cause is None:
+            continue
+        event = jobs.JobEvent(
+            at=context.clock(),
+            kind="cause",
+            attempt=job.attempt,
+            source=str(told.evidence[0].source) if told.evidence else "orchestrator",
+            detail=f"{told.cause}: {told.summary}",
+        )
+        with context.store.writing() as work:
+            if work.change_job(job.row, {"cause": str(told.cause)}, version=job.version):
+                work.add_event(job.row, event)
+                stored += 1
+    return stored
+
+
+def is_failed(job: jobs.Job) -> bool:
+    """Tell whether the job has ended, and not well, and nothing more is expected of Slurm."""
+    return job.ended and job.settled and job.state is not jobs.JobState.COMPLETED
+
+
+def _with_logs(facts: diagnosis.Facts, job: jobs.Job, rules: diagnosis.Rules) -> diagnosis.Facts:
+    findings: list[diagnosis.Finding] = []
+    last: diagnosis.Evidence | None = None
+    skipped, written = 0, 0.0
+    banner = logs.banner_pattern(
+        job_id=job.raw_job_id or job.job_id or "", task=job.array_task_id or 0, name=job.name
+    )
+    for path in dict.fromkeys((job.stdout_path, job.stderr_path)):
+        if path is None:
+            continue
+        scan = logs.Scan()
+        reader = diagnosis.Reader(rules, path)
+        # Only our own scripts write banners, and to stdout.
+        own = job.tracked_name is None and path == job.stdout_path
+        for line in logs.scan(
+            path, scan, banner=banner if own else None, attempt=job.attempt if own else None
+        ):
+            reader.feed(line.number, line.text)
+        findings += [
+            dataclasses.replace(finding, order=len(findings) + finding.order)
+            for finding in reader.findings
+        ]
+        last = reader.last or last
+        skipped += scan.skipped_bytes
+        written = max(written, scan.written_at or 0.0)
+    return dataclasses.replace(
+        facts,
+        findings=tuple(findings),
+        last_line=last,
+        written_at=datetime.datetime.fromtimestamp(written, datetime.UTC) if written else None,
+        skipped_bytes=skipped,
+    )
+
+
+def _advice(submission: jobs.Submission) -> tuple[str, ...]:
+    from orchestrator import specs
+    from orchestrator.specs import ranks
+
+    spec = specs.from_json(submission.spec)
+    ours = (spec.launch.module or "").startswith("trainers.")
+    return advice.of_ranks(spec.args, ranks.world_size(spec), ours=ours)
+
+
+def _canceller(job: jobs.Job) -> diagnosis.Canceller | None:
+    """Return who cancelled the job: sacct writes "CANCELLED by 2001"."""
+    found = _BY.match(job.raw_state or "")
+    if found is None:
+        return None
+    user_id = int(found[1])
+    try:
+        name = pwd.getpwuid(user_id).pw_name
+    except (KeyError, OverflowError):
+        name = f"the user with the number {user_id}"
+    return diagnosis.Canceller(user_id=user_id, name=name, is_me=user_id == os.getuid())
+
+
+def _as_of(job: jobs.Job, attempts: Sequence[jobs.Attempt], number: int) -> jobs.Job:
+    for attempt in attempts:
+        if attempt.number == number:
+            fields = dataclasses.asdict(attempt)
+            fields["attempt"] = fields.pop("number")
+            return dataclasses.replace(job, **fields)
+    known = ", ".join(str(attempt.number) for attempt in attempts) or "none"
+    raise errors.NotFoundError(
+        f"job {job.job_id or f'@{job.row}'} has no attempt {number}; there are: {known}"
+    )

@@ -1,0 +1,595 @@
+"""Failures that are produced for real: how, and what `explain` has to say of each.
+
+The table of docs/explain.md is written from here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Iterator, Mapping
+
+from tests.cluster import environment, root
+
+PROGRAMS = f"{environment.CHECKOUT_PLACE}/tests/cluster/failing"
+#: The host whose network is cut, on which jobs are preempted; nobody else's jobs go there.
+TROUBLED = "n4"
+#: The host with a small /dev/shm and a small disk.
+SMALL = "n3"
+#: A folder of the login host's own disk.
+LOGIN_ONLY = "/tmp/login"
+
+
+class End(enum.Enum):
+    """What becomes of a case's job."""
+
+    #: it runs and ends
+    ENDED = "ended"
+    #: it waits
+    WAITS = "waits"
+    #: sbatch does not take it
+    REFUSED = "refused"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """One failure."""
+
+    #: of the job too
+    name: str
+    #: how it was produced, for the table
+    how: str
+    #: word of diagnosis.Cause; none: nothing is wrong, it starts by itself
+    cause: str | None
+    #: stands in the summary or in a line of the evidence
+    told: str
+    #: keys of the spec by table
+    tables: Mapping[str, str]
+    #: options of submit
+    flags: tuple[str, ...] = ()
+    end: End = End.ENDED
+    #: first failing rank, where it must be told
+    rank: int | None = None
+
+    @property
+    def spec(self) -> str:
+        """The spec; {home} and {parent} are to be put in."""
+        tables = {"job": "", **self.tables}
+        job = [f'name = "{self.name}"', tables["job"]]
+        if "time_limit" not in tables["job"]:
+            job.append('time_limit = "5"')
+        if "nodelist" not in tables["job"]:
+            job.append(f'exclude = "{SMALL},{TROUBLED}"')
+        tables["job"] = "\n".join(job)
+        return "".join(f"[{name}]\n{keys}\n" for name, keys in tables.items())
+
+
+def _shell(command: str, **tables: str) -> dict[str, str]:
+    # Bare `python` is the environment's.
+    return {**tables, "launch": f'launcher = "python"\ncommand = {json.dumps(command)}'}
+
+
+def _program(file: str, how: str, **tables: str) -> dict[str, str]:
+    launch = f'launcher = "python"\nscript = "{PROGRAMS}/{file}.py"'
+    return {**_environment(tables), "launch": launch, "args": f'how = "{how}"'}
+
+
+def _ranks(how: str, **tables: str) -> dict[str, str]:
+    launch = f'launcher = "torchrun"\nnproc_per_node = 2\nscript = "{PROGRAMS}/ranks.py"'
+    tables = {"resources": 'mem = "3G"', **tables}
+    return {**_environment(tables), "launch": launch, "args": f'how = "{how}"'}
+
+
+def _environment(tables: Mapping[str, str]) -> dict[str, str]:
+    venv = f'venv = "{environment.PLACE}"'
+    own = tables.get("environment", 'variables = { OMP_NUM_THREADS = "1" }')
+    return {**tables, "environment": f"{venv}\n{own}"}
+
+
+def _image(path: str) -> str:
+    return f'runtime = "apptainer"\nimage = "{path}"\ngpu = "none"'
+
+
+def _ended_by_slurm() -> Iterator[Case]:
+    yield Case(
+        name="over-time",
+        how="`sleep 300`; root sets its end to now, as its limit does a little later",
+        cause="time_limit",
+        told="of its time limit of",
+        tables=_shell("echo begun; sleep 300"),
+    )
+    yield Case(
+        name="memory-kill",
+        how="a step that needs 600 MiB under `mem = 200M`, killed by its cgroup",
+        cause="oom_host",
+        told="oom_kill",
+        tables=_shell(
+            f"srun {environment.PLACE}/bin/python {PROGRAMS}/plain.py --how hog",
+            resources='mem = "200M"',
+        ),
+    )
+    yield Case(
+        name="memory-kill-of-a-step",
+        how="the same, under a script that goes on and ends with 1",
+        cause="oom_host",
+        told="oom_kill",
+        tables=_shell(
+            f"srun {environment.PLACE}/bin/python {PROGRAMS}/plain.py --how hog || exit 1",
+            resources='mem = "200M"',
+        ),
+    )
+    yield Case(
+        name="node-lost",
+        how="its host is cut off the network",
+        cause="node_fail",
+        told=TROUBLED,
+        tables=_shell(
+            "sleep 300",
+            job=f'requeue = false\nnodelist = "{TROUBLED}"',
+        ),
+    )
+    yield Case(
+        name="preempted",
+        how="a better job wants its host, in a partition with PreemptMode=CANCEL",
+        cause="preempted",
+        told="partition spot",
+        tables=_shell("sleep 300", job=f'partition = "spot"\nnodelist = "{TROUBLED}"'),
+    )
+    yield Case(
+        name="cancelled-by-us",
+        how="`orchestrator cancel`",
+        cause="cancelled",
+        told="you cancelled it with orchestrator cancel",
+        tables=_shell("sleep 300"),
+    )
+    yield Case(
+        name="cancelled-by-hand",
+        how="`scancel` by its own user",
+        cause="cancelled",
+        told="you (alice) cancelled it by hand",
+        tables=_shell("sleep 300"),
+    )
+    yield Case(
+        name="cancelled-by-root",
+        how="`scancel` by root",
+        cause="cancelled",
+        told="root",
+        tables=_shell("sleep 300"),
+    )
+    yield Case(
+        name="cancelled-by-operator",
+        how="`scancel` by bob, an operator of the site",
+        cause="cancelled",
+        told="bob",
+        tables=_shell("sleep 300"),
+    )
+    yield Case(
+        name="cancelled-while-waiting",
+        how="`scancel` by its own user, before it started",
+        cause="cancelled",
+        told="while it waited",
+        tables=_shell("true", sbatch="hold = true"),
+    )
+    yield Case(
+        name="deadline",
+        how="held beyond its deadline",
+        cause="deadline",
+        told="deadline",
+        tables=_shell(
+            "true", job='time_limit = "1"', sbatch='hold = true\ndeadline = "now+2hours"'
+        ),
+    )
+    yield Case(
+        name="no-log",
+        how="the folder of its log may not be written when it starts",
+        cause="launch_failed",
+        told="0:53",
+        tables=_shell("true", job='output = "{home}/closed/%j.out"', sbatch="hold = true"),
+    )
+    yield Case(
+        name="no-run-folder",
+        how="its run folder is removed while it waits",
+        cause="run_folder",
+        told="nothing was run",
+        tables=_shell("true", job='output = "{home}/%j.out"', sbatch="hold = true"),
+    )
+
+
+def _set_up() -> Iterator[Case]:
+    yield Case(
+        name="no-module-command",
+        how="`modules` on hosts without `module`",
+        cause="setup_failed",
+        told="no 'module' on n",
+        tables=_shell("true", environment='modules = ["NRIS/GPU"]'),
+    )
+    yield Case(
+        name="no-conda",
+        how="`conda` on hosts without it",
+        cause="setup_failed",
+        told="no conda on n",
+        tables=_shell("true", environment='conda = "torch"'),
+    )
+    yield Case(
+        name="no-venv",
+        how="`venv` names a folder that is not there",
+        cause="setup_failed",
+        told="no virtual environment /home/alice/nosuch",
+        tables=_shell("true", environment='venv = "/home/alice/nosuch"'),
+    )
+    yield Case(
+        name="no-secrets",
+        how="a secrets file that only the login host has",
+        cause="setup_failed",
+        told=f"secrets file {LOGIN_ONLY}/secrets cannot be read",
+        tables=_shell("true", environment=f'secrets_file = "{LOGIN_ONLY}/secrets"'),
+    )
+    yield Case(
+        name="bad-setup",
+        how="a line of `setup` that fails",
+        cause="setup_failed",
+        told="exit code 78",
+        tables=_shell("true", environment='setup = "cd /cluster/work/nosuch || exit 78"'),
+    )
+    yield Case(
+        name="no-image",
+        how="a container image that only the login host has",
+        cause="container",
+        told=f"{LOGIN_ONLY}/model.sif",
+        tables=_shell("true", container=_image(f"{LOGIN_ONLY}/model.sif")),
+    )
+    yield Case(
+        name="bad-image",
+        how="a container image that was cut while it was copied",
+        cause="container",
+        told="cut.sif",
+        tables=_shell("true", container=_image("{home}/cut.sif")),
+    )
+    yield Case(
+        name="no-bind",
+        how="a bind of a folder that only the login host has",
+        cause="container",
+        told=f"{LOGIN_ONLY}/data",
+        tables=_shell(
+            "true", container=f'{_image(root.IMAGE)}\nbinds = ["{LOGIN_ONLY}/data:/data"]'
+        ),
+    )
+    yield Case(
+        name="no-pyxis",
+        how="`runtime = pyxis` on a cluster without it",
+        cause="container",
+        told="container-image",
+        tables=_shell("true", container='runtime = "pyxis"\nimage = "docker://pytorch/pytorch"'),
+    )
+    yield Case(
+        name="image-without-program",
+        how="a program that is on the host and not in the image",
+        cause="missing_file",
+        told=f"{PROGRAMS}/plain.py",
+        tables=_shell(
+            f"python3 {PROGRAMS}/plain.py --how raises",
+            container=_image(root.IMAGE),
+        ),
+    )
+
+
+def _programs() -> Iterator[Case]:
+    for name, how, cause, told in (("exception", "raise", "python_exception", "KeyError: 'dog'"),):
+        yield Case(name=name, how=how, cause=cause, told=told, tables=_program("plain", "raises"))
+    plain = (
+        ("module", "a Python module that is not installed", "missing_module", "flash_attn"),
+        ("library", "a shared library that is not there", "missing_library", "libcudnn.so.8"),
+        ("file", "a data file that is not there", "missing_file", "imagenet/train.txt"),
+        ("forbidden", "a file that it may not write", "permission", "/home/bob/results.csv"),
+        ("memory", "more address space than `ulimit -v` allows", "oom_host", "MemoryError"),
+        ("files", "more files than `ulimit -n` allows", "too_many_files", "Too many open files"),
+        ("port", "a port that is taken", "address_in_use", "Address already in use"),
+        ("internet", "a download on a node without internet", "network", "Temporary failure in"),
+        ("proxy", "a proxy that does not answer", "network", "Connection refused"),
+        ("segfault", "a read from a bad address", "segfault", "139"),
+        ("aborts", "`abort()`", "aborted", "134"),
+        ("illegal", "an instruction that the processor lacks", "illegal_instruction", "132"),
+        ("diverges", "a learning rate of 1e30", "diverged", "Loss is nan"),
+    )
+    for name, how, cause, told in plain:
+        yield Case(name=name, how=how, cause=cause, told=told, tables=_program("plain", name))
+    small = f'nodelist = "{SMALL}"'
+    yield Case(
+        name="full",
+        how="a checkpoint larger than the disk (a tmpfs of 1 MiB)",
+        cause="disk_full",
+        told="No space left on device",
+        tables=_program("plain", "full", job=small),
+    )
+    with_torch = 'mem = "2G"'
+    yield Case(
+        name="loader",
+        how="batches of a DataLoader's worker larger than /dev/shm (1 MiB)",
+        cause="shared_memory",
+        told="shared memory",
+        tables=_program("alone", "loader", job=small, resources=with_torch),
+    )
+    torch = (
+        ("cuda", "PyTorch asks for CUDA where there is none", "no_device", "NVIDIA driver"),
+        ("address", "two TCPStores at one port", "address_in_use", "EADDRINUSE"),
+        ("checkpoint", "a checkpoint that was cut", "checkpoint", "PytorchStreamReader"),
+    )
+    for name, how, cause, told in torch:
+        tables = _program("alone", name, resources=with_torch)
+        yield Case(name=name, how=how, cause=cause, told=told, tables=tables)
+    yield Case(
+        name="bad-argument",
+        how="an argument that the program has not",
+        cause="bad_arguments",
+        told="unrecognized arguments: --epochs 3",
+        tables=_shell(f"python3 {PROGRAMS}/plain.py --how raises --epochs 3"),
+    )
+
+
+def _shells() -> Iterator[Case]:
+    yield Case(
+        name="exit-3",
+        how="`exit 3` without a word",
+        cause="nonzero_exit",
+        told="exit code 3",
+        tables=_shell("exit 3"),
+    )
+    yield Case(
+        name="no-program",
+        how="a program that is not there (127)",
+        cause="missing_program",
+        told="trian: command not found",
+        tables=_shell("trian --epochs 3"),
+    )
+    yield Case(
+        name="not-executable",
+        how="a script without the right to be executed (126)",
+        cause="permission",
+        told="Permission denied",
+        tables=_shell("{home}/plain.sh"),
+    )
+    yield Case(
+        name="bad-interpreter",
+        how="a script whose `#!` line names nothing (126)",
+        cause="missing_program",
+        told="required file not found",
+        tables=_shell("{home}/interpreter.sh"),
+    )
+    yield Case(
+        name="shot",
+        how="the batch script is killed by SIGKILL",
+        cause="killed",
+        told="SIGKILL",
+        tables=_shell("kill -9 $$"),
+    )
+    yield Case(
+        name="terminated",
+        how="the program ends by SIGTERM (143)",
+        cause="killed",
+        told="SIGTERM",
+        tables=_shell("sh -c 'kill -TERM $$'"),
+    )
+    yield Case(
+        name="bus-error",
+        how="the program ends by SIGBUS (135)",
+        cause="shared_memory",
+        told="SIGBUS",
+        tables=_shell("sh -c 'kill -BUS $$'"),
+    )
+    yield Case(
+        name="syntax",
+        how="a syntax error in a Python program",
+        cause="python_exception",
+        told="SyntaxError",
+        tables=_shell("python3 {home}/syntax.py"),
+    )
+    yield Case(
+        name="bad-exit-kills",
+        how="one of two tasks ends with 3 under `srun --kill-on-bad-exit`",
+        cause="nonzero_exit",
+        told="task 1: Exited with exit code 3",
+        tables=_shell(
+            "srun -n 2 --overcommit --kill-on-bad-exit=1"
+            " sh -c '[ $SLURM_PROCID = 0 ] && sleep 60; exit 3'",
+        ),
+        rank=1,
+    )
+
+
+def _distributed() -> Iterator[Case]:
+    yield Case(
+        name="rank-raises",
+        how="rank 1 of two raises an exception, rank 0 waits in an all_reduce",
+        cause="python_exception",
+        told="ValueError: sample 7 has no label",
+        tables=_ranks("raises"),
+        rank=1,
+    )
+    yield Case(
+        name="rank-late",
+        how="rank 1 of two comes too late to an all_reduce of gloo",
+        cause="gloo_timeout",
+        told="Timed out waiting 4000ms",
+        tables=_ranks("late"),
+        rank=0,
+    )
+    detail = 'variables = { OMP_NUM_THREADS = "1", TORCH_DISTRIBUTED_DEBUG = "DETAIL" }'
+    yield Case(
+        name="mismatch",
+        how="rank 0 calls all_reduce, rank 1 broadcast",
+        cause="collective_mismatch",
+        told="mismatch between collectives",
+        tables=_ranks("mismatch", environment=detail),
+    )
+    yield Case(
+        name="rank-shot",
+        how="rank 1 of two is killed by SIGKILL under torchrun",
+        cause="killed",
+        told="exitcode: -9",
+        tables=_ranks("shot"),
+        rank=1,
+    )
+    alone = (
+        "torchrun --nnodes=2 --nproc-per-node=1 --rdzv-backend=c10d --rdzv-id=1"
+        " --rdzv-endpoint=127.0.0.1:29871 --rdzv-conf=join_timeout=5"
+        f" {PROGRAMS}/ranks.py --how raises"
+    )
+    yield Case(
+        name="no-second-node",
+        how="torchrun for two nodes, and the second one never comes",
+        cause="rendezvous",
+        told="RendezvousTimeoutError",
+        tables=_shell(alone, **_environment({"resources": 'mem = "2G"'})),
+    )
+
+
+def _refused() -> Iterator[Case]:
+    configuration = "Requested node configuration is not available"
+    for name, how, cause, told, flag in (
+        ("account", "an account that is not there", "bad_account", "Invalid account", "account=x"),
+        (
+            *("partition", "a partition that is not there", "bad_partition"),
+            *("Invalid partition name", "partition=x"),
+        ),
+        ("qos", "a QOS that is not there", "bad_qos", "Invalid qos", "qos=x"),
+        ("nodes", "99 nodes of 4", "bad_resources", configuration, "nodes=99"),
+        (
+            *("gpus", "9 GPUs of a node that has 4", "bad_resources"),
+            *(configuration, "gpus-per-node=9"),
+        ),
+        (
+            *("memory", "999 GiB of a node that has 20", "bad_resources"),
+            *("Memory specification can not be satisfied", "mem=999G"),
+        ),
+        (
+            *("feature", "a feature that no node has", "bad_resources"),
+            *("Invalid feature", "constraint=h200"),
+        ),
+        (
+            *("reservation", "a reservation that is not there", "bad_resources"),
+            *("Requested reservation is invalid", "reservation=x"),
+        ),
+    ):
+        yield Case(
+            name=f"refused-{name}",
+            how=how,
+            cause=cause,
+            told=told,
+            tables=_shell("true"),
+            flags=(f"--{flag}",),
+            end=End.REFUSED,
+        )
+
+
+def _waiting() -> Iterator[Case]:
+    waits = End.WAITS
+    yield Case(
+        name="too-long",
+        how="five minutes in a partition that allows one",
+        cause="bad_resources",
+        told="it asks for 00:05:00, partition short allows 00:01:00",
+        tables=_shell("true", job='partition = "short"\ntime_limit = "00:05:00"'),
+        end=waits,
+    )
+    yield Case(
+        name="never-satisfied",
+        how="`afterok` of a job that was cancelled",
+        cause="dependency",
+        told="DependencyNeverSatisfied",
+        tables=_shell("true", job='time_limit = "1"\ndependency = "afterok:{parent}"'),
+        end=waits,
+    )
+    yield Case(
+        name="held",
+        how="`hold = true`",
+        cause="held",
+        told="JobHeldUser",
+        tables=_shell("true", sbatch="hold = true"),
+        end=waits,
+    )
+    yield Case(
+        name="held-by-root",
+        how="`scontrol hold` by root",
+        cause="held",
+        told="JobHeldAdmin",
+        tables=_shell("true", sbatch='begin = "now+1hour"'),
+        end=waits,
+    )
+    yield Case(
+        name="more-than-a-job-may",
+        how="4 CPUs in a QOS that allows 2 a job",
+        cause="limit_reached",
+        told="QOS small allows cpu=2 a job, it asks for cpu=4",
+        tables=_shell("true", job='qos = "small"', resources="cpus_per_task = 4"),
+        end=waits,
+    )
+    yield Case(
+        name="longer-than-a-job-may",
+        how="an hour in a QOS that allows ten minutes",
+        cause="limit_reached",
+        told="QOS small allows 00:10:00 a job, it asks for 01:00:00",
+        tables=_shell("true", job='qos = "small"\ntime_limit = "01:00:00"'),
+        end=waits,
+    )
+    yield Case(
+        name="group-is-full",
+        how="a second job in a QOS with GrpJobs=1",
+        cause=None,
+        told="QOS single allows 1 job at one time, 1 runs",
+        tables=_shell("true", job='qos = "single"'),
+        end=waits,
+    )
+    yield Case(
+        name="begins-later",
+        how="`begin = now+1hour`",
+        cause=None,
+        told="BeginTime",
+        tables=_shell("true", sbatch='begin = "now+1hour"'),
+        end=waits,
+    )
+    yield Case(
+        name="reserved",
+        how="a reservation that begins in an hour",
+        cause=None,
+        told="reservation later begins",
+        tables=_shell("true", job='reservation = "later"'),
+        end=waits,
+    )
+    yield Case(
+        name="partition-down",
+        how="a partition that is down",
+        cause="unavailable",
+        told="partition spot is DOWN",
+        tables=_shell("true", job='partition = "spot"', sbatch="hold = true"),
+        end=waits,
+    )
+    yield Case(
+        name="node-is-gone",
+        how="the one host that it names is down",
+        cause="unavailable",
+        told=TROUBLED,
+        tables=_shell("true", job=f'nodelist = "{TROUBLED}"', sbatch="hold = true"),
+        end=waits,
+    )
+
+
+CASES: tuple[Case, ...] = (
+    *_ended_by_slurm(),
+    *_distributed(),
+    *_programs(),
+    *_set_up(),
+    *_shells(),
+    *_refused(),
+    *_waiting(),
+)
+
+
+def table() -> str:
+    """The table of docs/explain.md."""
+    lines = [
+        f"| {case.name} | {case.how} | {case.cause or 'none: it starts by itself'} | {case.told} |"
+        for case in CASES
+    ]
+    head = ["| case | how it was produced | cause | what shows it |", "|---|---|---|---|"]
+    return "".join(f"{line}\n" for line in [*head, *lines])

@@ -1,0 +1,212 @@
+"""`explain` names the cause of each failure of failures.py, produced for real."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tests.cluster import environment, failures
+from tests.cluster import lab as cluster
+from tests.cluster import site as sites
+
+HOME = "/home/alice/failures"
+#: Run as root before and after; what is undone must not be there at all.
+PREPARED = (
+    ("sacctmgr", "-iQ", "add", "qos", "small", "set", "MaxTRESPerJob=cpu=2", "MaxWall=00:10:00"),
+    ("sacctmgr", "-iQ", "add", "qos", "single", "set", "GrpJobs=1"),
+    ("sacctmgr", "-iQ", "modify", "user", "alice", "set", "qos+=small,single"),
+    ("sacctmgr", "-iQ", "modify", "user", "bob", "set", "adminlevel=Operator"),
+    (
+        *("scontrol", "create", "reservation", "reservationname=later", "starttime=now+1hour"),
+        *("duration=10", "users=alice", "nodes=n1"),
+    ),
+)
+UNDONE = (
+    ("scontrol", "update", "partitionname=spot", "state=up"),
+    ("scontrol", "delete", "reservationname=later"),
+    ("sacctmgr", "-iQ", "modify", "user", "bob", "set", "adminlevel=None"),
+    ("sacctmgr", "-iQ", "modify", "user", "alice", "set", "qos-=small,single"),
+    ("sacctmgr", "-iQ", "delete", "qos", "small,single"),
+)
+FILES = {
+    "plain.sh": (0o644, "#!/bin/sh\necho here\n"),
+    "interpreter.sh": (0o755, "#!/opt/anaconda3/bin/python\nprint(1)\n"),
+    "syntax.py": (0o644, "def train(:\n    pass\n"),
+    "cut.sif": (0o644, "#!/usr/bin/env run-singularity\nSIF_MAGIC\n"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Crowd:
+    """alice's failures, all at one time, and what was said of each."""
+
+    site: sites.Site
+    #: job ID by name
+    ids: dict[str, str]
+    #: the item of `explain` by name
+    told: dict[str, Mapping[str, Any]]
+
+    def several(self, commands: Sequence[Sequence[str]]) -> list[str]:
+        """Run commands of ours in one process; the last line of each."""
+        done = self.site.lab.run(
+            [sites.PYTHON, f"{environment.CHECKOUT_PLACE}/tests/cluster/several.py"],
+            env=self.site.environ,
+            cwd=HOME,
+            input="".join(f"{json.dumps(command)}\n" for command in commands),
+            timeout_seconds=300,
+        )
+        lines = done.stdout.splitlines()
+        assert len(lines) == len(commands), done.stderr
+        return lines
+
+    def submit(self, cases: Sequence[failures.Case]) -> None:
+        """Submit them in their order."""
+        specs = [self.site.spec(case.name, self._filled(case)) for case in cases]
+        argv = [
+            ["submit", spec, *case.flags, "--parsable"]
+            for spec, case in zip(specs, cases, strict=True)
+        ]
+        for case, line in zip(cases, self.several(argv), strict=True):
+            code, _, word = line.partition(" ")
+            expected = "5" if case.end is failures.End.REFUSED else "0"
+            assert code == expected, (case.name, line)
+            self.ids[case.name] = word
+
+    def _filled(self, case: failures.Case) -> str:
+        text = case.spec.replace("{home}", HOME)
+        return text.replace("{parent}", self.ids.get("parent", ""))
+
+    def by(self, user: str, *argv: str) -> None:
+        self.site.lab.run(argv, user=user).check_returncode()
+
+    def wait(self, name: str, *wanted: str) -> None:
+        self.site.lab.wait_for(
+            lambda: self.site.lab.job_state(self.ids[name]) in wanted, 120, f"{name}: {wanted}", 0.3
+        )
+
+    def explain(self, names: Sequence[str]) -> None:
+        """Have them explained, with one command."""
+        for item in self.site.items("explain", *names):
+            self.told[item["name"]] = item
+
+
+def helper(name: str, command: str, **tables: str) -> failures.Case:
+    """A job that another one needs."""
+    tables["launch"] = f'launcher = "python"\ncommand = "{command}"'
+    return failures.Case(name=name, how="", cause=None, told="", tables=tables)
+
+
+def in_group(end: failures.End) -> list[failures.Case]:
+    return [case for case in failures.CASES if case.end is end]
+
+
+@pytest.fixture(scope="module")
+def crowd(running_lab: cluster.Lab) -> Iterator[Crowd]:
+    """All cases, submitted together so that they wait together, disturbed and explained."""
+    running_lab.make_folder(HOME)
+    made = Crowd(sites.Site.make(running_lab, HOME), {}, {})
+    try:
+        prepare(running_lab)
+        produce(made)
+        yield made
+    finally:
+        running_lab.mend()
+        for argv in UNDONE:
+            running_lab.run(argv, user="root")
+        small_disks(running_lab, "umount /tmp/small; mount -o remount,size=50% /dev/shm")
+        running_lab.run(["rm", "-rf", failures.LOGIN_ONLY], user="root")
+
+
+def small_disks(lab: cluster.Lab, command: str) -> None:
+    lab.run(["sh", "-c", command], user="root", host=failures.SMALL)
+
+
+def prepare(lab: cluster.Lab) -> None:
+    for argv in PREPARED:
+        lab.run(argv, user="root").check_returncode()
+    small_disks(
+        lab,
+        "mkdir -p /tmp/small && mount -t tmpfs -o size=1m,mode=1777 tmpfs /tmp/small"
+        " && mount -o remount,size=1m /dev/shm",
+    )
+    for name, (mode, text) in FILES.items():
+        lab.write(f"{HOME}/{name}", text)
+        lab.path(f"{HOME}/{name}").chmod(mode)
+    lab.make_folder(f"{HOME}/closed")
+    lab.make_folder(f"{failures.LOGIN_ONLY}/data")
+    for name in ("secrets", "model.sif"):
+        lab.write(f"{failures.LOGIN_ONLY}/{name}", "TOKEN=x\n")
+        lab.path(f"{failures.LOGIN_ONLY}/{name}").chmod(0o600)
+
+
+def produce(made: Crowd) -> None:
+    """Let everything fail."""
+    lab = made.site.lab
+    made.submit(
+        [
+            helper("parent", "true", sbatch="hold = true"),
+            helper("holder", "sleep 600", job='qos = "single"'),
+            *in_group(failures.End.ENDED),
+        ]
+    )
+    made.submit([*in_group(failures.End.WAITS), *in_group(failures.End.REFUSED)])
+    ids = made.ids
+    made.by("alice", "scancel", ids["parent"], ids["cancelled-while-waiting"])
+    made.by("root", "scontrol", "hold", ids["held-by-root"])
+    made.by("root", "scontrol", "update", f"jobid={ids['deadline']}", "deadline=now+2")
+    for name in ("preempted", "node-lost"):
+        made.wait(name, "RUNNING")
+    seven = 'cpus_per_task = 7\nmem = "1G"'
+    made.submit(
+        [helper("better", "true", job=f'nodelist = "{failures.TROUBLED}"', resources=seven)]
+    )
+    made.by("root", "scontrol", "update", "partitionname=spot", "state=down")
+    made.by("alice", "scontrol", "release", ids["partition-down"])
+    made.site.run("wait", ids["preempted"], ids["better"], check=None)
+    # Slurm takes SlurmdTimeout, 20 s, and up to as much again.
+    lab.cut(failures.TROUBLED)
+
+    made.wait("over-time", "RUNNING")
+    made.by("root", "scontrol", "update", f"jobid={ids['over-time']}", "endtime=now+1")
+    for name in ("hand", "root", "operator", "us"):
+        made.wait(f"cancelled-by-{name}", "RUNNING")
+    made.by("alice", "scancel", ids["cancelled-by-hand"])
+    made.by("root", "scancel", ids["cancelled-by-root"])
+    made.by("bob", "scancel", ids["cancelled-by-operator"])
+    made.site.run("cancel", ids["cancelled-by-us"])
+
+    lab.path(f"{HOME}/closed").chmod(0o500)
+    (folder,) = lab.path(f"{HOME}/runs").glob("no-run-folder.*")
+    folder.rename(f"{folder}.away")
+    made.by("alice", "scontrol", "release", f"{ids['no-log']},{ids['no-run-folder']}")
+
+    made.wait("node-lost", "NODE_FAIL")
+    made.by("alice", "scontrol", "release", ids["node-is-gone"])
+    ended = in_group(failures.End.ENDED)
+    made.site.run("wait", *(ids[case.name] for case in ended), check=None, timeout_seconds=300)
+    made.explain([case.name for case in failures.CASES])
+
+
+@pytest.mark.parametrize("case", failures.CASES, ids=lambda case: case.name)
+def test_the_cause_is_named(crowd: Crowd, case: failures.Case) -> None:
+    told = crowd.told[case.name]
+    assert told["cause"] == case.cause, told
+    lines = [told["summary"], *(evidence["text"] for evidence in told["evidence"])]
+    assert any(case.told in line for line in lines), told
+    assert told["cures"] or case.cause is None
+    if case.rank is not None:
+        assert told["first_failing_rank"] == case.rank, told
+
+
+@pytest.mark.parametrize("name", ["more-than-a-job-may", "too-long"])
+def test_slurm_is_asked_three_times_at_most(crowd: Crowd, name: str) -> None:
+    lab = crowd.site.lab
+    with lab.faults() as seen:
+        asking = crowd.site.with_env(**seen.env)
+        (told,) = asking.items("explain", crowd.ids[name], "--no-refresh")
+    assert told["cause"] == crowd.told[name]["cause"]
+    assert 2 <= len(seen.calls()) <= 3, seen.calls()

@@ -1,0 +1,91 @@
+"""Which files of a job tell of its GPUs, and how much of them is read."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from orchestrator import jobs
+from orchestrator.controller import gpu_files
+
+HEAD = "timestamp, index, utilization.gpu [%]\n"
+
+
+def job(tmp_path: Path, **fields: object) -> jobs.Job:
+    known: dict[str, object] = {
+        "row": 7,
+        "token": "abcd12345678",
+        "cluster": "fake",
+        "scheduler": "slurm",
+        "name": "demo",
+        "state": jobs.JobState.RUNNING,
+        "run_dir": str(tmp_path),
+        "created_at": datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC),
+        "job_id": "41",
+    }
+    return jobs.Job(**{**known, **fields})  # type: ignore[arg-type]
+
+
+def found(one: jobs.Job, *patterns: str, folder: str = "") -> list[tuple[str, str, float]]:
+    spec = jobs.JobSpec(name="demo", metrics=jobs.Metrics(gpu_csv=patterns))
+    told = gpu_files.figures(one, spec, {"folder": folder})
+    return [
+        (gpu.host, gpu.index, gpu.utilization_percent.mean)
+        for gpu in told
+        if gpu.utilization_percent is not None
+    ]
+
+
+def write(path: Path, *lines: str) -> None:
+    path.write_text(HEAD + "".join(f"2026/11/21 10:00:00.000, {line}\n" for line in lines))
+
+
+def test_the_files_of_the_monitor(tmp_path: Path) -> None:
+    write(tmp_path / "gpu.n10.example.org.csv", "0, 10", "10, 20", "9, 30")
+    write(tmp_path / "gpu.n2.0.csv", "0, 40")
+    write(tmp_path / "gpu.n2.1.csv", "0, 50")
+    (tmp_path / "gpu.n3.csv").mkdir()
+    (tmp_path / "gpux.csv").write_text(HEAD)
+    assert found(job(tmp_path)) == [
+        ("n10.example.org", "0", 10.0),
+        ("n10.example.org", "9", 30.0),
+        ("n10.example.org", "10", 20.0),
+        # Each rank sees its own GPU alone, as the first one.
+        ("n2 rank 0", "0", 40.0),
+        ("n2 rank 1", "0", 50.0),
+    ]
+    assert found(job(tmp_path / "gone")) == []
+
+
+def test_a_task_has_its_own(tmp_path: Path) -> None:
+    write(tmp_path / "gpu.3.n1.csv", "0, 10")
+    write(tmp_path / "gpu.13.n1.csv", "0, 20")
+    assert found(job(tmp_path, array_task_id=3)) == [("n1", "0", 10.0)]
+
+
+def test_files_that_the_spec_names(tmp_path: Path) -> None:
+    own = tmp_path / "run"
+    own.mkdir()
+    write(tmp_path / "gpu_usage_41.log", "0, 10")
+    write(tmp_path / "gpu_usage_42.log", "0, 20")
+    one = job(own, nodes=1, node_list="n7")
+    here = str(tmp_path)
+    assert found(one, "gpu_usage_%j.log", folder=here) == [("n7", "0", 10.0)]
+    assert found(one, "gpu_usage_*.log", folder=here) == [
+        ("gpu_usage_41", "0", 10.0),
+        ("gpu_usage_42", "0", 20.0),
+    ]
+    assert found(one, f"{here}/gpu_usage_%j.log") == [("n7", "0", 10.0)]
+    assert found(job(own, job_id=None), "gpu_usage_%j.log", folder=here) == []
+
+
+def test_of_a_file_that_is_too_long_the_newest_part_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_files, "LIMIT_BYTES", 1000)
+    write(tmp_path / "gpu.n1.csv", *["0, 10"] * 100, *["0, 90"] * 10)
+    ((host, index, mean),) = found(job(tmp_path))
+    assert (host, index) == ("n1", "0")
+    assert 30 < mean < 50, "ten of some thirty lines"

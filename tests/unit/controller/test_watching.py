@@ -1,0 +1,122 @@
+"""Running jobs are looked at for alerts: rarely, a few at a time, each finding stored once."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator import config, jobs, slurm, specs
+from orchestrator.controller import context as contexts
+from orchestrator.controller import stores, unit_of_work, watching
+
+NOW = datetime.datetime.now(datetime.UTC)
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> contexts.Context:
+    return contexts.Context(
+        configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
+        store=stores.Store(tmp_path / "x.db"),
+        client=lambda: slurm.Client(environ={}),
+        environ={},
+        folder=tmp_path,
+        say=pytest.fail,
+        sleep=time.sleep,
+        clock=lambda: NOW,
+    )
+
+
+def later(context: contexts.Context, seconds: float) -> contexts.Context:
+    now = context.clock() + datetime.timedelta(seconds=seconds)
+    return dataclasses.replace(context, clock=lambda: now)
+
+
+def add(
+    context: contexts.Context, number: int, *losses: float, silent_minutes: float = 0
+) -> jobs.Job:
+    token = f"abcd{number:08}"
+    folder = context.folder / token
+    folder.mkdir()
+    (folder / "log").write_text("")
+    lines = [
+        json.dumps({"name": "loss", "value": value, "step": step})
+        for step, value in enumerate(losses)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    at = NOW.timestamp() - silent_minutes * 60
+    for name in ("log", "metrics.jsonl"):
+        os.utime(folder / name, (at, at))
+    record = jobs.Submission(
+        token=token,
+        cluster="lab",
+        scheduler="slurm",
+        name="demo",
+        script="x",
+        spec=specs.to_json(jobs.JobSpec(name="demo", launch=jobs.Launch(script="x"))),
+        run_dir=str(folder),
+        provenance="{}",
+        created_at=NOW,
+    )
+    begun = NOW - datetime.timedelta(hours=5)
+    fields = {"job_id": str(number), "stdout_path": str(folder / "log"), "started_at": begun}
+    with context.store.writing() as work:
+        return work.add_submission(record, state=jobs.JobState.RUNNING, **fields)[0]
+
+
+def alerts_of(context: contexts.Context, job: jobs.Job) -> tuple[list[str], list[str]]:
+    """What is wrong with it now, and what its history says."""
+    with context.store.reading() as work:
+        found = work.job(job.row)
+        events = work.events(job.row)
+    assert found is not None
+    told = [f"{event.kind} {event.detail}" for event in events if event.source == "alerts"]
+    return [alert.rule for alert in found.current_alerts], told
+
+
+def test_a_stalled_job_and_a_loss_without_a_number(context: contexts.Context) -> None:
+    well = add(context, 1, 2.0)
+    stalled = add(context, 2, 2.0, silent_minutes=34)
+    lost = add(context, 3, 2.0, float("nan"))
+    assert watching.watch(context) == 2
+    assert alerts_of(context, well) == ([], [])
+    told = "alert stalled: no new line in its log or its metrics for 34 minutes"
+    assert alerts_of(context, stalled) == (["stalled"], [told])
+    assert alerts_of(context, lost) == (["nan_loss"], ["alert nan_loss: loss is NaN at step 1"])
+    # Within a minute nobody looks again, and who does finds nothing new.
+    (Path(stalled.run_dir) / "log").write_text("it goes on\n")
+    assert watching.watch(later(context, 59)) == 0
+    assert alerts_of(context, stalled)[0] == ["stalled"]
+    assert watching.watch(later(context, 61)) == 1
+    assert alerts_of(context, stalled) == ([], [told, "recovered no longer stalled"])
+    assert alerts_of(context, lost)[0] == ["nan_loss"]
+
+
+def test_a_clock_that_is_early_alarms_nobody(context: contexts.Context) -> None:
+    job = add(context, 1, 2.0)
+    assert watching.watch(later(context, 3600)) == 0, (
+        "its files were written just now, by their own"
+    )
+    # One that is late: the files are of the future, and silent for as long as they are.
+    silent = add(context, 2, 2.0, silent_minutes=34)
+    assert watching.watch(later(context, -7200), insist=True) == 1
+    assert (alerts_of(context, job)[0], alerts_of(context, silent)[0]) == ([], ["stalled"])
+
+
+def test_many_take_turns(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "AT_ONCE", 2)
+    some = [add(context, number, silent_minutes=34) for number in range(1, 6)]
+    ended = add(context, 6, silent_minutes=34)
+    with context.store.writing() as work:
+        work.change_job(ended.row, {"state": jobs.JobState.COMPLETED, "settled": True})
+    changed = [watching.watch(context, insist=True) for _ in range(4)]
+    assert changed == [2, 2, 1, 0], "the newest first, then round again"
+    assert all(alerts_of(context, job)[0] == ["stalled"] for job in some)
+    assert alerts_of(context, ended) == ([], [])
+    with context.store.reading() as work:
+        assert len(work.jobs(unit_of_work.JobQuery(below=some[2].row))) == 2

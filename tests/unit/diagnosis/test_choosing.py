@@ -1,0 +1,200 @@
+"""Of all that a log and Slurm say, what counts."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator import diagnosis, jobs
+from orchestrator.diagnosis import Cause, prefixes
+from orchestrator.jobs import JobState
+
+RULES = diagnosis.load_shipped()
+CUDA_OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has 0"
+WATCHDOG = (
+    "[rank0]:[E1 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=8, OpType=ALLREDUCE, NumelIn=9) ran for 600020 milliseconds"
+)
+TIME_LIMIT = (
+    "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***"
+)
+OOM_KILL = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks"
+WORKER = "RuntimeError: DataLoader worker (pid 9) exited unexpectedly"
+NO_MODULE = "ModuleNotFoundError: No module named 'x'"
+STEP = "step 17 loss 2.31 lr 0.1"
+
+
+def job_of(state: JobState, **fields: object) -> jobs.Job:
+    known: dict[str, object] = {
+        "row": 3,
+        "token": "abcd12345678",
+        "cluster": "lab",
+        "scheduler": "slurm",
+        "name": "demo",
+        "state": state,
+        "run_dir": "/r",
+        "job_id": "7",
+        "settled": True,
+        "created_at": datetime.datetime.now(datetime.UTC),
+    }
+    return jobs.Job(**{**known, **fields})  # type: ignore[arg-type]
+
+
+def explained(lines: list[str], job: jobs.Job | None = None) -> diagnosis.Explanation:
+    reader = diagnosis.Reader(RULES, "/r/7.out")
+    for number, line in enumerate(lines, 1):
+        reader.feed(number, line)
+    return diagnosis.diagnose(
+        diagnosis.Facts(job=job, findings=reader.findings, last_line=reader.last)
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause", "line"),
+    [
+        # The first error, and not what it brings about.
+        ([CUDA_OOM, WATCHDOG], Cause.OOM_DEVICE, 1),
+        ([WATCHDOG, CUDA_OOM], Cause.OOM_DEVICE, 2),
+        ([WATCHDOG, TIME_LIMIT], Cause.NCCL_TIMEOUT, 1),
+        # The kernel's word is the last one.
+        (
+            [WORKER, OOM_KILL],
+            Cause.OOM_HOST,
+            2,
+        ),
+        # A rank failed and the others hung until the time limit.
+        ([CUDA_OOM, STEP, TIME_LIMIT], Cause.OOM_DEVICE, 1),
+        # The job went on after an error that it lived through.
+        ([CUDA_OOM, *[STEP] * 60, TIME_LIMIT], Cause.TIME_LIMIT, 62),
+        (
+            [CUDA_OOM, *[STEP] * 600, NO_MODULE],
+            Cause.MISSING_MODULE,
+            602,
+        ),
+        # What a program that is told to end prints is not why it ended.
+        ([TIME_LIMIT, CUDA_OOM], Cause.TIME_LIMIT, 1),
+    ],
+)
+def test_which_line_counts(lines: list[str], cause: Cause, line: int) -> None:
+    told = explained(lines)
+    assert (told.cause, told.evidence[0].line) == (cause, line)
+
+
+@pytest.mark.parametrize(
+    ("lines", "state", "code", "exit_signal", "cause"),
+    [
+        ([STEP], JobState.TIMEOUT, 0, 0, Cause.TIME_LIMIT),
+        ([CUDA_OOM], JobState.TIMEOUT, 0, 0, Cause.OOM_DEVICE),
+        ([CUDA_OOM, *[STEP] * 60], JobState.TIMEOUT, 0, 0, Cause.TIME_LIMIT),
+        ([CUDA_OOM], JobState.NODE_FAIL, 1, 0, Cause.NODE_FAIL),
+        ([CUDA_OOM], JobState.OUT_OF_MEMORY, 1, 0, Cause.OOM_HOST),
+        ([CUDA_OOM], JobState.PREEMPTED, 0, 0, Cause.PREEMPTED),
+        ([STEP], JobState.CANCELLED, 0, 15, Cause.CANCELLED),
+        ([STEP], JobState.FAILED, 139, 0, Cause.SEGFAULT),
+        ([STEP], JobState.FAILED, 0, 53, Cause.LAUNCH_FAILED),
+        ([NO_MODULE], JobState.FAILED, 78, 0, Cause.SETUP_FAILED),
+        (["x: command not found"], JobState.FAILED, 127, 0, Cause.MISSING_PROGRAM),
+        ([STEP], JobState.FAILED, 3, 0, Cause.NONZERO_EXIT),
+        (["Error: no luck"], JobState.FAILED, 3, 0, Cause.NONZERO_EXIT),
+        ([CUDA_OOM], JobState.COMPLETED, 0, 0, None),
+        ([CUDA_OOM], JobState.RUNNING, None, None, None),
+    ],
+)
+def test_log_and_slurm_together(
+    lines: list[str],
+    state: JobState,
+    code: int | None,
+    exit_signal: int | None,
+    cause: Cause | None,
+) -> None:
+    told = explained(lines, job_of(state, exit_code=code, exit_signal=exit_signal))
+    assert told.cause == cause
+    if cause is None:
+        assert told.also[0].cause is Cause.OOM_DEVICE
+
+
+def test_a_running_job_tells_its_last_line_and_when() -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    line = diagnosis.Evidence(text=STEP, path="/r/7.out", line=9, source=diagnosis.Source.LOG)
+    told = diagnosis.diagnose(
+        diagnosis.Facts(job=job_of(JobState.RUNNING), last_line=line, written_at=now)
+    )
+    assert (told.cause, told.summary) == (None, "it runs, and its log's last line is:")
+    assert told.evidence == (line,)
+    assert told.details["last_written"] == now
+
+
+def test_slurms_word_is_evidence_too() -> None:
+    told = explained([STEP, TIME_LIMIT], job_of(JobState.TIMEOUT, exit_code=0, exit_signal=15))
+    assert [one.text for one in told.evidence] == [TIME_LIMIT, "TIMEOUT, exit code 0:15"]
+
+
+def test_a_chain_ends_with_what_ended_the_program() -> None:
+    chain = [
+        "Traceback (most recent call last):",
+        '  File "/p/a.py", line 1, in <module>',
+        "    import flash",
+        "KeyError: 'x'",
+        "",
+        "During handling of the above exception, another exception occurred:",
+        "",
+        "Traceback (most recent call last):",
+        '  File "/p/a.py", line 3, in <module>',
+        "    raise RuntimeError('no config')",
+        "RuntimeError: no config",
+    ]
+    told = explained(chain)
+    assert told.summary == "RuntimeError in /p/a.py, line 3: no config"
+    chain[3] = "ModuleNotFoundError: No module named 'flash'"
+    assert explained(chain).cause is Cause.MISSING_MODULE
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "rank"),
+    [
+        ("[rank3]: ValueError: x", "ValueError: x", 3),
+        ("[default1]:[rank5]:   File", "  File", 5),
+        (" 7: loss", "loss", 7),
+        ("[1,2]<stderr>:Traceback", "Traceback", 2),
+        ("2024-11-20 14:37:16 [rank3]: oops: x", "oops: x", 3),
+        ("2024-11-20 14:37:16 [INFO] loss: 3", "2024-11-20 14:37:16 [INFO] loss: 3", None),
+        ("epoch 3: loss", "epoch 3: loss", None),
+    ],
+)
+def test_prefixes(line: str, text: str, rank: int | None) -> None:
+    found = prefixes.strip(line)
+    assert (found.text, found.rank) == (text, rank)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.text(max_size=60),
+            st.sampled_from(
+                [
+                    CUDA_OOM,
+                    WATCHDOG,
+                    TIME_LIMIT,
+                    "Traceback (most recent call last):",
+                    '[rank1]:   File "/p/a.py", line 9, in f',
+                    "    x = 1",
+                    "[rank1]: ValueError: x",
+                    "Root Cause (first observed failure):",
+                    "  rank      : 1 (local_rank: 1)",
+                    "  exitcode  : -9 (pid: 3)",
+                    "During handling of the above exception, another exception occurred:",
+                    "Original Traceback (most recent call last):",
+                ]
+            ),
+        ),
+        max_size=60,
+    )
+)
+def test_no_lines_make_it_fail(lines: list[str]) -> None:
+    told = explained(lines)
+    for one in told.evidence:
+        assert one.line is not None
+        assert 1 <= one.line <= len(lines)

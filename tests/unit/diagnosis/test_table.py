@@ -1,0 +1,17 @@
+"""docs/explain.md shows the failures that tests/cluster/test_explain.py produces."""
+
+from __future__ import annotations
+
+import pathlib
+
+from orchestrator.diagnosis import Cause
+from tests.cluster import failures
+
+PAGE = pathlib.Path(__file__).parents[3] / "docs/explain.md"
+
+
+def test_the_table_is_that_of_the_list() -> None:
+    # Write it anew: python -c "from tests.cluster import failures; print(failures.table())"
+    assert PAGE.read_text(encoding="utf-8").endswith(f"\n\n{failures.table()}")
+    assert len({case.name for case in failures.CASES}) == len(failures.CASES)
+    assert {case.cause for case in failures.CASES} - {None} <= set(Cause)

@@ -1,0 +1,53 @@
+"""The beginning and the end of a log, with true line numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator import logs
+
+BANNER = logs.banner_pattern(job_id="7", task=0)
+
+
+def banner(attempt: int) -> str:
+    return (
+        f"=== orchestrator demo job 7 task 0 attempt {attempt} on n1 at 2026-01-01T00:00:00Z ===\n"
+    )
+
+
+def test_the_middle_is_counted_and_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("".join(f"line {number}\n" for number in range(1, 1001)))
+    scan = logs.Scan()
+    found = list(logs.scan(str(path), scan, head_bytes=100, tail_bytes=100))
+    assert [line.number for line in found[:3]] == [1, 2, 3]
+    assert found[-1].number == 1000
+    assert found[-1].text == "line 1000"
+    assert scan.skipped_bytes == path.stat().st_size - 200
+    # The line in which the end begins may be cut; all others have their own numbers.
+    assert all(line.text == f"line {line.number}" for line in found if line.number > 992)
+
+
+def test_an_attempts_own_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    text = f"before\n{banner(0)}one\n{banner(1)}two\n{banner(1)}three\n{banner(2)}four"
+    path.write_text(text)
+
+    def of(attempt: int) -> list[tuple[int, str]]:
+        found = logs.scan(str(path), logs.Scan(), banner=BANNER, attempt=attempt)
+        return [(line.number, line.text) for line in found if not line.text.startswith("===")]
+
+    assert of(0) == [(3, "one")]
+    # A log that a job prints of itself begins no attempt.
+    assert of(1) == [(5, "two"), (7, "three")]
+    assert of(2) == [(9, "four")]
+    # Without a banner of its own the whole file counts.
+    assert len(of(3)) == 5
+
+
+def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+    scan = logs.Scan()
+    assert list(logs.scan(str(tmp_path / "none"), scan)) == []
+    assert scan.problem == logs.NO_LOG_YET
+    assert list(logs.scan(str(tmp_path), scan)) == []
+    assert scan.problem == "not a regular file"

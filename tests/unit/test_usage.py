@@ -1,0 +1,122 @@
+"""GPU-hours: clipped, split at month ends, and told by keys."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import zoneinfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator import usage
+from orchestrator.jobs import JobState
+
+OSLO = zoneinfo.ZoneInfo("Europe/Oslo")
+
+
+def at(text: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
+
+
+RUN = usage.Run(
+    row=1,
+    words={
+        "job": "41",
+        "name": "wrn",
+        "sweep": "",
+        "partition": "gpu",
+        "account": "",
+        "cluster": "c",
+    },
+    labels=("team=vision", "paper"),
+    state=JobState.COMPLETED,
+    started_at=at("2026-10-31T22:00"),
+    ended_at=at("2026-11-01T03:00"),
+    nodes=2,
+    gpus=8,
+    cpus=144,
+)
+
+
+def hours(found: list[usage.Usage]) -> list[tuple[str, float, float, float]]:
+    return [
+        ("/".join(one.words.values()), one.gpu_hours, one.core_hours, one.node_hours)
+        for one in found
+    ]
+
+
+def test_a_month_ends_at_midnight_here() -> None:
+    # In Oslo it is winter: November begins at 23:00 UTC.
+    found = usage.told_by([RUN], ["month"], zone=OSLO)
+    assert hours(found) == [("2026-10", 8.0, 144.0, 2.0), ("2026-11", 32.0, 576.0, 8.0)]
+    assert [one.starts for one in found] == [1, 1]
+    year = dataclasses.replace(
+        RUN, started_at=at("2025-12-31T23:00"), ended_at=at("2026-01-01T01:00")
+    )
+    assert hours(usage.told_by([year], ["month"], zone=datetime.UTC)) == [
+        ("2025-12", 8.0, 144.0, 2.0),
+        ("2026-01", 8.0, 144.0, 2.0),
+    ]
+
+
+def test_only_what_lies_within_counts() -> None:
+    def between(since: str | None, until: str | None) -> list[float]:
+        found = usage.told_by(
+            [RUN], ["name"], since=at(since) if since else None, until=at(until) if until else None
+        )
+        return [one.node_hours for one in found]
+
+    assert between(None, None) == [10.0]
+    assert between("2026-11-01T01:00", "2026-11-01T02:00") == [2.0]
+    assert between("2026-11-01T03:00", None) == []
+    assert between(None, "2026-10-31T22:00") == []
+
+
+def test_keys_together_and_what_was_wasted() -> None:
+    second = dataclasses.replace(
+        RUN,
+        row=2,
+        words={**RUN.words, "name": "har"},
+        labels=("team=audio",),
+        state=JobState.CANCELLED,
+        ended_at=at("2026-10-31T23:00"),
+        gpus=None,
+        cpus=8,
+    )
+    again = dataclasses.replace(second, started_at=at("2026-11-01T00:00"), state=JobState.REQUEUED)
+    again = dataclasses.replace(again, ended_at=at("2026-11-01T01:00"))
+    runs = [RUN, second, again]
+    assert hours(usage.told_by(runs, ["label:team", "name"])) == [
+        ("vision/wrn", 40.0, 720.0, 10.0),
+        ("audio/har", 0.0, 16.0, 4.0),
+    ]
+    audio = usage.told_by(runs, ["label:team"])[1]
+    assert (audio.jobs, audio.starts, audio.wasted_share) == (1, 2, 0.5)
+    assert (audio.unknown_gpus, audio.unknown_cpus) == (2, 0)
+    assert [one.words["label"] for one in usage.told_by(runs, ["label"])] == [
+        "team=vision",
+        "paper",
+        "team=audio",
+    ]
+    assert [one.words["state"] for one in usage.told_by(runs, ["state"])] == [
+        "COMPLETED",
+        "CANCELLED",
+        "REQUEUED",
+    ]
+
+
+@given(
+    begin=st.datetimes(datetime.datetime(2000, 1, 1), datetime.datetime(2050, 1, 1)),
+    seconds=st.integers(0, 10**8),
+    zone=st.sampled_from([OSLO, datetime.UTC, zoneinfo.ZoneInfo("America/New_York")]),
+)
+def test_months_lose_nothing(begin: datetime.datetime, seconds: int, zone: datetime.tzinfo) -> None:
+    started_at = begin.replace(tzinfo=datetime.UTC)
+    ended_at = started_at + datetime.timedelta(seconds=seconds)
+    run = dataclasses.replace(RUN, started_at=started_at, ended_at=ended_at)
+    found = usage.told_by([run], ["month"], zone=zone)
+    assert sum(one.node_hours for one in found) == pytest.approx(2 * seconds / 3600)
+    names = [one.words["month"] for one in found]
+    assert names == sorted(set(names))
