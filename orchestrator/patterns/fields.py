@@ -24,8 +24,10 @@ class Field(NamedTuple):
 _MOST = 500
 _DEEPEST = 4
 
+# Possessive, or a long run of digits could be cut in two in as many ways as it has digits.
 _NUMBER = (
-    r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:[nN]a[nN]|[iI]nf(?:inity)?)"
+    r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?"
+    r"|[-+]?(?:[nN]a[nN]|[iI]nf(?:inity)?)"
 )
 _UNIT = r"[A-Za-z%][A-Za-z0-9%/_^*-]{0,15}"
 _THOUSANDS = r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?"
@@ -33,7 +35,7 @@ _THOUSANDS = r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?"
 _VALUE = re.compile(
     rf"({_THOUSANDS}|{_NUMBER}) ?({_UNIT})?(?:[ ]*\([^()]{{0,40}}\))?(?:/ *[0-9]+)?", re.ASCII
 )
-_BLANK_BETWEEN = re.compile(rf"([A-Za-z][^\d]*?\S*) +((?:{_NUMBER}).*)", re.ASCII)
+_BLANK_BETWEEN = re.compile(rf"([A-Za-z]\S*(?: \S+){{0,4}}?) +((?:{_NUMBER}).*)", re.ASCII)
 # tensor(0.5), np.float64(0.5) and the like are what a dict of unconverted numbers prints.
 _DICT_ITEM = re.compile(
     rf"""\s*(?:'([^'\\]*)'|"([^"\\]*)")\s*:\s*
@@ -172,4 +174,4 @@ def items_of(text: str, separator: str, between: str) -> list[str]:
         return text.split(separator)
     # Numbers are padded with blanks, too: what begins an item has the sign behind it.
     sign = re.escape(between.strip() or " ")
-    return re.split(rf"{separator} *(?=[A-Za-z_]\S*(?: \S+){{0,4}}? ?{sign})", text)
+    return re.split(rf"(?<! ){separator} *+(?=[A-Za-z_]\S*(?: \S+){{0,4}}? ?{sign})", text)

@@ -294,7 +294,9 @@ def _shorthand(found: re.Match[str]) -> str:
     if integer:
         return "[0-9]+"
     if number:
-        return rf"(?:[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|{_NOT_FINITE})"
+        # Possessive, or a long run of digits could be cut in two at each of them.
+        plain = r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?"
+        return rf"(?:{plain}|{_NOT_FINITE})"
     if thousands:
         return r"(?:[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[-+]?[0-9]+(?:\.[0-9]+)?)"
     if clock:

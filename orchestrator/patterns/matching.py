@@ -16,6 +16,9 @@ MATCH_CAP_CHARACTERS = 4096
 #: Ranks whose lines are kept apart; of more the one that was silent longest is forgotten.
 _MOST_LABELS = 1024
 
+#: "Epoch 1/5" alone is a line of many programs, and says not whose log this is.
+_COUNTERS = frozenset(("epoch", "step"))
+
 #: Kinds of line and names of fields that are remembered; a log of garbage has any number.
 _MOST_CHOICES = 4096
 
@@ -211,8 +214,9 @@ class Matcher:
                     )
                 )
         # Of generic patterns nothing was asked where another one found something.
-        if readings and fitted is not None and not fitted.generic:
-            self._known = True
+        if readings and not self._known and fitted is not None and not fitted.generic:
+            told_names = {name for reading in readings for name, _ in reading.names}
+            self._known = not told_names <= _COUNTERS
         return readings
 
     def _choose(self, marks: tuple[int, ...]) -> list[_Kind]:

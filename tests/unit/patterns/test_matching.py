@@ -122,3 +122,97 @@ def test_no_text_raises(text: str):
     matcher.match(text)
     matcher.match("loss " + text)
     patterns.parse_jsonl(text)
+
+
+GENERIC = (
+    OWN
+    + """
+[any]
+generic = true
+[[any.line]]
+name = "pairs"
+contains = "mark"
+form = "pairs"
+others = false
+needs = [["step", "epoch"], ["loss"]]
+[[own.line]]
+name = "count"
+regex = '- (?P<step>{integer}) -'
+metrics = { step = "" }
+"""
+)
+
+
+def test_generic_patterns_count_until_another_has_found_something():
+    matcher = patterns.Matcher(patterns.load(GENERIC, "own.toml"))
+    assert matcher.match("epoch=3 loss=0.5 mark")[0].source == "log:any"
+    # What counts only says not whose log it is.
+    assert [metric.name for metric in matcher.match("- 7 -")] == ["step"]
+    again = patterns.Matcher(patterns.load(GENERIC, "own.toml"), matcher.state)
+    assert [(metric.name, metric.epoch) for metric in again.match("epoch=4 loss=0.5 mark")] == [
+        ("epoch", 4),
+        ("loss", 4),
+    ]
+    assert again.match("loss 1")[0].source == "log:own"
+    last = patterns.Matcher(patterns.load(GENERIC, "own.toml"), again.state)
+    assert last.match("epoch=5 loss=0.5 mark") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "loss=0.5 mark",  # nobody knows when
+        "epoch=3 mark",
+        "epoch=3 loss=8,4 mark",
+        "epoch=3 loss=12:30 mark",
+        "the guide of the docs says that epoch=3 has loss=0.5 mark",
+    ],
+)
+def test_generic_patterns_take_no_prose_and_no_parts_of_numbers(line: str):
+    assert patterns.Matcher(patterns.load(GENERIC, "own.toml")).match(line) == []
+
+
+def test_phase_names_a_rate_in_tokens_and_a_throughput_in_two_units():
+    (own,) = patterns.load(
+        """
+[own]
+[[own.line]]
+name = "all"
+regex = '(?P<phase>.+?) (?P<loss>{number}) (?P<tps>{thousands}) (?P<tf>{number}) (?P<took>{clock})'
+[own.line.metrics]
+loss = ""
+tps = { name = "tokens_per_second", unit = "tok/s" }
+tf = { name = "throughput", unit = "TFLOP/s" }
+took = "s"
+""",
+        "own.toml",
+    )
+
+    def found(text: str) -> list[tuple[str, float, str]]:
+        metrics = patterns.Matcher([own]).match(text)
+        return [(metric.name, metric.value, metric.unit) for metric in metrics]
+
+    assert found("train 0.5 12,345 3.5 1:02:03") == [
+        ("loss", 0.5, ""),
+        ("tokens_per_second", 12345, "tok/s"),
+        ("throughput", 12345, "tok/s"),
+        ("throughput", 3.5, "TFLOP/s"),
+        ("took", 3723, "s"),
+    ]
+    assert [name for name, _, _ in found("valid 0.5 12,345 3.5 1:02:03")] == [
+        "val_loss",
+        "val_tokens_per_second",
+        "val_throughput",
+        "val_took",
+    ]
+
+
+SHIPPED = patterns.load_shipped()
+LITERALS = sorted({part for one in SHIPPED for kind in one.lines for part in kind.contains})
+
+
+@given(st.lists(st.sampled_from(LITERALS) | st.text(max_size=8), max_size=12))
+def test_no_text_raises_in_what_ships(parts: list[str]):
+    matcher = patterns.Matcher(SHIPPED)
+    matcher.match("".join(parts))
+    matcher.match("{" + "".join(parts) + "}")

@@ -229,13 +229,13 @@ RECORDED = pathlib.Path(__file__).parents[2] / "data/logs"
 def written(path: pathlib.Path) -> list[str]:
     """Return what is found in a recorded log, a row of text each.
 
-    formats.log is of many programs: each line has a matcher of its own, those of Composer one.
+    formats.log is of many programs: a line has a matcher of its own, unless it is indented.
     """
     rows = []
     matcher = patterns.Matcher(SHIPPED)
     for segment in lines.split(path.read_bytes(), flush=True).segments:
         text = lines.clean(segment.raw)
-        if path.name == "formats.log" and not text.startswith(("\t", " Train", " Eval")):
+        if path.name == "formats.log" and not text.startswith(("\t", "    ")):
             matcher = patterns.Matcher(SHIPPED)
         for one in matcher.match(text, line=segment.number):
             where = f"{one.step if one.step is not None else ''}\t" + (
