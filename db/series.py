@@ -10,7 +10,6 @@ import array
 import dataclasses
 import datetime
 import fnmatch
-import heapq
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -188,7 +187,7 @@ def _thinned(session: orm.Session, wanted: Sequence[Series], query: MetricQuery)
     found: dict[int, list[int]] = {}
     for (row, _, _), numbers in groups.items():
         numbers.sort()
-        numbers = numbers if query.last is None else heapq.nlargest(query.last, numbers)[::-1]
+        numbers = numbers if query.last is None else numbers[-query.last :]
         numbers = numbers if query.every is None else numbers[:: query.every]
         numbers = numbers if query.points is None else spread(numbers, query.points)
         found.setdefault(row, []).extend(numbers)

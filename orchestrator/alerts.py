@@ -96,7 +96,9 @@ def _stalled(job: jobs.Job, rules: Rules, seen: Seen) -> jobs.Alert | None:
     limit_seconds = rules.stalled_minutes * 60
     if seen.written_at is None or not limit_seconds or seen.silent_seconds < limit_seconds:
         return None
-    told = f"no new line in its log or its metrics for {seen.silent_seconds / 60:.0f} minutes"
+    minutes = round(seen.silent_seconds / 60)
+    plural = "" if minutes == 1 else "s"
+    told = f"no new line in its log or its metrics for {minutes} minute{plural}"
     return _alert(job, STALLED, seen.written_at, told)
 
 

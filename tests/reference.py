@@ -42,10 +42,13 @@ def _below(
     context.terminal_width = WIDTH
     yield command, context
     if isinstance(command, click.Group):
+        # Without its own arguments, which nobody writes between a group and its command.
+        group = click.Group(command.name)
+        above = click.Context(group, info_name=context.info_name, parent=context.parent)
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             assert inner is not None
-            yield from _below(inner, click.Context(inner, info_name=name, parent=context))
+            yield from _below(inner, click.Context(inner, info_name=name, parent=above))
 
 
 if __name__ == "__main__":

@@ -53,6 +53,13 @@ class Asked:
         )
 
 
+class _Jobs(click.Argument):
+    """Jobs, which stand in the usage beside the subcommands, and not before them."""
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return []
+
+
 def options(command: Callable[..., object]) -> Callable[..., object]:
     """Add [JOB...] and all options of `metrics`."""
     for option in reversed(_OPTIONS):
@@ -61,9 +68,7 @@ def options(command: Callable[..., object]) -> Callable[..., object]:
 
 
 _OPTIONS = (
-    click.argument(
-        "references", nargs=-1, metavar="[JOB...]", shell_complete=completing.job_references
-    ),
+    click.argument("references", nargs=-1, cls=_Jobs, shell_complete=completing.job_references),
     click.option("--sweep", "sweeps", multiple=True, metavar="SWEEP", help="All jobs of it."),
     click.option(
         "--name", "names", multiple=True, help="Only this metric: throughput, 'val_*', ..."

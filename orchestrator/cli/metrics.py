@@ -60,7 +60,7 @@ class JobsOrSubcommand(click.Group):
     invoke_without_command=True,
     no_args_is_help=False,
     context_settings={"allow_interspersed_args": True},
-    subcommand_metavar="| reparse ...",
+    subcommand_metavar="[JOB...] | reparse ...",
     short_help="Print the numbers that jobs' logs told.",
 )
 @metric_options.options

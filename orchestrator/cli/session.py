@@ -91,7 +91,7 @@ def chosen_jobs(
     """Return the jobs that were named, each once; `what` is to be done with them.
 
     `ended`: of sweeps those too that have ended, all their points. Raises UsageError when none is
-    named, and what one_job() raises.
+    named, and what jobs_of() raises.
     """
     wanted = [job for reference in references for job in jobs_of(context, reference)]
     if names or labels:
@@ -153,20 +153,3 @@ def jobs_of(context: contexts.Context, reference: str) -> list[jobs.Job]:
     token = (live or found)[0].token
     mine = [job for job in found if job.token == token]
     return sorted(mine, key=lambda job: job.array_task_id or 0)
-
-
-def one_job(context: contexts.Context, reference: str) -> jobs.Job:
-    """Return the one job that `reference` means (design section 5).
-
-    Raises what jobs_of() raises, and ConflictError for several tasks of an array.
-    """
-    found = jobs_of(context, reference)
-    if len(found) > 1:
-        from orchestrator.controller import naming
-
-        tasks = naming.names_of(found)
-        raise errors.ConflictError(
-            f"{reference} means {len(found)} tasks, {tasks}: name one, such as "
-            f"{found[0].job_id or f'@{found[0].row}'}"
-        )
-    return found[0]

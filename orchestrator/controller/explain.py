@@ -6,20 +6,17 @@ import dataclasses
 import datetime
 import os
 import pwd
-import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from orchestrator import diagnosis, errors, jobs, logs
+from orchestrator import diagnosis, errors, jobs, logs, run_folder, slurm
 from orchestrator.controller import context as contexts
 from orchestrator.controller import query, unit_of_work, waiting
 from orchestrator.diagnosis import advice, pending
 
 #: Logs are read for so long in one refresh; of what failed beside, Slurm's word is taken.
 READING_SECONDS = 5.0
-
-_BY = re.compile(r"CANCELLED by (\d{1,12})")
 
 
 def explain(
@@ -35,7 +32,7 @@ def explain(
     """
     if attempt is None and pending.waits(job):
         return waiting.explain(context, job)
-    return diagnosis.diagnose(facts_of(context, job, rules, attempt=attempt))
+    return diagnosis.diagnose(_facts_of(context, job, rules, attempt))
 
 
 def rules_with(paths: Sequence[str]) -> diagnosis.Rules:
@@ -51,27 +48,31 @@ def rules_with(paths: Sequence[str]) -> diagnosis.Rules:
     return rules
 
 
-def facts_of(
-    context: contexts.Context,
-    job: jobs.Job,
-    rules: diagnosis.Rules | None,
-    *,
-    attempt: int | None = None,
+def _facts_of(
+    context: contexts.Context, job: jobs.Job, rules: diagnosis.Rules, attempt: int | None
 ) -> diagnosis.Facts:
-    """Return what is known of an attempt; without rules its logs are not read."""
+    """Return what is known of an attempt; none: the newest."""
     details = query.details(context, job)
     past = attempt is not None and attempt != job.attempt
     if past:
         job = _as_of(job, details.attempts, attempt or 0)
-    facts = diagnosis.Facts(
+    facts = _facts(job, details.attempts, details.events)
+    told = _advice(details.submission) if job.state is jobs.JobState.COMPLETED else ()
+    return _with_logs(dataclasses.replace(facts, past=past, advice=told), job, rules)
+
+
+def _facts(
+    job: jobs.Job, attempts: Sequence[jobs.Attempt], events: Sequence[jobs.JobEvent]
+) -> diagnosis.Facts:
+    canceller = _canceller(job)
+    return diagnosis.Facts(
         job=job,
-        past=past,
-        attempts=tuple(details.attempts),
-        events=tuple(details.events),
-        canceller=_canceller(job),
-        advice=_advice(details.submission) if job.state is jobs.JobState.COMPLETED else (),
+        attempts=tuple(attempts),
+        events=tuple(events),
+        canceller=canceller,
+        # Of no other end it matters, and the tasks of an array share a folder.
+        began=_began(job) if canceller is not None and canceller.user_id == 0 else None,
     )
-    return facts if rules is None else _with_logs(facts, job, rules)
 
 
 def log_facts(path: str, rules: diagnosis.Rules) -> diagnosis.Facts:
@@ -99,29 +100,41 @@ def store_causes(
     """
     with context.store.reading() as work:
         found = work.jobs(unit_of_work.JobQuery(rows=job_rows, limit=None))
-    failed = [job for job in found if job.cause is None and is_failed(job)]
+        failed = [job for job in found if job.cause is None and is_failed(job)]
+        attempts = work.attempts_of([job.row for job in failed])
+        # Who cancelled a job stands in its history; of others it tells nothing.
+        cancelled = [job.row for job in failed if job.state is jobs.JobState.CANCELLED]
+        events = {row: tuple(work.events(row)) for row in cancelled}
     if not failed:
         return 0
     rules = diagnosis.load_shipped()
     until = clock() + READING_SECONDS
-    stored = 0
+    told: list[tuple[jobs.Job, jobs.JobEvent, dict[str, object]]] = []
     for job in sorted(failed, key=lambda job: job.row):
-        facts = facts_of(context, job, rules if clock() < until else None)
-        told = diagnosis.diagnose(facts)
-        if told.cause is None:
-            continue
-        event = jobs.JobEvent(
-            at=context.clock(),
-            kind="cause",
-            attempt=job.attempt,
-            source=str(told.evidence[0].source) if told.evidence else "orchestrator",
-            detail=f"{told.cause}: {told.summary}",
-        )
-        with context.store.writing() as work:
-            if work.change_job(job.row, {"cause": str(told.cause)}, version=job.version):
-                work.add_event(job.row, event)
-                stored += 1
-    return stored
+        facts = _facts(job, attempts.get(job.row, ()), events.get(job.row, ()))
+        if clock() < until:
+            facts = _with_logs(facts, job, rules)
+        explanation = diagnosis.diagnose(facts)
+        if explanation.cause is not None:
+            changes: dict[str, object] = {"cause": str(explanation.cause)}
+            told.append((job, _event(job, explanation, context.clock()), changes))
+    with context.store.writing() as work:
+        stored = work.change_jobs([(job.row, changes, job.version) for job, _, changes in told])
+        work.add_events((job.row, event) for job, event, _ in told if job.row in stored)
+    return len(stored)
+
+
+def _event(
+    job: jobs.Job, explanation: diagnosis.Explanation, now: datetime.datetime
+) -> jobs.JobEvent:
+    evidence = explanation.evidence
+    return jobs.JobEvent(
+        at=now,
+        kind="cause",
+        attempt=job.attempt,
+        source=str(evidence[0].source if evidence else diagnosis.Source.OURS),
+        detail=f"{explanation.cause}: {explanation.summary}",
+    )
 
 
 def is_failed(job: jobs.Job) -> bool:
@@ -174,15 +187,23 @@ def _advice(submission: jobs.Submission) -> tuple[str, ...]:
 
 def _canceller(job: jobs.Job) -> diagnosis.Canceller | None:
     """Return who cancelled the job: sacct writes "CANCELLED by 2001"."""
-    found = _BY.match(job.raw_state or "")
-    if found is None:
+    user_id = slurm.cancelled_by(job.raw_state or "")
+    if user_id is None:
         return None
-    user_id = int(found[1])
     try:
         name = pwd.getpwuid(user_id).pw_name
     except (KeyError, OverflowError):
         name = f"the user with the number {user_id}"
     return diagnosis.Canceller(user_id=user_id, name=name, is_me=user_id == os.getuid())
+
+
+def _began(job: jobs.Job) -> bool | None:
+    """Tell whether the newest attempt's script has begun; None of scripts that are not ours."""
+    folder = Path(job.run_dir)
+    if job.tracked_name is not None or not folder.is_dir():
+        return None
+    attempts = run_folder.RunFolder(folder).attempts()
+    return job.attempt in attempts.get(job.array_task_id or 0, [])
 
 
 def _as_of(job: jobs.Job, attempts: Sequence[jobs.Attempt], number: int) -> jobs.Job:

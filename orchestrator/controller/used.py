@@ -38,9 +38,8 @@ def of(context: contexts.Context, details: query.Details, *, ask: bool) -> Told:
         return Told(card=None, gpus=())
     with context.store.reading() as work:
         stored = work.used_figures(job.row, job.attempt)
-    if stored is not None:
-        kept, found = _from_json(stored)
-        return Told(card=_card(context, job, kept, found, ""), gpus=tuple(found))
+    if stored is not None and (kept := _from_json(stored)) is not None:
+        return Told(card=_card(context, job, kept[0], kept[1], ""), gpus=tuple(kept[1]))
     spec = specs.from_json(details.submission.spec)
     found = gpu_files.figures(job, spec, json.loads(details.submission.provenance))
     here = contexts.at(context, job.scheduler)
@@ -97,9 +96,13 @@ def _to_json(used: efficiency.Used, found: Sequence[gpus.Figures]) -> str:
     return json.dumps(told)
 
 
-def _from_json(text: str) -> tuple[efficiency.Used, list[gpus.Figures]]:
-    told = json.loads(text)
-    return efficiency.Used(**told["used"]), [_figures(one) for one in told["gpus"]]
+def _from_json(text: str) -> tuple[efficiency.Used, list[gpus.Figures]] | None:
+    """Return what `_to_json` wrote; None where another version wrote something else."""
+    try:
+        told = json.loads(text)
+        return efficiency.Used(**told["used"]), [_figures(one) for one in told["gpus"]]
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _figures(data: dict[str, Any]) -> gpus.Figures:

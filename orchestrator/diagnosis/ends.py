@@ -116,6 +116,13 @@ def _cancelled(facts: Facts, job: jobs.Job) -> _Told:
         else:
             summary = f"{name} cancelled it by hand, or a program of yours did (scancel){when}"
         return Cause.CANCELLED, summary, ()
+    if who.user_id == 0 and facts.began is False and job.started_at:
+        # Measured: a failed prolog ends a job with --no-requeue so (24.11).
+        summary = (
+            f"Slurm ended it{_on(job.node_list)} before its script began, as it does where the "
+            "site's prolog fails (or an administrator cancelled it in that moment)"
+        )
+        return Cause.LAUNCH_FAILED, summary, _OTHER_NODES
     if who.user_id == 0:
         summary = f"root cancelled it: an administrator, or Slurm itself{when}"
     else:
@@ -170,6 +177,7 @@ def _not_submitted(facts: Facts, job: jobs.Job) -> _Told:
     return refusals.cause_of(reason), reason.partition("\n")[0] or "Slurm never got it", ()
 
 
+_OTHER_NODES = ("sinfo -R tells whether the node is drained; leave it out: exclude",)
 _SIGNALS = frozenset(signal.Signals)
 _TELLERS: Mapping[JobState, Callable[[Facts, jobs.Job], _Told]] = {
     JobState.TIMEOUT: _time_limit,

@@ -42,6 +42,7 @@ _CAUSES = {
     "ReservationDeleted": Cause.HELD,
 }
 _LIMIT = re.compile(r"(?:QOS|Assoc)(?:Grp|Max|Min)|Max\w+PerAccount")
+_LAUNCH_FAILED = re.compile(r"launch failed")
 _ADMIN = re.compile(r"\bJobHeldAdmin\b")
 
 
@@ -117,6 +118,8 @@ def _unsent(job: jobs.Job) -> Explanation:
 def _cause(job: jobs.Job, kind: Waiting, word: str) -> Cause | None:
     if kind in (Waiting.WILL_START, Waiting.LIMIT):
         return None
+    if _LAUNCH_FAILED.match(job.reason or ""):
+        return Cause.LAUNCH_FAILED
     if is_held(job):
         return Cause.HELD
     if word in _CAUSES:
@@ -274,6 +277,9 @@ def _cures(
         if _ADMIN.search(job.reason or ""):
             return ("ask the site's support why an administrator holds it",)
         return kinds.kind_of(Cause.HELD).cures
+    if cause is Cause.LAUNCH_FAILED:
+        drained = "sinfo -R tells which node is drained: the site's prolog may have failed there"
+        return (f"orchestrator release JOB, then it starts on other nodes ({drained})",)
     if cause is Cause.DEPENDENCY:
         return ("see why that job ended: orchestrator explain ITS-JOB", f"or {anew}")
     if cause in (Cause.BAD_RESOURCES, Cause.LIMIT_REACHED, Cause.DEADLINE):

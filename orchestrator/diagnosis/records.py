@@ -134,6 +134,8 @@ class Facts:
     events: tuple[jobs.JobEvent, ...] = ()
     #: none: it was not cancelled, or Slurm does not tell by whom
     canceller: Canceller | None = None
+    #: the script has begun, as its claim in the run folder tells; none: not looked at
+    began: bool | None = None
     #: in the logs' order
     findings: tuple[Finding, ...] = ()
     #: the log's last line that says something

@@ -17,6 +17,8 @@ PROGRAMS = f"{environment.CHECKOUT_PLACE}/tests/cluster/failing"
 TROUBLED = "n4"
 #: The host with a small /dev/shm and a small disk.
 SMALL = "n3"
+#: The partition for whose jobs the prolog fails; nobody else's jobs go there.
+BAD_PROLOG = "scavenge"
 #: A folder of the login host's own disk.
 LOGIN_ONLY = "/tmp/login"
 
@@ -89,6 +91,10 @@ def _environment(tables: Mapping[str, str]) -> dict[str, str]:
 
 def _image(path: str) -> str:
     return f'runtime = "apptainer"\nimage = "{path}"\ngpu = "none"'
+
+
+def _on(node: str, requeue: str) -> str:
+    return f'nodelist = "{node}"\npartition = "{BAD_PROLOG}"\nrequeue = {requeue}'
 
 
 def _ended_by_slurm() -> Iterator[Case]:
@@ -186,6 +192,13 @@ def _ended_by_slurm() -> Iterator[Case]:
         cause="launch_failed",
         told="0:53",
         tables=_shell("true", job='output = "{home}/closed/%j.out"', sbatch="hold = true"),
+    )
+    yield Case(
+        name="prolog",
+        how="the site's prolog fails on its host; `requeue = false`",
+        cause="launch_failed",
+        told="before its script began",
+        tables=_shell("true", job=_on(TROUBLED, "false"), sbatch="hold = true"),
     )
     yield Case(
         name="no-run-folder",
@@ -313,7 +326,6 @@ def _programs() -> Iterator[Case]:
     torch = (
         ("cuda", "PyTorch asks for CUDA where there is none", "no_device", "NVIDIA driver"),
         ("address", "two TCPStores at one port", "address_in_use", "EADDRINUSE"),
-        ("checkpoint", "a checkpoint that was cut", "checkpoint", "PytorchStreamReader"),
     )
     for name, how, cause, told in torch:
         tables = _program("alone", name, resources=with_torch)
@@ -514,6 +526,14 @@ def _waiting() -> Iterator[Case]:
         cause="held",
         told="JobHeldAdmin",
         tables=_shell("true", sbatch='begin = "now+1hour"'),
+        end=waits,
+    )
+    yield Case(
+        name="prolog-requeued",
+        how="the site's prolog fails on its host; `requeue = true`",
+        cause="launch_failed",
+        told="launch failed requeued held",
+        tables=_shell("true", job=_on(SMALL, "true"), sbatch="hold = true"),
         end=waits,
     )
     yield Case(

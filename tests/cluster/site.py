@@ -108,5 +108,5 @@ class Site:
 
 
 def details(job: Mapping[str, Any]) -> list[str]:
-    """What its history says, oldest first."""
-    return [event["detail"] for event in job["events"]]
+    """What its history says, oldest first, less the cause of a failure."""
+    return [event["detail"] for event in job["events"] if event["kind"] != "cause"]

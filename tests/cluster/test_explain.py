@@ -32,6 +32,10 @@ UNDONE = (
     ("sacctmgr", "-iQ", "modify", "user", "alice", "set", "qos-=small,single"),
     ("sacctmgr", "-iQ", "delete", "qos", "small,single"),
 )
+PROLOG = f"""\
+#!/bin/sh
+[ "$SLURM_JOB_PARTITION" != {failures.BAD_PROLOG} ]
+"""
 FILES = {
     "plain.sh": (0o644, "#!/bin/sh\necho here\n"),
     "interpreter.sh": (0o755, "#!/opt/anaconda3/bin/python\nprint(1)\n"),
@@ -84,8 +88,13 @@ class Crowd:
         self.site.lab.run(argv, user=user).check_returncode()
 
     def wait(self, name: str, *wanted: str) -> None:
-        self.site.lab.wait_for(
-            lambda: self.site.lab.job_state(self.ids[name]) in wanted, 120, f"{name}: {wanted}", 0.3
+        """Wait until Slurm has the job in one of the states, or has forgotten its end."""
+        lab = self.site.lab
+        lab.wait_for(
+            lambda: lab.job(self.ids[name]).get("JobState") in (None, *wanted),
+            120,
+            f"{name}: {wanted}",
+            0.3,
         )
 
     def explain(self, names: Sequence[str]) -> None:
@@ -109,12 +118,18 @@ def crowd(running_lab: cluster.Lab) -> Iterator[Crowd]:
     """All cases, submitted together so that they wait together, disturbed and explained."""
     running_lab.make_folder(HOME)
     made = Crowd(sites.Site.make(running_lab, HOME), {}, {})
+    extra = running_lab.settings.extra
     try:
+        # In /home, which all hosts share.
+        running_lab.write("/home/prolog.sh", PROLOG, user="root")
+        running_lab.path("/home/prolog.sh").chmod(0o755)
+        running_lab.reconfigure(extra=(*extra, "Prolog=/home/prolog.sh"))
         prepare(running_lab)
         produce(made)
         yield made
     finally:
         running_lab.mend()
+        running_lab.reconfigure(extra=extra)
         for argv in UNDONE:
             running_lab.run(argv, user="root")
         small_disks(running_lab, "umount /tmp/small; mount -o remount,size=50% /dev/shm")
@@ -167,6 +182,11 @@ def produce(made: Crowd) -> None:
     made.by("root", "scontrol", "update", "partitionname=spot", "state=down")
     made.by("alice", "scontrol", "release", ids["partition-down"])
     made.site.run("wait", ids["preempted"], ids["better"], check=None)
+    # A failed prolog drains its node: nothing else starts there any more.
+    for name in ("full", "loader"):
+        made.wait(name, "RUNNING", "COMPLETING", "FAILED")
+    made.by("alice", "scontrol", "release", f"{ids['prolog']},{ids['prolog-requeued']}")
+    made.wait("prolog", "CANCELLED")
     # Slurm takes SlurmdTimeout, 20 s, and up to as much again.
     lab.cut(failures.TROUBLED)
 

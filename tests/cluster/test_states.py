@@ -374,7 +374,8 @@ def test_jobs_that_slurm_has_forgotten(lab: cluster.Lab, alice_home: str) -> Non
     assert sites.details(good)[-1] == "PENDING -> COMPLETED, exit code 0:0"
     three = crowd.ended("three")
     assert (three["state"], three["exit_code"]) == ("FAILED", 3)
-    assert three["events"][-1]["source"] == "record"
+    assert three["events"][-2]["source"] == "record"
+    assert three["events"][-1]["kind"] == "cause"
     # Nobody can tell how it ended: not at the first look, and never a success.
     assert crowd.now("shot")["state"] == "PENDING"
     shot = site.wait_state(crowd.ids["shot"], "LOST")

@@ -26,9 +26,11 @@ def submit(cli, name="demo", command="echo here", *more):
 
 
 def told(cli, reference):
-    """What the history says, oldest first."""
+    """What the history says, oldest first, less the cause of a failure."""
     (job,) = cli("show", reference, "--json", "--no-refresh").items
-    return [(event["source"], event["detail"]) for event in job["events"]]
+    return [
+        (event["source"], event["detail"]) for event in job["events"] if event["kind"] != "cause"
+    ]
 
 
 def changes(fake_slurm):

@@ -1,8 +1,6 @@
 """One process with PyTorch that fails in a way that is asked for: alone.py --how HOW."""
 
 import argparse
-import os
-import pathlib
 
 import torch
 
@@ -34,15 +32,7 @@ def address():
     torch.distributed.TCPStore("127.0.0.1", first.port, is_master=True, wait_for_workers=False)
 
 
-def checkpoint():
-    """Load a checkpoint that was cut while it was written."""
-    path = pathlib.Path(os.environ["ORCHESTRATOR_RUN_DIR"], "model.pt")
-    torch.save({"weight": torch.ones(1 << 16)}, path)
-    os.truncate(path, 1 << 17)
-    torch.load(path)
-
-
-HOWS = {function.__name__: function for function in (loader, cuda, address, checkpoint)}
+HOWS = {function.__name__: function for function in (loader, cuda, address)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()

@@ -110,6 +110,8 @@ def test_rows_are_chosen_and_thinned_out(run: Run) -> None:
         *(("1", "NaN"), ("1", 0.5)),
         *(("2", 0.4), ("2", 0.6)),
     ]
+    csv = asked("--last", 2, "--format", "csv")
+    assert asked("--last", 2, "--format", "csv", "-f") == csv
     assert run("metrics", "1", "--steps", "1:")[1:] == (
         head,
         "no such metrics; there are epoch, epoch_time, throughput, val_accuracy, val_loss\n",
@@ -284,6 +286,12 @@ def test_logs_of_several_jobs(run: Run, home: Path) -> None:
     assert run("logs", "1", "--attempt", "1")[2] == "the log has no attempt 1 of 1\n"
     assert run("logs", "1", "--attempt", "0", "-n", "1")[1] == (
         "Epoch Throughput: 300.000 images/second\n"
+    )
+    assert run("logs", "1", "2", "-f", "-n", "1") == (
+        0,
+        "1 | Epoch Throughput: 300.000 images/second\n"
+        "2 | Epoch Throughput: 600.000 images/second\n",
+        "",
     )
     for options, told in (
         (["--grep", "["], "--grep: '[' is no regular expression: unterminated character set"),

@@ -15,11 +15,11 @@ from orchestrator import config, jobs, slurm, specs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import stores, unit_of_work, watching
 
-NOW = datetime.datetime.now(datetime.UTC)
-
 
 @pytest.fixture
 def context(tmp_path: Path) -> contexts.Context:
+    # The files' age is measured by the clock that stamps them, so this one must agree with it now.
+    now = datetime.datetime.now(datetime.UTC)
     return contexts.Context(
         configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
         store=stores.Store(tmp_path / "x.db"),
@@ -28,7 +28,7 @@ def context(tmp_path: Path) -> contexts.Context:
         folder=tmp_path,
         say=pytest.fail,
         sleep=time.sleep,
-        clock=lambda: NOW,
+        clock=lambda: now,
     )
 
 
@@ -49,7 +49,8 @@ def add(
         for step, value in enumerate(losses)
     ]
     (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    at = NOW.timestamp() - silent_minutes * 60
+    now = context.clock()
+    at = now.timestamp() - silent_minutes * 60
     for name in ("log", "metrics.jsonl"):
         os.utime(folder / name, (at, at))
     record = jobs.Submission(
@@ -61,9 +62,9 @@ def add(
         spec=specs.to_json(jobs.JobSpec(name="demo", launch=jobs.Launch(script="x"))),
         run_dir=str(folder),
         provenance="{}",
-        created_at=NOW,
+        created_at=now,
     )
-    begun = NOW - datetime.timedelta(hours=5)
+    begun = now - datetime.timedelta(hours=5)
     fields = {"job_id": str(number), "stdout_path": str(folder / "log"), "started_at": begun}
     with context.store.writing() as work:
         return work.add_submission(record, state=jobs.JobState.RUNNING, **fields)[0]

@@ -84,6 +84,33 @@ def test_which_line_counts(lines: list[str], cause: Cause, line: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("a.sh: line 184: 2324239 Aborted                 (core dumped) litgpt", Cause.ABORTED),
+        ("a.sh: line 9: 77 Killed                  python3 main.py", Cause.KILLED),
+        (
+            "srun: error: Task launch for 3.0 failed on node n1: Job credential expired",
+            "launch_failed",
+        ),
+        ("srun: error: task 0 launch failed: Plugin initialization failed", Cause.LAUNCH_FAILED),
+        (
+            "11/50 [1:57:05, 638.01s/it]slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT x",
+            "cancelled",
+        ),
+        ("slurmstepd: error: *** JOB 7 CANCELLED AT x DUE TO TIME LIMIT ***", Cause.TIME_LIMIT),
+        ("slurmstepd: error: Job 8 exceeded memory limit (104 > 10), being killed", Cause.OOM_HOST),
+        (
+            "^^^FileNotFoundError^^: ^^ [Errno 2] No such file: '/w/c.yaml'^^with",
+            Cause.MISSING_FILE,
+        ),
+        ("srun: error: task 0: Exited with exit code 1", Cause.NONZERO_EXIT),
+    ],
+)
+def test_lines_as_others_have_printed_them(line: str, cause: str) -> None:
+    assert explained([STEP, line]).cause == cause
+
+
+@pytest.mark.parametrize(
     ("lines", "state", "code", "exit_signal", "cause"),
     [
         ([STEP], JobState.TIMEOUT, 0, 0, Cause.TIME_LIMIT),

@@ -157,6 +157,16 @@ def test_who_cancelled(
     assert found.startswith(summary)
 
 
+def test_root_cancels_what_the_prolog_refused() -> None:
+    job = job_of(JobState.CANCELLED)
+    cause, summary = told(job, canceller=ROOT, began=False)
+    assert cause is Cause.LAUNCH_FAILED
+    assert summary.startswith("Slurm ended it on n4 before its script began")
+    waited = job_of(JobState.CANCELLED, ran_seconds=None)
+    assert told(waited, canceller=ROOT, began=False)[0] is Cause.CANCELLED
+    assert told(job, canceller=ROOT, began=True)[0] is Cause.CANCELLED
+
+
 def test_what_has_not_ended_badly_has_no_cause() -> None:
     waits = job_of(JobState.NOT_SUBMITTED, ran_seconds=None, resend_at=BEGIN)
     for job in (job_of(JobState.COMPLETED), job_of(JobState.RUNNING), waits):

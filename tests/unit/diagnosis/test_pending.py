@@ -69,6 +69,10 @@ def explained(reason: str, asked: dict[str, object], **known: object) -> tuple[C
             *(Cause.HELD, PERSON, "an administrator held it: ask them"),
         ),
         (
+            *("launch failed requeued held", {}, {}),
+            *(Cause.LAUNCH_FAILED, PERSON, "its start failed on the node and it is held"),
+        ),
+        (
             *("ReqNodeNotAvail, UnavailableNodes:n4", {}),
             {"nodes": (queue.Node(name="n4", state="down", why="Not responding"),)},
             *(Cause.UNAVAILABLE, PERSON, "n4 is down (Not responding)"),
