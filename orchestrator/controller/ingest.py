@@ -6,11 +6,19 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from orchestrator import errors, jobs, logs, patterns, run_folder, specs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import rows, unit_of_work, vocabulary
+
+#: What one look over all jobs reads, some seconds' worth; what is more is read by the next.
+LOOK_LIMIT_BYTES = 256 * 1024 * 1024
+#: What a job may be read of at least, however many there are.
+_LEAST_SHARE_BYTES = 256 * 1024
+
+#: By the patterns' identities: most jobs have the same ones, and to make a scanner takes time.
+_Scanners: TypeAlias = dict[tuple[int, ...], patterns.Scanner]
 
 
 def ingest(
@@ -19,6 +27,7 @@ def ingest(
     shipped: Sequence[patterns.Pattern] | None = None,
     *,
     say: Callable[[str], None] | None = None,
+    limit_bytes: int | None = None,
     enough: Callable[[], bool] = lambda: False,
 ) -> int:
     """Read what is new in the jobs' files and store their metrics; returns how many were stored.
@@ -26,6 +35,9 @@ def ingest(
     `say` is told what is odd about a file, that it was cut or cannot be read. What is wrong with
     one job ends no other where there are several. When `enough` says so the rest is left for the
     next time.
+
+    With `limit_bytes` so much is read in all, shared out among the jobs, and the next call reads
+    on; the rest of a job's share is for the jobs that follow.
 
     The metrics of a chunk and the place where reading goes on are committed together, so a crash,
     or another reader at the same time, neither loses nor doubles one.
@@ -40,16 +52,25 @@ def ingest(
     chosen = {
         token: vocabulary.of_job(known, specs.from_json(text)) for token, text in texts.items()
     }
+    scanners: _Scanners = {}
     stored = 0
-    for job in wanted:
+    left = limit_bytes
+    for place, job in enumerate(wanted):
         if enough():
             break
+        share = None if left is None else max(left // (len(wanted) - place), _LEAST_SHARE_BYTES)
         places = {cursor.path: cursor for cursor in cursors.get(job.row, [])}
         try:
             with context.waiting(f"Reading the log of {job.job_id or f'@{job.row}'}"):
-                for reader in _readers(job, tuple(chosen[job.token])):
+                for reader in _readers(job, chosen[job.token], scanners):
                     cursor = places.get(reader.path)
-                    stored += _read_file(context, job, reader, cursor, say or context.say, enough)
+                    told = say or context.say
+                    found, read_bytes = _read_file(
+                        context, job, reader, cursor, told, share, enough
+                    )
+                    stored += found
+                    share = None if share is None else max(share - read_bytes, 0)
+                    left = None if left is None else left - read_bytes
         except errors.OrchestratorError as exc:
             if len(wanted) == 1:
                 raise
@@ -58,12 +79,13 @@ def ingest(
 
 
 def ingest_all(context: contexts.Context, job_rows: Sequence[int]) -> int:
-    """Read the files of the jobs with these rows, as they are now."""
+    """Read the files of the jobs with these rows, as they are now, as far as a look may take."""
     if not job_rows:
         return 0
     with context.store.reading() as work:
         found = work.jobs(unit_of_work.JobQuery(rows=job_rows, limit=None))
-    return ingest(context, sorted(found, key=lambda job: job.row))
+    ordered = sorted(found, key=lambda job: job.row)
+    return ingest(context, ordered, limit_bytes=LOOK_LIMIT_BYTES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,46 +95,33 @@ class _Reader:
     path: str
     #: the patterns of a log; none: metrics.jsonl
     known: tuple[patterns.Pattern, ...] | None
+    #: finds their lines in large files; none: metrics.jsonl
+    scanner: patterns.Scanner | None
     #: a banner begins each attempt; what stands above the first is not this job's
     banners: bool
     #: what lines belong to in a file without banners
     attempt: int
 
-    def metrics(
-        self, chunk: logs.Chunk, state: Mapping[str, Any]
-    ) -> tuple[list[jobs.Metric], Mapping[str, Any]]:
-        if self.known is None:
-            return [
-                metric
-                for line in chunk.lines
-                for metric in patterns.parse_jsonl(line.text, path=self.path, line=line.number)
-            ], {}
-        matcher = patterns.Matcher(self.known, state)
-        found = [
-            metric
-            for line in chunk.lines
-            if line.attempt is not None or not self.banners
-            for metric in matcher.match(
-                line.text,
-                attempt=self.attempt if line.attempt is None else line.attempt,
-                path=self.path,
-                line=line.number,
-            )
-        ]
-        return found, matcher.state
 
-
-def _readers(job: jobs.Job, known: tuple[patterns.Pattern, ...]) -> Iterator[_Reader]:
+def _readers(
+    job: jobs.Job,
+    known: tuple[patterns.Pattern, ...],
+    scanners: _Scanners,
+) -> Iterator[_Reader]:
+    scanner = scanners.setdefault(
+        tuple(id(pattern) for pattern in known),
+        patterns.Scanner(known, also=[logs.BANNER_START]),
+    )
     if job.stdout_path is not None:
         # Only our own scripts write banners.
         banners = job.tracked_name is None
-        yield _Reader(job.stdout_path, known, banners=banners, attempt=job.attempt)
+        yield _Reader(job.stdout_path, known, scanner, banners=banners, attempt=job.attempt)
     if job.stderr_path is not None:
-        yield _Reader(job.stderr_path, known, banners=False, attempt=job.attempt)
+        yield _Reader(job.stderr_path, known, scanner, banners=False, attempt=job.attempt)
     folder = run_folder.RunFolder(Path(job.run_dir))
     task = job.array_task_id
     metrics_file = folder.metrics_file(task or 0, array=task is not None)
-    yield _Reader(str(metrics_file), None, banners=False, attempt=job.attempt)
+    yield _Reader(str(metrics_file), None, None, banners=False, attempt=job.attempt)
 
 
 def _read_file(
@@ -121,29 +130,62 @@ def _read_file(
     reader: _Reader,
     cursor: rows.LogCursor | None,
     say: Callable[[str], None],
+    limit_bytes: int | None,
     enough: Callable[[], bool],
-) -> int:
-    stored = 0
+) -> tuple[int, int]:
+    """Return how many metrics were stored and how many bytes were read."""
+    stored = read_bytes = 0
     banner = logs.banner_pattern(
         job_id=job.raw_job_id or job.job_id or "", task=job.array_task_id or 0, name=job.name
     )
     final = job.state in jobs.TERMINAL and job.settled
-    while True:
-        position, state = _resume(reader.path, cursor)
-        chunk = logs.read(position, banner=banner, final=final)
-        found, state = reader.metrics(chunk, state)
-        after = _cursor(chunk.position, state)
+    position, state = _resume(reader.path, cursor)
+    matcher = patterns.Matcher(reader.known or (), state)
+    search: logs.Search | None = None
+    while limit_bytes is None or read_bytes < limit_bytes:
+        if reader.scanner is not None and logs.is_large(position) and reader.scanner.usable:
+            search = reader.scanner.search(generic=matcher.generic, followed=matcher.followed)
+        most = logs.READ_LIMIT_BYTES
+        if limit_bytes is not None:
+            most = min(most, limit_bytes - read_bytes)
+        chunk = logs.read(position, banner=banner, final=final, search=search, limit_bytes=most)
+        found = list(_numbers(reader, matcher, chunk))
+        after = _cursor(chunk.position, {} if reader.known is None else matcher.state)
+        read_bytes += chunk.read_bytes
         if after != cursor and chunk.position != position:
             with context.store.writing() as work:
                 if not work.put_log_cursor(job.row, after, expect=cursor):
                     # Another process read the same bytes and stored their metrics.
-                    return stored
-                stored += work.add_metrics(job.row, found)
-            cursor = after
-        if not chunk.more or enough():
+                    break
+                stored += work.add_numbers(job.row, found)
+            cursor, position = after, chunk.position
+        if not chunk.more:
             if chunk.note and chunk.note != logs.NO_LOG_YET:
                 say(chunk.note)
-            return stored
+            break
+        if enough():
+            break
+    return stored, read_bytes
+
+
+def _numbers(
+    reader: _Reader, matcher: patterns.Matcher, chunk: logs.Chunk
+) -> Iterator[unit_of_work.Numbers]:
+    """Yield the numbers of the lines that have any."""
+    path = reader.path
+    for number, text, _, attempt, marks in chunk.lines:
+        if reader.known is None:
+            yield from rows.numbers_of(patterns.parse_jsonl(text, path=path, line=number))
+            continue
+        if attempt is None:
+            if reader.banners:
+                continue
+            attempt = reader.attempt
+        for found in matcher.read(text, attempt=attempt, marks=marks):
+            source, rank, world_size, step, epoch, time, names, values = found
+            yield unit_of_work.Numbers(
+                path, source, attempt, rank, world_size, names, step, epoch, time, number, values
+            )
 
 
 def _resume(path: str, cursor: rows.LogCursor | None) -> tuple[logs.Position, Mapping[str, Any]]:

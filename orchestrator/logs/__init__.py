@@ -10,14 +10,24 @@ from __future__ import annotations
 from orchestrator.logs.attempts import Span, attempt_span
 from orchestrator.logs.files import NO_LOG_YET
 from orchestrator.logs.following import Followed, follow_all
-from orchestrator.logs.lines import banner_pattern, clean, split
-from orchestrator.logs.reading import Chunk, Line, Position, read
+from orchestrator.logs.lines import BANNER_START, banner_pattern, clean, split
+from orchestrator.logs.reading import (
+    READ_LIMIT_BYTES,
+    Chunk,
+    Line,
+    Position,
+    Search,
+    is_large,
+    read,
+)
 from orchestrator.logs.scanning import Scan, scan
 from orchestrator.logs.searching import BadExpressionError, Hit, compile_expression, search
 from orchestrator.logs.showing import follow, for_terminal, tail
 
 __all__ = [
+    "BANNER_START",
     "NO_LOG_YET",
+    "READ_LIMIT_BYTES",
     "BadExpressionError",
     "Chunk",
     "Followed",
@@ -25,6 +35,7 @@ __all__ = [
     "Line",
     "Position",
     "Scan",
+    "Search",
     "Span",
     "attempt_span",
     "banner_pattern",
@@ -33,6 +44,7 @@ __all__ = [
     "follow",
     "follow_all",
     "for_terminal",
+    "is_large",
     "read",
     "scan",
     "search",

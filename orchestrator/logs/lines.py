@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 #: Bytes of a line that are kept; the rest of a longer one is passed over.
@@ -30,6 +31,14 @@ class Segment(NamedTuple):
     #: where it begins in the file
     offset_bytes: int
     raw: bytes
+
+
+class Found(NamedTuple):
+    """A segment of a line in which a search found something, and what."""
+
+    segment: Segment
+    #: none: it was not searched
+    marks: tuple[int, ...] | None
 
 
 class Split(NamedTuple):
@@ -80,6 +89,68 @@ def split(
         skipped += stop - keep
         skipping = stop == len(data)
     return Split(segments, len(data), line, skipping, skipped)
+
+
+def around(
+    data: bytes,
+    places: Iterable[tuple[int, int]],
+    *,
+    whole: int,
+    offset_bytes: int = 0,
+    line: int = 0,
+    line_cap_bytes: int = LINE_CAP_BYTES,
+) -> tuple[list[Found], int]:
+    """Return the segments of the lines in which places lie, and the line ends up to `whole`.
+
+    `data` begins with a line and the byte before `whole` is a line end. A place is the byte behind
+    what was found and its mark; places are in order. The segments are those that `split` gives for
+    these lines; the others are counted and not looked at.
+    """
+    found: list[Found] = []
+    counted = stop = 0
+    start = -1
+    marks: list[int] = []
+    for end, mark in places:
+        if start >= 0 and end <= stop:
+            if mark not in marks:
+                marks.append(mark)
+            continue
+        if start >= 0:
+            _add(found, data, start, stop, offset_bytes, line, marks, line_cap_bytes)
+            start = -1
+        if end > whole:
+            break
+        start = max(data.rfind(b"\n", stop, end - 1) + 1, stop)
+        line += data.count(b"\n", counted, start)
+        counted = start
+        stop = data.find(b"\n", end - 1) + 1
+        marks = [mark]
+    if start >= 0:
+        _add(found, data, start, stop, offset_bytes, line, marks, line_cap_bytes)
+    return found, line + data.count(b"\n", counted, whole)
+
+
+def _add(
+    found: list[Found],
+    data: bytes,
+    start: int,
+    stop: int,
+    offset_bytes: int,
+    line: int,
+    marks: list[int],
+    line_cap_bytes: int,
+) -> None:
+    raw, known = data[start : stop - 1], tuple(marks)
+    if b"\r" not in raw and b"\0" not in raw and 0 < len(raw) <= line_cap_bytes:
+        found.append(Found(Segment(line + 1, offset_bytes + start, raw), known))
+        return
+    part = split(
+        data[start:stop],
+        offset_bytes=offset_bytes + start,
+        line=line,
+        line_cap_bytes=line_cap_bytes,
+    )
+    found += [Found(segment, known) for segment in part.segments]
 
 
 def banner_pattern(*, job_id: str, task: int, name: str | None = None) -> re.Pattern[str]:

@@ -6,14 +6,20 @@ import dataclasses
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from orchestrator.logs import files, lines
 
-#: Bytes one `read` takes at most. Text may need four times as much; the sum stays under 64 MiB.
-READ_LIMIT_BYTES = 4 * 1024 * 1024
-#: Lines after which `read` stops, so that millions of very short ones fit in memory as well.
-READ_LIMIT_LINES = 50_000
+#: Bytes one `read` takes at most.
+READ_LIMIT_BYTES = 64 * 1024 * 1024
+#: Bytes of lines after which `read` stops: text may need four times as much, and what is made of it
+#: as much again; the sum stays under 64 MiB.
+KEPT_LIMIT_BYTES = 2 * 1024 * 1024
+#: Lines after which it stops, so that millions of very short ones fit in memory as well.
+KEPT_LIMIT_LINES = 20_000
+#: A search pays from here on.
+SEARCH_BYTES = 1024 * 1024
 
 _BLOCK_BYTES = 256 * 1024
 _HEAD_BYTES = 256
@@ -79,8 +85,7 @@ class Position:
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A line, or a part of one between carriage returns: the states of a bar share a number."""
 
     #: from 1, in the file
@@ -91,6 +96,12 @@ class Line:
     offset_bytes: int
     #: attempt it was printed by; none: before the first banner
     attempt: int | None
+    #: what a search found in it; none: it was not searched, anything may be in it
+    marks: tuple[int, ...] | None = None
+
+
+#: Finds what is worth a look: a block -> the byte behind each find, in order, and its mark.
+Search: TypeAlias = Callable[[bytes], Sequence[tuple[int, int]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,6 +118,8 @@ class Chunk:
     path: str
     #: what a person should know: no log yet, truncated, ...
     note: str = ""
+    #: bytes that were taken up
+    read_bytes: int = 0
     #: bytes of over-long lines that were passed over
     skipped_bytes: int = 0
 
@@ -118,13 +131,21 @@ def read(
     final: bool = False,
     limit_bytes: int = READ_LIMIT_BYTES,
     line_cap_bytes: int = lines.LINE_CAP_BYTES,
+    search: Search | None = None,
 ) -> Chunk:
     """Return the lines added since `position`; call again while `more`.
 
+    With `search` other lines than those it finds something in may be left out; what looks like a
+    banner must be among what it finds.
     An unfinished last line waits for its end, unless `final`: the job is over. Nothing is raised
     for a log that is absent or unreadable: `note` says it, and the position stays.
     """
-    reader = _Reader(banner, limit_bytes, line_cap_bytes)
+    reader = _Reader(
+        banner=banner,
+        limit_bytes=limit_bytes,
+        line_cap_bytes=line_cap_bytes,
+        search=search,
+    )
     try:
         handle, status = files.open_log(position.path)
     except OSError as error:
@@ -138,6 +159,9 @@ def read(
         rotated = _read_rotated(reader, position, begin)
         if rotated is not None:
             return rotated
+        if _is_copy(handle, status, position):
+            moved = dataclasses.replace(position, device=status.st_dev, inode=status.st_ino)
+            return reader.read(handle, moved, position.path, final=final)
         how = "truncated" if status.st_size < position.offset_bytes else "replaced"
         chunk = reader.read(handle, begin, position.path, final=final)
         note = f"{position.path} was {how}: read again from its beginning"
@@ -148,51 +172,87 @@ def read(
         os.close(handle)
 
 
-@dataclasses.dataclass(frozen=True)
+def is_large(position: Position) -> bool:
+    """Tell whether there is so much to read that a search pays: it takes 0.1 s to begin one."""
+    try:
+        size = os.stat(position.path).st_size
+    except OSError:
+        return False
+    return size - position.offset_bytes >= SEARCH_BYTES
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Reader:
     banner: re.Pattern[str] | None
     limit_bytes: int
     line_cap_bytes: int
+    search: Search | None
 
     def read(self, handle: int, position: Position, path: str, *, final: bool) -> Chunk:
         found: list[Line] = []
-        skipped = taken = 0
+        skipped = taken = kept = 0
         more = True
-        while more and taken < self.limit_bytes and len(found) < READ_LIMIT_LINES:
+        while more and taken < self.limit_bytes:
+            if kept >= KEPT_LIMIT_BYTES or len(found) >= KEPT_LIMIT_LINES:
+                break
             # A byte more than a line may have, or a long line would never be seen to be long.
             size = max(self.line_cap_bytes + 1, min(_BLOCK_BYTES, self.limit_bytes - taken))
             data = os.pread(handle, size, position.offset_bytes)
             more = len(data) == size
-            part = lines.split(
-                data,
-                offset_bytes=position.offset_bytes,
-                line=position.line,
-                skipping=position.skipping,
-                flush=final and not more,
-                line_cap_bytes=self.line_cap_bytes,
-            )
-            attempt, banner = self._add(part.segments, position, found)
-            taken += part.consumed_bytes
-            skipped += part.skipped_bytes
+            whole = 0 if self.search is None or position.skipping else data.rfind(b"\n") + 1
+            if self.search is not None and whole:
+                # What stands behind the last line end comes again with the next block.
+                more = more or whole < len(data)
+                segments, line = lines.around(
+                    data,
+                    self.search(data),
+                    whole=whole,
+                    offset_bytes=position.offset_bytes,
+                    line=position.line,
+                    line_cap_bytes=self.line_cap_bytes,
+                )
+                consumed, skipping = whole, False
+            else:
+                part = lines.split(
+                    data,
+                    offset_bytes=position.offset_bytes,
+                    line=position.line,
+                    skipping=position.skipping,
+                    flush=final and not more,
+                    line_cap_bytes=self.line_cap_bytes,
+                )
+                segments = [lines.Found(segment, None) for segment in part.segments]
+                line, consumed, skipping = part.line, part.consumed_bytes, part.skipping
+                skipped += part.skipped_bytes
+            attempt, banner = self._add(segments, position, found)
+            taken += consumed
+            kept += sum(len(one.segment.raw) for one in segments)
             position = dataclasses.replace(
                 position,
-                offset_bytes=position.offset_bytes + part.consumed_bytes,
-                line=part.line,
+                offset_bytes=position.offset_bytes + consumed,
+                line=line,
                 attempt=attempt,
                 banner=banner,
-                skipping=part.skipping,
+                skipping=skipping,
             )
         if taken:
             mark = _fingerprint(handle, position.offset_bytes)
             position = dataclasses.replace(position, fingerprint=mark)
-        return Chunk(lines=found, position=position, more=more, path=path, skipped_bytes=skipped)
+        return Chunk(
+            lines=found,
+            position=position,
+            more=more,
+            path=path,
+            read_bytes=taken,
+            skipped_bytes=skipped,
+        )
 
     def _add(
-        self, segments: list[lines.Segment], position: Position, found: list[Line]
+        self, segments: list[lines.Found], position: Position, found: list[Line]
     ) -> tuple[int | None, int]:
         """Append the segments' lines to `found`; return attempt and highest banner behind them."""
         attempt, highest = position.attempt, position.banner
-        for number, offset_bytes, raw in segments:
+        for (number, offset_bytes, raw), marks in segments:
             text = lines.clean(raw)
             if not text or text.isspace():
                 continue
@@ -201,7 +261,7 @@ class _Reader:
                 # Attempts only go up: a job that prints its own old log begins no new attempt.
                 if match and int(match["attempt"]) > highest:
                     attempt = highest = int(match["attempt"])
-            found.append(Line(number=number, text=text, offset_bytes=offset_bytes, attempt=attempt))
+            found.append(Line(number, text, offset_bytes, attempt, marks))
         return attempt, highest
 
 
@@ -213,7 +273,7 @@ def _read_rotated(reader: _Reader, position: Position, begin: Position) -> Chunk
     except OSError:
         return None
     try:
-        if not _is_same(handle, status, position):
+        if not _is_same(handle, status, position) and not _is_copy(handle, status, position):
             return None
         chunk = reader.read(handle, position, path, final=True)
     finally:
@@ -256,6 +316,15 @@ def _is_same(handle: int, status: os.stat_result, position: Position) -> bool:
     if not position.fingerprint:
         return status.st_dev == position.device or position.offset_bytes == 0
     return _fingerprint(handle, position.offset_bytes) in (position.fingerprint, "")
+
+
+def _is_copy(handle: int, status: os.stat_result, position: Position) -> bool:
+    """Tell whether another file goes on where we were: restored, or what copytruncate put aside."""
+    if not position.fingerprint or position.offset_bytes < _HEAD_BYTES + _BEFORE_BYTES:
+        return False
+    if status.st_size < position.offset_bytes:
+        return False
+    return _fingerprint(handle, position.offset_bytes) == position.fingerprint
 
 
 def _fingerprint(handle: int, offset_bytes: int) -> str:

@@ -155,7 +155,7 @@ def _loose(text: str) -> list[Field] | None:
 
 
 def _pairs(text: str, separator: str, between: str) -> Iterator[Field]:
-    for item in _parted(text, separator, between):
+    for item in items_of(text, separator, between):
         # "loss: 10.9 | lr 6e-4": some print one of many without the sign.
         if between == " " or between not in item:
             parted = _BLANK_BETWEEN.fullmatch(item.strip())
@@ -168,7 +168,8 @@ def _pairs(text: str, separator: str, between: str) -> Iterator[Field]:
             yield Field(key, found[1].replace(",", ""), found[2] or "")
 
 
-def _parted(text: str, separator: str, between: str) -> list[str]:
+def items_of(text: str, separator: str, between: str) -> list[str]:
+    """Return the items of a text of pairs."""
     if separator.strip(" "):
         return text.split(separator)
     # Numbers are padded with blanks, too: what begins an item has the sign behind it.

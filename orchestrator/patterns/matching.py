@@ -5,18 +5,27 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from orchestrator import jobs
-from orchestrator.patterns import fields, names, numbers, prefixes, records
+from orchestrator.patterns import fields, layouts, names, numbers, prefixes, records, scanning
 
 #: Longer lines hold no metrics that people print; it also bounds what a slow regex can cost.
 MATCH_CAP_CHARACTERS = 4096
 #: Ranks whose lines are kept apart; of more the one that was silent longest is forgotten.
 _MOST_LABELS = 1024
+
 #: "Epoch 1/5" alone is a line of many programs, and says not whose log this is.
-_COUNTERS = ("epoch", "step")
+_COUNTERS = frozenset(("epoch", "step"))
+
+#: Kinds of line and names of fields that are remembered; a log of garbage has any number.
+_MOST_CHOICES = 4096
+
+#: Orders of names that a kind of line is known to have at a time, and lines that one is made of:
+#: to make one takes as long as to take some hundred lines apart.
+_MOST_LAYOUTS = 6
+_MOST_LEARNT = 40
 
 #: Seconds since 1970 of the year 2200: more is garbage.
 _LAST_SECOND = 7_258_118_400
@@ -41,14 +50,30 @@ class _Stream:
     kept: dict[str, dict[str, _Kept]] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class _Told:
     """What a line tells, before it is a metric."""
 
-    values: list[tuple[str, float, str]]
+    #: by name and unit; of the same ones the first counts
+    values: dict[tuple[str, str], float]
     context: dict[str, int]
     phase: str = ""
     time: datetime.datetime | None = None
+
+
+class Reading(NamedTuple):
+    """The numbers that one pattern finds in a line."""
+
+    #: log:PATTERN
+    source: str
+    rank: int | None
+    world_size: int | None
+    step: int | None
+    epoch: int | None
+    time: datetime.datetime | None
+    #: name and unit of each number
+    names: tuple[tuple[str, str], ...]
+    values: tuple[float, ...]
 
 
 class Matcher:
@@ -57,8 +82,19 @@ class Matcher:
     def __init__(
         self, patterns: Sequence[records.Pattern], state: Mapping[str, Any] | None = None
     ) -> None:
-        self._specific = tuple(pattern for pattern in patterns if not pattern.generic)
-        self._generic = tuple(pattern for pattern in patterns if pattern.generic)
+        kinds = scanning.numbered(patterns)
+        # Generic ones come last, each group in the patterns' order.
+        self._kinds = [
+            _Kind(number, pattern, kind)
+            for number, pattern, kind in sorted(kinds, key=lambda one: one[1].generic)
+        ]
+        self._chosen: dict[tuple[int, ...], list[_Kind]] = {}
+        self._by_text: dict[str, list[int]] = {}
+        for one in self._kinds:
+            for text in one.kind.contains or ("",):
+                self._by_text.setdefault(text, []).append(one.number)
+        #: names of lines, each once in a line
+        self._names: dict[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]] = {}
         self._attempt, self._known, self._streams = _restored(state or {})
 
     @property
@@ -80,14 +116,53 @@ class Matcher:
             },
         }
 
+    @property
+    def generic(self) -> bool:
+        """Whether generic patterns count for the lines that follow."""
+        return not self._known
+
+    @property
+    def followed(self) -> set[str]:
+        """Return the patterns of which lines were seen that may say something about others."""
+        return {name for stream in self._streams.values() for name in stream.last}
+
     def match(
-        self, text: str, *, attempt: int = 0, path: str = "", line: int | None = None
+        self,
+        text: str,
+        *,
+        attempt: int = 0,
+        path: str = "",
+        line: int | None = None,
+        marks: tuple[int, ...] | None = None,
     ) -> list[jobs.Metric]:
         """Return the metrics of a line; of two patterns that find the same one the first wins.
 
         Lines must come in the log's order. A NaN says that there was no finite number. Generic
-        patterns count until another one has found something.
+        patterns count until another one has found something. `marks`: what a scanner found.
         """
+        return [
+            jobs.Metric(
+                name=name,
+                value=value,
+                unit=unit,
+                step=reading.step,
+                epoch=reading.epoch,
+                rank=reading.rank,
+                world_size=reading.world_size,
+                time=reading.time,
+                attempt=attempt,
+                source=reading.source,
+                path=path,
+                line=line,
+            )
+            for reading in self.read(text, attempt=attempt, marks=marks)
+            for (name, unit), value in zip(reading.names, reading.values, strict=True)
+        ]
+
+    def read(
+        self, text: str, *, attempt: int = 0, marks: tuple[int, ...] | None = None
+    ) -> list[Reading]:
+        """Return the numbers of a line, as `match` does."""
         if attempt != self._attempt:
             self._attempt = attempt
             self._streams = {}
@@ -95,72 +170,87 @@ class Matcher:
             return []
         # Keras goes back by \b over what it wrote.
         text = text.rstrip(" \t\r\n\v\f\b")
+        if marks is None or scanning.ANY in marks:
+            marks = tuple(
+                [one for part, those in self._by_text.items() if part in text for one in those]
+            )
+        chosen = self._chosen.get(marks)
+        if chosen is None:
+            chosen = self._choose(marks)
         prefix: prefixes.Prefix | None = None
-        found: dict[tuple[str, str], jobs.Metric] = {}
-        for patterns in (self._specific, self._generic):
-            if patterns is self._generic and (found or self._known):
+        readings: list[Reading] = []
+        fitted: records.Pattern | None = None
+        for one in chosen:
+            if one.pattern is fitted or not one.stands_in(text):
+                continue
+            if one.pattern.generic and (self._known or readings):
                 break
-            for pattern in patterns:
-                for kind in pattern.lines:
-                    if kind.contains and not any(part in text for part in kind.contains):
-                        continue
-                    prefix = prefix or prefixes.split(text)
-                    told = self._line(pattern, kind, text, prefix)
-                    if told is None:
-                        continue
-                    for name, value, unit in told.values:
-                        found.setdefault(
-                            # Some tell images/s and TFLOP/s, and both are throughput.
-                            (name, unit if name == "throughput" else ""),
-                            jobs.Metric(
-                                name=name,
-                                value=value,
-                                unit=unit,
-                                step=told.context.get("step"),
-                                epoch=told.context.get("epoch"),
-                                rank=told.context.get("rank", prefix.rank),
-                                world_size=told.context.get("world_size"),
-                                time=told.time or prefix.time,
-                                attempt=attempt,
-                                source=pattern.source,
-                                path=path,
-                                line=line,
-                            ),
-                        )
-                    break
-            if any(metric.name not in _COUNTERS for metric in found.values()):
-                self._known = self._known or patterns is self._specific
-        return list(found.values())
+            if prefix is None:
+                prefix = prefixes.split(text)
+            told = self._line(one, text, prefix)
+            if told is None:
+                continue
+            fitted = one.pattern
+            names = tuple(told.values)
+            if readings or names not in self._names:
+                before = {_key(*name) for reading in readings for name in reading.names}
+                told.values = _firsts(told.values, before)
+                names = tuple(told.values)
+            if names:
+                context = told.context
+                # One object for alike lines: what is stored is looked up by it.
+                _make_room(self._names)
+                names = self._names.setdefault(names, names)
+                readings.append(
+                    Reading(
+                        one.source,
+                        context.get("rank", prefix.rank),
+                        context.get("world_size"),
+                        context.get("step"),
+                        context.get("epoch"),
+                        told.time or prefix.time,
+                        names,
+                        tuple(told.values.values()),
+                    )
+                )
+        # Of generic patterns nothing was asked where another one found something.
+        if readings and not self._known and fitted is not None and not fitted.generic:
+            told_names = {name for reading in readings for name, _ in reading.names}
+            self._known = not told_names <= _COUNTERS
+        return readings
 
-    def _line(
-        self,
-        pattern: records.Pattern,
-        kind: records.LineKind,
-        text: str,
-        prefix: prefixes.Prefix,
-    ) -> _Told | None:
+    def _choose(self, marks: tuple[int, ...]) -> list[_Kind]:
+        if len(self._chosen) >= _MOST_CHOICES:
+            self._chosen.clear()
+        chosen = [one for one in self._kinds if one.number in marks]
+        self._chosen[marks] = chosen
+        return chosen
+
+    def _line(self, one: _Kind, text: str, prefix: prefixes.Prefix) -> _Told | None:
         """Return what a line of this kind tells; None where it is not of this kind."""
+        kind, pattern = one.kind, one.pattern
         stream = self._streams.get(prefix.label)
         if kind.after and (stream is None or stream.last.get(pattern.name) not in kind.after):
             return None
         match = kind.regex.fullmatch(text)
         if match is None and prefix.rest != text:
             match = kind.regex.fullmatch(prefix.rest)
-        told = None if match is None else _told(kind, match)
+        told = None if match is None else one.told(match)
         if match is None or told is None:
             if kind.contains and kind.keep and stream is not None:
                 # Torn, it seems: what it would have told is unknown, not as before.
                 for key in kind.keep:
                     stream.kept.get(pattern.name, {}).pop(key, None)
             return None
-        if pattern.follows:
+        if one.follows:
             stream = self._streams.pop(prefix.label, None) or _Stream()
             self._streams[prefix.label] = stream
             if len(self._streams) > _MOST_LABELS:
                 del self._streams[next(iter(self._streams))]
             stream.last[pattern.name] = kind.name
             _take_and_keep(stream.kept.setdefault(pattern.name, {}), pattern, kind, told)
-        told.values = list(_final(kind, told))
+        if told.phase:
+            told.values = _in_phase(told.values, told.phase)
         return told
 
 
@@ -197,74 +287,196 @@ def _follows(pattern: records.Pattern, kind: records.LineKind, taker: str | None
     return not taker or (taker in kinds and kinds.index(kind.name) > kinds.index(taker))
 
 
-def _told(kind: records.LineKind, match: re.Match[str]) -> _Told | None:
-    """Return what a fitting line tells; None where its fields have not their form."""
-    groups = match.groupdict()
-    told = _Told(values=[], context={})
-    for key in records.CONTEXT:
-        count = numbers.integer(groups.get(key) or "")
-        if count is not None and count >= 0:
-            told.context[key] = count
-    told.phase = groups.get(records.PHASE) or ""
-    for name, meant in kind.metrics.items():
-        value = numbers.of_kind(groups.get(name) or "", kind.kinds.get(name))
-        if value is not None:
-            shown = groups.get(name + records.UNIT_SUFFIX) or meant.unit
-            _add(told, records.Value(name=meant.name, unit=shown), value, groups[name] or "")
-    if kind.form is None:
+class _Meaning(NamedTuple):
+    """What a group or a field of a line is."""
+
+    #: "": nothing
+    name: str
+    unit: str
+    #: name and unit of the metrics it becomes
+    keys: tuple[tuple[str, str], ...]
+    #: it is told by the line's other numbers, or instead of being one
+    special: bool
+
+
+class _Kind:
+    """A kind of line of a pattern, made ready for many lines."""
+
+    def __init__(self, number: int, pattern: records.Pattern, kind: records.LineKind) -> None:
+        self.number, self.pattern, self.kind = number, pattern, kind
+        self.source = pattern.source
+        self.follows = pattern.follows
+        self._fields: dict[tuple[str, str], _Meaning] = {}
+        self._layouts: list[tuple[layouts.Layout, list[_Meaning]]] = []
+        self._to_learn = _MOST_LEARNT
+        self._groups = {
+            (name, ""): _meaning(meant.name, meant.unit) for name, meant in kind.metrics.items()
+        }
+
+    def stands_in(self, text: str) -> bool:
+        """Whether the line has a text that all lines of this kind have."""
+        contains = self.kind.contains
+        return not contains or any([part in text for part in contains])
+
+    def told(self, match: re.Match[str]) -> _Told | None:
+        """Return what a fitting line tells; None where its fields have not their form."""
+        kind, groups = self.kind, match.groupdict()
+        told = _Told(values={}, context={})
+        for key in records.CONTEXT:
+            if key in groups:
+                count = numbers.integer(groups[key] or "")
+                if count is not None and count >= 0:
+                    told.context[key] = count
+        told.phase = groups.get(records.PHASE) or ""
+        for name, meant in kind.metrics.items():
+            text = groups[name]
+            if not text:
+                continue
+            value = numbers.of_kind(text, kind.kinds[name] if name in kind.kinds else None)
+            if value is not None:
+                unit = groups.get(name + records.UNIT_SUFFIX) or ""
+                meaning = self._groups.get((name, unit))
+                if meaning is None:
+                    _make_room(self._groups)
+                    meaning = self._groups[name, unit] = _meaning(meant.name, unit)
+                _add(told, meaning, value, text)
+        if kind.form is None:
+            return told
+        text = groups.get(records.FIELDS) or ""
+        if not self._laid_out(told, text) and not self._taken_apart(told, text):
+            return None
+        values = told.values
+        if kind.needs:
+            told_names = {name for name, _ in values}
+            if not all([told_names.intersection(names) for names in kind.needs]):
+                return None
         return told
-    read = fields.read(kind, groups.get(records.FIELDS) or "")
-    if read is None:
-        return None
-    if kind.pair:
-        read = fields.paired(read, kind.pair)
-    for field in read:
-        meant_by = _meant(kind, field)
-        if meant_by is not None:
-            _add(told, meant_by, numbers.number(field.text), field.text)
-    told_names = {name for name, _, _ in told.values}
-    if not all(told_names.intersection(names) for names in kind.needs):
-        return None
-    return told
+
+    def _laid_out(self, told: _Told, text: str) -> bool:
+        """Add the fields of a text whose names came in this order before."""
+        for place, (layout, meanings) in enumerate(self._layouts):
+            found = layout.read(text)
+            if found is None:
+                continue
+            if place:
+                self._layouts.insert(0, self._layouts.pop(place))
+            values = told.values
+            for meaning, value in zip(meanings, found, strict=True):
+                if meaning.special:
+                    _add(told, meaning, value, "")
+                else:
+                    for metric in meaning.keys:
+                        if metric not in values:
+                            values[metric] = value
+            return True
+        return False
+
+    def _taken_apart(self, told: _Told, text: str) -> bool:
+        """Add the fields of a text; false where it has not their form."""
+        kind = self.kind
+        read = fields.read(kind, text)
+        if read is None:
+            return False
+        if kind.form is records.Form.PAIRS and self._to_learn > 0:
+            self._learn(text)
+        if kind.pair:
+            read = fields.paired(read, kind.pair)
+        for key, shown, unit in read:
+            meaning = self._meaning(key, unit)
+            if meaning.name:
+                _add(told, meaning, numbers.number(shown), shown)
+        return True
+
+    def _meaning(self, key: str, unit: str) -> _Meaning:
+        meaning = self._fields.get((key, unit))
+        if meaning is None:
+            _make_room(self._fields)
+            meaning = self._fields[key, unit] = _meant(self.kind, key, unit)
+        return meaning
+
+    def _learn(self, text: str) -> None:
+        self._to_learn -= 1
+        layout = layouts.learn(self.kind, text)
+        if layout is None or self.kind.pair:
+            return
+        meanings = [self._meaning(key, unit) for key, unit in layout.keys]
+        # A word is told by its text, which a layout does not keep.
+        if not any(meaning.name == records.PHASE for meaning in meanings):
+            self._layouts.insert(0, (layout, meanings))
+            del self._layouts[_MOST_LAYOUTS:]
 
 
-def _meant(kind: records.LineKind, field: fields.Field) -> records.Value | None:
-    value = kind.fields.get(field.key)
+def _meant(kind: records.LineKind, key: str, unit: str) -> _Meaning:
+    value = kind.fields.get(key)
     if value is None:
-        name = names.known(field.key)
+        name = names.known(key)
         if name is None:
-            name = names.snake(field.key) if kind.others else ""
+            name = names.snake(key) if kind.others else ""
         value = records.Value(name=name)
-    if not value.name:
-        return None
-    return dataclasses.replace(value, unit=field.unit) if field.unit else value
+    return _meaning(value.name, unit or value.unit)
 
 
-def _add(told: _Told, meant: records.Value, value: float | None, text: str) -> None:
+def _meaning(name: str, unit: str) -> _Meaning:
+    shown = unit[: numbers.UNIT_CHARACTERS]
+    every = (name, "throughput") if name in names.RATES else (name,)
+    return _Meaning(
+        name=name,
+        unit=unit,
+        keys=tuple((one, shown) for one in every if one not in records.SURROUNDINGS),
+        special=name in records.SURROUNDINGS or name in records.CONTEXT,
+    )
+
+
+def _in_phase(values: Mapping[tuple[str, str], float], phase: str) -> dict[tuple[str, str], float]:
+    found: dict[tuple[str, str], float] = {}
+    for (name, unit), value in values.items():
+        new = names.in_phase(name, phase)
+        # A rate is the throughput of training alone.
+        rate = name == "throughput" and any([(one, unit) in values for one in names.RATES])
+        if new == name or not rate:
+            found.setdefault((new, unit), value)
+    return found
+
+
+def _firsts(
+    values: Mapping[tuple[str, str], float], before: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], float]:
+    """Return of each metric the first, less those that were told before."""
+    found: dict[tuple[str, str], tuple[str, str]] = {}
+    for metric in values:
+        if _key(*metric) not in before:
+            found.setdefault(_key(*metric), metric)
+    return {metric: values[metric] for metric in found.values()}
+
+
+def _key(name: str, unit: str) -> tuple[str, str]:
+    # Some tell images/s and TFLOP/s, and both are throughput.
+    return name, unit if name == "throughput" else ""
+
+
+def _make_room(remembered: dict[Any, Any]) -> None:
+    if len(remembered) >= _MOST_CHOICES:
+        remembered.clear()
+
+
+def _add(told: _Told, meaning: _Meaning, value: float | None, text: str) -> None:
     """Add a number, or what surrounds the numbers of a line."""
-    if meant.name == records.PHASE:
+    name = meaning.name
+    if name == records.PHASE:
         told.phase = told.phase or text
     elif value is None:
         return
-    elif meant.name == records.TIME:
-        seconds = value / 1000 if meant.unit == "ms" else value
+    elif name == records.TIME:
+        seconds = value / 1000 if meaning.unit == "ms" else value
         if 0 < seconds < _LAST_SECOND:
             told.time = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     else:
-        if meant.name in records.CONTEXT:
+        if meaning.special:
             count = numbers.whole(value)
             if count is not None:
-                told.context.setdefault(meant.name, count)
-        if meant.name not in records.SURROUNDINGS:
-            told.values.append((meant.name, value, meant.unit[: numbers.UNIT_CHARACTERS]))
-
-
-def _final(kind: records.LineKind, told: _Told) -> Iterator[tuple[str, float, str]]:
-    for name, value, unit in told.values:
-        name = names.in_phase(name, told.phase)
-        yield name, value, unit
-        if name in names.RATES:
-            yield "throughput", value, unit
+                told.context.setdefault(name, count)
+        for metric in meaning.keys:
+            told.values.setdefault(metric, value)
 
 
 def _restored(state: Mapping[str, Any]) -> tuple[int, bool, dict[str, _Stream]]:

@@ -11,9 +11,7 @@ from orchestrator.patterns import records
 METRIC_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,63}")
 UNIT_CHARACTERS = 32
 
-# Not what float() takes: that includes 1_000 and digits of other scripts.
-_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
-_NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
+_NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 _CLOCK = re.compile(r"(?:(?:([0-9]+) days?, )?([0-9]+):)?([0-9]{1,2}):([0-9]{2}(?:\.[0-9]+)?)")
 #: Digits that fit 64 bits.
@@ -26,8 +24,12 @@ def number(text: str) -> float | None:
     "nan" and "inf" give NaN, which says: there was no finite number. A loss that became NaN is a
     fact to keep; one of 1e999 is garbage.
     """
-    if _NUMBER.fullmatch(text):
-        value = float(text)
+    # float() takes 1_000, blanks around and digits of other scripts, too.
+    if text and not text.strip("0123456789.+-eE"):
+        try:
+            value = float(text)
+        except ValueError:
+            return None
         return value if math.isfinite(value) else None
     return math.nan if _NOT_FINITE.fullmatch(text) else None
 

@@ -76,6 +76,8 @@ def split(text: str) -> Prefix:
         if found is None:
             break
         place = found.end()
+        if found.lastindex is None:
+            continue
         for group in ("rank", "mpi", "named"):
             if found[group] is not None:
                 label = f"{label}/{found[group]}"

@@ -11,6 +11,7 @@ MEASURED = {
     "start-up": ("startup", "--help and status against the imports that they cannot do without"),
     "metrics": ("numbers", "metrics of one job in a million numbers, against one with none"),
     "submit": ("submissions", "an array and single jobs against submitit and sbatch, on the lab"),
+    "logs": ("logs", "large logs, from bytes to rows, against grep with the same patterns"),
     "trainer": ("trainer", "the trainer against a loop written as source S2's is"),
 }
 

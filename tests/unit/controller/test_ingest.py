@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import datetime
+import functools
+import itertools
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from orchestrator import config, jobs, slurm, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import ingest, stores
+from orchestrator.controller import ingest, stores, unit_of_work
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 
 
 @pytest.fixture
 def context(tmp_path: Path) -> contexts.Context:
+    return made(tmp_path)
+
+
+def made(tmp_path: Path) -> contexts.Context:
     configuration = config.load({"HOME": str(tmp_path)}, tmp_path)
     return contexts.Context(
         configuration=configuration,
@@ -74,3 +86,84 @@ def test_one_question_for_all_jobs_and_no_script(context: contexts.Context) -> N
         sa.event.remove(sa.Engine, "before_cursor_execute", listen)
         context.store.close()
     assert counts[0] == counts[1] > 0
+
+
+class Crash(Exception):
+    """The process ended."""
+
+
+class Interrupted(stores.Store):
+    """A store of a process that others come before, or that ends in the midst of a write."""
+
+    def __init__(self, path: Path, happens: Iterator[str], meanwhile: Callable[[], object]) -> None:
+        super().__init__(path)
+        self._happens, self._meanwhile = happens, meanwhile
+
+    @contextlib.contextmanager
+    def writing(self, **options: Any) -> Iterator[unit_of_work.UnitOfWork]:
+        what = next(self._happens, "")
+        if what == "other":
+            self._meanwhile()
+        with super().writing(**options) as work:
+            yield work
+            if what == "crash":
+                raise Crash
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("crashes")
+
+
+NUMBERS = itertools.count(100)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    parts=st.lists(st.integers(0, 90), min_size=1, max_size=6),
+    happens=st.lists(st.sampled_from(["", "crash", "other"]), max_size=12),
+    limit=st.sampled_from([40, 2**20]),
+)
+def test_each_metric_once_whatever_happens(
+    places: Path, parts: list[int], happens: list[str], limit: int
+) -> None:
+    plain = made(places)
+    job = add(plain, number := next(NUMBERS))
+    log = places / f"abcd{number:08}" / "log"
+    text = b"".join(b"Epoch Throughput: %d.5 images/second\r\n" % each for each in range(9))
+    text = log.read_bytes() + text
+    log.write_bytes(b"")
+    other = functools.partial(ingest.ingest, plain, [job], limit_bytes=limit)
+    store = Interrupted(places / "x.db", iter(happens), other)
+    context = dataclasses.replace(plain, store=store)
+    done = 0
+    for end in [*parts, len(text)]:
+        with log.open("ab") as file:
+            file.write(text[done : max(done, end)])
+        done = max(done, end)
+        with contextlib.suppress(Crash):
+            ingest.ingest(context, [job], limit_bytes=limit)
+    while ingest.ingest(plain, [job], limit_bytes=limit):
+        pass
+    with plain.store.reading() as work:
+        found = work.metrics(unit_of_work.MetricQuery(rows=[job.row]))
+    assert [(one.metric.value, one.metric.line) for one in found] == [
+        (number + 0.5, 2),
+        *((each + 0.5, each + 3) for each in range(9)),
+    ]
+    store.close()
+    plain.store.close()
+
+
+def test_one_look_over_many_jobs_takes_its_share_of_each(context: contexts.Context) -> None:
+    wanted = [add(context, number) for number in (1, 2)]
+    line = b"Epoch Throughput: 1.5 images/second\n"
+    for job in wanted:
+        Path(job.stdout_path or "").write_bytes(line * 20_000)
+    counts = []
+    while stored := ingest.ingest(context, wanted, limit_bytes=512 * 1024):
+        counts.append(stored)
+    context.store.close()
+    assert sum(counts) == 40_000
+    # A look at one job takes some 260 KB: three looks for 720 KB of each.
+    assert len(counts) == 3 and max(counts) < 16_000

@@ -130,6 +130,31 @@ def test_a_rotated_log_is_finished_before_the_new_one(log: pathlib.Path):
     assert (new.path, new.more, new.note) == (str(log), False, "")
 
 
+LONG = "".join(f"line {number} of the log\n" for number in range(40))
+
+
+def test_a_log_that_was_copied_away_and_cut_is_finished_first(log: pathlib.Path):
+    log.write_text(LONG)
+    position = logs.read(start(log)).position
+    append(log, "two\n")
+    # As logrotate's copytruncate does: the copy has another inode.
+    pathlib.Path(f"{log}.1").write_bytes(log.read_bytes())
+    log.write_text("three\n")
+    old = logs.read(position)
+    assert (found(old), old.path) == ([(41, "two")], f"{log}.1")
+    assert found(logs.read(old.position)) == [(1, "three")]
+
+
+def test_a_restored_log_is_not_read_again(log: pathlib.Path):
+    log.write_text(LONG)
+    position = logs.read(start(log)).position
+    log.rename(f"{log}.moved")
+    log.write_text(LONG + "more\n")
+    chunk = logs.read(position)
+    assert (found(chunk), chunk.note) == ([(41, "more")], "")
+    assert found(logs.read(chunk.position)) == []
+
+
 def test_lines_belong_to_the_attempt_whose_banner_stands_above(log: pathlib.Path):
     log.write_text(
         "of an older job with the same ID\n"

@@ -1,0 +1,56 @@
+"""Reads the log LOG of a job into a new database in FOLDER; prints what it took, as JSON."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import pathlib
+import resource
+import sys
+import time
+
+from orchestrator import config, jobs, slurm, specs
+from orchestrator.controller import context as contexts
+from orchestrator.controller import ingest, stores
+
+
+def main(log: str, folder: pathlib.Path) -> None:
+    """Time the reading alone; the database and the job are there before."""
+    record = jobs.Submission(
+        token="abcd00000001",
+        cluster="lab",
+        scheduler="slurm",
+        name="bench",
+        script="",
+        spec=specs.to_json(jobs.JobSpec(name="bench")),
+        run_dir=str(folder),
+        provenance="{}",
+        created_at=datetime.datetime.now(datetime.UTC),
+    )
+    context = contexts.Context(
+        configuration=config.load({"HOME": str(folder)}, folder),
+        store=stores.Store(folder / "bench.db"),
+        client=lambda: slurm.Client(environ={}),
+        environ={},
+        folder=folder,
+        say=lambda text: None,
+        sleep=time.sleep,
+    )
+    about = {"tracked_name": "bench", "job_id": "1", "stdout_path": log}
+    with context.store.writing() as work:
+        (job,) = work.add_submission(record, state=jobs.JobState.RUNNING, **about)
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+    stored = ingest.ingest(context, [job])
+    took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
+    context.store.close()
+    told = {
+        "stored": stored,
+        "seconds": took,
+        "cpu_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "grown_mib": (after.ru_maxrss - before.ru_maxrss) / 1024,
+    }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], pathlib.Path(sys.argv[2]))
