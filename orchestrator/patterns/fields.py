@@ -46,6 +46,8 @@ _DICT_ITEM = re.compile(
     )\s*(?:,|(?=\}}))""",
     re.ASCII | re.VERBOSE,
 )
+#: Groups of an item of which one is its value.
+_DICT_VALUES = range(3, 7)
 # Not a part of a number: 8 of 8,420, or 12 of 12:30.
 _LOOSE = re.compile(
     rf"(?:^|(?<=[\s,|;(\[{{]))([A-Za-z_][\w./@-]*(?: [A-Za-z_][\w./@-]*){{0,2}})[ ]?[:=][ ]{{0,8}}"
@@ -121,20 +123,29 @@ def _flatten(path: str, value: object, found: list[Field], depth: int) -> None:
 
 
 def _dict(text: str) -> list[Field] | None:
-    """Return the items of a printed dict; None unless every bit of it is understood."""
+    found = dict_items(text)
+    return None if found is None else [field for field, _ in found]
+
+
+def dict_items(text: str) -> list[tuple[Field, tuple[int, int]]] | None:
+    """Return the items of a printed dict, and where the texts of their values begin and end.
+
+    None unless every bit of it is understood.
+    """
     if not text.startswith("{") or not text.endswith("}"):
         return None
     place = 1
-    found: list[Field] = []
+    found: list[tuple[Field, tuple[int, int]]] = []
     while text[place:].strip() != "}":
         item = _DICT_ITEM.match(text, place)
         if item is None or len(found) >= _MOST:
             return None
         place = item.end()
-        key, other, wrapped, plain, quoted, double = item.groups()
-        value = wrapped or plain or quoted or double
-        if value is not None:
-            found.append(Field(key if key is not None else other, value, ""))
+        key, other = item.group(1, 2)
+        for group in _DICT_VALUES:
+            if item[group]:
+                field = Field(key if key is not None else other, item[group], "")
+                found.append((field, item.span(group)))
     return found
 
 

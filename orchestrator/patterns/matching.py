@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from orchestrator import jobs
-from orchestrator.patterns import fields, layouts, names, numbers, prefixes, records, scanning
+from orchestrator.patterns import (
+    fields,
+    layouts,
+    names,
+    numbers,
+    prefixes,
+    records,
+    scanning,
+    shapes,
+)
 
 #: Longer lines hold no metrics that people print; it also bounds what a slow regex can cost.
 MATCH_CAP_CHARACTERS = 4096
@@ -27,8 +37,14 @@ _MOST_CHOICES = 4096
 _MOST_LAYOUTS = 6
 _MOST_LEARNT = 40
 
+#: Shapes of lines that are made before any was of use; each use allows one more.
+_SHAPES_AHEAD = 500
+
 #: Seconds since 1970 of the year 2200: more is garbage.
 _LAST_SECOND = 7_258_118_400
+
+
+_T = TypeVar("_T")
 
 
 @dataclasses.dataclass
@@ -95,6 +111,9 @@ class Matcher:
                 self._by_text.setdefault(text, []).append(one.number)
         #: names of lines, each once in a line
         self._names: dict[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]] = {}
+        #: by the marks and what is left of a line without its digits; they hold while `_known` does
+        self._shapes: dict[tuple[tuple[int, ...], bytes], shapes.Shape] = {}
+        self._to_shape = _SHAPES_AHEAD
         self._attempt, self._known, self._streams = _restored(state or {})
 
     @property
@@ -174,6 +193,17 @@ class Matcher:
             marks = tuple(
                 [one for part, those in self._by_text.items() if part in text for one in those]
             )
+        key = marks, shapes.of(text)
+        shape = self._shapes.get(key)
+        if shape is not None:
+            self._to_shape += 1
+            return [_shaped(shape, text)]
+        readings = self._read(text, marks)
+        if len(readings) == 1 and self._to_shape > 0:
+            self._shape(key, text, readings[0])
+        return readings
+
+    def _read(self, text: str, marks: tuple[int, ...]) -> list[Reading]:
         chosen = self._chosen.get(marks)
         if chosen is None:
             chosen = self._choose(marks)
@@ -217,7 +247,46 @@ class Matcher:
         if readings and not self._known and fitted is not None and not fitted.generic:
             told_names = {name for reading in readings for name, _ in reading.names}
             self._known = not told_names <= _COUNTERS
+            if self._known:
+                # Generic patterns count no more.
+                self._shapes.clear()
         return readings
+
+    def _shape(self, key: tuple[tuple[int, ...], bytes], text: str, reading: Reading) -> None:
+        """Keep where the numbers of a line stand, if all lines of its shape tell alike."""
+        self._to_shape -= 1
+        prefix = prefixes.split(text)
+        alike, rank = shapes.prefix_rank(text, prefix)
+        if not alike:
+            return
+        found: _Traced | None = None
+        fitted: records.Pattern | None = None
+        for one in self._chosen[key[0]]:
+            if one.pattern is fitted:
+                continue
+            if one.pattern.generic and (self._known or found is not None):
+                break
+            if one.wide is None or one.kind.keep:
+                # What looks like it and does not fit takes back what was kept.
+                return
+            match, place = one.match(text, prefix, one.wide)
+            if match is None:
+                continue
+            # Of two that fit, the second tells what the first does not.
+            fits = one.exact and one.stands_in(text) and found is None
+            found = one.traced(match, place) if fits else None
+            if found is None:
+                return
+            fitted = one.pattern
+        if found is None or (rank is not None and "rank" in found.counts):
+            return
+        if rank is not None:
+            found.counts["rank"] = rank
+        if set(found.values) >= set(reading.names):
+            made = shapes.shape(text, reading.source, reading.names, found.values, found.counts)
+            if repr(_shaped(made, text)) == repr(reading):
+                _make_room(self._shapes)
+                self._shapes[key] = made._replace(names=reading.names)
 
     def _choose(self, marks: tuple[int, ...]) -> list[_Kind]:
         if len(self._chosen) >= _MOST_CHOICES:
@@ -232,9 +301,7 @@ class Matcher:
         stream = self._streams.get(prefix.label)
         if kind.after and (stream is None or stream.last.get(pattern.name) not in kind.after):
             return None
-        match = kind.regex.fullmatch(text)
-        if match is None and prefix.rest != text:
-            match = kind.regex.fullmatch(prefix.rest)
+        match, _ = one.match(text, prefix, kind.regex)
         told = None if match is None else one.told(match)
         if match is None or told is None:
             if kind.contains and kind.keep and stream is not None:
@@ -287,6 +354,14 @@ def _follows(pattern: records.Pattern, kind: records.LineKind, taker: str | None
     return not taker or (taker in kinds and kinds.index(kind.name) > kinds.index(taker))
 
 
+class _Traced(NamedTuple):
+    """Where in a line its numbers stand."""
+
+    values: dict[tuple[str, str], shapes.Span]
+    #: by the names of `records.CONTEXT`
+    counts: dict[str, shapes.Span]
+
+
 class _Meaning(NamedTuple):
     """What a group or a field of a line is."""
 
@@ -317,6 +392,97 @@ class _Kind:
         """Whether the line has a text that all lines of this kind have."""
         contains = self.kind.contains
         return not contains or any([part in text for part in contains])
+
+    def match(
+        self, text: str, prefix: prefixes.Prefix, regex: re.Pattern[str]
+    ) -> tuple[re.Match[str] | None, int]:
+        """Return the match of the line or of what its prefix leaves, and where that begins."""
+        match = regex.fullmatch(text)
+        if match is not None or prefix.rest == text:
+            return match, 0
+        return regex.fullmatch(prefix.rest), len(text) - len(prefix.rest)
+
+    @functools.cached_property
+    def wide(self) -> re.Pattern[str] | None:
+        """What fits all lines that differ from one of this kind in digits alone."""
+        return shapes.widened(self.kind)
+
+    @property
+    def exact(self) -> bool:
+        """Whether it fits no others, and what they tell depends on nothing but themselves."""
+        kind = self.kind
+        texts = (*kind.contains, kind.separator, kind.between)
+        # How JSON is read depends on its digits: 05 is none.
+        by_digits = kind.form is records.Form.JSON or any(map(shapes.has_digit, texts))
+        return self.wide is kind.regex and not by_digits and not self.follows and not kind.pair
+
+    def traced(self, match: re.Match[str], place: int) -> _Traced | None:
+        """Return where a fitting line has what `told` finds; None where that is not known."""
+        kind, groups = self.kind, match.groupdict()
+        found = _Traced({}, {})
+        for key in records.CONTEXT:
+            if groups.get(key):
+                if not shapes.is_count(groups[key]):
+                    return None
+                found.counts[key] = _moved(match.span(key), place)
+        phase = groups.get(records.PHASE) or ""
+        numbered: list[tuple[_Meaning, str, shapes.Span]] = []
+        for name, meant in kind.metrics.items():
+            if not groups[name]:
+                continue
+            unit = groups.get(name + records.UNIT_SUFFIX) or ""
+            if shapes.has_digit(unit) or not shapes.is_value(groups[name], kind.kinds.get(name)):
+                return None
+            meaning = self._groups.get((name, unit)) or _meaning(meant.name, unit)
+            numbered.append((meaning, groups[name], _moved(match.span(name), place)))
+        if kind.form is not None:
+            read = self._traced_fields(groups.get(records.FIELDS) or "")
+            if read is None:
+                return None
+            place += match.start(records.FIELDS)
+            numbered += [(meaning, text, _moved(span, place)) for meaning, text, span in read]
+        for meaning, text, span in numbered:
+            if meaning.special:
+                # Of two that tell the same the first counts that is whole.
+                once = shapes.is_count(text) or meaning.name not in found.counts
+                if not once or meaning.name not in records.CONTEXT:
+                    return None
+                found.counts.setdefault(meaning.name, span)
+            for metric in meaning.keys:
+                found.values.setdefault(metric, span)
+        if phase and shapes.has_digit(phase):
+            return None
+        return found._replace(values=_in_phase(found.values, phase)) if phase else found
+
+    def _traced_fields(self, text: str) -> list[tuple[_Meaning, str, tuple[int, int]]] | None:
+        """Return what the fields of a text mean, and where in it their numbers stand."""
+        read: list[tuple[str, str, str, tuple[int, int]]] = []
+        written = records.Kind.THOUSANDS if self.kind.form is records.Form.PAIRS else None
+        if self.kind.form is records.Form.DICT:
+            for field, span in fields.dict_items(text) or []:
+                read.append((*field, span))
+        else:
+            for layout, _ in self._layouts:
+                match = layout.expression.fullmatch(text)
+                if match is not None:
+                    read = [
+                        (key, match[group], unit, match.span(group))
+                        for group, (key, unit) in enumerate(layout.keys, 1)
+                    ]
+                    break
+        found: list[tuple[_Meaning, str, tuple[int, int]]] = []
+        for key, shown, unit, span in read:
+            if shapes.has_digit(key + unit):
+                return None
+            meaning = self._meaning(key, unit)
+            if not meaning.name:
+                continue
+            if not shapes.is_value(shown, written):
+                if meaning.name == records.PHASE or not shapes.is_no_value(shown):
+                    return None
+                continue
+            found.append((meaning, shown, span))
+        return found or None
 
     def told(self, match: re.Match[str]) -> _Told | None:
         """Return what a fitting line tells; None where its fields have not their form."""
@@ -422,13 +588,38 @@ def _meaning(name: str, unit: str) -> _Meaning:
     return _Meaning(
         name=name,
         unit=unit,
-        keys=tuple((one, shown) for one in every if one not in records.SURROUNDINGS),
+        keys=tuple((one, shown) for one in every if one and one not in records.SURROUNDINGS),
         special=name in records.SURROUNDINGS or name in records.CONTEXT,
     )
 
 
-def _in_phase(values: Mapping[tuple[str, str], float], phase: str) -> dict[tuple[str, str], float]:
-    found: dict[tuple[str, str], float] = {}
+def _moved(span: tuple[int, int], place: int) -> shapes.Span:
+    return shapes.Span(span[0] + place, span[1] + place)
+
+
+def _shaped(shape: shapes.Shape, text: str) -> Reading:
+    """Return the numbers of a line of this shape."""
+    # float() takes 1_234.
+    texts = shape.texts(text.replace(",", "_") if shape.commas else text)
+    count = _whole if shape.fractions else int
+    return Reading(
+        shape.source,
+        None if shape.rank is None else count(texts[shape.rank]),
+        None if shape.world_size is None else count(texts[shape.world_size]),
+        None if shape.step is None else count(texts[shape.step]),
+        None if shape.epoch is None else count(texts[shape.epoch]),
+        None,
+        shape.names,
+        tuple(map(float, texts[: len(shape.names)])),
+    )
+
+
+def _whole(text: str) -> int | None:
+    return numbers.whole(float(text))
+
+
+def _in_phase(values: Mapping[tuple[str, str], _T], phase: str) -> dict[tuple[str, str], _T]:
+    found: dict[tuple[str, str], _T] = {}
     for (name, unit), value in values.items():
         new = names.in_phase(name, phase)
         # A rate is the throughput of training alone.

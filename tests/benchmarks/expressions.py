@@ -17,13 +17,22 @@ _CATEGORIES = {
 _ENDLESS = 2**31
 
 
+#: A number as most programs print it, and a unit or the like behind it.
+_NUMBER = r"[-+]?([0-9][0-9,]*(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?[^[:space:]]*"
+#: What a `form` reads where a kind's own regex says no more than "anything", as near as an extended
+#: regular expression can say it: one that a line cannot fit without a name and its number. That
+#: braces pair up, and which names a kind needs, is beyond them.
+_DICT = rf"\{{(.*[,{{] *)?'[^']*': *'?({_NUMBER}|[a-z.0-9]+\({_NUMBER}).*\}}"
+_JSON = rf'\{{(.*[,{{] *)?"[^"]*": *({_NUMBER}|").*\}}'
+_ANYTHING = (".*", r"\{.*\}")
+
+
 def shipped() -> list[str]:
     """Return an expression for each kind of line of the shipped patterns.
 
     It fits the whole line, as a pattern's does; what a launcher or a logger puts before it is any
-    text that ends as such prefixes do. Where a line's names and numbers stand in no fixed order,
-    the regex says little, and the texts of which one must be in such a line stand for it. Generic
-    patterns are left out: they count only where no other finds anything.
+    text that ends as such prefixes do. Generic patterns are left out: they count only where no
+    other finds anything.
     """
     parser: Any = importlib.import_module("re._parser")
     found = []
@@ -31,12 +40,33 @@ def shipped() -> list[str]:
         for kind in pattern.lines:
             if pattern.generic:
                 continue
-            if kind.form is not None:
-                found += ["".join(map(_literal, text)) for text in kind.contains]
-                continue
-            regex = _extended(parser.parse(kind.source, re.ASCII))
+            tree = parser.parse(kind.source, re.ASCII)
+            fields = tree.state.groupdict.get("fields")
+            read = _fields(kind.form, kind.separator, kind.between)
+            regex = "".join(
+                read
+                if fields is not None and _is_open(name, argument, fields)
+                else _element(str(name), argument)
+                for name, argument in tree
+            )
             found.append(rf"^(.*[] :>|-])?({regex})[[:blank:]]*$")
     return found
+
+
+def _is_open(name: Any, argument: Any, fields: int) -> bool:
+    """Tell whether an element is the group of the fields, and asks for nothing."""
+    if str(name) != "SUBPATTERN" or argument[0] != fields:
+        return False
+    return _extended(argument[3]) in _ANYTHING
+
+
+def _fields(form: str | None, separator: str, between: str) -> str:
+    if form == "dict":
+        return _DICT
+    if form == "json":
+        return _JSON
+    before, sign = ("".join(map(_literal, text)) for text in (separator, between))
+    return rf"(.*{before or '[[:space:],]'})? *[A-Za-z_].*{sign} *{_NUMBER}.*"
 
 
 def _literal(character: str) -> str:
@@ -68,6 +98,8 @@ def _element(name: str, argument: Any) -> str:
             single = len(repeated) == 1 and str(repeated[0][0]) != "MAX_REPEAT"
             inner = _extended(repeated) if single else f"({_extended(repeated)})"
             return inner + _times(int(least), int(most))
+        case "GROUPREF":
+            return ".*"
         case _:
             # Grep has no look-around: without it, more lines fit.
             return ""

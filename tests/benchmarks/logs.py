@@ -22,7 +22,7 @@ from tests.benchmarks import expressions, ratios
 ROOT = pathlib.Path(__file__).parents[2]
 MIB = 1024 * 1024
 #: Of text made by hand; a file repeats it.
-BLOCK_BYTES = 16 * MIB
+BLOCK_BYTES = 64 * MIB
 #: Of a reading of MEMORY_MIB, over the start of the command.
 MEMORY_BUDGET_MIB = 64
 MEMORY_MIB = 2048

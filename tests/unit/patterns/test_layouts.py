@@ -58,3 +58,11 @@ def test_the_same_numbers(changed: list[tuple[str, list[tuple[int, str]], str, i
         text = text[:place] + put + text[place:]
         plain = patterns.Matcher(SHIPPED, KNOWN).read(text)
         assert repr(matcher.read(text)) == repr(plain)
+
+
+def test_what_is_left_out_stays_left_out() -> None:
+    matcher = patterns.Matcher(patterns.load_shipped(), KNOWN)
+    line = "step 10 | loss: 3.2 | norm: 0.5 | dt: 12.0ms | tok/sec: 1,234 | eta: 12"
+    told = [[name for name, _ in matcher.read(line)[0].names] for _ in range(3)]
+    names = ["step", "loss", "grad_norm", "step_time", "tokens_per_second", "throughput"]
+    assert told == [names] * 3
