@@ -74,18 +74,30 @@ def add_numbers(
     sets = _Sets(session, row, now)
     stored = 0
     parameters: list[Any] = []
-    for numbers in found:
-        path, source, attempt, rank, world_size, names, step, epoch, time, line, values = numbers
+    # Alike lines have one object for their names, so that these need not be compared.
+    known: dict[tuple[int, str, str, int, int | None, int | None], list[int]] = {}
+    for path, source, attempt, rank, world_size, names, step, epoch, time, line, values in found:
+        about = (id(names), path, source, attempt, rank, world_size)
+        ids = known.get(about)
+        if ids is None:
+            ids = known[about] = [
+                sets.number((path, attempt, source, rank, world_size, names[begin:end]))
+                for begin, end in _parts(len(names))
+            ]
         shown = None if time is None else _stored_time(time)
         stored += len(values)
-        for begin in range(0, len(values), models.METRIC_PLACES):
-            end = begin + models.METRIC_PLACES
-            part = values[begin:end]
-            key = (path, attempt, source, rank, world_size, names[begin:end])
-            parameters += (sets.number(key), step, epoch, shown, line, *part)
-            parameters += _NONE[len(part) :]
+        begin = 0
+        for number in ids:
+            part = values[begin : begin + models.METRIC_PLACES]
+            parameters += (number, step, epoch, shown, line, *part, *_NONE[len(part) :])
+            begin += models.METRIC_PLACES
     _insert_lines(session, parameters)
     return stored
+
+
+def _parts(count: int) -> list[tuple[int, int]]:
+    places = models.METRIC_PLACES
+    return [(begin, begin + places) for begin in range(0, count, places)]
 
 
 _SetKey: TypeAlias = tuple[str, int, str, int | None, int | None, tuple[tuple[str, str], ...]]

@@ -193,11 +193,12 @@ class Matcher:
             marks = tuple(
                 [one for part, those in self._by_text.items() if part in text for one in those]
             )
-        key = marks, shapes.of(text)
+        raw = shapes.encoded(text)
+        key = marks, shapes.of(raw)
         shape = self._shapes.get(key)
         if shape is not None:
             self._to_shape += 1
-            return [_shaped(shape, text)]
+            return [_shaped(shape, raw)]
         readings = self._read(text, marks)
         if len(readings) == 1 and self._to_shape > 0:
             self._shape(key, text, readings[0])
@@ -284,7 +285,7 @@ class Matcher:
             found.counts["rank"] = rank
         if set(found.values) >= set(reading.names):
             made = shapes.shape(text, reading.source, reading.names, found.values, found.counts)
-            if repr(_shaped(made, text)) == repr(reading):
+            if made is not None and repr(_shaped(made, shapes.encoded(text))) == repr(reading):
                 _make_room(self._shapes)
                 self._shapes[key] = made._replace(names=reading.names)
 
@@ -597,25 +598,22 @@ def _moved(span: tuple[int, int], place: int) -> shapes.Span:
     return shapes.Span(span[0] + place, span[1] + place)
 
 
-def _shaped(shape: shapes.Shape, text: str) -> Reading:
+def _shaped(shape: shapes.Shape, raw: bytes) -> Reading:
     """Return the numbers of a line of this shape."""
     # float() takes 1_234.
-    texts = shape.texts(text.replace(",", "_") if shape.commas else text)
-    count = _whole if shape.fractions else int
+    texts = shape.texts(raw.replace(b",", b"_") if shape.commas else raw)
+    found = tuple(map(float, texts))
+    count = numbers.whole if shape.fractions else int
     return Reading(
         shape.source,
-        None if shape.rank is None else count(texts[shape.rank]),
-        None if shape.world_size is None else count(texts[shape.world_size]),
-        None if shape.step is None else count(texts[shape.step]),
-        None if shape.epoch is None else count(texts[shape.epoch]),
+        None if shape.rank is None else count(found[shape.rank]),
+        None if shape.world_size is None else count(found[shape.world_size]),
+        None if shape.step is None else count(found[shape.step]),
+        None if shape.epoch is None else count(found[shape.epoch]),
         None,
         shape.names,
-        tuple(map(float, texts[: len(shape.names)])),
+        shape.values(found),
     )
-
-
-def _whole(text: str) -> int | None:
-    return numbers.whole(float(text))
 
 
 def _in_phase(values: Mapping[tuple[str, str], _T], phase: str) -> dict[tuple[str, str], _T]:

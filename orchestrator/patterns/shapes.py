@@ -8,8 +8,10 @@ tells where the numbers of all others of its shape are, and only these need be r
 from __future__ import annotations
 
 import importlib
+import itertools
 import operator
 import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -42,9 +44,11 @@ class Shape(NamedTuple):
     #: as a Reading has them
     source: str
     names: tuple[tuple[str, str], ...]
-    #: a line -> the texts of its values in the order of the names, and of its counts
-    texts: Callable[[str], tuple[str, ...]]
-    #: places of rank, world_size, step and epoch in `texts`; none: the line tells none
+    #: a line's bytes -> the texts of its numbers
+    texts: Callable[[bytes], tuple[bytes, ...]]
+    #: these numbers -> the values in the order of the names
+    values: Callable[[Sequence[float]], tuple[float, ...]]
+    #: places of rank, world_size, step and epoch among them; none: the line tells none
     rank: int | None
     world_size: int | None
     step: int | None
@@ -55,40 +59,49 @@ class Shape(NamedTuple):
     fractions: bool
 
 
-def of(text: str) -> bytes:
-    """Return what all lines have in common that differ from this one in digits alone."""
-    return text.encode(errors="surrogatepass").translate(_ALIKE)
-
-
 def shape(
     text: str,
     source: str,
     names: Sequence[tuple[str, str]],
     values: Mapping[tuple[str, str], Span],
     counts: Mapping[str, Span],
-) -> Shape:
-    """Return the shape of a line whose numbers stand at these places."""
-    spans = [values[name] for name in names]
-    fractions = any(not is_count(text[begin:end]) for begin, end in counts.values())
-    commas = any("," in text[begin:end] for begin, end in spans)
-    places: dict[str, int] = {}
-    for key in records.CONTEXT:
-        if key in counts:
-            places[key] = len(spans)
-            spans.append(counts[key])
-    # itemgetter returns a tuple for two or more only.
-    spans.append(spans[0])
+) -> Shape | None:
+    """Return the shape of a line whose numbers stand at these places, none within another."""
+    wanted = [values[name] for name in names]
+    spans = sorted({*wanted, *counts.values()})
+    if any(after.begin < before.end for before, after in itertools.pairwise(spans)):
+        return None
+    form, done = "", 0
+    for begin, end in spans:
+        form += f"{len(encoded(text[done:begin]))}x{end - begin}s"
+        done = end
+    form += f"{len(encoded(text[done:]))}x"
+    order = [spans.index(span) for span in wanted]
+    only = slice(order[0], order[0] + 1)
+    places = {key: spans.index(span) for key, span in counts.items()}
     return Shape(
         source=source,
         names=tuple(names),
-        texts=operator.itemgetter(*(slice(*span) for span in spans)),
+        texts=struct.Struct(form).unpack,
+        # One place alone would give a number and no tuple.
+        values=operator.itemgetter(*order) if order[1:] else operator.itemgetter(only),
         rank=places.get("rank"),
         world_size=places.get("world_size"),
         step=places.get("step"),
         epoch=places.get("epoch"),
-        commas=commas,
-        fractions=fractions,
+        commas=any("," in text[begin:end] for begin, end in wanted),
+        fractions=not all(is_count(text[begin:end]) for begin, end in counts.values()),
     )
+
+
+def encoded(text: str) -> bytes:
+    """Return the bytes of a line."""
+    return text.encode(errors="surrogatepass")
+
+
+def of(raw: bytes) -> bytes:
+    """Return what all lines have in common that differ from this one in digits alone."""
+    return raw.translate(_ALIKE)
 
 
 def is_value(text: str, kind: records.Kind | None) -> bool:

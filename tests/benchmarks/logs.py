@@ -101,7 +101,7 @@ def make(path: pathlib.Path, mib: int, every: int) -> None:
         if len(block) >= BLOCK_BYTES:
             break
     with path.open("wb") as file:
-        for _ in range(max(1, mib * MIB // len(block))):
+        for _ in range(max(1, round(mib * MIB / len(block)))):
             file.write(block)
 
 
