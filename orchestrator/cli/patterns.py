@@ -140,7 +140,7 @@ def _lines(log: IO[bytes]) -> Iterator[tuple[int, str]]:
     while True:
         block = log.read(_BLOCK_BYTES)
         part = logs.split(held + block, line=line, skipping=skipping, flush=not block)
-        for number, _, raw in part.segments:
+        for number, _, raw, _ in part.segments:
             yield number, logs.clean(raw)
         if not block:
             return

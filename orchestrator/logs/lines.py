@@ -31,14 +31,8 @@ class Segment(NamedTuple):
     #: where it begins in the file
     offset_bytes: int
     raw: bytes
-
-
-class Found(NamedTuple):
-    """A segment of a line in which a search found something, and what."""
-
-    segment: Segment
-    #: none: it was not searched
-    marks: tuple[int, ...] | None
+    #: what a search found in its line; none: it was not searched
+    marks: tuple[int, ...] | None = None
 
 
 class Split(NamedTuple):
@@ -99,14 +93,14 @@ def around(
     offset_bytes: int = 0,
     line: int = 0,
     line_cap_bytes: int = LINE_CAP_BYTES,
-) -> tuple[list[Found], int]:
+) -> tuple[list[Segment], int]:
     """Return the segments of the lines in which places lie, and the line ends up to `whole`.
 
     `data` begins with a line and the byte before `whole` is a line end. A place is the byte behind
     what was found and its mark; places are in order. The segments are those that `split` gives for
     these lines; the others are counted and not looked at.
     """
-    found: list[Found] = []
+    found: list[Segment] = []
     counted = stop = 0
     start = -1
     marks: list[int] = []
@@ -131,7 +125,7 @@ def around(
 
 
 def _add(
-    found: list[Found],
+    found: list[Segment],
     data: bytes,
     start: int,
     stop: int,
@@ -142,7 +136,7 @@ def _add(
 ) -> None:
     raw, known = data[start : stop - 1], tuple(marks)
     if b"\r" not in raw and b"\0" not in raw and 0 < len(raw) <= line_cap_bytes:
-        found.append(Found(Segment(line + 1, offset_bytes + start, raw), known))
+        found.append(Segment(line + 1, offset_bytes + start, raw, known))
         return
     part = split(
         data[start:stop],
@@ -150,7 +144,7 @@ def _add(
         line=line,
         line_cap_bytes=line_cap_bytes,
     )
-    found += [Found(segment, known) for segment in part.segments]
+    found += [segment._replace(marks=known) for segment in part.segments]
 
 
 def banner_pattern(*, job_id: str, task: int, name: str | None = None) -> re.Pattern[str]:

@@ -221,12 +221,12 @@ class _Reader:
                     flush=final and not more,
                     line_cap_bytes=self.line_cap_bytes,
                 )
-                segments = [lines.Found(segment, None) for segment in part.segments]
+                segments = part.segments
                 line, consumed, skipping = part.line, part.consumed_bytes, part.skipping
                 skipped += part.skipped_bytes
             attempt, banner = self._add(segments, position, found)
             taken += consumed
-            kept += sum(len(one.segment.raw) for one in segments)
+            kept += sum([len(one.raw) for one in segments])
             position = dataclasses.replace(
                 position,
                 offset_bytes=position.offset_bytes + consumed,
@@ -248,11 +248,11 @@ class _Reader:
         )
 
     def _add(
-        self, segments: list[lines.Found], position: Position, found: list[Line]
+        self, segments: list[lines.Segment], position: Position, found: list[Line]
     ) -> tuple[int | None, int]:
         """Append the segments' lines to `found`; return attempt and highest banner behind them."""
         attempt, highest = position.attempt, position.banner
-        for (number, offset_bytes, raw), marks in segments:
+        for number, offset_bytes, raw, marks in segments:
             text = lines.clean(raw)
             if not text or text.isspace():
                 continue

@@ -81,7 +81,7 @@ def _lines(
         data = os.pread(handle, min(_BLOCK_BYTES, end - offset), offset)
         last = not data or offset + len(data) >= end
         part = lines.split(data, offset_bytes=offset, line=line, skipping=skipping, flush=last)
-        for number, place, raw in part.segments:
+        for number, place, raw, _ in part.segments:
             text = lines.clean(raw)
             if text and not text.isspace():
                 yield Line(number=number, text=text, offset_bytes=place, attempt=attempt)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import json
 import pathlib
 import resource
 import sys
 import time
 
-from orchestrator import config, jobs, slurm, specs
+from orchestrator import cli, config, jobs, slurm, specs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import ingest, stores
 
@@ -39,6 +40,8 @@ def main(log: str, folder: pathlib.Path) -> None:
     about = {"tracked_name": "bench", "job_id": "1", "stdout_path": log}
     with context.store.writing() as work:
         (job,) = work.add_submission(record, state=jobs.JobState.RUNNING, **about)
+    # As each command does.
+    gc.set_threshold(cli.OBJECTS_BEFORE_SEARCH)
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
     stored = ingest.ingest(context, [job])
     took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)

@@ -6,7 +6,7 @@ from orchestrator.logs import lines
 
 
 def texts(data: bytes, **options) -> list[tuple[int, int, bytes]]:
-    return [tuple(segment) for segment in lines.split(data, **options).segments]
+    return [tuple(segment[:3]) for segment in lines.split(data, **options).segments]
 
 
 def test_lines_have_numbers_and_offsets():
@@ -27,18 +27,18 @@ def test_unfinished_line_waits_or_is_flushed():
     assert waiting.consumed_bytes == 4
     assert not waiting.skipping
     flushed = lines.split(b"one\ntw", offset_bytes=100, flush=True)
-    assert flushed.segments[-1] == (2, 104, b"tw")
+    assert flushed.segments[-1] == (2, 104, b"tw", None)
     # What comes after belongs to a line that was given out: it is passed over.
     rest = lines.split(b"o\nthree\n", line=flushed.line, skipping=flushed.skipping)
-    assert rest.segments == [(3, 2, b"three")]
+    assert rest.segments == [(3, 2, b"three", None)]
 
 
 def test_a_long_line_is_cut_and_its_rest_passed_over():
     first = lines.split(b"x" * 10, line_cap_bytes=4)
-    assert first.segments == [(1, 0, b"xxxx")]
+    assert first.segments == [(1, 0, b"xxxx", None)]
     assert (first.consumed_bytes, first.skipping, first.skipped_bytes) == (10, True, 6)
     second = lines.split(b"xxx\ny\n", skipping=True, line_cap_bytes=4)
-    assert second.segments == [(2, 4, b"y")]
+    assert second.segments == [(2, 4, b"y", None)]
     assert second.skipped_bytes == 3
 
 
