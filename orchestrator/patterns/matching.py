@@ -232,11 +232,13 @@ class Matcher:
         stream = self._streams.get(prefix.label)
         if kind.after and (stream is None or stream.last.get(pattern.name) not in kind.after):
             return None
-        match = kind.regex.fullmatch(text)
-        if match is None and prefix.rest != text:
-            match = kind.regex.fullmatch(prefix.rest)
-        told = None if match is None else one.told(match)
-        if match is None or told is None:
+        told = None
+        for own in (text,) if prefix.rest == text else (text, prefix.rest):
+            match = kind.regex.fullmatch(own)
+            told = None if match is None else one.told(match)
+            if told is not None:
+                break
+        if told is None:
             if kind.contains and kind.keep and stream is not None:
                 # Torn, it seems: what it would have told is unknown, not as before.
                 for key in kind.keep:
