@@ -181,7 +181,10 @@ def _advice(submission: jobs.Submission) -> tuple[str, ...]:
     from orchestrator import specs
     from orchestrator.specs import ranks
 
-    spec = specs.from_json(submission.spec)
+    try:
+        spec = specs.from_json(submission.spec)
+    except errors.SpecError:
+        return ()
     ours = (spec.launch.module or "").startswith("trainers.")
     return advice.of_ranks(spec.args, ranks.world_size(spec), ours=ours)
 
