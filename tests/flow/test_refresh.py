@@ -114,7 +114,7 @@ def test_a_pattern_that_does_not_exist_is_told_before_the_submission(
     done = cli("submit", "--pattern", "olivvia", *JOB)
     assert done.code == 3
     assert done.err == (
-        'Error: spec: metrics.patterns: no pattern "olivvia". Did you mean "olivia"?\n'
+        'Error: flags train.py: metrics.patterns: no pattern "olivvia". Did you mean "olivia"?\n'
         "1 problem; nothing was done.\n"
     )
     assert not fake_slurm.calls("sbatch")
