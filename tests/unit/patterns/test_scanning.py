@@ -114,3 +114,21 @@ def test_needles(regex: str, contains: str, there: bytes, not_there: bytes) -> N
     (needle,) = needles.needles(pattern.lines[0])
     assert re.search(needle.expression, there)
     assert not re.search(needle.expression, not_there)
+
+
+@pytest.mark.parametrize(
+    ("regex", "line"),
+    [
+        ("step time: (?P<loss>[0-9.]+) µs.*", "step time: 12 µs now"),
+        ("time [µm]s=(?P<loss>[0-9]+)", "time µs=5"),
+        ("losses (?P<loss>[0-9]+)(?P<loss_unit> ms)? now", "losses 5 ms now"),
+        ("losses (?P<epoch>[0-9]+, )*(?P<loss>[0-9]+) end", "losses 1, 2, 3 end"),
+        ("losses (?P<epoch>(?:ab)+)?c(?P<loss>[0-9])", "losses ababc5"),
+        ("losses (?:)(?P<loss>[0-9])", "losses 5"),
+    ],
+)
+def test_needles_of_any_pattern_are_found(regex: str, line: str) -> None:
+    head = f"[x]\n[[x.line]]\nname = 'l'\ncontains = '{line[:4]}'\n"
+    known = patterns.load(f"{head}regex = '{regex}'\nmetrics = {{ loss = '' }}", "x")
+    assert patterns.Matcher(known).match(line)
+    assert [mark for _, mark in patterns.Scanner(known).search()(f"{line}\n".encode())]
