@@ -100,7 +100,8 @@ class Line(NamedTuple):
     marks: tuple[int, ...] | None = None
 
 
-#: Finds what is worth a look: a block -> the byte behind each find, in order, and its mark.
+#: Finds what is worth a look: a block -> the byte behind each find, in order, and its mark. It is
+#: asked of all blocks in their order.
 Search: TypeAlias = Callable[[bytes], Sequence[tuple[int, int]]]
 
 
@@ -199,13 +200,15 @@ class _Reader:
             size = max(self.line_cap_bytes + 1, min(_BLOCK_BYTES, self.limit_bytes - taken))
             data = os.pread(handle, size, position.offset_bytes)
             more = len(data) == size
-            whole = 0 if self.search is None or position.skipping else data.rfind(b"\n") + 1
-            if self.search is not None and whole:
+            # Also a block that is cut line by line: what stands there may hold for later ones.
+            places = None if self.search is None else self.search(data)
+            whole = 0 if position.skipping else data.rfind(b"\n") + 1
+            if places is not None and whole:
                 # What stands behind the last line end comes again with the next block.
                 more = more or whole < len(data)
                 segments, line = lines.around(
                     data,
-                    self.search(data),
+                    places,
                     whole=whole,
                     offset_bytes=position.offset_bytes,
                     line=position.line,

@@ -29,12 +29,19 @@ def needs_hyperscan() -> None:
     pytest.importorskip("hyperscan")
 
 
-def found(path: pathlib.Path, *, searched: bool, limit_bytes: int = 2**26) -> list[Any]:
+def found(
+    path: pathlib.Path,
+    *,
+    searched: bool,
+    limit_bytes: int = 2**26,
+    scanner: patterns.Scanner = SCANNER,
+    known: Sequence[patterns.Pattern] = SHIPPED,
+) -> list[Any]:
     """Return the metrics of a log and the matcher's last state."""
-    matcher = patterns.Matcher(SHIPPED)
+    matcher = patterns.Matcher(known)
     position, more, metrics = logs.Position(path=str(path)), True, []
     while more:
-        search = SCANNER.search(generic=matcher.generic, followed=matcher.followed)
+        search = scanner.search(generic=matcher.generic, followed=matcher.followed)
         chunk = logs.read(
             position,
             banner=BANNERS,
@@ -132,3 +139,40 @@ def test_needles_of_any_pattern_are_found(regex: str, line: str) -> None:
     known = patterns.load(f"{head}regex = '{regex}'\nmetrics = {{ loss = '' }}", "x")
     assert patterns.Matcher(known).match(line)
     assert [mark for _, mark in patterns.Scanner(known).search()(f"{line}\n".encode())]
+
+
+FOLLOWING = """
+[x]
+[[x.line]]
+name = "epoch"
+contains = "Epoch "
+regex = 'Epoch (?P<epoch>[0-9]+) begins'
+keep = { epoch = "always" }
+[[x.line]]
+name = "speed"
+contains = "speed "
+regex = 'speed (?P<throughput>[0-9]+)'
+takes = ["epoch"]
+after = ["epoch"]
+metrics = { throughput = "images/s" }
+"""
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"x" * 300_000 + b"\nEpoch 3 begins\n",
+        b"Epoch 3 begins" + 9000 * (b"\r" + b"=" * 30) + b"\n",
+    ],
+    ids=["behind a long line", "in a bar"],
+)
+def test_what_stands_in_blocks_without_line_ends_holds_for_later_ones(
+    head: bytes, tmp_path: pathlib.Path
+) -> None:
+    known = patterns.load(FOLLOWING, "x")
+    path = tmp_path / "log"
+    path.write_bytes(head + (b"-" * 80 + b"\n") * 7000 + b"speed 5\n")
+    scanner = patterns.Scanner(known)
+    metrics = found(path, searched=True, scanner=scanner, known=known)
+    assert len(metrics) == 3 and "epoch=3" in metrics[0]
+    assert metrics == found(path, searched=False, known=known)
