@@ -174,5 +174,6 @@ def _insertion(rows: int) -> str:
 
 
 def _stored_time(at: datetime.datetime) -> str:
-    # As SQLAlchemy writes a DateTime into SQLite.
-    return f"{at.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S.%f}"
+    # As SQLAlchemy writes a DateTime into SQLite; strftime("%Y") gives the year 999 three digits.
+    naive = at.astimezone(datetime.UTC).replace(tzinfo=None)
+    return naive.isoformat(sep=" ", timespec="microseconds")
