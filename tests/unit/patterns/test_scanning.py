@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import sys
 import tempfile
 from collections.abc import Sequence
 from typing import Any
@@ -176,3 +177,17 @@ def test_what_stands_in_blocks_without_line_ends_holds_for_later_ones(
     metrics = found(path, searched=True, scanner=scanner, known=known)
     assert len(metrics) == 3 and "epoch=3" in metrics[0]
     assert metrics == found(path, searched=False, known=known)
+
+
+def test_where_hyperscan_does_not_work_each_line_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import hyperscan
+
+    def old_processor(*_: Any, **__: Any) -> None:
+        raise hyperscan.error("error code -7")
+
+    monkeypatch.setattr(hyperscan, "Database", old_processor)
+    assert not patterns.Scanner(SHIPPED).usable
+    monkeypatch.setitem(sys.modules, "hyperscan", None)
+    assert not patterns.Scanner(SHIPPED).usable
