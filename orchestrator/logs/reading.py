@@ -157,7 +157,10 @@ def read(
             return reader.read(handle, begin, position.path, final=final)
         if _is_same(handle, status, position):
             return reader.read(handle, position, position.path, final=final)
-        rotated = _read_rotated(reader, position, begin)
+        # Slurm holds a job's log open: after a rename it goes on in the old file, and the new one
+        # that logrotate makes stays empty.
+        stay = status.st_size == 0
+        rotated = _read_rotated(reader, position, begin, stay=stay, final=final)
         if rotated is not None:
             return rotated
         if _is_copy(handle, status, position):
@@ -268,8 +271,13 @@ class _Reader:
         return attempt, highest
 
 
-def _read_rotated(reader: _Reader, position: Position, begin: Position) -> Chunk | None:
-    """Read on in `PATH.1` if that is the file we were in, then lead over to the new file."""
+def _read_rotated(
+    reader: _Reader, position: Position, begin: Position, *, stay: bool, final: bool
+) -> Chunk | None:
+    """Read on in `PATH.1` if that is the file we were in, then lead over to the new file.
+
+    `stay`: there is nothing in the new one, and more may come in the old one.
+    """
     path = f"{position.path}.1"
     try:
         handle, status = files.open_log(path)
@@ -278,10 +286,10 @@ def _read_rotated(reader: _Reader, position: Position, begin: Position) -> Chunk
     try:
         if not _is_same(handle, status, position) and not _is_copy(handle, status, position):
             return None
-        chunk = reader.read(handle, position, path, final=True)
+        chunk = reader.read(handle, position, path, final=final or not stay)
     finally:
         os.close(handle)
-    if chunk.more:
+    if chunk.more or stay:
         return chunk
     following = dataclasses.replace(begin, attempt=chunk.position.attempt)
     note = f"{position.path} was rotated: read to the end of {path}"
