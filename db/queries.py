@@ -55,6 +55,8 @@ class JobQuery:
     waiting: bool = False
     #: only those that were not sent by us
     tracked: bool = False
+    #: only those that ended then or later, not well, and of which no cause is stored
+    unexplained_since: datetime.datetime | None = None
     #: only rows with a smaller number
     below: int | None = None
     #: begun or ended then or later
@@ -169,6 +171,14 @@ def jobs(session: orm.Session, query: JobQuery) -> Sequence[sa.Row[Any]]:
         statement = statement.where(_LIVE[1])
     if query.tracked:
         statement = statement.where(_JOB.tracked_name.is_not(None))
+    if query.unexplained_since is not None:
+        statement = statement.where(
+            _since(query.unexplained_since, live=False),
+            _JOB.settled.is_(True),
+            _JOB.cause.is_(None),
+            _JOB.resend_at.is_(None),
+            _JOB.state != "COMPLETED",
+        )
     if query.below is not None:
         statement = statement.where(_JOB.row < query.below)
     if query.since is not None:

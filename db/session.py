@@ -235,8 +235,14 @@ class Database:
             backup = None if before is None else self._backup_path(before)
             if backup is not None:
                 self._backup(backup)
-            with self._connection(_UPGRADE) as connection, connection.begin():
-                schema.migrate(connection, self._migrations)
+            try:
+                with self._connection(_UPGRADE) as connection, connection.begin():
+                    schema.migrate(connection, self._migrations)
+            except BaseException:
+                # Nothing was changed, and each new try on a full disk would leave one more.
+                if backup is not None:
+                    backup.unlink(missing_ok=True)
+                raise
         return before, backup
 
     def _set_journal_mode(self) -> None:

@@ -32,6 +32,10 @@ _MIDDLE = frozenset(
 )
 
 
+#: Millions of squares of numbers up to this have a sum.
+_SQUARABLE = 1e140
+
+
 class UnknownStatisticError(ValueError):
     """The message says what is known."""
 
@@ -114,7 +118,7 @@ class Summary:
         if statistic == "best":
             return self.best if self._direction else None
         if statistic == "mean":
-            return math.fsum(self.values) / len(self.values)
+            return self._mean()
         if statistic == "std":
             return self._deviation()
         if statistic == "min":
@@ -131,8 +135,19 @@ class Summary:
         count = len(self.values)
         if count < 2:
             return None
-        mean = math.fsum(self.values) / count
-        return math.sqrt(math.fsum((value - mean) ** 2 for value in self.values) / (count - 1))
+        # A loss on its way to infinity: the squares of such numbers have no end.
+        largest = max(map(abs, self.values))
+        scale = largest if largest > _SQUARABLE else 1.0
+        mean = self._mean() / scale
+        squares = math.fsum((value / scale - mean) ** 2 for value in self.values)
+        return scale * math.sqrt(squares / (count - 1))
+
+    def _mean(self) -> float:
+        count = len(self.values)
+        try:
+            return math.fsum(self.values) / count
+        except OverflowError:
+            return math.fsum(value / count for value in self.values)
 
 
 def ratio(value: float | int | None, first: float | int | None) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,11 +11,13 @@ from typing import IO
 
 import click
 
-from orchestrator import logs, patterns
+from orchestrator import jobs, logs, patterns
 from orchestrator.cli import output, settings
 from orchestrator.controller import vocabulary
 
 _BLOCK_BYTES = 256 * 1024
+#: Rows that are printed together: memory stays small, whatever the size of the log.
+_PAGE_ROWS = 1000
 _COLUMNS = ("line", "name", "value", "unit", "step", "epoch", "pattern")
 #: Lines that are shown when none matched.
 _NEAREST = 5
@@ -93,45 +96,71 @@ def test(
     """
     known = vocabulary.known(settings.configuration_of(ctx), files)
     chosen = patterns.select(known, names, source="--pattern")
-    matcher = patterns.Matcher(chosen)
-    rows: list[dict[str, object]] = []
-    matched: Counter[str] = Counter()
-    found_lines: set[int] = set()
-    nearest: list[tuple[int, int, str]] = []
-    last = 0
-    for number, text in _lines(log):
-        last = number
-        found = matcher.match(text, line=number)
-        for source in {metric.source for metric in found}:
-            matched[source.partition(":")[2]] += 1
-        found_lines.update(metric.line or 0 for metric in found)
-        if not matched and not found:
-            nearest = _nearer(nearest, number, text)
-        rows += [
-            {
-                "line": metric.line,
-                "name": metric.name,
-                "value": metric.value,
-                "unit": metric.unit,
-                "step": metric.step,
-                "epoch": metric.epoch,
-                "rank": metric.rank,
-                "time": metric.time,
-                "pattern": metric.source.partition(":")[2],
-            }
-            for metric in found
-        ]
-    output.items("matches", rows, _COLUMNS, output.chosen(format_, as_json))
-    told = ", ".join(f"{count} by {name}" for name, count in matched.most_common())
+    trial = _Trial(patterns.Matcher(chosen))
+    form = output.chosen(format_, as_json)
+    if form == "table":
+        rows = list(itertools.chain.from_iterable(trial.pages(log)))
+        output.items("matches", rows, _COLUMNS, form)
+    else:
+        for text in output.texts("matches", trial.pages(log), _COLUMNS, form):
+            click.echo(text, nl=False)
+    told = ", ".join(f"{count} by {name}" for name, count in trial.matched.most_common())
     if told:
-        output.say(f"{last} lines, of which {len(found_lines)} tell numbers: {told}")
+        output.say(f"{trial.last} lines, of which {trial.telling} tell numbers: {told}")
         return
-    output.say(f"{last} lines, and no pattern knows one of them.")
-    if nearest:
+    output.say(f"{trial.last} lines, and no pattern knows one of them.")
+    if trial.nearest:
         output.say("These look most like numbers:")
-        for _, number, text in sorted(nearest, key=lambda one: one[1]):
+        for _, number, text in sorted(trial.nearest, key=lambda one: one[1]):
             output.say(f"{number:>7}  {text.strip()[:160]}")
         output.say("docs/howto/metrics.md tells how to write a pattern for such lines.")
+
+
+class _Trial:
+    """What patterns find in a log; its lines are not kept."""
+
+    def __init__(self, matcher: patterns.Matcher) -> None:
+        self._matcher = matcher
+        #: the number of the last line
+        self.last = 0
+        #: lines that tell numbers
+        self.telling = 0
+        #: pattern -> lines, or parts of lines between carriage returns
+        self.matched: Counter[str] = Counter()
+        #: (score, number, text)
+        self.nearest: list[tuple[int, int, str]] = []
+
+    def pages(self, log: IO[bytes]) -> Iterator[list[dict[str, object]]]:
+        """Yield the rows of some lines at a time."""
+        rows: list[dict[str, object]] = []
+        newest = 0
+        for self.last, text in _lines(log):
+            found = self._matcher.match(text, line=self.last)
+            self.matched.update({metric.source.partition(":")[2] for metric in found})
+            if found and newest != self.last:
+                self.telling += 1
+                newest = self.last
+            if not self.matched:
+                self.nearest = _nearer(self.nearest, self.last, text)
+            rows += map(_row, found)
+            if len(rows) >= _PAGE_ROWS:
+                yield rows
+                rows = []
+        yield rows
+
+
+def _row(metric: jobs.Metric) -> dict[str, object]:
+    return {
+        "line": metric.line,
+        "name": metric.name,
+        "value": metric.value,
+        "unit": metric.unit,
+        "step": metric.step,
+        "epoch": metric.epoch,
+        "rank": metric.rank,
+        "time": metric.time,
+        "pattern": metric.source.partition(":")[2],
+    }
 
 
 def _lines(log: IO[bytes]) -> Iterator[tuple[int, str]]:

@@ -15,7 +15,7 @@ from orchestrator.controller import context as contexts
 from orchestrator.controller import query, unit_of_work, waiting
 from orchestrator.diagnosis import advice, pending
 
-#: Logs are read for so long in one refresh; of what failed beside, Slurm's word is taken.
+#: Logs are read for so long in one refresh; what failed beside is left to the next one.
 READING_SECONDS = 5.0
 
 
@@ -110,10 +110,11 @@ def store_causes(
     rules = diagnosis.load_shipped()
     until = clock() + READING_SECONDS
     told: list[tuple[jobs.Job, jobs.JobEvent, dict[str, object]]] = []
-    for job in sorted(failed, key=lambda job: job.row):
+    for place, job in enumerate(sorted(failed, key=lambda job: job.row)):
+        if place and clock() >= until:
+            break
         facts = _facts(job, attempts.get(job.row, ()), events.get(job.row, ()))
-        if clock() < until:
-            facts = _with_logs(facts, job, rules)
+        facts = _with_logs(facts, job, rules)
         explanation = diagnosis.diagnose(facts)
         if explanation.cause is not None:
             changes: dict[str, object] = {"cause": str(explanation.cause)}
@@ -180,7 +181,10 @@ def _advice(submission: jobs.Submission) -> tuple[str, ...]:
     from orchestrator import specs
     from orchestrator.specs import ranks
 
-    spec = specs.from_json(submission.spec)
+    try:
+        spec = specs.from_json(submission.spec)
+    except errors.SpecError:
+        return ()
     ours = (spec.launch.module or "").startswith("trainers.")
     return advice.of_ranks(spec.args, ranks.world_size(spec), ours=ours)
 

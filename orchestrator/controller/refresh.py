@@ -22,6 +22,8 @@ LOCAL_FLOOR_SECONDS = 0.5
 
 #: Ended jobs that are tracked are looked for so long: slurmctld forgets after MinJobAge.
 REOPENED_WITHIN = datetime.timedelta(days=1)
+#: Failures that are older are explained when `explain` is asked.
+EXPLAINED_WITHIN = datetime.timedelta(days=1)
 
 
 def refresh(
@@ -123,12 +125,7 @@ def _ask(
     over = {job.run_dir for job, verdict in verdicts if _sends_no_more(job, verdict)}
     for folder in sorted(over):
         run_folder.RunFolder(Path(folder)).drop_environment()
-    failed = [job.row for job, verdict in verdicts if _has_failed(job, verdict)]
-    if failed:
-        # Reads logs: only where there is a failure to be told.
-        from orchestrator.controller import explain
-
-        explain.store_causes(context, failed)
+    _explain(context, facts.cluster)
     return dataclasses.replace(
         freshness.of(context, facts.cluster),
         asked=True,
@@ -289,12 +286,17 @@ def _has_ended(job: jobs.Job, verdict: tracking.Verdict) -> bool:
     return job.state not in jobs.TERMINAL and verdict.changes.get("state") in jobs.TERMINAL
 
 
-def _has_failed(job: jobs.Job, verdict: tracking.Verdict) -> bool:
-    """Tell whether this is the moment from which nothing more is expected of a job that failed."""
-    state = verdict.changes.get("state", job.state)
-    settled = verdict.changes.get("settled", job.settled)
-    news = "settled" in verdict.changes or "state" in verdict.changes
-    return bool(news and settled) and state is not jobs.JobState.COMPLETED and job.cause is None
+def _explain(context: contexts.Context, cluster: str) -> None:
+    """Store the causes of new failures, also where a refresh before was ended before it did."""
+    since = context.clock() - EXPLAINED_WITHIN
+    query = unit_of_work.JobQuery(unexplained_since=since, limit=None)
+    with context.store.reading() as work:
+        failed = [job.row for job in work.jobs(query) if job.cluster == cluster]
+    if failed:
+        # Reads logs: only where there is a failure to be told.
+        from orchestrator.controller import explain
+
+        explain.store_causes(context, failed)
 
 
 def _is_unchanged(verdict: tracking.Verdict) -> bool:

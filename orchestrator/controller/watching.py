@@ -92,10 +92,7 @@ def _look(context: contexts.Context, some: Sequence[jobs.Job]) -> int:
     metrics: dict[int, list[jobs.Metric]] = {}
     for one in stored:
         metrics.setdefault(one.job.row, []).append(one.metric)
-    rules = {
-        token: alerts.Rules.of(specs.from_json(text).alerts, context.profile.alerts)
-        for token, text in texts.items()
-    }
+    rules = {token: _rules(text, context.profile.alerts) for token, text in texts.items()}
     now = context.clock()
     changes = []
     for job in some:
@@ -116,6 +113,14 @@ def _look(context: contexts.Context, some: Sequence[jobs.Job]) -> int:
             for event in events
         )
     return len(stored_rows)
+
+
+def _rules(spec: str, default: jobs.Alerts) -> alerts.Rules:
+    try:
+        return alerts.Rules.of(specs.from_json(spec).alerts, default)
+    except errors.SpecError:
+        # Another version wrote it: the other jobs are looked at all the same.
+        return alerts.Rules.of(default)
 
 
 def _seen(

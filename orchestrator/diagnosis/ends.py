@@ -11,13 +11,14 @@ from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Evidence, Facts, Finding, Source
 from orchestrator.jobs import JobState
 
-#: Exit codes of our own scripts, of shells, and 128 and a signal.
+#: What shells say of the program.
+_BY_SHELL = {126: Cause.MISSING_PROGRAM, 127: Cause.MISSING_PROGRAM}
+#: And our own scripts, which jobs that were submitted by hand have not.
 _BY_CODE = {
+    **_BY_SHELL,
     73: Cause.RUN_FOLDER,
     75: Cause.DUPLICATE,
     78: Cause.SETUP_FAILED,
-    126: Cause.MISSING_PROGRAM,
-    127: Cause.MISSING_PROGRAM,
 }
 _BY_SIGNAL = {
     signal.SIGILL: Cause.ILLEGAL_INSTRUCTION,
@@ -163,7 +164,8 @@ def _failed(facts: Facts, job: jobs.Job) -> _Told:
         return _BY_SIGNAL.get(name, Cause.KILLED), summary, ()
     told = exits.explain_exit(job)
     summary = f"{told} (exit code {code})" if told else f"it ended with exit code {code}"
-    return _BY_CODE.get(code, Cause.NONZERO_EXIT), summary, ()
+    known = _BY_CODE if job.tracked_name is None else _BY_SHELL
+    return known.get(code, Cause.NONZERO_EXIT), summary, ()
 
 
 def _lost(facts: Facts, job: jobs.Job) -> _Told:

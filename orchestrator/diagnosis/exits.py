@@ -43,7 +43,7 @@ def explain_exit(job: jobs.Job) -> str:
         return ""
     if exit_signal:
         return f"the script was ended by {_signal_name(exit_signal)}"
-    if code in _SCRIPT_CODES:
+    if code in _SCRIPT_CODES and job.tracked_name is None:
         return _SCRIPT_CODES[code]
     if code in _SHELL_CODES:
         return _SHELL_CODES[code]

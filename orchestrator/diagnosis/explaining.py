@@ -95,7 +95,9 @@ def _failed(facts: Facts) -> Explanation:
         findings.append(slurm)
     found = choosing.chosen(findings)
     if found is None:
-        return _unexplained(facts)
+        return _unexplained(facts, "nothing in the log tells of a failure")
+    if facts.job is None and choosing.went_on(findings):
+        return _unexplained(facts, "the log goes on after all errors in it: it lived through them")
     suspect = waits.suspect(findings) if found.cause is Cause.NCCL_TIMEOUT else None
     if suspect is not None:
         found = next(one for one in findings if one.cause is found.cause and one.rank == suspect)
@@ -134,10 +136,9 @@ def _not_ended(one: Finding) -> Finding:
     return dataclasses.replace(one, level=Level.HINT) if ended else one
 
 
-def _unexplained(facts: Facts) -> Explanation:
+def _unexplained(facts: Facts, summary: str) -> Explanation:
     kind = kinds.kind_of(Cause.UNKNOWN)
     if facts.job is None:
-        summary = "nothing in the log tells of a failure"
         cures: tuple[str, ...] = ("the log of stderr, or of another rank, may tell more",)
         cause = None
     else:

@@ -7,7 +7,7 @@ import re
 import signal
 from collections.abc import Iterable, Mapping
 
-from orchestrator.diagnosis import kinds, prefixes, records, rules, tracebacks
+from orchestrator.diagnosis import choosing, kinds, prefixes, records, rules, tracebacks
 from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Level
 
@@ -20,6 +20,8 @@ _KEPT_FINDINGS = 2000
 _AROUND = re.compile(
     r"frame #\d+|={5,}|-{5,}|Killing subprocess \d+|Main process received SIGTERM|<omitting python"
     r"|The above exception was the direct cause|During handling of the above|  \[Previous line"
+    # faulthandler's threads, tables of a GPU's memory, Open MPI's frames.
+    r'|  File "|Thread 0x|\||\[[\w.-]+:\d+\] \['
     r"|\[(?:E|W|I)\d{3,4} |[EWI]\d{4} \d\d:\d\d:\d\d|\s*$"
 )
 _ROOT_CAUSE = "Root Cause (first observed failure)"
@@ -29,6 +31,19 @@ _CHAINED = "During handling of the above exception"
 #: PyTorch's data loader prints the worker's own traceback behind the one of the main process.
 _ORIGINAL = "Original Traceback"
 _DIRECT = "The above exception was the direct cause"
+#: Python goes on after these: what __del__ raises while it ends.
+_IGNORED = "Exception ignored in"
+#: torchrun starts all ranks anew (--max-restarts): what was before was lived through.
+_RESTART = "will restart worker group"
+#: What a program says of what it does without, or tries again. NCCL calls its errors WARN.
+_BENIGN = re.compile(
+    r"\b(?:WARN(?:ING)?|INFO|DEBUG|UserWarning|RuntimeWarning)\b|[Ww]arning:|^(?:I|W)\d{4} \d\d:"
+    r"|: [IW] tensorflow/|\b[Rr]etry(?:ing)?\b|\b[Ii]gnor(?:ed|ing)\b|\b[Ss]kipp(?:ed|ing)\b"
+    r"|\b[Tt]rying (?:again|batch)|\b[Ff]all(?:ing)? back|thrown while requesting"
+)
+#: glog's letter: PyTorch warns so of connections that it ends.
+_GLOG_WARNING = re.compile(r"\[W\d{3,4} |\[W socket")
+_ERROR = re.compile(r"NCCL WARN|\bERROR\b|\bFATAL\b|^(?:slurmstepd|srun): ")
 #: Exceptions that only say that the process was told to end, or that another one failed.
 _FOLLOWING = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "BrokenPipeError"})
 _SIGNALS: Mapping[int, Cause] = {
@@ -53,6 +68,8 @@ class Reader:
         #: stream -> the traceback that a chained one may follow, and its finding's place
         self._closed: dict[str, int] = {}
         self._chained: set[str] = set()
+        #: streams whose next traceback is of what Python ignores
+        self._ignored: set[str] = set()
         self._summary: dict[str, str] | None = None
         self._summary_line = 0
         self._last: tuple[int, str] | None = None
@@ -100,6 +117,12 @@ class Reader:
         if text.startswith((_CHAINED, _DIRECT)):
             self._chained.add(stream)
             return
+        if text.startswith(_IGNORED):
+            self._ignored.add(stream)
+            return
+        if _RESTART in text:
+            self._quiet += choosing.BOUT_LINES + 1
+            return
         matched = self._rules.match(text)
         if matched is None:
             self._quiet += not _AROUND.match(text)
@@ -113,7 +136,7 @@ class Reader:
                 rank=_rank(rank, groups, text),
                 summary=rule.summary(groups),
                 cures=rule.cures,
-                level=rule.level,
+                level=_level_of(rule, text),
             )
         )
 
@@ -131,6 +154,9 @@ class Reader:
             summary, cures = rule.summary(groups), rule.cures
         elif ended.exception.rpartition(".")[2] in _FOLLOWING:
             level, cause = Level.OUTCOME, Cause.KILLED
+        if stream in self._ignored:
+            self._ignored.discard(stream)
+            level = Level.WARNING
         finding = records.Finding(
             cause=cause,
             rule=rule_name,
@@ -239,6 +265,16 @@ def _rank(rank: int | None, groups: Mapping[str, str], text: str) -> int | None:
         return int(groups["rank"])
     inside = prefixes.rank_inside(text)
     return inside if inside is not None else rank
+
+
+def _level_of(rule: rules.Rule, text: str) -> Level:
+    """Return what a line weighs: of one that calls itself a warning, no job fails."""
+    if _GLOG_WARNING.match(text) and rule.level is Level.AFTER:
+        return Level.WARNING
+    own = rule.level in (Level.ROOT, Level.CRASH, Level.TIMEOUT, Level.HINT)
+    if own and _BENIGN.search(text) and not _ERROR.search(text):
+        return Level.WARNING
+    return rule.level
 
 
 def _level(cause: Cause) -> Level:

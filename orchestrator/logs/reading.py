@@ -100,7 +100,8 @@ class Line(NamedTuple):
     marks: tuple[int, ...] | None = None
 
 
-#: Finds what is worth a look: a block -> the byte behind each find, in order, and its mark.
+#: Finds what is worth a look: a block -> the byte behind each find, in order, and its mark. It is
+#: asked of all blocks in their order.
 Search: TypeAlias = Callable[[bytes], Sequence[tuple[int, int]]]
 
 
@@ -156,7 +157,10 @@ def read(
             return reader.read(handle, begin, position.path, final=final)
         if _is_same(handle, status, position):
             return reader.read(handle, position, position.path, final=final)
-        rotated = _read_rotated(reader, position, begin)
+        # Slurm holds a job's log open: after a rename it goes on in the old file, and the new one
+        # that logrotate makes stays empty.
+        stay = status.st_size == 0
+        rotated = _read_rotated(reader, position, begin, stay=stay, final=final)
         if rotated is not None:
             return rotated
         if _is_copy(handle, status, position):
@@ -199,13 +203,15 @@ class _Reader:
             size = max(self.line_cap_bytes + 1, min(_BLOCK_BYTES, self.limit_bytes - taken))
             data = os.pread(handle, size, position.offset_bytes)
             more = len(data) == size
-            whole = 0 if self.search is None or position.skipping else data.rfind(b"\n") + 1
-            if self.search is not None and whole:
+            # Also a block that is cut line by line: what stands there may hold for later ones.
+            places = None if self.search is None else self.search(data)
+            whole = 0 if position.skipping else data.rfind(b"\n") + 1
+            if places is not None and whole:
                 # What stands behind the last line end comes again with the next block.
                 more = more or whole < len(data)
                 segments, line = lines.around(
                     data,
-                    self.search(data),
+                    places,
                     whole=whole,
                     offset_bytes=position.offset_bytes,
                     line=position.line,
@@ -265,8 +271,13 @@ class _Reader:
         return attempt, highest
 
 
-def _read_rotated(reader: _Reader, position: Position, begin: Position) -> Chunk | None:
-    """Read on in `PATH.1` if that is the file we were in, then lead over to the new file."""
+def _read_rotated(
+    reader: _Reader, position: Position, begin: Position, *, stay: bool, final: bool
+) -> Chunk | None:
+    """Read on in `PATH.1` if that is the file we were in, then lead over to the new file.
+
+    `stay`: there is nothing in the new one, and more may come in the old one.
+    """
     path = f"{position.path}.1"
     try:
         handle, status = files.open_log(path)
@@ -275,10 +286,10 @@ def _read_rotated(reader: _Reader, position: Position, begin: Position) -> Chunk
     try:
         if not _is_same(handle, status, position) and not _is_copy(handle, status, position):
             return None
-        chunk = reader.read(handle, position, path, final=True)
+        chunk = reader.read(handle, position, path, final=final or not stay)
     finally:
         os.close(handle)
-    if chunk.more:
+    if chunk.more or stay:
         return chunk
     following = dataclasses.replace(begin, attempt=chunk.position.attempt)
     note = f"{position.path} was rotated: read to the end of {path}"

@@ -64,10 +64,12 @@ _RATE = re.compile(
 )
 # Epoch 4/10, [Epoch 4], step 100, iter #3: what counts has no sign in front of it, often.
 _COUNTER = re.compile(
-    r"(?<![\w/])(epoch|step|iter|iteration)[ ]?[#\[]?[ ]{0,8}([0-9]{1,12})(?![\w.:=]|,[0-9])",
+    r"(?<![\w/])(epoch|step|iter|iteration)[ ]?[#\[]?[ ]{0,8}([0-9]{1,12})(?![\w.=%]|:\S|,[0-9])",
     re.ASCII | re.IGNORECASE,
 )
 _WORD = re.compile(r"[A-Za-z]{2,}")
+#: What a checkpoint was made of is no news when it is loaded or saved.
+_OF_BEFORE = re.compile(r"\b(?:load|resum|restor)(?:e|ed|ing)?\b|\bsav(?:ed|ing)\b", re.IGNORECASE)
 #: A line of numbers has some words that are no names: train, eta, min. Prose has more.
 _MOST_OTHER_WORDS = 4
 
@@ -160,7 +162,7 @@ def _loose(text: str) -> list[Field] | None:
     for place in _RATE.finditer(rest):
         key = "tokens_per_second" if place[3].startswith("tok") else "throughput"
         found.append((len(text), Field(key, place[1].replace(",", ""), place[2])))
-    if len(_WORD.findall(rest)) > _MOST_OTHER_WORDS:
+    if len(_WORD.findall(rest)) > _MOST_OTHER_WORDS or _OF_BEFORE.search(rest):
         return None
     return [field for _, field in sorted(found)]
 

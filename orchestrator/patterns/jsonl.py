@@ -36,7 +36,10 @@ def parse_jsonl(text: str, *, path: str = "", line: int | None = None) -> list[j
         jobs.Metric(
             name=name,
             value=value,
-            unit=unit[: numbers.UNIT_CHARACTERS] if isinstance(unit, str) else "",
+            # Half a character, which JSON may hold, can be stored nowhere.
+            unit=unit[: numbers.UNIT_CHARACTERS]
+            if isinstance(unit, str) and unit.isprintable()
+            else "",
             step=_count(record, "step"),
             epoch=_count(record, "epoch"),
             rank=_count(record, "rank"),

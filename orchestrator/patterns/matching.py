@@ -245,7 +245,9 @@ class Matcher:
             if match is None:
                 continue
             # Of two that fit, the second tells what the first does not.
-            fits = one.exact and one.stands_in(text) and found is None
+            fits = (
+                one.exact and one.stands_in(text) and found is None and one.told(match) is not None
+            )
             found = one.traced(match, place) if fits else None
             if found is None:
                 return
@@ -272,9 +274,13 @@ class Matcher:
         stream = self._streams.get(prefix.label)
         if kind.after and (stream is None or stream.last.get(pattern.name) not in kind.after):
             return None
-        match, _ = one.match(text, prefix, kind.regex)
-        told = None if match is None else one.told(match)
-        if match is None or told is None:
+        told = None
+        for own in (text,) if prefix.rest == text else (text, prefix.rest):
+            match = kind.regex.fullmatch(own)
+            told = None if match is None else one.told(match)
+            if told is not None:
+                break
+        if told is None:
             if kind.contains and kind.keep and stream is not None:
                 # Torn, it seems: what it would have told is unknown, not as before.
                 for key in kind.keep:

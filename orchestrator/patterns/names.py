@@ -44,10 +44,7 @@ _OTHERS: Mapping[str, Sequence[str]] = {
         "test_accuracy eval_acc eval_accuracy val_acc1 test_acc1 val_top1"
     ).split(),
     "learning_rate": "lr learning_rate train_lr lrate current_lr".split(),
-    "step": (
-        "iter iteration global_step steps iterations it train_step train_steps num_updates "
-        "training_step training_steps"
-    ).split(),
+    "step": ("iter iteration global_step it train_step num_updates training_step").split(),
     "epoch": "epochs_done current_epoch epoch_num".split(),
     "step_time": (
         "iter_time iteration_time time_per_step sec_per_step seconds_per_step step_time_s "

@@ -53,6 +53,7 @@ class _First(NamedTuple):
 
 
 _ANYTHING = None
+_REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 _DIGITS = frozenset("0123456789")
 _BLANKS = frozenset(" \t\n\r\f\v")
 
@@ -85,32 +86,40 @@ def _following(items: Sequence[tuple[Any, Any]]) -> bytes:
         if name == "LITERAL" and argument < 128:
             parts.append(_escaped(bytes([argument])))
             continue
-        if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT") and len(argument[2]) == 1:
-            first = _first(argument[2])
-            if first is not _ANYTHING and not first.empty and str(argument[2][0][0]) != "BRANCH":
-                parts.append(_class(first) + (b"+" if argument[0] else b"*"))
+        if name in _REPEATS and _is_character(argument[2]):
+            only = _class(_first(argument[2]))
+            if only:
+                parts.append(only + (b"+" if argument[0] else b"*"))
                 continue
         elif name == "IN":
-            first = _first([(operator, argument)])
-            if first is not _ANYTHING:
-                parts.append(_class(first))
+            only = _class(_first([(operator, argument)]))
+            if only:
+                parts.append(only)
                 continue
-        first = _first(items[len(parts) :])
-        if first is not _ANYTHING and not first.empty:
-            parts.append(_class(first))
+        parts.append(_class(_first(items[len(parts) :])))
         break
     # Each further byte that a repeat at the end takes would be told of by itself.
-    while parts and parts[-1].endswith(b"*"):
+    while parts and (not parts[-1] or parts[-1].endswith(b"*")):
         parts.pop()
     if parts:
         parts[-1] = parts[-1].removesuffix(b"+")
     return b"".join(parts)
 
 
-def _class(first: _First) -> bytes:
+def _is_character(sequence: Any) -> bool:
+    """Whether whatever fits is one character: what begins a longer one says little of its rest."""
+    return len(sequence) == 1 and str(sequence[0][0]) in ("LITERAL", "IN")
+
+
+def _class(first: _First | None) -> bytes:
+    """Return what fits such a byte; b"" where that may be any, or the first of several."""
+    if first is _ANYTHING or first.empty:
+        return b""
     # No line holds a line end, and no segment of one a carriage return or NUL.
-    codes = sorted(ord(one) for one in first.characters - {"\n", "\r", "\0"} if one.isascii())
-    return b"[" + b"".join(rb"\x%02x" % code for code in codes) + b"]"
+    characters = first.characters - {"\n", "\r", "\0"}
+    if not characters or not all(one.isascii() for one in characters):
+        return b""
+    return b"[" + b"".join(rb"\x%02x" % ord(one) for one in sorted(characters)) + b"]"
 
 
 def _escaped(text: bytes) -> bytes:
@@ -151,7 +160,7 @@ def _first_of(operator: str, argument: Any) -> _First | None:
         return _ANYTHING if argument[1] or argument[2] else _first(argument[3])
     if operator == "ATOMIC_GROUP":
         return _first(argument)
-    if operator in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+    if operator in _REPEATS:
         first = _first(argument[2])
         if first is _ANYTHING or argument[0] > 0:
             return first

@@ -99,6 +99,7 @@ def _aware(text: str) -> datetime.datetime | None:
     written = text.replace("/", "-").replace("_", "T").replace(",", ".").replace("UTC", "Z")
     try:
         found = datetime.datetime.fromisoformat(written.replace(" Z", "Z"))
-    except ValueError:
+        return found.astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
+        # A year 0, or one that leaves the calendar in UTC.
         return None
-    return found.astimezone(datetime.UTC)

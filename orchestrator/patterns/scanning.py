@@ -44,7 +44,14 @@ class Scanner:
     @functools.cached_property
     def usable(self) -> bool:
         """Whether all kinds of line can be found so; where not, each line is to be looked at."""
-        return all(self._needles) and _hyperscan() is not None
+        if not all(self._needles) or _hyperscan() is None:
+            return False
+        try:
+            self._databases[True, frozenset()] = self._made(True, frozenset())
+        except _hyperscan().error:
+            # An old processor (HS_ARCH_ERROR: x86 without SSSE3), or too much of an expression.
+            return False
+        return True
 
     @functools.cached_property
     def _needles(self) -> list[list[needles.Needle]]:
@@ -102,7 +109,8 @@ def numbered(
 def _hyperscan() -> Any:
     try:
         return importlib.import_module("hyperscan")
-    except ImportError:
+    except (ImportError, OSError):
+        # Absent, or a library of it does not load here.
         return None
 
 

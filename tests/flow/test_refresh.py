@@ -114,7 +114,7 @@ def test_a_pattern_that_does_not_exist_is_told_before_the_submission(
     done = cli("submit", "--pattern", "olivvia", *JOB)
     assert done.code == 3
     assert done.err == (
-        'Error: spec: metrics.patterns: no pattern "olivvia". Did you mean "olivia"?\n'
+        'Error: flags train.py: metrics.patterns: no pattern "olivvia". Did you mean "olivia"?\n'
         "1 problem; nothing was done.\n"
     )
     assert not fake_slurm.calls("sbatch")
@@ -128,3 +128,17 @@ def test_an_unchanged_queue_changes_nothing(
     before = cli.rows("select version from jobs")
     assert cli("refresh").err.splitlines()[-1] == "0 jobs changed, 0 metrics read"
     assert cli.rows("select version from jobs") == before
+
+
+def test_a_failure_of_which_no_refresh_has_stored_the_cause_gets_one_by_the_next(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    submit(cli)
+    refused = "sbatch: error: Batch job submission failed: Invalid qos specification\n"
+    fake_slurm.fail("sbatch", rc=1, stderr=refused)
+    assert cli("submit", *JOB).code == 5
+    assert cli("refresh").code == 0
+    assert cli.rows("select state, cause from jobs") == [
+        ("PENDING", None),
+        ("NOT_SUBMITTED", "bad_qos"),
+    ]

@@ -56,6 +56,9 @@ def upgrade() -> None:
         f"INSERT INTO metric_sets ({_OF_A_SET}, name0, unit0) "
         f"SELECT {_OF_A_SET}, name, unit FROM metrics GROUP BY {_OF_A_SET}, name, unit"
     )
+    # Without it each number is held against all sets of its job: a million numbers of 64 ranks
+    # took more than five minutes, and take eight seconds of processor time.
+    op.create_index("ix_metric_sets_upgrade", "metric_sets", [*_OF_A_SET.split(", "), "name0"])
     op.execute(
         "INSERT INTO metric_lines (id, set_id, step, epoch, time, line, value0) "
         "SELECT m.id, s.id, m.step, m.epoch, m.time, m.line, m.value "
@@ -63,6 +66,7 @@ def upgrade() -> None:
         "AND s.attempt = m.attempt AND s.source = m.source AND s.rank IS m.rank "
         "AND s.world_size IS m.world_size AND s.name0 = m.name AND s.unit0 = m.unit ORDER BY m.id"
     )
+    op.drop_index("ix_metric_sets_upgrade", "metric_sets")
     op.create_index(op.f("ix_metric_lines_set_id"), "metric_lines", ["set_id"])
     op.drop_table("metrics")
     op.execute(f"CREATE VIEW metrics AS {' UNION ALL '.join(map(_numbers, _PLACES))}")

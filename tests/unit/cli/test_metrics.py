@@ -307,3 +307,10 @@ def test_a_line_drawn_of_numbers() -> None:
     assert summaries.sparkline(values) == "▁▂x██x"
     assert summaries.sparkline(values, summaries.ASCII) == "_.x##x"
     assert summaries.sparkline([3.0, 3.0]) == "▅▅"
+
+
+def test_statistics_of_the_largest_numbers() -> None:
+    summary = summaries.Summary(name="loss")
+    for value in (1e308, 1e308, -1e308, 1e308):
+        summary.add(value)
+    assert (summary.of("mean"), summary.of("std")) == (5e307, 1e308)

@@ -47,6 +47,15 @@ def test_a_log_from_stdin() -> None:
     )
 
 
+def test_many_rows_are_printed_as_they_are_found() -> None:
+    lines = [f"iter {step}: loss 2.5, time 1.00ms, mfu 3.00%" for step in range(600)]
+    done = run("test", "-", "--format", "jsonl", text="\n".join(lines))
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["value"] for one in found if one["name"] == "step"] == [*range(600)]
+    assert len(found) == 2400
+    assert done.stderr == "600 lines, of which 600 tell numbers: 600 by nanogpt\n"
+
+
 def test_json(home: Path) -> None:
     home.joinpath("a.log").write_text("x\nspeed nan pixels/s\n")
     home.joinpath("own.toml").write_text(OWN)

@@ -167,3 +167,18 @@ def test_one_look_over_many_jobs_takes_its_share_of_each(context: contexts.Conte
     assert sum(counts) == 40_000
     # A look at one job takes some 260 KB: three looks for 720 KB of each.
     assert len(counts) == 3 and max(counts) < 16_000
+
+
+def test_what_no_column_holds_ends_no_look(context: contexts.Context) -> None:
+    job = add(context, 1)
+    (Path(job.run_dir) / "metrics.jsonl").write_text(
+        '{"name": "loss", "value": 1, "time": "0999-01-01T00:00:00Z", "unit": "\\ud800"}\n'
+        '{"name": "loss", "value": 2, "time": "0001-01-01T00:00:00+05:00"}\n'
+    )
+    assert ingest.ingest(context, [job]) == 3
+    with context.store.reading() as work:
+        query = unit_of_work.MetricQuery(rows=[job.row], names=["loss"])
+        found = [one.metric for one in work.metrics(query)]
+    context.store.close()
+    year = datetime.datetime(999, 1, 1, tzinfo=datetime.UTC)
+    assert [(one.value, one.unit, one.time) for one in found] == [(1, "", year), (2, "", None)]

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import json
 import os
+import sqlite3
 import time
 from pathlib import Path
 
@@ -123,3 +124,13 @@ def test_many_take_turns(context: contexts.Context, monkeypatch: pytest.MonkeyPa
     assert alerts_of(context, ended) == ([], [])
     with context.store.reading() as work:
         assert len(work.jobs(unit_of_work.JobQuery(below=some[2].row))) == 2
+
+
+def test_a_spec_of_another_version_keeps_nobody_from_an_alert(context: contexts.Context) -> None:
+    other = add(context, 1, silent_minutes=34)
+    with sqlite3.connect(context.folder / "x.db") as database:
+        database.execute("""update submissions set spec = '{"job": {"colour": "red"}}'""")
+    database.close()
+    stalled = add(context, 2, silent_minutes=34)
+    assert watching.watch(context) == 2
+    assert [alerts_of(context, job)[0] for job in (other, stalled)] == [["stalled"], ["stalled"]]

@@ -299,6 +299,7 @@ def test_failed_upgrade_leaves_the_old_tables(
     with database.reading() as db:
         assert db.get(models.Setting, "installation_id") is not None
     assert (database.version(), database.problems()) == (schema.SHIPPED.head, [])
+    assert list(tmp_path.glob("*.backup")) == []
 
 
 def test_newer_database_is_refused(

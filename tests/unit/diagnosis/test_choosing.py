@@ -25,6 +25,9 @@ OOM_KILL = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of 
 WORKER = "RuntimeError: DataLoader worker (pid 9) exited unexpectedly"
 NO_MODULE = "ModuleNotFoundError: No module named 'x'"
 STEP = "step 17 loss 2.31 lr 0.1"
+PREEMPTED = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT x DUE TO PREEMPTION ***"
+RAISED = ["Traceback (most recent call last):", '  File "/a.py", line 1, in f', "ValueError: no"]
+LAST = (Cause.MISSING_MODULE, 5)
 
 
 def job_of(state: JobState, **fields: object) -> jobs.Job:
@@ -74,6 +77,14 @@ def explained(lines: list[str], job: jobs.Job | None = None) -> diagnosis.Explan
             Cause.MISSING_MODULE,
             602,
         ),
+        # What it does without, and what it tries again, is not why it ends later.
+        (["WARNING: No module named 'apex': slower", *[STEP] * 3, *RAISED], "python_exception", 7),
+        (["CUDA out of memory: half of it", *[STEP] * 11, *RAISED], Cause.PYTHON_EXCEPTION, 15),
+        ([*RAISED, *[STEP] * 51, *RAISED[:-1], "KeyError: 1"], Cause.PYTHON_EXCEPTION, 57),
+        ([CUDA_OOM, *[STEP] * 9, *RAISED], Cause.OOM_DEVICE, 1),
+        # It began anew, by torchrun or by Slurm.
+        ([*RAISED, "[default] Worker group FAILED; will restart worker group", NO_MODULE], *LAST),
+        ([PREEMPTED, *[STEP] * 51, NO_MODULE], Cause.MISSING_MODULE, 53),
         # What a program that is told to end prints is not why it ended.
         ([TIME_LIMIT, CUDA_OOM], Cause.TIME_LIMIT, 1),
     ],
@@ -81,6 +92,28 @@ def explained(lines: list[str], job: jobs.Job | None = None) -> diagnosis.Explan
 def test_which_line_counts(lines: list[str], cause: Cause, line: int) -> None:
     told = explained(lines)
     assert (told.cause, told.evidence[0].line) == (cause, line)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Epoch 1: Train Error: 0.5012, Validation Error: 0.6", "MyError: 0.2", "Error rate 0.1"],
+        ["[W1121 x.cpp:1] Warning: No module named 'apex'", "INFO NaN loss: checked"],
+        ["a: NCCL INFO NET/Plugin: libnccl-net.so: cannot open shared object file: No such file"],
+        ["HTTPSConnectionPool: Max retries exceeded with url: /x thrown while requesting HEAD /x"],
+        ["Exception ignored in: <function f>", *RAISED],
+        ["[rank0]:[W1121 TCPStore.cpp:125] recvValue failed: failed to recv, got 0 bytes"],
+        [*RAISED, *[STEP] * 101],
+        ["ERROR: no board", *[STEP] * 11],
+    ],
+)
+def test_words_in_a_log_of_a_program_that_lives(lines: list[str]) -> None:
+    assert explained(lines).cause is None
+
+
+def test_exit_codes_are_our_scripts_own_only_in_jobs_of_ours() -> None:
+    told = explained([STEP], job_of(JobState.FAILED, exit_code=75, tracked_name="by-hand"))
+    assert (told.cause, told.summary) == (Cause.NONZERO_EXIT, "it ended with exit code 75")
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,24 @@ def test_another_device_number_is_the_same_file(log: pathlib.Path):
     assert (found(chunk), chunk.note) == ([(2, "two")], "")
 
 
+def test_a_log_that_is_renamed_while_it_is_written_goes_on_in_the_old_file(log: pathlib.Path):
+    with log.open("wb", buffering=0) as slurm:
+        slurm.write(b"one\ntw")
+        position = logs.read(logs.Position(path=str(log))).position
+        log.rename(f"{log}.1")
+        log.touch()
+        slurm.write(b"o\nthr")
+        chunk = logs.read(position)
+        assert (found(chunk), chunk.more) == ([(2, "two")], False)
+        slurm.write(b"ee\n")
+    chunk = logs.read(chunk.position)
+    assert (found(chunk), chunk.more) == ([(3, "three")], False)
+    log.write_bytes(b"four\n")
+    old = logs.read(chunk.position)
+    assert (found(old), old.more) == ([], True)
+    assert found(logs.read(old.position)) == [(1, "four")]
+
+
 def test_a_rotated_log_is_finished_before_the_new_one(log: pathlib.Path):
     log.write_text(banner(3) + "\none\n")
     position = logs.read(start(log), banner=BANNER).position

@@ -56,6 +56,7 @@ def test_prefix(text: str, rest: str, label: str | None, rank: int | None):
         # A compute node's zone need not be ours.
         ("2023-07-15 12:00:00 x", None),
         ("2023-13-15 12:00:00Z x", None),
+        ("0001-01-01 00:00:00+05:00 x", None),
     ],
 )
 def test_time(text: str, time: datetime.datetime | None):

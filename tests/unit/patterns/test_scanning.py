@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import sys
 import tempfile
 from collections.abc import Sequence
 from typing import Any
@@ -29,12 +30,19 @@ def needs_hyperscan() -> None:
     pytest.importorskip("hyperscan")
 
 
-def found(path: pathlib.Path, *, searched: bool, limit_bytes: int = 2**26) -> list[Any]:
+def found(
+    path: pathlib.Path,
+    *,
+    searched: bool,
+    limit_bytes: int = 2**26,
+    scanner: patterns.Scanner = SCANNER,
+    known: Sequence[patterns.Pattern] = SHIPPED,
+) -> list[Any]:
     """Return the metrics of a log and the matcher's last state."""
-    matcher = patterns.Matcher(SHIPPED)
+    matcher = patterns.Matcher(known)
     position, more, metrics = logs.Position(path=str(path)), True, []
     while more:
-        search = SCANNER.search(generic=matcher.generic, followed=matcher.followed)
+        search = scanner.search(generic=matcher.generic, followed=matcher.followed)
         chunk = logs.read(
             position,
             banner=BANNERS,
@@ -114,3 +122,72 @@ def test_needles(regex: str, contains: str, there: bytes, not_there: bytes) -> N
     (needle,) = needles.needles(pattern.lines[0])
     assert re.search(needle.expression, there)
     assert not re.search(needle.expression, not_there)
+
+
+@pytest.mark.parametrize(
+    ("regex", "line"),
+    [
+        ("step time: (?P<loss>[0-9.]+) µs.*", "step time: 12 µs now"),
+        ("time [µm]s=(?P<loss>[0-9]+)", "time µs=5"),
+        ("losses (?P<loss>[0-9]+)(?P<loss_unit> ms)? now", "losses 5 ms now"),
+        ("losses (?P<epoch>[0-9]+, )*(?P<loss>[0-9]+) end", "losses 1, 2, 3 end"),
+        ("losses (?P<epoch>(?:ab)+)?c(?P<loss>[0-9])", "losses ababc5"),
+        ("losses (?:)(?P<loss>[0-9])", "losses 5"),
+    ],
+)
+def test_needles_of_any_pattern_are_found(regex: str, line: str) -> None:
+    head = f"[x]\n[[x.line]]\nname = 'l'\ncontains = '{line[:4]}'\n"
+    known = patterns.load(f"{head}regex = '{regex}'\nmetrics = {{ loss = '' }}", "x")
+    assert patterns.Matcher(known).match(line)
+    assert [mark for _, mark in patterns.Scanner(known).search()(f"{line}\n".encode())]
+
+
+FOLLOWING = """
+[x]
+[[x.line]]
+name = "epoch"
+contains = "Epoch "
+regex = 'Epoch (?P<epoch>[0-9]+) begins'
+keep = { epoch = "always" }
+[[x.line]]
+name = "speed"
+contains = "speed "
+regex = 'speed (?P<throughput>[0-9]+)'
+takes = ["epoch"]
+after = ["epoch"]
+metrics = { throughput = "images/s" }
+"""
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"x" * 300_000 + b"\nEpoch 3 begins\n",
+        b"Epoch 3 begins" + 9000 * (b"\r" + b"=" * 30) + b"\n",
+    ],
+    ids=["behind a long line", "in a bar"],
+)
+def test_what_stands_in_blocks_without_line_ends_holds_for_later_ones(
+    head: bytes, tmp_path: pathlib.Path
+) -> None:
+    known = patterns.load(FOLLOWING, "x")
+    path = tmp_path / "log"
+    path.write_bytes(head + (b"-" * 80 + b"\n") * 7000 + b"speed 5\n")
+    scanner = patterns.Scanner(known)
+    metrics = found(path, searched=True, scanner=scanner, known=known)
+    assert len(metrics) == 3 and "epoch=3" in metrics[0]
+    assert metrics == found(path, searched=False, known=known)
+
+
+def test_where_hyperscan_does_not_work_each_line_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import hyperscan
+
+    def old_processor(*_: Any, **__: Any) -> None:
+        raise hyperscan.error("error code -7")
+
+    monkeypatch.setattr(hyperscan, "Database", old_processor)
+    assert not patterns.Scanner(SHIPPED).usable
+    monkeypatch.setitem(sys.modules, "hyperscan", None)
+    assert not patterns.Scanner(SHIPPED).usable

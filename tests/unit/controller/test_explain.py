@@ -1,0 +1,63 @@
+"""Causes are stored by refreshes, as many as there is time for; the next one goes on."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator import config, jobs, slurm, specs
+from orchestrator.controller import context as contexts
+from orchestrator.controller import explain, stores, unit_of_work
+
+NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
+
+
+def test_what_there_is_no_time_to_read_is_left_to_the_next_refresh(tmp_path: Path) -> None:
+    context = contexts.Context(
+        configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
+        store=stores.Store(tmp_path / "x.db"),
+        client=lambda: slurm.Client(environ={}),
+        environ={},
+        folder=tmp_path,
+        say=pytest.fail,
+        sleep=time.sleep,
+        clock=lambda: NOW,
+    )
+    rows = [_add(context, number, "KeyError: no such key\n") for number in (1, 2)]
+    times = iter([0.0, explain.READING_SECONDS])
+    assert explain.store_causes(context, rows, clock=lambda: next(times)) == 1
+    wanted = unit_of_work.JobQuery(unexplained_since=NOW, limit=None)
+    with context.store.reading() as work:
+        assert [job.row for job in work.jobs(wanted)] == rows[1:]
+    assert explain.store_causes(context, rows) == 1
+    with context.store.reading() as work:
+        assert {job.cause for job in work.jobs(unit_of_work.JobQuery())} == {"python_exception"}
+
+
+def _add(context: contexts.Context, number: int, log: str) -> int:
+    path = context.folder / f"{number}.out"
+    path.write_text(f'Traceback (most recent call last):\n  File "/a.py", line 1, in f\n{log}')
+    record = jobs.Submission(
+        token=f"abcd{number:08}",
+        cluster="lab",
+        scheduler="slurm",
+        name="demo",
+        script="x",
+        spec=specs.to_json(jobs.JobSpec(name="demo", launch=jobs.Launch(script="x"))),
+        run_dir=str(context.folder),
+        provenance="{}",
+        created_at=NOW,
+    )
+    failed = {"exit_code": 1, "exit_signal": 0, "settled": True, "ended_at": NOW}
+    with context.store.writing() as work:
+        job = work.add_submission(
+            record,
+            state=jobs.JobState.FAILED,
+            job_id=str(number),
+            stdout_path=str(path),
+            **failed,
+        )[0]
+    return job.row
