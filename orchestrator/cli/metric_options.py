@@ -196,7 +196,10 @@ def _range(option: str, text: str | None) -> tuple[int | None, int | None]:
     # SQLite's integers have 64 bits.
     if not text.strip(": ") or not ends or any(abs(end or 0) >= 2**63 for end in ends):
         raise click.UsageError(f"{option} {text}: write A:B, A:, :B or one number")
-    return ends[0], ends[1]
+    begin, end = ends
+    if begin is not None and end is not None and begin > end:
+        raise click.UsageError(f"{option} {text}: it ends before it begins; write {end}:{begin}")
+    return begin, end
 
 
 def _time(option: str, text: str | None, now: datetime.datetime) -> datetime.datetime | None:

@@ -160,6 +160,7 @@ def test_jobs_side_by_side(run: Run) -> None:
     ("options", "told"),
     [
         (["--steps", "x"], "--steps x: write A:B, A:, :B or one number"),
+        (["--epochs", "5:1"], "--epochs 5:1: it ends before it begins; write 1:5"),
         (["--stat", "medain"], "--stat: no statistic 'medain': there are count, nan, first,"),
         (["--compare"], "--compare is for two or more jobs"),
         (["--plot", "x.gif"], "--plot x.gif: end it in .svg, .png or .pdf"),
