@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 
@@ -75,7 +74,7 @@ def command(
     if log_ is not None:
         if attempt is not None:
             raise click.UsageError("--attempt is for jobs")
-        facts = explain.log_facts(os.path.abspath(log_), rules)
+        facts = explain.log_facts(log_, rules)
         _put([(None, diagnosis.diagnose(facts))], chosen)
         return
     context = session.open_context(ctx)

@@ -38,8 +38,8 @@ def run(site: sites.Site, words: list[str]) -> str:
 def test_the_sessions(lab: cluster.Lab, site: sites.Site) -> None:
     lab.write(f"{site.home}/train.sbatch", TRAIN)
     lab.write(f"{site.home}/by-hand.sh", BY_HAND)
-    examples = ["ln", "-s", f"{environment.CHECKOUT_PLACE}/examples", site.home]
-    assert lab.run(examples).returncode == 0
+    shown = [f"{environment.CHECKOUT_PLACE}/{name}" for name in ("examples", "tests")]
+    assert lab.run(["ln", "-s", *shown, site.home]).returncode == 0
     sections = readme.sections()
     steps = [
         *sections["A first session"],
