@@ -100,5 +100,7 @@ def epochs(row: rows.Row, job_id: str, source: str) -> dict[int, list[int]]:
     """The epochs of which a source has told a throughput, by attempt."""
     found: dict[int, list[int]] = collections.defaultdict(list)
     for one in row.site.items("metrics", job_id, "--source", source, "--name", "throughput"):
-        found[one["attempt"]].append(one["epoch"])
+        # What has no epoch is of the whole run.
+        if one["epoch"] is not None:
+            found[one["attempt"]].append(one["epoch"])
     return found
