@@ -1,13 +1,14 @@
 """What each cause means, who can act, and what helps.
 
-Sources: Slurm's job_state_codes.html and job_reason_codes.html, PyTorch's and NCCL's own
-troubleshooting pages, and the lists of the tutorials that the trainers follow.
+Sources: PyTorch's and NCCL's own troubleshooting pages, and the lists of the tutorials that the
+trainers follow. What Slurm tells stands in slurm_kinds.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orchestrator.diagnosis import slurm_kinds
 from orchestrator.diagnosis.causes import Acts, Cause, CauseKind, Retry
 
 
@@ -16,8 +17,6 @@ def kind_of(cause: Cause) -> CauseKind:
     return _KINDS[cause]
 
 
-_AGAIN = "orchestrator resubmit JOB"
-_TELL_SITE = "tell the site's support the node and the time: orchestrator show JOB"
 _RANKS_AGREE = (
     "every rank must make the same collective calls in the same order: no barrier, all_reduce or "
     "save inside `if rank == 0`, the same number of batches on each rank (drop_last=True, or "
@@ -25,115 +24,7 @@ _RANKS_AGREE = (
 )
 
 _KINDS: Mapping[Cause, CauseKind] = {
-    Cause.TIME_LIMIT: CauseKind(
-        title="it reached its time limit",
-        cures=(
-            "ask for more: time_limit; `orchestrator metrics JOB --name step` tells how far "
-            "it came",
-            "save checkpoints and go on from the last one: orchestrator resubmit JOB",
-            "have a warning before the end, so that the program saves: signal_seconds = 120",
-        ),
-        retry=Retry.CHANGED,
-    ),
-    Cause.NODE_FAIL: CauseKind(
-        title="a node failed under it",
-        cures=(_AGAIN, _TELL_SITE),
-        acts=Acts.SITE,
-        retry=Retry.YES,
-    ),
-    Cause.PREEMPTED: CauseKind(
-        title="it was preempted by a job of higher priority",
-        cures=(
-            _AGAIN,
-            "let Slurm put it back by itself: requeue = true, and save checkpoints",
-            "use a partition or QOS that is not preempted",
-        ),
-        acts=Acts.NOBODY,
-        retry=Retry.YES,
-    ),
-    Cause.CANCELLED: CauseKind(
-        title="it was cancelled",
-        cures=(_AGAIN,),
-        acts=Acts.NOBODY,
-        retry=Retry.NO,
-    ),
-    Cause.DEADLINE: CauseKind(
-        title="it could not end before its deadline",
-        cures=("submit it without or with a later deadline",),
-        retry=Retry.CHANGED,
-    ),
-    Cause.DEPENDENCY: CauseKind(
-        title="a job that it depends on ended another way than asked for",
-        cures=("see why that one ended: orchestrator explain ITS-JOB", _AGAIN),
-        retry=Retry.CHANGED,
-    ),
-    Cause.LAUNCH_FAILED: CauseKind(
-        title="Slurm could not start it on the node",
-        cures=(
-            "see that the folders of output and chdir are there and may be written from the "
-            "compute nodes: orchestrator doctor",
-            _AGAIN,
-        ),
-        retry=Retry.MAYBE,
-    ),
-    Cause.BAD_ACCOUNT: CauseKind(
-        title="its account is not valid here",
-        cures=("sacctmgr show associations user=$USER names yours; set account",),
-        retry=Retry.CHANGED,
-    ),
-    Cause.BAD_PARTITION: CauseKind(
-        title="its partition is not there, or not for this job",
-        cures=("sinfo names the partitions; set partition",),
-        retry=Retry.CHANGED,
-    ),
-    Cause.BAD_QOS: CauseKind(
-        title="its QOS is not valid here",
-        cures=("sacctmgr show associations user=$USER format=account,qos; set qos",),
-        retry=Retry.CHANGED,
-    ),
-    Cause.BAD_RESOURCES: CauseKind(
-        title="no node has what it asks for",
-        cures=(
-            "sinfo -o '%P %D %c %m %G' tells what nodes have; change [resources]",
-            "see what is asked for: orchestrator show JOB --script",
-        ),
-        retry=Retry.CHANGED,
-    ),
-    Cause.LIMIT_REACHED: CauseKind(
-        title="a limit of the user, account or QOS was reached",
-        cures=("wait until jobs have ended, or ask for less", _AGAIN),
-        retry=Retry.MAYBE,
-    ),
-    Cause.HELD: CauseKind(
-        title="it is held",
-        cures=("orchestrator release JOB",),
-        retry=Retry.NO,
-    ),
-    Cause.UNAVAILABLE: CauseKind(
-        title="its partition or nodes are down",
-        cures=(
-            "sinfo -R tells why; wait until the site has them up again, or use other ones: "
-            "partition, nodelist",
-        ),
-        acts=Acts.SITE,
-        retry=Retry.MAYBE,
-    ),
-    Cause.DUPLICATE: CauseKind(
-        title="another job with its token runs or ran, so this one ran nothing",
-        cures=("nothing: the other one does the work; orchestrator refresh tells which it is",),
-        acts=Acts.NOBODY,
-    ),
-    Cause.NOT_SUBMITTED: CauseKind(
-        title="Slurm never got it",
-        cures=(_AGAIN,),
-        retry=Retry.MAYBE,
-    ),
-    Cause.LOST: CauseKind(
-        title="Slurm knows nothing of it any more, and nothing tells its end",
-        cures=("see what it left: orchestrator logs JOB", _AGAIN),
-        acts=Acts.SITE,
-        retry=Retry.MAYBE,
-    ),
+    **slurm_kinds.KINDS,
     Cause.OOM_DEVICE: CauseKind(
         title="a GPU ran out of memory",
         cures=(
@@ -183,7 +74,7 @@ _KINDS: Mapping[Cause, CauseKind] = {
     ),
     Cause.IO_ERROR: CauseKind(
         title="a file system failed",
-        cures=(_AGAIN, _TELL_SITE),
+        cures=(slurm_kinds.AGAIN, slurm_kinds.TELL_SITE),
         acts=Acts.SITE,
         retry=Retry.MAYBE,
     ),
@@ -240,7 +131,7 @@ _KINDS: Mapping[Cause, CauseKind] = {
     ),
     Cause.PEER_LOST: CauseKind(
         title="a rank lost its connection to another one, which ended first",
-        cures=("look at the other ranks' logs and nodes for what came before", _AGAIN),
+        cures=("look at the other ranks' logs and nodes for what came before", slurm_kinds.AGAIN),
         retry=Retry.MAYBE,
     ),
     Cause.ADDRESS_IN_USE: CauseKind(
@@ -268,7 +159,7 @@ _KINDS: Mapping[Cause, CauseKind] = {
         title="a GPU, or the link to it, is broken",
         cures=(
             "leave the node out: exclude (--exclude NODE)",
-            _TELL_SITE,
+            slurm_kinds.TELL_SITE,
         ),
         acts=Acts.SITE,
         retry=Retry.YES,

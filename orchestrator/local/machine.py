@@ -22,7 +22,7 @@ from typing import Never
 
 from orchestrator import efficiency, tracking
 from orchestrator.jobs import JobState
-from orchestrator.local import line, processes, spool
+from orchestrator.local import line, processes, seen, spool
 
 #: In the environment of all that an attempt starts: finds what a killed runner left behind.
 MARK = "ORCHESTRATOR_LOCAL_ATTEMPT"
@@ -138,7 +138,7 @@ class Machine:
             entries = [entry for entry in self.files.queue() if entry.host == self.host]
             told = list(line.reasons(entries, functools.cache(self.known)))
         return [
-            self._seen(entry, observed_at, reason)
+            seen.live(entry, observed_at, reason)
             for entry, reason in told
             if keep(entry.name, entry.job_id, entry.stdout_path)
         ]
@@ -147,7 +147,7 @@ class Machine:
         """Return the attempts of jobs that have ended, oldest first."""
         observed_at = datetime.datetime.now(datetime.UTC)
         found = [self.files.gone(key) for job_id in job_ids for key in self._keys(job_id)]
-        return [row for entry in found if entry for row in self._attempts(entry, observed_at)]
+        return [row for entry in found if entry for row in seen.attempts(entry, observed_at)]
 
     def by_name(self, names: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
         """Return the attempts of jobs of these full names that have ended."""
@@ -164,17 +164,7 @@ class Machine:
     ) -> efficiency.Used | None:
         """Return what the newest attempt of a job that has ended used."""
         entry = self.files.gone(job_id.removeprefix("local-"))
-        if entry is None or not entry.ended:
-            return None
-        last = entry.ended[-1]
-        begun = last.started_at
-        return efficiency.Used(
-            elapsed_seconds=None if begun is None else max(0, int(last.ended_at - begun)),
-            cpus=entry.cpus,
-            cpu_seconds=last.cpu_seconds,
-            memory_peak_bytes=last.largest_process_bytes,
-            memory_is_of="the largest process",
-        )
+        return None if entry is None else seen.used(entry)
 
     def show_job(self, job_id: str) -> dict[str, str] | None:
         """Return nothing: no job here changes its name."""
@@ -333,48 +323,6 @@ class Machine:
         places = (self.folder / name for name in ("queue", "ended"))
         return sorted(path.stem for place in places for path in place.glob(f"{key}_*.json"))
 
-    def _attempts(
-        self, entry: spool.Entry, observed_at: datetime.datetime
-    ) -> Iterable[tracking.Observation]:
-        for number, ended in enumerate(entry.ended):
-            row = dataclasses.replace(
-                entry, state=ended.state, started_at=ended.started_at, restart_count=number
-            )
-            told = self._seen(row, observed_at, ended.reason)
-            yield dataclasses.replace(
-                told,
-                exit_code=ended.exit_code,
-                exit_signal=ended.exit_signal,
-                ended_at=_moment(ended.ended_at),
-                row_number=number,
-            )
-
-    def _seen(
-        self, entry: spool.Entry, observed_at: datetime.datetime, reason: str | None
-    ) -> tracking.Observation:
-        begun = entry.started_at is not None
-        return tracking.Observation(
-            source="machine",
-            observed_at=observed_at,
-            name=entry.name,
-            job_id=entry.job_id,
-            raw_job_id=str(entry.raw_number),
-            array_job_id=None if entry.task is None else f"local-{entry.number}",
-            array_task_id=entry.task,
-            state=entry.state,
-            raw_state=str(entry.state),
-            reason=reason,
-            nodes=1,
-            gpus=line.gpus(entry),
-            cpus=entry.cpus,
-            node_list=self.host if begun else None,
-            time_limit_seconds=entry.time_limit_seconds,
-            submitted_at=_moment(entry.submitted_at),
-            started_at=_moment(entry.started_at),
-            restart_count=entry.restart_count,
-            stdout_path=entry.stdout_path,
-        )
-
 
 def _cancelled(entry: spool.Entry) -> spool.Ended:
     return spool.Ended(
@@ -397,7 +345,3 @@ def _queued_again(entry: spool.Entry, *, held: bool, queued_at: float) -> spool.
         given=(),
         started_at=None,
     )
-
-
-def _moment(seconds: float | None) -> datetime.datetime | None:
-    return None if seconds is None else datetime.datetime.fromtimestamp(seconds, datetime.UTC)
