@@ -181,7 +181,7 @@ def _ended_by_slurm() -> Iterator[Case]:
     )
     yield Case(
         name="deadline",
-        how="held beyond its deadline",
+        how="held beyond its deadline, which root moves nearer",
         cause="deadline",
         told="deadline",
         tables=_shell(
