@@ -100,6 +100,7 @@ class Job(Base):
         sa.Index(None, "raw_job_id"),
         sa.Index(None, "array_job_id"),
         sa.Index(None, "sweep"),
+        sa.Index(None, "continues"),
         # A row number is never given to another job, so `@7` means one job for ever.
         {"sqlite_autoincrement": True},
     )
@@ -157,6 +158,9 @@ class Job(Base):
     cpus: orm.Mapped[int | None]
     #: JSON list of what is wrong with it while it runs; NULL: nothing
     alerts: orm.Mapped[str | None]
+    #: jobs.row of the job whose work this one goes on with. No foreign key: to add one, SQLite
+    #: would copy the whole table
+    continues: orm.Mapped[int | None]
 
     submission: orm.Mapped[Submission] = orm.relationship(lazy="raise")
 

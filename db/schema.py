@@ -33,7 +33,7 @@ class Migrations:
     head: str
 
 
-SHIPPED = Migrations(folder=pathlib.Path(__file__).parent / "migrations", head="0007")
+SHIPPED = Migrations(folder=pathlib.Path(__file__).parent / "migrations", head="0008")
 
 
 def read_version(connection: sa.Connection) -> str | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from alembic import context
 
-from db import models
+from db import service_tables
 
 connection = context.config.attributes.get("connection")
 if connection is None:
     raise SystemExit("migrations run through `orchestrator db upgrade`, not through `alembic`")
 context.configure(
     connection=connection,
-    target_metadata=models.Base.metadata,
+    target_metadata=service_tables.METADATA,
     # SQLite cannot alter most of a table; batch mode copies it instead.
     render_as_batch=True,
     # The caller's transaction holds all of it: the tables are the old ones or the new ones.

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 from alembic import autogenerate, migration, script
 
-from db import errors, filesystem, models, schema, session
+from db import errors, filesystem, models, schema, service_tables, session
 from orchestrator import errors as our_errors
 from orchestrator import jobs
 from orchestrator.controller import stores, unit_of_work
@@ -144,11 +144,11 @@ def test_migrations_make_the_models(tmp_path: Path, opened: Opened) -> None:
         context = migration.MigrationContext.configure(
             db.connection(), opts={"compare_type": True, "render_as_batch": True}
         )
-        assert autogenerate.compare_metadata(context, models.Base.metadata) == []
+        assert autogenerate.compare_metadata(context, service_tables.METADATA) == []
     # compare_metadata sees no names of SQLite's constraints and no AUTOINCREMENT.
     wanted_path = tmp_path / "wanted.db"
     fresh = sa.create_engine(f"sqlite:///{wanted_path}")
-    models.Base.metadata.create_all(fresh)
+    service_tables.METADATA.create_all(fresh)
     fresh.dispose()
     made, wanted = statements(tmp_path / "x.db"), statements(wanted_path)
     # A view is no table of Alembic's; that it holds is tested by what is read from it.

@@ -465,8 +465,8 @@ def test_settings(store: stores.Store) -> None:
 
 def test_check_and_upgrade(store: stores.Store) -> None:
     assert store.check() == []
-    assert store.upgrade() == rows.Upgrade(before="0007", after="0007", backup=None)
-    assert store.describe() == "tables 0007, journal wal, local disk"
+    assert store.upgrade() == rows.Upgrade(before="0008", after="0008", backup=None)
+    assert store.describe() == "tables 0008, journal wal, local disk"
 
 
 def test_orphans_are_found(store: stores.Store) -> None:
