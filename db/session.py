@@ -12,6 +12,7 @@ import os
 import pathlib
 import sqlite3
 import stat
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, Self
@@ -49,6 +50,9 @@ class Database:
         self._find_locality = find_locality
         self._locality: filesystem.Locality | None = None
         self._ready = False
+        # The lock of a file is its process's: two threads would both get it, and the first that
+        # closes it would take it from the other (fcntl(2)).
+        self._one_thread = threading.Lock()
         self._copy: copies.Copy | None = None
         self._of_copy: Database | None = None
         self._engine = sa.create_engine(
@@ -93,7 +97,7 @@ class Database:
         """
         with self._plain_errors():
             self._prepare()
-            with self._write_lock():
+            with self._one_thread, self._write_lock():
                 with self._session(_WRITE_DURABLY if durable else _WRITE) as session:
                     # Begin here, so that waiting for the lock fails here and not in mid-work.
                     session.connection()

@@ -98,6 +98,10 @@ class ConflictError(OrchestratorError):
     exit_code = 6
 
 
+class FencedError(ConflictError):
+    """Another controller acts now; what this one was about to do is left to it."""
+
+
 class DatabaseError(OrchestratorError):
     """The database cannot be used."""
 

@@ -32,6 +32,10 @@ def utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
+def go_on() -> None:
+    """Let a command that a person called go on: nobody stops it, and nobody takes over from it."""
+
+
 def in_silence(doing: str) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
@@ -98,6 +102,12 @@ class Context:
     sleep: Callable[[float], None]
     #: surrounds what may take long; its argument says what is done: "Submitting (sbatch)"
     waiting: Callable[[str], contextlib.AbstractContextManager[None]] = in_silence
+    #: called between two things that are done; raises where nothing more may be begun, because the
+    #: controller is to stop (ticking.Stopped) or another one acts (errors.FencedError)
+    proceed: Callable[[], None] = go_on
+    #: called right before a command is started that cannot be taken back, sbatch; raises
+    #: FencedError where another controller acts, and DatabaseError where that cannot be known
+    confirm: Callable[[], None] = go_on
     #: after which sbatch is given up and its answer counts as unknown
     sbatch_timeout_seconds: float = SBATCH_TIMEOUT_SECONDS
     #: jobs are those of this machine, not Slurm's

@@ -58,6 +58,7 @@ def ingest(
     for place, job in enumerate(wanted):
         if enough():
             break
+        context.proceed()
         share = None if left is None else max(left // (len(wanted) - place), _LEAST_SHARE_BYTES)
         places = {cursor.path: cursor for cursor in cursors.get(job.row, [])}
         try:

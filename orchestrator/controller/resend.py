@@ -79,6 +79,7 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[s
     for _ in range(AT_ONCE):
         if not rest:
             break
+        context.proceed()
         job = rest.pop(0)
         now = context.clock()
 

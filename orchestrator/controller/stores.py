@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import pathlib
 import types
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ class Store:
     def __init__(self, location: str | pathlib.Path) -> None:
         """Take a database URL, `sqlite:///PATH`, or the path of an SQLite file."""
         self._database = session.Database(database_path(location))
+        self._fence: int | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -37,6 +39,15 @@ class Store:
 
     def close(self) -> None:
         self._database.close()
+
+    def fenced(self, fence: int) -> Store:
+        """Return the same store for the controller whose lease has this number.
+
+        Where another one has taken the lease over, its write transactions raise FencedError.
+        """
+        store = copy.copy(self)
+        store._fence = fence
+        return store
 
     @property
     def path(self) -> pathlib.Path:
@@ -55,7 +66,10 @@ class Store:
         With `durable` what was committed survives a power cut: for intents.
         """
         with _translated(), self._database.writing(durable=durable) as db:
-            yield unit_of_work.UnitOfWork(db)
+            work = unit_of_work.UnitOfWork(db)
+            if self._fence is not None:
+                work.leases.check(self._fence)
+            yield work
 
     def version(self) -> str | None:
         """Return the revision of the tables as it is."""

@@ -269,6 +269,8 @@ def _call_sbatch(
 
     def run(argv: Sequence[str]) -> slurm.Answer:
         with context.waiting("Submitting (sbatch)"):
+            # After all that may take long: who was stopped for minutes finds it out here.
+            context.confirm()
             return slurm.run(
                 argv,
                 timeout_seconds=context.sbatch_timeout_seconds,

@@ -20,7 +20,7 @@ from orchestrator import jobs as records
 from orchestrator.controller import rows
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller import baselines, sweep_rows
+    from orchestrator.controller import baselines, lease_rows, sweep_rows
 
 #: The words that other modules ask and are answered in, without knowing the database.
 JobQuery: TypeAlias = queries.JobQuery
@@ -53,6 +53,12 @@ class UnitOfWork:
         from orchestrator.controller import baselines
 
         return baselines.BaselineStore(self._db)
+
+    @property
+    def leases(self) -> lease_rows.LeaseStore:
+        from orchestrator.controller import lease_rows
+
+        return lease_rows.LeaseStore(self._db)
 
     def installation_id(self) -> str:
         """Return the four characters [a-z0-9] that begin every token of this database."""

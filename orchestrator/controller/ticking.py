@@ -1,0 +1,90 @@
+"""tick: one idempotent pass over all that is to be done without a person, step by step."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import traceback
+from collections.abc import Callable, Iterator
+
+from orchestrator import errors
+from orchestrator.controller import context as contexts
+
+
+class Stopped(Exception):
+    """The controller is to end; what was begun is done, and nothing more is begun."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """One part of a pass."""
+
+    name: str
+    #: plain sentences of what it did; each loads its modules when it is called
+    run: Callable[[contexts.Context], list[str]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one step did."""
+
+    step: str
+    done: tuple[str, ...] = ()
+    #: why it failed; none: it went well
+    error: Exception | None = None
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """Return what a command ends with whose step came out so."""
+        if isinstance(self.error, errors.OrchestratorError):
+            return self.error.exit_code
+        return 0 if self.error is None else 1
+
+
+def _refresh(context: contexts.Context) -> list[str]:
+    from orchestrator.controller import resend
+
+    fresh = resend.refresh_and_send(context)
+    if fresh.failing_since is not None:
+        since = fresh.failing_since.astimezone()
+        raise errors.SlurmError(
+            f"Slurm does not answer since {since:%Y-%m-%d %H:%M:%S}: {fresh.error}"
+        )
+    if not fresh.changed:
+        return []
+    changed = "1 job changed" if fresh.changed == 1 else f"{fresh.changed} jobs changed"
+    return [f"{changed}, {fresh.ended} ended" if fresh.ended else changed]
+
+
+#: In their order: each builds on what those before it have stored.
+STEPS = (Step(name="refresh", run=_refresh),)
+
+
+def tick(context: contexts.Context) -> Iterator[Outcome]:
+    """Do one pass, and yield what each step did.
+
+    A step that fails keeps none of the others from running. Raises FencedError where another
+    controller acts, and what `context.proceed` raises.
+    """
+    for step in STEPS:
+        context.proceed()
+        yield _run(context, step)
+
+
+def _run(context: contexts.Context, step: Step) -> Outcome:
+    began = time.monotonic()
+    done: list[str] = []
+    error: Exception | None = None
+    try:
+        done = step.run(context)
+    except (Stopped, errors.FencedError):
+        raise
+    except errors.OrchestratorError as exc:
+        error = exc
+    except Exception as exc:
+        # A mistake of ours in one step is told like a failure, and the others still run.
+        where = traceback.extract_tb(exc.__traceback__)[-1]
+        exc.add_note(f"{where.filename}:{where.lineno}")
+        error = exc
+    return Outcome(step=step.name, done=tuple(done), error=error, seconds=time.monotonic() - began)
