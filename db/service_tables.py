@@ -52,6 +52,10 @@ class Schedule(models.Base):
     #: where it was added; what it submits is submitted there
     folder: orm.Mapped[str]
     profile: orm.Mapped[str]
+    #: it fires on this cluster, or this machine, alone
+    cluster: orm.Mapped[str]
+    #: slurm or local
+    scheduler: orm.Mapped[str]
     #: latest, skip or all
     catchup: orm.Mapped[str]
     grace_seconds: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
@@ -60,12 +64,17 @@ class Schedule(models.Base):
     jitter_seconds: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     #: name of the baseline that its sweeps are held to; NULL: to those before
     baseline: orm.Mapped[str | None]
+    #: when it was added, or taken anew by --replace: its history begins here
     created_at: orm.Mapped[datetime.datetime]
     #: planned times up to this one have their firing
     decided_until: orm.Mapped[datetime.datetime]
     #: grows with each change
     version: orm.Mapped[int]
-    #: JSON of the file's keys, with those of the command line
+    #: of the file as it was read, SHA-256; NULL: there is none
+    source_hash: orm.Mapped[str | None]
+    #: JSON of the command line
+    argv: orm.Mapped[str]
+    #: JSON: of a sweep the file's keys with those of the command line, else the job's spec
     spec: orm.Mapped[str] = orm.mapped_column(deferred=True)
     #: JSON of the variables that its jobs get, those of the shell where it was added
     environment: orm.Mapped[str] = orm.mapped_column(deferred=True)
