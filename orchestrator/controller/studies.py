@@ -44,7 +44,7 @@ def of_sweep(context: contexts.Context, reference: str) -> Study:
     found = measured.measure(
         context,
         [pair.job for pair in pairs if pair.job is not None],
-        renamed=_batch_names(sweep.kind, document.get("sweep", {})),
+        renamed=batch_names(sweep.kind, document.get("sweep", {})),
     )
     missing = sum(pair.job is None for pair in pairs)
     told = [f"{missing} of {len(pairs)} points are not submitted"] if missing else []
@@ -129,7 +129,7 @@ def _study(
     )
 
 
-def _batch_names(kind: str, table: Mapping[str, Any]) -> dict[str, str]:
+def batch_names(kind: str, table: Mapping[str, Any]) -> dict[str, str]:
     """Return what the program of a sweep calls its batch -> what a report calls it."""
     argument = table.get("batch_argument")
     if not isinstance(argument, str):

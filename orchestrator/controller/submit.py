@@ -37,10 +37,21 @@ class OvertakenError(errors.ConflictError):
     """Another process took this one for dead, and judged the submission; nothing was submitted."""
 
 
-def submit(context: contexts.Context, request: render.Request, *, queue: bool = False) -> jobs.Job:
+def _nothing_more(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
+    return
+
+
+def submit(
+    context: contexts.Context,
+    request: render.Request,
+    *,
+    queue: bool = False,
+    with_it: Callable[[unit_of_work.UnitOfWork, Sequence[jobs.Job]], None] = _nothing_more,
+) -> jobs.Job:
     """Store the intent, call sbatch, store its answer; returns the job as it is known then.
 
-    Of an array it is the first task: tasks_of() returns all of them.
+    Of an array it is the first task: tasks_of() returns all of them. `with_it` joins the
+    transaction of the intent.
 
     `queue`: one that Slurm refuses for now is returned as it waits (Job.waits_for_room). Else
     raises SlurmError (exit 5) when Slurm refused it, is away, or may or may not have it:
@@ -62,6 +73,7 @@ def submit(context: contexts.Context, request: render.Request, *, queue: bool = 
         runs_dir=context.configuration.runs_dir,
         # A machine's line has room for all.
         queue=queue and not context.is_local,
+        with_it=with_it,
     )
     return send(context, request.spec, job, folder)
 
@@ -171,10 +183,6 @@ def papers_of(
             folder=called_in,
             git=git or provenance.git_in(called_in),
         )
-
-
-def _nothing_more(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
-    return
 
 
 def store_intent(

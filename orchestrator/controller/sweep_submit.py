@@ -40,11 +40,30 @@ class Sent:
     waiting: int = 0
 
 
+class BaselineError(errors.ConflictError):
+    """The points that go first did not end well; nothing was submitted."""
+
+
+#: Joins a transaction in which a sweep is stored.
+WithIt = Callable[[unit_of_work.UnitOfWork, sweep_rows.StoredSweep], None]
+
+
+def _nothing_more(work: unit_of_work.UnitOfWork, sweep: sweep_rows.StoredSweep) -> None:
+    return
+
+
 def create(
-    context: contexts.Context, prepared: sweep_plan.Prepared, sweep: sweeps.Sweep, source: str
+    context: contexts.Context,
+    prepared: sweep_plan.Prepared,
+    sweep: sweeps.Sweep,
+    source: str,
+    *,
+    with_it: WithIt = _nothing_more,
 ) -> sweep_rows.StoredSweep:
     """Store a sweep and its points; ConflictError while another one of its name is at it."""
     there = prepared.context
+    # Slurm may be asked for them: not while the database is held.
+    cluster = contexts.cluster_facts(there).cluster
     with context.store.writing(durable=True) as work:
         for other in work.sweeps.newest(name=sweep.name):
             groups = work.sweeps.groups([other.row]).get(other.row, [])
@@ -55,15 +74,17 @@ def create(
                     f"sweep add @{other.row} FILE` adds points to it, and --name gives this one "
                     "another name"
                 )
-        return work.sweeps.add(
+        stored = work.sweeps.add(
             sweep,
             context.profile,
-            cluster=contexts.cluster_facts(there).cluster,
+            cluster=cluster,
             scheduler="local" if there.is_local else "slurm",
             source=source,
             folder=str(context.folder),
             created_at=context.clock(),
         )
+        with_it(work, stored)
+        return stored
 
 
 def send(
@@ -97,9 +118,8 @@ def send(
                 behind = _behind_baseline(context, sweep, one, refused)
             tasks = _send_one(context, sweep, one, points, behind, git)
         except errors.OrchestratorError as exc:
-            told = errors.OrchestratorError(f"{exc}\n{_rest(context, sweep)}")
-            told.exit_code = exc.exit_code
-            raise told from exc
+            exc.args = (f"{exc}\n{_rest(context, sweep)}",)
+            raise
         except KeyboardInterrupt:
             context.say(_rest(context, sweep))
             raise
@@ -131,7 +151,7 @@ def _behind_baseline(
     if turn.unsent and refused:
         return refused[0][0]
     if turn.unsent or turn.failed:
-        raise errors.ConflictError(
+        raise BaselineError(
             f"{turn.unsent + turn.failed} points of the baseline of {sweep.name} are not submitted "
             f"or did not end well: `orchestrator sweep rerun @{sweep.row}` submits them first"
         )

@@ -1,0 +1,378 @@
+"""firing: planned times are decided once, and what is due is submitted once.
+
+A firing waits until it is fired in the very transaction that stores the job's intent, or the sweep:
+whatever is killed between two steps, it is done once. A sweep whose points were not all sent is
+gone on with by the next pass, point by point.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from orchestrator import config, documents, errors, jobs, schedules, specs, sweeps
+from orchestrator.controller import context as contexts
+from orchestrator.controller import schedule_rows, sweep_query, sweep_rows, unit_of_work, verdicts
+
+#: Rounds of schedules.MOST planned times in one pass: after years without a controller the rest
+#: follows with the next passes.
+ROUNDS = 10
+#: A sweep that was fired by hand is sent by that command: it is not taken over before.
+BY_HAND_SECONDS = 300
+
+
+def step(context: contexts.Context) -> list[str]:
+    """Decide what was planned up to now, submit what is due, judge what has ended; return what."""
+    with context.store.reading() as work:
+        found = work.schedules.all()
+        unjudged = work.schedules.unjudged()
+    told: list[str] = []
+    for firing in unjudged:
+        if firing.sweep_row is not None:
+            told += go_on(context, firing)
+    for stored in found:
+        context.proceed()
+        told += decide(context, stored)
+    with context.store.reading() as work:
+        waiting = work.schedules.waiting()
+    for firing in waiting:
+        context.proceed()
+        told += attempt(context, firing)
+    return [*told, *verdicts.judge(context)]
+
+
+def decide(context: contexts.Context, stored: schedule_rows.Stored) -> list[str]:
+    """Store what becomes of each time that was planned up to now."""
+    told = []
+    for _ in range(ROUNDS):
+        now = context.clock()
+        try:
+            decided = schedules.decide(stored.rule, stored.decided_until, now)
+        except schedules.ScheduleError as exc:
+            # Another host, which knows the zone, decides.
+            return [f"Schedule {stored.name}: {exc}"]
+        if not decided.planned:
+            break
+        with context.store.writing() as work:
+            if not work.schedules.store_decided(stored, decided, now):
+                # It was changed, or decided, by another: the next pass sees what is left.
+                return told
+            now_stored = work.schedules.get(stored.row)
+        skipped = [one for one in decided.planned if one.state == "skipped"]
+        if skipped and not stored.rule.paused:
+            told.append(_skipped(stored, [one.reason or "" for one in skipped]))
+        if not decided.more or now_stored is None:
+            break
+        stored = now_stored
+        context.proceed()
+    return told
+
+
+def _skipped(stored: schedule_rows.Stored, reasons: Sequence[str]) -> str:
+    count = f"{len(reasons)} planned time" + ("s" if len(reasons) > 1 else "")
+    return f"Schedule {stored.name}: skipped {count} ({reasons[-1]})"
+
+
+def attempt(context: contexts.Context, firing: schedule_rows.Firing) -> list[str]:
+    """Submit what a waiting firing is of, if it is its turn; skip it if that is over."""
+    now = context.clock()
+    with context.store.reading() as work:
+        stored = work.schedules.get(firing.schedule_row)
+        assert stored is not None, "schedules are never deleted"
+        others = [
+            one.waiting
+            for one in work.schedules.waiting()
+            if one.schedule_row == stored.row and one.row != firing.row
+        ]
+        is_live = any(
+            not verdicts.has_ended(work, one) for one in work.schedules.unjudged(stored.row)
+        )
+    if stored.state == "removed":
+        return _end(context, stored, firing, "skipped", "removed")
+    try:
+        step, reason = schedules.next_step(
+            stored.rule, firing.waiting, now, others=others, is_live=is_live
+        )
+    except schedules.ScheduleError as exc:
+        return _keep(context, stored, firing, str(exc))
+    if step is schedules.Step.SKIP:
+        return _end(context, stored, firing, "skipped", reason or "")
+    if step is schedules.Step.KEEP:
+        return _keep(context, stored, firing, reason)
+    return fire(context, stored, firing)
+
+
+def fire(
+    context: contexts.Context, stored: schedule_rows.Stored, firing: schedule_rows.Firing
+) -> list[str]:
+    """Submit what a waiting firing is of; where that is not possible now it goes on waiting."""
+    try:
+        if told := _not_here(context, stored):
+            return _keep(context, stored, firing, told)
+        with context.store.reading() as work:
+            texts = work.schedules.texts(stored.row)
+        there = place(context, stored, texts)
+        told = _fire(there, stored, firing, texts)
+    except (errors.DatabaseError, errors.FencedError):
+        raise
+    except (errors.SlurmError, errors.ConflictError, errors.RunFolderError) as exc:
+        told = str(exc)
+        if _is_waiting(context, firing):
+            return _keep(context, stored, firing, told)
+    except (errors.SpecError, errors.ConfigurationError, errors.TemplateError) as exc:
+        told = str(exc)
+        if _is_waiting(context, firing):
+            return _end(context, stored, firing, "failed", told)
+    return [f"Schedule {stored.name}: {told}"]
+
+
+def place(
+    context: contexts.Context, stored: schedule_rows.Stored, texts: schedule_rows.Texts
+) -> contexts.Context:
+    """Return the context of what a schedule submits: folder, variables and profile as it was added.
+
+    Its state is here. ConfigurationError where its files have become wrong.
+    """
+    overrides = {"profile": stored.profile, "scheduler": stored.scheduler}
+    folder = Path(stored.folder)
+    configuration = config.load(texts.environment, folder, overrides)
+    here = context.configuration
+    return dataclasses.replace(
+        context,
+        configuration=dataclasses.replace(
+            configuration, state_dir=here.state_dir, database=here.database
+        ),
+        environ=texts.environment,
+        folder=folder,
+        is_local=stored.scheduler == "local",
+    )
+
+
+def _not_here(context: contexts.Context, stored: schedule_rows.Stored) -> str:
+    """Return why this process cannot submit what the schedule is of; "" where it can."""
+    here = contexts.cluster_facts(contexts.at(context, stored.scheduler)).cluster
+    if here != stored.cluster:
+        return f"it is of {stored.cluster}, and this host is of {here}"
+    if not Path(stored.folder).is_dir():
+        return f"its folder {stored.folder} is not there"
+    return ""
+
+
+def _fire(
+    there: contexts.Context,
+    stored: schedule_rows.Stored,
+    firing: schedule_rows.Firing,
+    texts: schedule_rows.Texts,
+) -> str:
+    if stored.kind == "sweep":
+        return _fire_sweep(there, stored, firing, texts)
+    from orchestrator.controller import render, submit
+
+    spec = specs.from_json(json.dumps(texts.spec))
+    request = render.Request(spec=spec, source=stored.source, argv=texts.argv)
+
+    def bind(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
+        _fired(work, there, firing, job_row=added[0].row)
+
+    job = submit.submit(there, request, queue=True, with_it=bind)
+    if job.waits_for_room:
+        return f"{_planned(firing)} waits for room (@{job.row}, {job.name})"
+    job_id = job.array_job_id or job.job_id
+    return f"{_planned(firing)} submitted batch job {job_id} (@{job.row}, {job.name})"
+
+
+def _fire_sweep(
+    there: contexts.Context,
+    stored: schedule_rows.Stored,
+    firing: schedule_rows.Firing,
+    texts: schedule_rows.Texts,
+) -> str:
+    from orchestrator.controller import sweep_plan, sweep_submit
+
+    sweep = expanded(stored, texts, there.profile)
+    # Firings may overlap, and of one name only one sweep may be at it.
+    sweep = dataclasses.replace(sweep, name=sweep_name(sweep.name, firing))
+    prepared = sweep_plan.prepare(
+        there,
+        sweep.points,
+        source=stored.source,
+        argv=texts.argv,
+        max_running=sweep.table.max_running,
+        baseline_first=sweep.table.baseline_first,
+        scheduler=stored.scheduler,
+    )
+
+    def bind(work: unit_of_work.UnitOfWork, made: sweep_rows.StoredSweep) -> None:
+        _fired(work, there, firing, sweep_row=made.row)
+
+    made = sweep_submit.create(there, prepared, sweep, stored.source, with_it=bind)
+    places: dict[str, tuple[int, int | None]] = {
+        point.identity: (number, None) for number, point in enumerate(sweep.points, 1)
+    }
+    sent = sweep_submit.send(prepared, made, places, tell=_proceeding(there))
+    return _sent(firing, sent.sweep, sent.submitted, sent.waiting)
+
+
+def expanded(
+    stored: schedule_rows.Stored, texts: schedule_rows.Texts, profile: config.Profile
+) -> sweeps.Sweep:
+    """Return the sweep of a schedule, filled from the profile as it is now."""
+    whole = documents.Origin(source=stored.source)
+    document = documents.Document(data=texts.spec, origins={(): whole})
+    return sweeps.expand(document, profile)
+
+
+def sweep_name(name: str, firing: schedule_rows.Firing) -> str:
+    """Return the name of the sweep of a firing: its own, and when it was planned, in UTC."""
+    form = "%Y%m%dT%H%M%SZ" if firing.by_hand else "%Y%m%dT%H%MZ"
+    return f"{name}-{firing.planned_at:{form}}"
+
+
+def _fired(
+    work: unit_of_work.UnitOfWork,
+    context: contexts.Context,
+    firing: schedule_rows.Firing,
+    **of: int,
+) -> None:
+    changes = {"state": "fired", "reason": None, "decided_at": context.clock(), **of}
+    if not work.schedules.change_firing(firing, **changes):
+        raise errors.ConflictError("another process fired it at this moment")
+
+
+def go_on(context: contexts.Context, firing: schedule_rows.Firing) -> list[str]:
+    """Submit the points of a fired sweep that nothing was submitted of.
+
+    What Slurm never got of the others is sent by refreshes, as all that waits for room.
+    """
+    assert firing.sweep_row is not None
+    with context.store.reading() as work:
+        sweep = work.sweeps.get(firing.sweep_row)
+        assert sweep is not None, "sweeps are never deleted"
+        groups = work.sweeps.groups([sweep.row]).get(sweep.row, [])
+        stored = work.schedules.get(firing.schedule_row)
+        assert stored is not None, "schedules are never deleted"
+    age_seconds = (context.clock() - firing.decided_at).total_seconds()
+    if (
+        sweep.state != "open"
+        or all(group.state is not None for group in groups)
+        or (firing.by_hand and age_seconds < BY_HAND_SECONDS)
+    ):
+        return []
+    context.proceed()
+    from orchestrator.controller import sweep_submit
+
+    try:
+        if told := _not_here(context, stored):
+            return _keep(context, stored, firing, told)
+        with context.store.reading() as work:
+            texts = work.schedules.texts(stored.row)
+        there = place(context, stored, texts)
+        told = _send_rest(there, sweep, firing, texts)
+    except (errors.DatabaseError, errors.FencedError):
+        raise
+    except sweep_submit.BaselineError as exc:
+        gone = [group for group in groups if group.state is not None]
+        if not all(sweep_query.ended(group) for group in gone):
+            return []
+        told = _close(context, sweep, firing, str(exc))
+    except (errors.SpecError, errors.ConfigurationError, errors.TemplateError) as exc:
+        told = _close(context, sweep, firing, str(exc))
+    except (errors.SlurmError, errors.ConflictError, errors.RunFolderError) as exc:
+        return _keep(context, stored, firing, str(exc))
+    return [f"Schedule {stored.name}: {told}"]
+
+
+def _send_rest(
+    there: contexts.Context,
+    sweep: sweep_rows.StoredSweep,
+    firing: schedule_rows.Firing,
+    texts: schedule_rows.Texts,
+) -> str:
+    from orchestrator.controller import sweep_plan, sweep_submit
+
+    left = [pair for pair in sweep_query.points(there, sweep) if pair.job is None]
+    prepared = sweep_plan.prepare(
+        there,
+        [pair.point for pair in left],
+        source=sweep.source,
+        argv=texts.argv,
+        max_running=sweep.max_running,
+        baseline_first=sweep_query.baseline_first(there, sweep),
+        scheduler=sweep.scheduler,
+    )
+    places = {pair.point.identity: (pair.number, pair.row) for pair in left}
+    sent = sweep_submit.send(prepared, sweep, places, tell=_proceeding(there))
+    return _sent(firing, sweep, sent.submitted, sent.waiting)
+
+
+def _close(
+    context: contexts.Context,
+    sweep: sweep_rows.StoredSweep,
+    firing: schedule_rows.Firing,
+    why: str,
+) -> str:
+    """Let nothing more of a sweep be submitted: its rest never can be."""
+    left, _ = sweep_query.close(context, sweep)
+    with context.store.writing() as work:
+        work.schedules.change_firing(firing, reason=why)
+    return f"{_planned(firing)} {left} points of {sweep.name} (@{sweep.row}) are given up: {why}"
+
+
+def _proceeding(context: contexts.Context) -> Callable[[Sequence[jobs.Job]], None]:
+    def tell(tasks: Sequence[jobs.Job]) -> None:
+        context.proceed()
+
+    return tell
+
+
+def _sent(
+    firing: schedule_rows.Firing, sweep: sweep_rows.StoredSweep, submitted: int, waiting: int
+) -> str:
+    count = f"{submitted} point" + ("s" if submitted != 1 else "")
+    more = f", {waiting} wait for room" if waiting else ""
+    return f"{_planned(firing)} submitted {count} of sweep {sweep.name} (@{sweep.row}){more}"
+
+
+def _planned(firing: schedule_rows.Firing) -> str:
+    if firing.by_hand:
+        return "by hand:"
+    return f"{firing.planned_at:%Y-%m-%dT%H:%MZ}"
+
+
+def _is_waiting(context: contexts.Context, firing: schedule_rows.Firing) -> bool:
+    with context.store.reading() as work:
+        return work.schedules.firing(firing.row).state == "waiting"
+
+
+def _keep(
+    context: contexts.Context,
+    stored: schedule_rows.Stored,
+    firing: schedule_rows.Firing,
+    reason: str | None,
+) -> list[str]:
+    """Store why a firing goes on waiting; what is known already is not told again."""
+    if reason == firing.reason:
+        return []
+    with context.store.writing() as work:
+        work.schedules.change_firing(firing, reason=reason)
+    return [f"Schedule {stored.name}: {_planned(firing)} {reason}"] if reason else []
+
+
+def _end(
+    context: contexts.Context,
+    stored: schedule_rows.Stored,
+    firing: schedule_rows.Firing,
+    state: str,
+    reason: str,
+) -> list[str]:
+    with context.store.writing() as work:
+        changes: Mapping[str, object] = {
+            "state": state,
+            "reason": reason,
+            "decided_at": context.clock(),
+        }
+        if not work.schedules.change_firing(firing, **changes):
+            return []
+    return [f"Schedule {stored.name}: {_planned(firing)} {state} ({reason})"]

@@ -1,0 +1,171 @@
+"""What becomes of a planned time: it fires, it waits, or it is skipped and says why.
+
+Nothing here knows a clock or a database: what is decided is stored, each planned time once, and
+what waits is looked at again with each pass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import hashlib
+from collections.abc import Iterable
+from typing import Literal
+
+from orchestrator import values
+from orchestrator.schedules import times
+
+Catchup = Literal["latest", "skip", "all"]
+Overlap = Literal["skip", "queue", "allow"]
+
+#: With catchup "skip" a planned time that is later than this counts as missed. Longer than the
+#: interval of any driver that `schedule install` sets up, and than scrontab's own delays.
+ON_TIME_SECONDS = 600
+#: Planned times that are decided at once.
+MOST = 1000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rule:
+    """When a schedule fires, and what holds it back."""
+
+    #: of the schedule; jitter is drawn from it
+    name: str
+    calendar: times.Calendar
+    #: which of several planned times that were missed fire: the latest, none or all
+    catchup: Catchup
+    #: how late a firing may be
+    grace_seconds: int
+    #: while an earlier firing's jobs have not ended
+    overlap: Overlap
+    #: a firing is due so much after its planned time at the most
+    jitter_seconds: int
+    paused: bool = False
+
+    def due(self, planned_at: datetime.datetime) -> datetime.datetime:
+        """Return the planned time with its jitter, which is the same whenever it is asked for."""
+        if not self.jitter_seconds:
+            return planned_at
+        text = f"{self.name} {planned_at.astimezone(datetime.UTC).isoformat()}"
+        drawn = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+        return planned_at + datetime.timedelta(seconds=drawn % (self.jitter_seconds + 1))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Planned:
+    """What was decided about one planned time."""
+
+    planned_at: datetime.datetime
+    due_at: datetime.datetime
+    state: Literal["waiting", "skipped"]
+    reason: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decided:
+    """What was decided about all planned times of an interval."""
+
+    planned: tuple[Planned, ...]
+    #: all planned times up to here are decided
+    until: datetime.datetime
+    #: there are more of them up to now
+    more: bool
+
+
+def decide(
+    rule: Rule, since: datetime.datetime, now: datetime.datetime, *, most: int = MOST
+) -> Decided:
+    """Decide about the planned times after `since` and up to `now`, the first `most` of them.
+
+    What waits is due then, or later by its jitter.
+    """
+    found: list[datetime.datetime] = []
+    more = False
+    for at in rule.calendar.after(since):
+        if at > now:
+            break
+        if len(found) == most:
+            more = True
+            break
+        found.append(at)
+    planned = tuple(_decided(rule, at, now, is_latest=not more and at == found[-1]) for at in found)
+    return Decided(planned=planned, until=found[-1] if found else since, more=more)
+
+
+def _decided(rule: Rule, at: datetime.datetime, now: datetime.datetime, is_latest: bool) -> Planned:
+    due = rule.due(at)
+    reason = None
+    if rule.paused:
+        reason = "paused"
+    elif rule.catchup != "all" and not is_latest:
+        reason = "missed: nobody looked before the next planned time came"
+    else:
+        reason = _too_late(rule, due, now, in_time=rule.catchup == "skip")
+    return Planned(
+        planned_at=at, due_at=due, state="skipped" if reason else "waiting", reason=reason
+    )
+
+
+def _too_late(
+    rule: Rule, due: datetime.datetime, now: datetime.datetime, *, in_time: bool = False
+) -> str | None:
+    late = (now - due).total_seconds()
+    allowed = min(rule.grace_seconds, ON_TIME_SECONDS) if in_time else rule.grace_seconds
+    if late <= allowed:
+        return None
+    name = 'with catchup "skip" the limit' if in_time else "its grace"
+    return f"missed: {values.elapsed(late)} late, {name} is {values.elapsed(allowed)}"
+
+
+class Step(enum.Enum):
+    """What is to be done with a firing that waits."""
+
+    FIRE = "fire"
+    KEEP = "keep"
+    SKIP = "skip"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A firing that waits."""
+
+    planned_at: datetime.datetime
+    due_at: datetime.datetime
+    #: asked for by a person; neither grace nor pause hold it back
+    by_hand: bool = False
+
+
+def next_step(
+    rule: Rule,
+    firing: Waiting,
+    now: datetime.datetime,
+    *,
+    others: Iterable[Waiting] = (),
+    is_live: bool,
+) -> tuple[Step, str | None]:
+    """Return what to do with a firing that waits, and why it is skipped or goes on waiting.
+
+    `others` wait as well. `is_live`: jobs of an earlier firing have not ended.
+    """
+    if not firing.by_hand:
+        if rule.paused:
+            return Step.SKIP, "paused"
+        if firing.due_at > now:
+            return Step.KEEP, None
+        if rule.catchup != "all" and rule.overlap != "queue" and _newer(firing, others, now):
+            return Step.SKIP, "missed: nobody looked before the next planned time came"
+        if reason := _too_late(rule, firing.due_at, now):
+            return Step.SKIP, reason
+    if not is_live or rule.overlap == "allow":
+        return Step.FIRE, None
+    if rule.overlap == "queue":
+        return Step.KEEP, "waits for the end of an earlier one"
+    return Step.SKIP, "overlap: an earlier one has not ended"
+
+
+def _newer(firing: Waiting, others: Iterable[Waiting], now: datetime.datetime) -> bool:
+    return any(
+        other.planned_at > firing.planned_at and other.due_at <= now and not other.by_hand
+        for other in others
+    )
