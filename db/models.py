@@ -96,11 +96,10 @@ class Job(Base):
         sa.Index(None, "created_at"),
         sa.Index(None, "ended_at"),
         sa.Index(None, "resend_at"),
-        sa.Index(None, "job_id"),
-        sa.Index(None, "raw_job_id"),
-        sa.Index(None, "array_job_id"),
+        *(sa.Index(None, name) for name in ("job_id", "raw_job_id", "array_job_id")),
         sa.Index(None, "sweep"),
         sa.Index(None, "continues"),
+        sa.Index(None, "recovers", "settled"),
         # A row number is never given to another job, so `@7` means one job for ever.
         {"sqlite_autoincrement": True},
     )
@@ -158,9 +157,10 @@ class Job(Base):
     cpus: orm.Mapped[int | None]
     #: JSON list of what is wrong with it while it runs; NULL: nothing
     alerts: orm.Mapped[str | None]
-    #: jobs.row of the job whose work this one goes on with. No foreign key: to add one, SQLite
-    #: would copy the whole table
+    #: jobs.row whose work this one goes on with; for a foreign key SQLite would copy the table
     continues: orm.Mapped[int | None]
+    #: what follows its end is still to be decided by its [retry]; else NULL
+    recovers: orm.Mapped[bool | None]
 
     submission: orm.Mapped[Submission] = orm.relationship(lazy="raise")
 

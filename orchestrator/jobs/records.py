@@ -123,6 +123,10 @@ class Job:
     resend_at: datetime.datetime | None = None
     #: how often Slurm refused it for now
     refusals: int = 0
+    #: row of the job whose work it goes on with
+    continues: int | None = None
+    #: what follows its end is still to be decided by its spec's [retry]
+    recovers: bool | None = None
     #: grows with each change of the row
     version: int = 0
 

@@ -13,7 +13,9 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("jobs", sa.Column("continues", sa.Integer(), nullable=True))
+    op.add_column("jobs", sa.Column("recovers", sa.Boolean(), nullable=True))
     op.create_index(op.f("ix_jobs_continues"), "jobs", ["continues"])
+    op.create_index(op.f("ix_jobs_recovers_settled"), "jobs", ["recovers", "settled"])
     op.create_table(
         "leases",
         sa.Column("name", sa.Text(), nullable=False),

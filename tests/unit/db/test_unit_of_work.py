@@ -117,6 +117,7 @@ def test_every_field_of_a_job_can_be_changed(store: stores.Store) -> None:
         "labels": ("a",),
         "alerts": (jobs.Alert(rule="stalled", attempt=0, since=NOW, detail="no new line"),),
         "settled": True,
+        "recovers": True,
         "submitter": jobs.Submitter(host="h", boot_id="b", pid=1, start_ticks=2),
     }
     for field in dataclasses.fields(jobs.Job):
