@@ -1,4 +1,4 @@
-"""What can go wrong with the database file, as plain sentences that name the cure."""
+"""What can go wrong with the database, and with SQLite's file, as sentences that name the cure."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ class CorruptError(StoreError):
 
 class UnsafeFileSystemError(StoreError):
     """The file system cannot keep several hosts from writing at once."""
+
+
+class UnreachableError(StoreError):
+    """The server does not answer, or does not let us in."""
 
 
 class NewerSchemaError(StoreError):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from db import models, queries
+from db import dialects, models, queries
 
 
 def log_cursors(session: orm.Session, rows: Collection[int]) -> list[models.LogCursor]:
@@ -59,7 +59,7 @@ class Numbers(NamedTuple):
     epoch: int | None
     time: datetime.datetime | None
     line: int | None
-    #: in the order of the names; NaN is stored as NULL (sqlite3_bind_double)
+    #: in the order of the names; NaN is stored as NULL
     values: tuple[float, ...]
 
 
@@ -91,7 +91,7 @@ def add_numbers(
             part = values[begin : begin + models.METRIC_PLACES]
             parameters += (number, step, epoch, shown, line, *part, *_NONE[len(part) :])
             begin += models.METRIC_PLACES
-    _insert_lines(session, parameters)
+    dialects.insert(session, "metric_lines", _LINE_COLUMNS, parameters)
     return stored
 
 
@@ -111,8 +111,6 @@ _SET_COLUMNS = (
     *("job_row", "log_id", "attempt", "source", "rank", "world_size"),
     *(f"{what}{place}" for place in range(models.METRIC_PLACES) for what in ("name", "unit")),
 )
-#: Rows of one INSERT: measured, 50 take half the time of 50 with one each.
-_ROWS_A_STATEMENT = 50
 
 
 class _Sets:
@@ -163,26 +161,8 @@ class _Sets:
         return int(made.scalar_one())
 
 
-def _insert_lines(session: orm.Session, parameters: list[Any]) -> None:
-    width = len(_LINE_COLUMNS)
-    connection = session.connection()
-    many = _ROWS_A_STATEMENT * width
-    whole = len(parameters) - len(parameters) % many
-    if whole:
-        portions = [tuple(parameters[at : at + many]) for at in range(0, whole, many)]
-        connection.exec_driver_sql(_insertion(_ROWS_A_STATEMENT), portions)
-    if whole < len(parameters):
-        rest = tuple(parameters[whole:])
-        connection.exec_driver_sql(_insertion(len(rest) // width), rest)
-
-
-def _insertion(rows: int) -> str:
-    marks = f"({', '.join('?' * len(_LINE_COLUMNS))})"
-    columns = ", ".join(_LINE_COLUMNS)
-    return f"INSERT INTO metric_lines ({columns}) VALUES {', '.join([marks] * rows)}"
-
-
 def _stored_time(at: datetime.datetime) -> str:
-    # As SQLAlchemy writes a DateTime into SQLite; strftime("%Y") gives the year 999 three digits.
+    # As SQLAlchemy writes a DateTime into SQLite, and in UTC as all sessions with PostgreSQL are;
+    # strftime("%Y") gives the year 999 three digits.
     naive = at.astimezone(datetime.UTC).replace(tzinfo=None)
     return naive.isoformat(sep=" ", timespec="microseconds")

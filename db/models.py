@@ -1,6 +1,7 @@
 """The tables. Types are those that SQLite and PostgreSQL share."""
 
 import datetime
+from collections.abc import Callable
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -40,13 +41,27 @@ class UtcDateTime(sa.types.TypeDecorator[datetime.datetime]):
         return value.astimezone(datetime.UTC)
 
 
+class Words(sa.types.TypeDecorator[str]):
+    """Any text: PostgreSQL takes no NUL, so there it becomes the sign for what cannot be shown."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def bind_processor(self, dialect: sa.Dialect) -> Callable[[str | None], str | None] | None:
+        return _without_nul if dialect.name == "postgresql" else None
+
+
+def _without_nul(text: str | None) -> str | None:
+    return text.replace("\0", "\ufffd") if text else text
+
+
 class Base(orm.DeclarativeBase):
     """Parent of all tables."""
 
     metadata = sa.MetaData(naming_convention=NAMING_CONVENTION)
     type_annotation_map = {  # noqa: RUF012  (read by SQLAlchemy, which declares it so)
         datetime.datetime: UtcDateTime(),
-        str: sa.Text(),
+        str: Words(),
     }
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy import orm
-from sqlalchemy.dialects import sqlite
 
-from db import models
+from db import dialects, models
 
 #: A claim that reaches further into the future was made by a clock that was wrong.
 LONGEST_CLAIM_SECONDS = 600.0
@@ -148,10 +146,7 @@ def jobs(session: orm.Session, query: JobQuery) -> Sequence[sa.Row[Any]]:
     if query.names:
         statement = statement.where(among(_SUBMISSION.name, query.names))
     for label in query.labels:
-        element = sa.func.json_each(_JOB.labels).table_valued("value")
-        statement = statement.where(
-            sa.exists(sa.select(element.c.value).where(element.c.value == label))
-        )
+        statement = statement.where(dialects.holds(_JOB.labels, label))
     if query.sweeps or query.sweep_rows:
         point = models.SweepPoint
         newest = sa.select(point.job_row).where(among(point.sweep_id, query.sweep_rows))
@@ -244,11 +239,8 @@ def put_attempts(session: orm.Session, attempts: Sequence[Mapping[str, object]])
     """Store attempts by their columns, each in place of the same number's older view."""
     if not attempts:
         return
-    table = models.Attempt.__table__
-    insert = sqlite.insert(table)  # type: ignore[arg-type]
-    others = {c.name: insert.excluded[c.name] for c in table.c if not c.primary_key}
-    upsert = insert.on_conflict_do_update(index_elements=["job_row", "number"], set_=others)
-    session.connection().execute(upsert, [dict(attempt) for attempt in attempts])
+    table = models.Base.metadata.tables["attempts"]
+    dialects.upsert(session, table, attempts, ["job_row", "number"])
     session.expire_all()
 
 
@@ -375,8 +367,8 @@ def among(
     """Return whether the column has one of the values; very many are bound as one value."""
     if len(values) <= MOST_VALUES:
         return column.in_(values)
-    each = sa.func.json_each(json.dumps(list(values))).table_valued("value")
-    return column.in_(sa.select(each.c.value))
+    texts = isinstance(next(iter(values)), str)
+    return column.in_(dialects.each_text(values) if texts else dialects.each(values))
 
 
 def _any_of(*conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:

@@ -36,8 +36,8 @@ class Migrations:
 SHIPPED = Migrations(folder=pathlib.Path(__file__).parent / "migrations", head="0008")
 
 
-def read_version(connection: sa.Connection) -> str | None:
-    """Return the revision of the tables; none in an empty database.
+def read_version(connection: sa.Connection, place: str) -> str | None:
+    """Return the revision of the tables; none in an empty database, which people call `place`.
 
     Raises CorruptError for a database that is somebody else's.
     """
@@ -48,17 +48,17 @@ def read_version(connection: sa.Connection) -> str | None:
             return str(version)
     if set(tables) - {"alembic_version"}:
         raise errors.CorruptError(
-            f"{connection.engine.url.database} is a database of another program. "
-            "Set state_dir to a folder of its own."
+            f"{place} is a database of another program. "
+            "Set state_dir, or database, to a place of its own."
         )
     return None
 
 
-def check_version(version: str | None, migrations: Migrations, path: pathlib.Path) -> bool:
+def check_version(version: str | None, migrations: Migrations, place: str) -> bool:
     """Return whether `version` is ours; raises NewerSchemaError when it is from the future."""
     if version is not None and version > migrations.head:
         raise errors.NewerSchemaError(
-            f"{path} was written by a newer version of orchestrator "
+            f"{place} was written by a newer version of orchestrator "
             f"(its tables are {version}, this one knows {migrations.head}). "
             "Use that version, or restore a backup made before the upgrade."
         )
@@ -73,11 +73,6 @@ def migrate(connection: sa.Connection, migrations: Migrations) -> None:
     settings.attributes["connection"] = connection
     command.upgrade(settings, "head")
     _name_installation(connection)
-    broken = connection.execute(sa.text("PRAGMA foreign_key_check")).fetchall()
-    if broken:
-        raise errors.CorruptError(
-            f"the upgrade would leave {len(broken)} rows without their parent; nothing was changed"
-        )
 
 
 def alembic_config(migrations: Migrations) -> config.Config:

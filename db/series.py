@@ -10,14 +10,13 @@ import array
 import dataclasses
 import datetime
 import fnmatch
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from db import models
+from db import dialects, models
 
 #: As `metrics.id`: METRIC_PLACES * metric_lines.id + place; 8 bytes each.
 Ids: TypeAlias = "array.array[int]"
@@ -106,7 +105,11 @@ def _of_sets(
     sets = models.MetricSet.__table__
     columns = [sets.c[name] for name in ("id", *_OF_A_SET)]
     names = [sets.c[f"{what}{place}"] for place in range(_PLACES) for what in ("name", "unit")]
-    statement = sa.select(*columns, *names).where(column.in_(_each(values))).order_by(sets.c.id)
+    statement = (
+        sa.select(*columns, *names)
+        .where(column.in_(dialects.each(list(values))))
+        .order_by(sets.c.id)
+    )
     found = []
     for row in session.connection().execute(statement):
         number, job_row, source, attempt, rank, world_size, log_id, *told = row
@@ -118,12 +121,6 @@ def _of_sets(
 
 
 _OF_A_SET = ("job_row", "source", "attempt", "rank", "world_size", "log_id")
-
-
-def _each(values: Iterable[int]) -> sa.Select[Any]:
-    """Return the values as a table: SQLite binds 32,766 values and no more."""
-    table = sa.func.json_each(json.dumps(list(values))).table_valued("value")
-    return sa.select(table.c.value)
 
 
 def chosen(found: Sequence[Series], query: MetricQuery) -> list[Series]:
@@ -209,7 +206,7 @@ def _lines(
 ) -> Iterator[tuple[int, int]]:
     """Yield the lines of these sets, and their sets; with `last` the newest so many, backwards."""
     lines = models.MetricLine.__table__.c
-    statement = sa.select(lines.id, lines.set_id).where(lines.set_id.in_(_each(sets)))
+    statement = sa.select(lines.id, lines.set_id).where(lines.set_id.in_(dialects.each(sets)))
     for column, is_first, end in (
         (lines.step, True, query.first_step),
         (lines.step, False, query.last_step),
@@ -238,7 +235,7 @@ def rows(session: orm.Session, wanted: Ids | Sequence[int]) -> list[MetricRow]:
     columns: list[sa.ColumnElement[Any]] = [lines.id, lines.set_id, lines.step, lines.epoch]
     columns += [sa.type_coerce(lines.time, sa.DateTime()), lines.line]
     columns += [lines[f"value{place}"] for place in range(_PLACES)]
-    statement = sa.select(*columns).where(lines.id.in_(_each(places))).order_by(lines.id)
+    statement = sa.select(*columns).where(lines.id.in_(dialects.each(places))).order_by(lines.id)
     found = session.connection().execute(statement).all()
     sets = models.MetricSet.__table__.c
     about: Mapping[tuple[int, int], Series] = {

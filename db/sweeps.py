@@ -207,13 +207,13 @@ def jobs_of_shapes(
     )
     whole = sa.func.coalesce(job.array_job_id, job.job_id)
     name = sa.case((job.submission_id.in_(partly), job.job_id), else_=whole)
-    group = (name, job.state)
     statement = (
-        sa.select(*group, sa.func.count())
+        sa.select(name.label("whose"), job.state, sa.func.count())
         .select_from(point)
         .outerjoin(job, point.job_row == job.row)
         .where(point.sweep_id == sweep_id, queries.among(point.shape_id, shape_ids))
-        .group_by(*group)
+        # By its name: PostgreSQL takes an expression with bound values twice for two expressions.
+        .group_by("whose", job.state)
         .order_by(sa.func.min(point.number))
     )
     return [(row[0], row[1], row[2]) for row in session.execute(statement)]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from tests import postgresql
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -78,3 +83,51 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no test data folder at {folder}; ORCHESTRATOR_TEST_DATA names one")
     return folder
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[postgresql.Server]:
+    """A PostgreSQL server of this test run."""
+    from tests import postgresql
+
+    try:
+        with postgresql.running() as server:
+            yield server
+    except postgresql.Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def postgresql_template(postgresql_server: postgresql.Server) -> str:
+    """The name of a database with our tables, to be copied."""
+    from orchestrator.controller import stores
+    from tests import postgresql
+
+    url = postgresql_server.make()
+    with stores.Store(url) as store, store.writing():
+        pass
+    return postgresql.name_of(url)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A database file with our tables."""
+    from orchestrator.controller import stores
+
+    path = tmp_path_factory.mktemp("made") / "x.db"
+    with stores.Store(path) as store, store.writing():
+        pass
+    return path.read_bytes()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database with empty tables, on SQLite and on PostgreSQL."""
+    if request.param == "sqlite":
+        (tmp_path / "x.db").write_bytes(request.getfixturevalue("sqlite_template"))
+        yield f"sqlite:///{tmp_path}/x.db"
+        return
+    server = request.getfixturevalue("postgresql_server")
+    url = server.make(request.getfixturevalue("postgresql_template"))
+    yield url
+    server.drop(url)

@@ -27,9 +27,9 @@ def job_references(
     ctx.obj = {key: value for key, value in ctx.find_root().params.items() if value is not None}
     try:
         configuration = settings.configuration_of(ctx)
-        if not stores.database_path(configuration.database).exists():
-            return []
         store = stores.Store(configuration.database)
+        if not store.exists():
+            return []
         try:
             with store.reading() as work:
                 found = work.jobs(unit_of_work.JobQuery(limit=10 * MOST))

@@ -19,13 +19,13 @@ def command() -> None:
 @command.command(short_help="Print where the database lies.")
 @click.pass_context
 def path(ctx: click.Context) -> None:
-    """Print where the database lies.
+    """Print where the database lies: a file, or a server's URL without the password.
 
     \b
     Example:
       sqlite3 "$(orchestrator db path)" .tables
     """
-    click.echo(stores.database_path(settings.configuration_of(ctx).database))
+    click.echo(stores.Store(settings.configuration_of(ctx).database).place)
 
 
 @command.command(short_help="Bring an older database to this version's form.")
@@ -41,9 +41,9 @@ def upgrade(ctx: click.Context) -> None:
     with context.waiting("Upgrading the database"):
         done = context.store.upgrade()
     if done.before == done.after:
-        output.say(f"{context.store.path} is up to date ({done.after}).")
+        output.say(f"{context.store.place} is up to date ({done.after}).")
         return
-    output.say(f"{context.store.path} went from {done.before or 'nothing'} to {done.after}.")
+    output.say(f"{context.store.place} went from {done.before or 'nothing'} to {done.after}.")
     if done.backup is not None:
         output.say(f"As it was before: {done.backup}")
 

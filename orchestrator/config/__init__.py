@@ -21,7 +21,7 @@ Profile = profiles.Profile
 
 _SETTINGS = (*places.PATHS, *places.FILES, "database", "profile")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_PASSWORD = re.compile(r"(?P<user>://[^:/@]*):[^@/]*@|(?P<key>[?&]password=)[^&]*")
+_PASSWORD = re.compile(r"(?P<user>://[^:/@]*):[^@]*@|(?P<key>[?&](?:ssl)?password=)[^&]*")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

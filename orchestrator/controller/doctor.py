@@ -143,7 +143,6 @@ def _folder(name: str, path: Path, cure: str) -> Check:
 
 
 def _database(configuration: config.Configuration) -> Iterator[Check]:
-    path = stores.database_path(configuration.database)
     try:
         store = stores.Store(configuration.database)
         try:
@@ -167,7 +166,7 @@ def _database(configuration: config.Configuration) -> Iterator[Check]:
             cure="restore a backup (`orchestrator db backup` makes them)",
         )
         return
-    yield Check(name="database", outcome=OK, found=f"{path} ({found})")
+    yield Check(name="database", outcome=OK, found=f"{store.place} ({found})")
 
 
 def _container() -> Check:

@@ -1,4 +1,4 @@
-"""The database of one user: its file, and the transactions on it."""
+"""The database of one user: where it lies, and the transactions on it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from db import errors as db_errors
-from db import session
+from db import session, sqlite
 from orchestrator import errors
 from orchestrator.controller import rows, unit_of_work
+
+_URLS = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
 
 
 class Store:
     """The database of one user, opened at its first use. Close it, or use it in a `with`."""
 
     def __init__(self, location: str | pathlib.Path) -> None:
-        """Take a database URL, `sqlite:///PATH`, or the path of an SQLite file."""
-        self._database = session.Database(database_path(location))
+        """Take a database URL (sqlite:///PATH, postgresql://...) or the path of an SQLite file."""
+        self._database = _database(location)
         self._fence: int | None = None
 
     def __enter__(self) -> Self:
@@ -50,8 +52,13 @@ class Store:
         return store
 
     @property
-    def path(self) -> pathlib.Path:
-        return self._database.path
+    def place(self) -> str:
+        """Return the file, or the server's URL without a password: for people."""
+        return self._database.place
+
+    def exists(self) -> bool:
+        """Return whether there may be something to read, without making it."""
+        return self._database.exists()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[unit_of_work.UnitOfWork]:
@@ -112,7 +119,8 @@ def _translated() -> Iterator[None]:
     except db_errors.StoreError as error:
         raise errors.DatabaseError(str(error)) from error
     except exc.IntegrityError as error:
-        raise errors.DatabaseError(f"The database refused a change: {error.orig}.") from error
+        told = str(error.orig).partition("\n")[0]
+        raise errors.DatabaseError(f"The database refused a change: {told}.") from error
     except FileExistsError:
         raise
     except OSError as error:
@@ -123,18 +131,30 @@ def _translated() -> Iterator[None]:
         ) from error
 
 
-def database_path(location: str | pathlib.Path) -> pathlib.Path:
-    """Return the file of a database URL (a path stays as it is); raises DatabaseError."""
+def _database(location: str | pathlib.Path) -> session.Database:
+    """Return the database that a URL or a path names, unopened; raises DatabaseError."""
     if isinstance(location, pathlib.Path):
-        return location
+        return sqlite.Database(location)
     try:
         url = sa.make_url(location)
-    except exc.ArgumentError as error:
+    except (exc.ArgumentError, ValueError) as error:
+        # What cannot be read may hold a password anywhere.
+        told = "The value of `database`" if "@" in location else repr(location)
+        raise errors.DatabaseError(f"{told} is no database URL. {_URLS}") from error
+    if url.get_backend_name() == "sqlite" and url.database and not url.query:
+        return sqlite.Database(pathlib.Path(url.database))
+    if url.drivername in ("postgresql", "postgresql+psycopg"):
+        return _on_server(url)
+    told = session.shown(url)
+    raise errors.DatabaseError(f"The database {told} cannot be used. {_URLS}")
+
+
+def _on_server(url: sa.URL) -> session.Database:
+    try:
+        from db import postgres
+    except ImportError as error:
         raise errors.DatabaseError(
-            f"{location!r} is no database URL; write sqlite:///PATH."
+            f"PostgreSQL needs psycopg, which is not installed here ({error}). "
+            "Install it: pip install 'orchestrator[postgres]'"
         ) from error
-    if url.get_backend_name() != "sqlite" or not url.database or url.query:
-        raise errors.DatabaseError(
-            f"The database {url.render_as_string()} cannot be used; write sqlite:///PATH."
-        )
-    return pathlib.Path(url.database)
+    return postgres.Database(url)

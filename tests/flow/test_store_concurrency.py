@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from db import filesystem, session
+from db import filesystem, sqlite
 from orchestrator import errors
 from orchestrator.controller import stores, unit_of_work
 
-ROOT = Path(session.__file__).parents[1]
+ROOT = Path(sqlite.__file__).parents[1]
 WRITERS = 4
 CHANGES = 150
 
 #: What every worker begins with; the file is the first argument.
 HEAD = """
 import datetime, itertools, pathlib, sys
-from db import filesystem, models, session
+from db import filesystem, models, sqlite
 from orchestrator import jobs
 from orchestrator.controller import stores, unit_of_work
 path = pathlib.Path(sys.argv[1])
@@ -32,7 +32,7 @@ now = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
 #: a command of its own would.
 COUNT = """
 locality = filesystem.Locality(sys.argv[2])
-database = session.Database(path, find_locality=lambda path: locality)
+database = sqlite.Database(path, find_locality=lambda path: locality)
 for turn in range(int(sys.argv[3])):
     with database.writing(durable=turn % 50 == 0) as db:
         row = db.get(models.Setting, "counter") or models.Setting(key="counter", value="0")
@@ -45,7 +45,7 @@ for turn in range(int(sys.argv[3])):
 database.close()
 """
 HOLD = """
-with session.Database(path).writing() as db:
+with sqlite.Database(path).writing() as db:
     db.add(models.Setting(key="half", value="x" * 5_000_000))
     db.flush()
     print("inside", flush=True)
@@ -127,7 +127,7 @@ def test_no_change_is_lost(tmp_path: Path, locality: filesystem.Locality) -> Non
 def test_killed_writer_leaves_the_old_state(store: stores.Store) -> None:
     with store.writing() as work:
         work.put_setting("whole", "yes")
-    writer = start(HOLD, store.path)
+    writer = start(HOLD, store.place)
     assert writer.stdout is not None
     assert writer.stdout.readline() == "inside\n"
     writer.send_signal(signal.SIGKILL)
@@ -142,7 +142,7 @@ def test_killed_writer_leaves_the_old_state(store: stores.Store) -> None:
 def test_twenty_waiters_ask_slurm_once(store: stores.Store) -> None:
     with store.writing():
         pass
-    (answers,) = finish([start(CLAIM, store.path)])
+    (answers,) = finish([start(CLAIM, store.place)])
     assert sorted(answers.split()) == ["False"] * 19 + ["True"]
 
 
@@ -152,8 +152,8 @@ def test_two_readers_of_a_log_store_each_line_once(store: stores.Store) -> None:
         "    work.add_submission(jobs.Submission(token='t', cluster='c', scheduler='slurm',\n"
         "        name='n', script='', spec='', run_dir='', provenance='', created_at=now))\n"
     )
-    finish([start(code, store.path)])
-    finish([start(READ_LOG, store.path) for _ in range(2)])
+    finish([start(code, store.place)])
+    finish([start(READ_LOG, store.place) for _ in range(2)])
     with store.reading() as work:
         stored = work.metrics(unit_of_work.MetricQuery(rows=[1]))
     assert [found.metric.line for found in stored] == list(range(100))

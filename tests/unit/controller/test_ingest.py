@@ -25,15 +25,17 @@ NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> contexts.Context:
-    return made(tmp_path)
+def context(tmp_path: Path, database_url: str) -> Iterator[contexts.Context]:
+    found = made(tmp_path, database_url)
+    with found.store:
+        yield found
 
 
-def made(tmp_path: Path) -> contexts.Context:
+def made(tmp_path: Path, database: str | Path) -> contexts.Context:
     configuration = config.load({"HOME": str(tmp_path)}, tmp_path)
     return contexts.Context(
         configuration=configuration,
-        store=stores.Store(tmp_path / "x.db"),
+        store=stores.Store(database),
         client=lambda: slurm.Client(environ={}),
         environ={},
         folder=tmp_path,
@@ -127,7 +129,7 @@ NUMBERS = itertools.count(100)
 def test_each_metric_once_whatever_happens(
     places: Path, parts: list[int], happens: list[str], limit: int
 ) -> None:
-    plain = made(places)
+    plain = made(places, places / "x.db")
     job = add(plain, number := next(NUMBERS))
     log = places / f"abcd{number:08}" / "log"
     text = b"".join(b"Epoch Throughput: %d.5 images/second\r\n" % each for each in range(9))

@@ -34,8 +34,10 @@ def tell_nobody(tasks: object) -> None:
 
 
 @pytest.mark.parametrize("by", ["another add", "a cancel"])
-def test_points_that_another_process_was_faster_with(tmp_path: Path, by: str) -> None:
-    with stores.Store(tmp_path / "x.db") as store:
+def test_points_that_another_process_was_faster_with(
+    tmp_path: Path, database_url: str, by: str
+) -> None:
+    with stores.Store(database_url) as store:
         context = contexts.Context(
             configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
             store=store,

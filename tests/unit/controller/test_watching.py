@@ -6,33 +6,38 @@ import dataclasses
 import datetime
 import json
 import os
-import sqlite3
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
+from db import models
 from orchestrator import config, jobs, slurm, specs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import stores, unit_of_work, watching
 
 
 @pytest.fixture
-def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> contexts.Context:
+def context(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[contexts.Context]:
     # On a machine that is busy with other tests a second may read nothing.
     monkeypatch.setattr(watching, "READING_SECONDS", 600.0)
     # The files' age is measured by the clock that stamps them, so this one must agree with it now.
     now = datetime.datetime.now(datetime.UTC)
-    return contexts.Context(
-        configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
-        store=stores.Store(tmp_path / "x.db"),
-        client=lambda: slurm.Client(environ={}),
-        environ={},
-        folder=tmp_path,
-        say=pytest.fail,
-        sleep=time.sleep,
-        clock=lambda: now,
-    )
+    with stores.Store(database_url) as store:
+        yield contexts.Context(
+            configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
+            store=store,
+            client=lambda: slurm.Client(environ={}),
+            environ={},
+            folder=tmp_path,
+            say=pytest.fail,
+            sleep=time.sleep,
+            clock=lambda: now,
+        )
 
 
 def later(context: contexts.Context, seconds: float) -> contexts.Context:
@@ -128,9 +133,8 @@ def test_many_take_turns(context: contexts.Context, monkeypatch: pytest.MonkeyPa
 
 def test_a_spec_of_another_version_keeps_nobody_from_an_alert(context: contexts.Context) -> None:
     other = add(context, 1, silent_minutes=34)
-    with sqlite3.connect(context.folder / "x.db") as database:
-        database.execute("""update submissions set spec = '{"job": {"colour": "red"}}'""")
-    database.close()
+    with context.store._database.writing() as db:
+        db.execute(sa.update(models.Submission).values(spec='{"job": {"colour": "red"}}'))
     stalled = add(context, 2, silent_minutes=34)
     assert watching.watch(context) == 2
     assert [alerts_of(context, job)[0] for job in (other, stalled)] == [["stalled"], ["stalled"]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-from pathlib import Path
 
 import sqlalchemy as sa
 
@@ -34,10 +33,10 @@ WHOLE = reports.Measurement(
 LEAST = reports.Measurement(size=1, throughput=250.0)
 
 
-def test_the_newest_of_a_name_counts(tmp_path: Path) -> None:
+def test_the_newest_of_a_name_counts(database_url: str) -> None:
     first = reports.Figures(unit="gpus", measurements=(LEAST,))
     second = reports.Figures(unit="ranks", measurements=(WHOLE, LEAST))
-    with stores.Store(tmp_path / "x.db") as store:
+    with stores.Store(database_url) as store:
         with store.writing() as work:
             work.baselines.add("monday", "f.csv", first, NOW)
             work.baselines.add("monday", "sweep s (@1)", second, NOW)
@@ -52,9 +51,9 @@ def test_the_newest_of_a_name_counts(tmp_path: Path) -> None:
     assert found[0].created_at == NOW
 
 
-def test_what_a_newer_version_kept_besides_is_left_out(tmp_path: Path) -> None:
+def test_what_a_newer_version_kept_besides_is_left_out(database_url: str) -> None:
     numbers = reports.Figures(unit="gpus", measurements=(LEAST,))
-    with stores.Store(tmp_path / "x.db") as store:
+    with stores.Store(database_url) as store:
         with store.writing() as work:
             work.baselines.add("monday", "f.csv", numbers, NOW)
             (text,) = work._db.scalars(sa.select(models.Baseline.measurements))

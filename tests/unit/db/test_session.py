@@ -16,19 +16,19 @@ import pytest
 import sqlalchemy as sa
 from alembic import autogenerate, migration, script
 
-from db import errors, filesystem, models, schema, service_tables, session
+from db import errors, filesystem, models, schema, service_tables, sqlite
 from orchestrator import errors as our_errors
 from orchestrator import jobs
 from orchestrator.controller import stores, unit_of_work
 
-ROOT = Path(session.__file__).parents[1]
-Opened = Callable[..., session.Database]
+ROOT = Path(sqlite.__file__).parents[1]
+Opened = Callable[..., sqlite.Database]
 
 
 @pytest.fixture
 def opened() -> Iterator[Opened]:
     with contextlib.ExitStack() as stack:
-        yield lambda *args, **options: stack.enter_context(session.Database(*args, **options))
+        yield lambda *args, **options: stack.enter_context(sqlite.Database(*args, **options))
 
 
 def pragma(db: sa.orm.Session, name: str) -> object:
@@ -52,7 +52,7 @@ def test_file_and_folder_are_private(tmp_path: Path, opened: Opened) -> None:
 
 def test_readable_file_is_tightened(tmp_path: Path, opened: Opened) -> None:
     path = tmp_path / "x.db"
-    with session.Database(path) as database, database.writing():
+    with sqlite.Database(path) as database, database.writing():
         pass
     path.chmod(0o644)
     with opened(path).reading():
@@ -112,7 +112,7 @@ def test_database_that_moved_between_kinds_of_disk(tmp_path: Path, opened: Opene
         (filesystem.Locality.NETWORK, "truncate"),
         (filesystem.Locality.LOCAL, "wal"),
     ]:
-        database = session.Database(path, find_locality=lambda path, found=locality: found)
+        database = sqlite.Database(path, find_locality=lambda path, found=locality: found)
         with database, database.writing() as db:
             assert pragma(db, "journal_mode") == mode
 
@@ -170,12 +170,12 @@ def test_head_is_the_newest_migration() -> None:
 
 def test_alembic_is_not_imported_for_a_current_database(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
-    with session.Database(path) as database, database.reading():
+    with sqlite.Database(path) as database, database.reading():
         pass
     code = (
         "import pathlib, sys\n"
-        "from db import session\n"
-        "with session.Database(pathlib.Path(sys.argv[1])) as database, database.writing(): pass\n"
+        "from db import sqlite\n"
+        "with sqlite.Database(pathlib.Path(sys.argv[1])) as database, database.writing(): pass\n"
         "sys.exit('alembic' in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True, cwd=ROOT)
@@ -204,7 +204,7 @@ def test_older_database_is_copied_and_upgraded(
     insert = (
         "INSERT INTO submissions VALUES (1,'t','c','slurm','n','/r','2026-01-01','s','{}','{}')"
     )
-    with session.Database(path) as database, database.writing() as db:
+    with sqlite.Database(path) as database, database.writing() as db:
         db.execute(sa.text(insert))
         db.execute(
             sa.text(
@@ -236,7 +236,7 @@ def test_first_revision_with_rows(tmp_path: Path, opened: Opened) -> None:
         if newer.stem > "revision_0001":
             newer.unlink()
     path = tmp_path / "x.db"
-    with session.Database(path, migrations=first) as database, database.writing() as db:
+    with sqlite.Database(path, migrations=first) as database, database.writing() as db:
         db.execute(
             sa.text(
                 "INSERT INTO submissions VALUES "
@@ -289,7 +289,7 @@ def test_failed_upgrade_leaves_the_old_tables(
     tmp_path: Path, opened: Opened, newer: schema.Migrations
 ) -> None:
     path = tmp_path / "x.db"
-    with session.Database(path) as database, database.reading():
+    with sqlite.Database(path) as database, database.reading():
         pass
     with (newer.folder / "versions" / "revision_9999.py").open("a") as file:
         file.write("    op.execute('DROP TABLE settings')\n    raise ZeroDivisionError\n")
@@ -306,7 +306,7 @@ def test_newer_database_is_refused(
     tmp_path: Path, opened: Opened, newer: schema.Migrations
 ) -> None:
     path = tmp_path / "x.db"
-    with session.Database(path, migrations=newer) as database, database.reading():
+    with sqlite.Database(path, migrations=newer) as database, database.reading():
         pass
     before = path.read_bytes()
     with stores.Store(path) as store:
@@ -341,7 +341,7 @@ def test_files_that_are_not_ours(tmp_path: Path, opened: Opened) -> None:
 
 def test_damage_is_told(tmp_path: Path, opened: Opened) -> None:
     path = tmp_path / "x.db"
-    with session.Database(path) as database, database.writing() as db:
+    with sqlite.Database(path) as database, database.writing() as db:
         for number in range(500):
             db.add(models.Setting(key=f"key {number}", value="v" * 200))
     size = path.stat().st_size
@@ -373,47 +373,50 @@ def test_backup(tmp_path: Path) -> None:
         assert store.check() == []
 
 
+URLS = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("nonsense", "'nonsense' is no database URL; write sqlite:///PATH."),
-        ("sqlite://", "The database sqlite:// cannot be used; write sqlite:///PATH."),
+        ("nonsense", "'nonsense' is no database URL."),
+        ("ann:secret@db", "The value of `database` is no database URL."),
+        ("sqlite://", "The database sqlite:// cannot be used."),
+        ("mysql://ann:secret@db/x", "The database mysql://ann:***@db/x cannot be used."),
         (
-            "postgresql://ann:secret@db/x",
-            "The database postgresql://ann:***@db/x cannot be used; write sqlite:///PATH.",
+            "postgresql+asyncpg://ann:secret@db/x?password=secret",
+            "The database postgresql+asyncpg://ann:***@db/x cannot be used.",
         ),
     ],
 )
 def test_urls(url: str, message: str) -> None:
     with pytest.raises(our_errors.DatabaseError) as refusal:
         stores.Store(url)
-    assert str(refusal.value) == message
+    assert str(refusal.value) == f"{message} {URLS}"
 
 
 def test_url_names_a_file(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/x.db"
-    assert stores.database_path(url) == tmp_path / "x.db"
-    assert stores.Store(url).path == tmp_path / "x.db"
+    assert stores.Store(f"sqlite:///{tmp_path}/x.db").place == str(tmp_path / "x.db")
 
 
 def test_strange_path(tmp_path: Path) -> None:
     path = tmp_path / "a ?b%20#c" / "x.db"
     with stores.Store(path) as store, store.reading():
-        assert store.path == path
+        assert store.place == str(path)
     assert path.exists()
 
 
 NOBODY = 65534
 WRITE_AS_NOBODY = """
 import os, pathlib, sys
-from db import models, session
+from db import models, sqlite
 import sqlalchemy.dialects.sqlite.pysqlite
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
 try:
-    with session.Database(pathlib.Path(sys.argv[1])).writing() as db:
+    with sqlite.Database(pathlib.Path(sys.argv[1])).writing() as db:
         db.add(models.Setting(key="a", value="b"))
     print("stored")
 except Exception as error:
@@ -430,7 +433,7 @@ def test_read_only_is_told(folder_mode: int, file_mode: int, named: str) -> None
     folder = Path(tempfile.mkdtemp())
     path = folder / "x.db"
     try:
-        with session.Database(path) as database, database.writing():
+        with sqlite.Database(path) as database, database.writing():
             pass
         path.chmod(file_mode)
         if os.geteuid() == 0:
@@ -484,10 +487,10 @@ def test_a_copy_to_read_lacks_what_a_dead_writer_began(tmp_path: Path, opened: O
 
 DYING_READER = """\
 import os, pathlib, signal, sys
-from db import errors, session
+from db import errors, sqlite
 def no_writing(path):
     raise errors.ReadOnlyError("")
-with session.Database(pathlib.Path(sys.argv[1]), find_locality=no_writing).reading():
+with sqlite.Database(pathlib.Path(sys.argv[1]), find_locality=no_writing).reading():
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -497,7 +500,7 @@ def test_copies_of_killed_readers_do_not_pile_up(
 ) -> None:
     path, place = tmp_path / "x.db", tmp_path / "tmp"
     place.mkdir()
-    with session.Database(path) as database, database.writing():
+    with sqlite.Database(path) as database, database.writing():
         pass
     argv = [sys.executable, "-c", DYING_READER, str(path)]
     subprocess.run(argv, check=False, cwd=ROOT, env={**os.environ, "TMPDIR": str(place)})
@@ -514,14 +517,14 @@ def test_what_was_written_while_it_was_copied_is_copied_anew(
     tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "x.db"
-    with session.Database(path) as database, database.writing():
+    with sqlite.Database(path) as database, database.writing():
         pass
     copyfile, values = shutil.copyfile, iter("ab")
 
     def copy_and_write(source: Path, target: Path) -> None:
         copyfile(source, target)
         for value in values:
-            with session.Database(path) as other, other.writing() as db:
+            with sqlite.Database(path) as other, other.writing() as db:
                 db.merge(models.Setting(key="k", value=value))
             break
 

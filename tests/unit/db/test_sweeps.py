@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -40,8 +39,8 @@ def expanded(text: str = TEXT) -> sweeps.Sweep:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[stores.Store]:
-    with stores.Store(tmp_path / "x.db") as store:
+def store(database_url: str) -> Iterator[stores.Store]:
+    with stores.Store(database_url) as store:
         yield store
 
 
@@ -117,7 +116,7 @@ def test_points_that_are_added_share_a_shape_of_the_same_job(store: stores.Store
     assert {one.point.spec.args["base_lr"] for one in found[:8]} == {0.1}
     assert [one.point for one in found[8:]] == new
     # A point is there once.
-    with pytest.raises(errors.DatabaseError, match="UNIQUE"), store.writing() as work:
+    with pytest.raises(errors.DatabaseError, match=r"(?i)unique"), store.writing() as work:
         work.sweeps.add_points(stored.row, more, new[:1], PROFILE)
 
 

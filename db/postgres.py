@@ -1,0 +1,184 @@
+"""The database on a PostgreSQL server, for several controllers on several hosts.
+
+Whatever becomes of a client or of the network between, its lock is free after DEAD_SECONDS, and
+neither side waits longer for the other.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+
+from db import errors, postgres_errors, schema, session
+
+#: A peer that is silent for so long is dead: by keep-alives where nothing is on its way, else by
+#: what was sent and not acknowledged (tcp(7), TCP_USER_TIMEOUT).
+DEAD_SECONDS = 15
+CONNECT_TIMEOUT_SECONDS = 10
+#: A writer that stops in mid-work (SIGSTOP, a cut network) must not hold up all others.
+_IDLE_WRITER_SECONDS = 20
+_STATEMENT_SECONDS = 600
+#: Of the lock that each writer takes first; any number will do that others do not take.
+_WRITER = 0x6F726368
+_KEEPALIVES = {"idle": 5, "interval": 5, "count": 2}
+#: What the server is asked to keep to in each session of ours. Times are read back in UTC.
+_SETTINGS = {
+    "TimeZone": "UTC",
+    "lock_timeout": f"{session.BUSY_TIMEOUT_SECONDS:.0f}s",
+    "statement_timeout": f"{_STATEMENT_SECONDS}s",
+    "tcp_user_timeout": f"{DEAD_SECONDS}s",
+    **{f"tcp_keepalives_{name}": str(value) for name, value in _KEEPALIVES.items()},
+}
+#: The same for this side, in libpq's words; milliseconds there.
+_CONNECTION: dict[str, Any] = {
+    "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+    "keepalives": 1,
+    **{f"keepalives_{name}": value for name, value in _KEEPALIVES.items()},
+    "tcp_user_timeout": DEAD_SECONDS * 1000,
+    "client_encoding": "utf8",
+    "application_name": "orchestrator",
+}
+#: What a site may already forbid itself by a replica that answers, or by `off`.
+_DURABLY = (
+    "SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') "
+    "WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)"
+)
+
+
+class Database(session.Database):
+    """The tables in one schema of one database of a server."""
+
+    def __init__(self, url: sa.URL, *, migrations: schema.Migrations = schema.SHIPPED) -> None:
+        """Take postgresql://USER@HOST/DATABASE; what it lacks libpq takes from its own places."""
+        given = {name: value for name, value in url.query.items() if name != "options"}
+        own = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
+        theirs = url.query.get("options", "")
+        asked = theirs if isinstance(theirs, str) else " ".join(theirs)
+        super().__init__(
+            url.set(drivername="postgresql+psycopg", query=given),
+            place=session.shown(url),
+            driver_error=psycopg.Error,
+            migrations=migrations,
+            # A connection that the server dropped meanwhile is replaced before it is used.
+            pool_pre_ping=True,
+            # Each looks up at its first connection what we have no use for.
+            use_native_hstore=False,
+            connect_args={
+                **{name: value for name, value in _CONNECTION.items() if name not in given},
+                "options": f"{own} {asked}".strip(),
+                # psycopg begins no transaction of its own.
+                "autocommit": True,
+            },
+        )
+
+    def exists(self) -> bool:
+        return True
+
+    def _begin(self, mode: session.Mode) -> Iterator[str]:
+        if mode is session.Mode.READ:
+            yield "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+            return
+        # With the lock taken first, each statement sees all that other writers committed.
+        words = ["BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"]
+        words.append(f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_WRITER_SECONDS}s'")
+        if mode is session.Mode.WRITE:
+            words.append("SET LOCAL synchronous_commit = off")
+        else:
+            words.append(_DURABLY)
+        if mode is session.Mode.UPGRADE:
+            words.append(f"SET LOCAL lock_timeout = '{session.UPGRADE_TIMEOUT_SECONDS:.0f}s'")
+            words.append("SET LOCAL statement_timeout = 0")
+        words.append(f"SELECT pg_advisory_xact_lock({_WRITER})")
+        yield "; ".join(words)
+
+    def _prepare(self) -> None:
+        if self._ready:
+            return
+        if not self._is_current():
+            self._upgrade()
+        self._ready = True
+
+    def _is_current(self) -> bool:
+        with self._connection(session.Mode.READ) as connection:
+            version = schema.read_version(connection, self.place)
+        return schema.check_version(version, self._migrations, self.place)
+
+    def _upgrade(self) -> tuple[str | None, pathlib.Path | None]:
+        with self._connection(session.Mode.UPGRADE) as connection, connection.begin():
+            before = schema.read_version(connection, self.place)
+            if not schema.check_version(before, self._migrations, self.place):
+                self._check_server(connection)
+                schema.migrate(connection, self._migrations)
+                advance_numbers(connection)
+        return before, None
+
+    def _check_server(self, connection: sa.Connection) -> None:
+        place, encoding = connection.execute(
+            sa.text("SELECT current_schema(), current_setting('server_encoding')")
+        ).one()
+        if place is None:
+            raise errors.StoreError(
+                f"{self.place} has none of the schemas that search_path names. "
+                "Make one: CREATE SCHEMA AUTHORIZATION CURRENT_USER"
+            )
+        if encoding != "UTF8":
+            raise errors.StoreError(
+                f"{self.place} keeps its text in {encoding}, which lacks letters that names and "
+                "logs have. Make the database with: createdb -E UTF8 -T template0 NAME"
+            )
+
+    def _keeping(self, connection: sa.Connection) -> str:
+        return f"PostgreSQL {connection.scalar(sa.text('SHOW server_version'))}"
+
+    def _complaints(self, connection: sa.Connection) -> Iterator[str]:
+        found = connection.execute(
+            sa.text(
+                "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+                "WHERE NOT i.indisvalid AND c.relnamespace = CAST(current_schema() AS regnamespace)"
+            )
+        )
+        for (name,) in found:
+            yield f"the index {name} is not whole: REINDEX INDEX {name}"
+        for table, column, sequence in _numbered(connection):
+            behind = connection.scalar(
+                sa.text(f"SELECT max({column}) > (SELECT last_value FROM {sequence}) FROM {table}")
+            )
+            if behind:
+                yield f"{table}.{column} would be given twice: {sequence} is behind"
+        for table in sa.inspect(connection).get_table_names():
+            # Reads each value wholly, as SQLite's quick_check does.
+            connection.execute(sa.text(f"SELECT sum(length(CAST(t AS text))) FROM {table} t"))
+
+    def _backup(self, target: pathlib.Path) -> None:
+        raise NotImplementedError
+
+    def _translate(self, error: Exception) -> errors.StoreError:
+        return postgres_errors.translate(error, self.place)
+
+
+def _numbered(connection: sa.Connection) -> list[tuple[str, str, str]]:
+    """Return the columns that number rows, each as (table, column, sequence)."""
+    found = connection.execute(
+        sa.text(
+            "SELECT table_name, column_name, "
+            "pg_get_serial_sequence(quote_ident(table_name), column_name) "
+            "FROM information_schema.columns WHERE table_schema = current_schema() "
+            "AND column_default LIKE 'nextval(%' ORDER BY table_name"
+        )
+    )
+    return [(row[0], f'"{row[1]}"', row[2]) for row in found]
+
+
+def advance_numbers(connection: sa.Connection) -> None:
+    """Let rows that were stored with their numbers be counted: none is given again."""
+    for table, column, sequence in _numbered(connection):
+        connection.execute(
+            sa.text(
+                f"SELECT setval('{sequence}', greatest(max({column}), "
+                f"(SELECT last_value FROM {sequence}))) FROM {table} HAVING count(*) > 0"
+            )
+        )

@@ -1,0 +1,154 @@
+"""A real PostgreSQL server of a test run: with no network, and ended with the run however it dies.
+
+Each test has a database of its own, copied from one that has the tables already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+USER = "orchestrator"
+#: Nothing is to survive the machine. Connections are short here.
+SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "32MB",
+    "max_connections": "80",
+    "listen_addresses": "",
+}
+
+
+class Unavailable(Exception):
+    """There is no server to start here; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """A server that runs; its databases are made by the fixtures."""
+
+    #: where its socket is
+    folder: Path
+    #: of databases
+    numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count)
+
+    def url(self, database: str) -> str:
+        return f"postgresql://{USER}@/{database}?host={self.folder}"
+
+    def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
+        """Run one statement and return its rows."""
+        import psycopg
+
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def make(self, template: str = "template1") -> str:
+        """Make a database and return its URL."""
+        name = f"test{next(self.numbers)}"
+        copied = f'CREATE DATABASE {name} TEMPLATE "{template}" STRATEGY file_copy'
+        self.execute(copied)
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        """Remove a database, whoever still uses it."""
+        self.execute(f"DROP DATABASE {name_of(url)} WITH (FORCE)")
+
+
+def name_of(url: str) -> str:
+    """Return the database of a URL."""
+    return url.partition("?")[0].rpartition("/")[2]
+
+
+def programs() -> Path:
+    """Return the folder of initdb and postgres; the newest where there are several."""
+    found = shutil.which("postgres")
+    if found and shutil.which("initdb"):
+        return Path(found).parent
+    # Debian keeps them off PATH.
+    folders = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    if not folders:
+        raise Unavailable("no PostgreSQL server here: initdb and postgres are not installed")
+    return max(folders, key=lambda folder: int(folder.parent.name))
+
+
+def _as_somebody() -> list[str]:
+    """Return the words before a command of the server's: it refuses to run as root."""
+    if not shutil.which("setpriv"):
+        raise Unavailable("no setpriv here, and the server must end with the tests")
+    words = ["setpriv", "--pdeathsig", "INT"]
+    if os.geteuid() == 0:
+        words += [f"--reuid={_somebody()}", f"--regid={_somebody()}", "--clear-groups"]
+    return [*words, "--"]
+
+
+def _somebody() -> int:
+    return pwd.getpwnam("nobody").pw_uid
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Server]:
+    """Start a server in a folder of its own and end it; raises Unavailable."""
+    place, user = programs(), _as_somebody()
+    # Not a test's folder: its parents are closed to other users, and a socket's name is short.
+    with tempfile.TemporaryDirectory(prefix="orchestrator-pg-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        data = folder / "data"
+        data.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            for one in (folder, data):
+                os.chown(one, _somebody(), _somebody())
+        options = ["--no-sync", "-E", "UTF8", "--locale=C", "-A", "trust", "-U", USER]
+        made = subprocess.run(
+            [*user, place / "initdb", *options, "-D", data], capture_output=True, text=True
+        )
+        if made.returncode:
+            raise Unavailable(f"initdb failed: {made.stderr.strip()[-500:]}")
+        settings = {**SETTINGS, "unix_socket_directories": str(folder)}
+        words = [word for item in settings.items() for word in ("-c", "=".join(item))]
+        with (folder / "log").open("w") as log:
+            process = subprocess.Popen(
+                [*user, place / "postgres", "-D", data, *words], stdout=log, stderr=log
+            )
+        try:
+            server = Server(folder)
+            _wait(server, process)
+            yield server
+        finally:
+            # At once, whoever is connected.
+            process.send_signal(signal.SIGQUIT)
+            process.wait()
+
+
+def _wait(server: Server, process: subprocess.Popen[bytes]) -> None:
+    import psycopg
+
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            server.execute("SELECT 1")
+            return
+        except psycopg.OperationalError as error:
+            if process.poll() is not None or time.monotonic() > deadline:
+                log = (server.folder / "log").read_text()
+                raise Unavailable(f"the PostgreSQL server did not start: {log[-500:]}") from error
+            time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    # By hand: prints the URL of an empty database and serves it until its stdin is closed.
+    with running() as server:
+        print(server.make(), flush=True)
+        sys.stdin.read()
