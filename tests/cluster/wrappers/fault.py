@@ -117,6 +117,8 @@ def answer(rule, folder, call, name, argv, parent):
 def main():
     """Be the command; the exit code is the one to give."""
     parent = os.getppid()
+    # As ssh and sudo do: what ties a command to its caller is lost, and we outlive ours.
+    os.closerange(3, 256)
     name, argv = sys.argv[1], sys.argv[2:]
     place = os.environ.get("ORCHESTRATOR_TEST_FAULTS")
     if not place:

@@ -96,17 +96,29 @@ def test_it_dies_with_its_parent(tmp_path):
     code = (
         "import os, sys\n"
         "from orchestrator import slurm\n"
-        f"argv = ['sh', '-c', 'echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; "
-        "exec sleep 600']\n"
+        f"argv = ['sh', '-c', 'sleep 600 & echo $! $$ > {tmp_path}/new; "
+        f"mv {tmp_path}/new {tmp_path}/pids; wait']\n"
         "slurm.run(argv, 600, dict(os.environ), die_with_parent=True)\n"
     )
     root = Path(__file__).parents[3]
     with subprocess.Popen([sys.executable, "-c", code], cwd=root) as parent:
-        wait_until((tmp_path / "pid").exists, "the command started", 30)
-        pid = int((tmp_path / "pid").read_text())
-        assert not gone(pid)
+        wait_until((tmp_path / "pids").exists, "the command started", 30)
+        pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
+        assert not any(map(gone, pids))
         parent.kill()
-    wait_until(lambda: gone(pid), "the command ended with its parent")
+    wait_until(lambda: all(map(gone, pids)), "a wrapper and what it started ended with its caller")
+
+
+def test_what_the_command_left_behind_lives_on(tmp_path):
+    fifo, told = tmp_path / "fifo", tmp_path / "told"
+    os.mkfifo(fifo)
+    line = f"(read word <{fifo}; echo $word >{told}) >/dev/null 2>&1 &"
+    assert slurm.run(["sh", "-c", line], 60, ENVIRON, die_with_parent=True).returncode == 0
+    # For both ways, so that it does not wait for a reader that is dead.
+    descriptor = os.open(fifo, os.O_RDWR)
+    os.write(descriptor, b"alive\n")
+    wait_until(lambda: told.exists() and told.read_text() == "alive\n", "it was not killed")
+    os.close(descriptor)
 
 
 def test_from_a_thread():
