@@ -45,7 +45,7 @@ def step(context: contexts.Context) -> list[str]:
 
 def decide(context: contexts.Context, stored: schedule_rows.Stored) -> list[str]:
     """Store what becomes of each time that was planned up to now."""
-    told = []
+    told: list[str] = []
     for _ in range(ROUNDS):
         now = context.clock()
         try:

@@ -140,7 +140,7 @@ class Moment:
 
 def moments(calendar: Calendar, after: datetime.datetime, count: int) -> list[Moment]:
     """Return the next planned times, fewer where no more come."""
-    found = []
+    found: list[Moment] = []
     for moment in calendar.moments(after):
         if len(found) == count:
             break
