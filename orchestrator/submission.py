@@ -8,8 +8,6 @@ fails when one of them changes.
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,7 @@ from typing import Any
 import submitit
 from submitit.slurm import slurm as submitit_slurm
 
-from orchestrator import errors, jobs, local, slurm
-from orchestrator.local import processes
+from orchestrator import errors, local, slurm
 
 
 class RefusedError(errors.SlurmError):
@@ -164,23 +161,3 @@ def submit_here(
     """
     executor = MachineExecutor(script, enter=lambda: machine.submit(request, logs))
     return executor.submit_script().job_id
-
-
-def this_process() -> jobs.Submitter:
-    """Return who submits: host, boot and process, so that others can tell if it still lives."""
-    own = processes.identify(os.getpid())
-    return jobs.Submitter(
-        host=socket.gethostname(),
-        boot_id=own.boot_id,
-        pid=own.pid,
-        start_ticks=own.start_ticks,
-    )
-
-
-def is_alive(submitter: jobs.Submitter) -> bool | None:
-    """Return whether the process still runs; None when that can't be seen from this host."""
-    if submitter.host != socket.gethostname():
-        return None
-    return processes.Identity(
-        pid=submitter.pid, start_ticks=submitter.start_ticks, boot_id=submitter.boot_id
-    ).is_alive()

@@ -41,6 +41,8 @@ COMMANDS = {
     "resubmit": ("resubmit", "Send jobs again that have ended or that Slurm never got."),
     "sweep": ("sweep", "Submit many jobs of one spec, and follow them together."),
     "baseline": ("baseline", "Keep numbers under a name, and hold later ones to them."),
+    "tick": ("tick", "Do once what the controller does again and again."),
+    "serve": ("serve", "Do what is due, again and again, until it is ended."),
     "doctor": ("doctor", "Check what orchestrator needs on this machine."),
     "config": ("config", "Draft, or show the configuration and its origins."),
     "completion": ("completion", "Print what makes the shell complete commands and job IDs."),

@@ -52,6 +52,10 @@ class Profile:
     partitions: Mapping[str, Partition] = dataclasses.field(default_factory=dict)
     #: Slurm is not asked again before this age of its last answer
     poll_floor_seconds: int = 10
+    #: the controller does a pass so often
+    serve_interval_seconds: int = 60
+    #: and may be replaced when it did not renew its lease for so long
+    lease_seconds: int = 30
     #: submit waits for room where Slurm refuses a job for now, as with --queue
     queue_submissions: bool = False
     #: what waits for room is sent again after so long, and after twice that each time ...
@@ -82,6 +86,8 @@ def findings(profile: Profile, at: toml_lines.Path) -> Iterator[Finding]:
             yield (*at, key), f"{misfit} (got {shapes.shown(value)})"
     for key in (
         "poll_floor_seconds",
+        "serve_interval_seconds",
+        "lease_seconds",
         "submit_grace_seconds",
         "resend_min_seconds",
         "resend_max_seconds",

@@ -13,6 +13,7 @@ from pathlib import Path
 from orchestrator import errors, jobs, run_folder, tracking
 from orchestrator.controller import context as contexts
 from orchestrator.controller import freshness, identity, log_files, unit_of_work, witnesses
+from orchestrator.local import processes
 
 #: A submitter on another host cannot be looked at: it is given all of sbatch's time-out.
 SUBMITTER_TIMEOUT_SECONDS = 200.0
@@ -268,14 +269,23 @@ def submitter_alive(job: jobs.Job, now: datetime.datetime) -> bool:
     """Return whether the process that is submitting the job may still be at it."""
     if job.state is not jobs.JobState.SUBMITTING or job.submitter is None:
         return False
-    # submitit takes a fifth of a second to import, and few refreshes meet such a job.
-    from orchestrator import submission
-
-    alive = submission.is_alive(job.submitter)
+    if job.submitter == processes.this_process():
+        # Who looks does not submit: the controller could not store what became of an earlier try.
+        return False
+    alive = processes.is_alive(job.submitter)
     if alive is None:
         sent_at = job.grace_since or job.created_at
         return (now - sent_at).total_seconds() < SUBMITTER_TIMEOUT_SECONDS
     return alive
+
+
+def disown(context: contexts.Context) -> None:
+    """Store that this process submits nothing, so that others look for what it may have sent."""
+    me = processes.this_process()
+    query = unit_of_work.JobQuery(live=True, states=(jobs.JobState.SUBMITTING,), limit=None)
+    with context.store.writing() as work:
+        mine = [job for job in work.jobs(query) if job.submitter == me]
+        work.change_jobs([(job.row, {"submitter": None}, job.version) for job in mine])
 
 
 def _sends_no_more(job: jobs.Job, verdict: tracking.Verdict) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import errors, jobs, run_folder, specs, submission
+from orchestrator import errors, jobs, run_folder, specs
 from orchestrator.controller import (
     answers,
     machines,
@@ -19,6 +19,7 @@ from orchestrator.controller import (
     wishes,
 )
 from orchestrator.controller import context as contexts
+from orchestrator.local import processes
 
 
 class BusyError(errors.ConflictError):
@@ -178,7 +179,7 @@ def send_again(
     changes = {
         **answers.FOUND,
         "state": jobs.JobState.SUBMITTING,
-        "submitter": submission.this_process(),
+        "submitter": processes.this_process(),
         "grace_since": now,
         "resend_at": room.after(job.refusals + 1, context.profile, now) if queue else None,
     }

@@ -30,6 +30,7 @@ from orchestrator.controller import (
     unit_of_work,
 )
 from orchestrator.controller import context as contexts
+from orchestrator.local import processes
 from orchestrator.rendering import batch_file
 
 
@@ -235,7 +236,7 @@ def store_intent(
                 array_tasks=tasks,
                 labels=spec.labels,
                 sweep=sweep,
-                submitter=None if behind else submission.this_process(),
+                submitter=None if behind else processes.this_process(),
                 partition=spec.partition,
                 account=spec.account,
                 qos=spec.qos,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import functools
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -22,6 +24,8 @@ class Step:
     name: str
     #: plain sentences of what it did; each loads its modules when it is called
     run: Callable[[contexts.Context], list[str]]
+    #: when it has something to do before the next pass; None: nothing that is known
+    next_at: Callable[[contexts.Context], datetime.datetime | None] = lambda context: None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,10 +46,10 @@ class Outcome:
         return 0 if self.error is None else 1
 
 
-def _refresh(context: contexts.Context) -> list[str]:
+def _refresh(context: contexts.Context, floor_seconds: float | None) -> list[str]:
     from orchestrator.controller import resend
 
-    fresh = resend.refresh_and_send(context)
+    fresh = resend.refresh_and_send(context, floor_seconds=floor_seconds)
     if fresh.failing_since is not None:
         since = fresh.failing_since.astimezone()
         raise errors.SlurmError(
@@ -57,19 +61,38 @@ def _refresh(context: contexts.Context) -> list[str]:
     return [f"{changed}, {fresh.ended} ended" if fresh.ended else changed]
 
 
-#: In their order: each builds on what those before it have stored.
-STEPS = (Step(name="refresh", run=_refresh),)
+def _resend_at(context: contexts.Context) -> datetime.datetime | None:
+    from orchestrator.controller import unit_of_work
+
+    with context.store.reading() as work:
+        waiting = work.jobs(unit_of_work.JobQuery(waiting=True, limit=None))
+    return min((job.resend_at for job in waiting if job.resend_at), default=None)
 
 
-def tick(context: contexts.Context) -> Iterator[Outcome]:
+def steps(floor_seconds: float | None) -> tuple[Step, ...]:
+    """Return the steps in their order: each builds on what those before it have stored.
+
+    Slurm is not asked where its last answer is younger than the floor (None: the profile's).
+    """
+    refresh = functools.partial(_refresh, floor_seconds=floor_seconds)
+    return (Step(name="refresh", run=refresh, next_at=_resend_at),)
+
+
+def tick(context: contexts.Context, *, floor_seconds: float | None = None) -> Iterator[Outcome]:
     """Do one pass, and yield what each step did.
 
     A step that fails keeps none of the others from running. Raises FencedError where another
     controller acts, and what `context.proceed` raises.
     """
-    for step in STEPS:
+    for step in steps(floor_seconds):
         context.proceed()
         yield _run(context, step)
+
+
+def next_at(context: contexts.Context, after: datetime.datetime) -> datetime.datetime | None:
+    """Return when the next pass has something to do that the last, begun at `after`, had not."""
+    found = [at for step in steps(None) if (at := step.next_at(context)) and at > after]
+    return min(found, default=None)
 
 
 def _run(context: contexts.Context, step: Step) -> Outcome:

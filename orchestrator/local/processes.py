@@ -11,9 +11,12 @@ import ctypes
 import dataclasses
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+
+from orchestrator import jobs
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -40,6 +43,26 @@ class Identity:
 def identify(pid: int) -> Identity:
     """Return who has this PID now; start_ticks is 0 where nobody has."""
     return Identity(pid=pid, start_ticks=start_ticks(pid) or 0, boot_id=boot_id())
+
+
+def this_process() -> jobs.Submitter:
+    """Return who acts: host, boot and process, so that others can tell if it still lives."""
+    own = identify(os.getpid())
+    return jobs.Submitter(
+        host=socket.gethostname(),
+        boot_id=own.boot_id,
+        pid=own.pid,
+        start_ticks=own.start_ticks,
+    )
+
+
+def is_alive(submitter: jobs.Submitter) -> bool | None:
+    """Return whether the process still runs; None when that can't be seen from this host."""
+    if submitter.host != socket.gethostname():
+        return None
+    return Identity(
+        pid=submitter.pid, start_ticks=submitter.start_ticks, boot_id=submitter.boot_id
+    ).is_alive()
 
 
 def boot_id() -> str:
