@@ -40,6 +40,7 @@ COMMANDS = {
     "requeue": ("requeue", "Put jobs back into the queue, under the same job ID."),
     "resubmit": ("resubmit", "Send jobs again that have ended or that Slurm never got."),
     "sweep": ("sweep", "Submit many jobs of one spec, and follow them together."),
+    "schedule": ("schedule", "Submit jobs and sweeps at planned times."),
     "baseline": ("baseline", "Keep numbers under a name, and hold later ones to them."),
     "tick": ("tick", "Do once what the controller does again and again."),
     "serve": ("serve", "Do what is due, again and again, until it is ended."),

@@ -105,6 +105,15 @@ def sweep(
     return found, str(path)
 
 
+def is_sweep(options: Mapping[str, object]) -> bool:
+    """Tell whether the file that is named holds a sweep."""
+    words = list(_strings(options["words"]))
+    if not words or words == _behind() or batch_file.is_batch_file(Path(words[0])):
+        return False
+    path, _ = _split(words)
+    return path is not None and "sweep" in specs.read(path)[0].data
+
+
 def _batch_request(
     path: Path,
     arguments: list[str],

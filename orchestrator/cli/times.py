@@ -10,6 +10,7 @@ _AGO = re.compile(
     r"(?:now *-)? *(?P<count>\d+) *"
     r"(?P<unit>seconds?|secs?|minutes?|mins?|hours?|days?|weeks?|[smhdw])(?: +ago)?"
 )
+_LENGTH = re.compile(r"(?:\d+[smhdw])+")
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?")
 #: sacct's words for an hour of the day (man sacct, "Time values"); `today` is midnight.
 _HOURS = {"midnight": 0, "today": 0, "noon": 12, "teatime": 16}
@@ -43,6 +44,22 @@ def since(text: str, now: datetime.datetime) -> datetime.datetime:
         return (at if at.tzinfo else at.astimezone()).astimezone(datetime.UTC)
     except OverflowError as exc:
         raise ValueError(f"too long ago: {text}") from exc
+
+
+def seconds(text: str) -> int:
+    """Return the seconds of `90`, `10m`, `6h`, `1h30m`, `2d`; ValueError else."""
+    text = text.strip().lower()
+    if text.isascii() and text.isdecimal():
+        found = datetime.timedelta(seconds=int(text))
+    elif _LENGTH.fullmatch(text):
+        parts = re.findall(r"(\d+)([smhdw])", text)
+        found = sum(
+            (datetime.timedelta(**{_UNITS[unit]: int(count)}) for count, unit in parts),
+            datetime.timedelta(),
+        )
+    else:
+        raise ValueError(f"not a length of time: {text!r}")
+    return int(found.total_seconds())
 
 
 def _last(local: datetime.datetime, clock: datetime.time) -> datetime.datetime:

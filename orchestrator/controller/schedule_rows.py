@@ -215,6 +215,8 @@ class ScheduleStore:
 
     def change_firing(self, firing: Firing, **fields: object) -> bool:
         """Change fields of a firing; false where it is in another state by now, or judged."""
+        if "sweep_row" in fields:
+            fields["sweep_id"] = fields.pop("sweep_row")
         return queries.change_firing(self._db, firing.row, fields, state=firing.state)
 
     def newest_of_chain(self, job_row: int) -> int:

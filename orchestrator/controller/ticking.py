@@ -69,13 +69,22 @@ def _resend_at(context: contexts.Context) -> datetime.datetime | None:
     return min((job.resend_at for job in waiting if job.resend_at), default=None)
 
 
+def _schedules(context: contexts.Context) -> list[str]:
+    from orchestrator.controller import firing
+
+    return firing.step(context)
+
+
 def steps(floor_seconds: float | None) -> tuple[Step, ...]:
     """Return the steps in their order: each builds on what those before it have stored.
 
     Slurm is not asked where its last answer is younger than the floor (None: the profile's).
     """
     refresh = functools.partial(_refresh, floor_seconds=floor_seconds)
-    return (Step(name="refresh", run=refresh, next_at=_resend_at),)
+    return (
+        Step(name="refresh", run=refresh, next_at=_resend_at),
+        Step(name="schedules", run=_schedules),
+    )
 
 
 def tick(context: contexts.Context, *, floor_seconds: float | None = None) -> Iterator[Outcome]:

@@ -7,8 +7,10 @@ from orchestrator.schedules import deciding, times
 __all__ = [
     "ALIASES",
     "Calendar",
+    "Catchup",
     "Decided",
     "Moment",
+    "Overlap",
     "Planned",
     "Rule",
     "ScheduleError",
@@ -18,6 +20,7 @@ __all__ = [
     "decide",
     "moments",
     "next_step",
+    "note",
 ]
 
 ALIASES = times.ALIASES
@@ -26,7 +29,10 @@ Moment = times.Moment
 ScheduleError = times.ScheduleError
 clock_change = times.clock_change
 moments = times.moments
+note = times.note
 
+Catchup = deciding.Catchup
+Overlap = deciding.Overlap
 Decided = deciding.Decided
 Planned = deciding.Planned
 Rule = deciding.Rule

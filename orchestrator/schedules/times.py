@@ -187,3 +187,25 @@ def clock_change(day: datetime.date, zone: zoneinfo.ZoneInfo) -> datetime.timede
     """Return by how much clocks of the zone are put forward on this day; negative: back."""
     midnight = datetime.datetime.combine(day, datetime.time(), tzinfo=zone)
     return _offset(midnight + _DAY) - _offset(midnight)
+
+
+def note(moment: Moment, zone: zoneinfo.ZoneInfo) -> str:
+    """Return what a change of the clocks does on that day; "" on all other days."""
+    local = moment.at.astimezone(zone)
+    change = clock_change(moment.wall.date(), zone)
+    if not change:
+        return ""
+    way = "forward" if change > datetime.timedelta() else "back"
+    told = f"the clocks go {way} by {_clock(abs(change))}"
+    if local.replace(tzinfo=None) != moment.wall:
+        return f"{told}; {moment.wall:%H:%M} does not come"
+    if _offset(local) != _offset(local.replace(fold=1)):
+        return f"{told}; the first {moment.wall:%H:%M} of two"
+    if local.fold:
+        return f"{told}; the second {moment.wall:%H:%M} of two"
+    return told
+
+
+def _clock(length: datetime.timedelta) -> str:
+    minutes = int(length.total_seconds()) // 60
+    return f"{minutes // 60}:{minutes % 60:02}"

@@ -1,0 +1,94 @@
+"""Schedules and firings as rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import zoneinfo
+from collections.abc import Sequence
+
+from orchestrator.controller import context as contexts
+from orchestrator.controller import schedule_rows, scheduling
+
+COLUMNS = ("name", "state", "cron", "tz", "kind", "next", "last", "outcome")
+FIRING_COLUMNS = ("planned", "state", "of", "verdict", "reason")
+
+
+def local(at: datetime.datetime | None, tz: str) -> str:
+    """Return a time on the clocks of the schedule's zone; "" for none."""
+    if at is None:
+        return ""
+    try:
+        zone: datetime.tzinfo = zoneinfo.ZoneInfo(tz)
+    except (KeyError, ValueError, OSError):
+        zone = datetime.UTC
+    return at.astimezone(zone).isoformat(timespec="minutes")
+
+
+def schedule_row(summary: scheduling.Summary, chosen: str) -> dict[str, object]:
+    """Return a schedule as a row; plain in JSON."""
+    stored = summary.stored
+    newest = summary.firings[0] if summary.firings else None
+    row: dict[str, object] = {
+        field.name: getattr(stored, field.name)
+        for field in dataclasses.fields(stored)
+        if field.name not in ("version", "source_hash", "decided_until")
+    }
+    if chosen in ("json", "jsonl"):
+        row["next_at"] = summary.next_at
+        row["last"] = None if newest is None else firing_row(newest, stored.tz, chosen)
+        return row
+    return {
+        **row,
+        "next": local(summary.next_at, stored.tz),
+        "last": "" if newest is None else local(newest.planned_at, stored.tz),
+        "outcome": "" if newest is None else newest.verdict or newest.state,
+    }
+
+
+def firing_row(firing: schedule_rows.Firing, tz: str, chosen: str) -> dict[str, object]:
+    """Return a firing as a row; plain in JSON."""
+    if chosen in ("json", "jsonl"):
+        return {
+            "row": firing.row,
+            "planned_at": firing.planned_at,
+            "due_at": firing.due_at,
+            "by_hand": firing.by_hand,
+            "state": firing.state,
+            "reason": firing.reason,
+            "decided_at": firing.decided_at,
+            "sweep": firing.sweep_row,
+            "job": firing.job_row,
+            "verdict": firing.verdict,
+            "verdict_detail": firing.verdict_detail,
+            "verdict_at": firing.verdict_at,
+        }
+    of = ""
+    if firing.sweep_row is not None:
+        of = f"sweep @{firing.sweep_row}"
+    elif firing.job_row is not None:
+        of = f"@{firing.job_row}"
+    return {
+        "planned": local(firing.planned_at, tz) + (" by hand" if firing.by_hand else ""),
+        "state": firing.state,
+        "of": of,
+        "verdict": firing.verdict,
+        "reason": firing.verdict_detail.get("sentence") or firing.reason,
+    }
+
+
+def firing_rows(
+    firings: Sequence[schedule_rows.Firing], tz: str, chosen: str
+) -> list[dict[str, object]]:
+    return [firing_row(one, tz, chosen) for one in firings]
+
+
+def tell_who_acts(context: contexts.Context) -> None:
+    """Say where no controller ever looked at the schedules."""
+    with context.store.reading() as work:
+        lease = work.leases.read(context.clock())
+    if lease is None or not lease.fence:
+        context.say(
+            "No controller looks at schedules yet: `orchestrator schedule install --cron` sets one "
+            "up, and `orchestrator serve` is one."
+        )

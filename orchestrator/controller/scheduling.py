@@ -1,0 +1,226 @@
+"""scheduling: what people do with schedules; controller/firing.py is what the controller does."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from orchestrator import errors, schedules, slurm
+from orchestrator.controller import context as contexts
+from orchestrator.controller import firing, schedule_rows, verdicts
+
+#: They say where this database is, which a controller knows.
+_OF_STATE = frozenset({"ORCHESTRATOR_STATE_DIR", "ORCHESTRATOR_DATABASE"})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """A schedule as it is asked for."""
+
+    name: str
+    calendar: schedules.Calendar
+    kind: Literal["job", "sweep"]
+    #: the file that it is read from, as it was named
+    source: str
+    #: of a sweep the file's keys with those of the command line, else the job's spec
+    spec: Any
+    #: names of the variables that its jobs get although they look like secrets
+    variables: Sequence[str]
+    argv: Sequence[str]
+    catchup: schedules.Catchup
+    grace_seconds: int
+    overlap: schedules.Overlap
+    jitter_seconds: int
+    baseline: str | None
+
+
+def add(
+    context: contexts.Context, wanted: Wanted, *, replace: bool = False
+) -> schedule_rows.Stored:
+    """Store a schedule, with the variables and the profile in force here.
+
+    Its first planned time is the first after now. `replace`: in place of the one of its name, whose
+    firings stay; what is compared begins anew. ConflictError where one is there, NotFoundError
+    where none is there to be replaced.
+    """
+    now = context.clock()
+    environ = slurm.submission_environment(context.environ, keep=wanted.variables)
+    texts = schedule_rows.Texts(
+        spec=wanted.spec,
+        environment={name: text for name, text in environ.items() if name not in _OF_STATE},
+        argv=tuple(wanted.argv),
+    )
+    fields: dict[str, object] = {
+        "state": "active",
+        "cron": wanted.calendar.cron,
+        "tz": wanted.calendar.tz,
+        "kind": wanted.kind,
+        "source": wanted.source,
+        "source_hash": file_hash(context.folder, wanted.source),
+        "folder": str(context.folder),
+        "profile": context.profile.name,
+        "cluster": contexts.cluster_facts(context).cluster,
+        "scheduler": "local" if context.is_local else "slurm",
+        "catchup": wanted.catchup,
+        "grace_seconds": wanted.grace_seconds,
+        "overlap": wanted.overlap,
+        "jitter_seconds": wanted.jitter_seconds,
+        "baseline": wanted.baseline,
+        "created_at": now,
+    }
+    with context.store.writing(durable=True) as work:
+        there = next(iter(work.schedules.all(name=wanted.name)), None)
+        if there is None and replace:
+            raise unknown(wanted.name)
+        if there is None:
+            return work.schedules.add(texts, name=wanted.name, decided_until=now, **fields)
+        if not replace:
+            raise errors.ConflictError(
+                f"a schedule {wanted.name} is there: --replace takes it anew, and "
+                f"`orchestrator schedule remove {wanted.name}` ends it"
+            )
+        # What was decided stays so, whatever clock was in force then.
+        fields["decided_until"] = max(now, there.decided_until)
+        work.schedules.replace(there, texts, **fields)
+        found = work.schedules.get(there.row)
+    assert found is not None, "schedules are never deleted"
+    return found
+
+
+def file_hash(folder: Path, source: str) -> str | None:
+    """Return what tells a file from what it was before; none where there is no file."""
+    try:
+        return hashlib.sha256((folder / source).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def changed(stored: schedule_rows.Stored) -> str:
+    """Return what has become of the file since it was read; "" where it is as it was."""
+    if stored.source_hash is None:
+        return ""
+    now = file_hash(Path(stored.folder), stored.source)
+    if now == stored.source_hash:
+        return ""
+    what = "cannot be read any more" if now is None else "has changed since it was added"
+    return (
+        f"{stored.source} {what}; what was read then is submitted: "
+        f"`orchestrator schedule add {stored.name} ... --replace` takes it anew"
+    )
+
+
+def find(context: contexts.Context, name: str) -> schedule_rows.Stored:
+    """Return the schedule of this name; NotFoundError."""
+    with context.store.reading() as work:
+        found = work.schedules.all(name=name)
+    if not found:
+        raise unknown(name)
+    return found[0]
+
+
+def unknown(name: str) -> errors.NotFoundError:
+    """Return the error for a name that no schedule has."""
+    return errors.NotFoundError(
+        f"no schedule {name!r} here; `orchestrator schedule list` lists what is known"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A schedule, what is next, and what was last."""
+
+    stored: schedule_rows.Stored
+    #: none: it is paused, removed, or nothing comes any more
+    next_at: datetime.datetime | None
+    #: newest first
+    firings: tuple[schedule_rows.Firing, ...]
+
+
+def summaries(
+    context: contexts.Context, found: Sequence[schedule_rows.Stored], *, firings: int = 1
+) -> list[Summary]:
+    """Return these schedules, each with so many of its newest firings."""
+    now = context.clock()
+    made = []
+    for stored in found:
+        with context.store.reading() as work:
+            newest = work.schedules.history(stored.row, limit=firings)
+        made.append(Summary(stored=stored, next_at=_next_at(stored, now), firings=tuple(newest)))
+    return made
+
+
+def _next_at(stored: schedule_rows.Stored, now: datetime.datetime) -> datetime.datetime | None:
+    if stored.state != "active":
+        return None
+    after = max(now, stored.decided_until)
+    return next(stored.rule.calendar.after(after), None)
+
+
+def pause(context: contexts.Context, name: str) -> schedule_rows.Stored:
+    """Let a schedule plan nothing; what it planned and has not submitted is skipped."""
+    return _change(context, name, "paused")
+
+
+def resume(context: contexts.Context, name: str) -> schedule_rows.Stored:
+    """Let a schedule go on; what was planned while it was paused stays skipped."""
+    stored = find(context, name)
+    if stored.state == "paused":
+        while stored.decided_until < context.clock():
+            before = stored
+            firing.decide(context, stored)
+            stored = find(context, name)
+            if stored.version == before.version:
+                break
+    return _change(context, name, "active")
+
+
+def remove(context: contexts.Context, name: str) -> schedule_rows.Stored:
+    """End a schedule; its jobs go on, and its history is kept."""
+    return _change(context, name, "removed")
+
+
+def _change(
+    context: contexts.Context, name: str, state: schedule_rows.State
+) -> schedule_rows.Stored:
+    with context.store.writing(durable=True) as work:
+        found = work.schedules.all(name=name)
+        if not found:
+            raise unknown(name)
+        if found[0].state != state:
+            work.schedules.change(found[0], state=state)
+    return dataclasses.replace(found[0], state=state)
+
+
+def run_now(context: contexts.Context, name: str) -> tuple[schedule_rows.Firing, list[str]]:
+    """Fire a schedule once, now; also one that is paused. Return the firing and what was done.
+
+    ConflictError where an earlier one has not ended and the schedule's overlap is "skip".
+    """
+    now = context.clock()
+    stored = find(context, name)
+    with context.store.writing(durable=True) as work:
+        live = any(not verdicts.has_ended(work, one) for one in work.schedules.unjudged(stored.row))
+        if live and stored.overlap == "skip":
+            raise errors.ConflictError(
+                f"what {name} submitted before has not ended, and its overlap is skip: "
+                f"`orchestrator schedule show {name}` shows it"
+            )
+        made = work.schedules.add_by_hand(stored, now)
+    told = firing.attempt(context, made)
+    with context.store.reading() as work:
+        return work.schedules.firing(made.row), told
+
+
+def history(
+    context: contexts.Context, name: str, limit: int | None
+) -> tuple[schedule_rows.Stored, list[schedule_rows.Firing]]:
+    """Return the newest schedule of this name, removed ones too, and its firings, newest first."""
+    with context.store.reading() as work:
+        found = work.schedules.all(name=name, states=("active", "paused", "removed"))
+        if not found:
+            raise unknown(name)
+        return found[-1], work.schedules.history(found[-1].row, limit=limit)
