@@ -44,6 +44,7 @@ COMMANDS = {
     "baseline": ("baseline", "Keep numbers under a name, and hold later ones to them."),
     "tick": ("tick", "Do once what the controller does again and again."),
     "serve": ("serve", "Do what is due, again and again, until it is ended."),
+    "notices": ("notices", "List what was told to whom, and try a channel."),
     "doctor": ("doctor", "Check what orchestrator needs on this machine."),
     "config": ("config", "Draft, or show the configuration and its origins."),
     "completion": ("completion", "Print what makes the shell complete commands and job IDs."),

@@ -14,12 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import documents, errors, jobs, shapes, toml_lines, values
-from orchestrator.config import places, profiles
+from orchestrator.config import channels, places, profiles
 
+Channel = channels.Channel
 Partition = profiles.Partition
 Profile = profiles.Profile
 
 _SETTINGS = (*places.PATHS, *places.FILES, "database", "profile")
+#: Whoever works in a checkout of another's must not run its commands, nor write to its receivers.
+_NOT_A_PROJECTS = (
+    "belongs into the configuration of the user or the site: a project's file does not decide "
+    "who is told"
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _PASSWORD = re.compile(r"(?P<user>://[^:/@]*):[^@]*@|(?P<key>[?&](?:ssl)?password=)[^&]*")
 
@@ -53,6 +59,8 @@ class Configuration:
     patterns: documents.Document = dataclasses.field(
         default_factory=lambda: documents.Document(origins={(): documents.Origin(source="default")})
     )
+    #: who is told of what, by name
+    notices: Mapping[str, Channel] = dataclasses.field(default_factory=dict)
     #: that were read, the weakest first
     files: tuple[Path, ...]
     origins: tuple[Setting, ...]
@@ -69,6 +77,7 @@ class _File:
     database: str | None = None
     profile: str | None = None
     pattern: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    notices: Mapping[str, Channel] = dataclasses.field(default_factory=dict)
     profiles: Mapping[str, Profile] = dataclasses.field(default_factory=dict)
 
 
@@ -88,6 +97,8 @@ def load(
             continue
         layer, found = documents.read(path)
         problems.extend(found)
+        if "notices" in layer.data and path.name == places.PROJECT_FILE:
+            problems.append(layer.problem(("notices",), _NOT_A_PROJECTS))
         files.append(path)
         layer, found = places.with_whole_paths(layer, path.parent, environ)
         problems.extend(found)
@@ -155,8 +166,7 @@ def _configuration(
         if path not in seen:
             seen.add(path)
             problem = document.problem(path, message)
-            # A database's URL may hold a password: its line is not shown.
-            shown = dataclasses.replace(problem, text="") if path == ("database",) else problem
+            shown = dataclasses.replace(problem, text="") if _is_secret(path) else problem
             problems.append(shown)
     profile = dataclasses.replace(file.profiles.get(name, Profile()), name=name)
     home = places.home(environ)
@@ -185,6 +195,7 @@ def _configuration(
         profile=profile,
         pattern_files=tuple(map(Path, file.pattern_files)),
         patterns=dataclasses.replace(document, data=file.pattern),
+        notices=file.notices,
         files=files,
         origins=(),
     )
@@ -223,6 +234,16 @@ def _findings(file: _File) -> Iterator[profiles.Finding]:
         if profile.name != profiles.BUILT_IN:
             yield (*at, "name"), "is the table's own name: leave it out"
         yield from profiles.findings(profile, at)
+    for name, channel in file.notices.items():
+        if not _NAME.fullmatch(name):
+            yield ("notices", name), "must be a name of letters, digits and _ . -"
+        yield from channels.findings(channel, ("notices", name))
+
+
+def _is_secret(path: toml_lines.Path) -> bool:
+    # A database's URL may hold a password, and who knows a webhook's writes there: the line of such
+    # a key is not shown.
+    return path == ("database",) or (path[:1] == ("notices",) and path[-1:] == ("url",))
 
 
 def _without_password(url: str) -> str:
@@ -259,7 +280,11 @@ def _origins(configuration: Configuration, document: documents.Document) -> Iter
                         yield setting((*path, name), inner)
             elif dataclasses.is_dataclass(value):
                 yield from below(value, path)
+            elif _is_secret(path) and isinstance(value, str):
+                yield setting(path, channels.shown_url(value))
             elif path != ("profiles", configuration.profile.name, "name"):
                 yield setting(path, value)
 
     yield from below(configuration.profile, ("profiles", configuration.profile.name))
+    for name, channel in configuration.notices.items():
+        yield from below(channel, ("notices", name))

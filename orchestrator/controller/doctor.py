@@ -53,6 +53,7 @@ def examine(configuration: config.Configuration, client: slurm.Client) -> Iterat
         "set runs_dir to a folder on a shared file system that you can write",
     )
     yield from _database(configuration)
+    yield from _notices(configuration)
     yield _container()
 
 
@@ -167,6 +168,30 @@ def _database(configuration: config.Configuration) -> Iterator[Check]:
         )
         return
     yield Check(name="database", outcome=OK, found=f"{store.place} ({found})")
+
+
+def _notices(configuration: config.Configuration) -> Iterator[Check]:
+    """Yield what becomes of notices, where there are channels or were some."""
+    try:
+        with stores.Store(configuration.database) as store, store.reading() as work:
+            counts = work.notices.counts()
+    except errors.OrchestratorError:
+        # The database's own check tells it.
+        return
+    failed = {name: n for (name, state), n in counts.items() if state == "failed"}
+    waiting = sum(n for (_, state), n in counts.items() if state in ("waiting", "sending"))
+    names = ", ".join(configuration.notices)
+    if failed:
+        told = ", ".join(f"{n} by {name}" for name, n in failed.items())
+        yield Check(
+            name="notices",
+            outcome=WARNING,
+            found=f"given up after a day: {told}",
+            cure="`orchestrator notices list --unsent` says why, `notices retry` sends them again",
+        )
+    elif names:
+        found = f"told by {names}" + (f"; {waiting} not sent yet" if waiting else "")
+        yield Check(name="notices", outcome=OK, found=found)
 
 
 def _container() -> Check:

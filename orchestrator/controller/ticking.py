@@ -69,6 +69,12 @@ def _resend_at(context: contexts.Context) -> datetime.datetime | None:
     return min((job.resend_at for job in waiting if job.resend_at), default=None)
 
 
+def _notices(context: contexts.Context) -> list[str]:
+    from orchestrator.controller import noticing
+
+    return noticing.step(context)
+
+
 def _schedules(context: contexts.Context) -> list[str]:
     from orchestrator.controller import firing
 
@@ -84,6 +90,7 @@ def steps(floor_seconds: float | None) -> tuple[Step, ...]:
     return (
         Step(name="refresh", run=refresh, next_at=_resend_at),
         Step(name="schedules", run=_schedules),
+        Step(name="notices", run=_notices),
     )
 
 

@@ -20,7 +20,13 @@ from orchestrator import jobs as records
 from orchestrator.controller import rows
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller import baselines, lease_rows, schedule_rows, sweep_rows
+    from orchestrator.controller import (
+        baselines,
+        lease_rows,
+        notice_rows,
+        schedule_rows,
+        sweep_rows,
+    )
 
 #: The words that other modules ask and are answered in, without knowing the database.
 JobQuery: TypeAlias = queries.JobQuery
@@ -65,6 +71,12 @@ class UnitOfWork:
         from orchestrator.controller import schedule_rows
 
         return schedule_rows.ScheduleStore(self._db)
+
+    @property
+    def notices(self) -> notice_rows.NoticeStore:
+        from orchestrator.controller import notice_rows
+
+        return notice_rows.NoticeStore(self._db)
 
     def installation_id(self) -> str:
         """Return the four characters [a-z0-9] that begin every token of this database."""

@@ -60,15 +60,16 @@ def run(
     environ: Mapping[str, str],
     die_with_parent: bool = False,
     folder: str | None = None,
+    stdin: bytes | None = None,
 ) -> Answer:
     """Run a command and return its answer; CommandNotFound where it can't be started.
 
-    folder: where it runs, if not here.
+    folder: where it runs, if not here. stdin: what it reads, if anything.
     die_with_parent: it and all it started get SIGKILL when this process ends, so that
     "the submitter is dead" also means "its sbatch is dead".
     """
     chunks: list[bytes] = []
-    answer = _execute(argv, timeout_seconds, environ, chunks.append, die_with_parent, folder)
+    answer = _execute(argv, timeout_seconds, environ, chunks.append, die_with_parent, folder, stdin)
     return dataclasses.replace(answer, stdout=b"".join(chunks).decode(errors="replace"))
 
 
@@ -127,6 +128,7 @@ def _execute(
     on_stdout: Callable[[bytes], object],
     die_with_parent: bool = False,
     folder: str | None = None,
+    stdin: bytes | None = None,
 ) -> Answer:
     started_at = datetime.datetime.now(datetime.UTC)
     started = time.monotonic()
@@ -135,7 +137,8 @@ def _execute(
     def keep(chunk: bytes) -> None:
         stderr.extend(chunk[: max(0, _STDERR_BYTES - len(stderr))])
 
-    process, tie = _start(argv, environ, die_with_parent, folder)
+    with _input(stdin) as given:
+        process, tie = _start(argv, environ, die_with_parent, folder, given)
     assert process.stdout is not None and process.stderr is not None
     try:
         if tie is not None:
@@ -165,8 +168,22 @@ def _execute(
     )
 
 
+def _input(stdin: bytes | None) -> IO[bytes]:
+    if stdin is None:
+        return open(os.devnull, "rb")
+    # A file and no pipe: who does not read it keeps nobody waiting.
+    given = open(os.memfd_create("stdin"), "w+b")
+    given.write(stdin)
+    given.seek(0)
+    return given
+
+
 def _start(
-    argv: Sequence[str], environ: Mapping[str, str], die_with_parent: bool, folder: str | None
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    die_with_parent: bool,
+    folder: str | None,
+    stdin: IO[bytes],
 ) -> tuple[subprocess.Popen[bytes], _Tie | None]:
     with contextlib.ExitStack() as undo:
         try:
@@ -175,7 +192,7 @@ def _start(
                 list(argv),
                 cwd=folder,
                 env=dict(environ),
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,

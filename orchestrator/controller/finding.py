@@ -1,0 +1,221 @@
+"""What is new and to be told: ends, alerts, planned times; each once, however often it is looked.
+
+A cursor on the history of all jobs says what was looked at. An end is told when it is the end of
+the whole, array or sweep, when Slurm has said all of it, and when no recovery rule goes on from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from orchestrator import jobs, notices
+from orchestrator.controller import notice_rows, sweep_query, unit_of_work
+
+#: Events of one pass; the rest follow with the next.
+EVENTS_AT_ONCE = 5000
+#: Firings are looked at anew for so long: who was killed in between goes on there.
+_FIRINGS_WITHIN = datetime.timedelta(days=2)
+_FIRINGS_AT_ONCE = 2000
+#: A cause is waited for this long, an hour's log may have to be read for it.
+_CAUSE_WITHIN = datetime.timedelta(minutes=10)
+#: Who submitted by hand has seen by then that Slurm refused it.
+_SEEN_BY_HAND = datetime.timedelta(minutes=5)
+_ALERTS = ("stalled", "slow", "nan_loss")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cursor:
+    """How far the history has been looked at."""
+
+    #: job_events.id
+    event: int
+    #: nothing from before is told
+    since: datetime.datetime
+    #: jobs that ended and are not told yet, by row: when
+    open: Mapping[int, datetime.datetime] = dataclasses.field(default_factory=dict)
+
+    def to_json(self) -> str:
+        waiting = {str(row): at.isoformat() for row, at in self.open.items()}
+        return json.dumps({"event": self.event, "since": self.since.isoformat(), "open": waiting})
+
+    @classmethod
+    def of_json(cls, text: str) -> Cursor:
+        found = json.loads(text)
+        moment = datetime.datetime.fromisoformat
+        return cls(
+            event=found["event"],
+            since=moment(found["since"]),
+            open={int(row): moment(at) for row, at in found["open"].items()},
+        )
+
+
+def look(
+    work: unit_of_work.UnitOfWork, cursor: Cursor, now: datetime.datetime
+) -> tuple[list[notices.Notice], Cursor]:
+    """Return what is to be told and was not, and where the next look begins."""
+    events = work.notices.events_after(cursor.event, EVENTS_AT_ONCE)
+    ended = dict(cursor.open)
+    for event in events:
+        if _may_end(event):
+            ended[event.job_row] = event.at
+    found = [*_alerts(work, events)]
+    told, still_open = _ends(work, ended, now)
+    found += [*told, *_firings(work, cursor, now)]
+    known = work.notices.known([one.key for one in found])
+    after = dataclasses.replace(
+        cursor, event=events[-1].id if events else cursor.event, open=still_open
+    )
+    return [one for one in found if one.key not in known], after
+
+
+def _may_end(event: notice_rows.Event) -> bool:
+    # What waits for room is given up without a change of its state (resend).
+    given_up = event.kind == "submit" and event.source == "controller"
+    return given_up or event.state in jobs.TERMINAL
+
+
+def _alerts(
+    work: unit_of_work.UnitOfWork, events: Iterable[notice_rows.Event]
+) -> Iterator[notices.Notice]:
+    mine = [
+        event
+        for event in events
+        if event.kind == "alert" and event.detail.partition(":")[0] in _ALERTS
+    ]
+    some = _jobs(work, [event.job_row for event in mine])
+    for event in mine:
+        if not some[event.job_row].ended:
+            yield notices.of_alert(event.id, some[event.job_row], event.detail)
+
+
+def _ends(
+    work: unit_of_work.UnitOfWork, ended: Mapping[int, datetime.datetime], now: datetime.datetime
+) -> tuple[list[notices.Notice], dict[int, datetime.datetime]]:
+    """Return the ends that can be told, and the jobs of those that can not yet."""
+    some = _jobs(work, list(ended))
+    if not some:
+        return [], {}
+    sweeps = work.notices.sweeps_of(list(some))
+    wholes: list[tuple[int | None, list[jobs.Job]]] = [
+        (None, found)
+        for found in _by_token(
+            work.jobs_of_tokens({job.token for row, job in some.items() if row not in sweeps})
+        )
+    ]
+    groups = work.sweeps.groups(set(sweeps.values()))
+    for row in sorted(set(sweeps.values())):
+        sweep = work.sweeps.get(row)
+        assert sweep is not None, "sweeps are never deleted"
+        if not sweep_query.unfinished(sweep, groups.get(row, [])):
+            wholes.append((row, work.sweeps.jobs(row)))
+    told: list[notices.Notice] = []
+    still_open: dict[int, datetime.datetime] = {}
+    for sweep_row, found in wholes:
+        if not all(job.ended for job in found):
+            # Its last end will be news.
+            continue
+        mine = {job.row: ended[job.row] for job in found if job.row in ended}
+        failed = [job for job in found if notices.is_failure(job)]
+        decisions = work.notices.decisions([job.row for job in failed])
+        verdict = [_decided(job, decisions) for job in failed]
+        if not _all_said(found, failed, max(mine.values()), now) or "planned" in verdict:
+            still_open |= mine
+        elif sweep_row is not None and "done" not in verdict:
+            told.append(_of_sweep(work, sweep_row, found))
+        elif "done" not in verdict and not _seen_by_hand(found, mine):
+            told.append(_of_jobs(work, found))
+    return told, still_open
+
+
+def _all_said(
+    found: Sequence[jobs.Job],
+    failed: Sequence[jobs.Job],
+    at: datetime.datetime,
+    now: datetime.datetime,
+) -> bool:
+    if not all(job.settled for job in found):
+        return False
+    return all(job.cause for job in failed) or not 0 <= (now - at).total_seconds() < (
+        _CAUSE_WITHIN.total_seconds()
+    )
+
+
+def _decided(job: jobs.Job, decisions: Mapping[tuple[int, int], notice_rows.Decision]) -> str:
+    """Return planned or done where a recovery rule goes on from this end, else ""."""
+    found = decisions.get((job.row, job.attempt))
+    goes_on = found is not None and found.action != "none" and found.state in ("planned", "done")
+    return found.state if found is not None and goes_on else ""
+
+
+def _seen_by_hand(found: Sequence[jobs.Job], ended: Mapping[int, datetime.datetime]) -> bool:
+    return all(
+        job.state is jobs.JobState.NOT_SUBMITTED
+        and ended.get(job.row, job.created_at) - job.created_at < _SEEN_BY_HAND
+        for job in found
+    )
+
+
+def _of_sweep(work: unit_of_work.UnitOfWork, row: int, found: Sequence[jobs.Job]) -> notices.Notice:
+    sweep = work.sweeps.get(row)
+    assert sweep is not None, "sweeps are never deleted"
+    points = sum(group.points for group in work.sweeps.groups([row]).get(row, []))
+    return notices.of_sweep(row, sweep.name, points, found)
+
+
+def _of_jobs(work: unit_of_work.UnitOfWork, found: Sequence[jobs.Job]) -> notices.Notice:
+    (first, *others) = found
+    causes = {} if others else work.notices.causes({first.row: first.attempt})
+    return notices.of_jobs(found, causes.get(first.row, ""))
+
+
+def _firings(
+    work: unit_of_work.UnitOfWork, cursor: Cursor, now: datetime.datetime
+) -> Iterator[notices.Notice]:
+    since = max(cursor.since, now - _FIRINGS_WITHIN)
+    for firing, name in work.notices.firings(since, _FIRINGS_AT_ONCE):
+        if firing.state in ("skipped", "failed") and firing.decided_at >= since:
+            yield notices.of_firing(
+                firing.id,
+                name,
+                firing.planned_at,
+                firing.state,
+                firing.reason or "",
+                schedule_row=firing.schedule_id,
+            )
+        if firing.verdict and firing.verdict_at and firing.verdict_at >= since:
+            yield notices.of_verdict(
+                firing.id,
+                name,
+                firing.planned_at,
+                firing.verdict,
+                _sentences(firing.verdict_detail),
+                schedule_row=firing.schedule_id,
+                sweep_row=firing.sweep_id,
+                job_row=firing.job_row,
+            )
+
+
+def _sentences(detail: str | None) -> list[str]:
+    """Return what is to be read of a verdict's JSON."""
+    found = json.loads(detail) if detail else None
+    if isinstance(found, str):
+        return [found]
+    told = found.get("told") if isinstance(found, dict) else found
+    return [str(one) for one in told] if isinstance(told, list) else []
+
+
+def _jobs(work: unit_of_work.UnitOfWork, rows: Sequence[int]) -> dict[int, jobs.Job]:
+    if not rows:
+        return {}
+    query = unit_of_work.JobQuery(rows=tuple(rows), limit=None)
+    return {job.row: job for job in work.jobs(query)}
+
+
+def _by_token(found: Iterable[jobs.Job]) -> list[list[jobs.Job]]:
+    by_token: dict[str, list[jobs.Job]] = {}
+    for job in found:
+        by_token.setdefault(job.token, []).append(job)
+    return list(by_token.values())

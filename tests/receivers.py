@@ -1,0 +1,89 @@
+"""Receivers of notices for tests: real servers for mail and webhooks."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import email
+import email.message
+import email.policy
+import http.server
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+from aiosmtpd import controller as smtp
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@dataclasses.dataclass
+class Mail:
+    """What a mail server took; `answers`: what it says to the next ones in place of 250."""
+
+    port: int
+    got: list[email.message.EmailMessage] = dataclasses.field(default_factory=list)
+    answers: list[str] = dataclasses.field(default_factory=list)
+
+    async def handle_DATA(self, server: object, session: object, envelope: Any) -> str:
+        if self.answers:
+            return self.answers.pop(0)
+        parsed = email.message_from_bytes(envelope.content, policy=email.policy.default)
+        self.got.append(cast("email.message.EmailMessage", parsed))
+        return "250 taken"
+
+
+@contextlib.contextmanager
+def mail_server(port: int) -> Iterator[Mail]:
+    handler = Mail(port=port)
+    server = smtp.Controller(handler, hostname="127.0.0.1", port=port)
+    server.start()
+    try:
+        yield handler
+    finally:
+        server.stop()
+
+
+@dataclasses.dataclass
+class Hook:
+    """What a webhook got; `answers`: codes of the next answers, and where they point to."""
+
+    port: int
+    got: list[tuple[str, dict[str, Any]]] = dataclasses.field(default_factory=list)
+    answers: list[tuple[int, str]] = dataclasses.field(default_factory=list)
+
+
+@contextlib.contextmanager
+def web_server(port: int) -> Iterator[Hook]:
+    hook = Hook(port=port)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            code, to = hook.answers.pop(0) if hook.answers else (200, "")
+            if code == 200:
+                hook.got.append((self.headers["Idempotency-Key"], json.loads(body)))
+            self.send_response(code)
+            if to:
+                self.send_header("Location", to)
+            self.end_headers()
+            self.wfile.write(b"ok" if code == 200 else b"no such hook")
+
+        def log_message(self, *arguments: object) -> None:
+            return
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield hook
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,97 @@
+"""Channels of notices: what a configuration may say, and what of it nobody is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator import config, errors
+
+GOOD = """
+[notices.mail]
+kind = "email"
+host = "smtp.lab"
+user = "o"
+password_file = "~/.config/orchestrator/mail.password"
+sender = "o@lab"
+to = ["a@lab"]
+
+[notices.chat]
+kind = "webhook"
+form = "slack"
+url = "https://hooks.slack.com/services/T0/B0/secret"
+on = ["end", "regression"]
+"""
+BAD = """
+[notices.mail]
+kind = "email"
+host = "smtp.lab"
+user = "o"
+security = "none"
+sender = "o@lab"
+to = ["a lab"]
+url = "https://x/y"
+
+[notices.chat]
+kind = "webhook"
+url = "ftp://hooks.slack.com/secret"
+on = ["failur"]
+
+[notices.pager]
+kind = "command"
+"""
+
+
+def load(folder: Path, text: str, file: str = ".config/orchestrator/config.toml") -> object:
+    path = folder / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return config.load({"HOME": str(folder)}, folder)
+
+
+def test_what_channels_want(tmp_path: Path) -> None:
+    found = load(tmp_path, GOOD)
+    assert isinstance(found, config.Configuration)
+    mail, chat = found.notices["mail"], found.notices["chat"]
+    assert mail.receiver == "a@lab through smtp.lab:587"
+    assert chat.receiver == "slack at https://hooks.slack.com/***"
+    assert [kind for kind in ("end", "failure", "stall", "verdict") if mail.wants(kind)] == [
+        "failure",
+        "stall",
+    ]
+    # Every end is a failure's too; of verdicts only the bad ones were asked for.
+    assert [kind for kind in ("end", "failure", "stall", "verdict") if chat.wants(kind)] == [
+        "end",
+        "failure",
+    ]
+    shown = {one.key: one.value for one in found.origins if one.key.startswith("notices.")}
+    assert shown["notices.chat.url"] == "https://hooks.slack.com/***"
+    assert "secret" not in str(shown)
+
+
+def test_everything_that_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(errors.ConfigurationError) as caught:
+        load(tmp_path, BAD)
+    told = [
+        f"{problem.line}: {problem.key}: {problem.message}" for problem in caught.value.problems
+    ]
+    assert told == [
+        "2: notices.mail: needs user and password_file, or neither",
+        "6: notices.mail.security: would send the password in the clear: use starttls or tls",
+        '8: notices.mail.to[0]: must be an address (got "a lab")',
+        '9: notices.mail.url: belongs to kind = "webhook"',
+        "13: notices.chat.url: must be an address that begins with https:// or http://",
+        '14: notices.chat.on[0]: unknown kind "failur". Did you mean "failure"?',
+        '16: notices.pager: needs command, a list: ["/path/of/program", "argument"]',
+    ]
+    assert "secret" not in str(caught.value)
+
+
+def test_a_projects_file_tells_nobody(tmp_path: Path) -> None:
+    with pytest.raises(errors.ConfigurationError) as caught:
+        load(tmp_path, GOOD, "orchestrator.toml")
+    assert [problem.message for problem in caught.value.problems] == [
+        "belongs into the configuration of the user or the site: a project's file does not "
+        "decide who is told"
+    ]
