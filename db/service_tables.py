@@ -164,6 +164,8 @@ class Dependency(models.Base):
     kind: orm.Mapped[str]
     on_job: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("jobs.row"))
     on_sweep: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("sweeps.id"))
+    #: the newest job that goes on where one of those ended, and that Slurm was told to wait for
+    turned_to: orm.Mapped[int | None]
 
 
 class Graph(models.Base):
@@ -179,7 +181,14 @@ class Graph(models.Base):
     source: orm.Mapped[str]
     folder: orm.Mapped[str]
     profile: orm.Mapped[str]
+    #: slurm or local, and the name of the cluster
+    scheduler: orm.Mapped[str]
+    cluster: orm.Mapped[str]
     created_at: orm.Mapped[datetime.datetime]
+    #: JSON of the command line
+    argv: orm.Mapped[str]
+    #: JSON of the variables that its jobs get, those of the shell where it was submitted
+    environment: orm.Mapped[str] = orm.mapped_column(deferred=True)
 
 
 class GraphNode(models.Base):
@@ -199,7 +208,11 @@ class GraphNode(models.Base):
     #: NULL while nothing was submitted of it
     job_row: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("jobs.row"))
     sweep_id: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("sweeps.id"))
-    #: JSON of the file's keys
+    #: the file that it was read from
+    source: orm.Mapped[str]
+    #: why it is not submitted, and will not be by itself; NULL: it may be
+    given_up: orm.Mapped[str | None]
+    #: JSON: of a sweep the file's keys, else the job's spec
     spec: orm.Mapped[str] = orm.mapped_column(deferred=True)
 
 

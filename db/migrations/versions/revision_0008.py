@@ -127,6 +127,7 @@ def upgrade() -> None:
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("on_job", sa.Integer(), nullable=True),
         sa.Column("on_sweep", sa.Integer(), nullable=True),
+        sa.Column("turned_to", sa.Integer(), nullable=True),
         sa.ForeignKeyConstraint(["on_job"], ["jobs.row"], name=op.f("fk_dependencies_on_job_jobs")),
         sa.ForeignKeyConstraint(
             ["on_sweep"], ["sweeps.id"], name=op.f("fk_dependencies_on_sweep_sweeps")
@@ -147,7 +148,11 @@ def upgrade() -> None:
         sa.Column("source", sa.Text(), nullable=False),
         sa.Column("folder", sa.Text(), nullable=False),
         sa.Column("profile", sa.Text(), nullable=False),
+        sa.Column("scheduler", sa.Text(), nullable=False),
+        sa.Column("cluster", sa.Text(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("argv", sa.Text(), nullable=False),
+        sa.Column("environment", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_graphs")),
         sqlite_autoincrement=True,
     )
@@ -161,6 +166,8 @@ def upgrade() -> None:
         sa.Column("after", sa.Text(), nullable=False),
         sa.Column("job_row", sa.Integer(), nullable=True),
         sa.Column("sweep_id", sa.Integer(), nullable=True),
+        sa.Column("source", sa.Text(), nullable=False),
+        sa.Column("given_up", sa.Text(), nullable=True),
         sa.Column("spec", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(
             ["job_row"], ["jobs.row"], name=op.f("fk_graph_nodes_job_row_jobs")
