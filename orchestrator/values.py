@@ -23,6 +23,10 @@ _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9._-]|\[[0-9,-]+\])*"
 _GRES = rf"(?:gres[/:])?{_WORD}(?:[:=]{_WORD})?(?:[:=][0-9]+[kKmMgGtTpP]?)?"
 _JOB = r"(?:local-)?[0-9]+(?:_(?:[0-9]+|\*))?(?:\+[0-9]+)?"
 _AFTER = rf"(?:singleton|after(?:any|burstbuffer|corr|notok|ok)?(?::{_JOB})+)"
+#: Of our own: `afterok:@7`, `afterok:prep`, `afterok:sweep/lr`, `afterok:sweep/@3`.
+_OURS = r"(?:@[0-9]{1,18}|(?!local-[0-9])[A-Za-z][A-Za-z0-9._-]{0,99})"
+_AFTER_OURS = rf"(?:after(?:any|notok|ok)(?::(?:sweep/)?{_OURS})+)"
+_AFTER_EITHER = rf"(?:{_AFTER}|{_AFTER_OURS})"
 _MAIL = (
     r"(?:NONE|BEGIN|END|FAIL|REQUEUE|ALL|INVALID_DEPEND|STAGE_OUT|ARRAY_TASKS"
     r"|TIME_LIMIT(?:_(?:50|80|90))?)"
@@ -69,7 +73,8 @@ FORMS = {
     "nodelist": _form(_list(_HOST), 'host names such as "gpu[01-04],gpu07"'),
     "exclude": _form(_list(_HOST), 'host names such as "gpu[01-04],gpu07"'),
     "dependency": _form(
-        rf"{_AFTER}(?:(?:,{_AFTER})*|(?:\?{_AFTER})*)", 'such as "afterok:123:124" or "singleton"'
+        rf"{_AFTER_EITHER}(?:,{_AFTER_EITHER})*|{_AFTER}(?:\?{_AFTER})*",
+        'such as "afterok:123:124", "afterok:NAME", "afterok:@7" or "singleton"',
     ),
     "mail_type": _form(
         _list(_MAIL), 'events with commas between, such as "END,FAIL"', re.IGNORECASE

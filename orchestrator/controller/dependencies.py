@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from orchestrator import errors, jobs, local
 from orchestrator.controller import context as contexts
 from orchestrator.controller import unit_of_work
+from orchestrator.jobs import dependency as names
 
 #: What to do where a dependency asks for an end that nobody can tell.
 LEAVE_OUT = "Leave the dependency out if that end will do."
@@ -30,6 +31,7 @@ def check(
     Of slurmctld only that matters of which the dependency asks how it ended. `cure`: the sentence
     on what to do then.
     """
+    dependency, _ = names.split(dependency)
     if context.is_local:
         unknown = [
             one for one in local.dependencies(dependency or "") if not _is_here(context, one)

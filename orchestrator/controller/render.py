@@ -12,6 +12,7 @@ from pathlib import Path
 import orchestrator
 from orchestrator import config, errors, jobs, local, rendering
 from orchestrator.controller import vocabulary
+from orchestrator.jobs import dependency
 from orchestrator.rendering import batch_file, batch_needs
 
 if typing.TYPE_CHECKING:
@@ -66,8 +67,9 @@ def make(
     configuration: config.Configuration, request: Request, *, on_this_machine: bool = False
 ) -> rendering.Script:
     """Return the script, and what it was made of; raises SpecError or TemplateError."""
+    slurms, _ = dependency.split(request.spec.dependency)
     if not on_this_machine and (
-        here := [one for one in local.dependencies(request.spec.dependency or "") if "-" in one]
+        here := [one for one in local.dependencies(slurms or "") if "-" in one]
     ):
         told = f"{here[0]} is a job of a machine without Slurm; a job ID of Slurm's reads 123"
         problem = errors.Problem(source=request.source, key="job.dependency", message=told)

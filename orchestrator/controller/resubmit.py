@@ -196,6 +196,12 @@ def send_again(
 
 def _refuse_before_its_turn(context: contexts.Context, wanted: Sequence[jobs.Job]) -> None:
     job = wanted[0]
+    with context.store.reading() as work:
+        standing = work.dependencies.standing_of(job.row)
+    if standing.never:
+        raise errors.ConflictError(f"it can never start: {standing.never[0]}")
+    if standing.unsent:
+        raise NotFromHereError(standing.unsent[0])
     if job.sweep is None:
         return
     with context.store.reading() as work:
@@ -295,6 +301,8 @@ def _send_anew(
             for row, detail in told
         )
 
+    with context.store.reading() as work:
+        depends = [one.depends for one in work.dependencies.of(job.row)]
     new, new_folder = submit.store_intent(
         context,
         request.spec,
@@ -306,8 +314,11 @@ def _send_anew(
         # The script knows all tasks; --array on sbatch's command line names those that are sent.
         tasks=None if job.array_task_id is None else [one.array_task_id or 0 for one in wanted],
         sweep=job.sweep,
+        depends=depends,
         with_it=tell_both,
     )
+    if new.waits_for_room:
+        return new
     return submit.send(context, request.spec, new, new_folder, calling_folder=folder)
 
 

@@ -25,11 +25,13 @@ from orchestrator import (
 from orchestrator.controller import (
     answers,
     machines,
+    refresh,
     render,
     room,
     unit_of_work,
 )
 from orchestrator.controller import context as contexts
+from orchestrator.jobs import dependency
 from orchestrator.local import processes
 from orchestrator.rendering import batch_file
 
@@ -47,12 +49,13 @@ def submit(
     request: render.Request,
     *,
     queue: bool = False,
+    depends: Sequence[dependency.Depends] | None = None,
     with_it: Callable[[unit_of_work.UnitOfWork, Sequence[jobs.Job]], None] = _nothing_more,
 ) -> jobs.Job:
     """Store the intent, call sbatch, store its answer; returns the job as it is known then.
 
-    Of an array it is the first task: tasks_of() returns all of them. `with_it` joins the
-    transaction of the intent.
+    Of an array it is the first task: tasks_of() returns all of them. `depends`: what it waits for;
+    none: what its spec names. `with_it` joins the transaction of the intent.
 
     `queue`: one that Slurm refuses for now is returned as it waits (Job.waits_for_room). Else
     raises SlurmError (exit 5) when Slurm refused it, is away, or may or may not have it:
@@ -74,8 +77,11 @@ def submit(
         runs_dir=context.configuration.runs_dir,
         # A machine's line has room for all.
         queue=queue and not context.is_local,
+        depends=depends,
         with_it=with_it,
     )
+    if job.waits_for_room:
+        return job
     return send(context, request.spec, job, folder)
 
 
@@ -95,14 +101,19 @@ def send(
     """
     with context.store.reading() as work:
         sent = work.tasks(job.token)
-        turn = "" if job.sweep is None else _turn(work, spec, job, len(sent))
+        turn = _turn(work, spec, job, len(sent))
     _refuse_given_up(job, sent)
     try:
         if context.is_local:
-            turned = dataclasses.replace(spec, dependency=turn or spec.dependency)
+            own, _ = dependency.split(spec.dependency)
+            turned = dataclasses.replace(spec, dependency=turn or own)
             job_id = machines.enter(context, turned, job, folder, calling_folder)
         else:
-            options = _part_of_array(spec, sent) + ([f"--dependency={turn}"] if turn else [])
+            options = [*_part_of_array(spec, sent), *batch_file.options_of(spec)]
+            if turn:
+                # A batch file's own is in it.
+                options = [one for one in options if not one.startswith("--dependency=")]
+                options.append(f"--dependency={turn}")
             job_id = _call_sbatch(context, spec, job, folder, calling_folder, options)
     except submission.RefusedError as exc:
         kept = answers.store_refusal(context, job, exc.outcome)
@@ -142,13 +153,16 @@ def _refuse_given_up(job: jobs.Job, found: Sequence[unit_of_work.Task]) -> None:
 
 
 def _turn(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job, tasks: int) -> str:
-    """Return the dependency that a sweep adds, with the spec's own; "": it adds none.
+    """Return what our own names and a sweep add, with the spec's own IDs; "": they add nothing.
 
     It stands on sbatch's command line, where it wins over the script's.
     """
-    turn = work.sweeps.turn_of(job.row, tasks).dependency
-    own = [spec.dependency] if spec.dependency else []
-    return ",".join([*own, turn]) if turn else ""
+    turns = [work.dependencies.standing_of(job.row).text]
+    if job.sweep is not None:
+        turns.append(work.sweeps.turn_of(job.row, tasks).dependency)
+    turn = ",".join(filter(None, turns))
+    own, _ = dependency.split(spec.dependency)
+    return ",".join(filter(None, [own, turn])) if turn else ""
 
 
 def test_only(context: contexts.Context, request: render.Request) -> str:
@@ -196,6 +210,7 @@ def store_intent(
     runs_dir: Path,
     queue: bool = False,
     behind: jobs.Job | None = None,
+    depends: Sequence[dependency.Depends] | None = None,
     tasks: Sequence[int] | None = None,
     sweep: str | None = None,
     with_it: Callable[[unit_of_work.UnitOfWork, Sequence[jobs.Job]], None] = _nothing_more,
@@ -203,13 +218,23 @@ def store_intent(
     """Make a run folder for a new submission, and a row for the job or for each array task.
 
     `queue`: should Slurm not take it now, it is sent again by itself; `behind` another that waits
-    for the same room it waits from the start. `tasks`: those of an array that are sent; none: all
-    of the spec. `sweep` is the name of theirs. `with_it` joins the transaction. Returns the first
-    of the jobs.
+    for the same room it waits from the start. `depends`: what it waits for; none: what its spec
+    names. What Slurm does not have yet makes it wait too. `tasks`: those of an array that are
+    sent; none: all of the spec. `sweep` is the name of theirs. `with_it` joins the transaction.
+    Returns the first of the jobs.
     """
     tasks = spec.array.task_ids if tasks is None else tasks
+    _, named = dependency.split(spec.dependency)
+    if named or depends:
+        # Slurm may have forgotten how a job ended that runs here still.
+        refresh.refresh(context)
     with context.store.reading() as work:
         installation_id = work.installation_id()
+        if depends is None:
+            depends = work.dependencies.resolve(named)
+        standing = work.dependencies.standing(depends)
+    waits = _why_it_waits(context, behind, standing)
+    queue = queue or waits is not None
     token = run_folder.new_token(installation_id)
     spec_json = specs.to_json(spec)
     # The folder comes first: a folder without a row is harmless, a row whose script cannot be
@@ -236,14 +261,15 @@ def store_intent(
                 array_tasks=tasks,
                 labels=spec.labels,
                 sweep=sweep,
-                submitter=None if behind else processes.this_process(),
+                submitter=None if waits else processes.this_process(),
                 partition=spec.partition,
                 account=spec.account,
                 qos=spec.qos,
                 nodes=spec.resources.nodes,
                 time_limit_seconds=values.seconds(spec.time_limit) if spec.time_limit else None,
-                **_wait_for_room(context, queue, behind),
+                **_wait_for_room(context, queue, waits),
             )
+            work.dependencies.add(added[0].row, depends)
             stored = answers.event(context, "intent stored", added[0].state, "user")
             work.add_events((job.row, stored) for job in added)
             with_it(work, added)
@@ -253,16 +279,37 @@ def store_intent(
     return added[0], folder
 
 
-def _wait_for_room(
-    context: contexts.Context, queue: bool, behind: jobs.Job | None
-) -> dict[str, Any]:
+def _why_it_waits(
+    context: contexts.Context, behind: jobs.Job | None, standing: dependency.Standing
+) -> dict[str, Any] | None:
+    """Return reason and time of the next try of what is not sent now; none: it is sent.
+
+    ConflictError for what can never start.
+    """
+    if standing.never:
+        raise errors.ConflictError(
+            f"it could never start: {standing.never[0]}. Nothing was submitted."
+        )
     if behind is not None:
-        return {
-            "state": jobs.JobState.NOT_SUBMITTED,
-            "settled": True,
-            "reason": behind.reason,
-            "resend_at": behind.resend_at,
-        }
+        return {"reason": behind.reason, "resend_at": behind.resend_at}
+    if not standing.unsent:
+        return None
+    if context.is_local:
+        raise errors.ConflictError(
+            f"{standing.unsent[0]}: jobs on this machine wait for what is in its line alone. "
+            "Nothing was submitted."
+        )
+    return {
+        "reason": f"waits: {standing.unsent[0]}",
+        "resend_at": room.after(1, context.profile, context.clock()),
+    }
+
+
+def _wait_for_room(
+    context: contexts.Context, queue: bool, waits: dict[str, Any] | None
+) -> dict[str, Any]:
+    if waits is not None:
+        return {"state": jobs.JobState.NOT_SUBMITTED, "settled": True, **waits}
     return {"resend_at": room.after(1, context.profile, context.clock()) if queue else None}
 
 
@@ -295,7 +342,7 @@ def _call_sbatch(
         if spec.output
         else folder.stdout_pattern(array=spec.array.task_ids is not None),
         comment=None if spec.comment else job.token,
-        options=[*options, *batch_file.options_of(spec)],
+        options=options,
         arguments=batch_file.arguments_of(spec),
         run=run,
     )

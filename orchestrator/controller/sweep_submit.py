@@ -198,7 +198,7 @@ def _send_one(
         sweep=sweep.name,
         with_it=bind,
     )
-    if behind is None:
+    if not job.waits_for_room:
         submit.send(context, spec, job, folder, calling_folder=sweep.folder)
     return submit.tasks_of(context, job)
 

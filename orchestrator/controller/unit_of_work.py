@@ -22,6 +22,7 @@ from orchestrator.controller import rows
 if typing.TYPE_CHECKING:
     from orchestrator.controller import (
         baselines,
+        dependency_rows,
         lease_rows,
         notice_rows,
         schedule_rows,
@@ -59,6 +60,12 @@ class UnitOfWork:
         from orchestrator.controller import baselines
 
         return baselines.BaselineStore(self._db)
+
+    @property
+    def dependencies(self) -> dependency_rows.DependencyStore:
+        from orchestrator.controller import dependency_rows
+
+        return dependency_rows.DependencyStore(self._db)
 
     @property
     def leases(self) -> lease_rows.LeaseStore:

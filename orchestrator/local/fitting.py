@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator import errors, jobs
+from orchestrator.jobs import dependency
 from orchestrator.local import line, slots
 
 #: Keys that are Slurm's affair alone.
@@ -75,7 +76,9 @@ def _misfits(spec: jobs.JobSpec) -> Iterator[tuple[str, str]]:
             "container.runtime",
             "pyxis is a part of srun: use apptainer, or --scheduler slurm on a cluster",
         )
-    for condition in line.conditions(spec.dependency or ""):
+    # Our own names become job IDs of this machine when the job gets into its line.
+    slurms, _ = dependency.split(spec.dependency)
+    for condition in line.conditions(slurms or ""):
         if condition.kind not in ("singleton", *line.KINDS):
             yield (
                 "job.dependency",

@@ -13,6 +13,7 @@ import typing
 from collections.abc import Collection, Mapping
 
 from orchestrator import documents, errors, jobs, values
+from orchestrator.jobs import dependency
 from orchestrator.rendering import batch_options, directives, sources, words
 from orchestrator.specs import checks, sbatch_options
 
@@ -94,7 +95,8 @@ def read(path: pathlib.Path, *, runs_dir: pathlib.Path) -> BatchFile:
         if (option := batch_options.last(options, name)) is not None:
             add(f"job.{name}", option.value or "", option)
     depends = batch_options.last(options, "dependency")
-    if depends and depends.value and not values.misfit("dependency", depends.value):
+    readable = depends is not None and not dependency.split(depends.value)[1]
+    if depends and depends.value and readable and not values.misfit("dependency", depends.value):
         # sbatch reads it in the file; submit asks whether Slurm still knows the jobs.
         add("job.dependency", depends.value, depends)
     for name in ("output", "error"):
@@ -254,8 +256,13 @@ def options_of(spec: jobs.JobSpec) -> list[str]:
     """Return what of a stored spec goes onto sbatch's command line: nothing without batch file."""
     if spec.launch.batch_file is None:
         return []
+    options = dict(spec.sbatch)
+    if "dependency" in options:
+        # Our own names become job IDs when sbatch is called.
+        slurms, _ = dependency.split(str(options.pop("dependency")))
+        options |= {"dependency": slurms} if slurms else {}
     return [
-        f"--{name}" if value is True else f"--{name}={value}" for name, value in spec.sbatch.items()
+        f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()
     ]
 
 

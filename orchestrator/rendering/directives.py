@@ -7,6 +7,7 @@ import typing
 from collections.abc import Iterator, Sequence
 
 from orchestrator import errors, jobs
+from orchestrator.jobs import dependency
 from orchestrator.rendering import words
 from orchestrator.specs import ranks
 
@@ -48,7 +49,8 @@ def intended(spec: jobs.JobSpec, profile: config.Profile) -> list[Option]:
         "exclusive": spec.exclusive,
         "nodelist": spec.nodelist,
         "exclude": spec.exclude,
-        "dependency": spec.dependency,
+        # Our own names become job IDs on sbatch's command line.
+        "dependency": dependency.split(spec.dependency)[0],
         "requeue": spec.requeue is True,
         "no-requeue": spec.requeue is False,
         # B: to the batch shell, whose trap makes the stop file; torchrun would die of it.

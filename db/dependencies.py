@@ -1,0 +1,90 @@
+"""What jobs wait for, by our own rows. None of these commits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+from db import models, queries, service_tables
+
+_DEPENDENCY = service_tables.Dependency
+
+
+def add(session: orm.Session, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Store dependencies by their columns."""
+    session.add_all([_DEPENDENCY(**row) for row in rows])
+    session.flush()
+
+
+def of_submission(session: orm.Session, job_row: int) -> list[service_tables.Dependency]:
+    """Return what the submission of this job waits for: it stands with its first job."""
+    job, other = models.Job, orm.aliased(models.Job)
+    mine = (
+        sa.select(other.row)
+        .join(job, job.submission_id == other.submission_id)
+        .where(job.row == job_row)
+    )
+    statement = sa.select(_DEPENDENCY).where(_DEPENDENCY.job_row.in_(mine))
+    return [*session.scalars(statement.order_by(_DEPENDENCY.id))]
+
+
+def dependents(session: orm.Session) -> list[int]:
+    """Return the jobs that wait in Slurm and have a dependency, oldest first."""
+    job = models.Job
+    statement = (
+        sa.select(_DEPENDENCY.job_row)
+        .join(job, job.row == _DEPENDENCY.job_row)
+        .where(job.settled.is_(False), job.state == "PENDING", job.job_id.is_not(None))
+        .distinct()
+        .order_by(_DEPENDENCY.job_row)
+    )
+    return [*session.scalars(statement)]
+
+
+def newest_of_chain(session: orm.Session, job_row: int) -> int:
+    """Return the last of the jobs that go on where this one ended; itself where none does."""
+    job = models.Job
+    while True:
+        following = sa.select(sa.func.max(job.row)).where(job.continues == job_row)
+        found = session.scalar(following)
+        if found is None or found <= job_row:
+            return job_row
+        job_row = found
+
+
+def to_be_recovered(session: orm.Session, job_rows: Collection[int]) -> set[int]:
+    """Return those of the ended jobs from which a recovery rule goes on, or may do so yet."""
+    one, job = service_tables.Recovery, models.Job
+    planned = (
+        sa.select(one.job_row)
+        .join(job, job.row == one.job_row)
+        .where(
+            queries.among(one.job_row, job_rows),
+            one.state == "planned",
+            one.action != "none",
+            one.attempt == job.attempt,
+        )
+    )
+    undecided = sa.select(job.row).where(queries.among(job.row, job_rows), job.recovers.is_(True))
+    return {*session.scalars(planned), *session.scalars(undecided)}
+
+
+def sizes(session: orm.Session, tokens: Collection[str]) -> dict[str, int]:
+    """Return how many jobs each of these submissions has, by token."""
+    job, submission = models.Job, models.Submission
+    statement = (
+        sa.select(submission.token, sa.func.count())
+        .join(job, job.submission_id == submission.id)
+        .where(queries.among(submission.token, tokens))
+        .group_by(submission.token)
+    )
+    return {token: count for token, count in session.execute(statement)}
+
+
+def turn(session: orm.Session, ids: Collection[int], to: int) -> None:
+    """Store that Slurm was told to wait for this job in these dependencies."""
+    statement = sa.update(_DEPENDENCY).where(queries.among(_DEPENDENCY.id, ids))
+    session.execute(statement.values(turned_to=to))
