@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from orchestrator import errors, jobs, run_folder, slurm
 from orchestrator.controller import context as contexts
@@ -23,47 +25,51 @@ SENT: Mapping[str, object] = {"resend_at": None, "refusals": 0}
 
 
 def store_job_id(
-    context: contexts.Context, spec: jobs.JobSpec, job: jobs.Job, job_id: str
+    context: contexts.Context, job: jobs.Job, job_id: str, places: log_files.Places
 ) -> jobs.Job:
     """Store the ID that sbatch, or this machine, answered with; DatabaseError tells what to do."""
     try:
-        return _write_job_id(context, spec, job, job_id)
+        stored = _write_job_id(context, job, job_id, places)
     except errors.DatabaseError as exc:
         raise errors.DatabaseError(
             f"Slurm took the job as {job_id}, but that could not be stored: {exc} "
             f"Do not submit it again: it is @{job.row}, and the next refresh finds it."
         ) from exc
+    run_folder.RunFolder(Path(job.run_dir)).drop_environment()
+    return stored
 
 
 def _write_job_id(
-    context: contexts.Context, spec: jobs.JobSpec, job: jobs.Job, job_id: str
+    context: contexts.Context, job: jobs.Job, job_id: str, places: log_files.Places
 ) -> jobs.Job:
+    common: dict[str, Any] = {
+        "state": jobs.JobState.PENDING,
+        "submitted_at": context.clock(),
+        # Another host may have taken us for dead, and the job for never submitted.
+        **FOUND,
+        **SENT,
+    }
+    detail, source = f"sbatch answered {job_id}", "sbatch"
+    if context.is_local:
+        detail, source = f"in line on this machine as {job_id}", "machine"
+    told = event(context, detail, jobs.JobState.PENDING, source)
     with context.store.writing(durable=True) as work:
-        submitted = work.submission(job.token)
-        assert submitted is not None, "each job belongs to one (foreign key)"
-        places = log_files.Places.of(submitted, spec)
+        if job.array_task_id is None:
+            changes = {**common, **_ids(job, None, job_id, places)}
+            if work.change_job(job.row, changes, version=job.version):
+                # As mostly: nobody touched it while sbatch ran, so there is nothing to read.
+                work.add_event(job.row, told)
+                return dataclasses.replace(job, **changes, version=job.version + 1)
         unclaimed = _unclaimed(work, job)
-        common = {
-            "state": jobs.JobState.PENDING,
-            "submitted_at": context.clock(),
-            # Another host may have taken us for dead, and the job for never submitted.
-            **FOUND,
-            **SENT,
-        }
         work.change_jobs(
             [
                 (one.row, {**common, **_ids(job, one.array_task_id, job_id, places)}, None)
                 for one in unclaimed
             ]
         )
-        detail, source = f"sbatch answered {job_id}", "sbatch"
-        if context.is_local:
-            detail, source = f"in line on this machine as {job_id}", "machine"
-        told = event(context, detail, jobs.JobState.PENDING, source)
         work.add_events((one.row, told) for one in unclaimed)
         stored = work.job(job.row)
     assert stored is not None, "a row that was just written"
-    run_folder.RunFolder(Path(job.run_dir)).drop_environment()
     return stored
 
 

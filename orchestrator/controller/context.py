@@ -83,6 +83,15 @@ class Scheduler(Protocol):
     def show_job_text(self, job_id: str, /) -> str | None: ...
 
 
+@dataclasses.dataclass(kw_only=True)
+class Memory:
+    """What a process that submits job after job reads from its database once."""
+
+    installation_id: str | None = None
+    #: by their key in the database
+    facts: dict[str, ClusterFacts] = dataclasses.field(default_factory=dict)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Context:
     """Everything a verb needs from outside."""
@@ -112,6 +121,7 @@ class Context:
     sbatch_timeout_seconds: float = SBATCH_TIMEOUT_SECONDS
     #: jobs are those of this machine, not Slurm's
     is_local: bool = False
+    memory: Memory = dataclasses.field(default_factory=Memory, compare=False)
 
     @property
     def profile(self) -> config.Profile:
@@ -183,6 +193,14 @@ def machine_facts(context: Context) -> ClusterFacts:
     )
 
 
+def installation_id(context: Context) -> str:
+    """Return the four characters that begin every token of the context's database."""
+    if context.memory.installation_id is None:
+        with context.store.reading() as work:
+            context.memory.installation_id = work.installation_id()
+    return context.memory.installation_id
+
+
 def known_facts(context: Context) -> ClusterFacts | None:
     """Return the stored facts of this host's cluster, of any age, without asking Slurm."""
     if context.is_local:
@@ -199,21 +217,29 @@ def cluster_facts(
 
     Raises SlurmError when Slurm does not answer and never did.
     """
-    known = known_facts(context)
-    if known is not None and context.is_local:
-        return known
-    now = context.clock()
-    if known and 0 <= (now - known.asked_at).total_seconds() < max_age_seconds:
-        return known
-    try:
-        facts = ask_facts(context)
-    except errors.SlurmError:
-        if known is None:
-            raise
-        return known
-    with context.store.writing() as work:
-        work.put_setting(_key(context), _to_json(facts))
-    return facts
+    if context.is_local:
+        return machine_facts(context)
+    now, key = context.clock(), _key(context)
+
+    def is_fresh(facts: ClusterFacts | None) -> bool:
+        age = None if facts is None else (now - facts.asked_at).total_seconds()
+        return age is not None and 0 <= age < max_age_seconds
+
+    known = context.memory.facts.get(key)
+    if not is_fresh(known):
+        known = known_facts(context)
+    if known is None or not is_fresh(known):
+        try:
+            answer = ask_facts(context)
+        except errors.SlurmError:
+            if known is None:
+                raise
+            return known
+        with context.store.writing() as work:
+            work.put_setting(key, _to_json(answer))
+        known = answer
+    context.memory.facts[key] = known
+    return known
 
 
 def ask_facts(context: Context) -> ClusterFacts:

@@ -24,10 +24,15 @@ class Places:
     def of(cls, submission: jobs.Submission, spec: jobs.JobSpec | None = None) -> Places:
         """Read the papers; `spec` is what they hold, where it was read before."""
         spec = spec or specs.from_json(submission.spec)
+        return cls.called_in(json.loads(submission.provenance)["folder"], spec, submission.run_dir)
+
+    @classmethod
+    def called_in(cls, calling_folder: str | Path, spec: jobs.JobSpec, run_dir: str) -> Places:
+        """Return them without the papers."""
         # Relative paths count from where sbatch was called, unless the spec says --chdir (man
         # sbatch).
-        folder = Path(json.loads(submission.provenance)["folder"]) / (spec.chdir or "")
-        own = run_folder.RunFolder(Path(submission.run_dir))
+        folder = Path(calling_folder) / (spec.chdir or "")
+        own = run_folder.RunFolder(Path(run_dir))
         array = spec.array.task_ids is not None
         output = spec.output or own.stdout_pattern(array=array)
         return cls(folder=folder, stdout=output, stderr=spec.error)

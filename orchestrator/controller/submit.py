@@ -24,6 +24,7 @@ from orchestrator import (
 )
 from orchestrator.controller import (
     answers,
+    log_files,
     machines,
     refresh,
     render,
@@ -135,7 +136,8 @@ def send(
             f"`orchestrator status @{job.row}` looks for it and says which it is."
         )
         raise
-    return answers.store_job_id(context, spec, job, job_id)
+    places = log_files.Places.called_in(calling_folder or context.folder, spec, job.run_dir)
+    return answers.store_job_id(context, job, job_id, places)
 
 
 def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
@@ -225,17 +227,17 @@ def store_intent(
     """
     tasks = spec.array.task_ids if tasks is None else tasks
     _, named = dependency.split(spec.dependency)
+    standing = dependency.Standing()
     if named or depends:
         # Slurm may have forgotten how a job ended that runs here still.
         refresh.refresh(context)
-    with context.store.reading() as work:
-        installation_id = work.installation_id()
-        if depends is None:
-            depends = work.dependencies.resolve(named)
-        standing = work.dependencies.standing(depends)
+        with context.store.reading() as work:
+            if depends is None:
+                depends = work.dependencies.resolve(named)
+            standing = work.dependencies.standing(depends)
     waits = _why_it_waits(context, behind, standing)
     queue = queue or waits is not None
-    token = run_folder.new_token(installation_id)
+    token = run_folder.new_token(contexts.installation_id(context))
     spec_json = specs.to_json(spec)
     # The folder comes first: a folder without a row is harmless, a row whose script cannot be
     # written would be an intent that nothing can fulfil.
@@ -269,7 +271,8 @@ def store_intent(
                 time_limit_seconds=values.seconds(spec.time_limit) if spec.time_limit else None,
                 **_wait_for_room(context, queue, waits),
             )
-            work.dependencies.add(added[0].row, depends)
+            if depends:
+                work.dependencies.add(added[0].row, depends)
             stored = answers.event(context, "intent stored", added[0].state, "user")
             work.add_events((job.row, stored) for job in added)
             with_it(work, added)
