@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator import config, errors, jobs, local
+from orchestrator import config, errors, jobs, local, run_folder
 from orchestrator.controller import stores
 
 if TYPE_CHECKING:
@@ -85,8 +85,10 @@ class Scheduler(Protocol):
 
 @dataclasses.dataclass(kw_only=True)
 class Memory:
-    """What a process that submits job after job reads from its database once."""
+    """What stays for the next submission in a process that submits job after job."""
 
+    sync: run_folder.Syncer = dataclasses.field(default_factory=run_folder.Syncer)
+    #: of the database
     installation_id: str | None = None
     #: by their key in the database
     facts: dict[str, ClusterFacts] = dataclasses.field(default_factory=dict)

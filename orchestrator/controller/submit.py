@@ -244,7 +244,7 @@ def store_intent(
     files = {"script.sbatch": script, "spec.json": spec_json, "provenance.json": papers}
     if queue:
         files[run_folder.ENVIRONMENT] = json.dumps(environment_of(context, spec))
-    folder = run_folder.create(runs_dir, spec.name, token, files)
+    folder = run_folder.create(runs_dir, spec.name, token, files, sync=context.memory.sync)
     record = jobs.Submission(
         token=token,
         cluster=cluster,

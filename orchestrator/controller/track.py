@@ -239,13 +239,13 @@ def _store(
         )
     )
     papers = _papers(context, found)
-    with context.store.reading() as work:
-        token = run_folder.new_token(work.installation_id())
+    token = run_folder.new_token(contexts.installation_id(context))
     folder = run_folder.create(
         context.configuration.runs_dir,
         name,
         token,
         {"script.sbatch": script, "spec.json": spec, "provenance.json": papers},
+        sync=context.memory.sync,
     )
     record = jobs.Submission(
         token=token,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import os
+import signal
 import stat
 from pathlib import Path
 
@@ -44,7 +46,10 @@ def test_any_name_splits(name: str) -> None:
 
 
 def test_create_keeps_others_out(tmp_path: Path) -> None:
-    folder = run_folder.create(tmp_path / "runs", "x", "abcd12345678", {"script.sbatch": "a\r\nb"})
+    files = {"script.sbatch": "a\r\nb"}
+    folder = run_folder.create(
+        tmp_path / "runs", "x", "abcd12345678", files, sync=run_folder.Syncer()
+    )
     assert folder.script.read_bytes() == b"a\r\nb"
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
     assert stat.S_IMODE(folder.script.stat().st_mode) == 0o600
@@ -55,11 +60,25 @@ def test_create_keeps_others_out(tmp_path: Path) -> None:
 
 def test_create_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
+    sync = run_folder.Syncer()
     with pytest.raises(errors.RunFolderError, match=r"cannot make the run folder .*: File exists"):
-        run_folder.create(tmp_path / "file", "x", "abcd12345678", {})
+        run_folder.create(tmp_path / "file", "x", "abcd12345678", {}, sync=sync)
     with pytest.raises(errors.RunFolderError):
-        run_folder.create(tmp_path / "runs", "x", "abcd12345678", {"no/such/place": ""})
+        run_folder.create(tmp_path / "runs", "x", "abcd12345678", {"no/such/place": ""}, sync=sync)
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_fork_syncs_with_threads_of_its_own(tmp_path: Path) -> None:
+    sync = run_folder.Syncer()
+    sync([tmp_path])
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        try:
+            sync([tmp_path])
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.parametrize(

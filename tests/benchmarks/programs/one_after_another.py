@@ -28,6 +28,7 @@ class Floor:
     def __init__(self, folder: pathlib.Path, script: str) -> None:
         self._folder = folder
         self._script = script
+        self._sync = run_folder.Syncer()
         folder.mkdir(exist_ok=True)
         self._database = sqlite3.connect(folder / "floor.db", isolation_level=None)
         for line in (
@@ -40,7 +41,8 @@ class Floor:
     def submit(self) -> None:
         text = pathlib.Path(self._script).read_text()
         files = {"script.sbatch": text, "spec.json": text, "provenance.json": text}
-        run_folder.create(self._folder, "floor", run_folder.new_token("abcd"), files)
+        token = run_folder.new_token("abcd")
+        run_folder.create(self._folder, "floor", token, files, sync=self._sync)
         self._store(text)
         argv = ["sbatch", "--parsable", self._script]
         self._store(slurm.run(argv, 60, os.environ, die_with_parent=True).stdout)
