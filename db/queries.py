@@ -20,6 +20,20 @@ _JOBS = models.Job.__table__
 _SUBMISSIONS = models.Submission.__table__
 _JOB = _JOBS.c
 _SUBMISSION = _SUBMISSIONS.c
+#: What each submission asks and stores: to build a statement takes longer than to run it.
+_ADD_SUBMISSION = sa.insert(_SUBMISSIONS).returning(_SUBMISSION.id)  # type: ignore[arg-type]
+_ADD_JOBS = sa.insert(_JOBS)  # type: ignore[arg-type]
+_ADD_EVENTS = sa.insert(models.JobEvent.__table__)  # type: ignore[arg-type]
+_ROWS = sa.select(_JOB.array_task, _JOB.row).where(_JOB.submission_id == sa.bindparam("submission"))
+_TASKS: sa.Select[Any] = (
+    sa.select(_JOB.row, _JOB.array_task_id, _JOB.state, _JOB.job_id)
+    .join_from(_JOBS, _SUBMISSIONS)
+    .where(_SUBMISSION.token == sa.bindparam("token"))
+    .order_by(_JOB.row)
+)
+_UPDATE_JOB = sa.update(_JOBS).where(_JOB.row == sa.bindparam("this_row"))  # type: ignore[arg-type]
+_CHANGE_JOB = _UPDATE_JOB.values(version=_JOB.version + 1)
+_CHANGE_VERSION = _CHANGE_JOB.where(_JOB.version == sa.bindparam("this_version"))
 #: More is expected of Slurm, or is to be done by us.
 _LIVE = (_JOB.settled.is_(False), _JOB.resend_at.is_not(None))
 #: Values of one kind in one statement: SQLite binds 32,766.
@@ -79,8 +93,7 @@ def put_setting(session: orm.Session, key: str, value: str) -> None:
 
 def add_submission(session: orm.Session, submission: Mapping[str, object]) -> int:
     """Store a submission by its columns; return its number."""
-    insert = sa.insert(_SUBMISSIONS).returning(_SUBMISSION.id)  # type: ignore[arg-type]
-    return int(session.connection().execute(insert, submission).scalar_one())
+    return int(session.connection().execute(_ADD_SUBMISSION, submission).scalar_one())
 
 
 def add_jobs(
@@ -88,9 +101,9 @@ def add_jobs(
 ) -> list[int]:
     """Store jobs of a submission by their columns, the same of each; return their rows."""
     values = [{**job, "submission_id": submission} for job in jobs]
-    session.connection().execute(sa.insert(_JOBS), values)  # type: ignore[arg-type]
-    tasks = sa.select(_JOB.array_task, _JOB.row).where(_JOB.submission_id == submission)
-    rows = {task: row for task, row in session.execute(tasks)}
+    connection = session.connection()
+    connection.execute(_ADD_JOBS, values)
+    rows = {task: row for task, row in connection.execute(_ROWS, {"submission": submission})}
     return [rows[job["array_task"]] for job in jobs]
 
 
@@ -125,9 +138,7 @@ def live_jobs(session: orm.Session, cluster: str) -> Sequence[sa.Row[Any]]:
 
 def tasks(session: orm.Session, token: str) -> Sequence[sa.Row[Any]]:
     """Return row, array_task_id, state and job_id of a submission's jobs, oldest first."""
-    columns = [_JOB.row, _JOB.array_task_id, _JOB.state, _JOB.job_id]
-    statement: sa.Select[Any] = sa.select(*columns).join_from(_JOBS, _SUBMISSIONS)
-    return session.execute(statement.where(_SUBMISSION.token == token).order_by(_JOB.row)).all()
+    return session.connection().execute(_TASKS, {"token": token}).all()
 
 
 def jobs_of_tokens(session: orm.Session, tokens: Collection[str]) -> Sequence[sa.Row[Any]]:
@@ -193,11 +204,12 @@ def change_job(
     session: orm.Session, row: int, changes: Mapping[str, object], version: int | None
 ) -> bool:
     """Change columns of a job, if it still has this version (None: whatever it has)."""
-    statement = sa.update(_JOBS).where(_JOB.row == row)  # type: ignore[arg-type]
+    values = {**changes, "this_row": row}
+    statement = _CHANGE_JOB
     if version is not None:
-        statement = statement.where(_JOB.version == version)
-    statement = statement.values({**changes, "version": _JOB.version + 1})
-    return row_count(session.execute(statement)) == 1
+        values["this_version"] = version
+        statement = _CHANGE_VERSION
+    return row_count(session.connection().execute(statement, values)) == 1
 
 
 def change_jobs(
@@ -221,9 +233,8 @@ def change_jobs(
         values = {**columns, "version": versions[row] + 1, "this_row": row}
         alike.setdefault(frozenset(columns), []).append(values)
     for values_of in alike.values():
-        update = sa.update(_JOBS).where(_JOB.row == sa.bindparam("this_row"))  # type: ignore[arg-type]
         # The names in the values are those of columns.
-        session.connection().execute(update, values_of)
+        session.connection().execute(_UPDATE_JOB, values_of)
     return changed
 
 
@@ -258,8 +269,7 @@ def attempts(session: orm.Session, rows: Collection[int]) -> list[models.Attempt
 def add_events(session: orm.Session, events: Sequence[Mapping[str, object]]) -> None:
     """Store events by their columns."""
     if events:
-        insert = sa.insert(models.JobEvent.__table__)  # type: ignore[arg-type]
-        session.connection().execute(insert, [dict(event) for event in events])
+        session.connection().execute(_ADD_EVENTS, [dict(event) for event in events])
 
 
 def jobs_with_event(session: orm.Session, rows: Collection[int], kind: str) -> set[int]:
