@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import functools
 import os
 import re
 import select
@@ -15,7 +16,7 @@ from typing import Literal, Self
 
 from orchestrator import errors
 from orchestrator.controller import context as contexts
-from orchestrator.controller import health, leases, refresh, ticking
+from orchestrator.controller import health, leases, memory, submitters, ticking
 from orchestrator.local import processes
 
 #: Passes that fail for Slurm's sake follow one another more and more slowly, up to this.
@@ -142,7 +143,7 @@ def serve(
                     if not stand_by:
                         raise
                     with contextlib.suppress(errors.DatabaseError):
-                        refresh.disown(context)
+                        submitters.disown(context)
         except ticking.Stopped:
             one.log("info", "stop", "Ended; what was begun is done.")
 
@@ -206,8 +207,10 @@ class _Controller:
         self._context = dataclasses.replace(
             self._plain,
             store=holding.store,
+            client=functools.cache(lambda: dataclasses.replace(self._plain.slurm, remembered={})),
             say=lambda text: self.log("warning", "said", text),
             waiting=contexts.in_silence,
+            memory=memory.Memory(),
             proceed=proceed,
             confirm=holding.confirm,
         )

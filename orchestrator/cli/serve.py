@@ -53,7 +53,7 @@ def command(
       orchestrator serve
       orchestrator serve --status
     """
-    context = session.open_context(ctx)
+    context = session.open_context(ctx, talks=False)
     if status:
         _tell_health(context, output.chosen(format_, as_json))
         return

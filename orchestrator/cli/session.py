@@ -20,24 +20,30 @@ def client() -> slurm.Client:
     """Return Slurm as this user sees it; it says which command it waits for."""
     from orchestrator.cli import progress
 
-    plain = slurm.Client(environ=slurm.environment(os.environ))
-    return progress.told(plain, output.say)
+    return progress.told(_silent_client(), output.say)
 
 
-def open_context(ctx: click.Context) -> contexts.Context:
-    """Return the context, with the database opened (and upgraded when it is older)."""
+def _silent_client() -> slurm.Client:
+    return slurm.Client(environ=slurm.environment(os.environ))
+
+
+def open_context(ctx: click.Context, *, talks: bool = True) -> contexts.Context:
+    """Return the context, with the database opened (and upgraded when it is older).
+
+    `talks`: it says which command it waits for.
+    """
     configuration = settings.configuration_of(ctx)
     store = stores.Store(configuration.database)
     ctx.call_on_close(store.close)
     return contexts.Context(
         configuration=configuration,
         store=store,
-        client=functools.cache(client),
+        client=functools.cache(client if talks else _silent_client),
         environ=os.environ,
         folder=settings.folder(),
         say=output.say,
         sleep=time.sleep,
-        waiting=_waiting,
+        waiting=_waiting if talks else contexts.in_silence,
     )
 
 

@@ -28,7 +28,7 @@ def command(ctx: click.Context, quiet: bool) -> None:
     from orchestrator import service
     from orchestrator.controller import leases, ticking
 
-    context = session.open_context(ctx)
+    context = session.open_context(ctx, talks=not quiet)
 
     def log(line: service.Line) -> None:
         if line.level != "info" or not quiet:

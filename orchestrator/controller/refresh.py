@@ -12,11 +12,15 @@ from pathlib import Path
 
 from orchestrator import errors, jobs, run_folder, tracking
 from orchestrator.controller import context as contexts
-from orchestrator.controller import freshness, identity, log_files, unit_of_work, witnesses
-from orchestrator.local import processes
+from orchestrator.controller import (
+    freshness,
+    identity,
+    log_files,
+    submitters,
+    unit_of_work,
+    witnesses,
+)
 
-#: A submitter on another host cannot be looked at: it is given all of sbatch's time-out.
-SUBMITTER_TIMEOUT_SECONDS = 200.0
 #: To look at local jobs is to read some files.
 LOCAL_FLOOR_SECONDS = 0.5
 
@@ -88,7 +92,7 @@ def _ask(
 ) -> freshness.Freshness:
     # Read after the claim: what another process stored before it is not judged again.
     with context.store.reading() as work:
-        live = work.live_jobs(facts.cluster)
+        live = _live(context, work, facts.cluster)
         installation_id = work.installation_id()
         ended = _tracked_and_ended(work, context.clock())
     observed_at = context.clock()
@@ -108,13 +112,13 @@ def _ask(
             observed_at=observed_at,
             asked_to_cancel=_asked_to_cancel(context, everyone, queue),
         )
-        verdicts = [(job, judge.verdict(job)) for job in everyone]
+        quiet, verdicts = _judge_all(judge, everyone)
     except errors.SlurmError as exc:
         _store_failure(context, facts.cluster, holder, live, str(exc))
         return freshness.of(context, facts.cluster)
     with context.store.writing() as work:
         seen = [job.row for job, verdict in verdicts if _is_unchanged(verdict)]
-        work.confirm_jobs(seen, observed_at)
+        work.confirm_jobs([*quiet, *seen], observed_at)
         changed = _store(work, [pair for pair in verdicts if not _is_unchanged(pair[1])])
         work.finish_refresh(
             facts.cluster,
@@ -134,6 +138,27 @@ def _ask(
         ended=sum(_has_ended(job, verdict) for job, verdict in verdicts),
         accounts_error=accounts.error,
     )
+
+
+def _live(context: contexts.Context, work: unit_of_work.UnitOfWork, cluster: str) -> list[jobs.Job]:
+    if context.memory is None or context.is_local:
+        return work.live_jobs(cluster)
+    return context.memory.live_jobs(work, cluster)
+
+
+def _judge_all(
+    judge: _Judge, everyone: Sequence[jobs.Job]
+) -> tuple[list[int], list[tuple[jobs.Job, tracking.Verdict]]]:
+    """Return the rows of those of whom nothing is new, and what there is to say of the others."""
+    remembered = None if judge.context.is_local else judge.context.memory
+    if remembered is None:
+        return [], [(job, judge.verdict(job)) for job in everyone]
+    quiet = remembered.quiet_among([(job, judge.queue.of(job)) for job in everyone])
+    verdicts = [(job, judge.verdict(job)) for job in everyone if job.row not in quiet]
+    for job, verdict in verdicts:
+        if _is_unchanged(verdict):
+            remembered.keep(job, judge.queue.of(job))
+    return sorted(quiet), verdicts
 
 
 def _reopened(
@@ -186,7 +211,7 @@ class _Judge:
     def verdict(self, job: jobs.Job) -> tracking.Verdict:
         folder = run_folder.RunFolder(Path(job.run_dir))
         task = job.array_task_id or 0
-        rows = self.queue.of(job)
+        rows = tuple(_as_of(row, self.observed_at) for row in self.queue.of(job))
         reused = False
         stranger = self.queue.stranger(job)
         if stranger is not None:
@@ -219,7 +244,7 @@ class _Judge:
                 accounting=self.accounts.accounting,
                 steps_known=job.row not in self.accounts.stepless,
             ),
-            submitter_alive=submitter_alive(job, now),
+            submitter_alive=submitters.is_submitting(job, now),
             grace_seconds=self.context.grace_seconds(self.facts),
             now=now,
         )
@@ -247,6 +272,11 @@ class _Judge:
         return self.attempts[key]
 
 
+def _as_of(row: tracking.Observation, at: datetime.datetime) -> tracking.Observation:
+    """Return what squeue said again, word for word, as of now."""
+    return row if row.observed_at >= at else dataclasses.replace(row, observed_at=at)
+
+
 def _record(
     folder: run_folder.RunFolder,
     job: jobs.Job,
@@ -263,29 +293,6 @@ def _record(
     ):
         return None
     return record.observation(name=run_folder.slurm_name(job.name, job.token), at=observed_at)
-
-
-def submitter_alive(job: jobs.Job, now: datetime.datetime) -> bool:
-    """Return whether the process that is submitting the job may still be at it."""
-    if job.state is not jobs.JobState.SUBMITTING or job.submitter is None:
-        return False
-    if job.submitter == processes.this_process():
-        # Who looks does not submit: the controller could not store what became of an earlier try.
-        return False
-    alive = processes.is_alive(job.submitter)
-    if alive is None:
-        sent_at = job.grace_since or job.created_at
-        return (now - sent_at).total_seconds() < SUBMITTER_TIMEOUT_SECONDS
-    return alive
-
-
-def disown(context: contexts.Context) -> None:
-    """Store that this process submits nothing, so that others look for what it may have sent."""
-    me = processes.this_process()
-    query = unit_of_work.JobQuery(live=True, states=(jobs.JobState.SUBMITTING,), limit=None)
-    with context.store.writing() as work:
-        mine = [job for job in work.jobs(query) if job.submitter == me]
-        work.change_jobs([(job.row, {"submitter": None}, job.version) for job in mine])
 
 
 def _sends_no_more(job: jobs.Job, verdict: tracking.Verdict) -> bool:

@@ -10,7 +10,14 @@ from pathlib import Path
 
 from orchestrator import errors, jobs, run_folder, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import dependencies, freshness, refresh, room, unit_of_work
+from orchestrator.controller import (
+    dependencies,
+    freshness,
+    refresh,
+    room,
+    submitters,
+    unit_of_work,
+)
 
 #: Of one cause in one round; the rest are due still, and follow with the next refresh.
 AT_ONCE = 20
@@ -85,7 +92,7 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[s
 
         def nobody_sends(work: unit_of_work.UnitOfWork, now: datetime.datetime = now) -> bool:
             sending = unit_of_work.JobQuery(waiting=True, states=("SUBMITTING",), limit=None)
-            return not any(refresh.submitter_alive(one, now) for one in work.jobs(sending))
+            return not any(submitters.is_submitting(one, now) for one in work.jobs(sending))
 
         try:
             _check_dependency(context, job, resubmit.without_dependency(job))

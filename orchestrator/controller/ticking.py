@@ -24,8 +24,10 @@ class Step:
     name: str
     #: plain sentences of what it did; each loads its modules when it is called
     run: Callable[[contexts.Context], list[str]]
-    #: when it has something to do before the next pass; None: nothing that is known
-    next_at: Callable[[contexts.Context], datetime.datetime | None] = lambda context: None
+    #: when, later than a moment, it has something to do; None: at no time that is known
+    next_at: Callable[[contexts.Context, datetime.datetime], datetime.datetime | None] = (
+        lambda context, after: None
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,12 +63,9 @@ def _refresh(context: contexts.Context, floor_seconds: float | None) -> list[str
     return [f"{changed}, {fresh.ended} ended" if fresh.ended else changed]
 
 
-def _resend_at(context: contexts.Context) -> datetime.datetime | None:
-    from orchestrator.controller import unit_of_work
-
+def _resend_at(context: contexts.Context, after: datetime.datetime) -> datetime.datetime | None:
     with context.store.reading() as work:
-        waiting = work.jobs(unit_of_work.JobQuery(waiting=True, limit=None))
-    return min((job.resend_at for job in waiting if job.resend_at), default=None)
+        return work.next_resend_at(after)
 
 
 def _notices(context: contexts.Context) -> list[str]:
@@ -107,8 +106,8 @@ def tick(context: contexts.Context, *, floor_seconds: float | None = None) -> It
 
 def next_at(context: contexts.Context, after: datetime.datetime) -> datetime.datetime | None:
     """Return when the next pass has something to do that the last, begun at `after`, had not."""
-    found = [at for step in steps(None) if (at := step.next_at(context)) and at > after]
-    return min(found, default=None)
+    found = [step.next_at(context, after) for step in steps(None)]
+    return min((at for at in found if at is not None and at > after), default=None)
 
 
 def _run(context: contexts.Context, step: Step) -> Outcome:

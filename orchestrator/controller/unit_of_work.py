@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from db import metrics, queries, replacing, series, usage
+from db import metrics, queries, replacing, series, turns, usage
 from orchestrator import errors
 from orchestrator import jobs as records
 from orchestrator.controller import rows
@@ -150,6 +150,14 @@ class UnitOfWork:
     def live_jobs(self, cluster: str) -> list[records.Job]:
         """Return the jobs that are not settled, oldest first."""
         return rows.job_records(queries.live_jobs(self._db, cluster))
+
+    def live_versions(self, cluster: str) -> list[tuple[int, int]]:
+        """Return row and version of the jobs that are not settled, oldest first."""
+        return turns.live_versions(self._db, cluster)
+
+    def next_resend_at(self, after: datetime.datetime) -> datetime.datetime | None:
+        """Return when the next of those that wait for room is due, later than `after`."""
+        return turns.next_resend_at(self._db, after)
 
     def jobs(self, query: JobQuery) -> list[records.Job]:
         """Return the jobs that fit, newest first."""

@@ -75,6 +75,9 @@ class Client:
     timeout_seconds: float = 60.0
     #: of sacct: slurmdbd hung took 40 s (measured), a query of a year's jobs takes longer
     sacct_timeout_seconds: float = 90.0
+    #: squeue's lines of jobs that were wanted, and what they say, for who asks again and again;
+    #: none: nothing is kept. What is taken from here has the moment when it was first said
+    remembered: dict[str, list[tracking.Observation]] | None = None
     run: Run = process.run
     stream: Stream = process.stream
 
@@ -83,12 +86,23 @@ class Client:
         observed_at = datetime.datetime.now(datetime.UTC)
         found: list[tracking.Observation] = []
         odd = _OddLines("squeue")
+        known = self.remembered or {}
+        now: dict[str, list[tracking.Observation]] = {}
 
         def read(line: str) -> None:
-            found.extend(squeue.parse_squeue([line], observed_at, keep, odd))
+            said = known.get(line)
+            if said is None:
+                said = list(squeue.parse_squeue([line], observed_at, keep, odd))
+            # What was not wanted may be wanted the next time: a job that is tracked by then.
+            if said:
+                now[line] = said
+                found.extend(said)
 
         answer = self.stream(squeue.squeue_command(), self.timeout_seconds, self.environ, read)
         _check(answer)
+        if self.remembered is not None:
+            self.remembered.clear()
+            self.remembered.update(now)
         odd.report()
         return found
 

@@ -12,6 +12,7 @@ MEASURED = {
     "metrics": ("numbers", "metrics of one job in a million numbers, against one with none"),
     "submit": ("submissions", "an array and single jobs against submitit and sbatch, on the lab"),
     "logs": ("logs", "large logs, from bytes to rows, against grep with the same patterns"),
+    "service": ("service", "the controller with 10,000 jobs that wait and run: processor, memory"),
     "trainer": ("trainer", "the trainer against a loop written as source S2's is"),
 }
 

@@ -1,0 +1,70 @@
+"""What a process that refreshes again and again keeps of its last refresh.
+
+With 10,000 jobs in the queue of which nothing is new, to read them from the database, to read
+squeue's lines and to judge each job takes a second of a processor; to see that all is as it was
+takes a tenth of it (docs/measured.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from orchestrator import jobs, tracking
+from orchestrator.controller import unit_of_work
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Jobs and what was said of them; it is right at any time to forget all of it."""
+
+    #: live jobs by row, as they were read
+    live: dict[int, jobs.Job] = dataclasses.field(default_factory=dict)
+    #: by row: a job that waits or runs, and the very rows of squeue that told nothing new of it
+    quiet: dict[int, tuple[jobs.Job, Sequence[tracking.Observation]]] = dataclasses.field(
+        default_factory=dict
+    )
+
+    def live_jobs(self, work: unit_of_work.UnitOfWork, cluster: str) -> list[jobs.Job]:
+        """Return the jobs that are not settled, oldest first; only the changed ones are read."""
+        versions = work.live_versions(cluster)
+        known = {
+            row: self.live[row]
+            for row, version in versions
+            if row in self.live and self.live[row].version == version
+        }
+        new = [row for row, _ in versions if row not in known]
+        if new:
+            query = unit_of_work.JobQuery(rows=new, limit=None)
+            known.update((job.row, job) for job in work.jobs(query))
+        self.live.clear()
+        self.live.update((row, known[row]) for row, _ in versions)
+        return list(self.live.values())
+
+    def quiet_among(
+        self, told: Iterable[tuple[jobs.Job, Sequence[tracking.Observation]]]
+    ) -> set[int]:
+        """Return the rows of jobs that did not change, and of which squeue says what it said.
+
+        The others are forgotten.
+        """
+        quiet = {job.row for job, rows in told if self._is_quiet(job, rows)}
+        for row in self.quiet.keys() - quiet:
+            del self.quiet[row]
+        return quiet
+
+    def keep(self, job: jobs.Job, rows: Sequence[tracking.Observation]) -> None:
+        """Remember a job about which these rows told nothing new.
+
+        Only where nothing else was asked: what a live row of squeue says needs no clock, no claim
+        and no other witness (tracking.following).
+        """
+        known = {row.job_id for row in rows} == {job.job_id}
+        if known and not any(row.state in jobs.TERMINAL for row in rows):
+            self.quiet[job.row] = (job, rows)
+
+    def _is_quiet(self, job: jobs.Job, rows: Sequence[tracking.Observation]) -> bool:
+        known = self.quiet.get(job.row)
+        if known is None or known[0] is not job or len(known[1]) != len(rows):
+            return False
+        return all(one is other for one, other in zip(known[1], rows, strict=True))

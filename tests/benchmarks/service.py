@@ -1,0 +1,142 @@
+"""The controller with many jobs that wait and run, and nothing to do: its processor time, its
+memory, and its questions to a fake Slurm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+from tests.flow.fake_slurm import fake
+
+#: One array: MaxArraySize of the fake is 1001.
+TASKS = 1000
+CPU_PERCENT, RSS_MIB, CALLS = 1.0, 150.0, 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen."""
+    parser.add_argument("--jobs", type=int, default=10_000, help="half of them run")
+    parser.add_argument("--interval", type=float, default=60, help="of serve, seconds")
+    parser.add_argument("--passes", type=int, default=4, help="that are measured")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What a process has used so far."""
+
+    at: float
+    cpu_seconds: float
+    peak_mib: float
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what it took; 1 when a figure is over its budget."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = pathlib.Path(folder)
+        environ = _surroundings(place)
+        _make_jobs(place, environ, arguments.jobs)
+        serve = subprocess.Popen(
+            [sys.executable, "-m", "orchestrator", "serve", "--interval", str(arguments.interval)],
+            env=environ,
+            cwd=place,
+        )
+        try:
+            used = list(_watch(serve.pid, place, arguments.passes))
+        finally:
+            serve.send_signal(signal.SIGTERM)
+            serve.wait()
+        calls = _calls(place)
+    # The first pass loads what a pass needs, and reads what the others need not.
+    began, ended = used[1], used[-1]
+    passes = len(used) - 2
+    cpu_seconds = ended.cpu_seconds - began.cpu_seconds
+    percent = 100 * cpu_seconds / (ended.at - began.at)
+    asked = (calls[-1] - calls[1]) / passes
+    print(
+        f"{arguments.jobs} jobs, {passes} passes, one every {arguments.interval:g} s:\n"
+        f"  of one core   {percent:.2f} %  (budget {CPU_PERCENT:g} %), "
+        f"{cpu_seconds / passes:.2f} s a pass\n"
+        f"  memory        {ended.peak_mib:.0f} MiB at the most (budget {RSS_MIB:g} MiB)\n"
+        f"  Slurm's calls {asked:.1f} a pass (budget {CALLS})"
+    )
+    kept = percent < CPU_PERCENT and ended.peak_mib < RSS_MIB and asked <= CALLS
+    return 0 if kept else 1
+
+
+def _surroundings(place: pathlib.Path) -> dict[str, str]:
+    (place / "fake").mkdir()
+    with fake.state(place / "fake"):
+        pass
+    commands = pathlib.Path(fake.__file__).parent
+    return {
+        "HOME": str(place),
+        "USER": os.environ.get("USER", "alice"),
+        "LANG": "C.UTF-8",
+        "XDG_CONFIG_DIRS": str(place / "no-site"),
+        "PATH": f"{commands}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "PYTHONPATH": str(pathlib.Path(__file__).parents[2]),
+        "FAKE_SLURM_STATE": str(place / "fake"),
+    }
+
+
+def _make_jobs(place: pathlib.Path, environ: dict[str, str], count: int) -> None:
+    spec = place / "array.toml"
+    for first in range(0, count, TASKS):
+        size = min(TASKS, count - first)
+        spec.write_text(
+            '[job]\nname = "many"\ntime_limit = "1:00:00"\n'
+            f'[launch]\ncommand = "sleep 60"\n[array]\nsize = {size}\n'
+        )
+        subprocess.run(
+            [sys.executable, "-m", "orchestrator", "submit", str(spec)],
+            env=environ,
+            cwd=place,
+            check=True,
+            capture_output=True,
+        )
+    with fake.state(place / "fake") as data:
+        for number, job in enumerate(data["jobs"].values()):
+            if number % 2:
+                fake.change(data, job, "RUNNING")
+                path = job["stdout"].replace("%A", str(job["array_job_id"]))
+                path = path.replace("%a", str(job["array_task_id"]))
+                pathlib.Path(path).write_text("epoch 1: loss 0.5, 1000 samples/s\n")
+
+
+def _watch(pid: int, place: pathlib.Path, passes: int) -> Iterator[Usage]:
+    """Yield what the process has used at the end of each pass, `passes` and two more."""
+    path = place / ".local/state/orchestrator/controller.json"
+    seen = None
+    for _ in range(passes + 2):
+        while not path.exists() or (found := json.loads(path.read_text())["last_pass_at"]) == seen:
+            time.sleep(0.2)
+        seen = found
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        peak = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+        assert peak is not None
+        (place / "calls").open("a").write(f"{_count(place)}\n")
+        yield Usage(
+            at=time.monotonic(),
+            cpu_seconds=(int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
+            peak_mib=int(peak[1]) / 1024,
+        )
+
+
+def _count(place: pathlib.Path) -> int:
+    return len((place / "fake" / "calls.jsonl").read_text().splitlines())
+
+
+def _calls(place: pathlib.Path) -> list[int]:
+    return [int(line) for line in (place / "calls").read_text().split()]
