@@ -7,7 +7,9 @@ gone on with by the next pass, point by point.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import datetime
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -41,6 +43,20 @@ def step(context: contexts.Context) -> list[str]:
         context.proceed()
         told += attempt(context, firing)
     return [*told, *verdicts.judge(context)]
+
+
+def next_at(context: contexts.Context) -> datetime.datetime | None:
+    """Return when something is planned or due next; none: nothing that is known."""
+    now = context.clock()
+    with context.store.reading() as work:
+        found = [one for one in work.schedules.all() if one.state == "active"]
+        times = [one.due_at for one in work.schedules.waiting() if one.due_at > now]
+    for stored in found:
+        # A zone that this host does not know is told by each pass.
+        with contextlib.suppress(schedules.ScheduleError):
+            following = next(stored.rule.calendar.after(max(now, stored.decided_until)), None)
+            times += [following] if following else []
+    return min(times, default=None)
 
 
 def decide(context: contexts.Context, stored: schedule_rows.Stored) -> list[str]:

@@ -80,6 +80,12 @@ def _schedules(context: contexts.Context) -> list[str]:
     return firing.step(context)
 
 
+def _planned_at(context: contexts.Context) -> datetime.datetime | None:
+    from orchestrator.controller import firing
+
+    return firing.next_at(context)
+
+
 def steps(floor_seconds: float | None) -> tuple[Step, ...]:
     """Return the steps in their order: each builds on what those before it have stored.
 
@@ -88,7 +94,7 @@ def steps(floor_seconds: float | None) -> tuple[Step, ...]:
     refresh = functools.partial(_refresh, floor_seconds=floor_seconds)
     return (
         Step(name="refresh", run=refresh, next_at=_resend_at),
-        Step(name="schedules", run=_schedules),
+        Step(name="schedules", run=_schedules, next_at=_planned_at),
         Step(name="notices", run=_notices),
     )
 
