@@ -53,7 +53,9 @@ def _write_job_id(
     if context.is_local:
         detail, source = f"in line on this machine as {job_id}", "machine"
     told = event(context, detail, jobs.JobState.PENDING, source)
-    with context.store.writing(durable=True) as work:
+    # Not durably: an answer that a power cut takes away is found by its token, as one that sbatch
+    # could not give; and a busy disk took 6 ms for it.
+    with context.store.writing() as work:
         if job.array_task_id is None:
             changes = {**common, **_ids(job, None, job_id, places)}
             if work.change_job(job.row, changes, version=job.version):

@@ -119,7 +119,7 @@ def _one_after_another(alice: site.Site, count: int) -> list[ratios.Ratio]:
     )
     # No budget: it tells how much of the former is the disk's and the fork's.
     least = ratios.Ratio(
-        what="a run folder, two durable commits and `sbatch`, and nothing else / `sbatch`",
+        what="a run folder, a durable commit, `sbatch` and a commit, nothing else / `sbatch`",
         ours_seconds=floor,
         bare_seconds=bare,
         budget=None,

@@ -23,7 +23,7 @@ def sbatch(script: str) -> None:
 
 
 class Floor:
-    """A run folder and a row on disk, sbatch that dies with us, its answer on disk."""
+    """A run folder and a row on disk, sbatch that dies with us, its answer in the database."""
 
     def __init__(self, folder: pathlib.Path, script: str) -> None:
         self._folder = folder
@@ -33,7 +33,6 @@ class Floor:
         self._database = sqlite3.connect(folder / "floor.db", isolation_level=None)
         for line in (
             "PRAGMA journal_mode=WAL",
-            "PRAGMA synchronous=FULL",
             "CREATE TABLE IF NOT EXISTS rows (text TEXT)",
         ):
             self._database.execute(line)
@@ -45,9 +44,10 @@ class Floor:
         run_folder.create(self._folder, "floor", token, files, sync=self._sync)
         self._store(text)
         argv = ["sbatch", "--parsable", self._script]
-        self._store(slurm.run(argv, 60, os.environ, die_with_parent=True).stdout)
+        self._store(slurm.run(argv, 60, os.environ, die_with_parent=True).stdout, durable=False)
 
-    def _store(self, text: str) -> None:
+    def _store(self, text: str, *, durable: bool = True) -> None:
+        self._database.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
         self._database.execute("BEGIN IMMEDIATE")
         self._database.execute("INSERT INTO rows VALUES (?)", (text,))
         self._database.execute("COMMIT")
