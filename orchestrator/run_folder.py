@@ -16,6 +16,7 @@ import re
 import secrets
 import shutil
 import string
+import types
 from collections.abc import Collection, Mapping
 from concurrent import futures
 from pathlib import Path
@@ -33,8 +34,13 @@ _ATTEMPT = re.compile(r"attempt\.(?P<task>\d{1,10})\.(?P<number>\d{1,10})", re.A
 _RECORD_LIMIT_BYTES = 16 * 1024
 #: Four files, their folder, and that of all folders.
 _MOST_AT_ONCE = 6
+_NO_LINKS: Mapping[str, Path] = types.MappingProxyType({})
+#: In a claim: no job ID, for no job may have it.
+_CLOSED = "another job goes on with this one\n"
 #: JSON; only while a submission waits for room.
 ENVIRONMENT = "environment.json"
+#: The same, of a job under [retry] until its chain has ended: for the job that goes on with it.
+RETRY_ENVIRONMENT = "retry-environment.json"
 
 
 def new_token(installation_id: str) -> str:
@@ -170,6 +176,35 @@ class RunFolder:
         with contextlib.suppress(OSError):
             (self.path / ENVIRONMENT).unlink()
 
+    def retry_environment(self) -> dict[str, str] | None:
+        """Return the environment for the job that goes on with this one."""
+        try:
+            found = json.loads((self.path / RETRY_ENVIRONMENT).read_text())
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def drop_retry_environment(self) -> None:
+        with contextlib.suppress(OSError):
+            (self.path / RETRY_ENVIRONMENT).unlink()
+
+    def close(self, task: int, attempt: int) -> bool:
+        """Let no later attempt begin, and this one write no more, as another job goes on.
+
+        By the claim that the next attempt's script would make (templates/prologue.sh.j2), which
+        trainers look at too. False where that attempt has begun. Raises OSError.
+        """
+        claim = self.path / f"attempt.{task}.{attempt + 1}"
+        try:
+            _write(claim, _CLOSED)
+        except FileExistsError:
+            return claim.is_file() and claim.read_text(errors="replace") == _CLOSED
+        return True
+
+    def checkpoints(self, task: int, *, array: bool = False) -> Path:
+        """Return the folder that the job, or a task of its array, saves into by default."""
+        return self.path / (f"checkpoints.{task}" if array else "checkpoints")
+
     def exit_record(self, task: int, attempt: int) -> ExitRecord | None:
         """Return the exit record of an attempt; None when absent, torn or not of our making."""
         try:
@@ -216,10 +251,17 @@ class Syncer:
 
 
 def create(
-    runs_dir: Path, name: str, token: str, files: Mapping[str, str], *, sync: Syncer
+    runs_dir: Path,
+    name: str,
+    token: str,
+    files: Mapping[str, str],
+    links: Mapping[str, Path] = _NO_LINKS,
+    *,
+    sync: Syncer,
 ) -> RunFolder:
     """Make RUNS_DIR/NAME.TOKEN (0700) with `files` (0600), all on disk before this returns.
 
+    `links`: symbolic links, by their names.
     Raises RunFolderError when that cannot be done; then nothing is left behind.
     """
     path = runs_dir / slurm_name(name, token)
@@ -231,6 +273,8 @@ def create(
     try:
         for file_name, text in files.items():
             _write(path / file_name, text)
+        for link_name, target in links.items():
+            (path / link_name).symlink_to(target)
         sync([*(path / file_name for file_name in files), path, runs_dir])
     except OSError as exc:
         shutil.rmtree(path, ignore_errors=True)

@@ -16,7 +16,7 @@ from typing import Literal, Self
 
 from orchestrator import errors
 from orchestrator.controller import context as contexts
-from orchestrator.controller import health, leases, memory, submitters, ticking
+from orchestrator.controller import health, heard, leases, submitters, ticking
 from orchestrator.local import processes
 
 #: Passes that fail for Slurm's sake follow one another more and more slowly, up to this.
@@ -210,7 +210,7 @@ class _Controller:
             client=functools.cache(lambda: dataclasses.replace(self._plain.slurm, remembered={})),
             say=lambda text: self.log("warning", "said", text),
             waiting=contexts.in_silence,
-            memory=memory.Memory(),
+            heard=heard.Heard(),
             proceed=proceed,
             confirm=holding.confirm,
         )

@@ -37,7 +37,10 @@ def tell(outcomes: Sequence[cancel.Cancelled]) -> None:
         if outcome.why:
             continue
         told = "had already ended:" if outcome.already else "is"
-        alike.setdefault(f"{job.token} {told} {job.state}", []).append(job)
+        more = "; it is not started again" if outcome.withdrawn else ""
+        if outcome.followed_by is not None:
+            more = f"; {naming.name_of(outcome.followed_by)} goes on with it"
+        alike.setdefault(f"{job.token} {told} {job.state}{more}", []).append(job)
     for told, tasks in alike.items():
         click.echo(f"{naming.names_of(tasks)} {told.partition(' ')[2]}")
     raise_troubles(outcomes)

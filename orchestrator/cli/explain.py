@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import types
 from collections.abc import Mapping, Sequence
 
 import click
 
 from orchestrator import diagnosis, jobs, values
 from orchestrator.cli import completing, output, session
-from orchestrator.controller import explain, resend
+from orchestrator.controller import chains, explain, recovery_rows, resend
 
 COLUMNS = ("job_id", "name", "state", "cause", "summary", "first_failing_rank")
 _TRACEBACK_LINES = 24
@@ -82,7 +83,7 @@ def command(
         resend.look(context, floor_seconds=0 if refresh_ else None)
     found = [job for reference in references for job in _worth(session.jobs_of(context, reference))]
     told = [(job, explain.explain(context, job, rules, attempt=attempt)) for job in found]
-    _put(told, chosen)
+    _put(told, chosen, chains.decisions(context, found, attempt=attempt))
 
 
 def _worth(tasks: Sequence[jobs.Job]) -> Sequence[jobs.Job]:
@@ -91,12 +92,16 @@ def _worth(tasks: Sequence[jobs.Job]) -> Sequence[jobs.Job]:
     return failed or tasks[:1]
 
 
+_NOTHING_DECIDED: Mapping[int, recovery_rows.StoredRecovery] = types.MappingProxyType({})
+
+
 def _put(
     told: Sequence[tuple[jobs.Job | None, diagnosis.Explanation]],
     chosen: str,
+    decided: Mapping[int, recovery_rows.StoredRecovery] = _NOTHING_DECIDED,
 ) -> None:
     if chosen != "table":
-        rows = [_row(job, one) for job, one in told]
+        rows = [_row(job, one, decided.get(job.row) if job else None) for job, one in told]
         output.items("explanation", rows, COLUMNS, chosen)
         return
     # The tasks of an array mostly fail of the same: each cause is explained once.
@@ -107,9 +112,15 @@ def _put(
         if place:
             click.echo()
         _print(group[0][0], group[0][1], [job for job, _ in group[1:] if job])
+        then = {decided[job.row].detail: None for job, _ in group if job and job.row in decided}
+        _field("Then", list(then))
 
 
-def _row(job: jobs.Job | None, told: diagnosis.Explanation) -> dict[str, object]:
+def _row(
+    job: jobs.Job | None,
+    told: diagnosis.Explanation,
+    decided: recovery_rows.StoredRecovery | None,
+) -> dict[str, object]:
     row: dict[str, object] = {
         "job_id": None if job is None else job.job_id,
         "row": None if job is None else job.row,
@@ -126,6 +137,7 @@ def _row(job: jobs.Job | None, told: diagnosis.Explanation) -> dict[str, object]
         kind = diagnosis.kind_of(told.cause)
         row |= {"title": kind.title, "acts": str(kind.acts), "retry": str(kind.retry)}
     row["details"] = dict(told.details)
+    row["then"] = None if decided is None else decided.detail
     row["also"] = [
         {
             "cause": str(one.cause),

@@ -11,7 +11,7 @@ import click
 
 from orchestrator import diagnosis, jobs
 from orchestrator.cli import array, card, completing, output, session, views
-from orchestrator.controller import query, resend, used
+from orchestrator.controller import chains, query, resend, used
 
 
 @click.command(short_help="Show all that is known of one job.")
@@ -70,10 +70,15 @@ def command(
         output.items("job", [views.job_line(details.job, now)], views.JOB_COLUMNS, chosen)
         return
     told = used.of(context, details, ask=refresh_ is not False)
+    chain = chains.of(context, details.job)
+    planned = chain.planned
+    row["next_start_at"] = None if planned is None else planned.decision.due_at
     if chosen == "table":
-        _print(details, row, papers, now, told)
+        _print(details, row, papers, now, told, chain)
         return
     row |= card.rows(told)
+    row["continued_by"] = None if chain.continued_by is None else chain.continued_by.row
+    row["chain"] = [views.link_row(link) for link in chain.links]
     row["attempts"] = [views.attempt_row(attempt) for attempt in details.attempts]
     row["events"] = [views.event_row(event) for event in details.events]
     row["provenance"] = papers
@@ -99,6 +104,7 @@ def _print(
     papers: dict[str, object],
     now: datetime.datetime,
     told: used.Told,
+    chain: chains.Chain,
 ) -> None:
     job = details.job
     commit = str(papers.get("git_commit") or "")
@@ -111,6 +117,7 @@ def _print(
         ("State", _state(job)),
         ("Why", diagnosis.explain_reason(job)),
         ("Next try", row["resend_at"]),
+        ("Next start", row["next_start_at"]),
         *(("Alert", f"{one.rule}: {one.detail}") for one in job.current_alerts),
         ("Exit code", _exit(job)),
         ("Cause", _cause(job)),
@@ -142,6 +149,10 @@ def _print(
         click.echo("\nAttempts:")
         rows = [views.attempt_row(attempt) for attempt in details.attempts]
         output.items("attempts", rows, views.ATTEMPT_COLUMNS, "table")
+    if chain.links:
+        click.echo("\nChain:")
+        rows = [views.link_row(link) for link in chain.links]
+        output.items("chain", rows, views.CHAIN_COLUMNS, "table")
     efficiency = list(card.lines(told))
     if efficiency:
         click.echo("\n" + "\n".join(efficiency))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import datetime
 import math
+import typing
 from collections.abc import Sequence
 
 from orchestrator import jobs, slurm
 from orchestrator.cli import output
 from orchestrator.controller import naming, unit_of_work
+
+if typing.TYPE_CHECKING:
+    from orchestrator.controller import chains
 
 JOB_COLUMNS = (
     "job_id",
@@ -23,6 +27,7 @@ JOB_COLUMNS = (
     "row",
 )
 ATTEMPT_COLUMNS = ("number", "state", "exit", "node_list", "started_at", "ended_at", "reason")
+CHAIN_COLUMNS = ("job_id", "attempt", "state", "step", "then")
 METRIC_COLUMNS = ("job_id", "name", "value", "unit", "epoch", "step", "time", "source")
 
 
@@ -65,6 +70,7 @@ def job_row(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
         "stale_since": job.stale_since,
         "resend_at": job.resend_at if job.waits_for_room else None,
         "alerts": [alert_row(alert) for alert in job.current_alerts],
+        "continues": job.continues,
     }
 
 
@@ -167,6 +173,23 @@ def event_row(event: jobs.JobEvent) -> dict[str, object]:
         "raw_state": event.raw_state,
         "source": event.source,
         "detail": event.detail,
+    }
+
+
+def link_row(link: chains.Link) -> dict[str, object]:
+    """Return a link of a chain as printed."""
+    decided = link.decision
+    return {
+        "job_id": link.job.job_id,
+        "row": link.job.row,
+        "attempt": link.attempt,
+        "state": str(link.state),
+        "cause": None if decided is None else decided.decision.cause,
+        "step": None if decided is None else decided.decision.step,
+        "action": None if decided is None else str(decided.decision.action),
+        "outcome": None if decided is None else decided.state,
+        "then": None if decided is None else decided.detail,
+        "due_at": None if decided is None else decided.decision.due_at,
     }
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
-from orchestrator import errors, jobs, shapes, toml_lines, values
+from orchestrator import errors, jobs, retries, shapes, toml_lines, values
 
 #: Path of a key and what is wrong there.
 Finding: TypeAlias = tuple[toml_lines.Path, str]
@@ -72,6 +72,8 @@ class Profile:
     submit_grace_seconds: int | None = None
     #: for jobs whose spec says nothing of them
     alerts: jobs.Alerts = dataclasses.field(default_factory=jobs.Alerts)
+    #: what follows a failure, where the spec does not say; a job keeps what held when it was sent
+    retry: jobs.Retry = dataclasses.field(default_factory=jobs.Retry)
     #: without Slurm: so many GPUs of this machine at the most, or jobs at a time where it has none
     local_slots: int | None = None
     #: without Slurm: from TERM to KILL when a job is cancelled or its time is up (Slurm: KillWait)
@@ -104,6 +106,8 @@ def findings(profile: Profile, at: toml_lines.Path) -> Iterator[Finding]:
         number = getattr(profile.alerts, key)
         if number is not None and not 0 <= number <= most:
             yield (*at, "alerts", key), f"must be from 0 to {most} (got {number})"
+    for path, told in retries.findings(profile.retry):
+        yield (*at, "retry", *path), told
     for place, module in enumerate(profile.modules):
         if not module or module.startswith("-"):
             yield (*at, "modules", place), f"must be a module's name (got {shapes.shown(module)})"
@@ -150,6 +154,7 @@ def fill(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
         qos=spec.qos or profile.qos,
         environment=environment,
         container=container,
+        retry=spec.retry.over(profile.retry),
     )
     problems = _over_limits(filled, profile)
     if problems:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from orchestrator import errors, jobs, run_folder, slurm
+from orchestrator.controller import chains, identity, naming, refresh, wishes
 from orchestrator.controller import context as contexts
-from orchestrator.controller import identity, naming, refresh, wishes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,10 @@ class Cancelled:
     already: bool = False
     #: why nothing was asked for it; "" where something was, or where it had ended
     why: str = ""
+    #: another start was planned for it, and is not any more
+    withdrawn: bool = False
+    #: of a job that had ended: the one that goes on with it
+    followed_by: jobs.Job | None = None
 
 
 def cancel(
@@ -36,6 +40,7 @@ def cancel(
     settled yet has no ID to cancel, and an array that waits for room is sent as a whole.
     """
     over = {job.row for job in wanted if job.ended}
+    withdrawn, followers = _not_started_again(context, [job for job in wanted if job.row in over])
     now, objections = _taken_back(context, wanted)
     for job in now:
         if job.row not in objections and (why := _objection(context, job)):
@@ -51,6 +56,8 @@ def cancel(
             confirmed=found.get(job.row, job).ended,
             already=job.row in over,
             why=objections.get(job.row, ""),
+            withdrawn=job.row in withdrawn,
+            followed_by=followers.get(job.row),
         )
         for job in now
     ]
@@ -127,6 +134,26 @@ def _store(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
             )
             for job in live
         )
+
+
+def _not_started_again(
+    context: contexts.Context, ended: Sequence[jobs.Job]
+) -> tuple[set[int], dict[int, jobs.Job]]:
+    """Let nothing follow jobs that have ended; return whom that hit, and who goes on already."""
+    rows = [job.row for job in ended]
+    open_ = [job for job in ended if job.recovers and job.state is not jobs.JobState.COMPLETED]
+    last = chains.newest(context, rows)
+    if open_:
+        event = jobs.JobEvent(
+            at=context.clock(), kind="cancel", source="user", detail="not started again"
+        )
+        with context.store.writing() as work:
+            work.recoveries.withdraw([job.row for job in open_], "its user cancelled it")
+            work.add_events(
+                (job.row, dataclasses.replace(event, attempt=job.attempt)) for job in open_
+            )
+    followers = {row: job for row, job in last.items() if job.row != row}
+    return {job.row for job in open_}, followers
 
 
 def _taken_back(

@@ -16,7 +16,7 @@ from orchestrator.controller import stores
 
 if TYPE_CHECKING:
     from orchestrator import efficiency, tracking
-    from orchestrator.controller import memory
+    from orchestrator.controller import heard
     from orchestrator.slurm import Client, Steps
 
 #: Facts of a cluster change with its upgrade; they are asked for again after a day.
@@ -123,7 +123,7 @@ class Context:
     #: after which sbatch is given up and its answer counts as unknown
     sbatch_timeout_seconds: float = SBATCH_TIMEOUT_SECONDS
     #: what the last refresh heard, for who refreshes again and again
-    memory: memory.Memory | None = None
+    heard: heard.Heard | None = None
     #: jobs are those of this machine, not Slurm's
     is_local: bool = False
     memory: Memory = dataclasses.field(default_factory=Memory, compare=False)

@@ -45,16 +45,15 @@ def step(context: contexts.Context) -> list[str]:
     return [*told, *verdicts.judge(context)]
 
 
-def next_at(context: contexts.Context) -> datetime.datetime | None:
-    """Return when something is planned or due next; none: nothing that is known."""
-    now = context.clock()
+def next_at(context: contexts.Context, after: datetime.datetime) -> datetime.datetime | None:
+    """Return when something is planned or due next after a moment; none: nothing that is known."""
     with context.store.reading() as work:
         found = [one for one in work.schedules.all() if one.state == "active"]
-        times = [one.due_at for one in work.schedules.waiting() if one.due_at > now]
+        times = [one.due_at for one in work.schedules.waiting() if one.due_at > after]
     for stored in found:
         # A zone that this host does not know is told by each pass.
         with contextlib.suppress(schedules.ScheduleError):
-            following = next(stored.rule.calendar.after(max(now, stored.decided_until)), None)
+            following = next(stored.rule.calendar.after(max(after, stored.decided_until)), None)
             times += [following] if following else []
     return min(times, default=None)
 

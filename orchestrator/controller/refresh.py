@@ -141,16 +141,16 @@ def _ask(
 
 
 def _live(context: contexts.Context, work: unit_of_work.UnitOfWork, cluster: str) -> list[jobs.Job]:
-    if context.memory is None or context.is_local:
+    if context.heard is None or context.is_local:
         return work.live_jobs(cluster)
-    return context.memory.live_jobs(work, cluster)
+    return context.heard.live_jobs(work, cluster)
 
 
 def _judge_all(
     judge: _Judge, everyone: Sequence[jobs.Job]
 ) -> tuple[list[int], list[tuple[jobs.Job, tracking.Verdict]]]:
     """Return the rows of those of whom nothing is new, and what there is to say of the others."""
-    remembered = None if judge.context.is_local else judge.context.memory
+    remembered = None if judge.context.is_local else judge.context.heard
     if remembered is None:
         return [], [(job, judge.verdict(job)) for job in everyone]
     quiet = remembered.quiet_among([(job, judge.queue.of(job)) for job in everyone])

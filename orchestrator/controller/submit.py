@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +215,8 @@ def store_intent(
     depends: Sequence[dependency.Depends] | None = None,
     tasks: Sequence[int] | None = None,
     sweep: str | None = None,
+    continues: int | None = None,
+    links: Mapping[str, Path] | None = None,
     with_it: Callable[[unit_of_work.UnitOfWork, Sequence[jobs.Job]], None] = _nothing_more,
 ) -> tuple[jobs.Job, run_folder.RunFolder]:
     """Make a run folder for a new submission, and a row for the job or for each array task.
@@ -222,8 +224,9 @@ def store_intent(
     `queue`: should Slurm not take it now, it is sent again by itself; `behind` another that waits
     for the same room it waits from the start. `depends`: what it waits for; none: what its spec
     names. What Slurm does not have yet makes it wait too. `tasks`: those of an array that are
-    sent; none: all of the spec. `sweep` is the name of theirs. `with_it` joins the transaction.
-    Returns the first of the jobs.
+    sent; none: all of the spec. `sweep` is the name of theirs. `continues`: row of the job that it
+    goes on with; `links` stand in its folder. `with_it` joins the transaction. Returns the first of
+    the jobs.
     """
     tasks = spec.array.task_ids if tasks is None else tasks
     _, named = dependency.split(spec.dependency)
@@ -244,7 +247,11 @@ def store_intent(
     files = {"script.sbatch": script, "spec.json": spec_json, "provenance.json": papers}
     if queue:
         files[run_folder.ENVIRONMENT] = json.dumps(environment_of(context, spec))
-    folder = run_folder.create(runs_dir, spec.name, token, files, sync=context.memory.sync)
+    if spec.retry.is_on:
+        files[run_folder.RETRY_ENVIRONMENT] = json.dumps(environment_of(context, spec))
+    folder = run_folder.create(
+        runs_dir, spec.name, token, files, links or {}, sync=context.memory.sync
+    )
     record = jobs.Submission(
         token=token,
         cluster=cluster,
@@ -263,6 +270,8 @@ def store_intent(
                 array_tasks=tasks,
                 labels=spec.labels,
                 sweep=sweep,
+                continues=continues,
+                recovers=spec.retry.is_on or None,
                 submitter=None if waits else processes.this_process(),
                 partition=spec.partition,
                 account=spec.account,

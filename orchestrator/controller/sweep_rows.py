@@ -222,6 +222,10 @@ class SweepStore:
         """Let points follow from the row of an old job to that of the one in its place."""
         queries.move(self._db, moves)
 
+    def has_point(self, job_row: int) -> bool:
+        """Tell whether this is the newest job of a point."""
+        return queries.place_of(self._db, job_row) is not None
+
     def set_state(self, sweep: StoredSweep, state: Literal["open", "cancelled"]) -> bool:
         """Change the state; false where it is not the one that we know."""
         return queries.set_state(self._db, sweep.row, sweep.state, state)

@@ -177,6 +177,8 @@ def _send_one(
                 f"another process submits or cancels points of {sweep.name} at this moment; these "
                 f"were left to it: `orchestrator sweep status @{sweep.row}` shows them"
             )
+        if again := [old for _, old, _ in moves if old is not None]:
+            work.recoveries.withdraw(again, "its point was submitted again")
 
     made = one.script
     papers = submit.papers_of(

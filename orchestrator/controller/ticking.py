@@ -80,10 +80,21 @@ def _schedules(context: contexts.Context) -> list[str]:
     return firing.step(context)
 
 
-def _planned_at(context: contexts.Context) -> datetime.datetime | None:
+def _planned_at(context: contexts.Context, after: datetime.datetime) -> datetime.datetime | None:
     from orchestrator.controller import firing
 
-    return firing.next_at(context)
+    return firing.next_at(context, after)
+
+
+def _recover(context: contexts.Context) -> list[str]:
+    from orchestrator.controller import recovering
+
+    return recovering.step(context)
+
+
+def _recover_at(context: contexts.Context, after: datetime.datetime) -> datetime.datetime | None:
+    with context.store.reading() as work:
+        return work.recoveries.next_due_at(after)
 
 
 def steps(floor_seconds: float | None) -> tuple[Step, ...]:
@@ -94,6 +105,7 @@ def steps(floor_seconds: float | None) -> tuple[Step, ...]:
     refresh = functools.partial(_refresh, floor_seconds=floor_seconds)
     return (
         Step(name="refresh", run=refresh, next_at=_resend_at),
+        Step(name="recover", run=_recover, next_at=_recover_at),
         Step(name="schedules", run=_schedules, next_at=_planned_at),
         Step(name="notices", run=_notices),
     )

@@ -25,6 +25,7 @@ if typing.TYPE_CHECKING:
         dependency_rows,
         lease_rows,
         notice_rows,
+        recovery_rows,
         schedule_rows,
         sweep_rows,
     )
@@ -84,6 +85,12 @@ class UnitOfWork:
         from orchestrator.controller import notice_rows
 
         return notice_rows.NoticeStore(self._db)
+
+    @property
+    def recoveries(self) -> recovery_rows.RecoveryStore:
+        from orchestrator.controller import recovery_rows
+
+        return recovery_rows.RecoveryStore(self._db)
 
     def installation_id(self) -> str:
         """Return the four characters [a-z0-9] that begin every token of this database."""

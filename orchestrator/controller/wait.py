@@ -7,8 +7,8 @@ import datetime
 from collections.abc import Callable, Sequence
 
 from orchestrator import diagnosis, errors, jobs
-from orchestrator.controller import context as contexts
 from orchestrator.controller import (
+    chains,
     freshness,
     ingest,
     naming,
@@ -17,6 +17,7 @@ from orchestrator.controller import (
     unit_of_work,
     vocabulary,
 )
+from orchestrator.controller import context as contexts
 
 #: A job that ended waits this long for the details of its accounting row.
 DETAILS_SECONDS = 30.0
@@ -30,6 +31,9 @@ def wait(
     changed: Callable[[Sequence[jobs.Job]], None] = lambda several: None,
 ) -> list[jobs.Job]:
     """Return the jobs once all have ended, or as they are when the time is up.
+
+    Of a job under [retry] that is the last of its chain: what goes on with one that failed is
+    waited for in its place. Where no controller acts, this process does what the rules say.
 
     `changed` is told, look by look, which jobs have a new state. Their logs are read on the way,
     so that the metrics are there when this returns.
@@ -50,6 +54,10 @@ def wait(
     while True:
         fresh = resend.look(dataclasses.replace(context, say=once))
         found = _jobs(context, rows)
+        if any(job.ended and job.state is not jobs.JobState.COMPLETED for job in found):
+            _recover(context, found, once)
+            rows = _newest(context, rows)
+            found = _jobs(context, rows)
         now = context.clock()
         news = [job for job in found if seen.get(job.row) is not job.state]
         seen.update({job.row: job.state for job in news})
@@ -77,6 +85,31 @@ def wait(
         context.sleep(pause_seconds)
 
 
+def _recover(
+    context: contexts.Context, found: Sequence[jobs.Job], say: Callable[[str], None]
+) -> None:
+    """Do what follows failures, where it is nobody else's affair."""
+    if not any(job.recovers for job in found):
+        return
+    with context.store.reading() as work:
+        lease = work.leases.read(context.clock())
+    if lease is not None and lease.holder is not None and not lease.lapsed:
+        return
+    from orchestrator.controller import recovering
+
+    try:
+        for told in recovering.step(context):
+            say(told)
+    except errors.OrchestratorError as exc:
+        say(f"What follows failures is not decided: {exc}")
+
+
+def _newest(context: contexts.Context, rows: Sequence[int]) -> list[int]:
+    """Return the last job of the chain of each of these."""
+    last = chains.newest(context, rows)
+    return [last[row].row for row in rows if row in last]
+
+
 def _jobs(context: contexts.Context, rows: Sequence[int]) -> list[jobs.Job]:
     with context.store.reading() as work:
         found = work.jobs(unit_of_work.JobQuery(rows=rows, limit=None)) if rows else []
@@ -94,7 +127,7 @@ def _stuck(found: Sequence[jobs.Job]) -> list[str]:
 
 
 def _done(job: jobs.Job, ended: dict[int, datetime.datetime], now: datetime.datetime) -> bool:
-    if not job.ended:
+    if not job.ended or (job.recovers and job.state is not jobs.JobState.COMPLETED):
         return False
     return job.settled or (now - ended[job.row]).total_seconds() >= DETAILS_SECONDS
 

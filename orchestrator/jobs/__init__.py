@@ -3,10 +3,11 @@
 Frozen records and enums; no I/O. Words are those of `man sbatch`, `man sacct` and torchrun.
 """
 
+from orchestrator.jobs.arguments import ArgumentValue
 from orchestrator.jobs.records import Alert, Attempt, Job, JobEvent, Metric, Submission, Submitter
+from orchestrator.jobs.retry import Retry
 from orchestrator.jobs.spec import (
     Alerts,
-    ArgumentValue,
     Array,
     Container,
     Environment,
@@ -36,6 +37,7 @@ __all__ = [
     "Metric",
     "Metrics",
     "Resources",
+    "Retry",
     "SbatchValue",
     "Submission",
     "Submitter",

@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-ArgumentValue: TypeAlias = str | int | float | bool | tuple[str | int | float, ...]
+from orchestrator.jobs.arguments import ArgumentValue
+from orchestrator.jobs.retry import Retry
+
 SbatchValue: TypeAlias = str | int | bool
 
 
@@ -193,5 +195,6 @@ class JobSpec:
     array: Array = Array()
     metrics: Metrics = Metrics()
     alerts: Alerts = Alerts()
+    retry: Retry = dataclasses.field(default_factory=Retry)
     #: further sbatch options, as they stand: --KEY=VALUE, true = bare flag
     sbatch: Mapping[str, SbatchValue] = dataclasses.field(default_factory=dict)

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from orchestrator import jobs, shapes, toml_lines, values
-from orchestrator.specs import layout, sbatch_options, secrets
+from orchestrator import jobs, retries, shapes, toml_lines, values
+from orchestrator.specs import changes, layout, sbatch_options, secrets
 
 Finding: TypeAlias = tuple[tuple[toml_lines.Path, ...], str]
 
@@ -61,6 +61,7 @@ def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     for rule in (_resources, _environment, _container, _launch, _arguments, _array, _sbatch):
         yield from rule(spec)
     yield from _metrics(spec)
+    yield from _retry(spec)
 
 
 def _at(*path: str | int) -> tuple[toml_lines.Path, ...]:
@@ -96,7 +97,7 @@ def _forms(tables: dict[str, dict[str, object]]) -> Iterator[Finding]:
 
 def _numbers(tables: dict[str, dict[str, object]]) -> Iterator[Finding]:
     for table, key, value in _leaves(tables):
-        if isinstance(value, int) and not isinstance(value, bool):
+        if table != "retry" and isinstance(value, int) and not isinstance(value, bool):
             least = _LEAST[key]
             most = _MOST.get(key, _INTEGER_MAX)
             if value < least:
@@ -290,6 +291,16 @@ def _metrics(spec: jobs.JobSpec) -> Iterator[Finding]:
         if not _PATTERN_NAME.fullmatch(name):
             told = f"must be a pattern's name (got {shapes.shown(name)})"
             yield _at("metrics", "patterns", place), told
+
+
+def _retry(spec: jobs.JobSpec) -> Iterator[Finding]:
+    for path, told in retries.findings(spec.retry):
+        yield _at("retry", *path), told
+    for path, key, value in retries.change_keys(spec.retry):
+        try:
+            changes.changed(spec, key, value, task=0 if spec.array.tasks else None)
+        except changes.CannotChangeError as problem:
+            yield (("retry", *path), ("launch",)), str(problem)
 
 
 def missing_files(spec: jobs.JobSpec, cwd: Path) -> Iterator[Finding]:

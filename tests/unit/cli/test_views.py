@@ -34,7 +34,7 @@ FIELDS = (
     "cause, exit_code, exit_signal, partition, account, qos, nodes, gpus, cpus, node_list, "
     "time_limit_seconds, submitted_at, started_at, ended_at, elapsed_seconds, attempt, "
     "restart_count, sweep, labels, run_dir, stdout_path, stderr_path, stale_since, resend_at, "
-    "alerts"
+    "alerts, continues"
 )
 
 

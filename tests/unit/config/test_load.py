@@ -60,8 +60,11 @@ def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
     )
     assert not home.exists()
     assert {item.origin for item in found.origins} == {"default"}
-    alerts = [f"profiles.default.alerts.{field.name}" for field in dataclasses.fields(jobs.Alerts)]
-    keys = {"name": [], "alerts": alerts}
+    tables = {"alerts": jobs.Alerts, "retry": jobs.Retry}
+    keys = {"name": []} | {
+        name: [f"profiles.default.{name}.{field.name}" for field in dataclasses.fields(record)]
+        for name, record in tables.items()
+    }
     assert [item.key for item in found.origins] == [
         *("state_dir", "runs_dir", "templates_dir", "pattern_files", "database", "profile"),
         *(

@@ -60,8 +60,7 @@ def test_the_json_has_the_tables_of_the_toml() -> None:
     tables = json.loads(specs.to_json(spec))
     assert list(tables) == [
         *("job", "resources", "environment", "container", "launch", "args", "array", "metrics"),
-        "alerts",
-        "sbatch",
+        *("alerts", "retry", "sbatch"),
     ]
     assert (tables["job"]["name"], tables["launch"]["script"]) == ("x", "train.py")
 

@@ -249,6 +249,25 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
         ),
         (with_launch("[array]\nsize = 0"), "array.size: must be >= 1 (got 0)"),
         (with_launch("[alerts]\nstalled_minutes = -1"), "alerts.stalled_minutes: must be >= 0"),
+        (with_launch("[retry]\nbackoff_seconds = 5"), "retry: says nothing without max_retries"),
+        (
+            with_launch('[retry]\nmax_retries = 1\non = ["preempt"]'),
+            'retry.on[0]: unknown cause. Did you mean "preempted"?',
+        ),
+        (
+            with_launch('[retry]\nmax_retries = 1\non = ["python_exception"]'),
+            "retry.on[0]: 'python_exception' is no cause after which another start could do better",
+        ),
+        (
+            with_launch('[retry]\nmax_retries = 1\non = ["oom_host"]'),
+            "retry.on[0]: oom_host comes again where the job is asked for as it was: say what to",
+        ),
+        (
+            with_launch(
+                '[retry]\nmax_retries = 1\n[retry.changes.oom_host]\n"resources.men" = "x2"'
+            ),
+            "resources.men is no key that can be changed",
+        ),
         (with_launch("[alerts]\nslow_percent = 100"), "alerts.slow_percent: must be <= 99"),
         (with_launch("[array]\nmax_running = 2"), "array.max_running: needs array.tasks or"),
         (with_launch("[array]\ntasks = []"), "array.tasks: is empty: name a task"),

@@ -15,7 +15,7 @@ from orchestrator.controller import unit_of_work
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Memory:
+class Heard:
     """Jobs and what was said of them; it is right at any time to forget all of it."""
 
     #: live jobs by row, as they were read

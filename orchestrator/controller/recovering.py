@@ -1,0 +1,226 @@
+"""recovering: of jobs that failed under [retry], decide what follows, and do it when it is due."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator import diagnosis, errors, jobs, recovery
+from orchestrator.controller import context as contexts
+from orchestrator.controller import (
+    continuing,
+    explain,
+    ingest,
+    naming,
+    progress,
+    recovery_rows,
+    requeue,
+    unit_of_work,
+    wishes,
+)
+from orchestrator.jobs import retry
+from orchestrator.slurm import host_lists
+
+#: Decided, and done, in one pass at the most; the rest follows in the next.
+AT_ONCE = 50
+_BAD_NODE = frozenset({"node_fail", "device_fault"})
+
+
+def step(context: contexts.Context) -> list[str]:
+    """Decide about failures and do what is due; returns what was done, a sentence each."""
+    told = _decide_all(context)
+    with context.store.reading() as work:
+        due = work.recoveries.planned(context.clock(), AT_ONCE)
+        query = unit_of_work.JobQuery(rows=[one.job_row for one in due], limit=None)
+        found = {job.row: job for job in work.jobs(query)} if due else {}
+    for one in due:
+        context.proceed()
+        told += _do(context, found[one.job_row], one)
+    return told
+
+
+def _decide_all(context: contexts.Context) -> list[str]:
+    # Checkpoints and logs of another cluster's jobs may not be seen from here.
+    facts = contexts.known_facts(contexts.at(context, "slurm"))
+    here = [contexts.machine_facts(context).cluster, *([facts.cluster] if facts else [])]
+    with context.store.reading() as work:
+        found = work.recoveries.undecided(here, AT_ONCE)
+    ended = [job for job in found if Path(job.run_dir).parent.is_dir()]
+    if unexplained := [job.row for job in ended if explain.is_failed(job) and job.cause is None]:
+        explain.store_causes(context, unexplained)
+        ended = wishes.stored(context, ended)
+    told = []
+    for job in ended:
+        context.proceed()
+        if job.state is jobs.JobState.COMPLETED:
+            _release(context, job)
+        elif explain.is_failed(job) and job.cause is not None:
+            told += _decide(context, job)
+    return told
+
+
+def _release(context: contexts.Context, job: jobs.Job) -> None:
+    """Store that nothing is to follow what ended well."""
+    with context.store.writing() as work:
+        changed = work.change_job(job.row, {"recovers": None}, version=job.version)
+    if changed:
+        continuing.drop_environment(context, job)
+
+
+def _decide(context: contexts.Context, job: jobs.Job) -> list[str]:
+    """Store what follows a failure, with its event, in one transaction."""
+    try:
+        decision = _decision(context, job)
+    except errors.SpecError as exc:
+        # Another version stored it.
+        decision = _none(job, "stored spec", f"its stored spec cannot be read: {exc}")
+    now = context.clock()
+    nothing = decision.action is recovery.Action.NONE
+    event = jobs.JobEvent(
+        at=now, kind="retry", attempt=job.attempt, source="rules", detail=decision.why
+    )
+    with context.store.writing(durable=True) as work:
+        changes: dict[str, object] = {"recovers": None} if nothing else {}
+        if not work.change_job(job.row, changes, version=job.version):
+            # Somebody did something with it: the next pass sees what.
+            return []
+        work.recoveries.add(job, decision, now)
+        work.add_events([(job.row, event)])
+    if nothing:
+        continuing.drop_environment(context, job)
+    return [f"{naming.name_of(job)} {decision.why}"]
+
+
+def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
+    if job.state is jobs.JobState.NOT_SUBMITTED:
+        return _none(job, "not submitted", f"Slurm does not have it: {job.reason}")
+    if job.cause not in set(diagnosis.Cause):
+        return _none(job, "never", f"{job.cause} is a cause of another version")
+    spec, checkpoints = continuing.checkpoints_of(context, job)
+    kind = diagnosis.kind_of(diagnosis.Cause(job.cause))
+    far = recovery.Progress()
+    if job.cause == retry.CONTINUED:
+        # How far it came may stand in lines that nobody read yet.
+        ingest.ingest(context, [job], say=lambda note: None)
+        far = progress.of(context, job, checkpoints)
+    with context.store.reading() as work:
+        rows = [*work.recoveries.earlier(job.row), job.row]
+        history = work.recoveries.of_jobs(rows)
+        chain = work.jobs(unit_of_work.JobQuery(rows=rows, limit=None))
+        attempts = work.attempts_of(rows)
+        asked = work.asked_to_cancel([job.row])
+    facts = recovery.Facts(
+        cause=job.cause,
+        title=kind.title,
+        maybe=kind.retry is diagnosis.Retry.MAYBE,
+        spec=spec,
+        task=job.array_task_id,
+        cancelled=bool(asked) and _cancel_is_newest(context, job),
+        progress=far,
+        gpu_hours=sum(_gpu_hours(one, attempts.get(one.row, ())) for one in chain),
+        node_failures=_node_failures(job, chain, attempts, history),
+    )
+    return recovery.decide(facts, spec.retry, recovery_rows.pasts(history), context.clock())
+
+
+def _none(job: jobs.Job, rule: str, why: str) -> recovery.Decision:
+    return recovery.Decision(
+        action=recovery.Action.NONE,
+        cause=job.cause or "unknown",
+        rule=rule,
+        why=f"{why}; it is not started again",
+    )
+
+
+def _cancel_is_newest(context: contexts.Context, job: jobs.Job) -> bool:
+    """Tell whether the end of this very attempt was asked for."""
+    with context.store.reading() as work:
+        events = work.events(job.row)
+    return any(event.kind == "cancel" and event.attempt == job.attempt for event in events)
+
+
+def _gpu_hours(job: jobs.Job, attempts: Sequence[jobs.Attempt]) -> float:
+    ran = [
+        (one.ended_at - one.started_at).total_seconds()
+        for one in attempts
+        if one.started_at is not None and one.ended_at is not None
+    ]
+    return (job.gpus or 0) * sum(max(0.0, seconds) for seconds in ran) / 3600
+
+
+def _node_failures(
+    job: jobs.Job,
+    chain: Sequence[jobs.Job],
+    attempts: dict[int, list[jobs.Attempt]],
+    history: Sequence[recovery_rows.StoredRecovery],
+) -> dict[str, int]:
+    """Return how often attempts of the chain failed by a node, by the nodes that they had."""
+    if job.cause not in _BAD_NODE or job.scheduler == "local":
+        return {}
+    bad = {(one.job_row, one.attempt) for one in history if one.decision.cause in _BAD_NODE}
+    bad.add((job.row, job.attempt))
+    counted: collections.Counter[str] = collections.Counter()
+    for one in chain:
+        for attempt in attempts.get(one.row, ()):
+            # What Slurm requeued by itself counts too.
+            failed = attempt.state is jobs.JobState.NODE_FAIL or (one.row, attempt.number) in bad
+            if failed and attempt.node_list:
+                counted.update(host_lists.expand(attempt.node_list))
+    return dict(counted)
+
+
+def _do(context: contexts.Context, job: jobs.Job, one: recovery_rows.StoredRecovery) -> list[str]:
+    """Do what was decided, unless something else became of the job; what cannot be done waits."""
+    name = naming.name_of(job)
+    if job.attempt != one.attempt or not job.ended:
+        # By us, before we could store that; by a person; or by Slurm.
+        with context.store.writing() as work:
+            if one.decision.action is recovery.Action.REQUEUE:
+                work.recoveries.finish(one, "done")
+            else:
+                work.recoveries.finish(one, "refused", detail="it was started again meanwhile")
+        return []
+    try:
+        if one.decision.action is recovery.Action.REQUEUE and _requeued(context, job, one):
+            return [f"{name} was requeued"]
+        (now,) = wishes.stored(context, [job])
+        new = continuing.go_on(context, now, one)
+    except continuing.OverError as exc:
+        _refuse(context, job, one, str(exc))
+        return [f"{name} is not gone on with: {exc}"]
+    except continuing.BusyError:
+        return []
+    except errors.SpecError as exc:
+        _refuse(context, job, one, f"it cannot be asked for so: {exc}")
+        return [f"{name} is not gone on with: {exc}"]
+    except (errors.SlurmError, errors.RunFolderError) as exc:
+        return [f"{name}: {exc}"]
+    if new is None:
+        return []
+    return [f"{naming.name_of(new)} (@{new.row}) goes on with {name}"]
+
+
+def _requeued(context: contexts.Context, job: jobs.Job, one: recovery_rows.StoredRecovery) -> bool:
+    """Requeue the job where Slurm still can; false: a new job has to go on with it."""
+    (outcome,) = requeue.requeue(context, [job], confirm_seconds=0)
+    if outcome.end in (wishes.End.IMPOSSIBLE, wishes.End.REFUSED):
+        return False
+    # Not seen yet (UNSEEN) it is asked for all the same: the next refresh shows it.
+    with context.store.writing() as work:
+        work.recoveries.finish(one, "done")
+    return True
+
+
+def _refuse(
+    context: contexts.Context, job: jobs.Job, one: recovery_rows.StoredRecovery, detail: str
+) -> None:
+    """Store that a plan comes to nothing, and the chain to its end."""
+    event = jobs.JobEvent(
+        at=context.clock(), kind="retry", attempt=job.attempt, source="rules", detail=detail
+    )
+    with context.store.writing() as work:
+        if work.recoveries.finish(one, "refused", detail=detail):
+            work.change_job(job.row, {"recovers": None})
+            work.add_events([(job.row, event)])
+    continuing.drop_environment(context, job)

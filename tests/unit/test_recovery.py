@@ -1,0 +1,237 @@
+"""What follows a failure: by its cause, the rules, and what was done before."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from orchestrator import diagnosis, jobs, recovery
+from orchestrator.jobs import retry
+from orchestrator.recovery import Action, Past, Progress
+from orchestrator.slurm import host_lists
+from orchestrator.specs import changes
+
+NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
+SPEC = jobs.JobSpec(
+    name="x",
+    time_limit="1:00:00",
+    launch=jobs.Launch(module="trainers.train"),
+    resources=jobs.Resources(mem="3G", gpus_per_node=4),
+    args={"batch_size": 256, "per_device_batch_size": 32},
+)
+RULES = jobs.Retry(max_retries=3)
+
+
+def decide(
+    cause: str, rules: jobs.Retry = RULES, history: list[Past] | None = None, **facts: Any
+) -> recovery.Decision:
+    kind = diagnosis.kind_of(diagnosis.Cause(cause))
+    about = recovery.Facts(
+        cause=cause,
+        title=kind.title,
+        maybe=kind.retry is diagnosis.Retry.MAYBE,
+        **{"spec": SPEC, **facts},
+    )
+    return recovery.decide(about, rules, history or [], NOW)
+
+
+def past(cause: str, step: int | None = None) -> Past:
+    return Past(cause=cause, action=Action.CONTINUE, step=step)
+
+
+def test_words_are_those_of_the_diagnosis() -> None:
+    words = {
+        str(cause): diagnosis.kind_of(cause).retry
+        for cause in diagnosis.Cause
+        if cause not in ("not_submitted", "limit_reached", "unavailable")
+    }
+    again = {diagnosis.Retry.YES, diagnosis.Retry.MAYBE}
+    assert {*retry.RETRIED, *retry.ASKED_FOR} == {
+        one for one, kind in words.items() if kind in again
+    }
+    changed = {one for one, kind in words.items() if kind is diagnosis.Retry.CHANGED}
+    # What it depends on, and whether its nodes see a folder, nothing in the spec changes.
+    assert {*retry.CHANGED, retry.CONTINUED} == changed - {"dependency", "run_folder"}
+
+
+@pytest.mark.parametrize(
+    ("cause", "facts", "history", "told"),
+    [
+        ("preempted", {}, [], "preempted: it waits again (1 of at most 3)"),
+        ("node_fail", {}, [], "node_fail: it waits again, in 00:01:00 (1 of at most 3)"),
+        (
+            "node_fail",
+            {"node_failures": {"n4": 2, "n1": 1}},
+            [past("node_fail")],
+            "node_fail: a new job goes on with it, without n4, in 00:02:00 (2 of at most 3)",
+        ),
+        (
+            "time_limit",
+            {"progress": Progress(step=120, saved=True)},
+            [past("time_limit", 60)],
+            "time_limit: it came to step 120; a new job goes on with it (2 of at most 20)",
+        ),
+        (
+            "time_limit",
+            {"progress": Progress(step=60, saved=True)},
+            [past("time_limit", 60)],
+            "time_limit: it came to step 60, no further than the one before (60); it is not "
+            "started again",
+        ),
+        (
+            "time_limit",
+            {},
+            [],
+            "time_limit: it left no checkpoint and told no step, so that the next would begin "
+            "anew; it is not started again",
+        ),
+        (
+            "nccl_timeout",
+            {},
+            [past("nccl_timeout")] * 2,
+            "nccl_timeout: it was started again 2 times after it; it is not started again",
+        ),
+        (
+            "preempted",
+            {},
+            [past("node_fail"), past("preempted"), past("preempted"), past("time_limit", 5)],
+            "preempted: it was started again 3 times, all of max_retries; it is not started again",
+        ),
+        (
+            "python_exception",
+            {},
+            [],
+            "python_exception: the program raised an exception, and another start would end the "
+            "same way; it is not started again",
+        ),
+        ("cancelled", {}, [], "cancelled: its end was asked for; it is not started again"),
+        (
+            "node_fail",
+            {"cancelled": True},
+            [],
+            "node_fail: its end was asked for; it is not started again",
+        ),
+        (
+            "oom_device",
+            {},
+            [],
+            "oom_device: it needs something else, and retry.changes.oom_device says nothing; it is "
+            "not started again",
+        ),
+        (
+            "lost",
+            {},
+            [],
+            "lost: it may run on unseen; retry.on does not name it; it is not started again",
+        ),
+    ],
+)
+def test_decisions(cause: str, facts: dict[str, Any], history: list[Past], told: str) -> None:
+    assert decide(cause, history=history, **facts).why == told
+
+
+def test_budget_and_choice() -> None:
+    spent = decide("preempted", dataclasses.replace(RULES, gpu_hours=10), gpu_hours=10.04)
+    told = "10.0 GPU-hours are used, of 10 of retry.gpu_hours; it is not started again"
+    assert (spent.action, spent.rule, spent.why) == (
+        Action.NONE,
+        "retry.gpu_hours",
+        f"preempted: {told}",
+    )
+    chosen = dataclasses.replace(RULES, on=("node_fail",))
+    assert decide("preempted", chosen).rule == "retry.on"
+    assert decide("node_fail", chosen).action is Action.REQUEUE
+    assert decide("node_fail", spec=dataclasses.replace(SPEC, requeue=False)).action == "continue"
+
+
+def test_memory_and_batch_are_changed_and_the_global_batch_stays() -> None:
+    rules = dataclasses.replace(
+        RULES,
+        changes={
+            "oom_device": {"args.per_device_batch_size": "x0.5"},
+            "oom_host": {"resources.mem": "x1.5"},
+        },
+    )
+    device = decide("oom_device", rules)
+    assert device.changes == {"args.per_device_batch_size": 16}
+    after = recovery.changed(SPEC, device.changes)
+    assert after.args == {"batch_size": 256, "per_device_batch_size": 16}
+    assert decide("oom_host", rules).changes == {"resources.mem": "4608M"}
+    least = dataclasses.replace(SPEC, args={"per_device_batch_size": 1})
+    assert decide("oom_device", rules, spec=least).why == (
+        "oom_device: args.per_device_batch_size is 1 already; it is not started again"
+    )
+
+
+def test_a_node_that_is_asked_for_is_not_left_out() -> None:
+    asked = dataclasses.replace(SPEC, nodelist="n4", exclude="n2")
+    assert decide("node_fail", node_failures={"n4": 3}, spec=asked).changes == {}
+    more = decide("node_fail", node_failures={"n3": 3}, spec=asked)
+    assert more.changes == {"job.exclude": "n2,n3"}
+
+
+@hypothesis.given(
+    st.lists(st.sampled_from(["preempted", "node_fail", "io_error", "time_limit"]), max_size=60),
+    st.integers(0, 5),
+)
+def test_every_chain_ends(causes: list[str], most: int) -> None:
+    """Whatever comes: no more starts than the limits allow."""
+    history: list[Past] = []
+    rules = jobs.Retry(max_retries=most, limits={"time_limit": 4})
+    for number, cause in enumerate(causes):
+        made = decide(cause, rules, history, progress=Progress(step=number, saved=True))
+        if made.action is Action.NONE:
+            assert made.due_at is None
+            continue
+        assert made.due_at is not None and made.due_at <= NOW + datetime.timedelta(hours=1)
+        history.append(Past(cause=cause, action=made.action, step=made.step))
+    starts = [one.cause for one in history]
+    assert len(starts) - starts.count("time_limit") <= most
+    assert starts.count("time_limit") <= 4 and starts.count("io_error") <= 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("job.name", "y", "job.name is no key that can be changed"),
+        ("resources.memory", "x2", "resources.memory is no key that can be changed"),
+        ("resources.nodes", "two", 'resources.nodes must be an integer (got "two")'),
+        ("resources.tmp", "x2", "resources.tmp has no value that could be multiplied: give it one"),
+        ("job.time_limit", "1 hour", "job.time_limit must be minutes or a time such as"),
+    ],
+)
+def test_what_cannot_be_changed(key: str, value: str, told: str) -> None:
+    with pytest.raises(changes.CannotChangeError) as caught:
+        changes.changed(SPEC, key, value)
+    assert str(caught.value).startswith(told)
+
+
+def test_changes_of_all_kinds() -> None:
+    assert changes.changed(SPEC, "job.time_limit", "x2")[1] == "02:00:00"
+    assert changes.changed(SPEC, "environment.variables.A", "1")[0].environment.variables == {
+        "A": "1"
+    }
+    other, _ = changes.changed(SPEC, "resources.mem_per_gpu", "20G")
+    assert (other.resources.mem, other.resources.mem_per_gpu) == (None, "20G")
+    tasks = jobs.Array(tasks=({"lr": 0.1}, {"lr": 0.2}))
+    array = dataclasses.replace(SPEC, array=tasks)
+    own = changes.changed(array, "args.lr", "x0.5", task=1)[0].array
+    assert own.tasks == ({"lr": 0.1}, {"lr": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("n4", "n4"),
+        ("gpu[01-03,07],login1", "gpu01 gpu02 gpu03 gpu07 login1"),
+        ("r[1-2]n[08-10]", "r1n08 r1n09 r1n10 r2n08 r2n09 r2n10"),
+        ("", ""),
+    ],
+)
+def test_hosts_of_a_list(text: str, hosts: str) -> None:
+    assert host_lists.expand(text) == hosts.split()
