@@ -39,6 +39,10 @@ class UnreachableError(StoreError):
     """The server does not answer, or does not let us in."""
 
 
+class NotEmptyError(StoreError):
+    """Rows cannot be copied to where others are."""
+
+
 class NewerSchemaError(StoreError):
     """The database was written by a newer version."""
 

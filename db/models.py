@@ -1,10 +1,11 @@
 """The tables. Types are those that SQLite and PostgreSQL share."""
 
 import datetime
-from collections.abc import Callable
 
 import sqlalchemy as sa
 from sqlalchemy import orm
+
+from db import columns
 
 #: Constraint names are fixed, so that a migration can name what it changes on any database.
 NAMING_CONVENTION = {
@@ -16,57 +17,14 @@ NAMING_CONVENTION = {
 }
 
 
-class UtcDateTime(sa.types.TypeDecorator[datetime.datetime]):
-    """An aware moment: stored in UTC, read back in UTC. SQLite's text sorts by time."""
-
-    impl = sa.DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(
-        self, value: datetime.datetime | None, dialect: sa.Dialect
-    ) -> datetime.datetime | None:
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            raise ValueError(f"a time without zone cannot be stored: {value}")
-        return value.astimezone(datetime.UTC)
-
-    def process_result_value(
-        self, value: datetime.datetime | None, dialect: sa.Dialect
-    ) -> datetime.datetime | None:
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            return value.replace(tzinfo=datetime.UTC)
-        return value.astimezone(datetime.UTC)
-
-
-class Words(sa.types.TypeDecorator[str]):
-    """Any text: PostgreSQL takes no NUL, so there it becomes the sign for what cannot be shown."""
-
-    impl = sa.Text
-    cache_ok = True
-
-    def bind_processor(self, dialect: sa.Dialect) -> Callable[[str | None], str | None] | None:
-        return _without_nul if dialect.name == "postgresql" else None
-
-
-def _without_nul(text: str | None) -> str | None:
-    return text.replace("\0", "\ufffd") if text else text
-
-
 class Base(orm.DeclarativeBase):
     """Parent of all tables."""
 
     metadata = sa.MetaData(naming_convention=NAMING_CONVENTION)
     type_annotation_map = {  # noqa: RUF012  (read by SQLAlchemy, which declares it so)
-        datetime.datetime: UtcDateTime(),
-        str: Words(),
+        datetime.datetime: columns.UtcDateTime(),
+        str: columns.Words(),
     }
-
-
-#: SQLite numbers rows by itself only in a column that is plain INTEGER.
-BigKey = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 class Setting(Base):
@@ -302,7 +260,7 @@ class JobEvent(Base):
     __tablename__ = "job_events"
     __table_args__ = (sa.Index(None, "job_row"), {"sqlite_autoincrement": True})
 
-    id: orm.Mapped[int] = orm.mapped_column(BigKey, primary_key=True)
+    id: orm.Mapped[int] = orm.mapped_column(columns.BigKey, primary_key=True)
     job_row: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("jobs.row", ondelete="CASCADE"))
     at: orm.Mapped[datetime.datetime]
     kind: orm.Mapped[str]
@@ -382,7 +340,7 @@ class MetricLine(Base):
     # A number is never given twice: who follows a job's numbers asks for those behind the last.
     __table_args__ = (sa.Index(None, "set_id"), {"sqlite_autoincrement": True})
 
-    id: orm.Mapped[int] = orm.mapped_column(BigKey, primary_key=True)
+    id: orm.Mapped[int] = orm.mapped_column(columns.BigKey, primary_key=True)
     set_id: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("metric_sets.id", ondelete="CASCADE"))
     step: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
     epoch: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)

@@ -6,6 +6,8 @@ neither side waits longer for the other.
 
 from __future__ import annotations
 
+import errno
+import os
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import psycopg
 import sqlalchemy as sa
 
-from db import errors, postgres_errors, schema, session
+from db import errors, postgres_errors, schema, session, sqlite
 
 #: A peer that is silent for so long is dead: by keep-alives where nothing is on its way, else by
 #: what was sent and not acknowledged (tcp(7), TCP_USER_TIMEOUT).
@@ -23,7 +25,7 @@ CONNECT_TIMEOUT_SECONDS = 10
 _IDLE_WRITER_SECONDS = 20
 _STATEMENT_SECONDS = 600
 #: Of the lock that each writer takes first; any number will do that others do not take.
-_WRITER = 0x6F726368
+WRITER = 0x6F726368
 _KEEPALIVES = {"idle": 5, "interval": 5, "count": 2}
 #: What the server is asked to keep to in each session of ours. Times are read back in UTC.
 _SETTINGS = {
@@ -42,7 +44,7 @@ _CONNECTION: dict[str, Any] = {
     "client_encoding": "utf8",
     "application_name": "orchestrator",
 }
-#: What a site may already forbid itself by a replica that answers, or by `off`.
+#: A site may ask for more than `on`: that a replica has it too.
 _DURABLY = (
     "SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') "
     "WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)"
@@ -92,7 +94,7 @@ class Database(session.Database):
         if mode is session.Mode.UPGRADE:
             words.append(f"SET LOCAL lock_timeout = '{session.UPGRADE_TIMEOUT_SECONDS:.0f}s'")
             words.append("SET LOCAL statement_timeout = 0")
-        words.append(f"SELECT pg_advisory_xact_lock({_WRITER})")
+        words.append(f"SELECT pg_advisory_xact_lock({WRITER})")
         yield "; ".join(words)
 
     def _prepare(self) -> None:
@@ -113,7 +115,8 @@ class Database(session.Database):
             if not schema.check_version(before, self._migrations, self.place):
                 self._check_server(connection)
                 schema.migrate(connection, self._migrations)
-                advance_numbers(connection)
+                # A migration may have stored rows with the numbers that they had.
+                self._go_on_from(connection, _highest_numbers(connection))
         return before, None
 
     def _check_server(self, connection: sa.Connection) -> None:
@@ -131,6 +134,23 @@ class Database(session.Database):
                 "logs have. Make the database with: createdb -E UTF8 -T template0 NAME"
             )
 
+    def _last_numbers(self, connection: sa.Connection) -> dict[str, int]:
+        found = {}
+        for table, _, sequence in _numbered(connection):
+            last = sa.text(f"SELECT last_value FROM {sequence} WHERE is_called")
+            number = connection.scalar(last)
+            if number is not None:
+                found[table] = int(number)
+        return found
+
+    def _go_on_from(self, connection: sa.Connection, numbers: dict[str, int]) -> None:
+        known = self._last_numbers(connection)
+        for table, _, sequence in _numbered(connection):
+            number = numbers.get(table, 0)
+            if number > known.get(table, 0):
+                words = sa.text("SELECT setval(CAST(:sequence AS regclass), :number)")
+                connection.execute(words, {"sequence": sequence, "number": number})
+
     def _keeping(self, connection: sa.Connection) -> str:
         return f"PostgreSQL {connection.scalar(sa.text('SHOW server_version'))}"
 
@@ -143,18 +163,28 @@ class Database(session.Database):
         )
         for (name,) in found:
             yield f"the index {name} is not whole: REINDEX INDEX {name}"
-        for table, column, sequence in _numbered(connection):
-            behind = connection.scalar(
-                sa.text(f"SELECT max({column}) > (SELECT last_value FROM {sequence}) FROM {table}")
-            )
-            if behind:
-                yield f"{table}.{column} would be given twice: {sequence} is behind"
+        last = self._last_numbers(connection)
+        for table, number in _highest_numbers(connection).items():
+            if number > last.get(table, 0):
+                yield f"the numbers of {table} would be given twice: they count behind {number}"
         for table in sa.inspect(connection).get_table_names():
             # Reads each value wholly, as SQLite's quick_check does.
             connection.execute(sa.text(f"SELECT sum(length(CAST(t AS text))) FROM {table} t"))
 
     def _backup(self, target: pathlib.Path) -> None:
-        raise NotImplementedError
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        if not target.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(target))
+        with sqlite.Database(target) as file:
+            try:
+                self.copy_to(file)
+            except BaseException:
+                target.unlink(missing_ok=True)
+                raise
+            finally:
+                # Of its making; a backup is one file.
+                target.with_name(f"{target.name}.lock").unlink(missing_ok=True)
 
     def _translate(self, error: Exception) -> errors.StoreError:
         return postgres_errors.translate(error, self.place)
@@ -173,12 +203,11 @@ def _numbered(connection: sa.Connection) -> list[tuple[str, str, str]]:
     return [(row[0], f'"{row[1]}"', row[2]) for row in found]
 
 
-def advance_numbers(connection: sa.Connection) -> None:
-    """Let rows that were stored with their numbers be counted: none is given again."""
-    for table, column, sequence in _numbered(connection):
-        connection.execute(
-            sa.text(
-                f"SELECT setval('{sequence}', greatest(max({column}), "
-                f"(SELECT last_value FROM {sequence}))) FROM {table} HAVING count(*) > 0"
-            )
-        )
+def _highest_numbers(connection: sa.Connection) -> dict[str, int]:
+    """Return by table the highest number that a row has."""
+    found = {}
+    for table, column, _ in _numbered(connection):
+        number = connection.scalar(sa.text(f"SELECT max({column}) FROM {table}"))
+        if number is not None:
+            found[table] = int(number)
+    return found

@@ -17,7 +17,7 @@ from typing import Any, Self
 import sqlalchemy as sa
 from sqlalchemy import exc, orm
 
-from db import errors, schema
+from db import errors, schema, transfers
 
 #: A writer waits so long for another one.
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -124,6 +124,15 @@ class Database(abc.ABC):
             self._prepare()
             self._backup(target)
 
+    def copy_to(self, target: Database) -> int:
+        """Store all that is here in `target`, which must be empty; return how many rows."""
+        with self.reading() as ours, target.writing(durable=True) as theirs:
+            source, sink = ours.connection(), theirs.connection()
+            transfers.check_empty(sink, target.place)
+            count = transfers.copy(source, sink)
+            target._go_on_from(sink, self._last_numbers(source))
+        return count
+
     @abc.abstractmethod
     def exists(self) -> bool:
         """Return whether there is something to read, without making it."""
@@ -137,6 +146,14 @@ class Database(abc.ABC):
 
     @abc.abstractmethod
     def _backup(self, target: pathlib.Path) -> None: ...
+
+    @abc.abstractmethod
+    def _last_numbers(self, connection: sa.Connection) -> dict[str, int]:
+        """Return by table the last number that a row was given, also of rows that are gone."""
+
+    @abc.abstractmethod
+    def _go_on_from(self, connection: sa.Connection, numbers: dict[str, int]) -> None:
+        """Give none of these numbers again."""
 
     @abc.abstractmethod
     def _keeping(self, connection: sa.Connection) -> str:

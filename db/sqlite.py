@@ -58,6 +58,20 @@ class Database(session.Database):
     def exists(self) -> bool:
         return self.path.exists()
 
+    def _last_numbers(self, connection: sa.Connection) -> dict[str, int]:
+        found = connection.execute(sa.text("SELECT name, seq FROM sqlite_sequence"))
+        return {name: number for name, number in found}
+
+    def _go_on_from(self, connection: sa.Connection, numbers: dict[str, int]) -> None:
+        known = self._last_numbers(connection)
+        for name, number in numbers.items():
+            words = (
+                "UPDATE sqlite_sequence SET seq = max(seq, :number) WHERE name = :name"
+                if name in known
+                else "INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :number)"
+            )
+            connection.execute(sa.text(words), {"name": name, "number": number})
+
     def _keeping(self, connection: sa.Connection) -> str:
         mode = connection.scalar(sa.text("PRAGMA journal_mode"))
         return f"journal {mode}, {self._look_up_locality().value} disk"

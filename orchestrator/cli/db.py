@@ -11,9 +11,9 @@ from orchestrator.cli import output, session, settings
 from orchestrator.controller import stores
 
 
-@click.group(name="db", short_help="Upgrade, check, back up or find the database.")
+@click.group(name="db", short_help="Upgrade, check, back up, move or find the database.")
 def command() -> None:
-    """Upgrade, check, back up or find the database."""
+    """Upgrade, check, back up, move or find the database."""
 
 
 @command.command(short_help="Print where the database lies.")
@@ -31,7 +31,10 @@ def path(ctx: click.Context) -> None:
 @command.command(short_help="Bring an older database to this version's form.")
 @click.pass_context
 def upgrade(ctx: click.Context) -> None:
-    """Bring an older database to this version's form; a backup is made first.
+    """Bring an older database to this version's form.
+
+    Of a file a backup is made first. A server goes over wholly or not at all: make a backup with
+    `orchestrator db backup` before, where you may want to go back to the older version.
 
     \b
     Example:
@@ -52,7 +55,7 @@ def upgrade(ctx: click.Context) -> None:
 @output.format_option
 @click.pass_context
 def check(ctx: click.Context, format_: str | None, as_json: bool) -> None:
-    """Check that the database is whole: SQLite's quick_check, foreign keys, version.
+    """Check that the database is whole: each page or row, the keys, the version.
 
     \b
     Example:
@@ -76,7 +79,10 @@ def check(ctx: click.Context, format_: str | None, as_json: bool) -> None:
 @click.argument("target", type=click.Path(path_type=Path))
 @click.pass_context
 def backup(ctx: click.Context, target: Path) -> None:
-    """Copy the database to TARGET while it is in use.
+    """Copy the database to TARGET, a new file, while it is in use.
+
+    It is an SQLite file also where the database is PostgreSQL; `orchestrator db copy` brings it
+    back there.
 
     \b
     Example:
@@ -86,3 +92,24 @@ def backup(ctx: click.Context, target: Path) -> None:
     with context.waiting("Copying the database"):
         context.store.backup(target)
     output.say(f"Copied to {target}.")
+
+
+@command.command(short_help="Copy all rows to another, empty database.")
+@click.option("--to", "url", required=True, metavar="URL", help="postgresql:// or sqlite:////")
+@click.pass_context
+def copy(ctx: click.Context, url: str) -> None:
+    """Copy all rows to another, empty database: from a file to PostgreSQL, or back.
+
+    Rows keep their numbers, so `@7` means the same job there. What is stored here afterwards is
+    not there: stop the service first, and set `database` when it is done.
+
+    \b
+    Example:
+      orchestrator db copy --to postgresql://alice@db.example.org/orchestrator
+    """
+    context = session.open_context(ctx)
+    with context.waiting("Copying the database"):
+        rows = context.store.copy_to(url)
+    place = stores.Store(url).place
+    output.say(f"Copied {rows} rows to {place}.")
+    output.say("To use it, set `database` in the configuration to this URL.")

@@ -103,6 +103,11 @@ class Store:
         except OSError as error:
             raise errors.DatabaseError(f"{target}: {error.strerror}.") from error
 
+    def copy_to(self, location: str | pathlib.Path) -> int:
+        """Store all that is here in another, empty database; return how many rows."""
+        with _translated(), _database(location) as other:
+            return self._database.copy_to(other)
+
     def upgrade(self) -> rows.Upgrade:
         """Bring the tables to this version; a copy of an older database is kept beside it."""
         with _translated():
@@ -116,6 +121,8 @@ def _translated() -> Iterator[None]:
         yield
     except db_errors.NewerSchemaError as error:
         raise errors.NewerDatabaseError(str(error)) from error
+    except db_errors.NotEmptyError as error:
+        raise errors.ConflictError(f"{error} Name an empty database.") from error
     except db_errors.StoreError as error:
         raise errors.DatabaseError(str(error)) from error
     except exc.IntegrityError as error:

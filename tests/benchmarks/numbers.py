@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import sqlalchemy as sa
 
-from db import metrics, models, session
+from db import metrics, models, sqlite
 from tests.benchmarks import ratios, startup
 
 #: Names of a line, as trainers print them.
@@ -86,7 +86,7 @@ def _metrics(environ: Mapping[str, str], *argv: str) -> Callable[[], object]:
 
 def _fill(folder: pathlib.Path, counts: Mapping[int, int]) -> None:
     """Store numbers as a refresh does: of each job a few lines, again and again."""
-    with session.Database(folder / "orchestrator.db") as database, database.writing() as writing:
+    with sqlite.Database(folder / "orchestrator.db") as database, database.writing() as writing:
         now = writing.scalar(sa.select(sa.func.max(models.Job.created_at)))
         steps = dict.fromkeys(counts, 0)
         while any(steps[row] * len(NAMES) < count for row, count in counts.items()):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 
-from db import models, session
+from db import models, sqlite
 from tests.benchmarks import ratios
 
 #: Jobs that ended within the last day: what `status` lists by itself.
@@ -119,7 +119,7 @@ def filled(folder: pathlib.Path, count: int) -> dict[str, str]:
             }
         )
     with (
-        session.Database(folder / "orchestrator.db") as database,
+        sqlite.Database(folder / "orchestrator.db") as database,
         database.writing() as writing,
     ):
         writing.execute(sa.insert(models.Submission), submissions)

@@ -7,6 +7,8 @@ import dataclasses
 from tests.cluster import configuration
 
 LOG = f"{configuration.LAB}/log"
+#: The PostgreSQL that orchestrator's own tables may lie in; see postgres.py.
+POSTGRES = f"{configuration.LAB}/postgresql"
 #: MariaDB's socket, as its client takes it: where that looks by itself differs by release.
 SOCKET = "--socket=/run/mysqld/mysqld.sock"
 
@@ -20,6 +22,8 @@ log=$1; how=$2; shift 2
 if [ "$how" = wait ]; then exec "$@" >>"$log" 2>&1 </dev/null; fi
 setsid "$@" >>"$log" 2>&1 </dev/null &
 """
+
+AS_POSTGRES = "setpriv --reuid=postgres --regid=postgres --clear-groups"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,6 +82,17 @@ def daemon(name: str, host: str) -> Daemon:
             # Without -i, 26.05 refuses state that is half written (killed before its first save).
             argv=("slurmctld", "-i"),
             pid_file="/run/slurmctld.pid",
+        ),
+        "postgres": Daemon(
+            name="postgres",
+            # Debian keeps it in a folder of its version; it refuses to run as root.
+            argv=(
+                "sh",
+                "-c",
+                f"exec {AS_POSTGRES} /usr/lib/postgresql/*/bin/postgres -D {POSTGRES}/data",
+            ),
+            pid_file=f"{POSTGRES}/pid",
+            detaches=False,
         ),
         "slurmd": Daemon(name="slurmd", argv=("slurmd", "-N", host), pid_file="/run/slurmd.pid"),
     }

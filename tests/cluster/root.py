@@ -1,4 +1,4 @@
-"""The root file system of the hosts: Debian with Slurm, MariaDB, munge and apptainer, cached."""
+"""The root file system of the hosts: Debian with Slurm, its database, PostgreSQL and apptainer."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.cluster import configuration, machine
 SUITES = {"22.05": "bookworm", "24.11": "trixie", "26.05": "sid"}
 PACKAGES = (
     *("slurm-wlm", "slurm-wlm-basic-plugins", "slurmdbd", "munge", "mariadb-server"),
+    "postgresql",
     *("python3", "python3-venv", "ca-certificates", "procps", "iproute2", "iputils-ping"),
     *("squashfuse", "fuse2fs", "fuse3", "uidmap", "squashfs-tools", "git", "less", "faketime"),
 )

@@ -1,0 +1,309 @@
+"""What only a server has: sessions that end, rights, settings; and the way over and back."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic import autogenerate, migration
+
+from db import errors, models, postgres, schema, service_tables
+from orchestrator import errors as our_errors
+from orchestrator import jobs
+from orchestrator.controller import rows, stores, unit_of_work
+from tests import postgresql
+
+NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def url(postgresql_server: postgresql.Server, postgresql_template: str) -> Iterator[str]:
+    """A database with empty tables."""
+    made = postgresql_server.make(postgresql_template)
+    yield made
+    postgresql_server.drop(made)
+
+
+@pytest.fixture
+def bare(postgresql_server: postgresql.Server) -> Iterator[str]:
+    """A database with nothing in it."""
+    made = postgresql_server.make()
+    yield made
+    postgresql_server.drop(made)
+
+
+def database(url: str, **options: object) -> postgres.Database:
+    return postgres.Database(sa.make_url(url), **options)  # type: ignore[arg-type]
+
+
+def refusal(url: str) -> str:
+    with stores.Store(url) as store, pytest.raises(our_errors.DatabaseError) as refused:
+        with store.writing() as work:
+            work.put_setting("a", "b")
+    return str(refused.value)
+
+
+def test_migrations_make_the_models(url: str) -> None:
+    with database(url) as opened, opened.reading() as db:
+        context = migration.MigrationContext.configure(
+            db.connection(), opts={"compare_type": True, "compare_server_default": True}
+        )
+        assert autogenerate.compare_metadata(context, service_tables.METADATA) == []
+
+
+def test_what_each_session_asks_of_the_server(url: str) -> None:
+    shown = (
+        *("TimeZone", "lock_timeout", "statement_timeout", "tcp_user_timeout"),
+        *("tcp_keepalives_idle", "synchronous_commit", "idle_in_transaction_session_timeout"),
+        *("transaction_isolation", "transaction_read_only"),
+    )
+    ask = sa.text(f"SELECT {', '.join(f'current_setting({name!r})' for name in shown)}")
+    with database(f"{url}&options=-csearch_path%3Dpublic") as opened:
+        with opened.reading() as db:
+            read = db.execute(ask).one()
+            assert db.scalar(sa.text("SHOW search_path")) == "public"
+        with opened.writing() as db:
+            written = db.execute(ask).one()
+        with opened.writing(durable=True) as db:
+            durably = db.execute(ask).one()
+    # Where there is no network, no keep-alives are.
+    alike = ("UTC", "30s", "10min", "0", "0")
+    assert read == (*alike, "on", "0", "repeatable read", "on")
+    assert written == (*alike, "off", "20s", "read committed", "off")
+    assert durably == (*alike, "on", "20s", "read committed", "off")
+
+
+def test_one_writes_and_all_see_one_moment(url: str) -> None:
+    with database(url) as first, database(url) as second:
+        with first.reading() as before:
+            assert before.get(models.Setting, "a") is None
+            with second.writing() as db:
+                db.add(models.Setting(key="a", value="b"))
+            assert before.execute(sa.select(models.Setting).filter_by(key="a")).first() is None
+    with database(url) as first, database(f"{url}&options=-clock_timeout%3D50") as second:
+        with first.writing() as db:
+            with pytest.raises(errors.LockedError, match="is locked by another process"):
+                with second.writing():
+                    pass
+            db.add(models.Setting(key="c", value="d"))
+        with second.writing() as db:
+            assert db.get(models.Setting, "c") is not None
+
+
+def test_a_session_that_the_server_ends_stores_nothing_and_the_next_is_new(
+    url: str, postgresql_server: postgresql.Server
+) -> None:
+    end = (
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+        f"WHERE datname = '{postgresql.name_of(url)}' AND application_name = 'orchestrator'"
+    )
+    with database(url) as opened:
+        with pytest.raises(errors.UnreachableError, match="terminating connection"):
+            with opened.writing() as db:
+                db.add(models.Setting(key="a", value="b"))
+                db.flush()
+                assert postgresql_server.execute(end) == [(True,)]
+                db.add(models.Setting(key="c", value="d"))
+        with opened.reading() as db:
+            assert db.get(models.Setting, "a") is None
+        # One that was idle in the pool.
+        assert postgresql_server.execute(end) == [(True,)]
+        with opened.reading() as db:
+            assert db.get(models.Setting, "a") is None
+
+
+def test_a_writer_that_stops_loses_its_turn(url: str, postgresql_server: postgresql.Server) -> None:
+    with database(url) as stopped, database(url) as other:
+        with pytest.raises(errors.LockedError, match="was idle for too long"):
+            with stopped.writing() as db:
+                db.add(models.Setting(key="a", value="b"))
+                db.flush()
+                db.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 1"))
+                # It waits for the lock, which is free when the server has ended the session.
+                with other.writing() as theirs:
+                    theirs.add(models.Setting(key="a", value="c"))
+                db.execute(sa.text("SELECT 1"))
+        with other.reading() as db:
+            assert db.get_one(models.Setting, "a").value == "c"
+
+
+def test_first_use_by_many_at_once(bare: str) -> None:
+    ready = threading.Barrier(4)
+    found: list[str] = []
+
+    def use() -> None:
+        with stores.Store(bare) as store:
+            ready.wait()
+            with store.writing() as work:
+                found.append(work.installation_id())
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4 and len(set(found)) == 1
+
+
+def older(tmp_path: Path, head: str) -> schema.Migrations:
+    """Our migrations up to one of them."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(schema.SHIPPED.folder, folder)
+    for file in folder.glob("versions/revision_*.py"):
+        if file.stem > f"revision_{head}":
+            file.unlink()
+    return schema.Migrations(folder=folder, head=head)
+
+
+def test_an_older_database_is_upgraded(bare: str, tmp_path: Path) -> None:
+    with database(bare, migrations=older(tmp_path, "0001")) as first, first.writing() as db:
+        for words in (
+            "INSERT INTO submissions VALUES "
+            "(1,'abcd00000001','c','slurm','n','/r','2026-01-01','s','{}','{}')",
+            "INSERT INTO jobs (row, submission_id, array_task, state, settled, created_at, "
+            "attempt, restart_count, labels, misses, version) VALUES "
+            "(7, 1, 0, 'RUNNING', false, '2026-01-01', 0, 0, '[]', 0, 3)",
+            "INSERT INTO metrics VALUES "
+            "(5, 7, 11, 'loss', 0.5, '', 3, NULL, NULL, 8, NULL, 0, 'jsonl', NULL, NULL)",
+        ):
+            db.execute(sa.text(words))
+    with stores.Store(bare) as store:
+        assert store.upgrade() == rows.Upgrade(
+            before="0001", after=schema.SHIPPED.head, backup=None
+        )
+        with store.writing() as work:
+            again = jobs.Metric(name="loss", value=float("nan"), attempt=0, source="jsonl")
+            work.add_metrics(7, [again])
+            told = [
+                (one.row, one.metric.step, str(one.metric.value))
+                for one in work.metrics(unit_of_work.MetricQuery(rows=[7]))
+            ]
+            assert told == [(40, 3, "0.5"), (48, None, "nan")]
+            assert add(work, "abcd00000002") == 8
+        assert store.check() == []
+
+
+def add(work: unit_of_work.UnitOfWork, token: str) -> int:
+    record = jobs.Submission(
+        token=token,
+        cluster="lab",
+        scheduler="slurm",
+        name="digits",
+        script="",
+        spec="{}",
+        run_dir="/r",
+        provenance="",
+        created_at=NOW,
+    )
+    return work.add_submission(record, labels=["a"])[0].row
+
+
+def test_databases_that_are_not_ours(
+    bare: str, url: str, postgresql_server: postgresql.Server
+) -> None:
+    postgresql_server.execute("CREATE TABLE songs (title text)", postgresql.name_of(bare))
+    assert "is a database of another program" in refusal(bare)
+    postgresql_server.execute(
+        "UPDATE alembic_version SET version_num = '9999'", postgresql.name_of(url)
+    )
+    with stores.Store(url) as store, pytest.raises(our_errors.NewerDatabaseError) as refused:
+        with store.reading():
+            pass
+    assert str(refused.value) == (
+        f"postgresql://orchestrator@/{postgresql.name_of(url)} was written by a newer version of "
+        f"orchestrator (its tables are 9999, this one knows {schema.SHIPPED.head}). "
+        "Use that version, or restore a backup made before the upgrade."
+    )
+
+
+def test_what_is_wrong_is_told_with_its_cure(
+    bare: str, postgresql_server: postgresql.Server
+) -> None:
+    name = postgresql.name_of(bare)
+    host = f"host={postgresql_server.folder}"
+    for words in (
+        "DROP ROLE IF EXISTS guest",
+        "CREATE ROLE guest LOGIN",
+        f"ALTER ROLE guest IN DATABASE {name} SET search_path TO nowhere",
+    ):
+        postgresql_server.execute(words)
+    assert refusal(f"postgresql://ann:secret@/{name}?{host}") == (
+        f"postgresql://ann:***@/{name} knows no such user. Ask who runs the server: "
+        'createuser NAME (role "ann" does not exist).'
+    )
+    assert refusal(f"postgresql://orchestrator@/missing?{host}") == (
+        "postgresql://orchestrator@/missing is not there. Make it, or ask who runs the server: "
+        'createdb -O USER NAME (database "missing" does not exist).'
+    )
+    assert refusal(f"postgresql://guest@/{name}?{host}") == (
+        f"postgresql://guest@/{name} has none of the schemas that search_path names. "
+        "Make one: CREATE SCHEMA AUTHORIZATION CURRENT_USER"
+    )
+    # As PostgreSQL 15 has it for all but the owner of a database.
+    assert refusal(f"postgresql://guest@/{name}?{host}&options=-csearch_path%3Dpublic") == (
+        f"postgresql://guest@/{name} refuses this user a right (permission denied for schema "
+        "public). Use a database of your own (createdb -O USER NAME), or a schema: "
+        "CREATE SCHEMA AUTHORIZATION USER"
+    )
+    assert refusal(f"postgresql://ann@/{name}?host={postgresql_server.folder}/no").startswith(
+        f"postgresql://ann@/{name} cannot be reached (connection to server on socket "
+    )
+    assert refusal("postgresql://ann@127.0.0.1:9/x") == (
+        "postgresql://ann@127.0.0.1:9/x cannot be reached (connection to server at "
+        '"127.0.0.1", port 9 failed: Connection refused). '
+        "Look whether the server runs there, and at the network between."
+    )
+    assert refusal(f"postgresql://ann@/{name}?{host}&colour=red").startswith(
+        f"postgresql://ann@/{name} cannot be reached (invalid connection option"
+    )
+
+
+def test_psycopg_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.delitem(sys.modules, "db.postgres")
+    monkeypatch.delattr("db.postgres")
+    with pytest.raises(our_errors.DatabaseError) as refused:
+        stores.Store("postgresql://ann@db/x")
+    assert str(refused.value) == (
+        "PostgreSQL needs psycopg, which is not installed here (import of psycopg halted; None in "
+        "sys.modules). Install it: pip install 'orchestrator[postgres]'"
+    )
+
+
+def test_there_and_back(url: str, tmp_path: Path) -> None:
+    begun, target = tmp_path / "x.db", tmp_path / "backup.db"
+    with stores.Store(begun) as store:
+        with store.writing() as work:
+            first = add(work, "abcd00000001")
+            metric = jobs.Metric(name="loss", value=0.5, step=3, time=NOW, source="jsonl")
+            work.add_metrics(first, [metric])
+            installation = work.installation_id()
+            gone = add(work, "abcd00000002")
+        with store._database.writing() as db:
+            db.execute(sa.delete(models.Submission).where(models.Submission.token.like("%2")))
+        with store.reading() as work:
+            before = (work.jobs(unit_of_work.JobQuery()), metrics_of(work, first))
+        assert store.copy_to(url) > 0
+        with pytest.raises(our_errors.ConflictError, match="is not empty: submissions has rows"):
+            store.copy_to(url)
+    with stores.Store(url) as server:
+        server.backup(target)
+        with pytest.raises(our_errors.ConflictError, match=r"backup\.db exists"):
+            server.backup(target)
+    assert [path.name for path in tmp_path.glob("backup.db*")] == ["backup.db"]
+    for place in (url, target):
+        with stores.Store(place) as copy, copy.writing() as work:
+            assert (work.jobs(unit_of_work.JobQuery()), metrics_of(work, first)) == before
+            assert work.installation_id() == installation
+            # As ever, a number is not given twice.
+            assert add(work, "abcd00000003") == gone + 1
+
+
+def metrics_of(work: unit_of_work.UnitOfWork, row: int) -> list[unit_of_work.StoredMetric]:
+    return work.metrics(unit_of_work.MetricQuery(rows=[row]))
