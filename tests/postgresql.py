@@ -48,11 +48,7 @@ class Server:
 
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
         """Run one statement and return its rows."""
-        import psycopg
-
-        with psycopg.connect(self.url(database), autocommit=True) as connection:
-            cursor = connection.execute(statement.encode())
-            return cursor.fetchall() if cursor.description else []
+        return ask(self.url(database), statement)
 
     def make(self, template: str = "template1") -> str:
         """Make a database and return its URL."""
@@ -64,6 +60,15 @@ class Server:
     def drop(self, url: str) -> None:
         """Remove a database, whoever still uses it."""
         self.execute(f"DROP DATABASE {name_of(url)} WITH (FORCE)")
+
+
+def ask(url: str, statement: str) -> list[tuple[object, ...]]:
+    """Run one statement and return its rows."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement.encode())
+        return cursor.fetchall() if cursor.description else []
 
 
 def name_of(url: str) -> str:

@@ -15,6 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import pytest
+
+from tests import postgresql
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: A process that takes longer hangs.
 TIMEOUT_SECONDS = 60.0
@@ -48,12 +52,16 @@ class Done:
 class CommandLine:
     """Runs `orchestrator ARGV` as a user with an empty home would, with the fake Slurm on PATH."""
 
-    def __init__(self, folder: Path, environ: Mapping[str, str], pycache: Path) -> None:
+    def __init__(
+        self, folder: Path, environ: Mapping[str, str], pycache: Path, url: str | None = None
+    ) -> None:
+        """Take the URL of an empty database; none: a file in the home, as a user has it."""
         self.home = folder / "home"
         self.folder = folder / "work"
         self.runs_dir = self.home / "orchestrator-runs"
         self.state_dir = self.home / ".local" / "state" / "orchestrator"
-        self.database = self.state_dir / "orchestrator.db"
+        self._file = self.state_dir / "orchestrator.db"
+        self.url = url
         self.home.mkdir(mode=0o700)
         self.folder.mkdir()
         self.environ = {
@@ -66,8 +74,21 @@ class CommandLine:
             # Half of a short command's time is compiling, where bytecode is not kept.
             "PYTHONPYCACHEPREFIX": str(pycache),
             "ORCHESTRATOR_POLL_FLOOR_SECONDS": "1",
+            **({"ORCHESTRATOR_DATABASE": url} if url else {}),
             **environ,
         }
+
+    @property
+    def database(self) -> Path:
+        """The database file, for tests of what only a file has."""
+        if self.url:
+            pytest.skip("looks into the database file")
+        return self._file
+
+    @property
+    def location(self) -> str | Path:
+        """Where the database is, for a Store."""
+        return self.url or self._file
 
     def start(
         self,
@@ -116,6 +137,8 @@ class CommandLine:
 
     def rows(self, statement: str = "SELECT row, state FROM jobs ORDER BY row") -> list[tuple]:
         """Ask the database behind the command's back; no database has no rows."""
+        if self.url:
+            return postgresql.ask(self.url, statement)
         if not self.database.exists():
             return []
         with sqlite3.connect(f"file:{self.database}?mode=ro", uri=True) as connection:

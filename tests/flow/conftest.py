@@ -154,7 +154,32 @@ def pycache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pycache")
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests that are marked so on both databases."""
+    if metafunc.definition.get_closest_marker("both_databases"):
+        metafunc.parametrize("database_kind", ["sqlite", "postgresql"], indirect=True)
+
+
 @pytest.fixture
-def cli(fake_slurm: FakeSlurm, tmp_path: Path, pycache: Path) -> command_line.CommandLine:
+def database_kind(request: pytest.FixtureRequest) -> str:
+    return getattr(request, "param", request.config.getoption("--database"))
+
+
+@pytest.fixture
+def location(request: pytest.FixtureRequest, database_kind: str) -> Iterator[str | None]:
+    """The URL of an empty database on the server; none: a file, where the test likes it."""
+    if database_kind == "sqlite":
+        yield None
+        return
+    server = request.getfixturevalue("postgresql_server")
+    url = server.make(request.getfixturevalue("postgresql_template"))
+    yield url
+    server.drop(url)
+
+
+@pytest.fixture
+def cli(
+    fake_slurm: FakeSlurm, tmp_path: Path, pycache: Path, location: str | None
+) -> command_line.CommandLine:
     """The orchestrator command, beside the fake cluster."""
-    return command_line.CommandLine(tmp_path, fake_slurm.environ, pycache)
+    return command_line.CommandLine(tmp_path, fake_slurm.environ, pycache, location)

@@ -203,7 +203,7 @@ def test_an_adopted_job_knows_its_log(cli, fake_slurm):
 
 
 def context_of(cli, sbatch_timeout_seconds):
-    configuration = config.load({"HOME": str(cli.home)}, cli.folder)
+    configuration = config.load(cli.environ, cli.folder)
     told: list[str] = []
     return contexts.Context(
         configuration=configuration,

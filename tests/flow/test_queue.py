@@ -200,6 +200,7 @@ def test_what_is_smaller_does_not_wait_behind_an_array_that_is_too_large(cli, fa
         assert re.search(rf"^_\[{numbers}\] +{name}{waits}{CLOCK} ", table, re.MULTILINE), table
 
 
+@pytest.mark.both_databases
 def test_of_many_processes_one_sends(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT, times=2)
     queue(cli, "a")
@@ -382,7 +383,7 @@ def test_a_sender_that_was_killed(cli, fake_slurm):
     dead = jobs.Submitter(host="elsewhere", boot_id="x", pid=1, start_ticks=1)
     sending = {"state": jobs.JobState.SUBMITTING, "settled": False, "submitter": dead}
     long_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=10)
-    with stores.Store(cli.database) as store, store.writing() as work:
+    with stores.Store(cli.location) as store, store.writing() as work:
         assert work.change_job(1, {**sending, "grace_since": long_ago})
     grace = {"ORCHESTRATOR_SUBMIT_GRACE_SECONDS": "1", **SOON}
     make_due(cli, 1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from tests.flow import command_line
 from tests.flow.conftest import FakeSlurm
 
@@ -37,6 +39,7 @@ def test_a_submission_that_ends_during_a_refresh_is_not_set_back(
     assert (state, job_id) == ("PENDING", "2")
 
 
+@pytest.mark.both_databases
 def test_an_interrupted_refresh_lets_others_ask(
     cli: command_line.CommandLine, fake_slurm: FakeSlurm
 ) -> None:
@@ -62,6 +65,7 @@ def test_another_slurm_conf_is_another_key_and_is_asked_all_the_same(
     assert cli.rows("select state from jobs") == [("FAILED",)]
 
 
+@pytest.mark.both_databases
 def test_the_end_of_a_log_is_read_by_the_refresh_that_sees_the_end(
     cli: command_line.CommandLine, fake_slurm: FakeSlurm
 ) -> None:

@@ -1,4 +1,4 @@
-"""Several real processes on one SQLite file: nothing lost, nothing doubled, nothing torn."""
+"""Several real processes on one database: nothing lost, nothing doubled, nothing torn."""
 
 from __future__ import annotations
 
@@ -19,20 +19,24 @@ ROOT = Path(sqlite.__file__).parents[1]
 WRITERS = 4
 CHANGES = 150
 
-#: What every worker begins with; the file is the first argument.
+#: What every worker begins with; the database is the first argument.
 HEAD = """
 import datetime, itertools, pathlib, sys
 from db import filesystem, models, sqlite
 from orchestrator import jobs
 from orchestrator.controller import stores, unit_of_work
-path = pathlib.Path(sys.argv[1])
+url = sys.argv[1]
 now = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
 """
 #: Reads a counter and writes it back, as often as told; every tenth time with a new connection, as
 #: a command of its own would.
 COUNT = """
-locality = filesystem.Locality(sys.argv[2])
-database = sqlite.Database(path, find_locality=lambda path: locality)
+if sys.argv[2] == "server":
+    database = stores.Store(url)._database
+else:
+    locality = filesystem.Locality(sys.argv[2])
+    path = pathlib.Path(url.removeprefix("sqlite:///"))
+    database = sqlite.Database(path, find_locality=lambda path: locality)
 for turn in range(int(sys.argv[3])):
     with database.writing(durable=turn % 50 == 0) as db:
         row = db.get(models.Setting, "counter") or models.Setting(key="counter", value="0")
@@ -45,7 +49,7 @@ for turn in range(int(sys.argv[3])):
 database.close()
 """
 HOLD = """
-with sqlite.Database(path).writing() as db:
+with stores.Store(url)._database.writing() as db:
     db.add(models.Setting(key="half", value="x" * 5_000_000))
     db.flush()
     print("inside", flush=True)
@@ -58,7 +62,7 @@ gate, opener = os.pipe()
 for number in range(20):
     if os.fork() == 0:
         try:
-            with stores.Store(path) as store:
+            with stores.Store(url) as store:
                 os.read(gate, 1)
                 with store.writing() as work:
                     print(work.claim_refresh("lab", now, 10, str(number)), flush=True)
@@ -72,7 +76,7 @@ for number in range(20):
 """
 #: Reads "lines" from the cursor on and stores what they say, until all are read.
 READ_LOG = """
-with stores.Store(path) as store:
+with stores.Store(url) as store:
     for pause in itertools.count():
         with store.reading() as work:
             cursor = next(iter(work.log_cursors(1)), None)
@@ -108,26 +112,28 @@ def finish(workers: list[subprocess.Popen[str]]) -> list[str]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[stores.Store]:
-    with stores.Store(tmp_path / "x.db") as store:
+def store(database_url: str) -> Iterator[stores.Store]:
+    with stores.Store(database_url) as store:
         yield store
 
 
-@pytest.mark.parametrize("locality", list(filesystem.Locality))
-def test_no_change_is_lost(tmp_path: Path, locality: filesystem.Locality) -> None:
-    """The file is not there at first: the writers also race to make it."""
-    path = tmp_path / "new" / "x.db"
-    finish([start(COUNT, path, locality.value, CHANGES) for _ in range(WRITERS)])
-    with stores.Store(path) as store:
+@pytest.mark.parametrize("locality", [*(one.value for one in filesystem.Locality), "server"])
+def test_no_change_is_lost(tmp_path: Path, request: pytest.FixtureRequest, locality: str) -> None:
+    """The tables are not there at first: the writers also race to make them."""
+    url = f"sqlite:///{tmp_path}/new/x.db"
+    if locality == "server":
+        url = request.getfixturevalue("postgresql_server").make()
+    finish([start(COUNT, url, locality, CHANGES) for _ in range(WRITERS)])
+    with stores.Store(url) as store:
         with store.reading() as work:
             assert work.setting("counter") == str(WRITERS * CHANGES)
         assert store.check() == []
 
 
-def test_killed_writer_leaves_the_old_state(store: stores.Store) -> None:
+def test_killed_writer_leaves_the_old_state(store: stores.Store, database_url: str) -> None:
     with store.writing() as work:
         work.put_setting("whole", "yes")
-    writer = start(HOLD, store.place)
+    writer = start(HOLD, database_url)
     assert writer.stdout is not None
     assert writer.stdout.readline() == "inside\n"
     writer.send_signal(signal.SIGKILL)
@@ -139,21 +145,21 @@ def test_killed_writer_leaves_the_old_state(store: stores.Store) -> None:
     assert store.check() == []
 
 
-def test_twenty_waiters_ask_slurm_once(store: stores.Store) -> None:
+def test_twenty_waiters_ask_slurm_once(store: stores.Store, database_url: str) -> None:
     with store.writing():
         pass
-    (answers,) = finish([start(CLAIM, store.place)])
+    (answers,) = finish([start(CLAIM, database_url)])
     assert sorted(answers.split()) == ["False"] * 19 + ["True"]
 
 
-def test_two_readers_of_a_log_store_each_line_once(store: stores.Store) -> None:
+def test_two_readers_of_a_log_store_each_line_once(store: stores.Store, database_url: str) -> None:
     code = (
-        "with stores.Store(path) as store, store.writing() as work:\n"
+        "with stores.Store(url) as store, store.writing() as work:\n"
         "    work.add_submission(jobs.Submission(token='t', cluster='c', scheduler='slurm',\n"
         "        name='n', script='', spec='', run_dir='', provenance='', created_at=now))\n"
     )
-    finish([start(code, store.place)])
-    finish([start(READ_LOG, store.place) for _ in range(2)])
+    finish([start(code, database_url)])
+    finish([start(READ_LOG, database_url) for _ in range(2)])
     with store.reading() as work:
         stored = work.metrics(unit_of_work.MetricQuery(rows=[1]))
     assert [found.metric.line for found in stored] == list(range(100))

@@ -65,6 +65,7 @@ def words_of_points(cli, fake_slurm):
 ALL = [f"--lr {lr} --seed {seed}" for lr in (0.01, 0.1) for seed in (1, 2, 3)]
 
 
+@pytest.mark.both_databases
 def test_a_grid_from_its_file_to_the_end(cli, fake_slurm, grid):
     fake_slurm.run_jobs()
     plan = cli("sweep", "submit", grid, "--dry-run", "--format", "table")
@@ -192,7 +193,7 @@ def test_of_a_cancelled_sweep_nothing_waits_for_its_baseline(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT)
     environ = {"ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}
     cli("sweep", "submit", cli.spec(STUDY, "study.toml"), **environ)
-    with stores.Store(cli.database) as store, store.writing() as work:
+    with stores.Store(cli.location) as store, store.writing() as work:
         work.sweeps.set_state(work.sweeps.get(1), "cancelled")
     told = "is not sent again: its sweep study is cancelled: "
     cli.wait_until(lambda: cli("status", "--refresh", **environ).err.count(told) == 3)
@@ -212,6 +213,7 @@ def test_a_cancel_stops_a_resume_that_is_under_way(cli, fake_slurm, grid):
     assert states(cli)["NOT_SUBMITTED"] == 4
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("taken", [False, True], ids=["before", "after"])
 def test_killed_in_the_middle_and_resumed(cli, fake_slurm, grid, taken):
     """SIGKILL while the second of three calls of sbatch runs, before or after Slurm took the job.
@@ -530,7 +532,7 @@ def test_10000_points_are_shown_in_a_second(cli, tmp_path):
     cli.state_dir.mkdir(parents=True, mode=0o700)
     at = datetime.datetime.now(datetime.UTC)
     state = jobs.JobState
-    with stores.Store(cli.database) as store, store.writing() as work:
+    with stores.Store(cli.location) as store, store.writing() as work:
         stored = work.sweeps.add(
             sweep,
             config.Profile(),

@@ -195,6 +195,7 @@ def test_what_slurm_never_got_is_sent_again(cli, fake_slurm):
     assert (job["row"], job["state"], job["reason"]) == (1, "COMPLETED", None)
 
 
+@pytest.mark.both_databases
 def test_of_two_processes_only_one_sends_again(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid partition name specified\n")
     assert cli("submit", "--name", "demo", *LINE, "echo here").code == 5
@@ -219,7 +220,7 @@ def test_a_resend_on_another_host_is_given_its_time(cli, fake_slurm):
     there = jobs.Submitter(host="elsewhere", boot_id="x", pid=1, start_ticks=1)
     sending = {"state": jobs.JobState.SUBMITTING, "settled": False, "submitter": there}
     for sent_at, state in ((now, "SUBMITTING"), (now - LONG, "SUBMIT_UNKNOWN")):
-        with stores.Store(cli.database) as store, store.writing() as work:
+        with stores.Store(cli.location) as store, store.writing() as work:
             assert work.change_job(1, {**sending, "grace_since": sent_at})
         done = cli("resubmit", "@1")
         assert (done.code, done.out) == (6, "")
