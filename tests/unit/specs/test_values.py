@@ -112,7 +112,7 @@ def test_what_slurm_takes_fits(name: str, text: str) -> None:
         ("nodelist", "/etc/passwd"),
         ("nodelist", "gpu[01-04"),
         ("dependency", "afterok"),
-        ("dependency", "afterok:x"),
+        ("dependency", "afterok:-x"),
         ("dependency", "afterok:1,afterany:2?after:3"),
         ("mail_type", "END FAIL"),
         ("mail_user", "-x@y"),
