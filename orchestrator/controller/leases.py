@@ -152,6 +152,7 @@ def acquire(
     pause: Callable[[float], None] = time.sleep,
     told: Callable[[str], None] = lambda sentence: None,
     monotonic: Callable[[], float] = time.monotonic,
+    boot_clock: Callable[[], float] = boot_seconds,
 ) -> Holding:
     """Take the lease; raises HeldError where another controller acts.
 
@@ -171,13 +172,15 @@ def acquire(
             watched, since = (lease.fence, lease.renewals), monotonic()
         unrenewed = lease.lapsed if one_clock else monotonic() - since >= lease.seconds
         if lease.holder is None or _has_ended(lease) or unrenewed:
-            taken_at = boot_seconds()
+            taken_at = boot_clock()
             with context.store.writing() as work:
                 fence = work.leases.take(
                     lease, me, command=command, seconds=seconds, here=context.clock()
                 )
             if fence is not None:
-                return Holding(context, fence, seconds=seconds, taken_at=taken_at)
+                return Holding(
+                    context, fence, seconds=seconds, taken_at=taken_at, boot_clock=boot_clock
+                )
             continue
         elsewhere = not one_clock and lease.holder.host != me.host
         may_wait = stand_by and not elsewhere

@@ -2,47 +2,209 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
-from pathlib import Path
+import functools
+import itertools
+import time
+from collections.abc import Iterator
 
+import hypothesis
 import pytest
+from hypothesis import strategies
 
-from orchestrator import errors, jobs
-from orchestrator.controller import stores
+from orchestrator import config, errors, jobs, slurm
+from orchestrator.controller import context as contexts
+from orchestrator.controller import leases, stores
+from orchestrator.local import processes
 
 NOW = datetime.datetime(2026, 11, 22, 2, 0, tzinfo=datetime.UTC)
+SECONDS = 30.0
 
 
-def holder(pid: int, host: str = "login1") -> jobs.Submitter:
-    return jobs.Submitter(host=host, boot_id="b", pid=pid, start_ticks=1)
+@dataclasses.dataclass
+class World:
+    """Hosts whose clocks differ, and the processes on them that live."""
+
+    context: contexts.Context
+    #: seconds since the beginning
+    now: float = 0.0
+    alive: set[int] = dataclasses.field(default_factory=set)
+
+    def process(self, pid: int) -> jobs.Submitter:
+        """The even ones are on one host, the odd ones on another, ten minutes ahead."""
+        host = f"login{pid % 2}"
+        return jobs.Submitter(host=host, boot_id=f"boot of {host}", pid=pid, start_ticks=1)
+
+    def take(self, pid: int, *, stand_by: bool = False) -> leases.Holding:
+        """Acquire the lease as this process would; to wait for it lets the time go by."""
+        me = self.process(pid)
+        self.alive.add(pid)
+        ahead = datetime.timedelta(minutes=10 * (pid % 2))
+
+        def pause(seconds: float) -> None:
+            self.now += seconds
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(processes, "this_process", lambda: me)
+            patch.setattr(processes, "boot_id", lambda: me.boot_id)
+            patch.setattr(
+                processes,
+                "is_alive",
+                lambda who: who.pid in self.alive if who.host == me.host else None,
+            )
+            return leases.acquire(
+                dataclasses.replace(
+                    self.context,
+                    clock=lambda: NOW + ahead + datetime.timedelta(seconds=self.now),
+                ),
+                command="serve",
+                seconds=SECONDS,
+                stand_by=stand_by,
+                pause=pause,
+                monotonic=lambda: self.now,
+                boot_clock=lambda: self.now,
+            )
 
 
-def take(store: stores.Store, who: jobs.Submitter) -> int:
-    with store.writing() as work:
-        seen = work.leases.read(NOW)
-        if seen is None:
-            work.leases.add()
-            seen = work.leases.read(NOW)
-        assert seen is not None
-        fence = work.leases.take(seen, who, command="serve", seconds=30, here=NOW)
-    assert fence is not None
-    return fence
-
-
-def test_who_lost_the_lease_writes_no_more(tmp_path: Path) -> None:
-    with stores.Store(tmp_path / "x.db") as store:
-        first = store.fenced(take(store, holder(1)))
-        with first.writing() as work:
-            work.put_setting("by", "first")
-        second = store.fenced(take(store, holder(2)))
-        with pytest.raises(errors.FencedError) as refused, first.writing() as work:
-            work.put_setting("by", "first again")
-        assert str(refused.value) == (
-            "Another controller took over: `serve` (process 2 on login1, since "
-            f"{NOW.astimezone():%Y-%m-%d %H:%M:%S}); this one does nothing more."
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("leases")
+    with stores.Store(folder / "x.db") as store:
+        yield World(
+            contexts.Context(
+                configuration=config.load({"HOME": str(folder)}, folder),
+                store=store,
+                client=lambda: slurm.Client(environ={}),
+                environ={},
+                folder=folder,
+                say=lambda text: None,
+                sleep=time.sleep,
+            )
         )
-        with second.writing() as work:
-            assert work.setting("by") == "first"
-        # People's own commands go on beside any controller.
-        with store.writing() as work:
-            work.put_setting("by", "a person")
+
+
+def write(holding: leases.Holding, text: str) -> None:
+    with holding.store.writing() as work:
+        work.put_setting("by", text)
+
+
+def free(world: World) -> None:
+    """Let nobody hold the lease."""
+    world.now += 10_000
+    world.alive.clear()
+    world.take(99, stand_by=True).give_back()
+    world.alive.clear()
+
+
+def test_who_lost_the_lease_writes_no_more(world: World) -> None:
+    free(world)
+    first = world.take(2)
+    write(first, "first")
+    world.now += SECONDS
+    since = (NOW + datetime.timedelta(seconds=world.now + SECONDS)).astimezone()
+    second = world.take(4)
+    with pytest.raises(errors.FencedError) as refused:
+        write(first, "first again")
+    assert str(refused.value) == (
+        "Another controller took over: `serve` (process 4 on login0, since "
+        f"{since:%Y-%m-%d %H:%M:%S}); this one does nothing more."
+    )
+    with pytest.raises(errors.FencedError):
+        first.confirm()
+    with pytest.raises(errors.FencedError):
+        first.proceed()
+    write(second, "second")
+    # People's own commands go on beside any controller.
+    with world.context.store.writing() as work:
+        assert work.setting("by") == "second"
+        work.put_setting("by", "a person")
+
+
+def test_a_process_that_ended_is_replaced_at_once_on_its_host(world: World) -> None:
+    free(world)
+    world.take(2)
+    with pytest.raises(leases.HeldError, match=r"process 2 on login0.*add --wait"):
+        world.take(4)
+    world.alive.remove(2)
+    before = world.now
+    world.take(4)
+    assert world.now == before
+
+
+def test_another_host_waits_for_the_lease_and_trusts_no_clock(world: World) -> None:
+    free(world)
+    first = world.take(2)
+    # The clock here is a day ahead, so that each renewal looks old: it is seen all the same.
+    renewed_at: list[float] = []
+    told: list[str] = []
+    context = world.context
+
+    def pause_and_renew(seconds: float) -> None:
+        world.now += seconds
+        first.renew()
+        renewed_at.append(world.now)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "this_process", lambda: world.process(3))
+        patch.setattr(processes, "boot_id", lambda: "boot of login1")
+        patch.setattr(processes, "is_alive", lambda who: None)
+        with pytest.raises(leases.HeldError, match=r"this is .* kept in PostgreSQL"):
+            leases.acquire(
+                dataclasses.replace(context, clock=lambda: NOW + datetime.timedelta(days=1)),
+                command="serve",
+                seconds=SECONDS,
+                stand_by=True,
+                pause=pause_and_renew,
+                told=told.append,
+                monotonic=lambda: world.now,
+            )
+    assert len(renewed_at) == 1
+    began = world.now
+    world.take(3)
+    assert SECONDS <= world.now - began < SECONDS * 1.5
+
+
+ACTS = strategies.lists(
+    strategies.tuples(
+        strategies.sampled_from(["take", "take", "stand by", "renew", "write", "kill", "time"]),
+        strategies.integers(0, 3),
+    ),
+    max_size=25,
+)
+
+
+@hypothesis.given(ACTS)
+@hypothesis.settings(max_examples=40)
+def test_one_writes_at_a_time(world: World, acts: list[tuple[str, int]]) -> None:
+    free(world)
+    # By the place that acts name; a process that begins there has a number of its own.
+    held: dict[int, tuple[int, leases.Holding]] = {}
+    numbers = {place: itertools.count(100 + place, 4) for place in range(4)}
+    newest: int | None = None
+    renewed = world.now
+    for act, place in acts:
+        if act in ("take", "stand by") and place not in held:
+            pid = next(numbers[place])
+            dead_here = newest is not None and newest not in world.alive and newest % 2 == pid % 2
+            try:
+                held[place] = (pid, world.take(pid, stand_by=act == "stand by"))
+            except leases.HeldError:
+                assert newest is not None and not dead_here
+            else:
+                # In true time, whatever the hosts' clocks say.
+                assert newest is None or dead_here or world.now - renewed >= SECONDS
+                newest, renewed = pid, world.now
+        elif act == "kill" and place in held:
+            world.alive.discard(held.pop(place)[0])
+        elif act == "time":
+            world.now += SECONDS / 2
+        elif act in ("renew", "write") and place in held:
+            pid, mine = held[place]
+            change = mine.renew if act == "renew" else functools.partial(write, mine, act)
+            if pid == newest:
+                change()
+                renewed = world.now if act == "renew" else renewed
+            else:
+                with pytest.raises(errors.FencedError):
+                    change()
