@@ -150,14 +150,14 @@ def _judge_all(
     judge: _Judge, everyone: Sequence[jobs.Job]
 ) -> tuple[list[int], list[tuple[jobs.Job, tracking.Verdict]]]:
     """Return the rows of those of whom nothing is new, and what there is to say of the others."""
-    remembered = None if judge.context.is_local else judge.context.heard
-    if remembered is None:
+    heard = None if judge.context.is_local else judge.context.heard
+    if heard is None:
         return [], [(job, judge.verdict(job)) for job in everyone]
-    quiet = remembered.quiet_among([(job, judge.queue.of(job)) for job in everyone])
+    quiet = heard.quiet_among([(job, judge.queue.of(job)) for job in everyone])
     verdicts = [(job, judge.verdict(job)) for job in everyone if job.row not in quiet]
     for job, verdict in verdicts:
         if _is_unchanged(verdict):
-            remembered.keep(job, judge.queue.of(job))
+            heard.keep(job, judge.queue.of(job))
     return sorted(quiet), verdicts
 
 

@@ -68,6 +68,12 @@ def _resend_at(context: contexts.Context, after: datetime.datetime) -> datetime.
         return work.next_resend_at(after)
 
 
+def _logs(context: contexts.Context) -> list[str]:
+    from orchestrator.controller import reading
+
+    return reading.step(context)
+
+
 def _notices(context: contexts.Context) -> list[str]:
     from orchestrator.controller import noticing
 
@@ -105,6 +111,7 @@ def steps(floor_seconds: float | None) -> tuple[Step, ...]:
     refresh = functools.partial(_refresh, floor_seconds=floor_seconds)
     return (
         Step(name="refresh", run=refresh, next_at=_resend_at),
+        Step(name="logs", run=_logs),
         Step(name="recover", run=_recover, next_at=_recover_at),
         Step(name="schedules", run=_schedules, next_at=_planned_at),
         Step(name="notices", run=_notices),

@@ -162,6 +162,12 @@ class UnitOfWork:
         """Return row and version of the jobs that are not settled, oldest first."""
         return turns.live_versions(self._db, cluster)
 
+    def settled_after(
+        self, place: tuple[datetime.datetime, int], ended_since: datetime.datetime, limit: int
+    ) -> list[tuple[datetime.datetime, int]]:
+        """Return when settled jobs were last seen, and their rows, in that order."""
+        return turns.settled_after(self._db, place, ended_since, limit)
+
     def next_resend_at(self, after: datetime.datetime) -> datetime.datetime | None:
         """Return when the next of those that wait for room is due, later than `after`."""
         return turns.next_resend_at(self._db, after)

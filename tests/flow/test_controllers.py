@@ -1,0 +1,156 @@
+"""tick and serve: one controller acts, and who lost the lease does nothing more (rows 41, 42)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.flow.command_line import CommandLine, read_to
+from tests.flow.conftest import FakeSlurm
+
+#: Short, so that a test need not wait long for a lease to run out.
+LEASE_SECONDS = 2
+REFUSED = (
+    "sbatch: error: Batch job submission failed: "
+    "Required partition not available (inactive or drain)\n"
+)
+
+
+@pytest.fixture
+def here(cli: CommandLine) -> CommandLine:
+    cli.environ["ORCHESTRATOR_LEASE_SECONDS"] = str(LEASE_SECONDS)
+    return cli
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[str]]]:
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+        process.communicate()
+
+
+def serve(
+    here: CommandLine, started: list[subprocess.Popen[str]], *argv: str
+) -> subprocess.Popen[str]:
+    process = here.start("serve", "--interval", "1", *argv)
+    started.append(process)
+    return process
+
+
+def health(here: CommandLine) -> dict[str, Any]:
+    return json.loads((here.state_dir / "controller.json").read_text())
+
+
+def holder_told(here: CommandLine, pid: int) -> str:
+    ((since,),) = here.rows("SELECT since FROM leases")
+    return f"`serve` (process {pid} on {os.uname().nodename}, since {since[:19]})"
+
+
+def test_one_acts_and_sigterm_ends_it(
+    here: CommandLine, fake_slurm: FakeSlurm, started: list[subprocess.Popen[str]]
+) -> None:
+    first = serve(here, started)
+    assert first.stdout is not None
+    assert read_to(first.stdout, "Acts").endswith(" Acts, with a pass every 1 s.\n")
+    told = holder_told(here, first.pid)
+    second = here("serve")
+    assert (second.code, second.out) == (6, "")
+    assert second.err == (
+        f"Error: {told} acts already. End it first, or add --wait to stand by for it.\n"
+    )
+    tick = here("tick")
+    assert tick.code == 6
+    assert tick.err == (
+        f"Error: {told} acts already and does what a tick does; nothing was done.\n"
+    )
+    quiet = here("tick", "--quiet")
+    assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
+    here.wait_until(lambda: (here.state_dir / "controller.json").exists(), "a pass")
+    (row,) = here("serve", "--status", "--json").items
+    assert (row["healthy"], row["pid"], row["problems"]) == (True, first.pid, [])
+    first.send_signal(signal.SIGTERM)
+    assert first.stdout.readline().endswith(" Ended; what was begun is done.\n")
+    assert first.wait(timeout=20) == 0
+    # It was given back: nobody waits for it to run out.
+    assert here("tick").code == 0
+    assert here.rows("SELECT host, fence FROM leases") == [(None, 2)]
+
+
+def test_who_was_stopped_for_too_long_is_fenced_and_sends_nothing(
+    here: CommandLine, fake_slurm: FakeSlurm, started: list[subprocess.Popen[str]]
+) -> None:
+    """Stopped between the stored intent and sbatch: the worst moment there is."""
+    fake_slurm.fail("sbatch", stderr=REFUSED)
+    spec = here.spec('[job]\nname = "demo"\ntime_limit = "5"\n[launch]\ncommand = "true"\n')
+    assert here("submit", "--queue", spec, ORCHESTRATOR_RESEND_MIN_SECONDS="1").code == 0
+    sent = len(fake_slurm.calls("sbatch"))
+    first = serve(here, started, "--wait")
+    assert first.stdout is not None
+    read_to(first.stdout, "Acts")
+    here.wait_until(
+        lambda: (
+            here.rows("SELECT 1 FROM jobs WHERE state = 'SUBMITTING'")
+            or len(fake_slurm.calls("sbatch")) > sent
+        ),
+        "a try",
+    )
+    first.send_signal(signal.SIGSTOP)
+    second = serve(here, started, "--wait")
+    assert second.stdout is not None
+    read_to(second.stdout, "Acts")
+    first.send_signal(signal.SIGCONT)
+    fenced = read_to(first.stdout, "error: ")
+    assert "Another controller took over: " in fenced
+    here.wait_until(
+        lambda: here.rows("SELECT 1 FROM jobs WHERE state = 'PENDING'"), "the job in Slurm"
+    )
+    assert len({job["name"] for job in fake_slurm.jobs()}) == len(fake_slurm.jobs()) == 1
+
+
+def test_a_stopped_controller_goes_on_with_one_pass(
+    here: CommandLine, fake_slurm: FakeSlurm, started: list[subprocess.Popen[str]]
+) -> None:
+    spec = here.spec('[job]\nname = "demo"\ntime_limit = "5"\n[launch]\ncommand = "true"\n')
+    assert here("submit", spec).code == 0
+    process = serve(here, started, "--log-format", "json")
+    here.wait_until(lambda: len(fake_slurm.calls("squeue")) >= 2, "two passes")
+    process.send_signal(signal.SIGSTOP)
+    before = len(fake_slurm.calls("squeue"))
+    # Nobody took over: it goes on under its old number.
+    time.sleep(LEASE_SECONDS * 2)
+    pass_before = health(here)["last_pass_at"]
+    process.send_signal(signal.SIGCONT)
+    here.wait_until(lambda: health(here)["last_pass_at"] != pass_before, "the next pass")
+    assert len(fake_slurm.calls("squeue")) - before <= 2
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=20)
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["event"] for line in lines] == ["start", "stop"]
+    assert set(lines[0]) == {"time", "level", "event", "step", "job", "text"}
+
+
+def test_slurm_away_is_told_and_waited_for(here: CommandLine, fake_slurm: FakeSlurm) -> None:
+    spec = here.spec('[job]\nname = "demo"\ntime_limit = "5"\n[launch]\ncommand = "true"\n')
+    assert here("submit", spec).code == 0
+    text = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+    fake_slurm.fail("squeue", stderr=f"{text}\n", times=9)
+    done = here("tick")
+    assert done.code == 5
+    assert done.err.startswith("refresh: Slurm does not answer since ")
+    assert done.err.endswith(" steps failed: refresh\n")
+    status = here("serve", "--status")
+    assert status.code == 1 and "Failing since " in status.err
+    fake_slurm.heal()
+    assert here("tick").code == 0
+    assert here("serve", "--status").code == 0
