@@ -95,7 +95,7 @@ def _as_text(line: service.Line) -> str:
 def _tell_health(context: contexts.Context, chosen: str) -> None:
     from orchestrator.controller import health
 
-    found = health.examine(context)
+    found = health.examine(context.store, context.configuration.state_dir, context.clock())
     lease, newest = found.lease, found.newest
     holder = None if lease is None else lease.holder
     row: dict[str, object] = {

@@ -155,8 +155,21 @@ def _show(
         context.say(f"Stale since {at}: {why}")
     elif error:
         context.say(f"Slurm does not answer: {error.splitlines()[0]}")
+    if late := _late_controller(context, now):
+        context.say(f"{late} `orchestrator serve --status` tells more.")
     if wanted.limit is not None and len(rows) >= wanted.limit:
         context.say(f"The newest {wanted.limit}; more with --limit.")
+
+
+def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:
+    """Return what to say of a `serve` that was not ended and is silent; "": nothing."""
+    state_dir = context.configuration.state_dir
+    if not (state_dir / "controller.json").exists():
+        return ""
+    from orchestrator.controller import health
+
+    newest = health.load(state_dir)
+    return health.late(newest, now) if newest is not None and newest.command == "serve" else ""
 
 
 def _is_elsewhere(job: jobs.Job) -> bool:

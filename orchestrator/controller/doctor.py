@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import os
 import shutil
 import socket
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import orchestrator
 from orchestrator import config, errors, local, slurm
-from orchestrator.controller import render, stores
+from orchestrator.controller import health, render, stores
 
 OK, WARNING, BAD = "ok", "warning", "bad"
 COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "srun")
@@ -53,6 +54,7 @@ def examine(configuration: config.Configuration, client: slurm.Client) -> Iterat
         "set runs_dir to a folder on a shared file system that you can write",
     )
     yield from _database(configuration)
+    yield from _controller(configuration)
     yield from _notices(configuration)
     yield _container()
 
@@ -168,6 +170,26 @@ def _database(configuration: config.Configuration) -> Iterator[Check]:
         )
         return
     yield Check(name="database", outcome=OK, found=f"{store.place} ({found})")
+
+
+def _controller(configuration: config.Configuration) -> Iterator[Check]:
+    """Yield how the controller is, where there ever was one."""
+    now = datetime.datetime.now(datetime.UTC)
+    try:
+        with stores.Store(configuration.database) as store:
+            found = health.examine(store, configuration.state_dir, now)
+    except errors.OrchestratorError:
+        # The database's own check tells it.
+        return
+    if found.newest is None:
+        return
+    if found.problems:
+        cure = "`orchestrator serve --status` tells more; where none is wanted, nothing"
+        yield Check(name="controller", outcome=WARNING, found=" ".join(found.problems), cure=cure)
+        return
+    at = found.newest.last_pass_at.astimezone()
+    told = f"`{found.newest.command}` on {found.newest.host}, last pass at {at:%Y-%m-%d %H:%M:%S}"
+    yield Check(name="controller", outcome=OK, found=told)
 
 
 def _notices(configuration: config.Configuration) -> Iterator[Check]:

@@ -9,12 +9,14 @@ import json
 import os
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator import errors
-from orchestrator.controller import context as contexts
-from orchestrator.controller import lease_rows
+from orchestrator.controller import stores
 from orchestrator.local import processes
+
+if TYPE_CHECKING:
+    from orchestrator.controller import lease_rows
 
 NAME = "controller.json"
 #: A pass may take so long, or a machine be so busy, before the next one counts as late.
@@ -104,14 +106,16 @@ def late(newest: Pass | None, now: datetime.datetime) -> str:
     )
 
 
-def examine(context: contexts.Context) -> Health:
+def examine(store: stores.Store, state_dir: Path, now: datetime.datetime) -> Health:
     """Return how the controller is, from the lease and the file."""
-    now = context.clock()
-    newest = load(context.configuration.state_dir)
+    # `status` reads the file alone, and is not to load this.
+    from orchestrator.controller import lease_rows
+
+    newest = load(state_dir)
     lease = None
     problems = []
     try:
-        with context.store.reading() as work:
+        with store.reading() as work:
             lease = work.leases.read(now)
     except errors.DatabaseError as exc:
         problems.append(str(exc))

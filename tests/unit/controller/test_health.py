@@ -1,0 +1,95 @@
+"""What is said of a controller: nothing while it is well or was ended, the cause when it is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import socket
+from pathlib import Path
+
+import pytest
+
+from orchestrator import jobs
+from orchestrator.controller import health, stores
+from orchestrator.local import processes
+
+NOW = datetime.datetime(2026, 11, 22, 2, 0, tzinfo=datetime.UTC)
+NEWEST = health.Pass(
+    command="serve",
+    host="login1",
+    pid=7,
+    since=NOW,
+    last_pass_at=NOW,
+    took_seconds=0.5,
+    steps={"refresh": "", "notices": "no route to host"},
+    next_pass_at=NOW + datetime.timedelta(seconds=60),
+    failing_since=None,
+)
+
+
+def local(at: datetime.datetime) -> str:
+    return f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def after(seconds: float) -> datetime.datetime:
+    return NOW + datetime.timedelta(seconds=seconds)
+
+
+def test_the_file_comes_back_as_it_was_and_nothing_else_is_taken_for_it(tmp_path: Path) -> None:
+    assert health.load(tmp_path) is None
+    health.store(tmp_path, NEWEST)
+    assert health.load(tmp_path) == NEWEST
+    assert [path.name for path in tmp_path.iterdir()] == ["controller.json"]
+    (tmp_path / "controller.json").write_text('{"command": "of another version"}')
+    assert health.load(tmp_path) is None
+
+
+def test_when_it_is_late() -> None:
+    told = f"The controller's last pass was at {local(NOW)} (`serve`, process 7 on login1)."
+    assert health.late(NEWEST, after(60 + health.LATE_SECONDS)) == ""
+    assert health.late(NEWEST, after(61 + health.LATE_SECONDS)) == told
+    assert health.late(dataclasses.replace(NEWEST, ended_at=NOW), after(10**6)) == ""
+    by_ticks = dataclasses.replace(NEWEST, command="tick", next_pass_at=None)
+    assert health.late(by_ticks, after(health.TICKS_LATE_SECONDS)) == ""
+    assert health.late(by_ticks, after(health.TICKS_LATE_SECONDS + 1)) == told.replace(
+        "serve", "tick"
+    )
+
+
+@pytest.mark.parametrize("fate", ["never", "well", "failing", "killed", "stopped", "ended"])
+def test_what_is_told_of_it(tmp_path: Path, fate: str) -> None:
+    me = processes.this_process()
+    who = f"`serve` (process {me.pid} on {socket.gethostname()}, since {local(NOW)})"
+    with stores.Store(tmp_path / "x.db") as store:
+        holder = dataclasses.replace(me, start_ticks=me.start_ticks + 1) if fate == "killed" else me
+        newest = NEWEST
+        if fate == "failing":
+            newest = dataclasses.replace(NEWEST, failing_since=NOW)
+        elif fate == "ended":
+            newest = dataclasses.replace(NEWEST, ended_at=NOW, next_pass_at=None)
+        if fate != "never":
+            hold(store, holder, given_back=fate == "ended")
+            health.store(tmp_path, newest)
+        found = health.examine(store, tmp_path, after(90 if fate == "stopped" else 10))
+    assert (
+        found.problems
+        == {
+            "never": ("There never was a controller here: `orchestrator serve` starts one.",),
+            "well": (),
+            "failing": (f"Failing since {local(NOW)}: notices: no route to host",),
+            "killed": (f"{who} was killed.",),
+            "stopped": (f"{who} has not renewed its lease for 90 s.",),
+            "ended": (f"The controller was ended at {local(NOW)}.",),
+        }[fate]
+    )
+
+
+def hold(store: stores.Store, holder: jobs.Submitter, *, given_back: bool) -> None:
+    with store.writing() as work:
+        work.leases.add()
+        seen = work.leases.read(NOW)
+        assert seen is not None
+        fence = work.leases.take(seen, holder, command="serve", seconds=30, here=NOW)
+        assert fence == 1
+        if given_back:
+            work.leases.give_back(fence)
