@@ -159,6 +159,8 @@ def _database(configuration: config.Configuration) -> Iterator[Check]:
         return
     except errors.OrchestratorError as exc:
         cure = "set state_dir to a folder on a local disk that you can write"
+        if not configuration.database.startswith("sqlite:"):
+            cure = "docs/howto/postgresql.md"
         yield Check(name="database", outcome=BAD, found=str(exc), cure=cure)
         return
     if problems:

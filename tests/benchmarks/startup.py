@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import os
 import pathlib
@@ -14,6 +15,8 @@ from collections.abc import Callable, Mapping
 import sqlalchemy as sa
 
 from db import models, sqlite
+from orchestrator.controller import stores
+from tests import postgresql
 from tests.benchmarks import ratios
 
 #: Jobs that ended within the last day: what `status` lists by itself.
@@ -49,8 +52,27 @@ def run(arguments: argparse.Namespace) -> int:
                     budget=1.5,
                 )
             )
+            with contextlib.suppress(postgresql.Unavailable), postgresql.running() as server:
+                found.append(
+                    ratios.measure(
+                        f"the same {count:,} on PostgreSQL / on SQLite",
+                        _orchestrator(copied(environ, server.make()), "status"),
+                        _orchestrator(environ, "status"),
+                        repeats=arguments.repeats,
+                        budget=None,
+                    )
+                )
     print(ratios.table(found))
     return 0 if all(ratio.kept for ratio in found) else 1
+
+
+def copied(environ: Mapping[str, str], url: str) -> dict[str, str]:
+    """Copy such a database to a server; the environment for it."""
+    file = pathlib.Path(environ["ORCHESTRATOR_STATE_DIR"], "orchestrator.db")
+    with stores.Store(file) as store:
+        store.copy_to(url)
+    postgresql.ask(url, "ANALYZE")
+    return {**environ, "ORCHESTRATOR_DATABASE": url}
 
 
 def _orchestrator(environ: Mapping[str, str], *argv: str) -> Callable[[], object]:

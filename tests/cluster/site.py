@@ -31,9 +31,10 @@ class Site:
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def make(cls, lab: cluster.Lab, home: str, *, more: str = "") -> Site:
-        """Write the configuration (`more` goes into the profile)."""
-        lab.write(f"{home}/config/orchestrator/config.toml", CONFIGURATION.format(home=home) + more)
+    def make(cls, lab: cluster.Lab, home: str, *, more: str = "", first: str = "") -> Site:
+        """Write the configuration (`more` goes into the profile, `first` before it)."""
+        text = first + CONFIGURATION.format(home=home) + more
+        lab.write(f"{home}/config/orchestrator/config.toml", text)
         return cls(lab, home)
 
     def with_env(self, **env: str) -> Site:

@@ -1,0 +1,127 @@
+"""Two controllers on two hosts, and their database on a PostgreSQL on a third."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import lab as cluster
+from tests.cluster import postgres
+from tests.cluster import site as sites
+from tests.cluster.faults import rows
+
+DATABASE_HOST = "n3"
+HOSTS = ("n1", "n2")
+#: Where the jobs run: neither a controller nor the database is cut off with them.
+JOB = 'time_limit = "2"\nnodelist = "n4"\nqos = "tiny"'
+#: What the QOS lets in at a time.
+ROOM = 3
+JOBS = 12
+PROFILE = "resend_min_seconds = 1\nresend_max_seconds = 2\nlease_seconds = {lease}\n"
+
+
+class Controller:
+    """`orchestrator serve --wait` on a host."""
+
+    def __init__(self, row: rows.Row, host: str) -> None:
+        self.host = host
+        self._lab = row.site.lab
+        self._log = f"{row.site.home}/serve-{host}.log"
+        words = "exec orchestrator serve --wait --interval 1 --log-format json"
+        # Each host has its own disk, and so its own folder for what a controller keeps there.
+        self.popen: subprocess.Popen[str] = self._lab.popen(
+            ["sh", "-c", f"{words} >>{self._log} 2>&1"],
+            host=host,
+            env={**row.site.environ, "ORCHESTRATOR_STATE_DIR": f"{row.site.home}/state-{host}"},
+            cwd=row.site.home,
+        )
+
+    def lines(self, *events: str) -> list[dict[str, Any]]:
+        """What it logged, of these events."""
+        text = self._lab.read(self._log) if self._lab.path(self._log).exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        found = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+        assert len(found) == len(whole.splitlines()), whole
+        return [line for line in found if not events or line["event"] in events]
+
+    def signal(self, number: int) -> None:
+        self._lab.kill(self.popen, number)
+
+
+@pytest.fixture
+def row(request: pytest.FixtureRequest, lab: cluster.Lab, alice_home: str) -> Iterator[rows.Row]:
+    """A site of alice's whose database is on a server."""
+    postgres.start(lab, DATABASE_HOST)
+    url = postgres.make(lab, DATABASE_HOST, "alice", user="alice", password="sesame")
+    profile = PROFILE.format(lease=request.getfixturevalue("lease_seconds"))
+    site = sites.Site.make(lab, alice_home, more=profile, first=f'database = "{url}"\n')
+    with lab.faults() as seen:
+        made = rows.Row(site=site.with_env(**seen.env), seen=seen)
+        yield made
+        made.check()
+    lab.stop("postgres", DATABASE_HOST)
+
+
+@pytest.fixture
+def controllers(row: rows.Row) -> Iterator[list[Controller]]:
+    made = [Controller(row, host) for host in HOSTS]
+    yield made
+    for one in made:
+        row.site.lab.kill_tree(one.popen)
+
+
+@pytest.mark.parametrize("lease_seconds", [9, pytest.param(30, marks=pytest.mark.slow)])
+def test_the_other_takes_over_and_the_first_is_fenced(
+    row: rows.Row,
+    controllers: list[Controller],
+    lease_seconds: int,
+    tell: Callable[[str], None],
+) -> None:
+    lab = row.site.lab
+    lab.wait_for(
+        lambda: sorted(one.lines("start", "standby") != [] for one in controllers) == [True, True],
+        90,
+        "both controllers to say what they do",
+    )
+    (acting,) = [one for one in controllers if one.lines("start")]
+    (standing,) = [one for one in controllers if one is not acting]
+    (line,) = standing.lines()
+    assert re.search(rf"serve on {acting.host} .*acts; waiting for it to end\.$", line["text"])
+    spec = row.shell("short", "sleep 2", job=JOB)
+    for _ in range(JOBS):
+        row.site.run("submit", "--queue", "--parsable", spec)
+    ended = lambda: len(lab.read(f"{row.site.home}/journal").splitlines())  # noqa: E731
+    lab.wait_for(lambda: ended() > ROOM, 120, "the first controller to send what waited")
+    # In mid-work: stopped wherever it is, and when it goes on the world is another one.
+    acting.signal(signal.SIGSTOP)
+    lab.cut(acting.host)
+    cut_at, before = time.monotonic(), ended()
+    lab.wait_for(lambda: standing.lines("start"), 60, "the other to take over", 0.2)
+    tell(
+        f"two controllers, lease {lease_seconds} s: taken over "
+        f"{time.monotonic() - cut_at:.0f} s after the cut"
+    )
+    lab.wait_for(lambda: ended() > before + 1, 120, "the other to send what waits")
+    lab.heal(acting.host)
+    acting.signal(signal.SIGCONT)
+    lab.wait_for(lambda: acting.lines("lease"), 60, "the first to learn that it is fenced")
+    assert any("Another controller took over" in one["text"] for one in acting.lines("lease"))
+    sent = [one for one in acting.lines("done")]
+    lab.wait_for(lambda: ended() == JOBS, 240, "all jobs to have run", 0.5)
+    assert acting.lines("done") == sent, "what is fenced does nothing"
+    assert acting.lines()[-1]["event"] == "standby"
+    # The other is ended in good order, and the first has its turn again.
+    standing.signal(signal.SIGTERM)
+    lab.wait_for(lambda: len(acting.lines("start")) == 2, 60, "the first to act again")
+    assert standing.popen.wait(30) == 0
+    done = row.site.items("status", "--all", "--refresh")
+    assert [job["state"] for job in done] == ["COMPLETED"] * JOBS
+    assert len(Path(lab.path(f"{row.site.home}/journal")).read_text().splitlines()) == JOBS
