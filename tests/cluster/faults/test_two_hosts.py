@@ -94,7 +94,7 @@ def test_the_other_takes_over_and_the_first_is_fenced(
     (acting,) = [one for one in controllers if one.lines("start")]
     (standing,) = [one for one in controllers if one is not acting]
     (line,) = standing.lines()
-    assert re.search(rf"serve on {acting.host} .*acts; waiting for it to end\.$", line["text"])
+    assert re.search(rf"on {acting.host}, since .*acts; waiting for it to end\.$", line["text"])
     spec = row.shell("short", "sleep 2", job=JOB)
     for _ in range(JOBS):
         row.site.run("submit", "--queue", "--parsable", spec)

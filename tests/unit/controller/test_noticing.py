@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,10 +22,10 @@ NOW = datetime.datetime(2026, 11, 22, 2, 0, tzinfo=datetime.UTC)
 class Bench:
     """A store, a clock that is turned by hand, and the channels."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database: str) -> None:
         self.folder = folder
         self.now = NOW
-        self.store = stores.Store(folder / "x.db")
+        self.store = stores.Store(database)
         self.channels: dict[str, config.Channel] = {}
         self.proceed: Callable[[], None] = lambda: None
 
@@ -88,8 +88,10 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path, database_url: str) -> Iterator[Bench]:
+    made = Bench(tmp_path, database_url)
+    with made.store:
+        yield made
 
 
 def mail(port: int, **fields: object) -> config.Channel:
