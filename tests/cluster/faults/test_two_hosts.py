@@ -42,6 +42,8 @@ class Controller:
             host=host,
             env={**row.site.environ, "ORCHESTRATOR_STATE_DIR": f"{row.site.home}/state-{host}"},
             cwd=row.site.home,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
 
     def lines(self, *events: str) -> list[dict[str, Any]]:
@@ -76,6 +78,7 @@ def controllers(row: rows.Row) -> Iterator[list[Controller]]:
     yield made
     for one in made:
         row.site.lab.kill_tree(one.popen)
+        one.popen.wait()
 
 
 @pytest.mark.parametrize("lease_seconds", [9, pytest.param(30, marks=pytest.mark.slow)])
@@ -95,32 +98,45 @@ def test_the_other_takes_over_and_the_first_is_fenced(
     (standing,) = [one for one in controllers if one is not acting]
     (line,) = standing.lines()
     assert re.search(rf"on {acting.host}, since .*acts; waiting for it to end\.$", line["text"])
-    spec = row.shell("short", "sleep 2", job=JOB)
+    # Those that are let in wait for a file, so that the others queue up.
+    command = f"until [ -e {row.site.home}/go ]; do sleep 0.2; done; sleep 3"
+    spec = row.shell("short", command, job=JOB)
     for _ in range(JOBS):
         row.site.run("submit", "--queue", "--parsable", spec)
-    ended = lambda: len(lab.read(f"{row.site.home}/journal").splitlines())  # noqa: E731
-    lab.wait_for(lambda: ended() > ROOM, 120, "the first controller to send what waited")
+    lab.write(f"{row.site.home}/go", "")
+
+    def begun() -> int:
+        return len(lab.read(f"{row.site.home}/journal").splitlines())
+
+    def wait(happened: Callable[[], object], seconds: float, what: str) -> None:
+        try:
+            lab.wait_for(happened, seconds, what, 0.2)
+        except TimeoutError as error:
+            logs = [f"{one.host}: {line}" for one in controllers for line in one.lines()[-15:]]
+            raise AssertionError("\n".join([str(error), *logs])) from error
+
+    wait(lambda: begun() > ROOM, 120, "the first controller to send what waited")
     # In mid-work: stopped wherever it is, and when it goes on the world is another one.
     acting.signal(signal.SIGSTOP)
     lab.cut(acting.host)
-    cut_at, before = time.monotonic(), ended()
-    lab.wait_for(lambda: standing.lines("start"), 60, "the other to take over", 0.2)
+    cut_at, before = time.monotonic(), begun()
+    wait(lambda: standing.lines("start"), 60, "the other to take over")
     tell(
         f"two controllers, lease {lease_seconds} s: taken over "
         f"{time.monotonic() - cut_at:.0f} s after the cut"
     )
-    lab.wait_for(lambda: ended() > before + 1, 120, "the other to send what waits")
+    wait(lambda: begun() > before + 1, 120, "the other to send what waits")
     lab.heal(acting.host)
     acting.signal(signal.SIGCONT)
-    lab.wait_for(lambda: acting.lines("lease"), 60, "the first to learn that it is fenced")
+    wait(lambda: acting.lines("lease"), 60, "the first to learn that it is fenced")
     assert any("Another controller took over" in one["text"] for one in acting.lines("lease"))
     sent = [one for one in acting.lines("done")]
-    lab.wait_for(lambda: ended() == JOBS, 240, "all jobs to have run", 0.5)
+    wait(lambda: begun() == JOBS, 240, "all jobs to have run")
     assert acting.lines("done") == sent, "what is fenced does nothing"
     assert acting.lines()[-1]["event"] == "standby"
     # The other is ended in good order, and the first has its turn again.
     standing.signal(signal.SIGTERM)
-    lab.wait_for(lambda: len(acting.lines("start")) == 2, 60, "the first to act again")
+    wait(lambda: len(acting.lines("start")) == 2, 60, "the first to act again")
     assert standing.popen.wait(30) == 0
     done = row.site.items("status", "--all", "--refresh")
     assert [job["state"] for job in done] == ["COMPLETED"] * JOBS
