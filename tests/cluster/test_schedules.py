@@ -1,0 +1,152 @@
+"""A schedule on a real Slurm, whose controller is killed again and again."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.cluster import lab as cluster
+from tests.cluster import site as sites
+
+QUICK = (
+    "resend_min_seconds = 1\nresend_max_seconds = 2\nsubmit_grace_seconds = 20\n"
+    "serve_interval_seconds = 2\n"
+)
+#: A second run of a point shows as a second line.
+PROGRAM = """\
+import json, os, sys
+with open(os.path.join({home!r}, "ran"), "a") as file:
+    file.write(os.environ["ORCHESTRATOR_RUN_DIR"] + " " + sys.argv[-1] + "\\n")
+with open(os.environ["ORCHESTRATOR_METRICS_FILE"], "a") as file:
+    for step in range(3):
+        record = {{"name": "window_throughput", "value": 1000.0 + step, "step": step}}
+        print(json.dumps({{"unit": "", "rank": 0, "world_size": 1, **record}}), file=file)
+"""
+SPEC = """\
+[job]
+name = "two"
+time_limit = "5"
+[resources]
+mem = "50M"
+[launch]
+launcher = "python"
+script = "program.py"
+[sweep]
+kind = "grid"
+axes.args.seed = [1, 2]
+"""
+
+
+def firings(site: sites.Site) -> list[dict[str, Any]]:
+    """What became of each planned time, oldest first."""
+    return site.items("schedule", "history", "often")[::-1]
+
+
+def fired(site: sites.Site) -> int:
+    return sum(one["state"] == "fired" for one in firings(site))
+
+
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize(
+    "minutes, planned, kills",
+    [(1, 3, 5), pytest.param(2, 10, 10, marks=pytest.mark.slow)],
+)
+def test_a_controller_that_is_killed_again_and_again(
+    lab: cluster.Lab,
+    site: sites.Site,
+    tell: Callable[[str], None],
+    minutes: int,
+    planned: int,
+    kills: int,
+) -> None:
+    """Each planned time has one sweep of two jobs, and each sweep its verdict."""
+    quick = sites.Site.make(lab, site.home, more=QUICK)
+    lab.write(f"{site.home}/program.py", PROGRAM.format(home=site.home))
+    spec = quick.spec("two", SPEC)
+    seed = random.randrange(2**32)
+    dice = random.Random(seed)
+    tell(f"killed controllers: seed {seed}")
+    cron = f"*/{minutes} * * * *"
+    quick.run(
+        "schedule", "add", "often", "--cron", cron, "--catchup", "all", "--overlap", "allow", spec
+    )
+    began = datetime.datetime.now(datetime.UTC)
+    first = quick.items("schedule", "next", "often", "--count", str(planned))
+    times = [datetime.datetime.fromisoformat(one["planned_at"]) for one in first]
+    # Most moments of a controller's life are idle: it is killed while it submits, more or less.
+    moments = sorted(
+        dice.choice(times) + datetime.timedelta(seconds=dice.uniform(0, 4)) for _ in range(kills)
+    )
+    running = quick.popen("serve")
+    try:
+        for moment in moments:
+            left = (moment - datetime.datetime.now(datetime.UTC)).total_seconds()
+            if left > 0:
+                time.sleep(left)
+            lab.kill(running)
+            running.communicate()
+            running = quick.popen("serve")
+        left = (times[-1] - datetime.datetime.now(datetime.UTC)).total_seconds()
+        time.sleep(max(left, 0) + 1)
+        lab.wait_for(lambda: fired(quick) >= planned, 60, "the last firing")
+        quick.run("schedule", "remove", "often")
+
+        def judged() -> bool:
+            return all(one["verdict"] or one["state"] == "skipped" for one in firings(quick))
+
+        lab.wait_for(judged, 240, "all verdicts", 1)
+    finally:
+        lab.kill(running)
+        _, told = running.communicate()
+    found = firings(quick)
+    assert len({one["planned_at"] for one in found}) == len(found), told
+    mine = [one for one in found if one["state"] == "fired"]
+    # One more may have come before the schedule was removed.
+    at = [datetime.datetime.fromisoformat(one["planned_at"]) for one in mine]
+    assert at[:planned] == times and planned <= len(mine) <= planned + 1, found
+    planned = len(mine)
+    assert len({one["sweep"] for one in mine}) == planned
+    for one in mine:
+        points = quick.items("sweep", "status", f"@{one['sweep']}", "--points", "--no-refresh")
+        assert [point["state"] for point in points] == ["COMPLETED"] * 2, points
+    verdicts = [one["verdict"] for one in mine]
+    assert verdicts[0] == "no baseline" and set(verdicts[1:]) == {"ok"}, found
+    lines = lab.run(["cat", f"{site.home}/ran"]).stdout.splitlines()
+    assert len(lines) == len(set(lines)) == 2 * planned
+    since = began.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+    sacct = ["sacct", "-X", "-n", "-P", "-o", "JobID,JobName", "-S", since]
+    seen = [line for line in lab.run(sacct).stdout.splitlines() if "|two." in line]
+    assert len(seen) == 2 * planned, seen
+    tell(f"{planned} planned times, {kills} kills: {2 * planned} jobs, verdicts {verdicts}")
+
+
+def test_what_the_driver_of_cron_would_run(lab: cluster.Lab, site: sites.Site) -> None:
+    """The printed line works with the environment that cron gives."""
+    spec = site.shell("hello", "echo hello")
+    site.run("schedule", "add", "hello", "--cron", "@daily", spec)
+    (_, line, _) = site.run("schedule", "install", "--cron").stdout.splitlines()
+    site.run("schedule", "pause", "hello")
+    row = site.items("schedule", "run", "hello")[0]["job"]
+    site.wait_state(f"@{row}", "COMPLETED")
+    command = line.removeprefix("* * * * * ")
+    done: subprocess.CompletedProcess[str] = lab.run(
+        [
+            "env",
+            "-i",
+            "HOME=/home/alice",
+            "LOGNAME=alice",
+            "PATH=/usr/bin:/bin",
+            "sh",
+            "-c",
+            command,
+        ]
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    (firing,) = site.items("schedule", "history", "hello")
+    assert firing["verdict"] == "not measured"

@@ -1,0 +1,129 @@
+"""Schedules as commands: what they print, verdicts on what ran, and the driver in a crontab."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+SPEC = """\
+[job]
+name = "study"
+time_limit = "10"
+[launch]
+launcher = "python"
+script = "train.py"
+[sweep]
+kind = "grid"
+repeats = 3
+axes.args.size = [8]
+"""
+#: How fast it is stands in a file, so that the spec stays as it is.
+TRAIN = """\
+import json, os, pathlib, sys
+speed = pathlib.Path("speed").read_text().strip()
+task = int(os.environ["SLURM_ARRAY_TASK_ID"])
+if speed == "broken" and task == 1:
+    sys.exit(3)
+speed = float(speed.replace("broken", "1000")) * (1 + 0.002 * task)
+with open(os.environ["ORCHESTRATOR_METRICS_FILE"], "a") as file:
+    for step in range(3):
+        record = {"name": "window_throughput", "value": speed, "step": step, "unit": ""}
+        print(json.dumps({**record, "rank": 0, "world_size": 1}), file=file)
+"""
+JOB = '[job]\nname = "x"\ntime_limit = "5"\n[launch]\nlauncher = "python"\ncommand = "true"\n'
+CRONTAB = """\
+#!/bin/sh
+case $1 in
+    -l) cat "$HOME/crontab" 2>/dev/null || { echo "no crontab for alice" >&2; exit 1; } ;;
+    *) cat "$1" > "$HOME/crontab" ;;
+esac
+"""
+
+
+def test_verdicts_on_what_a_schedule_submits(cli, fake_slurm):
+    fake_slurm.run_jobs()
+    (cli.folder / "train.py").write_text(TRAIN)
+    added = cli("schedule", "add", "nightly", "--cron", "@yearly", "--tz", "UTC", cli.spec(SPEC))
+    assert (added.code, added.out[:23]) == (0, "Schedule nightly: next ")
+    speeds = {
+        "1000": ("no baseline", "there is nothing before it to be held to"),
+        "1001": ("ok", "nothing is worse than the firing before"),
+        "900": ("regression", "throughput of 1 rank is -10."),
+        "broken": ("failed", "1 of 3 did not complete"),
+        "1200": ("improvement", "throughput is faster, held to the 2 firings before"),
+    }
+    for number, speed in enumerate(speeds, 1):
+        (cli.folder / "speed").write_text(speed)
+        ran = cli("schedule", "run", "nightly", "--json")
+        assert (ran.code, ran.items[0]["sweep"]) == (0, number), ran.err
+        cli("wait", "--sweep", f"@{number}")
+        assert cli("tick").code == 0
+    found = cli("schedule", "history", "nightly", "--json").items[::-1]
+    for one, (word, told) in zip(found, speeds.values(), strict=True):
+        assert (one["verdict"], one["verdict_detail"]["sentence"][: len(told)]) == (word, told)
+    # Nothing is left to be done, and nothing was done twice.
+    assert cli("tick").err == "Nothing was to be done.\n"
+    assert len(fake_slurm.calls("sbatch")) == len(speeds)
+
+
+def test_what_the_commands_say(cli, fake_slurm):
+    path = cli.spec(JOB)
+    add = ("schedule", "add", "nightly", "--cron", "30 2 * * *", "--tz", "Europe/Oslo", path)
+    assert cli(*add, API_TOKEN="secret", KEPT="yes").code == 0
+    again = cli(*add)
+    told = "Error: a schedule nightly is there: --replace takes it anew"
+    assert (again.code, again.err[: len(told)]) == (6, told)
+    ((environment,),) = cli.rows("SELECT environment FROM schedules")
+    kept = json.loads(environment)
+    assert "API_TOKEN" not in kept and kept["KEPT"] == "yes"
+    path.write_text(JOB.replace("true", "false"))
+    (shown,) = cli("schedule", "show", "nightly", "--json").items
+    assert (shown["state"], shown["source_changed"], shown["firings"]) == ("active", True, [])
+    assert cli(*add, "--replace", "--jitter", "10m").code == 0
+    done = cli("schedule", "show", "nightly", "--format", "table")
+    assert done.err == ""
+    assert done.out.splitlines()[1] == "Planned   30 2 * * * in Europe/Oslo, up to 00:10:00 later"
+    assert cli("schedule", "pause", "nightly").out == "Schedule nightly is paused\n"
+    (ran,) = cli("schedule", "run", "nightly", "--json").items
+    assert (ran["state"], ran["by_hand"], ran["job"]) == ("fired", True, 1)
+    refused = cli("schedule", "run", "nightly")
+    assert (refused.code, len(fake_slurm.jobs())) == (6, 1)
+    assert cli("schedule", "remove", "nightly").code == 0
+    assert cli("schedule", "list", "--json").items == []
+    assert cli("schedule", "pause", "nightly").err == (
+        "Error: no schedule 'nightly' here; `orchestrator schedule list` lists what is known\n"
+    )
+    bad = cli("schedule", "add", "x", "--cron", "0 24 * * *", path)
+    assert (bad.code, bad.err) == (
+        2,
+        'Error: "0 24 * * *" is no cron expression: its hour cannot be read, or never comes\n',
+    )
+
+
+@pytest.fixture
+def crontab(cli):
+    """A crontab that is a file in the home; returns what it holds."""
+    folder = cli.home / "bin"
+    folder.mkdir()
+    (folder / "crontab").write_text(CRONTAB)
+    (folder / "crontab").chmod(0o755)
+    cli.environ["PATH"] = f"{folder}{os.pathsep}{cli.environ['PATH']}"
+    return cli.home / "crontab"
+
+
+def test_the_driver_in_a_crontab(cli, crontab):
+    foreign = "MAILTO=alice\n0 1 * * * backup 100\\%\n"
+    install = ("schedule", "install", "--cron")
+    lines = cli(*install, ORCHESTRATOR_RUNS_DIR="/x/a b%c").out
+    assert not crontab.exists()
+    assert "* * * * * env PATH=" in lines and " 'ORCHESTRATOR_RUNS_DIR=/x/a b\\%c' " in lines
+    assert lines.endswith(" tick --quiet\n# <<< orchestrator tick <<<\n")
+    assert cli(*install, "--write").code == 0
+    ours = crontab.read_text()
+    crontab.write_text(foreign + ours)
+    assert cli(*install, "--write").err == "Nothing to change: crontab is as it should be\n"
+    assert crontab.read_text() == foreign + ours
+    assert cli(*install, "--remove").code == 0
+    assert crontab.read_text() == foreign
