@@ -116,9 +116,9 @@ def crontab(cli):
 def test_the_driver_in_a_crontab(cli, crontab):
     foreign = "MAILTO=alice\n0 1 * * * backup 100\\%\n"
     install = ("schedule", "install", "--cron")
-    lines = cli(*install, ORCHESTRATOR_RUNS_DIR="/x/a b%c").out
+    lines = cli(*install, XDG_CONFIG_HOME="/x/a b%c").out
     assert not crontab.exists()
-    assert "* * * * * env PATH=" in lines and " 'ORCHESTRATOR_RUNS_DIR=/x/a b\\%c' " in lines
+    assert "* * * * * env PATH=" in lines and " 'XDG_CONFIG_HOME=/x/a b\\%c' " in lines
     assert lines.endswith(" tick --quiet\n# <<< orchestrator tick <<<\n")
     assert cli(*install, "--write").code == 0
     ours = crontab.read_text()
