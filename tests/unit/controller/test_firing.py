@@ -1,0 +1,266 @@
+"""Firing: once for each planned time, wherever the controller is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import config, documents, errors, schedules, slurm, specs, submission
+from orchestrator.controller import context as contexts
+from orchestrator.controller import (
+    firing,
+    schedule_rows,
+    scheduling,
+    stores,
+    sweep_query,
+    unit_of_work,
+)
+
+HOUR = datetime.timedelta(hours=1)
+BEGIN = datetime.datetime(2026, 11, 22, 8, 30, tzinfo=datetime.UTC)
+SWEEP = """\
+[job]
+name = "two"
+[launch]
+launcher = "python"
+command = "true"
+[sweep]
+kind = "grid"
+axes.resources.nodes = [1, 2]
+"""
+JOB = '[job]\nname = "one"\n[launch]\nlauncher = "python"\ncommand = "true"\n'
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Mortal:
+    """A store whose process dies in its n-th write transaction, before or after the commit."""
+
+    def __init__(self, store: stores.Store, lives: int, *, before_commit: bool) -> None:
+        self.store, self.lives, self.before_commit = store, lives, before_commit
+        self.reading = store.reading
+
+    @contextlib.contextmanager
+    def writing(self, *, durable: bool = False) -> Iterator[unit_of_work.UnitOfWork]:
+        with self.store.writing(durable=durable) as work:
+            yield work
+            self.lives -= 1
+            if self.lives == 0 and self.before_commit:
+                raise Killed
+        if self.lives == 0:
+            raise Killed
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[stores.Store]:
+    with stores.Store(database_url) as store:
+        yield store
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = BEGIN
+
+    def __call__(self) -> datetime.datetime:
+        return self.now
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names that sbatch was called with; it takes all of them."""
+    names: list[str] = []
+    facts = contexts.ClusterFacts(
+        cluster="lab",
+        slurm_version="24.11",
+        message_timeout_seconds=10,
+        min_job_age_seconds=300,
+        max_array_size=1001,
+        accounting=False,
+        counts_gpus=True,
+        asked_at=BEGIN,
+    )
+
+    def submit(*args: object, name: str, **options: object) -> str:
+        names.append(name)
+        return str(len(names))
+
+    monkeypatch.setattr(submission, "submit", submit)
+    monkeypatch.setattr(contexts, "cluster_facts", lambda context, **options: facts)
+    return names
+
+
+def make(tmp_path: Path, store: Any, clock: Clock) -> contexts.Context:
+    environ = {"HOME": str(tmp_path), "ORCHESTRATOR_SCHEDULER": "slurm"}
+    return contexts.Context(
+        configuration=config.load(environ, tmp_path),
+        store=store,
+        client=lambda: slurm.Client(environ={}),
+        environ=environ,
+        folder=tmp_path,
+        say=lambda text: None,
+        clock=clock,
+        sleep=time.sleep,
+    )
+
+
+def add(
+    context: contexts.Context, text: str, *, replace: bool = False, **fields: object
+) -> schedule_rows.Stored:
+    spec: Any
+    if "[sweep]" in text:
+        spec = documents.parse(text, "two.toml")[0].data
+    else:
+        spec = json.loads(specs.to_json(specs.build(*documents.parse(text, "x"), None)))
+    usual: dict[str, Any] = {
+        "name": "hourly",
+        "calendar": schedules.Calendar("@hourly", "UTC"),
+        "kind": "sweep" if "[sweep]" in text else "job",
+        "source": "two.toml",
+        "spec": spec,
+        "variables": (),
+        "argv": ("orchestrator",),
+        "catchup": "all",
+        "grace_seconds": 6 * 3600,
+        "overlap": "allow",
+        "jitter_seconds": 0,
+        "baseline": None,
+    }
+    return scheduling.add(context, scheduling.Wanted(**{**usual, **fields}), replace=replace)
+
+
+def history(context: contexts.Context) -> list[schedule_rows.Firing]:
+    return scheduling.history(context, "hourly", None)[1][::-1]
+
+
+def outcomes(context: contexts.Context) -> list[tuple[str, str | None]]:
+    return [(one.state, one.reason) for one in history(context)]
+
+
+def test_killed_in_each_transaction(tmp_path: Path, store: stores.Store, sent: list[str]) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, SWEEP)
+    hours = 0
+    for before_commit in (True, False):
+        for lives in range(1, 7):
+            clock.now += HOUR
+            hours += 1
+            mortal: Any = Mortal(store, lives, before_commit=before_commit)
+            with contextlib.suppress(Killed):
+                firing.step(make(tmp_path, mortal, clock))
+            firing.step(context)
+            assert firing.step(context) == []
+    found = history(context)
+    assert [one.planned_at.hour for one in found] == [(9 + n) % 24 for n in range(hours)]
+    assert {one.state for one in found} == {"fired"}
+    assert len({one.sweep_row for one in found}) == hours
+    jobs = set()
+    for one in found:
+        pairs = sweep_query.points(context, sweep_query.find(context, f"@{one.sweep_row}"))
+        jobs.update(pair.row for pair in pairs)
+    assert len(jobs) == 2 * hours and None not in jobs
+    # No submission was sent twice; killed before sbatch, a later refresh looks for it.
+    assert len(sent) == len(set(sent)) <= 2 * hours
+
+
+def test_a_job_is_fired_with_its_intent(
+    tmp_path: Path, store: stores.Store, sent: list[str]
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, JOB)
+    clock.now += HOUR
+    mortal: Any = Mortal(store, 2, before_commit=True)
+    with pytest.raises(Killed):
+        firing.step(make(tmp_path, mortal, clock))
+    assert outcomes(context) == [("waiting", None)] and sent == []
+    (told,) = firing.step(context)
+    (fired,) = history(context)
+    at = f"@{fired.job_row}, one"
+    assert told == f"Schedule hourly: 2026-11-22T09:00Z submitted batch job 1 ({at})"
+    assert fired.state == "fired" and len(sent) == 1
+
+
+def test_what_slurm_does_not_answer_waits_until_its_grace_is_over(
+    tmp_path: Path, store: stores.Store, sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, JOB)
+
+    def away(*args: object, **options: object) -> None:
+        raise errors.SlurmError("Slurm is away")
+
+    monkeypatch.setattr(contexts, "cluster_facts", away)
+    clock.now += HOUR
+    assert firing.step(context) == ["Schedule hourly: 2026-11-22T09:00Z Slurm is away"]
+    assert firing.step(context) == []
+    assert outcomes(context) == [("waiting", "Slurm is away")]
+    clock.now += 6 * HOUR
+    firing.step(context)
+    late = "missed: 06:30:00 late, its grace is 06:00:00"
+    assert outcomes(context)[0] == ("skipped", late)
+    assert [state for state, _ in outcomes(context)[1:]] == ["waiting"] * 6
+
+
+def test_what_cannot_be_rendered_has_failed(
+    tmp_path: Path, store: stores.Store, sent: list[str]
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, SWEEP.replace("nodes = [1, 2]", "nodes = [0]"))
+    clock.now += HOUR
+    firing.step(context)
+    ((state, reason),) = outcomes(context)
+    assert state == "failed" and "resources.nodes" in (reason or "") and sent == []
+
+
+def test_two_that_decide_at_once(tmp_path: Path, store: stores.Store, sent: list[str]) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    seen = add(context, JOB)
+    clock.now += 3 * HOUR
+    firing.decide(context, seen)
+    # The other one has looked before the first has stored.
+    assert firing.decide(context, seen) == []
+    assert outcomes(context) == [("waiting", None)] * 3
+
+
+def test_pause_resume_replace_and_remove(
+    tmp_path: Path, store: stores.Store, sent: list[str]
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, JOB)
+    with pytest.raises(errors.ConflictError, match="--replace takes it anew"):
+        add(context, JOB)
+    scheduling.pause(context, "hourly")
+    clock.now += 2 * HOUR
+    scheduling.resume(context, "hourly")
+    assert outcomes(context) == [("skipped", "paused")] * 2
+    clock.now += HOUR
+    # Replaced before anybody looked: it is planned from now on.
+    assert add(context, JOB, replace=True).decided_until == clock.now
+    clock.now += HOUR
+    firing.step(context)
+    assert [one.planned_at.hour for one in history(context)] == [9, 10, 12]
+    made, _ = scheduling.run_now(context, "hourly")
+    assert (made.state, made.planned_at.second) == ("fired", 1)
+    clock.now += HOUR
+    found = scheduling.find(context, "hourly")
+    firing.decide(context, found)
+    scheduling.remove(context, "hourly")
+    firing.step(context)
+    assert outcomes(context)[-1] == ("skipped", "removed")
+    assert len(sent) == 2
+    with pytest.raises(errors.NotFoundError):
+        scheduling.pause(context, "hourly")
