@@ -59,10 +59,16 @@ def firings(
     schedule_id: int | None = None,
     states: Collection[str] | None = None,
     unjudged: bool = False,
-    since: datetime.datetime | None = None,
+    judged_unlike: Collection[str] | None = None,
+    decided_since: datetime.datetime | None = None,
+    planned_since: datetime.datetime | None = None,
+    planned_before: datetime.datetime | None = None,
     limit: int | None = None,
 ) -> Sequence[Firing]:
-    """Return firings, those planned last first; `unjudged`: those without a verdict alone."""
+    """Return firings, those planned last first.
+
+    `unjudged`: those without a verdict alone; `judged_unlike`: those with another one than these.
+    """
     statement = sa.select(Firing).order_by(Firing.planned_at.desc(), Firing.id.desc())
     if schedule_id is not None:
         statement = statement.where(Firing.schedule_id == schedule_id)
@@ -70,8 +76,14 @@ def firings(
         statement = statement.where(Firing.state.in_(states))
     if unjudged:
         statement = statement.where(Firing.verdict_at.is_(None))
-    if since is not None:
-        statement = statement.where(Firing.decided_at >= since)
+    if judged_unlike is not None:
+        statement = statement.where(Firing.verdict.not_in(judged_unlike))
+    if decided_since is not None:
+        statement = statement.where(Firing.decided_at >= decided_since)
+    if planned_since is not None:
+        statement = statement.where(Firing.planned_at >= planned_since)
+    if planned_before is not None:
+        statement = statement.where(Firing.planned_at < planned_before)
     return session.scalars(statement.limit(limit)).all()
 
 

@@ -87,7 +87,8 @@ class Firing(models.Base):
     __table_args__ = (
         # Whoever decides twice is refused here.
         sa.UniqueConstraint("schedule_id", "planned_at"),
-        sa.Index(None, "state"),
+        # What waits, and what fired and has no verdict: few among very many.
+        sa.Index(None, "state", "verdict_at"),
         sa.Index(None, "job_row"),
         sa.Index(None, "sweep_id"),
         {"sqlite_autoincrement": True},

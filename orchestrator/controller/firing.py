@@ -60,7 +60,7 @@ def next_at(context: contexts.Context, after: datetime.datetime) -> datetime.dat
 
 def decide(context: contexts.Context, stored: schedule_rows.Stored) -> list[str]:
     """Store what becomes of each time that was planned up to now."""
-    told: list[str] = []
+    skipped: list[str] = []
     for _ in range(ROUNDS):
         now = context.clock()
         try:
@@ -73,21 +73,17 @@ def decide(context: contexts.Context, stored: schedule_rows.Stored) -> list[str]
         with context.store.writing() as work:
             if not work.schedules.store_decided(stored, decided, now):
                 # It was changed, or decided, by another: the next pass sees what is left.
-                return told
-            now_stored = work.schedules.get(stored.row)
-        skipped = [one for one in decided.planned if one.state == "skipped"]
-        if skipped and not stored.rule.paused:
-            told.append(_skipped(stored, [one.reason or "" for one in skipped]))
-        if not decided.more or now_stored is None:
+                break
+            following = work.schedules.get(stored.row)
+        skipped += [one.reason or "" for one in decided.planned if one.state == "skipped"]
+        if not decided.more or following is None:
             break
-        stored = now_stored
+        stored = following
         context.proceed()
-    return told
-
-
-def _skipped(stored: schedule_rows.Stored, reasons: Sequence[str]) -> str:
-    count = f"{len(reasons)} planned time" + ("s" if len(reasons) > 1 else "")
-    return f"Schedule {stored.name}: skipped {count} ({reasons[-1]})"
+    if not skipped or stored.state == "paused":
+        return []
+    count = f"{len(skipped)} planned time" + ("s" if len(skipped) > 1 else "")
+    return [f"Schedule {stored.name}: skipped {count} ({skipped[-1]})"]
 
 
 def attempt(context: contexts.Context, firing: schedule_rows.Firing) -> list[str]:

@@ -170,7 +170,8 @@ class ScheduleStore:
         """Store a firing that a person asked for: of this second, or the next that is free."""
         at = now.replace(microsecond=0)
         taken = {
-            one.planned_at for one in queries.firings(self._db, schedule_id=stored.row, since=at)
+            one.planned_at
+            for one in queries.firings(self._db, schedule_id=stored.row, planned_since=at)
         }
         # Whole minutes are those of the expression.
         while at.second == 0 or at in taken:
@@ -201,16 +202,23 @@ class ScheduleStore:
         )
         return _firings(reversed(found))
 
-    def history(
-        self,
-        row: int,
-        *,
-        states: Collection[str] | None = None,
-        since: datetime.datetime | None = None,
-        limit: int | None = None,
-    ) -> list[Firing]:
+    def history(self, row: int, *, limit: int | None = None) -> list[Firing]:
         """Return the firings of a schedule, those planned last first."""
-        found = queries.firings(self._db, schedule_id=row, states=states, since=since, limit=limit)
+        return _firings(queries.firings(self._db, schedule_id=row, limit=limit))
+
+    def measures_for(
+        self, firing: Firing, stored: Stored, *, unlike: Collection[str], limit: int
+    ) -> list[Firing]:
+        """Return the newest firings that this one is held to: judged, and not one of `unlike`."""
+        found = queries.firings(
+            self._db,
+            schedule_id=stored.row,
+            states=("fired",),
+            judged_unlike=unlike,
+            decided_since=stored.created_at,
+            planned_before=firing.planned_at,
+            limit=limit,
+        )
         return _firings(found)
 
     def change_firing(self, firing: Firing, **fields: object) -> bool:

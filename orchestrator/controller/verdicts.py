@@ -164,15 +164,7 @@ def _before(
         name = f"baseline {stored.baseline}"
         return found, name if found else f"no {name}"
     with context.store.reading() as work:
-        earlier = [
-            one
-            for one in work.schedules.history(
-                stored.row, states=("fired",), since=stored.created_at
-            )
-            if one.planned_at < firing.planned_at
-            and one.verdict is not None
-            and one.verdict not in NO_MEASURE
-        ][:HISTORY]
+        earlier = work.schedules.measures_for(firing, stored, unlike=NO_MEASURE, limit=HISTORY)
         several = [job for one in earlier for job in jobs_of(work, one)]
     before = measured.measure(context, several, renamed=renamed)
     if not before.measurements:

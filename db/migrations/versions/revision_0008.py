@@ -92,7 +92,7 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index(op.f("ix_firings_job_row"), "firings", ["job_row"])
-    op.create_index(op.f("ix_firings_state"), "firings", ["state"])
+    op.create_index(op.f("ix_firings_state_verdict_at"), "firings", ["state", "verdict_at"])
     op.create_index(op.f("ix_firings_sweep_id"), "firings", ["sweep_id"])
     op.create_table(
         "recoveries",
