@@ -141,19 +141,24 @@ def install(
         file.write(after)
         file.flush()
         _run([command, file.name], environ)
-    done = "taken out of" if remove else "written into"
-    return [f"{done.capitalize()} the {command} of this user; `{command} -l` shows it"]
+    if remove:
+        return [f"Taken out of the {command} of this user"]
+    told = [f"Written into the {command} of this user; `{command} -l` shows it"]
+    if kind == "scrontab":
+        told.append(f"It runs on compute nodes: {driver.state_dir} has to be seen from there")
+    return told
 
 
 def _table(command: str, environ: Mapping[str, str]) -> str:
     answer = slurm.run([command, "-l"], timeout_seconds=TIMEOUT_SECONDS, environ=environ)
     if answer.returncode == 0:
         return answer.stdout
-    # crontab: "no crontab for USER"; scrontab without one prints nothing and ends with 0, or "no
-    # scrontab for USER".
-    if "no crontab for" in answer.stderr or "no scrontab for" in answer.stderr:
+    # "no crontab for alice": crontab says so on stderr, scrontab (24.11) on stdout.
+    said = f"{answer.stdout}\n{answer.stderr}"
+    if "no crontab for" in said:
         return ""
-    raise errors.OrchestratorError(f"`{command} -l` failed: {answer.stderr.strip()}")
+    told = said.strip() or f"exit code {answer.returncode}"
+    raise errors.OrchestratorError(f"`{command} -l` failed: {told}")
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> None:
