@@ -156,20 +156,25 @@ train.main()
 """
 
 
+def undisturbed(site: sites.Site, number: int) -> tuple[int, dict[tuple[str, int], float]]:
+    """A time limit that leaves time to train, minutes, and the numbers of an undisturbed run."""
+    quiet = submit(site, "quiet", 'time_limit = "01:00:00"', number)
+    site.run("wait", quiet, timeout_seconds=1200)
+    job = site.job(quiet)
+    expected = epochs(lines(site.lab, job))
+    assert len(expected) == number * len(NAMES)
+    # A busy machine needs a minute to import PyTorch, and several trainings start at once. Of a
+    # limit a third is left at the signal, and a tenth at the trainer's own end.
+    began = datetime.datetime.fromisoformat(job["started_at"]).timestamp()
+    first = datetime.datetime.fromisoformat(lines(site.lab, job)[0]["time"]).timestamp()
+    return 2 + math.ceil((first - began) * 3 / 60), expected
+
+
 @pytest.mark.timeout(3600)
 @pytest.mark.slow
 def test_training_over_several_time_limits_ends_as_an_undisturbed_one(site: sites.Site) -> None:
     lab = site.lab
-    quiet = submit(site, "quiet", 'time_limit = "01:00:00"', LIMITED_EPOCHS)
-    site.run("wait", quiet, timeout_seconds=1200)
-    job = site.job(quiet)
-    expected = epochs(lines(lab, job))
-    assert len(expected) == LIMITED_EPOCHS * len(NAMES)
-    # A busy machine needs a minute to import PyTorch, and both trainings start at once. Of a limit
-    # a third is left at the signal, and a tenth at the trainer's own end.
-    began = datetime.datetime.fromisoformat(job["started_at"]).timestamp()
-    first = datetime.datetime.fromisoformat(lines(lab, job)[0]["time"]).timestamp()
-    minutes = 2 + math.ceil((first - began) * 3 / 60)
+    minutes, expected = undisturbed(site, LIMITED_EPOCHS)
     lab.write(f"{site.home}/paced.py", PACED.replace("SECONDS", str(minutes * 60)))
     limit = f'time_limit = "{minutes}"'
     whys = {f"{limit}\nsignal_seconds = {minutes * 20}": "the stop file is there"}

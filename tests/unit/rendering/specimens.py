@@ -94,6 +94,7 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
             container=_container("apptainer"),
             launch=_launch(),
             args=_ARGS,
+            retry=jobs.Retry(max_retries=3),
         ),
         PROFILE,
     ),
@@ -170,6 +171,7 @@ SPECS: dict[str, tuple[jobs.JobSpec, profiles.Profile]] = {
         jobs.JobSpec(
             name="digits",
             container=_container("pyxis"),
+            retry=jobs.Retry(max_retries=3),
             launch=jobs.Launch(launcher="python", program=("-m", "trainers.train", "-h")),
         ),
         BARE,

@@ -1,0 +1,272 @@
+"""[retry] on a real cluster: what follows each cause, done by `orchestrator tick`, and told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cluster import failures
+from tests.cluster import lab as cluster
+from tests.cluster import site as sites
+from tests.cluster import test_resumed_training as trainings
+
+#: Each start leaves a checkpoint with a higher number, and goes on for ever before the third.
+SAVES = """\
+folder=$ORCHESTRATOR_RUN_DIR/checkpoints
+mkdir -p $folder
+number=$(($(ls $folder | wc -l) + 1))
+touch $folder/checkpoint-$number.pt
+[ $number -ge 3 ] || sleep 300
+"""
+HOG = f"srun {sites.PYTHON} {failures.PROGRAMS}/plain.py --how hog"
+FAILS = "echo 'OSError: [Errno 5] Input/output error' >&2; exit 3"
+RETRY = "max_retries = 3\nbackoff_seconds = 1\n"
+
+
+def tick(site: sites.Site) -> str:
+    """One pass; what it told."""
+    return site.run("tick", check=None).stderr
+
+
+def events(job: dict[str, Any]) -> list[str]:
+    """What was decided about a job, in its history."""
+    return [one["detail"] for one in job["events"] if one["kind"] == "retry"]
+
+
+def last_of(site: sites.Site, job_id: str) -> dict[str, Any]:
+    """The newest job of the chain."""
+    job = site.job(job_id)
+    while job["continued_by"] is not None:
+        job = site.job(f"@{job['continued_by']}")
+    return job
+
+
+def drive(site: sites.Site, jobs: dict[str, str], seconds: float) -> dict[str, dict[str, Any]]:
+    """Tick until the chain of each has ended; returns the last jobs by name."""
+    ended: dict[str, dict[str, Any]] = {}
+
+    def over() -> bool:
+        tick(site)
+        for name in jobs.keys() - ended.keys():
+            job = last_of(site, jobs[name])
+            decided = job["chain"][-1]["action"] if job["chain"] else None
+            if job["state"] == "COMPLETED" or decided == "none":
+                ended[name] = job
+        return len(ended) == len(jobs)
+
+    site.lab.wait_for(over, seconds, f"the chains of {', '.join(jobs)}", 0.5)
+    return ended
+
+
+def reach_limit(lab: cluster.Lab, site: sites.Site, name: str, number: int) -> None:
+    """Let the job of this name that is its chain's `number`th reach its time limit now."""
+    seen: list[str] = []
+
+    def running() -> bool:
+        tick(site)
+        rows = site.items("status", "--all")
+        mine = [row for row in rows if row["name"] == name]
+        seen[:] = [row["job_id"] for row in mine if row["state"] == "RUNNING"]
+        return len(mine) == number and bool(seen)
+
+    lab.wait_for(running, 90, f"{name} to run as number {number}", 0.5)
+    lab.run(["scontrol", "update", f"jobid={seen[0]}", "endtime=now+1"], user="root")
+
+
+def test_each_rule(site: sites.Site) -> None:
+    lab = site.lab
+    small = "cpus_per_task = 1\nmem = '300M'"
+
+    def submit(name: str, command: str, *argv: str, retry: str = "", **tables: str) -> str:
+        tables = {"resources": small, "retry": RETRY + retry, **tables}
+        return site.submit(site.shell(name, command, **tables), *argv)
+
+    first = '[ "$ORCHESTRATOR_ATTEMPT" != 0 ] || sleep 300'
+    made = {
+        "preempted": submit("preempted", first, "--partition=spot", "--nodelist=n1"),
+        "lost": submit(
+            "lost",
+            "[ $SLURMD_NODENAME != n3 ] || sleep 300",
+            "--exclude=n1,n2",
+            retry="exclude_after = 1\n",
+            job="requeue = false",
+        ),
+        "limited": submit("limited", SAVES),
+        "stuck": submit("stuck", "sleep 300"),
+        "flaky": submit("flaky", FAILS),
+        "wrong": submit("wrong", f"{sites.PYTHON} -c 'raise ValueError(3)'"),
+        "cancelled": submit("cancelled", "sleep 300"),
+        "plain": site.submit(site.shell("plain", FAILS)),
+        "memory": submit(
+            "memory",
+            HOG,
+            retry='[retry.changes.oom_host]\n"resources.mem" = "x5"\n',
+            resources='cpus_per_task = 1\nmem = "200M"',
+        ),
+    }
+    site.wait_state(made["lost"], "RUNNING")
+    lab.cut("n3")
+    site.wait_state(made["preempted"], "RUNNING")
+    better = site.shell("better", "sleep 1", job='exclusive = true\ntime_limit = "1"')
+    site.submit(better, "--nodelist=n1")
+    site.wait_state(made["cancelled"], "RUNNING")
+    site.run("cancel", made["cancelled"])
+    reach_limit(lab, site, "stuck", 1)
+    for number in (1, 2):
+        reach_limit(lab, site, "limited", number)
+    del made["plain"]
+    last = drive(site, made, 240)
+    lab.heal("n3")
+
+    def told(name: str) -> list[str]:
+        return [
+            detail for detail in events(site.job(made[name])) if "goes on with it" not in detail
+        ]
+
+    again = "it is not started again"
+    assert told("preempted") == ["preempted: it waits again (1 of at most 3)"]
+    assert (last["preempted"]["state"], last["preempted"]["attempt"]) == ("COMPLETED", 1)
+    assert told("lost") == [
+        "node_fail: a new job goes on with it, without n1,n2,n3, in 00:00:01 (1 of at most 3)"
+    ]
+    assert (last["lost"]["state"], last["lost"]["node_list"]) == ("COMPLETED", "n4")
+    assert told("memory") == [
+        "oom_host: a new job goes on with it, with resources.mem = 1000M (1 of at most 3)"
+    ]
+    assert last["memory"]["state"] == "COMPLETED"
+    assert told("stuck") == [
+        f"time_limit: it left no checkpoint and told no step, so that the next would begin anew; "
+        f"{again}"
+    ]
+    assert [link["step"] for link in last["limited"]["chain"]] == [1, 2, None]
+    assert last["limited"]["state"] == "COMPLETED"
+    assert (last["flaky"]["state"], last["flaky"]["attempt"]) == ("FAILED", 2)
+    assert events(last["flaky"]) == [
+        "io_error: it waits again, in 00:00:01 (1 of at most 3)",
+        "io_error: it waits again, in 00:00:02 (2 of at most 3)",
+        f"io_error: it was started again 2 times after it; {again}",
+    ]
+    assert events(last["wrong"]) == [
+        "python_exception: the program raised an exception, and another start would end the same "
+        f"way; {again}"
+    ]
+    assert events(last["cancelled"]) == [f"cancelled: its end was asked for; {again}"]
+    # Who said nothing of retries gets none.
+    assert events(site.job("plain")) == []
+    assert len([row for row in site.items("status", "--all") if row["name"] == "plain"]) == 1
+    shown = site.run("show", made["limited"]).stdout
+    chain = shown.partition("\nChain:\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.split()[:4] for line in chain[1:3]] == [
+        [made["limited"], "0", "TIMEOUT", "1"],
+        [site.job(made["limited"])["chain"][1]["job_id"], "0", "TIMEOUT", "2"],
+    ]
+
+
+TRAINING = (
+    trainings.SPEC.replace("requeue = true", "requeue = false")
+    + """
+[retry]
+max_retries = 3
+backoff_seconds = 1
+"""
+)
+
+
+def train(site: sites.Site, name: str, job: str, epochs: int, program: str) -> str:
+    """Submit a training that may not be requeued: what follows is a new job; its job ID."""
+    text = TRAINING.replace("NAME", name).replace("JOB", job).replace("PROGRAM", program)
+    return site.submit(site.spec(name, text.replace("EPOCHS", str(epochs))))
+
+
+def following(site: sites.Site, job: dict[str, Any], seconds: float = 120) -> dict[str, Any]:
+    """The job that goes on with this one, once it is there and has told of an epoch."""
+    found: dict[str, Any] = {}
+
+    def there() -> bool:
+        found.update(site.job(job["job_id"]))
+        return found["continued_by"] is not None
+
+    site.lab.wait_for(there, seconds, f"a job that goes on with {job['job_id']}", 0.5)
+    after = site.job(f"@{found['continued_by']}")
+    trainings.wait_epochs(site, after, 0, 1)
+    return site.job(after["job_id"])
+
+
+def preempt(site: sites.Site, job: dict[str, Any]) -> None:
+    """Let a better job take one of its hosts."""
+    (host, *_) = site.lab.run(["scontrol", "show", "hostnames", job["node_list"]]).stdout.split()
+    better = site.shell("better", "sleep 1", job='exclusive = true\ntime_limit = "1"')
+    site.submit(better, f"--nodelist={host}")
+
+
+def check_exact(site: sites.Site, first: str, expected: dict[tuple[str, int], float]) -> list[str]:
+    """The chain's numbers are those of the undisturbed training; returns its causes."""
+    job = last_of(site, first)
+    assert (job["state"], job["exit_code"]) == ("COMPLETED", 0)
+    rows = list(dict.fromkeys(link["row"] for link in job["chain"]))
+    links = [site.job(f"@{row}") for row in rows]
+    told = [line for link in links for line in trainings.lines(site.lab, link)]
+    assert trainings.epochs(told) == expected
+    result = json.loads(site.lab.read(f"{job['run_dir']}/result.json"))
+    epochs = len(expected) // len(trainings.NAMES)
+    assert (result["finished"], result["num_samples"]) == (True, epochs * 1438)
+    # Each went on where the one before had saved, and none began anew.
+    for link in links[1:]:
+        assert "Resumed after step " in site.lab.read(link["stdout_path"])
+    return [link["cause"] for link in job["chain"] if link["cause"]]
+
+
+SPOT = 'partition = "spot"\ntime_limit = "00:10:00"'
+
+
+def test_a_training_goes_on_through_a_preemption_and_a_time_limit(site: sites.Site) -> None:
+    lab = site.lab
+    module = 'module = "trainers.train"'
+    quiet = trainings.submit(site, "quiet", 'time_limit = "00:10:00"', trainings.EPOCHS, module)
+    first = train(site, "chain", SPOT, trainings.EPOCHS, module)
+    controller = site.popen("serve")
+    try:
+        job = site.job(first)
+        trainings.wait_epochs(site, job, 0, 2)
+        preempt(site, site.job(first))
+        job = following(site, job)
+        lab.run(["scontrol", "update", f"jobid={job['job_id']}", "endtime=now+1"], user="root")
+        # The chain's end, by its first job's ID.
+        site.run("wait", first, quiet, timeout_seconds=300)
+    finally:
+        lab.kill(controller)
+        controller.communicate()
+    expected = trainings.epochs(trainings.lines(lab, site.job(quiet)))
+    assert check_exact(site, first, expected) == ["preempted", "time_limit"]
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.slow
+def test_a_training_of_three_time_limits_over_a_preemption_and_a_lost_host(
+    site: sites.Site,
+) -> None:
+    lab = site.lab
+    number = trainings.LIMITED_EPOCHS
+    minutes, expected = trainings.undisturbed(site, number)
+    lab.write(f"{site.home}/paced.py", trainings.PACED.replace("SECONDS", str(minutes * 180)))
+    job_keys = f'partition = "spot"\ntime_limit = "{minutes}"\nsignal_seconds = {minutes * 20}'
+    first = train(site, "chain", job_keys, number, 'script = "paced.py"')
+    controller = site.popen("serve")
+    try:
+        job = site.job(first)
+        trainings.wait_epochs(site, job, 0, 2)
+        preempt(site, site.job(first))
+        job = following(site, job)
+        hosts = lab.run(["scontrol", "show", "hostnames", job["node_list"]]).stdout.split()
+        lab.cut(hosts[-1])
+        job = following(site, job)
+        site.run("wait", first, timeout_seconds=minutes * 60 * 8)
+    finally:
+        lab.kill(controller)
+        controller.communicate()
+    lab.heal(hosts[-1])
+    causes = check_exact(site, first, expected)
+    assert causes[:2] == ["preempted", "node_fail"]
+    assert set(causes[2:]) == {"time_limit"} and len(causes) >= 5
