@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +25,10 @@ class FakeSlurm:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # A shim of pyenv in its place takes three times as long as the command.
+        self._bin = folder / "bin"
+        self._bin.mkdir()
+        (self._bin / "python3").symlink_to(os.path.realpath(sys.executable))
         with fake.state(folder):
             pass
 
@@ -30,7 +36,8 @@ class FakeSlurm:
     def environ(self) -> dict[str, str]:
         """What a process needs to meet the fake commands."""
         path = os.environ.get("PATH", os.defpath)
-        return {"PATH": f"{COMMANDS}{os.pathsep}{path}", "FAKE_SLURM_STATE": str(self.folder)}
+        path = os.pathsep.join([str(COMMANDS), str(self._bin), path])
+        return {"PATH": path, "FAKE_SLURM_STATE": str(self.folder)}
 
     def run_jobs(self, runs: bool = True) -> None:
         """From now on sbatch runs the scripts; without it jobs stay PENDING."""
@@ -154,6 +161,13 @@ def pycache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pycache")
 
 
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[command_line.Zygote]:
+    """What the commands of a test run are forked from."""
+    with contextlib.closing(command_line.Zygote()) as started:
+        yield started
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run the tests that are marked so on both databases."""
     if metafunc.definition.get_closest_marker("both_databases"):
@@ -179,7 +193,11 @@ def location(request: pytest.FixtureRequest, database_kind: str) -> Iterator[str
 
 @pytest.fixture
 def cli(
-    fake_slurm: FakeSlurm, tmp_path: Path, pycache: Path, location: str | None
+    fake_slurm: FakeSlurm,
+    tmp_path: Path,
+    pycache: Path,
+    zygote: command_line.Zygote,
+    location: str | None,
 ) -> command_line.CommandLine:
     """The orchestrator command, beside the fake cluster."""
-    return command_line.CommandLine(tmp_path, fake_slurm.environ, pycache, location)
+    return command_line.CommandLine(tmp_path, fake_slurm.environ, pycache, zygote, location)

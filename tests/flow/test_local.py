@@ -38,7 +38,9 @@ def path_without_slurm(folder: Path) -> str:
 
 
 @pytest.fixture
-def here(tmp_path: Path, pycache: Path) -> Iterator[command_line.CommandLine]:
+def here(
+    tmp_path: Path, pycache: Path, zygote: command_line.Zygote
+) -> Iterator[command_line.CommandLine]:
     """The orchestrator command on a machine without Slurm and without GPUs."""
     path = path_without_slurm(tmp_path / "bin")
     environ = {
@@ -46,7 +48,7 @@ def here(tmp_path: Path, pycache: Path) -> Iterator[command_line.CommandLine]:
         "CUDA_VISIBLE_DEVICES": "",
         "ORCHESTRATOR_LOCAL_KILL_WAIT_SECONDS": "2",
     }
-    yield (line := command_line.CommandLine(tmp_path, environ, pycache))
+    yield (line := command_line.CommandLine(tmp_path, environ, pycache, zygote))
     there = machine_of(line)
     for entry in there.files.queue():
         there.cancel(entry.job_id, entry.name)
