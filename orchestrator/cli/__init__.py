@@ -41,6 +41,7 @@ COMMANDS = {
     "resubmit": ("resubmit", "Send jobs again that have ended or that Slurm never got."),
     "sweep": ("sweep", "Submit many jobs of one spec, and follow them together."),
     "schedule": ("schedule", "Submit jobs and sweeps at planned times."),
+    "graph": ("graph", "Submit jobs and sweeps that wait for each other."),
     "baseline": ("baseline", "Keep numbers under a name, and hold later ones to them."),
     "tick": ("tick", "Do once what the controller does again and again."),
     "serve": ("serve", "Do what is due, again and again, until it is ended."),

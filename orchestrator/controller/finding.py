@@ -83,12 +83,18 @@ def _alerts(
     mine = [
         event
         for event in events
-        if event.kind == "alert" and event.detail.partition(":")[0] in _ALERTS
+        if event.kind == "never"
+        or (event.kind == "alert" and event.detail.partition(":")[0] in _ALERTS)
     ]
     some = _jobs(work, [event.job_row for event in mine])
     for event in mine:
-        if not some[event.job_row].ended:
-            yield notices.of_alert(event.id, some[event.job_row], event.detail)
+        job = some[event.job_row]
+        if job.ended:
+            continue
+        if event.kind == "never":
+            yield notices.of_never(event.id, job, event.detail)
+        else:
+            yield notices.of_alert(event.id, job, event.detail)
 
 
 def _ends(
@@ -145,6 +151,9 @@ def _all_said(
 
 def _decided(job: jobs.Job, decisions: Mapping[tuple[int, int], notice_rows.Decision]) -> str:
     """Return planned or done where a recovery rule goes on from this end, else ""."""
+    if job.recovers:
+        # What follows is not decided yet.
+        return "planned"
     found = decisions.get((job.row, job.attempt))
     goes_on = found is not None and found.action != "none" and found.state in ("planned", "done")
     return found.state if found is not None and goes_on else ""
@@ -203,8 +212,8 @@ def _sentences(detail: str | None) -> list[str]:
     found = json.loads(detail) if detail else None
     if isinstance(found, str):
         return [found]
-    told = found.get("told") if isinstance(found, dict) else found
-    return [str(one) for one in told] if isinstance(told, list) else []
+    sentence = found.get("sentence") if isinstance(found, dict) else None
+    return [str(sentence)] if sentence else []
 
 
 def _jobs(work: unit_of_work.UnitOfWork, rows: Sequence[int]) -> dict[int, jobs.Job]:

@@ -16,7 +16,14 @@ from pathlib import Path
 
 from orchestrator import config, documents, errors, jobs, schedules, specs, sweeps
 from orchestrator.controller import context as contexts
-from orchestrator.controller import schedule_rows, sweep_query, sweep_rows, unit_of_work, verdicts
+from orchestrator.controller import (
+    places,
+    schedule_rows,
+    sweep_query,
+    sweep_rows,
+    unit_of_work,
+    verdicts,
+)
 
 #: Rounds of schedules.MOST planned times in one pass: after years without a controller the rest
 #: follows with the next passes.
@@ -146,18 +153,12 @@ def place(
 
     Its state is here. ConfigurationError where its files have become wrong.
     """
-    overrides = {"profile": stored.profile, "scheduler": stored.scheduler}
-    folder = Path(stored.folder)
-    configuration = config.load(texts.environment, folder, overrides)
-    here = context.configuration
-    return dataclasses.replace(
+    return places.there(
         context,
-        configuration=dataclasses.replace(
-            configuration, state_dir=here.state_dir, database=here.database
-        ),
-        environ=texts.environment,
-        folder=folder,
-        is_local=stored.scheduler == "local",
+        folder=Path(stored.folder),
+        environment=texts.environment,
+        profile=stored.profile,
+        scheduler=stored.scheduler,
     )
 
 

@@ -41,6 +41,10 @@ class OvertakenError(errors.ConflictError):
     """Another process took this one for dead, and judged the submission; nothing was submitted."""
 
 
+class NeverError(errors.ConflictError):
+    """What it waits for will never be as it wants it; nothing was submitted."""
+
+
 def _nothing_more(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
     return
 
@@ -102,7 +106,7 @@ def send(
     """
     with context.store.reading() as work:
         sent = work.tasks(job.token)
-        turn = _turn(work, spec, job, len(sent))
+        turn = turn_of(work, spec, job)
     _refuse_given_up(job, sent)
     try:
         if context.is_local:
@@ -154,14 +158,14 @@ def _refuse_given_up(job: jobs.Job, found: Sequence[unit_of_work.Task]) -> None:
         )
 
 
-def _turn(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job, tasks: int) -> str:
+def turn_of(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job) -> str:
     """Return what our own names and a sweep add, with the spec's own IDs; "": they add nothing.
 
     It stands on sbatch's command line, where it wins over the script's.
     """
     turns = [work.dependencies.standing_of(job.row).text]
     if job.sweep is not None:
-        turns.append(work.sweeps.turn_of(job.row, tasks).dependency)
+        turns.append(work.sweeps.turn_of(job.row, len(work.tasks(job.token))).dependency)
     turn = ",".join(filter(None, turns))
     own, _ = dependency.split(spec.dependency)
     return ",".join(filter(None, [own, turn])) if turn else ""
@@ -296,12 +300,10 @@ def _why_it_waits(
 ) -> dict[str, Any] | None:
     """Return reason and time of the next try of what is not sent now; none: it is sent.
 
-    ConflictError for what can never start.
+    NeverError for what can never start.
     """
     if standing.never:
-        raise errors.ConflictError(
-            f"it could never start: {standing.never[0]}. Nothing was submitted."
-        )
+        raise NeverError(f"it could never start: {standing.never[0]}. Nothing was submitted.")
     if behind is not None:
         return {"reason": behind.reason, "resend_at": behind.resend_at}
     if not standing.unsent:

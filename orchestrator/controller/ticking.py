@@ -74,6 +74,12 @@ def _logs(context: contexts.Context) -> list[str]:
     return reading.step(context)
 
 
+def _graphs(context: contexts.Context) -> list[str]:
+    from orchestrator.controller import graphs
+
+    return graphs.step(context)
+
+
 def _notices(context: contexts.Context) -> list[str]:
     from orchestrator.controller import noticing
 
@@ -113,6 +119,7 @@ def steps(floor_seconds: float | None) -> tuple[Step, ...]:
         Step(name="refresh", run=refresh, next_at=_resend_at),
         Step(name="logs", run=_logs),
         Step(name="recover", run=_recover, next_at=_recover_at),
+        Step(name="graphs", run=_graphs),
         Step(name="schedules", run=_schedules, next_at=_planned_at),
         Step(name="notices", run=_notices),
     )

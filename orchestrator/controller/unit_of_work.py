@@ -23,6 +23,7 @@ if typing.TYPE_CHECKING:
     from orchestrator.controller import (
         baselines,
         dependency_rows,
+        graph_rows,
         lease_rows,
         notice_rows,
         recovery_rows,
@@ -67,6 +68,12 @@ class UnitOfWork:
         from orchestrator.controller import dependency_rows
 
         return dependency_rows.DependencyStore(self._db)
+
+    @property
+    def graphs(self) -> graph_rows.GraphStore:
+        from orchestrator.controller import graph_rows
+
+        return graph_rows.GraphStore(self._db)
 
     @property
     def leases(self) -> lease_rows.LeaseStore:

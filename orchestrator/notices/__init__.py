@@ -133,6 +133,19 @@ def of_alert(event: int, job: jobs.Job, detail: str) -> Notice:
     )
 
 
+def of_never(event: int, job: jobs.Job, detail: str) -> Notice:
+    """Return what to tell of a job that waits in vain: "it can never start: ..."."""
+    return Notice(
+        key=f"never:{event}",
+        kind="failure",
+        subject=_cut(f"{_name(job)}: waits in vain"),
+        body=f"Job {_name(job)} (@{job.row}): {detail}\n"
+        f"`orchestrator cancel @{job.row}` takes it back",
+        job_row=job.row,
+        labels=job.labels,
+    )
+
+
 def of_firing(
     firing: int,
     schedule: str,

@@ -216,6 +216,10 @@ class Client:
             by_qos=limits.parse_sacctmgr_qos_limits(texts[1]),
         )
 
+    def set_dependency(self, job_id: str, dependency: str) -> None:
+        """Let a waiting job wait for others than before; "": for nothing."""
+        _check(self._ask(scontrol.scontrol_dependency_command(job_id, dependency)))
+
     def show_job(self, job_id: str) -> dict[str, str] | None:
         """Return what slurmctld knows of a job by Slurm's own names; None when it knows none."""
         text = self.show_job_text(job_id)

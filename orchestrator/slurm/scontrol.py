@@ -117,6 +117,11 @@ def scontrol_requeue_command(job_ids: Sequence[str], *, hold: bool = False) -> l
     return ["scontrol", "requeuehold" if hold else "requeue", ",".join(job_ids)]
 
 
+def scontrol_dependency_command(job_id: str, dependency: str) -> list[str]:
+    """Let a waiting job wait for others than before; "": for nothing."""
+    return ["scontrol", "update", f"jobid={job_id}", f"dependency={dependency}"]
+
+
 def parse_scontrol_refusals(stderr: str) -> dict[str, str]:
     """Read which jobs of a list were refused, and why; those not named were taken.
 

@@ -1,0 +1,58 @@
+"""Jobs that wait in Slurm for others: turned to who goes on where one failed, told if none does."""
+
+from __future__ import annotations
+
+from orchestrator import jobs, specs
+from orchestrator.controller import context as contexts
+from orchestrator.controller import submit
+from orchestrator.jobs import dependency
+
+
+def turn(context: contexts.Context) -> list[str]:
+    """Let what waits for a job that failed wait for the one that goes on; tell what never can."""
+    with context.store.reading() as work:
+        dependents = work.dependencies.dependents()
+    told: list[str] = []
+    for row in dependents:
+        context.proceed()
+        with context.store.reading() as work:
+            job = work.job(row)
+            assert job is not None, "rows are never deleted"
+            standing = work.dependencies.standing_of(row)
+            stored = work.dependencies.of(row)
+            newest = {one.id: work.dependencies.newest(one.depends) for one in stored}
+            submission = work.submission_of(row)
+            assert submission is not None, "each job belongs to one (foreign key)"
+            told_already = "never" in {event.kind for event in work.events(row)}
+            text = submit.turn_of(work, specs.from_json(submission.spec), job)
+        if standing.never and not told_already:
+            told += _tell_never(context, job, standing)
+        turned = [one for one in stored if newest[one.id] not in (None, one.turned_to)]
+        if standing.never or standing.unsent or not turned or job.scheduler != "slurm":
+            continue
+        there = contexts.at(context, job.scheduler)
+        if job.cluster != contexts.cluster_facts(there).cluster:
+            continue
+        job_id = job.array_job_id or job.job_id
+        assert job_id is not None, "asked for where it is known"
+        there.slurm.set_dependency(job_id, text)
+        with context.store.writing() as work:
+            for one in turned:
+                work.dependencies.turn([one], newest[one.id] or 0)
+            detail = f"waits for {text or 'nothing more'}: the job that goes on"
+            event = jobs.JobEvent(
+                at=context.clock(), kind="depend", source="controller", detail=detail
+            )
+            work.add_event(row, event)
+        told.append(f"{job_id} {job.name} {detail}")
+    return told
+
+
+def _tell_never(
+    context: contexts.Context, job: jobs.Job, standing: dependency.Standing
+) -> list[str]:
+    detail = f"it can never start: {standing.never[0]}"
+    event = jobs.JobEvent(at=context.clock(), kind="never", source="controller", detail=detail)
+    with context.store.writing() as work:
+        work.add_event(job.row, event)
+    return [f"{job.job_id or f'@{job.row}'} {job.name}: {detail}"]

@@ -1,0 +1,368 @@
+"""graphs: all nodes are stored at once and submitted one after the other, each exactly once.
+
+A node gets its job in the transaction that stores the job's intent, and only if it has none: who is
+killed in between leaves the rest to the next pass. Slurm itself does the waiting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator import config, documents, errors, graphs, jobs, specs, sweeps
+from orchestrator.controller import context as contexts
+from orchestrator.controller import (
+    dependents,
+    graph_rows,
+    machines,
+    places,
+    render,
+    submit,
+    sweep_plan,
+    sweep_query,
+    sweep_rows,
+    sweep_submit,
+    unit_of_work,
+)
+
+#: A graph that was submitted by hand is sent by that command: it is not taken over before.
+BY_HAND_SECONDS = 60
+#: What will be the same at the next try.
+_FOR_GOOD = (errors.SpecError, errors.ConfigurationError, errors.TemplateError, submit.NeverError)
+
+Tell = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A graph of which every spec was checked and rendered."""
+
+    context: contexts.Context
+    graph: graphs.Graph
+    #: in the order of submitting, each with the keys of its file
+    nodes: tuple[tuple[graph_rows.StoredNode, Mapping[str, Any]], ...]
+
+
+def prepare(context: contexts.Context, path: Path) -> Prepared:
+    """Return the graph of a file; SpecError with all that is wrong with it and its specs."""
+    document, problems = documents.read(path)
+    if problems:
+        raise errors.SpecError(problems)
+    graph = graphs.build(document)
+    here = render.is_local(context.configuration, context.environ)
+    there = contexts.at(context, "local" if here else "slurm")
+    nodes: list[tuple[graph_rows.StoredNode, Mapping[str, Any]]] = []
+    wrong: list[errors.Problem] = []
+    for name, node in graph.nodes.items():
+        file = path.parent / node.spec
+        at = ("graph", "nodes", name, "spec")
+        if file.suffix != ".toml" or not file.is_file():
+            wrong.append(document.problem(at, f"no such spec: {file}"))
+            continue
+        try:
+            found, told = specs.read(file, environ=context.environ)
+            kind = _check(there, found, told, str(file))
+        except errors.SpecError as exc:
+            wrong += exc.problems
+            continue
+        stored = graph_rows.StoredNode(name=name, kind=kind, after=node.after, source=str(file))
+        nodes.append((stored, found.data))
+    if wrong:
+        raise errors.SpecError(wrong)
+    return Prepared(context=there, graph=graph, nodes=tuple(nodes))
+
+
+def _check(
+    there: contexts.Context,
+    document: documents.Document,
+    problems: Sequence[errors.Problem],
+    source: str,
+) -> str:
+    """Check a node's spec as its submission does; return whether it is a job or a sweep."""
+    if "sweep" in document.data:
+        sweep = sweeps.expand(document, there.profile, problems, folder=there.folder)
+        several = [point.spec for point in sweep.points]
+        _plan(there, sweep, source, ())
+    else:
+        spec = specs.build(document, problems, there.folder)
+        spec = config.with_profile(spec, there.configuration)
+        several = [spec]
+        request = render.Request(spec=spec, source=source)
+        made = render.make(there.configuration, request, on_this_machine=there.is_local)
+        render.refuse_too_many_tasks(request, contexts.cluster_facts(there))
+        machines.check(there, spec, made.text)
+    if any("?" in (spec.dependency or "") for spec in several):
+        told = '"?" cannot go with a graph, which adds dependencies'
+        raise errors.SpecError([document.problem(("job", "dependency"), told)])
+    return "sweep" if "sweep" in document.data else "job"
+
+
+def create(prepared: Prepared, source: str, argv: Sequence[str]) -> graph_rows.StoredGraph:
+    """Store a graph, nothing of it submitted; ConflictError while one of its name is at it."""
+    there = prepared.context
+    cluster = contexts.cluster_facts(there).cluster
+    with there.store.writing(durable=True) as work:
+        for other in work.graphs.newest(name=prepared.graph.name, limit=1):
+            if other.state == "open" and not has_ended(work, other):
+                raise errors.ConflictError(
+                    f"a graph {other.name} is there (@{other.row}) and has not ended: "
+                    f"`orchestrator graph status @{other.row}` shows it"
+                )
+        return work.graphs.add(
+            prepared.nodes,
+            environment=there.environ,
+            argv=argv,
+            name=prepared.graph.name,
+            source=source,
+            folder=str(there.folder),
+            profile=there.profile.name,
+            scheduler="local" if there.is_local else "slurm",
+            cluster=cluster,
+            created_at=there.clock(),
+        )
+
+
+def find(context: contexts.Context, reference: str) -> graph_rows.StoredGraph:
+    """Return the graph that `@3` or NAME means, of a name the newest; NotFoundError."""
+    with context.store.reading() as work:
+        if reference.startswith("@"):
+            number = reference[1:]
+            is_row = number.isascii() and number.isdecimal() and len(number) < 19
+            found = work.graphs.get(int(number)) if is_row else None
+        else:
+            found = next(iter(work.graphs.newest(name=reference, limit=1)), None)
+    if found is None:
+        raise errors.NotFoundError(
+            f"no graph {reference!r} here; `orchestrator graph list` lists what is known"
+        )
+    return found
+
+
+def jobs_of(work: unit_of_work.UnitOfWork, node: graph_rows.StoredNode) -> list[jobs.Job]:
+    """Return the jobs of a node: all tasks of its array, the newest job of each point."""
+    if node.sweep_row is not None:
+        return work.sweeps.jobs(node.sweep_row)
+    first = None if node.job_row is None else work.job(node.job_row)
+    return [] if first is None else work.jobs_of_tokens([first.token])
+
+
+def has_ended(work: unit_of_work.UnitOfWork, graph: graph_rows.StoredGraph) -> bool:
+    """Tell whether nothing more becomes of a graph by itself."""
+    for node in work.graphs.nodes(graph.row):
+        if not node.is_bound and node.given_up is None:
+            return False
+        if node.sweep_row is not None:
+            sweep = work.sweeps.get(node.sweep_row)
+            groups = work.sweeps.groups([node.sweep_row]).get(node.sweep_row, [])
+            if sweep is not None and sweep_query.unfinished(sweep, groups):
+                return False
+        if not all(job.ended for job in jobs_of(work, node)):
+            return False
+    return True
+
+
+def advance(there: contexts.Context, graph: graph_rows.StoredGraph, tell: Tell) -> list[str]:
+    """Submit what is not submitted of a graph, in its order; return what went wrong."""
+    wrong: list[str] = []
+    with there.store.reading() as work:
+        names = [node.name for node in work.graphs.nodes(graph.row)]
+    for name in names:
+        there.proceed()
+        with there.store.reading() as work:
+            nodes = {node.name: node for node in work.graphs.nodes(graph.row)}
+            node = nodes[name]
+            if node.given_up is not None:
+                continue
+            lost = [other for _, other in node.after if nodes[other].given_up is not None]
+            waits = [other for _, other in node.after if not nodes[other].is_bound]
+            after = [] if lost or waits else _references(work, node, nodes)
+        try:
+            if node.is_bound:
+                _send_rest(there, node, graph.argv, tell)
+            elif lost:
+                raise submit.NeverError(f"it could never start: {lost[0]} was given up")
+            elif not waits:
+                _submit(there, graph, node, after, tell)
+        except _FOR_GOOD as exc:
+            with there.store.writing() as work:
+                given_up = work.graphs.give_up(graph.row, name, str(exc))
+            wrong.append(f"{name} {'is given up' if given_up else 'failed'}: {exc}")
+        except (errors.DatabaseError, errors.FencedError):
+            raise
+        except (errors.SlurmError, errors.ConflictError, errors.RunFolderError) as exc:
+            wrong.append(f"{name}: {exc}")
+    return wrong
+
+
+def _references(
+    work: unit_of_work.UnitOfWork,
+    node: graph_rows.StoredNode,
+    nodes: Mapping[str, graph_rows.StoredNode],
+) -> list[str]:
+    """Return what a node waits for, in the words of a dependency."""
+    found: list[str] = []
+    for kind, other in node.after:
+        if nodes[other].sweep_row is not None:
+            found.append(f"{kind}:sweep/@{nodes[other].sweep_row}")
+        else:
+            rows = [f"@{job.row}" for job in jobs_of(work, nodes[other])]
+            found.append(":".join([kind, *rows]))
+    return found
+
+
+def _submit(
+    there: contexts.Context,
+    graph: graph_rows.StoredGraph,
+    node: graph_rows.StoredNode,
+    after: Sequence[str],
+    tell: Tell,
+) -> None:
+    with there.store.reading() as work:
+        data = work.graphs.document(graph.row, node.name)
+    document = _with_dependency(data, node.source, after)
+
+    def bind(work: unit_of_work.UnitOfWork, **of: int) -> None:
+        if not work.graphs.bind(graph.row, node.name, **of):
+            raise errors.ConflictError("another process submits it, or the graph was cancelled")
+
+    def bind_job(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
+        bind(work, job_row=added[0].row)
+
+    def bind_sweep(work: unit_of_work.UnitOfWork, made: sweep_rows.StoredSweep) -> None:
+        bind(work, sweep_row=made.row)
+
+    if node.kind == "job":
+        spec = config.with_profile(specs.build(document, (), there.folder), there.configuration)
+        request = render.Request(spec=spec, source=node.source, argv=graph.argv)
+        job = submit.submit(there, request, queue=True, with_it=bind_job)
+        waits = f"waits for room ({job.reason})" if job.waits_for_room else ""
+        is_in = waits or f"is batch job {job.array_job_id or job.job_id}"
+        tell(f"{node.name} {is_in} (@{job.row}, {job.name})")
+        return
+    sweep = sweeps.expand(document, there.profile, folder=there.folder)
+    prepared = _plan(there, sweep, node.source, graph.argv)
+    made = sweep_submit.create(there, prepared, sweep, node.source, with_it=bind_sweep)
+    places_of: dict[str, tuple[int, int | None]] = {
+        point.identity: (number, None) for number, point in enumerate(sweep.points, 1)
+    }
+    sent = sweep_submit.send(prepared, made, places_of, tell=_proceeding(there))
+    tell(_sent(node, sent))
+
+
+def _send_rest(
+    there: contexts.Context, node: graph_rows.StoredNode, argv: Sequence[str], tell: Tell
+) -> None:
+    """Submit the points of a node's sweep that nothing was submitted of."""
+    if node.sweep_row is None:
+        return
+    with there.store.reading() as work:
+        sweep = work.sweeps.get(node.sweep_row)
+    assert sweep is not None, "sweeps are never deleted"
+    left = [pair for pair in sweep_query.points(there, sweep) if pair.job is None]
+    if sweep.state != "open" or not left:
+        return
+    prepared = sweep_plan.prepare(
+        there,
+        [pair.point for pair in left],
+        source=sweep.source,
+        argv=argv,
+        max_running=sweep.max_running,
+        baseline_first=sweep_query.baseline_first(there, sweep),
+        scheduler=sweep.scheduler,
+    )
+    places_of = {pair.point.identity: (pair.number, pair.row) for pair in left}
+    tell(_sent(node, sweep_submit.send(prepared, sweep, places_of, tell=_proceeding(there))))
+
+
+def _plan(
+    there: contexts.Context, sweep: sweeps.Sweep, source: str, argv: Sequence[str]
+) -> sweep_plan.Prepared:
+    return sweep_plan.prepare(
+        there,
+        sweep.points,
+        source=source,
+        argv=argv,
+        max_running=sweep.table.max_running,
+        baseline_first=sweep.table.baseline_first,
+        scheduler="local" if there.is_local else "slurm",
+    )
+
+
+def _with_dependency(
+    data: Mapping[str, Any], source: str, after: Sequence[str]
+) -> documents.Document:
+    whole = documents.Origin(source=source)
+    document = documents.Document(data=data, origins={(): whole})
+    if not after:
+        return document
+    own = data.get("job", {}).get("dependency")
+    text = ",".join([own, *after] if own else after)
+    return documents.merge(document, documents.leaf(("job", "dependency"), text, whole))
+
+
+def _proceeding(context: contexts.Context) -> sweep_submit.Tell:
+    def tell(tasks: Sequence[jobs.Job]) -> None:
+        context.proceed()
+
+    return tell
+
+
+def _sent(node: graph_rows.StoredNode, sent: sweep_submit.Sent) -> str:
+    waiting = f", {sent.waiting} wait for room" if sent.waiting else ""
+    return (
+        f"{node.name} is sweep {sent.sweep.name} (@{sent.sweep.row}): "
+        f"{sent.submitted} points submitted{waiting}"
+    )
+
+
+def step(context: contexts.Context) -> list[str]:
+    """Go on with graphs that are not wholly submitted, and turn dependents to who goes on."""
+    with context.store.reading() as work:
+        unfinished = [work.graphs.get(row) for row in work.graphs.unfinished()]
+    told: list[str] = []
+    for graph in unfinished:
+        assert graph is not None, "graphs are never deleted"
+        age_seconds = (context.clock() - graph.created_at).total_seconds()
+        if 0 <= age_seconds < BY_HAND_SECONDS:
+            continue
+        context.proceed()
+        said: list[str] = []
+        try:
+            there = _place(context, graph)
+            if there is not None:
+                said += advance(there, graph, said.append)
+        except errors.ConfigurationError as exc:
+            said.append(str(exc))
+        told += [f"Graph {graph.name}: {one}" for one in said]
+    return [*told, *dependents.turn(context)]
+
+
+def _place(context: contexts.Context, graph: graph_rows.StoredGraph) -> contexts.Context | None:
+    """Return the context of what a graph submits; none: another host has to."""
+    here = contexts.cluster_facts(contexts.at(context, graph.scheduler)).cluster
+    if here != graph.cluster or not Path(graph.folder).is_dir():
+        return None
+    with context.store.reading() as work:
+        environment = work.graphs.environment(graph.row)
+    return places.there(
+        context,
+        folder=Path(graph.folder),
+        environment=environment,
+        profile=graph.profile,
+        scheduler=graph.scheduler,
+    )
+
+
+def close(context: contexts.Context, graph: graph_rows.StoredGraph) -> list[jobs.Job]:
+    """Let nothing more of a graph be submitted; return its jobs that have not ended."""
+    with context.store.writing() as work:
+        work.graphs.set_state(graph.row, "cancelled")
+        nodes = work.graphs.nodes(graph.row)
+        closed = [work.sweeps.get(node.sweep_row) for node in nodes if node.sweep_row is not None]
+    for sweep in closed:
+        assert sweep is not None, "sweeps are never deleted"
+        sweep_query.close(context, sweep)
+    with context.store.reading() as work:
+        return [job for node in nodes for job in jobs_of(work, node) if not job.ended]
