@@ -299,7 +299,8 @@ def _with_dependency(
         return document
     own = data.get("job", {}).get("dependency")
     text = ",".join([own, *after] if own else after)
-    return documents.merge(document, documents.leaf(("job", "dependency"), text, whole))
+    graphs_own = documents.Origin(source="the graph")
+    return documents.merge(document, documents.leaf(("job", "dependency"), text, graphs_own))
 
 
 def _proceeding(context: contexts.Context) -> sweep_submit.Tell:

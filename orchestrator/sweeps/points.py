@@ -222,7 +222,9 @@ class Builder:
         for part in path:
             found = found.get(part) if isinstance(found, Mapping) else None
         origin = self._base.origin(path)
-        if found is not None and origin.line is None:
+        # What was stored has one origin for all: it was looked at when it was read.
+        is_given = origin.line is None and origin is not self._base.origin(())
+        if found is not None and is_given:
             told = f"is varied by the sweep, and {origin.source} fixes {documents.dotted(path)}"
             self.tell(at, f"{told}: leave one out")
 

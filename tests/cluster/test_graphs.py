@@ -1,0 +1,152 @@
+"""Graphs and our own names in dependencies, on a real Slurm: in their order, each node once."""
+
+from __future__ import annotations
+
+import collections
+import json
+
+import pytest
+
+from tests.cluster import lab as cluster
+from tests.cluster import site as sites
+
+KILL_AT = "/srv/orchestrator/tests/cluster/kill_at.py"
+#: Each leaves its name and its ID in `ran`, and fails where one before it is not there.
+LINE = 'test -z "$1" || grep -q "^$1 " ran || exit 4; echo "$0 $SLURM_JOB_ID" >> ran'
+SWEEP = '[sweep]\nkind = "list"\npoints = [{"job.comment" = "a"}, {"job.comment" = "b"}]\n'
+
+
+def spec(site: sites.Site, name: str, before: str = "", more: str = "", wait: str = "") -> str:
+    line = json.dumps(f"sh -c {json.dumps(LINE).replace('$', chr(92) + '$')} {name} {before}")
+    text = f'[job]\nname = "{name}"\ntime_limit = "5"\n[resources]\nmem = "50M"\n{more}'
+    command = json.dumps(f"{wait}\n{json.loads(line)}")
+    return site.spec(name, f'{text}\n[launch]\nlauncher = "python"\ncommand = {command}\n')
+
+
+def graph(site: sites.Site, name: str) -> str:
+    """Write a graph of a job, a sweep of two points behind it, and a job behind that."""
+    spec(site, f"{name}-prep", wait="sleep 1")
+    spec(site, f"{name}-train", f"{name}-prep", SWEEP)
+    spec(site, f"{name}-eval", f"{name}-train")
+    return site.spec(
+        name,
+        f'[graph]\nname = "{name}"\n'
+        f'[graph.nodes.eval]\nspec = "{name}-eval.toml"\nafter_ok = ["train"]\n'
+        f'[graph.nodes.prep]\nspec = "{name}-prep.toml"\n'
+        f'[graph.nodes.train]\nspec = "{name}-train.toml"\nafter_ok = ["prep"]\n',
+    )
+
+
+def ran(site: sites.Site) -> collections.Counter[str]:
+    lines = site.lab.run(["cat", f"{site.home}/ran"]).stdout.splitlines()
+    return collections.Counter(line.split()[0] for line in lines)
+
+
+def change(site: sites.Site, statement: str) -> None:
+    """Change the database by hand."""
+    code = (
+        "import sqlite3; db = sqlite3.connect('state/orchestrator.db'); "
+        f"db.execute({statement!r}); db.commit()"
+    )
+    command = [sites.PYTHON, "-c", code]
+    site.lab.run(command, user="alice", cwd=site.home).check_returncode()
+
+
+def once(site: sites.Site, name: str) -> None:
+    site.run("wait", "--name", f"{name}-eval", check=None)
+    items = site.items("graph", "status", name, "--refresh")
+    assert [item["states"] for item in items] == [
+        {"COMPLETED": 1},
+        {"COMPLETED": 2},
+        {"COMPLETED": 1},
+    ], items
+    found = ran(site)
+    assert [found[f"{name}-{one}"] for one in ("prep", "train", "eval")] == [1, 2, 1]
+
+
+def test_a_graph_runs_in_its_order(lab: cluster.Lab, site: sites.Site) -> None:
+    done = site.run("graph", "submit", graph(site, "g"))
+    assert "Error" not in done.stderr
+    once(site, "g")
+
+
+def test_killed_in_each_window_and_finished_by_tick(lab: cluster.Lab, site: sites.Site) -> None:
+    quick = sites.Site.make(
+        lab,
+        site.home,
+        more="resend_min_seconds = 1\nresend_max_seconds = 2\nsubmit_grace_seconds = 20\n",
+    )
+    points = ("intent", "committed", "answered", "storing")
+    for point in points:
+        command = [sites.PYTHON, KILL_AT, point, "0", "graph", "submit", graph(quick, point)]
+        done = lab.run(command, user="alice", env=quick.environ, cwd=quick.home)
+        assert done.returncode == -9, done.stderr
+    # That command is at it for a minute, as far as others know.
+    change(quick, "UPDATE graphs SET created_at = '2026-01-01 00:00:00.000000'")
+
+    def is_submitted() -> bool:
+        quick.run("tick", check=None)
+        rows = quick.items("graph", "list")
+        assert {row["name"] for row in rows} == set(points)
+        return all(row["submitted"] == 3 for row in rows)
+
+    lab.wait_for(is_submitted, 120, "all nodes to be submitted", 1.0)
+
+    def has_ended() -> bool:
+        quick.run("tick", check=None)
+        return all(row["ended"] for row in quick.items("graph", "list"))
+
+    lab.wait_for(has_ended, 180, "all graphs to end", 1.0)
+    for point in points:
+        once(quick, point)
+
+
+def test_what_waits_in_vain_is_told_and_turned_to_who_goes_on(
+    lab: cluster.Lab, site: sites.Site
+) -> None:
+    told = f"cat >> {site.home}/told"
+    site = sites.Site.make(
+        lab,
+        site.home,
+        more=f'[notices.log]\nkind = "command"\ncommand = ["sh", "-c", {json.dumps(told)}]\n',
+    )
+    site.run("tick")
+    first = site.submit(site.shell("first", "sleep 1; exit 3"))
+    after = spec(site, "after")
+    second = site.submit(after, "--dependency", "afterok:first")
+    assert site.job(second)["state"] == "PENDING"
+    site.wait_state(first, "FAILED")
+    ticked = site.run("tick").stderr
+    assert f"{second} after: it can never start: afterok: {first} (first) ended FAILED" in ticked
+    site.run("tick")
+    (event,) = [one for one in site.job(second)["events"] if one["kind"] == "never"]
+    assert event["detail"] == f"it can never start: afterok: {first} (first) ended FAILED"
+    notices = site.lab.run(["cat", f"{site.home}/told"]).stdout
+    keys = [
+        item["subject"]
+        for line in notices.replace("}{", "}\n{").splitlines()
+        for item in json.loads(line)["items"]
+    ]
+    assert sorted(keys) == sorted(
+        [f"{first} first: FAILED, user_code", f"{second} after: waits in vain"]
+    )
+    # Who submits it now is told at once.
+    refused = site.run("submit", after, "--dependency", "afterok:first", check=6)
+    assert "it could never start: afterok" in refused.stderr
+    # The work of the first goes on, as a recovery rule would have it.
+    third = site.submit(site.shell("third", "sleep 1"))
+    change(site, "UPDATE jobs SET continues = 1 WHERE row = (SELECT max(row) FROM jobs)")
+    turned = site.run("tick").stderr
+    assert f"waits for afterok:{third}: the job that goes on" in turned
+    assert site.wait_state(second, "COMPLETED")["job_id"] == second
+
+
+@pytest.mark.parametrize("form", ["@{row}", "sweep/two"])
+def test_a_name_in_a_dependency(site: sites.Site, form: str) -> None:
+    spec(site, "two", more=SWEEP, wait="sleep 2")
+    site.run("sweep", "submit", f"{site.home}/two.toml")
+    row = site.items("status")[0]["row"]
+    job_id = site.submit(
+        spec(site, "last", "two"), "--dependency", f"afterok:{form.format(row=row)}"
+    )
+    assert site.wait_state(job_id, ("COMPLETED", "FAILED"))["state"] == "COMPLETED"

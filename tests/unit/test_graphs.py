@@ -1,0 +1,73 @@
+"""A graph's file: the order of its nodes, and everything that is wrong with it at once."""
+
+from __future__ import annotations
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from orchestrator import config, documents, errors, graphs, sweeps
+
+BAD = """\
+[graph]
+name = "a b"
+[graph.nodes.a]
+spec = "prep.toml"
+after_ok = ["b"]
+[graph.nodes.b]
+after_any = ["a", "train1"]
+[graph.nodes.train]
+spec = "train.toml"
+after = ["a"]
+"""
+
+
+def build(text: str) -> graphs.Graph:
+    document, problems = documents.parse(text, "g.toml")
+    assert problems == []
+    return graphs.build(document)
+
+
+def test_everything_that_is_wrong_is_told() -> None:
+    with pytest.raises(errors.SpecError) as caught:
+        build(BAD)
+    told = [f"{one.line}: {one.key}: {one.message}" for one in caught.value.problems]
+    assert told == [
+        "2: graph.name: must be 1 to 100 letters, digits, dots, underscores and dashes, the first "
+        'a letter or digit (got "a b")',
+        "3: graph.nodes.a: is in a circle: a waits for b waits for a",
+        '6: graph.nodes.b: needs spec, such as "train.toml"',
+        '7: graph.nodes.b.after_any[1]: unknown node "train1". Did you mean "train"?',
+        '10: graph.nodes.train.after: unknown key. Did you mean "after_ok"?',
+    ]
+    with pytest.raises(errors.SpecError, match=r"has no table \[graph\]"):
+        build('[job]\nname = "x"\n')
+
+
+@hypothesis.given(st.data())
+def test_each_node_stands_behind_those_that_it_waits_for(data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(data.draw(st.integers(1, 8)))))
+    lines = ['[graph]\nname = "g"']
+    for place, number in enumerate(order):
+        earlier = order[:place]
+        after = data.draw(st.lists(st.sampled_from(earlier), unique=True)) if earlier else []
+        names = ", ".join(f'"n{one}"' for one in after)
+        lines.append(f'[graph.nodes.n{number}]\nspec = "x.toml"\nafter_ok = [{names}]')
+    shuffled = [lines[0], *data.draw(st.permutations(lines[1:]))]
+    graph = build("\n".join(shuffled))
+    seen: set[str] = set()
+    for name, node in graph.nodes.items():
+        assert {other for _, other in node.after} <= seen
+        seen.add(name)
+    assert len(seen) == len(order)
+
+
+def test_a_stored_sweep_varies_what_its_file_says() -> None:
+    text = (
+        '[job]\nname = "x"\ncomment = "a"\n[launch]\ncommand = "true"\n'
+        '[sweep]\nkind = "list"\npoints = [{ "job.comment" = "b" }]\n'
+    )
+    document, _ = documents.parse(text, "s.toml")
+    stored = documents.Document(data=document.data, origins={(): documents.Origin(source="s.toml")})
+    read, again = (sweeps.expand(one, config.Profile()) for one in (document, stored))
+    assert again.points == read.points

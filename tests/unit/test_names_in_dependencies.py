@@ -1,0 +1,129 @@
+"""Our own names in a dependency: what is Slurm's, what they mean, how it is with them."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from orchestrator import errors, jobs, specs, values
+from orchestrator.controller import stores, unit_of_work
+from orchestrator.jobs import dependency
+
+_ALL = unit_of_work.JobQuery(limit=None)
+NOW = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
+COMPLETED, FAILED, RUNNING = (
+    jobs.JobState.COMPLETED,
+    jobs.JobState.FAILED,
+    jobs.JobState.RUNNING,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "slurms", "named"),
+    [
+        ("afterok:123:124_3", "afterok:123:124_3", []),
+        ("afterok:local-7", "afterok:local-7", []),
+        ("singleton,afterok:@7:prep", "singleton", [("afterok", "@7"), ("afterok", "prep")]),
+        ("afterany:sweep/lr,after:9", "after:9", [("afterany", "sweep/lr")]),
+        ("afternotok:sweep/@3", None, [("afternotok", "sweep/@3")]),
+    ],
+)
+def test_what_is_slurms_and_what_is_ours(
+    text: str, slurms: str | None, named: list[tuple[str, str]]
+) -> None:
+    assert values.misfit("dependency", text) == ""
+    found = dependency.split(text)
+    told = [(one.kind, ("sweep/" if one.is_sweep else "") + one.reference) for one in found[1]]
+    assert (found[0], told) == (slurms, named)
+
+
+@pytest.mark.parametrize(
+    "text", ["after:prep", "afterok:prep?afterok:x", "afterok:@", "afterok:sweep/", "afterok:a b"]
+)
+def test_what_means_nothing(text: str) -> None:
+    assert values.misfit("dependency", text) != ""
+
+
+def add(
+    store: stores.Store,
+    name: str,
+    state: jobs.JobState,
+    *,
+    tasks: int | None = None,
+    **fields: object,
+) -> list[jobs.Job]:
+    with store.reading() as work:
+        number = max((job.row for job in work.jobs(_ALL)), default=0) + 1
+    record = jobs.Submission(
+        token=f"abcd{number:08}",
+        cluster="lab",
+        scheduler="slurm",
+        name=name,
+        script="x",
+        spec=specs.to_json(jobs.JobSpec(name=name)),
+        run_dir="/r",
+        provenance="{}",
+        created_at=NOW,
+    )
+    array = None if tasks is None else range(tasks)
+    settled = state in jobs.TERMINAL
+    with store.writing() as work:
+        return work.add_submission(
+            record, array_tasks=array, state=state, settled=settled, **fields
+        )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> stores.Store:
+    return stores.Store(tmp_path / "x.db")
+
+
+def standing(store: stores.Store, text: str) -> dependency.Standing:
+    with store.reading() as work:
+        return work.dependencies.standing(work.dependencies.resolve(dependency.split(text)[1]))
+
+
+def test_how_it_is_with_a_job(store: stores.Store) -> None:
+    add(store, "prep", COMPLETED, job_id="1")
+    add(store, "prep", RUNNING, job_id="2")
+    add(store, "bad", FAILED, job_id="3")
+    add(store, "later", jobs.JobState.NOT_SUBMITTED, resend_at=NOW)
+    assert standing(store, "afterok:@1") == dependency.Standing()
+    assert standing(store, "afterok:prep").text == "afterok:2"
+    assert standing(store, "afterok:bad").never == ("afterok: 3 (bad) ended FAILED",)
+    assert standing(store, "afternotok:@1").never == ("afternotok: 1 (prep) ended COMPLETED",)
+    assert standing(store, "afterany:bad:prep").text == "afterany:2"
+    assert standing(store, "afterok:later").unsent == ("@4 (later) is not submitted yet",)
+    with pytest.raises(errors.NotFoundError, match="no job 'nobody' here"):
+        standing(store, "afterok:nobody")
+    with pytest.raises(errors.NotFoundError, match="no sweep 'prep' here"):
+        standing(store, "afterok:sweep/prep")
+    add(store, "prep", RUNNING, job_id="5")
+    with pytest.raises(errors.ConflictError, match="several live jobs have this name: @5, @2"):
+        standing(store, "afterok:prep")
+
+
+def test_an_array_is_one_id_and_a_task_of_it_another(store: stores.Store) -> None:
+    tasks = add(store, "many", RUNNING, tasks=3, array_job_id="9")
+    with store.writing() as work:
+        for place, job in enumerate(tasks):
+            work.change_job(job.row, {"job_id": f"9_{place}"})
+        work.change_job(tasks[0].row, {"state": COMPLETED, "settled": True})
+    assert standing(store, "afterok:many").text == "afterok:9"
+    assert standing(store, "afterok:@2").text == "afterok:9_1"
+
+
+def test_who_goes_on_stands_for_who_failed(store: stores.Store) -> None:
+    (first,) = add(store, "first", FAILED, job_id="1")
+    (undecided,) = add(store, "undecided", FAILED, job_id="2", recovers=True)
+    add(store, "second", RUNNING, job_id="3", continues=first.row)
+    assert standing(store, "afterok:first").text == "afterok:3"
+    assert standing(store, f"afterok:@{undecided.row}").unsent == (
+        "@2 (undecided) ended FAILED and is to go on",
+    )
+    add(store, "third", COMPLETED, job_id="4", continues=3)
+    assert standing(store, "afterok:first") == dependency.Standing()
+    with store.reading() as work:
+        assert work.dependencies.newest(dependency.Depends(kind="afterok", on_job=1)) == 4
