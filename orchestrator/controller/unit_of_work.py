@@ -7,29 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
-from sqlalchemy import orm
 
 from db import metrics, queries, replacing, series, turns, usage
 from orchestrator import errors
 from orchestrator import jobs as records
-from orchestrator.controller import rows
-
-if typing.TYPE_CHECKING:
-    from orchestrator.controller import (
-        baselines,
-        dependency_rows,
-        graph_rows,
-        lease_rows,
-        notice_rows,
-        recovery_rows,
-        schedule_rows,
-        sweep_rows,
-    )
+from orchestrator.controller import parts, rows
 
 #: The words that other modules ask and are answered in, without knowing the database.
 JobQuery: TypeAlias = queries.JobQuery
@@ -44,60 +30,8 @@ StoredMetric: TypeAlias = rows.StoredMetric
 RefreshState: TypeAlias = rows.RefreshState
 
 
-class UnitOfWork:
+class UnitOfWork(parts.Parts):
     """One transaction. Inside `reading()` the database refuses changes."""
-
-    def __init__(self, db: orm.Session) -> None:
-        self._db = db
-
-    @property
-    def sweeps(self) -> sweep_rows.SweepStore:
-        # Few commands ask about sweeps, and all of them load this module.
-        from orchestrator.controller import sweep_rows
-
-        return sweep_rows.SweepStore(self._db)
-
-    @property
-    def baselines(self) -> baselines.BaselineStore:
-        from orchestrator.controller import baselines
-
-        return baselines.BaselineStore(self._db)
-
-    @property
-    def dependencies(self) -> dependency_rows.DependencyStore:
-        from orchestrator.controller import dependency_rows
-
-        return dependency_rows.DependencyStore(self._db)
-
-    @property
-    def graphs(self) -> graph_rows.GraphStore:
-        from orchestrator.controller import graph_rows
-
-        return graph_rows.GraphStore(self._db)
-
-    @property
-    def leases(self) -> lease_rows.LeaseStore:
-        from orchestrator.controller import lease_rows
-
-        return lease_rows.LeaseStore(self._db)
-
-    @property
-    def schedules(self) -> schedule_rows.ScheduleStore:
-        from orchestrator.controller import schedule_rows
-
-        return schedule_rows.ScheduleStore(self._db)
-
-    @property
-    def notices(self) -> notice_rows.NoticeStore:
-        from orchestrator.controller import notice_rows
-
-        return notice_rows.NoticeStore(self._db)
-
-    @property
-    def recoveries(self) -> recovery_rows.RecoveryStore:
-        from orchestrator.controller import recovery_rows
-
-        return recovery_rows.RecoveryStore(self._db)
 
     def installation_id(self) -> str:
         """Return the four characters [a-z0-9] that begin every token of this database."""
