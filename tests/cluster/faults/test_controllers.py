@@ -1,0 +1,128 @@
+"""Rows 41 and 42: two controllers, and one that was stopped."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster import faults
+from tests.cluster import site as sites
+from tests.cluster.faults import rows
+
+LEASE_SECONDS = 4
+DRAINED = (
+    "sbatch: error: Batch job submission failed: "
+    "Required partition not available (inactive or drain)\n"
+)
+
+
+@pytest.fixture
+def alice(row: rows.Row) -> sites.Site:
+    return row.site.with_env(
+        ORCHESTRATOR_LEASE_SECONDS=str(LEASE_SECONDS), ORCHESTRATOR_RESEND_MIN_SECONDS="1"
+    )
+
+
+@pytest.fixture
+def serving(alice: sites.Site) -> Iterator[list[subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for popen in started:
+        go_on(alice, popen)
+        alice.lab.kill(popen)
+        popen.communicate()
+
+
+def go_on(alice: sites.Site, popen: subprocess.Popen[str]) -> None:
+    """Let a stopped process go on, and the nsenter around it, which stops along with it."""
+    alice.lab.kill(popen, signal.SIGCONT)
+    popen.send_signal(signal.SIGCONT)
+
+
+def serve(
+    alice: sites.Site, serving: list[subprocess.Popen[str]], *argv: str
+) -> subprocess.Popen[str]:
+    popen = alice.popen("serve", "--interval", "2", *argv)
+    serving.append(popen)
+    assert popen.stdout is not None
+    for line in popen.stdout:
+        if " Acts, with a pass every 2 s." in line:
+            return popen
+    raise AssertionError(popen.communicate())
+
+
+def health(alice: sites.Site) -> dict[str, Any]:
+    (found,) = alice.items("serve", "--status")
+    return found
+
+
+def test_row_41_two_controllers(
+    row: rows.Row, alice: sites.Site, serving: list[subprocess.Popen[str]]
+) -> None:
+    lab = alice.lab
+    first = serve(alice, serving)
+    # On its host, and on another: the database is a file.
+    refused = alice.run("serve", check=6).stderr
+    assert refused.endswith(" acts already. End it first, or add --wait to stand by for it.\n")
+    for argv in (["serve"], ["serve", "--wait"], ["tick"]):
+        done = lab.run(["orchestrator", *argv], env=alice.environ, cwd=alice.home, host="n1")
+        assert done.returncode == 6
+        assert done.stderr.endswith(
+            " acts already, and this is n1. Use the one there; a second host can stand by where "
+            "the database is kept in PostgreSQL.\n"
+        )
+    # It is stopped while its sbatch is on its way, for longer than the lease.
+    row.seen.set(faults.Rule(command="sbatch", run=False, rc=1, stdout="", stderr=DRAINED, times=1))
+    row.most["sbatch"] = 2
+    spec = row.shell("once", "true")
+    alice.run("submit", "--queue", spec)
+    row.seen.set(faults.Rule(command="sbatch", stop_at="before", stop_seconds=120))
+    row.seen.wait_stopped()
+    lab.kill(first, signal.SIGSTOP)
+    second = serve(alice, serving, "--wait")
+    row.seen.set()
+    row.seen.go_on_all()
+    go_on(alice, first)
+    out, err = first.communicate(timeout=60)
+    assert first.returncode == 6
+    assert "Another controller took over: `serve` (process " in err
+    assert out.splitlines()[-1].partition(" error: ")[2] == err.removeprefix("Error: ").strip()
+    done = row.site.wait_state("once", "COMPLETED")
+    assert done["attempt"] == 0
+    lab.kill(second, signal.SIGTERM)
+    assert second.wait(timeout=30) == 0
+    assert len({record.job_id for record in row.records([])}) == 1
+
+
+def test_row_42_a_controller_that_was_stopped(
+    row: rows.Row, alice: sites.Site, serving: list[subprocess.Popen[str]]
+) -> None:
+    lab, home = alice.lab, alice.home
+    job_id = row.submit("runs", f"until [ -e {home}/go ]; do sleep 0.2; done")
+    alice.wait_state(job_id, "RUNNING")
+    process = serve(alice, serving)
+    before = health(alice)
+    lab.kill(process, signal.SIGSTOP)
+    # What would have been many passes; the job ends meanwhile.
+    lab.write(f"{home}/go", "")
+    time.sleep(3 * LEASE_SECONDS)
+    lab.wait_for(lambda: lab.job_state(job_id) == "COMPLETED", 60, "the job's end")
+    asked = len(row.seen.calls("squeue"))
+    go_on(alice, process)
+
+    def ended() -> bool:
+        return health(alice)["last_pass_at"] != before["last_pass_at"]
+
+    lab.wait_for(ended, 60, "the next pass")
+    assert len(row.seen.calls("squeue")) - asked <= 2, "no burst"
+    after = health(alice)
+    assert (after["pid"], after["fence"]) == (before["pid"], before["fence"]), "it still holds it"
+    (job,) = alice.items("show", job_id, "--no-refresh")
+    assert job["state"] == "COMPLETED"
+    lab.kill(process, signal.SIGTERM)
+    assert process.wait(timeout=30) == 0
