@@ -185,7 +185,9 @@ def _firings(
 ) -> Iterator[notices.Notice]:
     since = max(cursor.since, now - _FIRINGS_WITHIN)
     for firing, name in work.notices.firings(since, _FIRINGS_AT_ONCE):
-        if firing.state in ("skipped", "failed") and firing.decided_at >= since:
+        # What is paused, removed or overlaps is as somebody wished.
+        is_missed = (firing.reason or "").startswith("missed") and firing.state == "skipped"
+        if (is_missed or firing.state == "failed") and firing.decided_at >= since:
             yield notices.of_firing(
                 firing.id,
                 name,
