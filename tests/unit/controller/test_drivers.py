@@ -1,0 +1,49 @@
+"""What runs `orchestrator tick`: lines and units, and a crontab with foreign lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator import errors
+from orchestrator.controller import drivers
+
+DRIVER = drivers.Driver(
+    argv=("/opt/o b/orchestrator", "--profile", "x", "tick", "--quiet"),
+    environ={"PATH": "/usr/bin", "ORCHESTRATOR_RUNS_DIR": '/r/50%"'},
+    home=Path("/home/a"),
+    state_dir=Path("/s"),
+)
+
+
+def test_lines() -> None:
+    env = "env PATH=/usr/bin 'ORCHESTRATOR_RUNS_DIR=/r/50\\%\"' '/opt/o b/orchestrator'"
+    line = f"* * * * {env} --profile x tick --quiet"
+    assert drivers.lines(DRIVER, "cron") == [drivers.BEGIN, f"* {line}", drivers.END]
+    assert drivers.lines(DRIVER, "scrontab")[-2] == f"*/5 {line}"
+
+
+def test_units() -> None:
+    service, timer = drivers.units(DRIVER).values()
+    assert [*drivers.units(DRIVER)][0] == Path(
+        "/home/a/.config/systemd/user/orchestrator-tick.service"
+    )
+    assert 'ExecStart="/opt/o b/orchestrator" --profile x tick --quiet\n' in service
+    assert 'Environment="ORCHESTRATOR_RUNS_DIR=/r/50%%\\""\n' in service
+    assert "OnCalendar=*:*:00\n" in timer
+
+
+def test_foreign_lines_stay() -> None:
+    ours = drivers.lines(DRIVER, "cron")
+    before = "MAILTO=a\n0 1 * * * backup\n"
+    once = drivers.merged(before, ours)
+    assert once == before + "\n".join(ours) + "\n"
+    assert drivers.merged(once, ours) == once
+    assert drivers.merged(f"{once}# mine\n", []) == f"{before}# mine\n"
+
+
+@pytest.mark.parametrize("broken", [f"{drivers.BEGIN}\nx\n", f"x\n{drivers.END}\n"])
+def test_a_mark_that_stands_alone(broken: str) -> None:
+    with pytest.raises(errors.ConflictError, match="stands alone: take it out first"):
+        drivers.merged(broken, [])
