@@ -26,7 +26,7 @@ def test_lines() -> None:
 
 def test_units() -> None:
     service, timer = drivers.units(DRIVER).values()
-    assert [*drivers.units(DRIVER)][0] == Path(
+    assert next(iter(drivers.units(DRIVER))) == Path(
         "/home/a/.config/systemd/user/orchestrator-tick.service"
     )
     assert 'ExecStart="/opt/o b/orchestrator" --profile x tick --quiet\n' in service
