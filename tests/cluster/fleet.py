@@ -133,6 +133,11 @@ class Fleet:
         self.daemons[f"{host}/{name}"] = found[0]
         self.save()
 
+    def forget_daemon(self, name: str, host: str) -> None:
+        """Let a daemon that has ended be none of the cluster's any more."""
+        del self.daemons[f"{host}/{name}"]
+        self.save()
+
     def daemon(self, name: str, host: str) -> hosts.Process:
         """A running daemon's process; `LabError` when it does not run."""
         process = self.daemons.get(f"{host}/{name}")

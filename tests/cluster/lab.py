@@ -351,6 +351,13 @@ class Lab:
         """End a daemon as a crash would (SIGKILL)."""
         self._fleet.daemon(name, host).end()
 
+    def retire(self, name: str, host: str) -> None:
+        """End a daemon at once that the cluster does without from now on."""
+        process = self._fleet.daemon(name, host)
+        process.signal(signal.SIGQUIT)
+        self.wait_for(lambda: not process.alive(), 60, f"{name} on {host} to end")
+        self._fleet.forget_daemon(name, host)
+
     def stop(self, name: str, host: str = CONTROL) -> None:
         """Ask a daemon to end (SIGTERM) and wait until it has."""
         process = self._fleet.daemon(name, host)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from tests.cluster import daemons
 from tests.cluster import lab as cluster
 
@@ -26,12 +29,17 @@ echo "host all all {NETWORK} scram-sha-256" >>pg_hba.conf
 """
 
 
-def start(lab: cluster.Lab, host: str) -> None:
-    """Make an empty server on a host and start it."""
+@contextlib.contextmanager
+def running(lab: cluster.Lab, host: str) -> Iterator[None]:
+    """Make an empty server on a host, and end it."""
     done = lab.run(["sh", "-c", MAKE], user="root", host=host, input=SETTINGS)
     assert done.returncode == 0, done.stderr
     lab.start("postgres", host)
-    lab.wait_for(lambda: not _psql(lab, host, "SELECT 1")[1], 30, "PostgreSQL to answer")
+    try:
+        lab.wait_for(lambda: not _psql(lab, host, "SELECT 1")[1], 60, "PostgreSQL to answer")
+        yield
+    finally:
+        lab.retire("postgres", host)
 
 
 def make(lab: cluster.Lab, host: str, name: str, *, user: str, password: str) -> str:

@@ -213,7 +213,6 @@ def test_a_cancel_stops_a_resume_that_is_under_way(cli, fake_slurm, grid):
     assert states(cli)["NOT_SUBMITTED"] == 4
 
 
-@pytest.mark.both_databases
 @pytest.mark.parametrize("taken", [False, True], ids=["before", "after"])
 def test_killed_in_the_middle_and_resumed(cli, fake_slurm, grid, taken):
     """SIGKILL while the second of three calls of sbatch runs, before or after Slurm took the job.

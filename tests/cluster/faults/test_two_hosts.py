@@ -61,15 +61,13 @@ class Controller:
 @pytest.fixture
 def row(request: pytest.FixtureRequest, lab: cluster.Lab, alice_home: str) -> Iterator[rows.Row]:
     """A site of alice's whose database is on a server."""
-    postgres.start(lab, DATABASE_HOST)
-    url = postgres.make(lab, DATABASE_HOST, "alice", user="alice", password="sesame")
-    profile = PROFILE.format(lease=request.getfixturevalue("lease_seconds"))
-    site = sites.Site.make(lab, alice_home, more=profile, first=f'database = "{url}"\n')
-    with lab.faults() as seen:
+    with postgres.running(lab, DATABASE_HOST), lab.faults() as seen:
+        url = postgres.make(lab, DATABASE_HOST, "alice", user="alice", password="sesame")
+        profile = PROFILE.format(lease=request.getfixturevalue("lease_seconds"))
+        site = sites.Site.make(lab, alice_home, more=profile, first=f'database = "{url}"\n')
         made = rows.Row(site=site.with_env(**seen.env), seen=seen)
         yield made
         made.check()
-    lab.stop("postgres", DATABASE_HOST)
 
 
 @pytest.fixture
