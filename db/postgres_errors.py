@@ -100,10 +100,10 @@ def _away(told: str, place: str) -> errors.StoreError:
 
 
 def _words(error: Exception) -> str:
-    """Return the last line of what was told, less what every such line begins with."""
+    """Return the first line of what was told, less what every such line begins with."""
     diagnosis = getattr(getattr(error, "diag", None), "message_primary", None)
     lines = [line.strip() for line in str(diagnosis or error).splitlines() if line.strip()]
-    # With several addresses each has a line; the hint of libpq's "Is the server running" is ours.
+    # With several addresses each has a line; libpq's own hints are in the cures.
     told = [line for line in lines if not line.startswith(("Is the server", "Multiple", "- "))]
-    text = (told or lines or [type(error).__name__])[-1]
+    text = (told or lines or [type(error).__name__])[0]
     return re.sub(r"^.*?(?:FATAL|ERROR): +|^connection (?:is bad|failed): ", "", text).rstrip(".")

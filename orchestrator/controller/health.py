@@ -67,6 +67,8 @@ def store(state_dir: Path, newest: Pass) -> None:
     path = path_of(state_dir)
     new = path.with_name(f".{NAME}.{secrets.token_hex(4)}")
     text = json.dumps(dataclasses.asdict(newest), default=_as_text, indent=2)
+    # Where the database is on a server, nothing else has made the folder.
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
