@@ -15,7 +15,9 @@ _JOB = models.Job.__table__.c
 _RECOVERY = service_tables.Recovery
 
 
-def undecided(session: orm.Session, clusters: Collection[str], limit: int) -> Sequence[sa.Row[Any]]:
+def undecided(
+    session: orm.Session, clusters: Collection[str] | None, limit: int
+) -> Sequence[sa.Row[Any]]:
     """Return jobs that ended, and of which nothing is decided of the newest attempt; oldest first.
 
     Through an index that holds only the jobs whose end is still to be decided about.
@@ -27,9 +29,10 @@ def undecided(session: orm.Session, clusters: Collection[str], limit: int) -> Se
         _JOB.recovers.is_(True),
         _JOB.settled.is_(True),
         _JOB.resend_at.is_(None),
-        models.Submission.__table__.c.cluster.in_(clusters),
         ~sa.exists(known),
     )
+    if clusters is not None:
+        statement = statement.where(models.Submission.__table__.c.cluster.in_(clusters))
     return session.execute(statement.order_by(_JOB.row).limit(limit)).all()
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator import diagnosis, errors, jobs, recovery
+from orchestrator import diagnosis, errors, jobs, recovery, run_folder
 from orchestrator.controller import context as contexts
 from orchestrator.controller import (
     continuing,
@@ -16,6 +17,7 @@ from orchestrator.controller import (
     progress,
     recovery_rows,
     requeue,
+    resubmit,
     unit_of_work,
     wishes,
 )
@@ -55,9 +57,34 @@ def _decide_all(context: contexts.Context) -> list[str]:
         context.proceed()
         if job.state is jobs.JobState.COMPLETED:
             _release(context, job)
+        elif _is_unsent(job) and _sent(context, job):
+            told.append(f"{naming.name_of(job)} was sent again")
         elif explain.is_failed(job) and job.cause is not None:
             told += _decide(context, job)
     return told
+
+
+def _is_unsent(job: jobs.Job) -> bool:
+    """Tell whether a job of this machine that was to go on with another did not get into its line.
+
+    Slurm's are sent again with what waits for room; this machine's line has room for all.
+    """
+    unsent = job.state is jobs.JobState.NOT_SUBMITTED
+    return unsent and job.continues is not None and job.scheduler == "local"
+
+
+def _sent(context: contexts.Context, job: jobs.Job) -> bool:
+    """Send what a process that was killed had stored; false where this machine refuses it."""
+    environ = run_folder.RunFolder(Path(job.run_dir)).retry_environment()
+    there = contexts.at(dataclasses.replace(context, environ=environ or context.environ), "local")
+    try:
+        resubmit.send_again(there, job, queue=False, source="controller")
+    except errors.FencedError:
+        raise
+    except errors.OrchestratorError as exc:
+        context.say(f"@{job.row}: {exc}")
+        return False
+    return True
 
 
 def _release(context: contexts.Context, job: jobs.Job) -> None:

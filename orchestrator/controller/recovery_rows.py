@@ -47,6 +47,10 @@ class RecoveryStore:
         """Return what is due and not done, oldest first."""
         return [_record(row) for row in queries.planned(self._db, now, limit)]
 
+    def waiting(self, now: datetime.datetime) -> bool:
+        """Tell whether something is to be decided about or is due."""
+        return bool(queries.undecided(self._db, None, 1) or queries.planned(self._db, now, 1))
+
     def next_due_at(self, after: datetime.datetime) -> datetime.datetime | None:
         """Return when the next decision is due that was not by then."""
         return queries.next_due_at(self._db, after)

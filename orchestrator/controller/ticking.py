@@ -99,6 +99,10 @@ def _planned_at(context: contexts.Context, after: datetime.datetime) -> datetime
 
 
 def _recover(context: contexts.Context) -> list[str]:
+    with context.store.reading() as work:
+        if not work.recoveries.waiting(context.clock()):
+            return []
+    # Brings submitit, a fifth of a second: only where there is something to do.
     from orchestrator.controller import recovering
 
     return recovering.step(context)

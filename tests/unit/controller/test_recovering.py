@@ -1,0 +1,174 @@
+"""What follows failures, on this machine: decided once, done once, whatever is killed between."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import config, jobs, slurm, specs
+from orchestrator.controller import (
+    cancel,
+    chains,
+    continuing,
+    recovering,
+    stores,
+    submit,
+    unit_of_work,
+)
+from orchestrator.controller import context as contexts
+
+NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
+SPEC = jobs.JobSpec(
+    name="x",
+    requeue=False,
+    time_limit="10",
+    launch=jobs.Launch(launcher="python", command="true"),
+    retry=jobs.Retry(max_retries=2, backoff_seconds=0),
+)
+
+
+class Killed(BaseException):
+    """SIGKILL as a test can have it: nothing catches it."""
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[contexts.Context]:
+    with stores.Store(tmp_path / "x.db") as store:
+        yield contexts.Context(
+            configuration=config.load(
+                {"HOME": str(tmp_path), "ORCHESTRATOR_SCHEDULER": "local"}, tmp_path
+            ),
+            store=store,
+            client=lambda: slurm.Client(environ={}),
+            environ={"PATH": "/usr/bin:/bin", "MARK": "of the controller"},
+            folder=tmp_path,
+            say=lambda text: None,
+            sleep=time.sleep,
+            clock=lambda: NOW,
+            is_local=True,
+        )
+
+
+def failed(context: contexts.Context, cause: str, **changes: object) -> jobs.Job:
+    """A job under [retry] that has failed on this machine."""
+    folder = context.folder / "runs"
+    spec = dataclasses.replace(SPEC, **changes)  # type: ignore[arg-type]
+    papers = {
+        "folder": str(context.folder),
+        "spec": "x.toml",
+        "template": "job.sbatch.j2",
+        "template_sha256": "0123456789ab",
+    }
+    there = dataclasses.replace(context, environ={"MARK": "of the submission"})
+    cluster = contexts.machine_facts(context).cluster
+    job, _ = submit.store_intent(
+        there, spec, "#!/bin/bash\n", json.dumps(papers), cluster=cluster, runs_dir=folder
+    )
+    with context.store.writing() as work:
+        seen = {
+            "state": jobs.JobState.FAILED,
+            "job_id": "local-1",
+            "cause": cause,
+            "settled": True,
+            "started_at": NOW - datetime.timedelta(minutes=5),
+            "ended_at": NOW,
+        }
+        work.change_job(job.row, seen)
+        found = work.job(job.row)
+    assert found is not None
+    return found
+
+
+def all_jobs(context: contexts.Context) -> list[jobs.Job]:
+    with context.store.reading() as work:
+        return sorted(work.jobs(unit_of_work.JobQuery(limit=None)), key=lambda job: job.row)
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[jobs.Job]:
+    """The jobs that were sent, each with what it was sent with; nothing runs."""
+    found: list[jobs.Job] = []
+
+    def send(context: Any, spec: Any, job: jobs.Job, *rest: Any, **more: Any) -> jobs.Job:
+        assert context.environ["MARK"] == "of the submission"
+        found.append(job)
+        return job
+
+    monkeypatch.setattr(submit, "send", send)
+    return found
+
+
+def test_one_job_goes_on_wherever_a_pass_is_killed(
+    context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = failed(context, "node_fail")
+    checkpoints = Path(job.run_dir) / "checkpoints"
+    checkpoints.mkdir()
+
+    def killed(*rest: object, **more: object) -> None:
+        raise Killed
+
+    # After the decision, after the claim, and after the new job is stored.
+    places = [(continuing, "go_on"), (submit, "store_intent"), (submit, "send")]
+    for module, name in places:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, killed)
+            with pytest.raises(Killed):
+                recovering.step(context)
+    assert recovering.step(context) == []
+    first, second = all_jobs(context)
+    assert (first.recovers, second.recovers, second.continues) == (None, True, first.row)
+    assert second.state is jobs.JobState.SUBMITTING and sent == []
+    # It finds the checkpoints of the first, which can start no more.
+    assert (Path(second.run_dir) / "checkpoints").resolve() == checkpoints
+    assert (Path(first.run_dir) / "attempt.0.1").exists()
+    with context.store.writing() as work:
+        lost = {"state": jobs.JobState.NOT_SUBMITTED, "settled": True, "cause": "not_submitted"}
+        work.change_job(second.row, lost)
+    assert recovering.step(context) == ["@2 was sent again"]
+    assert [job.row for job in sent] == [second.row] and len(all_jobs(context)) == 2
+    chain = chains.of(context, second)
+    assert [(link.job.row, link.decision is not None) for link in chain.links] == [
+        (1, True),
+        (2, False),
+    ]
+
+
+def test_what_a_person_did_meanwhile_wins(context: contexts.Context, sent: list[jobs.Job]) -> None:
+    waits = dataclasses.replace(SPEC.retry, backoff_seconds=60)
+    job = failed(context, "node_fail", retry=waits)
+    (told,) = recovering.step(context)
+    assert told.startswith("local-1 node_fail: a new job goes on with it, in 00:01:00 (1 of")
+    (outcome,) = cancel.cancel(context, all_jobs(context))
+    assert (outcome.already, outcome.withdrawn) == (True, True)
+    later = dataclasses.replace(context, clock=lambda: NOW + datetime.timedelta(hours=1))
+    assert recovering.step(later) == [] and len(all_jobs(context)) == 1
+    assert chains.of(context, job).planned is None
+
+
+def test_a_job_of_a_person_who_said_nothing_is_left_alone(
+    context: contexts.Context, sent: list[jobs.Job]
+) -> None:
+    job = failed(context, "node_fail", retry=jobs.Retry())
+    assert job.recovers is None
+    assert recovering.step(context) == [] and len(all_jobs(context)) == 1
+
+
+def test_a_changed_job_is_rendered_anew(context: contexts.Context, sent: list[jobs.Job]) -> None:
+    rules = dataclasses.replace(SPEC.retry, changes={"oom_host": {"resources.mem": "x2"}})
+    resources = jobs.Resources(mem="2G")
+    failed(context, "oom_host", retry=rules, resources=resources, dependency="afterok:local-9")
+    assert len(recovering.step(context)) == 2
+    (new,) = sent
+    with context.store.reading() as work:
+        stored = work.submission_of(new.row)
+    assert stored is not None
+    assert "#SBATCH --mem=4G\n" in stored.script and "dependency" not in stored.script
+    assert specs.from_json(stored.spec).retry == rules
