@@ -20,8 +20,11 @@ BACKOFF_MAX_SECONDS = 3600
 EXCLUDE_AFTER = 2
 #: Key of what is left out of the next start's nodes.
 EXCLUDE = "job.exclude"
+#: After these a new job goes on. To reach a time limit is a link of a chain; and of a job that was
+#: preempted by PreemptMode=CANCEL and requeued Slurm says PREEMPTED whatever its next end (24.11).
+_NEW_JOB = frozenset({"preempted", retry.CONTINUED})
 #: After these the queue itself is pause enough.
-_AT_ONCE = frozenset({"preempted", retry.CONTINUED})
+_AT_ONCE = _NEW_JOB
 
 
 class Action(enum.StrEnum):
@@ -124,7 +127,7 @@ def decide(
         longest = _or(rules.backoff_max_seconds, BACKOFF_MAX_SECONDS)
         # Beyond 2**30 pauses the longest has long been reached.
         pause_seconds = min(first * 2 ** min(len(alike), 30), longest)
-    same = not changes and facts.cause != retry.CONTINUED and facts.spec.requeue is not False
+    same = not changes and facts.cause not in _NEW_JOB and facts.spec.requeue is not False
     action = Action.REQUEUE if same else Action.CONTINUE
     return Decision(
         action=action,

@@ -83,7 +83,8 @@ def test_each_rule(site: sites.Site) -> None:
         tables = {"resources": small, "retry": RETRY + retry, **tables}
         return site.submit(site.shell(name, command, **tables), *argv)
 
-    first = '[ "$ORCHESTRATOR_ATTEMPT" != 0 ] || sleep 300'
+    once = "$ORCHESTRATOR_RUN_DIR/checkpoints/once"
+    first = f"mkdir -p $(dirname {once}); [ -e {once} ] || {{ touch {once}; sleep 300; }}"
     made = {
         "preempted": submit("preempted", first, "--partition=spot", "--nodelist=n1"),
         "lost": submit(
@@ -126,8 +127,8 @@ def test_each_rule(site: sites.Site) -> None:
         ]
 
     again = "it is not started again"
-    assert told("preempted") == ["preempted: it waits again (1 of at most 3)"]
-    assert (last["preempted"]["state"], last["preempted"]["attempt"]) == ("COMPLETED", 1)
+    assert told("preempted") == ["preempted: a new job goes on with it (1 of at most 3)"]
+    assert last["preempted"]["state"] == "COMPLETED"
     assert told("lost") == [
         "node_fail: a new job goes on with it, without n1,n2,n3, in 00:00:01 (1 of at most 3)"
     ]
@@ -142,8 +143,9 @@ def test_each_rule(site: sites.Site) -> None:
     ]
     assert [link["step"] for link in last["limited"]["chain"]] == [1, 2, None]
     assert last["limited"]["state"] == "COMPLETED"
-    assert (last["flaky"]["state"], last["flaky"]["attempt"]) == ("FAILED", 2)
-    assert events(last["flaky"]) == [
+    # Under its own ID, where slurmctld has not forgotten it before (MinJobAge).
+    assert last["flaky"]["state"] == "FAILED"
+    assert [link["then"] for link in last["flaky"]["chain"]] == [
         "io_error: it waits again, in 00:00:01 (1 of at most 3)",
         "io_error: it waits again, in 00:00:02 (2 of at most 3)",
         f"io_error: it was started again 2 times after it; {again}",
@@ -218,13 +220,15 @@ def check_exact(site: sites.Site, first: str, expected: dict[tuple[str, int], fl
     return [link["cause"] for link in job["chain"] if link["cause"]]
 
 
-SPOT = 'partition = "spot"\ntime_limit = "00:10:00"'
+#: Apart, so that the better job finds the hosts of the chain taken by nobody else.
+SPOT = 'partition = "spot"\ntime_limit = "00:10:00"\nexclude = "n1,n2"'
+QUIET = 'time_limit = "00:10:00"\nexclude = "n3,n4"'
 
 
 def test_a_training_goes_on_through_a_preemption_and_a_time_limit(site: sites.Site) -> None:
     lab = site.lab
     module = 'module = "trainers.train"'
-    quiet = trainings.submit(site, "quiet", 'time_limit = "00:10:00"', trainings.EPOCHS, module)
+    quiet = trainings.submit(site, "quiet", QUIET, trainings.EPOCHS, module)
     first = train(site, "chain", SPOT, trainings.EPOCHS, module)
     controller = site.popen("serve")
     try:

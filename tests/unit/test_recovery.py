@@ -62,7 +62,7 @@ def test_words_are_those_of_the_diagnosis() -> None:
 @pytest.mark.parametrize(
     ("cause", "facts", "history", "told"),
     [
-        ("preempted", {}, [], "preempted: it waits again (1 of at most 3)"),
+        ("preempted", {}, [], "preempted: a new job goes on with it (1 of at most 3)"),
         ("node_fail", {}, [], "node_fail: it waits again, in 00:01:00 (1 of at most 3)"),
         (
             "node_fail",

@@ -121,6 +121,18 @@ def test_warnings_are_no_failures(line: str, said: str) -> None:
     assert said in told.also[0].summary
 
 
+def test_a_job_that_stopped_in_time_and_could_not_be_requeued(tmp_path: Path) -> None:
+    log = tmp_path / "1.out"
+    log.write_text(
+        "Stopped after step 120, because the time limit is near: saved.\n"
+        "Requested operation is presently disabled for job 1\n"
+        "orchestrator: not requeued: scontrol refused it\n"
+    )
+    told = explained(log)
+    assert told.cause is diagnosis.Cause.TIME_LIMIT
+    assert told.summary == "it stopped in time, saved, and could not be requeued"
+
+
 def test_the_first_failing_rank_counts_and_not_what_comes_after() -> None:
     told = explained(FOLDER / "exception_tee.log")
     assert told.traceback is not None
