@@ -39,8 +39,8 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> Iterator[contexts.Context]:
-    with stores.Store(tmp_path / "x.db") as store:
+def context(tmp_path: Path, database_url: str) -> Iterator[contexts.Context]:
+    with stores.Store(database_url) as store:
         yield contexts.Context(
             configuration=config.load(
                 {"HOME": str(tmp_path), "ORCHESTRATOR_SCHEDULER": "local"}, tmp_path
