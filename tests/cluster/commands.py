@@ -21,9 +21,22 @@ def command(
     cwd: str | None = None,
 ) -> list[str]:
     """The words that run `argv` in a fresh login environment of a user, on the host of `init`."""
-    home = "/root" if user == "root" else f"/home/{user}"
-    variables = {
-        "HOME": home,
+    variables = surroundings(user, env)
+    # setpriv and env replace themselves by the command: no process stands between.
+    become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
+    place = cwd or folder_of(user)
+    return [
+        *hosts.enter_command(init),
+        *(become if user != "root" else []),
+        *("env", "-i", "-C", place, *(f"{name}={value}" for name, value in variables.items())),
+        *argv,
+    ]
+
+
+def surroundings(user: str, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables of a fresh login of a user, and `env`."""
+    return {
+        "HOME": "/root" if user == "root" else f"/home/{user}",
         "USER": user,
         "LOGNAME": user,
         "SHELL": "/bin/bash",
@@ -31,15 +44,11 @@ def command(
         "PATH": PATH,
         **(env or {}),
     }
-    # setpriv and env replace themselves by the command: no process stands between.
-    become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
-    place = cwd or ("/" if user == "root" else home)
-    return [
-        *hosts.enter_command(init),
-        *(become if user != "root" else []),
-        *("env", "-i", "-C", place, *(f"{name}={value}" for name, value in variables.items())),
-        *argv,
-    ]
+
+
+def folder_of(user: str) -> str:
+    """Where a command of a user runs."""
+    return "/" if user == "root" else f"/home/{user}"
 
 
 def process(popen: subprocess.Popen[str]) -> hosts.Process:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator import jobs
+from tests import zygote
 from tests.cluster import (
     answers,
     commands,
@@ -43,6 +44,8 @@ class Lab:
         self.state = state.absolute()
         self.cache = cache.absolute()
         self._fleet = fleet.Fleet(self.state)
+        #: by user
+        self._forking: dict[str, zygote.Zygote] = {}
         #: slurmctld lost its state, so it may give an ID to a second job.
         self.gives_ids_again = False
 
@@ -143,6 +146,7 @@ class Lab:
 
     def down(self) -> None:
         """End everything that runs in this state folder; its files stay for reading."""
+        self._stop_forking(*self._forking)
         self._fleet.end()
 
     def _start_daemons(self, *, new: bool) -> None:
@@ -219,6 +223,48 @@ class Lab:
                 self.kill_tree(process)
                 raise
         return subprocess.CompletedProcess(list(argv), process.returncode, stdout, stderr)
+
+    def orchestrator(
+        self,
+        argv: Sequence[str],
+        *,
+        user: str = "alice",
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        timeout_seconds: float = 60,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `orchestrator ARGV` on the login host as `run` does, from a process that is there."""
+        forking = self._forking.get(user)
+        if not zygote.can_fork(env or {}):
+            where = {"user": user, "env": env, "cwd": cwd}
+            return self.run(["orchestrator", *argv], **where, timeout_seconds=timeout_seconds)
+        request = zygote.Request(
+            argv=[f"{environment.PLACE}/bin/orchestrator", *argv],
+            environ=commands.surroundings(user, env),
+            folder=cwd or commands.folder_of(user),
+        )
+        try:
+            if forking is None:
+                raise zygote.Gone
+            code, out, err = forking.run(request, timeout_seconds)
+        except zygote.Gone:
+            # None yet, or a fault has killed it.
+            self._stop_forking(user)
+            self._forking[user] = started = zygote.Zygote(
+                lambda words: self.command(
+                    [f"{environment.PLACE}/bin/python", *words],
+                    user=user,
+                    env={"PYTHONPATH": environment.CHECKOUT_PLACE},
+                )
+            )
+            code, out, err = started.run(request, timeout_seconds)
+        told = (text.decode(errors="replace") for text in (out, err))
+        return subprocess.CompletedProcess(["orchestrator", *argv], code, *told)
+
+    def _stop_forking(self, *users: str) -> None:
+        for user in users:
+            if user in self._forking:
+                self._forking.pop(user).close()
 
     def _must(self, argv: Sequence[str], host: str = CONTROL, input: str | None = None) -> str:
         done = self.run(argv, user="root", host=host, input=input)

@@ -49,8 +49,8 @@ class Site:
         self, *argv: str, timeout_seconds: float = 240, check: int | None = 0, user: str = "alice"
     ) -> subprocess.CompletedProcess[str]:
         """Run `orchestrator ARGV`; `check` is the exit code it must have (None: any)."""
-        done = self.lab.run(
-            ["orchestrator", *argv],
+        done = self.lab.orchestrator(
+            argv,
             user=user,
             env=self.environ,
             cwd=self.home,

@@ -6,9 +6,7 @@ import dataclasses
 import json
 import os
 import re
-import selectors
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -19,12 +17,9 @@ from typing import IO, Any
 
 import pytest
 
-from tests import postgresql
-from tests.flow import zygote
+from tests import postgresql, zygote
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-#: Variables that Python reads as it starts.
-OF_PYTHON = re.compile(r"PYTHON|LANG|LC_")
 #: A process that takes longer hangs.
 TIMEOUT_SECONDS = 60.0
 PROGRESS = re.compile(
@@ -54,57 +49,6 @@ class Done:
         return envelope["items"]
 
 
-class Zygote:
-    """Runs commands without the start of Python and the imports of libraries; see zygote.py."""
-
-    def __init__(self) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.flow.zygote", str(theirs.fileno())],
-                cwd=CHECKOUT,
-                env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-
-    def close(self) -> None:
-        self._control.close()
-        self._process.wait(TIMEOUT_SECONDS)
-
-    def run(self, argv: list[str], environ: Mapping[str, str], folder: Path) -> Done:
-        """Run `orchestrator ARGV` to its end, its stdin empty, its stdout and stderr pipes."""
-        request = zygote.Request(argv=argv, environ=dict(environ), folder=str(folder))
-        ours, theirs = socket.socketpair()
-        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-        null = os.open(os.devnull, os.O_RDONLY)
-        given = [null, out_end, err_end, theirs.fileno()]
-        message = json.dumps(dataclasses.asdict(request)).encode()
-        socket.send_fds(self._control, [message], given)
-        for descriptor in given[:3]:
-            os.close(descriptor)
-        theirs.close()
-        found = {out: bytearray(), err: bytearray(), ours.fileno(): bytearray()}
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        with selectors.DefaultSelector() as selector:
-            for descriptor in found:
-                selector.register(descriptor, selectors.EVENT_READ)
-            while selector.get_map():
-                ready = selector.select(deadline - time.monotonic())
-                told = {name: bytes(text) for name, text in found.items()}
-                assert ready, f"{argv} still runs after {TIMEOUT_SECONDS} s: {told}"
-                for key, _ in ready:
-                    if chunk := os.read(key.fd, 65536):
-                        found[key.fd] += chunk
-                    else:
-                        selector.unregister(key.fd)
-        os.close(out)
-        os.close(err)
-        with ours:
-            code = int(found[ours.fileno()])
-        return _done(code, found[out].decode(), found[err].decode())
-
-
 class CommandLine:
     """Runs `orchestrator ARGV` as a user with an empty home would, with the fake Slurm on PATH."""
 
@@ -113,11 +57,11 @@ class CommandLine:
         folder: Path,
         environ: Mapping[str, str],
         pycache: Path,
-        zygote: Zygote | None = None,
         url: str | None = None,
+        forking: zygote.Zygote | None = None,
     ) -> None:
         """Take the URL of an empty database; none: a file in the home, as a user has it."""
-        self._zygote = zygote
+        self._forking = forking
         self.home = folder / "home"
         self.folder = folder / "work"
         self.runs_dir = self.home / "orchestrator-runs"
@@ -189,9 +133,15 @@ class CommandLine:
         **environ: str,
     ) -> Done:
         """Run the command to its end."""
-        if self._zygote is None or prefix or any(map(OF_PYTHON.match, environ)):
+        if self._forking is None or prefix or not zygote.can_fork(environ):
             return finish(self.start(*argv, prefix=prefix, cwd=cwd, **environ))
-        return self._zygote.run([*map(str, argv)], {**self.environ, **environ}, cwd or self.folder)
+        request = zygote.Request(
+            argv=[str(CHECKOUT / "orchestrator" / "__main__.py"), *map(str, argv)],
+            environ={**self.environ, **environ},
+            folder=str(cwd or self.folder),
+        )
+        code, out, err = self._forking.run(request, TIMEOUT_SECONDS)
+        return _done(code, out.decode(), err.decode())
 
     def spec(self, text: str, name: str = "job.toml") -> Path:
         """Write a spec file."""

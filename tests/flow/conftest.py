@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import zygote
 from tests.flow import command_line
 from tests.flow.fake_slurm import fake
 
@@ -162,9 +163,11 @@ def pycache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[command_line.Zygote]:
+def forking() -> Iterator[zygote.Zygote]:
     """What the commands of a test run are forked from."""
-    with contextlib.closing(command_line.Zygote()) as started:
+    environ = {**os.environ, "PYTHONPATH": str(command_line.CHECKOUT)}
+    started = zygote.Zygote(lambda words: [sys.executable, *words], env=environ)
+    with contextlib.closing(started):
         yield started
 
 
@@ -196,8 +199,8 @@ def cli(
     fake_slurm: FakeSlurm,
     tmp_path: Path,
     pycache: Path,
-    zygote: command_line.Zygote,
     location: str | None,
+    forking: zygote.Zygote,
 ) -> command_line.CommandLine:
     """The orchestrator command, beside the fake cluster."""
-    return command_line.CommandLine(tmp_path, fake_slurm.environ, pycache, zygote, location)
+    return command_line.CommandLine(tmp_path, fake_slurm.environ, pycache, location, forking)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.local import machine, processes, spool
+from tests import zygote
 from tests.flow import command_line
 
 LINE = ("--scheduler", "local", "--launcher", "python")
@@ -39,7 +40,7 @@ def path_without_slurm(folder: Path) -> str:
 
 @pytest.fixture
 def here(
-    tmp_path: Path, pycache: Path, zygote: command_line.Zygote
+    tmp_path: Path, pycache: Path, forking: zygote.Zygote
 ) -> Iterator[command_line.CommandLine]:
     """The orchestrator command on a machine without Slurm and without GPUs."""
     path = path_without_slurm(tmp_path / "bin")

@@ -1,0 +1,216 @@
+"""Runs `orchestrator ARGV` by forks of a process that has its modules loaded already.
+
+    python -m tests.zygote DESCRIPTOR
+
+Four fifths of a short command are imports, and a test calls some ten commands. Nothing has run when
+they are forked, so each begins as a process that was just started does; that modules load when they
+are needed, and by themselves, other tests see (tests/unit/test_imports.py, and all that start the
+command itself). The descriptor is a socket; each message is the JSON of a `Request`, with stdin,
+stdout, stderr and one end of a socket pair, on which the exit code is written as text (negative:
+the signal). Whoever closes the other end before kills the command. The end of the socket ends the
+process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+#: What the commands load; what is not installed is left out.
+LIBRARIES = (
+    *("click", "jinja2.sandbox", "sqlalchemy.orm", "sqlalchemy.dialects.sqlite", "submitit"),
+    *("rich.table", "rich.progress", "alembic.command", "alembic.config", "numpy"),
+)
+#: A command line and the variables of its surroundings.
+MESSAGE_BYTES = 128 * 1024
+#: Variables that are read when a program starts: with them none can be forked.
+AT_START = ("PYTHON", "LANG", "LC_", "LD_")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """A command to run."""
+
+    #: sys.argv
+    argv: list[str]
+    #: all variables
+    environ: dict[str, str]
+    #: where it runs
+    folder: str
+
+
+def can_fork(environ: Mapping[str, str]) -> bool:
+    """Return whether a command with these variables of its own can be forked."""
+    return not any(name.startswith(AT_START) for name in environ)
+
+
+class Gone(Exception):
+    """The process that forks has ended, and was asked nothing."""
+
+
+class Zygote:
+    """The process that forks, and what it is asked."""
+
+    def __init__(self, command: Callable[[Sequence[str]], Sequence[str]], **options: object):
+        """`command` makes of the words after `python` what starts it; `options` are Popen's."""
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                command(["-m", "tests.zygote", str(theirs.fileno())]),
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                **options,
+            )
+
+    def close(self) -> None:
+        self._control.close()
+        self._process.wait(60)
+
+    def run(self, request: Request, timeout_seconds: float) -> tuple[int, bytes, bytes]:
+        """Run a command to its end: exit code, stdout, stderr; stdin is empty, the others pipes.
+
+        TimeoutExpired after killing it; Gone where nothing can be forked.
+        """
+        ours, theirs = socket.socketpair()
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        null = os.open(os.devnull, os.O_RDONLY)
+        given = [null, out_end, err_end, theirs.fileno()]
+        found = {out: bytearray(), err: bytearray(), ours.fileno(): bytearray()}
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(ours)
+            for descriptor in (out, err):
+                stack.callback(os.close, descriptor)
+            try:
+                message = json.dumps(dataclasses.asdict(request)).encode()
+                socket.send_fds(self._control, [message], given)
+            except OSError as exc:
+                raise Gone from exc
+            finally:
+                theirs.close()
+                for descriptor in given[:3]:
+                    os.close(descriptor)
+            _read(found, request, timeout_seconds)
+            code = bytes(found[ours.fileno()])
+        assert code, "the process that forks was killed while its command ran"
+        return int(code), bytes(found[out]), bytes(found[err])
+
+
+def _read(found: Mapping[int, bytearray], request: Request, timeout_seconds: float) -> None:
+    deadline = time.monotonic() + timeout_seconds
+    with selectors.DefaultSelector() as selector:
+        for descriptor in found:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map():
+            left = deadline - time.monotonic()
+            ready = selector.select(left) if left > 0 else []
+            if not ready:
+                out, err, _ = map(bytes, found.values())
+                raise subprocess.TimeoutExpired(request.argv, timeout_seconds, out, err)
+            for key, _ in ready:
+                if chunk := os.read(key.fd, 65536):
+                    found[key.fd] += chunk
+                else:
+                    selector.unregister(key.fd)
+
+
+def serve(control: socket.socket) -> Request | None:
+    """Fork for each message; returns in each child what it is to run, here None at the end."""
+    #: process -> where its exit code is awaited
+    running: dict[int, socket.socket] = {}
+    selector = selectors.DefaultSelector()
+    selector.register(control, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.data is not None:
+                if key.fileobj is running[key.data]:
+                    # Nobody waits any more.
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(key.data, signal.SIGKILL)
+                    os.kill(key.data, signal.SIGKILL)
+                    selector.unregister(key.fileobj)
+                    continue
+                selector.unregister(key.fileobj)
+                os.close(key.fd)
+                waiter = running.pop(key.data)
+                with contextlib.suppress(KeyError):
+                    selector.unregister(waiter)
+                _tell(key.data, waiter)
+                break
+            message, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 4)
+            if not message:
+                return None
+            pid = os.fork()
+            if not pid:
+                for other in (control, selector, *running.values()):
+                    other.close()
+                return _become(Request(**json.loads(message)), descriptors)
+            running[pid] = socket.socket(fileno=descriptors.pop())
+            for descriptor in descriptors:
+                os.close(descriptor)
+            selector.register(running[pid], selectors.EVENT_READ, pid)
+            selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
+
+
+def _tell(pid: int, waiter: socket.socket) -> None:
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with waiter, contextlib.suppress(BrokenPipeError):
+        waiter.sendall(str(code).encode())
+
+
+def _become(request: Request, descriptors: list[int]) -> Request:
+    """Make of the child what a process that was just started is."""
+    os.setsid()
+    for number, descriptor in enumerate(descriptors[:3]):
+        os.dup2(descriptor, number)
+    os.closerange(3, max(descriptors) + 1)
+    os.environ.clear()
+    os.environ.update(request.environ)
+    time.tzset()
+    os.chdir(request.folder)
+    sys.pycache_prefix = request.environ.get("PYTHONPYCACHEPREFIX")
+    sys.argv = request.argv
+    sys.path[0] = request.folder
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)
+    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.__stderr__ = open(
+        2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False
+    )
+    return request
+
+
+def main() -> None:
+    from sqlalchemy import orm
+
+    import db
+    import orchestrator
+    from orchestrator import cli
+
+    for library in LIBRARIES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(library)
+    for package in (orchestrator, db):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if "__main__" not in found.name and "migrations" not in found.name:
+                # One may need a library of an extra.
+                with contextlib.suppress(ImportError):
+                    importlib.import_module(found.name)
+    orm.configure_mappers()
+    gc.freeze()
+    if serve(socket.socket(fileno=int(sys.argv[1]))) is not None:
+        cli.main()
+
+
+if __name__ == "__main__":
+    main()
