@@ -68,7 +68,9 @@ def to_be_recovered(session: orm.Session, job_rows: Collection[int]) -> set[int]
             one.attempt == job.attempt,
         )
     )
-    undecided = sa.select(job.row).where(queries.among(job.row, job_rows), job.recovers.is_(True))
+    undecided = sa.select(job.row).where(
+        queries.among(job.row, job_rows), job.recovers.is_(True), job.state != "COMPLETED"
+    )
     return {*session.scalars(planned), *session.scalars(undecided)}
 
 

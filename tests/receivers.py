@@ -11,7 +11,7 @@ import http.server
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from aiosmtpd import controller as smtp
@@ -57,6 +57,8 @@ class Hook:
     port: int
     got: list[tuple[str, dict[str, Any]]] = dataclasses.field(default_factory=list)
     answers: list[tuple[int, str]] = dataclasses.field(default_factory=list)
+    #: called when it has a message, before it answers
+    before_answer: Callable[[], None] = lambda: None
 
 
 @contextlib.contextmanager
@@ -69,6 +71,11 @@ def web_server(port: int) -> Iterator[Hook]:
             code, to = hook.answers.pop(0) if hook.answers else (200, "")
             if code == 200:
                 hook.got.append((self.headers["Idempotency-Key"], json.loads(body)))
+            hook.before_answer()
+            with contextlib.suppress(OSError):
+                self._answer(code, to)
+
+        def _answer(self, code: int, to: str) -> None:
             self.send_response(code)
             if to:
                 self.send_header("Location", to)

@@ -150,10 +150,6 @@ class UnitOfWork(parts.Parts):
         if job_rows:
             queries.confirm_jobs(self._db, job_rows, at)
 
-    def put_attempt(self, row: int, attempt: records.Attempt) -> None:
-        """Store an attempt, in place of the same number's older view."""
-        self.put_attempts([(row, attempt)])
-
     def put_attempts(self, attempts: Iterable[tuple[int, records.Attempt]]) -> None:
         """Store attempts, each with its job's row."""
         columns = [rows.attempt_columns(row, attempt) for row, attempt in attempts]

@@ -111,10 +111,12 @@ def test_what_waits_in_vain_is_told_and_turned_to_who_goes_on(
         more=f'[notices.log]\nkind = "command"\ncommand = ["sh", "-c", {json.dumps(told)}]\n',
     )
     site.run("tick")
-    first = site.submit(site.shell("first", "sleep 1; exit 3"))
+    line = f"while [ ! -e {site.home}/go ]; do sleep 0.1; done; exit 3"
+    first = site.submit(site.shell("first", line))
     after = spec(site, "after")
     second = site.submit(after, "--dependency", "afterok:first")
     assert site.job(second)["state"] == "PENDING"
+    lab.write(f"{site.home}/go", "")
     site.wait_state(first, "FAILED")
     ticked = site.run("tick").stderr
     assert f"{second} after: it can never start: afterok: {first} (first) ended FAILED" in ticked
@@ -128,7 +130,7 @@ def test_what_waits_in_vain_is_told_and_turned_to_who_goes_on(
         for item in json.loads(line)["items"]
     ]
     assert sorted(keys) == sorted(
-        [f"{first} first: FAILED, user_code", f"{second} after: waits in vain"]
+        [f"{first} first: FAILED, nonzero_exit", f"{second} after: waits in vain"]
     )
     # Who submits it now is told at once.
     refused = site.run("submit", after, "--dependency", "afterok:first", check=6)

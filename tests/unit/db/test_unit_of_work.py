@@ -320,7 +320,7 @@ def test_attempts_and_events(store: stores.Store) -> None:
     other = dataclasses.replace(event, state=jobs.JobState.RUNNING, raw_state="R", attempt=1)
     with store.writing() as work:
         for attempt in (second, first, ended):
-            work.put_attempt(row, attempt)
+            work.put_attempts([(row, attempt)])
         work.add_event(row, event)
         work.add_event(row, other)
     with store.reading() as work:

@@ -1,0 +1,58 @@
+"""Notices by the command as a process: receivers that are down, and SIGKILL on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+from tests import receivers as servers
+from tests.flow import command_line
+from tests.flow.conftest import FakeSlurm
+
+SPEC = '[job]\nname = "demo"\ntime_limit = "1"\n[launch]\ncommand = "exit 3"\n'
+
+
+def test_down_for_a_while_and_killed_on_the_way(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    fake_slurm.run_jobs()
+    smtp, web = servers.free_port(), servers.free_port()
+    folder = cli.home / ".config/orchestrator"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(
+        f'[notices.mail]\nkind = "email"\nhost = "127.0.0.1"\nport = {smtp}\nsecurity = "none"\n'
+        'sender = "o@lab"\nto = ["a@lab"]\n'
+        f'[notices.hook]\nkind = "webhook"\nurl = "http://127.0.0.1:{web}/x"\n'
+    )
+    assert cli("tick").code == 0
+    cli("submit", cli.spec(SPEC), "--wait")
+    down = cli("tick")
+    assert "1 notice by mail not sent, tried again later" in down.err + down.out
+    kept = {item["channel"]: item for item in cli("notices", "list", "--json").items}
+    assert {name: (one["state"], one["tries"]) for name, one in kept.items()} == {
+        "hook": ("waiting", 1),
+        "mail": ("waiting", 1),
+    }
+    assert "Connection refused" in kept["hook"]["error"]
+    with servers.mail_server(smtp) as got_mail, servers.web_server(web) as got_hook:
+        assert cli("tick").code == 0, "it is not their time yet"
+        assert (got_mail.got, got_hook.got) == ([], [])
+        assert cli("notices", "retry").out == "2 notices are sent with the next tick\n"
+        ticking = cli.start("tick")
+        # The receiver has it, and nobody hears its answer.
+        got_hook.before_answer = lambda: os.kill(ticking.pid, signal.SIGKILL)
+        assert command_line.finish(ticking).code == -signal.SIGKILL
+        got_hook.before_answer = lambda: None
+        # As if the time of the claim were over.
+        cli("notices", "retry")
+        assert cli("tick").code == 0
+        cli("tick")
+        (first, told), (second, again) = got_hook.got
+        assert (first, told) == (second, again), "the very same message: one can be dropped"
+        assert told["subject"] == "1 demo: FAILED, nonzero_exit"
+        (mail,) = got_mail.got
+        assert mail["Subject"] == "[orchestrator] 1 demo: FAILED, nonzero_exit"
+    states = [item["state"] for item in cli("notices", "list", "--json").items]
+    assert states == ["sent", "sent"]
+    assert json.loads(cli("notices", "list", "--unsent", "--json").out)["items"] == []
