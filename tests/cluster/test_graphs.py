@@ -136,10 +136,13 @@ def test_what_waits_in_vain_is_told_and_turned_to_who_goes_on(
     refused = site.run("submit", after, "--dependency", "afterok:first", check=6)
     assert "it could never start: afterok" in refused.stderr
     # The work of the first goes on, as a recovery rule would have it.
-    third = site.submit(site.shell("third", "sleep 1"))
+    line = f"while [ ! -e {site.home}/go-on ]; do sleep 0.1; done"
+    third = site.submit(site.shell("third", line))
     change(site, "UPDATE jobs SET continues = 1 WHERE row = (SELECT max(row) FROM jobs)")
     turned = site.run("tick").stderr
     assert f"waits for afterok:{third}: the job that goes on" in turned
+    assert f"waits for afterok:{third}" not in site.run("tick").stderr, "it is told once"
+    lab.write(f"{site.home}/go-on", "")
     assert site.wait_state(second, "COMPLETED")["job_id"] == second
 
 
