@@ -1,8 +1,8 @@
 """What a process that refreshes again and again keeps of its last refresh.
 
 With 10,000 jobs in the queue of which nothing is new, to read them from the database, to read
-squeue's lines and to judge each job takes a second of a processor; to see that all is as it was
-takes a tenth of it (docs/measured.md).
+squeue's lines and to judge each job takes seconds of a processor; to see that all is as it was
+takes a seventh of it (docs/measured.md).
 """
 
 from __future__ import annotations
