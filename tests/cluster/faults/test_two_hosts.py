@@ -21,7 +21,7 @@ from tests.cluster.faults import rows
 DATABASE_HOST = "n3"
 HOSTS = ("n1", "n2")
 #: Where the jobs run: neither a controller nor the database is cut off with them.
-JOB = 'time_limit = "2"\nnodelist = "n4"\nqos = "tiny"'
+JOB = 'time_limit = "15"\nnodelist = "n4"\nqos = "tiny"'
 #: What the QOS lets in at a time.
 ROOM = 3
 JOBS = 12
