@@ -227,14 +227,17 @@ def test_a_training_goes_on_through_a_preemption_and_a_time_limit(site: sites.Si
     lab = site.lab
     module = 'module = "trainers.train"'
     quiet = trainings.submit(site, "quiet", QUIET, trainings.EPOCHS, module)
-    first = train(site, "chain", SPOT, trainings.EPOCHS, module)
+    # Two seconds an epoch, so that it is not over before it is disturbed.
+    lab.write(f"{site.home}/paced.py", trainings.PACED.replace("SECONDS", "120"))
+    first = train(site, "chain", SPOT, trainings.EPOCHS, 'script = "paced.py"')
     controller = site.popen("serve")
     try:
         job = site.job(first)
         trainings.wait_epochs(site, job, 0, 2)
         preempt(site, site.job(first))
         job = following(site, job)
-        lab.run(["scontrol", "update", f"jobid={job['job_id']}", "endtime=now+1"], user="root")
+        # What Slurm does at --signal=B:USR1: the ranks save and stop, and Slurm refuses to requeue.
+        lab.run(["scancel", "--signal=USR1", "--batch", job["job_id"]], user="alice")
         # The chain's end, by its first job's ID.
         site.run("wait", first, quiet, timeout_seconds=300)
     finally:
