@@ -49,7 +49,7 @@ def here(
         "CUDA_VISIBLE_DEVICES": "",
         "ORCHESTRATOR_LOCAL_KILL_WAIT_SECONDS": "2",
     }
-    yield (line := command_line.CommandLine(tmp_path, environ, pycache, zygote))
+    yield (line := command_line.CommandLine(tmp_path, environ, pycache, forking=forking))
     there = machine_of(line)
     for entry in there.files.queue():
         there.cancel(entry.job_id, entry.name)
