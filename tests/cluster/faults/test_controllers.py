@@ -96,7 +96,9 @@ def test_row_41_two_controllers(
     assert done["attempt"] == 0
     lab.kill(second, signal.SIGTERM)
     assert second.wait(timeout=30) == 0
-    assert len({record.job_id for record in row.records([])}) == 1
+    # Alice has jobs of other tests on this cluster too.
+    mine = {one.job_id for one in row.records([]) if one.name.rpartition(".")[0] == "once"}
+    assert mine == {done["job_id"]}
 
 
 def test_row_42_a_controller_that_was_stopped(
@@ -122,7 +124,12 @@ def test_row_42_a_controller_that_was_stopped(
     assert len(row.seen.calls("squeue")) - asked <= 2, "no burst"
     after = health(alice)
     assert (after["pid"], after["fence"]) == (before["pid"], before["fence"]), "it still holds it"
-    (job,) = alice.items("show", job_id, "--no-refresh")
-    assert job["state"] == "COMPLETED"
+
+    def seen() -> bool:
+        # The pass that it was stopped in may have asked Slurm before.
+        (job,) = alice.items("show", job_id, "--no-refresh")
+        return job["state"] == "COMPLETED"
+
+    lab.wait_for(seen, 60, "the job's end in the database")
     lab.kill(process, signal.SIGTERM)
     assert process.wait(timeout=30) == 0
