@@ -14,6 +14,9 @@ from collections.abc import Iterable, Sequence
 from orchestrator import jobs, tracking
 from orchestrator.controller import unit_of_work
 
+#: A row of the database takes more than the job that is made of it.
+_READ_AT_ONCE = 1000
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Heard:
@@ -35,10 +38,14 @@ class Heard:
             if row in self.live and self.live[row].version == version
         }
         new = [row for row, _ in versions if row not in known]
-        if new:
-            query = unit_of_work.JobQuery(rows=new, limit=None)
-            known.update((job.row, job) for job in _thin(work.jobs(query)))
+        # What has changed is let go before it is read anew, and that not all at once.
         self.live.clear()
+        for row in self.quiet.keys() - known.keys():
+            del self.quiet[row]
+        same: dict[object, object] = {}
+        for start in range(0, len(new), _READ_AT_ONCE):
+            query = unit_of_work.JobQuery(rows=new[start : start + _READ_AT_ONCE], limit=None)
+            known.update((job.row, job) for job in _thin(work.jobs(query), same))
         self.live.update((row, known[row]) for row, _ in versions)
         return list(self.live.values())
 
@@ -71,9 +78,8 @@ class Heard:
         return all(one is other for one, other in zip(known[1], rows, strict=True))
 
 
-def _thin(found: Iterable[jobs.Job]) -> Iterable[jobs.Job]:
+def _thin(found: Iterable[jobs.Job], same: dict[object, object]) -> Iterable[jobs.Job]:
     """Yield jobs whose equal texts and times are one object: jobs differ in few of them."""
-    same: dict[object, object] = {}
     for job in found:
         # Not through dataclasses.replace: these are as new, and nobody else has them.
         for name, value in vars(job).items():
