@@ -16,11 +16,12 @@ _RECOVERY = service_tables.Recovery
 
 
 def undecided(
-    session: orm.Session, clusters: Collection[str] | None, limit: int
+    session: orm.Session, clusters: Collection[str] | None, limit: int, after: int = 0
 ) -> Sequence[sa.Row[Any]]:
     """Return jobs that ended, and of which nothing is decided of the newest attempt; oldest first.
 
-    Through an index that holds only the jobs whose end is still to be decided about.
+    Those with rows behind `after`. Through an index that holds only the jobs whose end is still to
+    be decided about.
     """
     known = sa.select(_RECOVERY.id).where(
         _RECOVERY.job_row == _JOB.row, _RECOVERY.attempt == _JOB.attempt
@@ -29,6 +30,7 @@ def undecided(
         _JOB.recovers.is_(True),
         _JOB.settled.is_(True),
         _JOB.resend_at.is_(None),
+        _JOB.row > after,
         ~sa.exists(known),
     )
     if clusters is not None:
@@ -36,10 +38,13 @@ def undecided(
     return session.execute(statement.order_by(_JOB.row).limit(limit)).all()
 
 
-def planned(session: orm.Session, now: datetime.datetime, limit: int) -> Sequence[_RECOVERY]:
-    """Return decisions that are due and not done, oldest first."""
+def planned(
+    session: orm.Session, now: datetime.datetime, limit: int, after: int = 0
+) -> Sequence[_RECOVERY]:
+    """Return decisions that are due and not done, oldest first, with numbers behind `after`."""
     statement = sa.select(_RECOVERY).where(_RECOVERY.state == "planned", _RECOVERY.due_at <= now)
-    return session.scalars(statement.order_by(_RECOVERY.id).limit(limit)).all()
+    behind = statement.where(_RECOVERY.id > after)
+    return session.scalars(behind.order_by(_RECOVERY.id).limit(limit)).all()
 
 
 def next_due_at(session: orm.Session, after: datetime.datetime) -> datetime.datetime | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orchestrator import diagnosis, errors, jobs, recovery, run_folder
@@ -26,29 +27,57 @@ from orchestrator.slurm import host_lists
 
 #: Decided, and done, in one pass at the most; the rest follows in the next.
 AT_ONCE = 50
+#: A pass begins nothing more after so long: where Slurm is away each job takes its time-out.
+DOING_SECONDS = 60.0
 _BAD_NODE = frozenset({"node_fail", "device_fault"})
 
 
 def step(context: contexts.Context) -> list[str]:
     """Decide about failures and do what is due; returns what was done, a sentence each."""
+    until = time.monotonic() + DOING_SECONDS
     told = _decide_all(context)
-    with context.store.reading() as work:
-        due = work.recoveries.planned(context.clock(), AT_ONCE)
-        query = unit_of_work.JobQuery(rows=[one.job_row for one in due], limit=None)
-        found = {job.row: job for job in work.jobs(query)} if due else {}
-    for one in due:
+    done: list[str] = []
+    for job, one in _due(context):
+        if len(done) >= AT_ONCE or time.monotonic() >= until:
+            break
         context.proceed()
-        told += _do(context, found[one.job_row], one)
-    return told
+        done += _do(context, job, one)
+    return told + done
+
+
+def _due(context: contexts.Context) -> Iterator[tuple[jobs.Job, recovery_rows.StoredRecovery]]:
+    """Yield what is due; what another host has to do keeps nobody behind it waiting."""
+    now, after = context.clock(), 0
+    while True:
+        with context.store.reading() as work:
+            due = work.recoveries.planned(now, AT_ONCE, after)
+            query = unit_of_work.JobQuery(rows=[one.job_row for one in due], limit=None)
+            found = {job.row: job for job in work.jobs(query)} if due else {}
+        yield from ((found[one.job_row], one) for one in due)
+        if len(due) < AT_ONCE:
+            return
+        after = due[-1].id
+
+
+def _undecided(context: contexts.Context, clusters: Sequence[str]) -> list[jobs.Job]:
+    """Return those whose run folder is seen from here: another login host may have /scratch."""
+    ended: list[jobs.Job] = []
+    after = 0
+    while len(ended) < AT_ONCE:
+        with context.store.reading() as work:
+            found = work.recoveries.undecided(clusters, AT_ONCE, after)
+        ended += [job for job in found if Path(job.run_dir).parent.is_dir()]
+        if len(found) < AT_ONCE:
+            break
+        after = found[-1].row
+    return ended
 
 
 def _decide_all(context: contexts.Context) -> list[str]:
     # Checkpoints and logs of another cluster's jobs may not be seen from here.
     facts = contexts.known_facts(contexts.at(context, "slurm"))
     here = [contexts.machine_facts(context).cluster, *([facts.cluster] if facts else [])]
-    with context.store.reading() as work:
-        found = work.recoveries.undecided(here, AT_ONCE)
-    ended = [job for job in found if Path(job.run_dir).parent.is_dir()]
+    ended = _undecided(context, here)
     if unexplained := [job.row for job in ended if explain.is_failed(job) and job.cause is None]:
         explain.store_causes(context, unexplained)
         ended = wishes.stored(context, ended)

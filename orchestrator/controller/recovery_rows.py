@@ -39,13 +39,16 @@ class RecoveryStore:
     def __init__(self, db: orm.Session) -> None:
         self._db = db
 
-    def undecided(self, clusters: Collection[str], limit: int) -> list[jobs.Job]:
-        """Return jobs under [retry] that ended, and of whose newest attempt nothing is decided."""
-        return rows.job_records(queries.undecided(self._db, clusters, limit))
+    def undecided(self, clusters: Collection[str], limit: int, after: int) -> list[jobs.Job]:
+        """Return jobs under [retry] that ended, and of whose newest attempt nothing is decided.
 
-    def planned(self, now: datetime.datetime, limit: int) -> list[StoredRecovery]:
-        """Return what is due and not done, oldest first."""
-        return [_record(row) for row in queries.planned(self._db, now, limit)]
+        Oldest first, those with rows behind `after`.
+        """
+        return rows.job_records(queries.undecided(self._db, clusters, limit, after))
+
+    def planned(self, now: datetime.datetime, limit: int, after: int) -> list[StoredRecovery]:
+        """Return what is due and not done, oldest first, with numbers behind `after`."""
+        return [_record(row) for row in queries.planned(self._db, now, limit, after)]
 
     def waiting(self, now: datetime.datetime) -> bool:
         """Tell whether something is to be decided about or is due."""

@@ -162,6 +162,8 @@ def ask(context: contexts.Context, asked: Sequence[jobs.Job], wish: Wish) -> lis
     with context.store.writing() as work:
         detail = f"{command} is asked"
         work.add_events((job.row, _event(context, job, detail)) for job in asked)
+    # To requeue what another controller has requeued meanwhile would end it in mid-work.
+    context.confirm()
     refused = wish.ask(context.scheduler, [job.job_id for job in asked if job.job_id])
     said = [(job, refused[job.job_id]) for job in asked if job.job_id and job.job_id in refused]
     if said:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import config, jobs, slurm, specs
+from orchestrator import config, errors, jobs, slurm, specs
 from orchestrator.controller import (
     cancel,
     chains,
@@ -21,6 +21,7 @@ from orchestrator.controller import (
     stores,
     submit,
     unit_of_work,
+    wishes,
 )
 from orchestrator.controller import context as contexts
 
@@ -56,9 +57,11 @@ def context(tmp_path: Path, database_url: str) -> Iterator[contexts.Context]:
         )
 
 
-def failed(context: contexts.Context, cause: str, **changes: object) -> jobs.Job:
+def failed(
+    context: contexts.Context, cause: str, runs: str = "runs", **changes: object
+) -> jobs.Job:
     """A job under [retry] that has failed on this machine."""
-    folder = context.folder / "runs"
+    folder = context.folder / runs
     spec = dataclasses.replace(SPEC, **changes)  # type: ignore[arg-type]
     papers = {
         "folder": str(context.folder),
@@ -172,3 +175,49 @@ def test_a_changed_job_is_rendered_anew(context: contexts.Context, sent: list[jo
     assert stored is not None
     assert "#SBATCH --mem=4G\n" in stored.script and "dependency" not in stored.script
     assert specs.from_json(stored.spec).retry == rules
+
+
+def test_what_this_host_cannot_go_on_with_keeps_nobody_waiting(
+    context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovering, "AT_ONCE", 1)
+    away, mine = failed(context, "node_fail"), failed(context, "node_fail")
+    go_on = continuing.go_on
+
+    def here(context: contexts.Context, job: jobs.Job, one: Any) -> jobs.Job | None:
+        return None if job.row == away.row else go_on(context, job, one)
+
+    monkeypatch.setattr(continuing, "go_on", here)
+    for _ in range(2):
+        recovering.step(context)
+    assert [job.continues for job in sent] == [mine.row]
+
+
+def test_a_folder_that_is_not_seen_from_here_keeps_nobody_waiting(
+    context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovering, "AT_ONCE", 1)
+    failed(context, "node_fail", runs="scratch")
+    mine = failed(context, "node_fail")
+    (context.folder / "scratch").rename(context.folder / "elsewhere")
+    recovering.step(context)
+    assert [job.continues for job in sent] == [mine.row]
+
+
+def test_a_controller_that_lost_its_lease_requeues_nothing(context: contexts.Context) -> None:
+    def lost() -> None:
+        raise errors.FencedError("another acts")
+
+    def told(*rest: object) -> dict[str, str]:
+        pytest.fail("Slurm was asked")
+
+    job = failed(context, "node_fail")
+    wish = wishes.Wish(
+        command="x",
+        ask=told,
+        objection=lambda job: "",
+        already=lambda job: False,
+        done=lambda before, now: True,
+    )
+    with pytest.raises(errors.FencedError):
+        wishes.ask(dataclasses.replace(context, confirm=lost), [job], wish)
