@@ -121,9 +121,11 @@ def _ask(
         _store_failure(context, facts.cluster, holder, live, str(exc))
         return freshness.of(context, facts.cluster)
     heard = _heard(context)
-    quiet = heard.quiet_among((job, queue.of(job)) for job in everyone) if heard else set()
+    quiet: set[int] = set()
+    if heard is not None:
+        quiet = heard.quiet_among((job, queue.of(job)) for job in everyone)
     others = [job for job in everyone if job.row not in quiet]
-    changed = ended = 0
+    changed = ends = 0
     for start in range(0, max(len(others), 1), PORTION):
         verdicts = [(job, judge.verdict(job)) for job in others[start : start + PORTION]]
         unchanged = [job for job, verdict in verdicts if _is_unchanged(verdict)]
@@ -138,7 +140,7 @@ def _ask(
                     squeue_at=observed_at,
                     sacct_at=observed_at if accounts.good else None,
                 )
-        ended += sum(_has_ended(job, verdict) for job, verdict in verdicts)
+        ends += sum(_has_ended(job, verdict) for job, verdict in verdicts)
         # Slurm has the job after all, or refused it for good: it is not sent again.
         over = {job.run_dir for job, verdict in verdicts if _sends_no_more(job, verdict)}
         for folder in sorted(over):
@@ -151,7 +153,7 @@ def _ask(
         freshness.of(context, facts.cluster),
         asked=True,
         changed=changed,
-        ended=ended,
+        ended=ends,
         accounts_error=accounts.error,
     )
 

@@ -289,10 +289,22 @@ def store_intent(
             stored = answers.event(context, "intent stored", added[0].state, "user")
             work.add_events((job.row, stored) for job in added)
             with_it(work, added)
-    except errors.OrchestratorError:
-        run_folder.remove(folder)
+    except errors.OrchestratorError as exc:
+        if not _may_be_stored(context, token, exc):
+            run_folder.remove(folder)
         raise
     return added[0], folder
+
+
+def _may_be_stored(context: contexts.Context, token: str, error: errors.OrchestratorError) -> bool:
+    """Return whether the intent may be in the database: a server may be lost after its commit."""
+    if not isinstance(error, errors.DatabaseError):
+        return False
+    try:
+        with context.store.reading() as work:
+            return work.submission(token) is not None
+    except errors.DatabaseError:
+        return True
 
 
 def _why_it_waits(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -221,3 +222,24 @@ def test_a_controller_that_lost_its_lease_requeues_nothing(context: contexts.Con
     )
     with pytest.raises(errors.FencedError):
         wishes.ask(dataclasses.replace(context, confirm=lost), [job], wish)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_the_folder_of_what_a_lost_server_committed_stays(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    writing = stores.Store.writing
+
+    @contextlib.contextmanager
+    def lost(store: stores.Store, *, durable: bool = False) -> Iterator[unit_of_work.UnitOfWork]:
+        with writing(store, durable=durable) as work:
+            yield work
+            if durable and not is_stored:
+                raise errors.DatabaseError("cannot be reached")
+        if durable:
+            raise errors.DatabaseError("cannot be reached")
+
+    monkeypatch.setattr(stores.Store, "writing", lost)
+    with pytest.raises(errors.DatabaseError):
+        failed(context, "node_fail")
+    assert len(list((context.folder / "runs").iterdir())) == len(all_jobs(context)) == is_stored
