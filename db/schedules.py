@@ -9,8 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from db import models, queries
-from db.service_tables import Firing, Recovery, Schedule
+from db import queries
+from db.service_tables import Firing, Schedule
 
 
 def add(session: orm.Session, schedule: Schedule) -> None:
@@ -99,21 +99,3 @@ def change_firing(
         Firing.id == firing_id, Firing.state == state, Firing.verdict_at.is_(None)
     )
     return queries.row_count(session.execute(statement.values(**changes))) == 1
-
-
-def newest_of_chain(session: orm.Session, job_row: int) -> int:
-    """Return the last of the jobs that go on where this one ended; itself where none does."""
-    while True:
-        following = sa.select(models.Job.row).where(models.Job.continues == job_row)
-        found = session.scalar(following.order_by(models.Job.row.desc()).limit(1))
-        if found is None or found <= job_row:
-            return job_row
-        job_row = found
-
-
-def is_recovering(session: orm.Session, job_rows: Collection[int]) -> bool:
-    """Tell whether any of these jobs is to be sent again by a decision that is not done yet."""
-    statement = sa.select(Recovery.id).where(
-        Recovery.state == "planned", queries.among(Recovery.job_row, job_rows)
-    )
-    return session.scalar(statement.limit(1)) is not None

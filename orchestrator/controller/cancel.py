@@ -141,7 +141,7 @@ def _not_started_again(
 ) -> tuple[set[int], dict[int, jobs.Job]]:
     """Let nothing follow jobs that have ended; return whom that hit, and who goes on already."""
     rows = [job.row for job in ended]
-    open_ = [job for job in ended if job.recovers and job.state is not jobs.JobState.COMPLETED]
+    open_ = [job for job in ended if not job.is_over]
     last = chains.newest(context, rows)
     if open_:
         event = jobs.JobEvent(

@@ -81,10 +81,8 @@ def decisions(
 
 def newest(context: contexts.Context, job_rows: Sequence[int]) -> dict[int, jobs.Job]:
     """Return the last job of the chain of each of these, by the row that was asked for."""
-    last = {row: row for row in job_rows}
     with context.store.reading() as work:
-        while following := work.recoveries.followers(list(last.values())):
-            last = {row: following.get(now, now) for row, now in last.items()}
+        last = work.recoveries.last(job_rows)
         query = unit_of_work.JobQuery(rows=list(last.values()), limit=None)
         found = {job.row: job for job in work.jobs(query)} if last else {}
     return {row: found[now] for row, now in last.items() if now in found}

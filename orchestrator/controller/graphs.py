@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import config, documents, errors, graphs, jobs, specs, sweeps
+from orchestrator import config, documents, errors, graphs, jobs, slurm, specs, sweeps
 from orchestrator.controller import context as contexts
 from orchestrator.controller import (
     dependents,
@@ -43,6 +43,8 @@ class Prepared:
     graph: graphs.Graph
     #: in the order of submitting, each with the keys of its file
     nodes: tuple[tuple[graph_rows.StoredNode, Mapping[str, Any]], ...]
+    #: names of the variables that its jobs get although they look like secrets
+    variables: frozenset[str]
 
 
 def prepare(context: contexts.Context, path: Path) -> Prepared:
@@ -55,6 +57,7 @@ def prepare(context: contexts.Context, path: Path) -> Prepared:
     there = contexts.at(context, "local" if here else "slurm")
     nodes: list[tuple[graph_rows.StoredNode, Mapping[str, Any]]] = []
     wrong: list[errors.Problem] = []
+    variables: set[str] = set()
     for name, node in graph.nodes.items():
         file = path.parent / node.spec
         at = ("graph", "nodes", name, "spec")
@@ -63,15 +66,16 @@ def prepare(context: contexts.Context, path: Path) -> Prepared:
             continue
         try:
             found, told = specs.read(file, environ=context.environ)
-            kind = _check(there, found, told, str(file))
+            kind, several = _check(there, found, told, str(file))
         except errors.SpecError as exc:
             wrong += exc.problems
             continue
         stored = graph_rows.StoredNode(name=name, kind=kind, after=node.after, source=str(file))
         nodes.append((stored, found.data))
+        variables.update(*(spec.environment.variables for spec in several))
     if wrong:
         raise errors.SpecError(wrong)
-    return Prepared(context=there, graph=graph, nodes=tuple(nodes))
+    return Prepared(context=there, graph=graph, nodes=tuple(nodes), variables=frozenset(variables))
 
 
 def _check(
@@ -79,8 +83,8 @@ def _check(
     document: documents.Document,
     problems: Sequence[errors.Problem],
     source: str,
-) -> str:
-    """Check a node's spec as its submission does; return whether it is a job or a sweep."""
+) -> tuple[str, list[jobs.JobSpec]]:
+    """Check a node's spec as its submission does; return job or sweep, and the specs in it."""
     if "sweep" in document.data:
         sweep = sweeps.expand(document, there.profile, problems, folder=there.folder)
         several = [point.spec for point in sweep.points]
@@ -96,13 +100,14 @@ def _check(
     if any("?" in (spec.dependency or "") for spec in several):
         told = '"?" cannot go with a graph, which adds dependencies'
         raise errors.SpecError([document.problem(("job", "dependency"), told)])
-    return "sweep" if "sweep" in document.data else "job"
+    return "sweep" if "sweep" in document.data else "job", several
 
 
 def create(prepared: Prepared, source: str, argv: Sequence[str]) -> graph_rows.StoredGraph:
     """Store a graph, nothing of it submitted; ConflictError while one of its name is at it."""
     there = prepared.context
     cluster = contexts.cluster_facts(there).cluster
+    environment = slurm.submission_environment(there.environ, keep=prepared.variables)
     with there.store.writing(durable=True) as work:
         for other in work.graphs.newest(name=prepared.graph.name, limit=1):
             if other.state == "open" and not has_ended(work, other):
@@ -112,7 +117,7 @@ def create(prepared: Prepared, source: str, argv: Sequence[str]) -> graph_rows.S
                 )
         return work.graphs.add(
             prepared.nodes,
-            environment=there.environ,
+            environment=environment,
             argv=argv,
             name=prepared.graph.name,
             source=source,
@@ -141,11 +146,11 @@ def find(context: contexts.Context, reference: str) -> graph_rows.StoredGraph:
 
 
 def jobs_of(work: unit_of_work.UnitOfWork, node: graph_rows.StoredNode) -> list[jobs.Job]:
-    """Return the jobs of a node: all tasks of its array, the newest job of each point."""
+    """Return the jobs of a node: of each task of its array, and of each point, the newest."""
     if node.sweep_row is not None:
         return work.sweeps.jobs(node.sweep_row)
     first = None if node.job_row is None else work.job(node.job_row)
-    return [] if first is None else work.jobs_of_tokens([first.token])
+    return [] if first is None else work.newest_of_chains(work.jobs_of_tokens([first.token]))
 
 
 def has_ended(work: unit_of_work.UnitOfWork, graph: graph_rows.StoredGraph) -> bool:
@@ -158,7 +163,7 @@ def has_ended(work: unit_of_work.UnitOfWork, graph: graph_rows.StoredGraph) -> b
             groups = work.sweeps.groups([node.sweep_row]).get(node.sweep_row, [])
             if sweep is not None and sweep_query.unfinished(sweep, groups):
                 return False
-        if not all(job.ended for job in jobs_of(work, node)):
+        if not all(job.is_over for job in jobs_of(work, node)):
             return False
     return True
 
@@ -357,7 +362,7 @@ def _place(context: contexts.Context, graph: graph_rows.StoredGraph) -> contexts
 
 
 def close(context: contexts.Context, graph: graph_rows.StoredGraph) -> list[jobs.Job]:
-    """Let nothing more of a graph be submitted; return its jobs that have not ended."""
+    """Let nothing more of a graph be submitted; return its jobs of which more is to come."""
     with context.store.writing() as work:
         work.graphs.set_state(graph.row, "cancelled")
         nodes = work.graphs.nodes(graph.row)
@@ -366,4 +371,4 @@ def close(context: contexts.Context, graph: graph_rows.StoredGraph) -> list[jobs
         assert sweep is not None, "sweeps are never deleted"
         sweep_query.close(context, sweep)
     with context.store.reading() as work:
-        return [job for node in nodes for job in jobs_of(work, node) if not job.ended]
+        return [job for node in nodes for job in jobs_of(work, node) if not job.is_over]

@@ -121,6 +121,13 @@ class RecoveryStore:
         """Return the rows of the jobs that go on with these, by the row of the one before."""
         return queries.after(self._db, job_rows)
 
+    def last(self, job_rows: Collection[int]) -> dict[int, int]:
+        """Return the row of the last job of the chain of each of these; of one alone its own."""
+        last = {row: row for row in job_rows}
+        while last and (following := queries.after(self._db, list(last.values()))):
+            last = {row: following.get(now, now) for row, now in last.items()}
+        return last
+
     def furthest_step(self, row: int, attempt: int | None = None) -> int | None:
         """Return the highest step that a job told, in one attempt or (none) in any."""
         return queries.furthest_step(self._db, row, attempt)

@@ -227,14 +227,6 @@ class ScheduleStore:
             fields["sweep_id"] = fields.pop("sweep_row")
         return queries.change_firing(self._db, firing.row, fields, state=firing.state)
 
-    def newest_of_chain(self, job_row: int) -> int:
-        """Return the last of the jobs that go on where this one ended."""
-        return queries.newest_of_chain(self._db, job_row)
-
-    def is_recovering(self, job_rows: Collection[int]) -> bool:
-        """Tell whether any of these jobs is to be sent again by a recovery rule."""
-        return queries.is_recovering(self._db, job_rows)
-
 
 def _columns(texts: Texts) -> dict[str, str]:
     return {

@@ -124,10 +124,10 @@ def baseline_first(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> 
 def close(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> tuple[int, list[jobs.Job]]:
     """Let nothing more of a sweep be submitted.
 
-    Returns how many points never were, and the jobs that have not ended.
+    Returns how many points never were, and the jobs of which more is to come.
     """
     with context.store.writing() as work:
         work.sweeps.set_state(sweep, "cancelled")
         groups = work.sweeps.groups([sweep.row]).get(sweep.row, [])
-        live = [job for job in work.sweeps.jobs(sweep.row) if not job.ended]
+        live = [job for job in work.sweeps.jobs(sweep.row) if not job.is_over]
     return sum(group.points for group in groups if group.state is None), live

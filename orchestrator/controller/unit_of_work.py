@@ -121,6 +121,15 @@ class UnitOfWork(parts.Parts):
         """Return the jobs of these submissions, oldest first."""
         return rows.job_records(queries.jobs_of_tokens(self._db, tokens))
 
+    def newest_of_chains(self, found: Sequence[records.Job]) -> list[records.Job]:
+        """Return in place of each of these jobs the last of those that go on with it."""
+        last = self.recoveries.last([job.row for job in found])
+        followers = [last[job.row] for job in found if last[job.row] != job.row]
+        if not followers:
+            return list(found)
+        newest = {job.row: job for job in self.jobs(JobQuery(rows=followers, limit=None))}
+        return [newest.get(last[job.row], job) for job in found]
+
     def tasks(self, token: str) -> list[rows.Task]:
         """Return a submission's jobs, the tasks of an array, oldest first."""
         return [rows.task_record(row) for row in queries.tasks(self._db, token)]

@@ -72,10 +72,7 @@ def has_ended(work: unit_of_work.UnitOfWork, firing: schedule_rows.Firing) -> bo
         groups = work.sweeps.groups([firing.sweep_row]).get(firing.sweep_row, [])
         if sweep is not None and sweep_query.unfinished(sweep, groups):
             return False
-    found = jobs_of(work, firing)
-    return all(job.ended for job in found) and not work.schedules.is_recovering(
-        [job.row for job in found]
-    )
+    return all(job.is_over for job in jobs_of(work, firing))
 
 
 def jobs_of(work: unit_of_work.UnitOfWork, firing: schedule_rows.Firing) -> list[jobs.Job]:
@@ -86,12 +83,7 @@ def jobs_of(work: unit_of_work.UnitOfWork, firing: schedule_rows.Firing) -> list
         return []
     first = work.job(firing.job_row)
     assert first is not None, "rows are never deleted"
-    tasks = work.jobs_of_tokens([first.token])
-    if not all(job.ended for job in tasks):
-        return tasks
-    newest = [work.schedules.newest_of_chain(job.row) for job in tasks]
-    query = unit_of_work.JobQuery(rows=tuple(newest), limit=None)
-    return sorted(work.jobs(query), key=lambda job: job.row)
+    return work.newest_of_chains(work.jobs_of_tokens([first.token]))
 
 
 def of(

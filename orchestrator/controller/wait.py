@@ -127,7 +127,7 @@ def _stuck(found: Sequence[jobs.Job]) -> list[str]:
 
 
 def _done(job: jobs.Job, ended: dict[int, datetime.datetime], now: datetime.datetime) -> bool:
-    if not job.ended or (job.recovers and job.state is not jobs.JobState.COMPLETED):
+    if not job.is_over:
         return False
     return job.settled or (now - ended[job.row]).total_seconds() >= DETAILS_SECONDS
 

@@ -147,6 +147,11 @@ class Job:
         """Whether nothing happens any more by itself."""
         return self.state in states.TERMINAL and not self.waits_for_room
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, and no recovery rule may go on from that."""
+        return self.ended and (not self.recovers or self.state is states.JobState.COMPLETED)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Attempt:

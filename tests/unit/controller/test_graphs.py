@@ -1,0 +1,109 @@
+"""Graphs and recovery rules: who goes on with a node's job is the node's, and ends with it."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import config, jobs, slurm
+from orchestrator.controller import cancel, graph_rows, graphs, recovering, stores, submit
+from orchestrator.controller import context as contexts
+
+NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
+ENVIRON = {
+    "PATH": "/usr/bin:/bin",
+    "ORCHESTRATOR_SCHEDULER": "local",
+    "WANDB_API_KEY": "wanted",
+    "MAIL_PASSWORD": "hidden",
+}
+LAUNCH = '[launch]\nlauncher = "python"\ncommand = "true"\n'
+FILES = {
+    "prep.toml": '[job]\nname = "prep"\nrequeue = false\n[retry]\nmax_retries = 2\n'
+    f"backoff_seconds = 0\n{LAUNCH}",
+    "train.toml": f'[job]\nname = "train"\n{LAUNCH}'
+    '[environment.variables]\nWANDB_API_KEY = "own"\n',
+    "g.toml": '[graph]\nname = "g"\n[graph.nodes.prep]\nspec = "prep.toml"\n'
+    '[graph.nodes.train]\nspec = "train.toml"\nafter_ok = ["prep"]\n',
+}
+
+
+@pytest.fixture
+def context(tmp_path: Path, database_url: str) -> Iterator[contexts.Context]:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    with stores.Store(database_url) as store:
+        yield contexts.Context(
+            configuration=config.load({**ENVIRON, "HOME": str(tmp_path)}, tmp_path),
+            store=store,
+            client=lambda: slurm.Client(environ={}),
+            environ=ENVIRON,
+            folder=tmp_path,
+            say=lambda text: None,
+            sleep=time.sleep,
+            clock=lambda: NOW,
+            is_local=True,
+        )
+
+
+@pytest.fixture
+def graph(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> graph_rows.StoredGraph:
+    """Two nodes; this machine has the job of each, the first has failed and may go on."""
+
+    def send(context: Any, spec: Any, job: jobs.Job, *rest: Any, **more: Any) -> jobs.Job:
+        with context.store.writing() as work:
+            seen = {"state": jobs.JobState.PENDING, "job_id": f"local-{job.row}"}
+            work.change_job(job.row, seen)
+        return job
+
+    monkeypatch.setattr(submit, "send", send)
+    prepared = graphs.prepare(context, context.folder / "g.toml")
+    made = graphs.create(prepared, "g.toml", ("orchestrator",))
+    assert graphs.advance(prepared.context, made, lambda text: None) == []
+    with context.store.writing() as work:
+        failed = {"state": jobs.JobState.FAILED, "cause": "node_fail", "settled": True}
+        work.change_job(1, failed)
+    return made
+
+
+def rows_of(context: contexts.Context, graph: graph_rows.StoredGraph) -> list[list[int]]:
+    with context.store.reading() as work:
+        nodes = work.graphs.nodes(graph.row)
+        return [[job.row for job in graphs.jobs_of(work, node)] for node in nodes]
+
+
+def test_no_secret_is_stored_that_no_node_names(
+    context: contexts.Context, graph: graph_rows.StoredGraph
+) -> None:
+    with context.store.reading() as work:
+        stored = work.graphs.environment(graph.row)
+    assert stored == {name: text for name, text in ENVIRON.items() if name != "MAIL_PASSWORD"}
+
+
+def test_who_goes_on_is_of_the_node(
+    context: contexts.Context, graph: graph_rows.StoredGraph
+) -> None:
+    assert rows_of(context, graph) == [[1], [2]]
+    recovering.step(context)
+    assert rows_of(context, graph) == [[3], [2]]
+    assert [job.row for job in graphs.close(context, graph)] == [3, 2]
+
+
+def test_what_is_cancelled_does_not_go_on(
+    context: contexts.Context, graph: graph_rows.StoredGraph
+) -> None:
+    with context.store.writing() as work:
+        work.change_job(2, {"state": jobs.JobState.CANCELLED, "settled": True})
+        assert not graphs.has_ended(work, graph), "a rule may go on with prep"
+    live = graphs.close(context, graph)
+    assert [job.row for job in live] == [1]
+    (outcome,) = cancel.cancel(context, live)
+    assert outcome.withdrawn
+    assert recovering.step(context) == []
+    assert rows_of(context, graph) == [[1], [2]]
+    with context.store.reading() as work:
+        assert graphs.has_ended(work, graph)
