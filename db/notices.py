@@ -57,7 +57,7 @@ def recoveries(session: orm.Session, rows: Collection[int]) -> list[tuple[Any, .
 def firings(session: orm.Session, since: datetime.datetime, limit: int) -> list[tuple[Any, ...]]:
     """Return the newest firings that were decided or judged since, each with its schedule's name.
 
-    As (Firing, name); of those by hand only their verdicts count.
+    As (Firing, name).
     """
     firing, schedule = service_tables.Firing, service_tables.Schedule
     newest = sa.select(firing.id).order_by(firing.id.desc()).limit(limit)
@@ -69,6 +69,15 @@ def firings(session: orm.Session, since: datetime.datetime, limit: int) -> list[
         .order_by(firing.id)
     )
     return [tuple(row) for row in session.execute(statement)]
+
+
+def planned(session: orm.Session, job_rows: Collection[int]) -> bool:
+    """Tell whether one of these jobs is of a planned time of a schedule."""
+    firing = service_tables.Firing
+    statement = sa.select(firing.id).where(
+        queries.among(firing.job_row, job_rows), firing.by_hand.is_(False)
+    )
+    return session.scalar(statement.limit(1)) is not None
 
 
 def known(session: orm.Session, keys: Collection[str]) -> set[str]:

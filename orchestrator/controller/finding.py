@@ -11,14 +11,18 @@ import datetime
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from db import service_tables
 from orchestrator import jobs, notices
 from orchestrator.controller import notice_rows, sweep_query, unit_of_work
 
 #: Events of one pass; the rest follow with the next.
 EVENTS_AT_ONCE = 5000
-#: Firings are looked at anew for so long: who was killed in between goes on there.
+#: What is older is no news any more.
 _FIRINGS_WITHIN = datetime.timedelta(days=2)
 _FIRINGS_AT_ONCE = 2000
+#: Firings are looked at anew until one is so much newer: another process, with another clock, may
+#: store an older one behind it.
+_COMMITTED_WITHIN = datetime.timedelta(hours=1)
 #: A cause is waited for this long, an hour's log may have to be read for it.
 _CAUSE_WITHIN = datetime.timedelta(minutes=10)
 #: Who submitted by hand has seen by then that Slurm refused it.
@@ -63,10 +67,15 @@ def look(
             ended[event.job_row] = event.at
     found = [*_alerts(work, events)]
     told, still_open = _ends(work, ended, now)
-    found += [*told, *_firings(work, cursor, now)]
+    since = max(cursor.since, now - _FIRINGS_WITHIN)
+    firings = work.notices.firings(since, _FIRINGS_AT_ONCE)
+    found += [*told, *_firings(firings, since)]
     known = work.notices.known([one.key for one in found])
     after = dataclasses.replace(
-        cursor, event=events[-1].id if events else cursor.event, open=still_open
+        cursor,
+        event=events[-1].id if events else cursor.event,
+        since=_looked_until(firings, cursor.since),
+        open=still_open,
     )
     return [one for one in found if one.key not in known], after
 
@@ -105,12 +114,8 @@ def _ends(
     if not some:
         return [], {}
     sweeps = work.notices.sweeps_of(list(some))
-    wholes: list[tuple[int | None, list[jobs.Job]]] = [
-        (None, found)
-        for found in _by_token(
-            work.jobs_of_tokens({job.token for row, job in some.items() if row not in sweeps})
-        )
-    ]
+    apart = [job for row, job in some.items() if row not in sweeps]
+    wholes: list[tuple[int | None, list[jobs.Job]]] = [(None, one) for one in _wholes(work, apart)]
     groups = work.sweeps.groups(set(sweeps.values()))
     for row in sorted(set(sweeps.values())):
         sweep = work.sweeps.get(row)
@@ -124,6 +129,9 @@ def _ends(
             # Its last end will be news.
             continue
         mine = {job.row: ended[job.row] for job in found if job.row in ended}
+        if not mine:
+            # A link of a chain, whose last has been told.
+            continue
         failed = [job for job in found if notices.is_failure(job)]
         decisions = work.notices.decisions([job.row for job in failed])
         verdict = [_decided(job, decisions) for job in failed]
@@ -131,7 +139,7 @@ def _ends(
             still_open |= mine
         elif sweep_row is not None and "done" not in verdict:
             told.append(_of_sweep(work, sweep_row, found))
-        elif "done" not in verdict and not _seen_by_hand(found, mine):
+        elif "done" not in verdict and not _seen_by_hand(work, found, mine):
             told.append(_of_jobs(work, found))
     return told, still_open
 
@@ -159,12 +167,18 @@ def _decided(job: jobs.Job, decisions: Mapping[tuple[int, int], notice_rows.Deci
     return found.state if found is not None and goes_on else ""
 
 
-def _seen_by_hand(found: Sequence[jobs.Job], ended: Mapping[int, datetime.datetime]) -> bool:
+def _seen_by_hand(
+    work: unit_of_work.UnitOfWork,
+    found: Sequence[jobs.Job],
+    ended: Mapping[int, datetime.datetime],
+) -> bool:
+    """Tell whether somebody sat there when Slurm refused it; not what the controller sent."""
     return all(
         job.state is jobs.JobState.NOT_SUBMITTED
+        and job.continues is None
         and ended.get(job.row, job.created_at) - job.created_at < _SEEN_BY_HAND
         for job in found
-    )
+    ) and not work.notices.planned([job.row for job in found])
 
 
 def _of_sweep(work: unit_of_work.UnitOfWork, row: int, found: Sequence[jobs.Job]) -> notices.Notice:
@@ -180,11 +194,18 @@ def _of_jobs(work: unit_of_work.UnitOfWork, found: Sequence[jobs.Job]) -> notice
     return notices.of_jobs(found, causes.get(first.row, ""))
 
 
+def _looked_until(
+    firings: Sequence[tuple[service_tables.Firing, str]], since: datetime.datetime
+) -> datetime.datetime:
+    # Who names a channel, or another kind, is not told of all that nobody wanted before.
+    moments = [at for one, _ in firings for at in (one.decided_at, one.verdict_at) if at]
+    return max([since, *(at - _COMMITTED_WITHIN for at in moments)])
+
+
 def _firings(
-    work: unit_of_work.UnitOfWork, cursor: Cursor, now: datetime.datetime
+    firings: Sequence[tuple[service_tables.Firing, str]], since: datetime.datetime
 ) -> Iterator[notices.Notice]:
-    since = max(cursor.since, now - _FIRINGS_WITHIN)
-    for firing, name in work.notices.firings(since, _FIRINGS_AT_ONCE):
+    for firing, name in firings:
         # What is paused, removed or overlaps is as somebody wished.
         is_missed = (firing.reason or "").startswith("missed") and firing.state == "skipped"
         if (is_missed or firing.state == "failed") and firing.decided_at >= since:
@@ -225,8 +246,16 @@ def _jobs(work: unit_of_work.UnitOfWork, rows: Sequence[int]) -> dict[int, jobs.
     return {job.row: job for job in work.jobs(query)}
 
 
-def _by_token(found: Iterable[jobs.Job]) -> list[list[jobs.Job]]:
+def _wholes(work: unit_of_work.UnitOfWork, some: Sequence[jobs.Job]) -> list[list[jobs.Job]]:
+    """Return what these jobs are of: a job, or the tasks of an array; of each chain the last."""
+    first = {job.row: job.row for job in some}
+    first |= {
+        job.row: min(work.recoveries.earlier(job.row), default=job.row)
+        for job in some
+        if job.continues is not None
+    }
+    began = _jobs(work, sorted(set(first.values())))
     by_token: dict[str, list[jobs.Job]] = {}
-    for job in found:
+    for job in work.jobs_of_tokens({job.token for job in began.values()}):
         by_token.setdefault(job.token, []).append(job)
-    return list(by_token.values())
+    return [work.newest_of_chains(found) for found in by_token.values()]

@@ -108,6 +108,10 @@ class NoticeStore:
         """Return firings that were decided or judged since, each with its schedule's name."""
         return [(row[0], row[1]) for row in queries.firings(self._db, since, limit)]
 
+    def planned(self, job_rows: Collection[int]) -> bool:
+        """Tell whether a schedule submitted one of these jobs at a planned time."""
+        return queries.planned(self._db, job_rows)
+
     def known(self, keys: Collection[str]) -> set[str]:
         """Return those of the keys that were told already."""
         return queries.known(self._db, keys)

@@ -62,7 +62,10 @@ def _find(context: contexts.Context, channels: Mapping[str, config.Channel]) -> 
         elif text:
             cursor = finding.Cursor.of_json(text)
             found, after = finding.look(work, cursor, context.clock())
-            if after == cursor and not found:
+            labels = _labels(work, found)
+            # What nobody wants to be told of is not kept.
+            told = [(one, by) for one in found if (by := _receivers(channels, one, labels))]
+            if after == cursor and not told:
                 return
     now = context.clock()
     with context.store.writing() as work:
@@ -76,12 +79,8 @@ def _find(context: contexts.Context, channels: Mapping[str, config.Channel]) -> 
             first = finding.Cursor(event=work.notices.newest_event(), since=now)
             work.put_setting(_KEY, first.to_json())
         else:
-            labels = _labels(work, found)
-            for one in found:
-                by = _receivers(channels, one, labels)
-                # What nobody wants to be told of is not kept.
-                if by:
-                    work.notices.add(one, by, now)
+            for one, by in told:
+                work.notices.add(one, by, now)
             work.put_setting(_KEY, after.to_json())
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, jobs, receivers, slurm, specs
+from orchestrator import config, jobs, receivers, schedules, slurm, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import noticing, stores
+from orchestrator.controller import noticing, schedule_rows, stores
 from tests import receivers as servers
 
+HOUR = datetime.timedelta(hours=1)
 NOW = datetime.datetime(2026, 11, 22, 2, 0, tzinfo=datetime.UTC)
 
 
@@ -298,3 +299,66 @@ def test_a_password_that_others_can_read_is_not_used(bench: Bench) -> None:
         secret.chmod(0o600)
         assert bench.later(99) == ["Sent 1 notice by hook: @1 demo1: FAILED, code"]
         assert len(server.got) == 1
+
+
+def test_an_array_with_a_chain_tells_once_at_the_end_of_all(bench: Bench) -> None:
+    bench.channels = {"log": listed(bench)}
+    bench.step()
+    first, lost = bench.add(1, tasks=2, array_job_id="9")
+    bench.end(lost)
+    with bench.store.writing() as work:
+        work.change_job(first.row, {"recovers": True})
+    bench.end(first, cause="node_fail")
+    assert bench.later(10) == []
+    (second,) = bench.add(2, continues=first.row)
+    with bench.store.writing() as work:
+        work.change_job(first.row, {"recovers": None})
+    assert bench.later(10) == bench.later(10) == []
+    bench.end(second, jobs.JobState.COMPLETED, cause=None)
+    assert bench.later(10) == ["Sent 1 notice by log: - demo2: 1 COMPLETED, 1 FAILED"]
+    bench.end(first, cause="node_fail")
+    assert bench.later(10) == [], "what Slurm says of a link later is no news"
+
+
+def test_a_chain_that_slurm_refuses_is_told(bench: Bench) -> None:
+    bench.channels = {"log": listed(bench)}
+    bench.step()
+    (first,) = bench.add(1)
+    (by_hand,) = bench.add(2)
+    (second,) = bench.add(3, continues=first.row)
+    for refused in (by_hand, second):
+        bench.end(refused, jobs.JobState.NOT_SUBMITTED)
+    assert bench.later(10) == ["Sent 1 notice by log: @3 demo3: NOT_SUBMITTED, code"]
+
+
+def test_who_names_a_channel_is_not_told_of_times_missed_before(bench: Bench) -> None:
+    bench.channels = {"log": listed(bench, "failure")}
+    bench.step()
+    fields: dict[str, object] = {
+        **{"state": "active", "cron": "@hourly", "tz": "UTC", "kind": "job", "source": "x.toml"},
+        **{"source_hash": None, "folder": "/", "profile": "default", "cluster": "lab"},
+        **{"scheduler": "slurm", "catchup": "latest", "grace_seconds": 60, "overlap": "skip"},
+        **{"jitter_seconds": 0, "baseline": None, "created_at": NOW, "decided_until": NOW},
+    }
+    texts = schedule_rows.Texts(spec={}, environment={}, argv=())
+    with bench.store.writing() as work:
+        row = work.schedules.add(texts, name="hourly", **fields).row
+
+    def miss() -> None:
+        bench.now += 3 * HOUR
+        with bench.store.writing() as work:
+            stored = work.schedules.get(row)
+            assert stored is not None
+            decided = schedules.decide(stored.rule, stored.decided_until, bench.now)
+            skipped = [
+                dataclasses.replace(one, state="skipped", reason="missed: late")
+                for one in decided.planned
+            ]
+            decided = dataclasses.replace(decided, planned=tuple(skipped))
+            assert work.schedules.store_decided(stored, decided, bench.now)
+
+    miss()
+    assert bench.step() == []
+    miss()
+    bench.channels["all"] = listed(bench, "missed")
+    assert bench.step() == ["Sent 3 notices by all: 3 notices: 3 missed times"]
