@@ -40,10 +40,14 @@ class Cursor:
     since: datetime.datetime
     #: jobs that ended and are not told yet, by row: when
     open: Mapping[int, datetime.datetime] = dataclasses.field(default_factory=dict)
+    #: keys of what was looked at of firings that are looked at anew, whoever wanted to be told
+    seen: frozenset[str] = frozenset()
 
     def to_json(self) -> str:
         waiting = {str(row): at.isoformat() for row, at in self.open.items()}
-        return json.dumps({"event": self.event, "since": self.since.isoformat(), "open": waiting})
+        since = self.since.isoformat()
+        found = {"event": self.event, "since": since, "open": waiting, "seen": sorted(self.seen)}
+        return json.dumps(found)
 
     @classmethod
     def of_json(cls, text: str) -> Cursor:
@@ -53,6 +57,7 @@ class Cursor:
             event=found["event"],
             since=moment(found["since"]),
             open={int(row): moment(at) for row, at in found["open"].items()},
+            seen=frozenset(found.get("seen", ())),
         )
 
 
@@ -69,13 +74,15 @@ def look(
     told, still_open = _ends(work, ended, now)
     since = max(cursor.since, now - _FIRINGS_WITHIN)
     firings = work.notices.firings(since, _FIRINGS_AT_ONCE)
-    found += [*told, *_firings(firings, since)]
+    planned = list(_firings(firings, since))
+    found += [*told, *(one for one in planned if one.key not in cursor.seen)]
     known = work.notices.known([one.key for one in found])
     after = dataclasses.replace(
         cursor,
         event=events[-1].id if events else cursor.event,
         since=_looked_until(firings, cursor.since),
         open=still_open,
+        seen=frozenset(one.key for one in planned),
     )
     return [one for one in found if one.key not in known], after
 
@@ -197,7 +204,6 @@ def _of_jobs(work: unit_of_work.UnitOfWork, found: Sequence[jobs.Job]) -> notice
 def _looked_until(
     firings: Sequence[tuple[service_tables.Firing, str]], since: datetime.datetime
 ) -> datetime.datetime:
-    # Who names a channel, or another kind, is not told of all that nobody wanted before.
     moments = [at for one, _ in firings for at in (one.decided_at, one.verdict_at) if at]
     return max([since, *(at - _COMMITTED_WITHIN for at in moments)])
 
