@@ -31,28 +31,30 @@ def of_submission(session: orm.Session, job_row: int) -> list[service_tables.Dep
     return [*session.scalars(statement.order_by(_DEPENDENCY.id))]
 
 
-def dependents(session: orm.Session) -> list[int]:
-    """Return the jobs that wait in Slurm and have a dependency, oldest first."""
-    job = models.Job
+def dependents(session: orm.Session, states: Collection[str]) -> list[int]:
+    """Return the jobs that wait in Slurm for one that has ended, or goes on; oldest first."""
+    job, other, point = models.Job, orm.aliased(models.Job), models.SweepPoint
+    # A good end is nobody's news but of afternotok; all else Slurm does by itself.
+    is_news = sa.or_(
+        sa.and_(
+            other.state.in_(states),
+            sa.or_(other.state != "COMPLETED", _DEPENDENCY.kind == "afternotok"),
+        ),
+        other.continues.is_not(None),
+    )
+    on_job = sa.exists().where(other.row == _DEPENDENCY.on_job, is_news)
+    on_point = sa.exists().where(
+        point.sweep_id == _DEPENDENCY.on_sweep, other.row == point.job_row, is_news
+    )
     statement = (
         sa.select(_DEPENDENCY.job_row)
         .join(job, job.row == _DEPENDENCY.job_row)
         .where(job.settled.is_(False), job.state == "PENDING", job.job_id.is_not(None))
+        .where(sa.or_(on_job, on_point))
         .distinct()
         .order_by(_DEPENDENCY.job_row)
     )
     return [*session.scalars(statement)]
-
-
-def newest_of_chain(session: orm.Session, job_row: int) -> int:
-    """Return the last of the jobs that go on where this one ended; itself where none does."""
-    job = models.Job
-    while True:
-        following = sa.select(sa.func.max(job.row)).where(job.continues == job_row)
-        found = session.scalar(following)
-        if found is None or found <= job_row:
-            return job_row
-        job_row = found
 
 
 def to_be_recovered(session: orm.Session, job_rows: Collection[int]) -> set[int]:

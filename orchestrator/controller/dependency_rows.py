@@ -85,8 +85,8 @@ class DependencyStore:
         return [_record(row) for row in queries.of_submission(self._db, job_row)]
 
     def dependents(self) -> list[int]:
-        """Return the jobs that wait in Slurm and have a dependency, oldest first."""
-        return queries.dependents(self._db)
+        """Return the jobs that wait in Slurm for one that has ended, or goes on; oldest first."""
+        return queries.dependents(self._db, jobs.TERMINAL)
 
     def turn(self, some: Collection[Stored], to: int) -> None:
         """Store that Slurm was told to wait for this job in these dependencies."""
@@ -128,7 +128,7 @@ class DependencyStore:
     def newest(self, one: dependency.Depends) -> int | None:
         """Return the newest job that goes on where one of these ended; none: none does."""
         if one.on_job is not None:
-            found = queries.newest_of_chain(self._db, one.on_job)
+            found = self._work.recoveries.last([one.on_job])[one.on_job]
             return None if found == one.on_job else found
         found_jobs, _ = self._jobs([one])
         continuing = [job.row for job in found_jobs if job.continues is not None]
@@ -136,17 +136,13 @@ class DependencyStore:
 
     def _jobs(self, depends: Sequence[dependency.Depends]) -> tuple[list[jobs.Job], list[str]]:
         """Return the jobs that go on last of these, and what of sweeps has none, in words."""
-        wanted = [
-            queries.newest_of_chain(self._db, one.on_job)
-            for one in depends
-            if one.on_job is not None
-        ]
+        wanted = [one.on_job for one in depends if one.on_job is not None]
         without: list[str] = []
         for one in depends:
             if one.on_sweep is None:
                 continue
             found = rows.job_records(sweep_queries.jobs(self._db, one.on_sweep))
-            wanted += [queries.newest_of_chain(self._db, job.row) for job in found]
+            wanted += [job.row for job in found]
             groups = self._work.sweeps.groups([one.on_sweep]).get(one.on_sweep, [])
             if left := sum(group.points for group in groups if group.state is None):
                 sweep = self._work.sweeps.get(one.on_sweep)
@@ -154,7 +150,8 @@ class DependencyStore:
                 without.append(f"{left} points of sweep {name} are not submitted yet")
         if not wanted:
             return [], without
-        query = unit_of_work.JobQuery(rows=tuple(dict.fromkeys(wanted)), limit=None)
+        last = self._work.recoveries.last(wanted)
+        query = unit_of_work.JobQuery(rows=tuple(set(last.values())), limit=None)
         return sorted(self._work.jobs(query), key=lambda job: job.row), without
 
     def _ids(self, live: Sequence[jobs.Job], found: Sequence[jobs.Job]) -> list[str]:

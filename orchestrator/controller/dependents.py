@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from orchestrator import jobs, specs
+from orchestrator import errors, jobs, specs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import submit
 from orchestrator.jobs import dependency
+
+#: After so many Slurm is taken to be away, and the rest waits for the next pass.
+MOST_FAILURES = 3
 
 
 def turn(context: contexts.Context) -> list[str]:
@@ -13,6 +16,7 @@ def turn(context: contexts.Context) -> list[str]:
     with context.store.reading() as work:
         dependents = work.dependencies.dependents()
     told: list[str] = []
+    failed = 0
     for row in dependents:
         context.proceed()
         with context.store.reading() as work:
@@ -35,7 +39,16 @@ def turn(context: contexts.Context) -> list[str]:
             continue
         job_id = job.array_job_id or job.job_id
         assert job_id is not None, "asked for where it is known"
-        there.slurm.set_dependency(job_id, text)
+        context.confirm()
+        try:
+            there.slurm.set_dependency(job_id, text)
+        except errors.SlurmError as exc:
+            # It may have started or ended just now; the others are not kept from it.
+            told.append(f"{job_id} {job.name} is not turned to the job that goes on: {exc}")
+            failed += 1
+            if failed == MOST_FAILURES:
+                break
+            continue
         with context.store.writing() as work:
             for one in turned:
                 work.dependencies.turn([one], newest[one.id] or 0)
