@@ -39,6 +39,8 @@ def command(ctx: click.Context, kind: str | None, write: bool, remove: bool) -> 
         raise click.UsageError("--write and --remove exclude each other")
     # The configuration is read for its mistakes: nobody reads what a driver says.
     configuration = settings.configuration_of(ctx)
+    if not remove:
+        drivers.refuse_password(os.environ)
     driver = drivers.Driver(
         argv=(*_command(), *_options(ctx), "tick", "--quiet"),
         environ=drivers.environment(os.environ),

@@ -246,7 +246,8 @@ def _is_secret(path: toml_lines.Path) -> bool:
     return path == ("database",) or (path[:1] == ("notices",) and path[-1:] == ("url",))
 
 
-def _without_password(url: str) -> str:
+def without_password(url: str) -> str:
+    """Return a database's URL as it may be shown."""
     return _PASSWORD.sub(
         lambda found: f"{found['user']}:***@" if found["user"] else f"{found['key']}***", url
     )
@@ -266,7 +267,7 @@ def _origins(configuration: Configuration, document: documents.Document) -> Iter
             value = configuration.profile.name
         # `config show` ends up in mails and issues.
         if key == "database":
-            value = _without_password(configuration.database)
+            value = without_password(configuration.database)
         yield setting((key,), value)
 
     def below(record: Any, at: toml_lines.Path) -> Iterator[Setting]:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import errors, slurm
+from orchestrator import config, errors, slurm
 
 BEGIN = "# >>> orchestrator tick >>>"
 END = "# <<< orchestrator tick <<<"
@@ -44,6 +44,16 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     folders = [_folder_of(name, environ.get("PATH", "")) for name in ("sbatch", "git")]
     path = dict.fromkeys([*filter(None, folders), *USUAL_PATH.split(":")])
     return {"PATH": ":".join(path), **kept}
+
+
+def refuse_password(environ: Mapping[str, str]) -> None:
+    """Raise OrchestratorError for a password: all users of a host see what a command is given."""
+    url = environ.get("ORCHESTRATOR_DATABASE", "")
+    if config.without_password(url) != url:
+        raise errors.OrchestratorError(
+            "ORCHESTRATOR_DATABASE holds a password, and what a driver calls is seen by all: leave "
+            "it out there (it belongs into ~/.pgpass), or set database in the configuration"
+        )
 
 
 def _folder_of(command: str, path: str) -> str:

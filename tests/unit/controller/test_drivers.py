@@ -47,3 +47,10 @@ def test_foreign_lines_stay() -> None:
 def test_a_mark_that_stands_alone(broken: str) -> None:
     with pytest.raises(errors.ConflictError, match="stands alone: take it out first"):
         drivers.merged(broken, [])
+
+
+def test_no_password_gets_into_a_line_that_all_see() -> None:
+    url = "postgresql://alice{}@db/alice"
+    drivers.refuse_password({"ORCHESTRATOR_DATABASE": url.format("")})
+    with pytest.raises(errors.OrchestratorError, match="ORCHESTRATOR_DATABASE holds a password"):
+        drivers.refuse_password({"ORCHESTRATOR_DATABASE": url.format(":secret")})

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import config, documents, errors, schedules, slurm, specs, submission
+from orchestrator import config, documents, errors, jobs, schedules, slurm, specs, submission
 from orchestrator.controller import context as contexts
 from orchestrator.controller import (
     firing,
@@ -163,11 +163,11 @@ def test_killed_in_each_transaction(tmp_path: Path, store: stores.Store, sent: l
     assert [one.planned_at.hour for one in found] == [(9 + n) % 24 for n in range(hours)]
     assert {one.state for one in found} == {"fired"}
     assert len({one.sweep_row for one in found}) == hours
-    jobs = set()
+    rows = set()
     for one in found:
         pairs = sweep_query.points(context, sweep_query.find(context, f"@{one.sweep_row}"))
-        jobs.update(pair.row for pair in pairs)
-    assert len(jobs) == 2 * hours and None not in jobs
+        rows.update(pair.row for pair in pairs)
+    assert len(rows) == 2 * hours and None not in rows
     # No submission was sent twice; killed before sbatch, a later refresh looks for it.
     assert len(sent) == len(set(sent)) <= 2 * hours
 
@@ -264,3 +264,44 @@ def test_pause_resume_replace_and_remove(
     assert len(sent) == 2
     with pytest.raises(errors.NotFoundError):
         scheduling.pause(context, "hourly")
+
+
+def test_what_a_rule_may_go_on_with_is_not_judged(
+    tmp_path: Path, store: stores.Store, sent: list[str]
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, JOB, overlap="skip")
+    clock.now += HOUR
+    firing.step(context)
+    (fired,) = history(context)
+    failed = {"state": jobs.JobState.FAILED, "settled": True, "cause": "node_fail"}
+    with store.writing() as work:
+        # Nothing is decided of it yet: its log was not read, or more wait than one pass decides.
+        work.change_job(fired.job_row or 0, {**failed, "recovers": True})
+    clock.now += HOUR
+    firing.step(context)
+    assert outcomes(context)[1:] == [("skipped", "overlap: an earlier one has not ended")]
+    assert history(context)[0].verdict is None
+    with store.writing() as work:
+        work.change_job(fired.job_row or 0, {"recovers": None})
+    firing.step(context)
+    assert history(context)[0].verdict == "failed"
+
+
+def test_a_cancelled_sweep_is_not_gone_on_with(
+    tmp_path: Path, store: stores.Store, sent: list[str]
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, SWEEP)
+    clock.now += HOUR
+    firing.step(context)
+    sweep = sweep_query.find(context, f"@{history(context)[0].sweep_row}")
+    first, second = (pair.row for pair in sweep_query.points(context, sweep))
+    failed = {"state": jobs.JobState.FAILED, "settled": True, "cause": "node_fail"}
+    with store.writing() as work:
+        work.change_job(first or 0, {**failed, "recovers": True})
+        work.change_job(second or 0, failed)
+    # A requeue may be planned: cancelling takes it back.
+    assert [job.row for job in sweep_query.close(context, sweep)[1]] == [first]
