@@ -57,8 +57,14 @@ def spec(session: orm.Session, graph_id: int, name: str) -> str | None:
 
 def unfinished(session: orm.Session) -> list[int]:
     """Return the open graphs of which a node is to be submitted, or a sweep's points are."""
-    point = models.SweepPoint
-    unsent = sa.exists().where(point.sweep_id == _NODE.sweep_id, point.job_row.is_(None))
+    point, sweep = models.SweepPoint, models.Sweep
+    unsent = sa.exists().where(
+        sweep.id == _NODE.sweep_id,
+        # Of one that was cancelled by itself nothing more is submitted.
+        sweep.state == "open",
+        point.sweep_id == sweep.id,
+        point.job_row.is_(None),
+    )
     unbound = sa.and_(_NODE.job_row.is_(None), _NODE.sweep_id.is_(None), _NODE.given_up.is_(None))
     statement = (
         sa.select(_GRAPH.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import cast
 
 from sqlalchemy import orm
@@ -13,7 +13,7 @@ from db import dependencies as queries
 from db import service_tables
 from db import sweeps as sweep_queries
 from orchestrator import errors, jobs
-from orchestrator.controller import rows, unit_of_work
+from orchestrator.controller import rows, sweep_rows, unit_of_work
 from orchestrator.jobs import dependency
 
 
@@ -103,8 +103,13 @@ class DependencyStore:
         never: list[str] = []
         for kind in dict.fromkeys(one.kind for one in depends):
             mine = [one for one in depends if one.kind == kind]
-            found, without = self._jobs(mine)
-            unsent += without
+            found = self._jobs(mine)
+            for left, sweep in self._without_jobs(mine):
+                points = f"{left} points of sweep {sweep.name}"
+                if sweep.state == "open":
+                    unsent.append(f"{points} are not submitted yet")
+                else:
+                    never.append(f"{kind}: {points} were never submitted, and it was cancelled")
             planned = queries.to_be_recovered(self._db, [job.row for job in found if job.ended])
             live = []
             for job in found:
@@ -130,29 +135,32 @@ class DependencyStore:
         if one.on_job is not None:
             found = self._work.recoveries.last([one.on_job])[one.on_job]
             return None if found == one.on_job else found
-        found_jobs, _ = self._jobs([one])
-        continuing = [job.row for job in found_jobs if job.continues is not None]
+        continuing = [job.row for job in self._jobs([one]) if job.continues is not None]
         return max(continuing, default=None)
 
-    def _jobs(self, depends: Sequence[dependency.Depends]) -> tuple[list[jobs.Job], list[str]]:
-        """Return the jobs that go on last of these, and what of sweeps has none, in words."""
-        wanted = [one.on_job for one in depends if one.on_job is not None]
-        without: list[str] = []
+    def _without_jobs(
+        self, depends: Sequence[dependency.Depends]
+    ) -> Iterator[tuple[int, sweep_rows.StoredSweep]]:
+        """Yield how many points of these sweeps have no job, and the sweep."""
         for one in depends:
-            if one.on_sweep is None:
-                continue
-            found = rows.job_records(sweep_queries.jobs(self._db, one.on_sweep))
-            wanted += [job.row for job in found]
-            groups = self._work.sweeps.groups([one.on_sweep]).get(one.on_sweep, [])
-            if left := sum(group.points for group in groups if group.state is None):
-                sweep = self._work.sweeps.get(one.on_sweep)
-                name = "" if sweep is None else sweep.name
-                without.append(f"{left} points of sweep {name} are not submitted yet")
+            sweep = None if one.on_sweep is None else self._work.sweeps.get(one.on_sweep)
+            if sweep is not None:
+                groups = self._work.sweeps.groups([sweep.row]).get(sweep.row, [])
+                if left := sum(group.points for group in groups if group.state is None):
+                    yield left, sweep
+
+    def _jobs(self, depends: Sequence[dependency.Depends]) -> list[jobs.Job]:
+        """Return the jobs that go on last of these."""
+        wanted = [one.on_job for one in depends if one.on_job is not None]
+        for one in depends:
+            if one.on_sweep is not None:
+                found = rows.job_records(sweep_queries.jobs(self._db, one.on_sweep))
+                wanted += [job.row for job in found]
         if not wanted:
-            return [], without
+            return []
         last = self._work.recoveries.last(wanted)
         query = unit_of_work.JobQuery(rows=tuple(set(last.values())), limit=None)
-        return sorted(self._work.jobs(query), key=lambda job: job.row), without
+        return sorted(self._work.jobs(query), key=lambda job: job.row)
 
     def _ids(self, live: Sequence[jobs.Job], found: Sequence[jobs.Job]) -> list[str]:
         """Return the live jobs' IDs; of an array of which all tasks are meant the whole array's."""

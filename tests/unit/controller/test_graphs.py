@@ -10,9 +10,19 @@ from typing import Any
 
 import pytest
 
-from orchestrator import config, jobs, slurm
-from orchestrator.controller import cancel, graph_rows, graphs, recovering, stores, submit
+from orchestrator import config, errors, jobs, slurm
+from orchestrator.controller import (
+    cancel,
+    graph_rows,
+    graphs,
+    recovering,
+    stores,
+    submit,
+    sweep_query,
+    sweep_submit,
+)
 from orchestrator.controller import context as contexts
+from orchestrator.jobs import dependency
 
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
 ENVIRON = {
@@ -107,3 +117,29 @@ def test_what_is_cancelled_does_not_go_on(
     assert rows_of(context, graph) == [[1], [2]]
     with context.store.reading() as work:
         assert graphs.has_ended(work, graph)
+
+
+def test_a_sweep_that_was_cancelled_by_itself_is_not_looked_at(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*rest: Any, **more: Any) -> None:
+        raise errors.SlurmError("gone")
+
+    monkeypatch.setattr(sweep_submit, "send", away)
+    swept = FILES["train.toml"] + '[sweep]\nkind = "grid"\naxes.job.comment = ["a", "b"]\n'
+    (context.folder / "prep.toml").write_text(swept)
+    prepared = graphs.prepare(context, context.folder / "g.toml")
+    made = graphs.create(prepared, "g.toml", ("orchestrator",))
+    assert graphs.advance(prepared.context, made, lambda text: None)[0] == "prep: gone"
+    with context.store.reading() as work:
+        (node, train) = work.graphs.nodes(made.row)
+        assert work.graphs.unfinished() == [made.row]
+        depends = [dependency.Depends(kind="afterany", on_sweep=node.sweep_row)]
+        assert work.dependencies.standing(depends).unsent
+    sweep_query.close(context, sweep_query.find(context, f"@{node.sweep_row}"))
+    with context.store.writing() as work:
+        assert work.graphs.give_up(made.row, train.name, "for the test")
+        assert work.graphs.unfinished() == []
+        assert work.dependencies.standing(depends).never == (
+            "afterany: 2 points of sweep train were never submitted, and it was cancelled",
+        )
