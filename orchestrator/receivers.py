@@ -38,7 +38,12 @@ def send(channel: config.Channel, message: notices.Message, environ: Mapping[str
     Returns what is to be noted all the same; "": nothing.
     """
     kinds = {"email": _mail, "webhook": _webhook, "command": _command}
-    return kinds[channel.kind or ""](channel, message, environ)
+    try:
+        return kinds[channel.kind or ""](channel, message, environ)
+    except ValueError as exc:
+        # smtplib's logins are ASCII, names of hosts are IDNA; what it says may hold the secret.
+        told = "an address, a user or a password has characters that cannot be sent"
+        raise ReceiverError(f"{told} ({type(exc).__name__})") from None
 
 
 def _mail(channel: config.Channel, message: notices.Message, environ: Mapping[str, str]) -> str:

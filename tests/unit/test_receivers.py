@@ -73,3 +73,11 @@ def test_a_command_gets_it_on_stdin(tmp_path: Path) -> None:
             send(tmp_path, kind="command", command=argv)
         assert str(caught.value).startswith(told)
         assert caught.value.may_have_it is may_have_it
+
+
+def test_what_cannot_be_sent_is_told_without_its_secret(tmp_path: Path) -> None:
+    with pytest.raises(receivers.ReceiverError) as caught:
+        send(tmp_path, kind="webhook", url=f"http://{'a' * 70}.example/secret")
+    assert str(caught.value) == (
+        "an address, a user or a password has characters that cannot be sent (UnicodeError)"
+    )
