@@ -46,9 +46,15 @@ def step(context: contexts.Context) -> list[str]:
         told += decide(context, stored)
     with context.store.reading() as work:
         waiting = work.schedules.waiting()
+    kept: set[int] = set()
     for firing in waiting:
-        context.proceed()
-        told += attempt(context, firing)
+        # What keeps one of a schedule, Slurm that is away or an earlier one, keeps the others.
+        if firing.schedule_row not in kept:
+            context.proceed()
+            told += attempt(context, firing)
+            is_due = not firing.by_hand and firing.due_at <= context.clock()
+            if is_due and _is_waiting(context, firing):
+                kept.add(firing.schedule_row)
     return [*told, *verdicts.judge(context)]
 
 

@@ -305,3 +305,25 @@ def test_a_cancelled_sweep_is_not_gone_on_with(
         work.change_job(second or 0, failed)
     # A requeue may be planned: cancelling takes it back.
     assert [job.row for job in sweep_query.close(context, sweep)[1]] == [first]
+
+
+def test_slurm_that_is_away_is_asked_once_for_each_schedule(
+    tmp_path: Path, store: stores.Store, sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, JOB)
+    asked: list[object] = []
+
+    def away(*args: object, **options: object) -> None:
+        asked.append(args)
+        raise errors.SlurmError("Slurm is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(contexts, "cluster_facts", away)
+        clock.now += 5 * HOUR
+        firing.step(context)
+    assert len(asked) == 1
+    assert outcomes(context) == [("waiting", "Slurm is away"), *[("waiting", None)] * 4]
+    firing.step(context)
+    assert [state for state, _ in outcomes(context)] == ["fired"] * 5
