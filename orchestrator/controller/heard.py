@@ -15,7 +15,7 @@ from orchestrator import jobs, tracking
 from orchestrator.controller import unit_of_work
 
 #: A row of the database takes more than the job that is made of it.
-_READ_AT_ONCE = 1000
+READ_AT_ONCE = 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,8 +43,8 @@ class Heard:
         for row in self.quiet.keys() - known.keys():
             del self.quiet[row]
         same: dict[object, object] = {}
-        for start in range(0, len(new), _READ_AT_ONCE):
-            query = unit_of_work.JobQuery(rows=new[start : start + _READ_AT_ONCE], limit=None)
+        for start in range(0, len(new), READ_AT_ONCE):
+            query = unit_of_work.JobQuery(rows=new[start : start + READ_AT_ONCE], limit=None)
             known.update((job.row, job) for job in _thin(work.jobs(query), same))
         self.live.update((row, known[row]) for row, _ in versions)
         return list(self.live.values())
