@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import socket
+from pathlib import Path
 
 from orchestrator.controller import context as contexts
 from orchestrator.controller import unit_of_work
@@ -53,3 +55,16 @@ def nothing_is_due(context: contexts.Context) -> bool:
     waiting = unit_of_work.JobQuery(waiting=True, limit=1)
     with context.store.reading() as work:
         return not work.jobs(due) and not work.jobs(waiting)
+
+
+def drop_dead_claim(work: unit_of_work.UnitOfWork, cluster: str) -> None:
+    """Give back the right to ask of a process of this host that is gone.
+
+    One that was killed while it asked gives nothing back, and nobody would ask before its claim
+    runs out: a terminal that was closed on `submit --wait` left a running job PENDING for two
+    minutes.
+    """
+    holder = work.refresh_state(cluster).holder or ""
+    host, _, pid = holder.rpartition(":")
+    if host == socket.gethostname() and pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+        work.finish_refresh(cluster, holder=holder)

@@ -72,6 +72,7 @@ def refresh_one(
         return freshness.Freshness(failing_since=context.clock(), error=str(exc))
     holder = f"{socket.gethostname()}:{os.getpid()}"
     with context.store.writing() as work:
+        freshness.drop_dead_claim(work, facts.cluster)
         if not work.claim_refresh(facts.cluster, context.clock(), floor, holder):
             busy = work.refresh_state(facts.cluster).holder not in (None, holder)
             return dataclasses.replace(_unasked(context), busy=busy)
