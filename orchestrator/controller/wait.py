@@ -56,8 +56,10 @@ def wait(
         found = _jobs(context, rows)
         if any(job.ended and job.state is not jobs.JobState.COMPLETED for job in found):
             _recover(context, found, once)
-            rows = _newest(context, rows)
-            found = _jobs(context, rows)
+            # In one look: between two, a job could be given up for the one that goes on with it.
+            last = chains.newest(context, rows)
+            found = list({last[row].row: last[row] for row in rows if row in last}.values())
+            rows = [job.row for job in found]
         now = context.clock()
         news = [job for job in found if seen.get(job.row) is not job.state]
         seen.update({job.row: job.state for job in news})
@@ -102,12 +104,6 @@ def _recover(
             say(told)
     except errors.OrchestratorError as exc:
         say(f"What follows failures is not decided: {exc}")
-
-
-def _newest(context: contexts.Context, rows: Sequence[int]) -> list[int]:
-    """Return the last job of the chain of each of these."""
-    last = chains.newest(context, rows)
-    return [last[row].row for row in rows if row in last]
 
 
 def _jobs(context: contexts.Context, rows: Sequence[int]) -> list[jobs.Job]:
