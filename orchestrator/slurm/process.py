@@ -97,7 +97,9 @@ def stream(
 
 
 class _Tie:
-    """Ends a command and all it started with SIGKILL when this process ends, however it ends.
+    """Ends a command and all it started with SIGKILL when this process ends.
+
+    Not where this one is killed between the command's start and bind(), some microseconds later.
 
     They inherit the one end of a pipe; when the other, which is ours alone, is closed by our end,
     its SIGIO goes to their process group (man fcntl, F_SETOWN), as SIGKILL (F_SETSIG).
