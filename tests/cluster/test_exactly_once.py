@@ -172,12 +172,12 @@ def test_an_answer_that_cannot_be_believed(site: sites.Site, rule: faults.Rule) 
 
 
 def test_noise_before_the_answer(site: sites.Site) -> None:
-    rule = faults.Rule(command="sbatch", stdout_prefix="Welcome! 123 jobs wait.\n45\n\n")
+    rule = faults.Rule(command="sbatch", stdout_prefix="Welcome! 123000 jobs wait.\n45000\n\n")
     with site.lab.faults(rule) as wrapped:
         job_id = site.with_env(**wrapped.env).submit(journal_spec(site))
     settle(site)
     assert outcome(site).rows["job"]["job_id"] == job_id
-    assert job_id not in ("123", "45")
+    assert job_id not in ("123000", "45000")
 
 
 def test_slurmctld_is_paused_during_the_call(site: sites.Site) -> None:

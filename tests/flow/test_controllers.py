@@ -92,8 +92,11 @@ def test_who_was_stopped_for_too_long_is_fenced_and_sends_nothing(
 ) -> None:
     """Stopped between the stored intent and sbatch: the worst moment there is."""
     fake_slurm.fail("sbatch", stderr=REFUSED)
+    for name in ("RESEND_MIN_SECONDS", "SUBMIT_GRACE_SECONDS"):
+        # What its intent became is looked for so long, and sent again after that.
+        here.environ[f"ORCHESTRATOR_{name}"] = "1"
     spec = here.spec('[job]\nname = "demo"\ntime_limit = "5"\n[launch]\ncommand = "true"\n')
-    assert here("submit", "--queue", spec, ORCHESTRATOR_RESEND_MIN_SECONDS="1").code == 0
+    assert here("submit", "--queue", spec).code == 0
     sent = len(fake_slurm.calls("sbatch"))
     first = serve(here, started, "--wait")
     assert first.stdout is not None
