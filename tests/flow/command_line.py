@@ -87,9 +87,13 @@ class CommandLine:
     @property
     def database(self) -> Path:
         """The database file, for tests of what only a file has."""
+        self.needs_file()
+        return self._file
+
+    def needs_file(self) -> None:
+        """Skip what only a database in the state folder shows."""
         if self.url:
             pytest.skip("looks into the database file")
-        return self._file
 
     @property
     def location(self) -> str | Path:

@@ -350,6 +350,7 @@ def test_read_only_folders(cli, unchanged):
         ": Permission denied; nothing was submitted. "
         "Set runs_dir to a folder that you can write and that compute nodes see.\n"
     )
+    cli.needs_file()
     locked = cli.home / "locked"
     locked.mkdir(mode=0o500)
     done = cli("submit", spec, prefix=prefix, ORCHESTRATOR_STATE_DIR=str(locked))
@@ -365,6 +366,7 @@ def test_a_file_in_the_place_of_a_folder(cli, unchanged):
     runs = cli("submit", cli.spec(GOOD), ORCHESTRATOR_RUNS_DIR=str(cli.home / "file"))
     assert (runs.code, runs.out) == (1, "")
     assert runs.err.startswith(f"Error: cannot make the run folder {cli.home}/file/demo.")
+    cli.needs_file()
     state = cli("submit", cli.spec(GOOD), ORCHESTRATOR_STATE_DIR=str(cli.home / "file"))
     assert (state.code, state.out) == (1, "")
     assert state.err == (
@@ -390,6 +392,8 @@ exit "$code"
 @pytest.mark.parametrize("setting", ["ORCHESTRATOR_RUNS_DIR", "ORCHESTRATOR_STATE_DIR"])
 def test_a_full_disk(cli, fake_slurm, setting):
     """On a small tmpfs in a mount namespace of its own, which ends with the shell."""
+    if setting == "ORCHESTRATOR_STATE_DIR":
+        cli.needs_file()
     full = cli.home / "full"
     full.mkdir()
     mount = ["unshare", "--mount", "sh", "-c", FULL_DISK, "sh", str(full)]
@@ -429,6 +433,7 @@ done
 @pytest.mark.parametrize("how", ["full", "ro"])
 def test_commands_that_read_answer_from_what_is_there(cli, fake_slurm, how):
     """Also the database alone: nobody has it open, and SQLite's own files are not beside it."""
+    cli.needs_file()
     full = cli.home / "full"
     full.mkdir()
     probe = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", str(full)]

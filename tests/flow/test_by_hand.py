@@ -260,7 +260,10 @@ def test_tasks_that_are_tracked_one_by_one_are_one_array(cli, fake_slurm):
     # And the other way round.
     assert cli("track", f"{b}").out == f"Tracking {b} (@4 to @6, hand.sh): 3 tasks\n"
     assert cli("track", f"{b}_2").out == f"{b}_2 is @6 already (hand.sh)\n"
-    assert cli.rows("SELECT submission_id, count(*) FROM jobs GROUP BY 1") == [(1, 3), (2, 3)]
+    assert cli.rows("SELECT submission_id, count(*) FROM jobs GROUP BY 1 ORDER BY 1") == [
+        (1, 3),
+        (2, 3),
+    ]
     assert cli.rows("SELECT DISTINCT labels FROM jobs WHERE row < 4") == [('["a=b"]',)]
     assert len(cli.run_folders()) == 2
     done = cli("hold", f"{a}")

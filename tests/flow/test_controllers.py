@@ -54,7 +54,7 @@ def health(here: CommandLine) -> dict[str, Any]:
 
 def holder_told(here: CommandLine, pid: int) -> str:
     ((since,),) = here.rows("SELECT since FROM leases")
-    return f"`serve` (process {pid} on {os.uname().nodename}, since {since[:19]})"
+    return f"`serve` (process {pid} on {os.uname().nodename}, since {str(since)[:19]})"
 
 
 def test_one_acts_and_sigterm_ends_it(
