@@ -209,6 +209,7 @@ class _Controller:
             store=holding.store,
             client=functools.cache(lambda: dataclasses.replace(self._plain.slurm, remembered={})),
             say=lambda text: self.log("warning", "said", text),
+            news=lambda text: self.log("info", "said", text),
             waiting=contexts.in_silence,
             heard=heard.Heard(),
             proceed=proceed,
@@ -254,8 +255,9 @@ class _Controller:
                 self.store_health(outcomes, next_pass_seconds=pause)
                 self._holding.rest()
                 self._stop.wait(pause)
-        except ticking.Stopped:
-            health.end(self._plain.configuration.state_dir, self._plain.clock())
+        except (ticking.Stopped, errors.FencedError):
+            me = processes.this_process()
+            health.end(self._plain.configuration.state_dir, self._plain.clock(), me)
             raise
 
     def store_health(

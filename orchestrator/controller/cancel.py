@@ -242,7 +242,7 @@ def _confirm(
             return found
         if pause_seconds == 1.0:
             names = naming.names_of(pending)
-            context.say(f"Waiting until {contexts.asked(pending)} shows the end of {names} ...")
+            context.tell(f"Waiting until {contexts.asked(pending)} shows the end of {names} ...")
         elif pause_seconds == 2.0:
             _cancel_renamed(context, [job for job in pending if job.row in by_name])
         longest_seconds = 15.0

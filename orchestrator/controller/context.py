@@ -107,8 +107,10 @@ class Context:
     environ: Mapping[str, str]
     #: where the command was called
     folder: Path
-    #: talk for a person, on stderr
+    #: talk for a person, on stderr: what is to be known or is wrong
     say: Callable[[str], None]
+    #: gets what went as it should, for who tells it from the rest; none: `say` gets it
+    news: Callable[[str], None] | None = None
     clock: Callable[[], datetime.datetime] = utc_now
     #: how a process waits between two looks, seconds
     sleep: Callable[[float], None]
@@ -145,6 +147,10 @@ class Context:
     def scheduler(self) -> Scheduler:
         """Return who is asked about jobs."""
         return self.machine if self.is_local else self.slurm
+
+    def tell(self, text: str) -> None:
+        """Say what went as it should, which nobody has to do anything about."""
+        (self.news or self.say)(text)
 
     def grace_seconds(self, facts: ClusterFacts) -> float:
         """Return how long a job may be unknown to Slurm before that means something."""

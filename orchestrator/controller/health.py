@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator import errors
+from orchestrator import errors, jobs
 from orchestrator.controller import stores
 from orchestrator.local import processes
 
@@ -145,10 +145,13 @@ def examine(store: stores.Store, state_dir: Path, now: datetime.datetime) -> Hea
     return Health(lease=lease, newest=newest, problems=tuple(problems))
 
 
-def end(state_dir: Path, at: datetime.datetime) -> None:
-    """Store that the controller was ended, so that nobody waits for its next pass."""
+def end(state_dir: Path, at: datetime.datetime, who: jobs.Submitter) -> None:
+    """Store that a controller was ended, so that nobody waits for its next pass.
+
+    What another one wrote meanwhile, which took over, stays.
+    """
     newest = load(state_dir)
-    if newest is not None:
+    if newest is not None and (newest.host, newest.pid) == (who.host, who.pid):
         with contextlib.suppress(OSError):
             store(state_dir, dataclasses.replace(newest, next_pass_at=None, ended_at=at))
 

@@ -74,11 +74,11 @@ def enter(
         dependency=spec.dependency or "",
     )
     if context.profile.scheduler == "auto":
-        context.say(f"No sbatch on PATH: the job runs on this machine, {context.machine.host}")
+        context.tell(f"No sbatch on PATH: the job runs on this machine, {context.machine.host}")
     if keys := local.ignored(spec):
-        context.say(f"Without Slurm these mean nothing: {', '.join(keys)}")
+        context.tell(f"Without Slurm these mean nothing: {', '.join(keys)}")
     if asked and not slots.are_gpus:
-        context.say("This machine has no GPU: the job gets none, and its ranks share the CPU")
+        context.tell("This machine has no GPU: the job gets none, and its ranks share the CPU")
     with context.store.reading() as work:
         papers = work.submission_of(job.row)
     assert papers is not None, "each job belongs to one (foreign key)"

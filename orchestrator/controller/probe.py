@@ -68,7 +68,7 @@ def probe(
     Raises what submit raises. A job that does not start in time is cancelled.
     """
     job = submit.submit(context, asked)
-    context.say(f"Submitted job {job.job_id} to look at a compute node ...")
+    context.tell(f"Submitted job {job.job_id} to look at a compute node ...")
     (job,) = wait.wait(context, [job.row], timeout_seconds=timeout_seconds)
     if job.state not in jobs.TERMINAL:
         why = diagnosis.explain_reason(job) or str(job.state)

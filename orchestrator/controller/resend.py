@@ -130,7 +130,7 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[s
             _postpone(context, others, refused)
             continue
         job_id = sent.array_job_id or sent.job_id
-        context.say(f"Submitted batch job {job_id} (@{sent.row}, {sent.name})")
+        context.tell(f"Submitted batch job {job_id} (@{sent.row}, {sent.name})")
     return True
 
 

@@ -124,7 +124,7 @@ def _opened(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> sweep_r
         return sweep
     with context.store.writing() as work:
         work.sweeps.set_state(sweep, "open")
-    context.say(f"Sweep {sweep.name} (@{sweep.row}) is open again")
+    context.tell(f"Sweep {sweep.name} (@{sweep.row}) is open again")
     return dataclasses.replace(sweep, state="open")
 
 

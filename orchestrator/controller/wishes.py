@@ -193,7 +193,7 @@ def _confirm(
             return outcomes
         if pause_seconds == 2.0:
             names = naming.names_of(waiting)
-            context.say(f"Waiting until {contexts.asked(waiting)} shows it for {names} ...")
+            context.tell(f"Waiting until {contexts.asked(waiting)} shows it for {names} ...")
         longest_seconds = refresh.LOCAL_FLOOR_SECONDS if context.is_local else 15.0
         context.sleep(min(pause_seconds, left_seconds, longest_seconds))
         pause_seconds = min(pause_seconds * 2, 15.0)

@@ -56,6 +56,17 @@ def test_when_it_is_late() -> None:
     )
 
 
+def test_who_ends_says_so_of_itself_alone(tmp_path: Path) -> None:
+    me = processes.this_process()
+    health.store(tmp_path, NEWEST)
+    health.end(tmp_path, after(5), me)
+    assert health.load(tmp_path) == NEWEST
+    mine = dataclasses.replace(NEWEST, host=me.host, pid=me.pid)
+    health.store(tmp_path, mine)
+    health.end(tmp_path, after(5), me)
+    assert health.load(tmp_path) == dataclasses.replace(mine, next_pass_at=None, ended_at=after(5))
+
+
 @pytest.mark.parametrize("fate", ["never", "well", "failing", "killed", "stopped", "ended"])
 def test_what_is_told_of_it(tmp_path: Path, fate: str) -> None:
     me = processes.this_process()

@@ -1,0 +1,71 @@
+"""The controller as a process: what its log and its file tell, at the end and meanwhile."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator import config, errors, service, slurm
+from orchestrator.controller import context as contexts
+from orchestrator.controller import health, stores, ticking
+from orchestrator.local import processes
+
+NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[contexts.Context]:
+    environ = {"HOME": str(tmp_path), "ORCHESTRATOR_STATE_DIR": str(tmp_path / "state")}
+    with stores.Store(tmp_path / "x.db") as store:
+        yield contexts.Context(
+            configuration=config.load(environ, tmp_path),
+            store=store,
+            client=lambda: slurm.Client(environ={}),
+            environ={},
+            folder=tmp_path,
+            say=lambda text: None,
+            sleep=time.sleep,
+            clock=lambda: NOW,
+        )
+
+
+def test_who_is_replaced_says_that_it_has_ended(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    me = processes.this_process()
+    state_dir = context.configuration.state_dir
+    newest = health.Pass(
+        command="serve",
+        host=me.host,
+        pid=me.pid,
+        since=NOW,
+        last_pass_at=NOW,
+        took_seconds=0.5,
+        steps={},
+        next_pass_at=NOW,
+        failing_since=None,
+    )
+
+    def replaced(there: contexts.Context, **more: object) -> Iterator[ticking.Outcome]:
+        health.store(state_dir, newest)
+        there.tell("Submitted batch job 7 (@3, x)")
+        there.say("@4 is not sent again: gone")
+        raise errors.FencedError("Another controller took over")
+
+    monkeypatch.setattr(ticking, "tick", replaced)
+    log: list[service.Line] = []
+    with pytest.raises(errors.FencedError):
+        service.serve(context, log.append, interval_seconds=60, lease_seconds=30, stand_by=False)
+    ended = dataclasses.replace(newest, next_pass_at=None, ended_at=NOW)
+    assert health.load(state_dir) == ended
+    assert [(line.level, line.event, line.job) for line in log] == [
+        ("info", "start", None),
+        ("info", "said", "@3"),
+        ("warning", "said", "@4"),
+        ("error", "lease", None),
+    ]
