@@ -253,6 +253,11 @@ def without_password(url: str) -> str:
     )
 
 
+def has_password(url: str) -> bool:
+    """Tell whether a database's URL holds a password."""
+    return without_password(url) != url
+
+
 def _origins(configuration: Configuration, document: documents.Document) -> Iterator[Setting]:
     """Give every key in force, the settings first and then the profile's."""
 

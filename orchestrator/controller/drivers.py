@@ -48,8 +48,7 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def refuse_password(environ: Mapping[str, str]) -> None:
     """Raise OrchestratorError for a password: all users of a host see what a command is given."""
-    url = environ.get("ORCHESTRATOR_DATABASE", "")
-    if config.without_password(url) != url:
+    if config.has_password(environ.get("ORCHESTRATOR_DATABASE", "")):
         raise errors.OrchestratorError(
             "ORCHESTRATOR_DATABASE holds a password, and what a driver calls is seen by all: leave "
             "it out there (it belongs into ~/.pgpass), or set database in the configuration"

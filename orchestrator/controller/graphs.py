@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import config, documents, errors, graphs, jobs, slurm, specs, sweeps
+from orchestrator import config, documents, errors, graphs, jobs, specs, sweeps
 from orchestrator.controller import context as contexts
 from orchestrator.controller import (
     dependents,
@@ -107,7 +107,7 @@ def create(prepared: Prepared, source: str, argv: Sequence[str]) -> graph_rows.S
     """Store a graph, nothing of it submitted; ConflictError while one of its name is at it."""
     there = prepared.context
     cluster = contexts.cluster_facts(there).cluster
-    environment = slurm.submission_environment(there.environ, keep=prepared.variables)
+    environment = places.variables(there.environ, prepared.variables)
     with there.store.writing(durable=True) as work:
         for other in work.graphs.newest(name=prepared.graph.name, limit=1):
             if other.state == "open" and not has_ended(work, other):

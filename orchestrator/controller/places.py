@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from orchestrator import config
+from orchestrator import config, slurm
 from orchestrator.controller import context as contexts
+
+#: They say where this database is, which a controller knows.
+_OF_STATE = frozenset({"ORCHESTRATOR_STATE_DIR", "ORCHESTRATOR_DATABASE"})
+
+
+def variables(environ: Mapping[str, str], keep: Collection[str]) -> dict[str, str]:
+    """Return the variables that are stored with what is given, for the jobs that become of it.
+
+    keep: names of secrets that are meant to reach the jobs.
+    """
+    kept = slurm.submission_environment(environ, keep)
+    return {name: text for name, text in kept.items() if name not in _OF_STATE}
 
 
 def there(

@@ -9,12 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from orchestrator import errors, schedules, slurm
+from orchestrator import errors, schedules
 from orchestrator.controller import context as contexts
-from orchestrator.controller import firing, schedule_rows, verdicts
-
-#: They say where this database is, which a controller knows.
-_OF_STATE = frozenset({"ORCHESTRATOR_STATE_DIR", "ORCHESTRATOR_DATABASE"})
+from orchestrator.controller import firing, places, schedule_rows, verdicts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,10 +45,9 @@ def add(
     where none is there to be replaced.
     """
     now = context.clock()
-    environ = slurm.submission_environment(context.environ, keep=wanted.variables)
     texts = schedule_rows.Texts(
         spec=wanted.spec,
-        environment={name: text for name, text in environ.items() if name not in _OF_STATE},
+        environment=places.variables(context.environ, wanted.variables),
         argv=tuple(wanted.argv),
     )
     fields: dict[str, object] = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+from orchestrator import config
+
 # SBATCH_PARTITION overrides the script, SQUEUE_STATES empties an answer with status 0 (measured
 # on 22.05), and SLURM_* of a surrounding job reach the new one.
 _SCRUBBED = re.compile(
@@ -19,6 +21,7 @@ _KEPT = frozenset({"SLURM_CONF"})
 _SECRET = re.compile(
     r"TOKEN(?!IZ)|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|(?:API|ACCESS|PRIVATE)_?KEY"
 )
+_DATABASE = "ORCHESTRATOR_DATABASE"
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -44,8 +47,14 @@ def submission_environment(
 
 
 def secret_names(environ: Mapping[str, str], keep: Collection[str] = ()) -> frozenset[str]:
-    """Return the names that look like secrets and are not named in keep."""
-    return frozenset(name for name in environ if _SECRET.search(name.upper())) - frozenset(keep)
+    """Return the names that look like secrets and are not named in keep.
+
+    The database's URL is one where it holds a password.
+    """
+    found = {name for name in environ if _SECRET.search(name.upper())}
+    if config.has_password(environ.get(_DATABASE, "")):
+        found.add(_DATABASE)
+    return frozenset(found) - frozenset(keep)
 
 
 def _scrubbed(environ: Mapping[str, str]) -> dict[str, str]:

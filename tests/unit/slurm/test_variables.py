@@ -52,3 +52,12 @@ def test_submission_keeps_the_users_own_and_no_secret():
         "my_password",
         "AWS_SECRET_ACCESS_KEY",
     }
+
+
+def test_a_database_with_a_password_stays_here():
+    url = "postgresql://alice{}@db/alice"
+    harmless = {"ORCHESTRATOR_DATABASE": url.format("")}
+    assert slurm.submission_environment(harmless) == harmless
+    secret = {"ORCHESTRATOR_DATABASE": url.format(":x")}
+    assert slurm.submission_environment(secret) == {}
+    assert slurm.submission_environment(secret, keep=["ORCHESTRATOR_DATABASE"]) == secret
