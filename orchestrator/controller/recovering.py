@@ -31,29 +31,40 @@ AT_ONCE = 50
 DOING_SECONDS = 60.0
 _BAD_NODE = frozenset({"node_fail", "device_fault"})
 
+_Due = tuple[jobs.Job, recovery_rows.StoredRecovery]
+
 
 def step(context: contexts.Context) -> list[str]:
     """Decide about failures and do what is due; returns what was done, a sentence each."""
     until = time.monotonic() + DOING_SECONDS
     told = _decide_all(context)
     done: list[str] = []
-    for job, one in _due(context):
+    for page in _due(context):
         if len(done) >= AT_ONCE or time.monotonic() >= until:
             break
         context.proceed()
-        done += _do(context, job, one)
+        said, rest = _requeue(context, page)
+        done += said
+        for job, one in rest:
+            if time.monotonic() >= until:
+                break
+            context.proceed()
+            done += _do(context, job, one)
     return told + done
 
 
-def _due(context: contexts.Context) -> Iterator[tuple[jobs.Job, recovery_rows.StoredRecovery]]:
-    """Yield what is due; what another host has to do keeps nobody behind it waiting."""
+def _due(context: contexts.Context) -> Iterator[list[_Due]]:
+    """Yield what is due, so many at a time.
+
+    What another host has to do keeps nobody behind it waiting.
+    """
     now, after = context.clock(), 0
     while True:
         with context.store.reading() as work:
             due = work.recoveries.planned(now, AT_ONCE, after)
             query = unit_of_work.JobQuery(rows=[one.job_row for one in due], limit=None)
             found = {job.row: job for job in work.jobs(query)} if due else {}
-        yield from ((found[one.job_row], one) for one in due)
+        yield [(found[one.job_row], one) for one in due]
         if len(due) < AT_ONCE:
             return
         after = due[-1].id
@@ -226,10 +237,43 @@ def _node_failures(
     return dict(counted)
 
 
+def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str], list[_Due]]:
+    """Requeue all that Slurm still can, with one look for all of them.
+
+    Returns what was told, and what is to be done otherwise.
+    """
+    asked = {job.row: one for job, one in due if _can_requeue(job, one)}
+    told: list[str] = []
+    over: set[int] = set()
+    for there, some in contexts.apart(context, [job for job, _ in due if job.row in asked]):
+        try:
+            outcomes = requeue.requeue(there, some, confirm_seconds=0, source="rules")
+        except (errors.SlurmError, errors.RunFolderError) as exc:
+            told.append(f"{naming.names_of(some)}: {exc}")
+            over.update(job.row for job in some)
+            continue
+        # Not seen yet (UNSEEN) it is asked for all the same: the next refresh shows it.
+        no = (wishes.End.IMPOSSIBLE, wishes.End.REFUSED)
+        taken = [outcome.job for outcome in outcomes if outcome.end not in no]
+        with context.store.writing() as work:
+            for job in taken:
+                work.recoveries.finish(asked[job.row], "done")
+        told += [f"{naming.name_of(job)} was requeued" for job in taken]
+        over.update(job.row for job in taken)
+    return told, [pair for pair in due if pair[0].row not in over]
+
+
+def _can_requeue(job: jobs.Job, one: recovery_rows.StoredRecovery) -> bool:
+    is_as_decided = job.ended and job.attempt == one.attempt
+    return is_as_decided and one.decision.action is recovery.Action.REQUEUE
+
+
 def _do(context: contexts.Context, job: jobs.Job, one: recovery_rows.StoredRecovery) -> list[str]:
-    """Do what was decided, unless something else became of the job; what cannot be done waits."""
+    """Go on with the job, unless something else became of it; what cannot be done waits."""
     name = naming.name_of(job)
-    if job.attempt != one.attempt or not job.ended:
+    # As it is after what was asked of Slurm.
+    (now,) = wishes.stored(context, [job])
+    if now.attempt != one.attempt or not now.ended:
         # By us, before we could store that; by a person; or by Slurm.
         with context.store.writing() as work:
             if one.decision.action is recovery.Action.REQUEUE:
@@ -238,9 +282,6 @@ def _do(context: contexts.Context, job: jobs.Job, one: recovery_rows.StoredRecov
                 work.recoveries.finish(one, "refused", detail="it was started again meanwhile")
         return []
     try:
-        if one.decision.action is recovery.Action.REQUEUE and _requeued(context, job, one):
-            return [f"{name} was requeued"]
-        (now,) = wishes.stored(context, [job])
         new = continuing.go_on(context, now, one)
     except continuing.OverError as exc:
         _refuse(context, job, one, str(exc))
@@ -255,17 +296,6 @@ def _do(context: contexts.Context, job: jobs.Job, one: recovery_rows.StoredRecov
     if new is None:
         return []
     return [f"{naming.name_of(new)} (@{new.row}) goes on with {name}"]
-
-
-def _requeued(context: contexts.Context, job: jobs.Job, one: recovery_rows.StoredRecovery) -> bool:
-    """Requeue the job where Slurm still can; false: a new job has to go on with it."""
-    (outcome,) = requeue.requeue(context, [job], confirm_seconds=0)
-    if outcome.end in (wishes.End.IMPOSSIBLE, wishes.End.REFUSED):
-        return False
-    # Not seen yet (UNSEEN) it is asked for all the same: the next refresh shows it.
-    with context.store.writing() as work:
-        work.recoveries.finish(one, "done")
-    return True
 
 
 def _refuse(

@@ -19,6 +19,7 @@ def requeue(
     *,
     hold: bool = False,
     confirm_seconds: float = wishes.CONFIRM_SECONDS,
+    source: str = "user",
 ) -> list[wishes.Outcome]:
     """Requeue the jobs; `hold`: they wait until they are released.
 
@@ -48,6 +49,7 @@ def requeue(
         already=lambda job: False,
         done=done,
         hopeless=hopeless,
+        source=source,
     )
     outcomes = wishes.fulfil(context, wanted, wish, confirm_seconds=confirm_seconds)
     return [_explained(outcome) for outcome in outcomes]

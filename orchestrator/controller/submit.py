@@ -286,7 +286,8 @@ def store_intent(
             )
             if depends:
                 work.dependencies.add(added[0].row, depends)
-            stored = answers.event(context, "intent stored", added[0].state, "user")
+            source = "user" if continues is None else "rules"
+            stored = answers.event(context, "intent stored", added[0].state, source)
             work.add_events((job.row, stored) for job in added)
             with_it(work, added)
     except errors.OrchestratorError as exc:

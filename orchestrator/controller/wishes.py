@@ -66,6 +66,8 @@ class Wish:
     #: (the job before, the job now, not done) -> why it cannot come any more; "" while it can.
     #: scontrol itself refuses what has ended meanwhile
     hopeless: Callable[[jobs.Job, jobs.Job], str] = lambda before, now: ""
+    #: who asks, for the history
+    source: str = "user"
 
 
 def look(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.Job]:
@@ -161,7 +163,7 @@ def ask(context: contexts.Context, asked: Sequence[jobs.Job], wish: Wish) -> lis
     command = wish.command.removeprefix("scontrol ") if context.is_local else wish.command
     with context.store.writing() as work:
         detail = f"{command} is asked"
-        work.add_events((job.row, _event(context, job, detail)) for job in asked)
+        work.add_events((job.row, _event(context, job, detail, wish.source)) for job in asked)
     # To requeue what another controller has requeued meanwhile would end it in mid-work.
     context.confirm()
     refused = wish.ask(context.scheduler, [job.job_id for job in asked if job.job_id])
@@ -169,7 +171,7 @@ def ask(context: contexts.Context, asked: Sequence[jobs.Job], wish: Wish) -> lis
     if said:
         with context.store.writing() as work:
             work.add_events(
-                (job.row, _event(context, job, f"{command} was refused: {why}"))
+                (job.row, _event(context, job, f"{command} was refused: {why}", wish.source))
                 for job, why in said
             )
     return [Outcome(job=job, end=End.REFUSED, why=why) for job, why in said]
@@ -216,6 +218,6 @@ def stored(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.J
     return [found[job.row] for job in wanted if job.row in found]
 
 
-def _event(context: contexts.Context, job: jobs.Job, detail: str) -> jobs.JobEvent:
+def _event(context: contexts.Context, job: jobs.Job, detail: str, source: str) -> jobs.JobEvent:
     at = context.clock()
-    return jobs.JobEvent(at=at, kind="ask", attempt=job.attempt, source="user", detail=detail)
+    return jobs.JobEvent(at=at, kind="ask", attempt=job.attempt, source=source, detail=detail)

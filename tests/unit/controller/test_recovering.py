@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator import config, errors, jobs, slurm, specs
+from orchestrator import config, errors, jobs, local, slurm, specs
 from orchestrator.controller import (
     cancel,
     chains,
     continuing,
     recovering,
+    refresh,
     stores,
     submit,
     unit_of_work,
@@ -176,6 +177,45 @@ def test_a_changed_job_is_rendered_anew(context: contexts.Context, sent: list[jo
     assert stored is not None
     assert "#SBATCH --mem=4G\n" in stored.script and "dependency" not in stored.script
     assert specs.from_json(stored.spec).retry == rules
+
+
+def test_all_that_is_to_be_requeued_is_looked_at_once(
+    context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+
+    def look(context: contexts.Context, wanted: list[jobs.Job]) -> list[jobs.Job]:
+        looks.append(len(wanted))
+        with context.store.writing() as work:
+            # By a pass that was killed before it could store that.
+            again = {"state": jobs.JobState.PENDING, "attempt": 1, "settled": False}
+            work.change_job(2, {**again, "missing_since": None, "observed_at": NOW})
+        return wishes.stored(context, wanted)
+
+    def asked(machine: object, job_ids: list[str], *, hold: bool) -> dict[str, str]:
+        looks.append(-len(job_ids))
+        return {"local-3": "no"}
+
+    monkeypatch.setattr(wishes, "look", look)
+    monkeypatch.setattr(refresh, "refresh_one", lambda *rest, **more: None)
+    monkeypatch.setattr(local.Machine, "requeue", asked)
+    for row in (1, 2, 3):
+        failed(context, "node_fail", requeue=True)
+        with context.store.writing() as work:
+            work.change_job(row, {"job_id": f"local-{row}"})
+    told = recovering.step(context)[3:]
+    assert told == ["local-1 was requeued", "@4 (@4) goes on with local-3"]
+    assert looks == [3, -2] and [job.continues for job in sent] == [3]
+    assert recovering.step(context) == []
+    with context.store.reading() as work:
+        events = [one for row in (1, 2, 3, 4) for one in work.events(row)]
+    automatic = {(one.kind, one.detail, one.source) for one in events if one.kind != "retry"}
+    assert automatic == {
+        ("submit", "intent stored", "user"),
+        ("submit", "intent stored", "rules"),
+        ("ask", "requeue is asked", "rules"),
+        ("ask", "requeue was refused: no", "rules"),
+    }
 
 
 def test_what_this_host_cannot_go_on_with_keeps_nobody_waiting(
