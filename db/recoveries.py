@@ -61,6 +61,24 @@ def add(session: orm.Session, columns: Mapping[str, object]) -> int:
     return row.id
 
 
+def first_told(
+    session: orm.Session, job_rows: Collection[int], kind: str
+) -> dict[int, datetime.datetime]:
+    """Return when the first event of a kind was of the newest attempt of these jobs, by row."""
+    event = models.JobEvent
+    statement = (
+        sa.select(event.job_row, sa.func.min(event.at))
+        .join(models.Job, models.Job.row == event.job_row)
+        .where(
+            queries.among(event.job_row, job_rows),
+            event.kind == kind,
+            event.attempt == models.Job.attempt,
+        )
+        .group_by(event.job_row)
+    )
+    return {row: at for row, at in session.execute(statement)}
+
+
 def change(
     session: orm.Session, number: int, columns: Mapping[str, object], *, before: str
 ) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,10 @@ class OverError(errors.ConflictError):
     """Nothing goes on with this job; the message says why."""
 
 
+class AwayError(errors.ConflictError):
+    """A folder that is needed is not seen from here; another login host may have it: /scratch."""
+
+
 class BusyError(errors.ConflictError):
     """Another process changed the job at this moment: a later pass sees what it did."""
 
@@ -29,8 +34,8 @@ def go_on(
 
     The decision is done in the transaction that stores the new job, and what was stored is sent by
     whoever looks at Slurm: a process that is killed here loses and doubles nothing. OverError
-    where people did something else meanwhile, BusyError where another process is at it. Raises
-    what submit.send raises, too.
+    where people did something else meanwhile, BusyError where another process is at it, AwayError
+    where its folder is not seen. Raises what submit.send raises, too.
     """
     context = contexts.at(context, job.scheduler)
     if contexts.cluster_facts(context).cluster != job.cluster:
@@ -41,8 +46,8 @@ def go_on(
     papers: dict[str, Any] = json.loads(stored.provenance)
     calling_folder = Path(str(papers["folder"]))
     if not calling_folder.is_dir():
-        # Another login host may have it: /scratch, /tmp.
-        return None
+        told = f"{calling_folder}, where it was submitted, is not seen from {socket.gethostname()}"
+        raise AwayError(told)
     old_folder = run_folder.RunFolder(Path(job.run_dir))
     environ = old_folder.retry_environment()
     if environ is not None:

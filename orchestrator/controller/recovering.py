@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import datetime
+import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import diagnosis, errors, jobs, recovery, run_folder
@@ -29,6 +31,8 @@ from orchestrator.slurm import host_lists
 AT_ONCE = 50
 #: A pass begins nothing more after so long: where Slurm is away each job takes its time-out.
 DOING_SECONDS = 60.0
+#: What is not seen for so long is gone; maintenance of a file system may take a day.
+AWAY_SECONDS = 48 * 3600.0
 _BAD_NODE = frozenset({"node_fail", "device_fault"})
 
 _Due = tuple[jobs.Job, recovery_rows.StoredRecovery]
@@ -70,29 +74,67 @@ def _due(context: contexts.Context) -> Iterator[list[_Due]]:
         after = due[-1].id
 
 
-def _undecided(context: contexts.Context, clusters: Sequence[str]) -> list[jobs.Job]:
-    """Return those whose run folder is seen from here: another login host may have /scratch."""
+def _undecided(
+    context: contexts.Context, clusters: Sequence[str]
+) -> tuple[list[str], list[jobs.Job]]:
+    """Return what was told, and the jobs whose end can be decided about here."""
+    told: list[str] = []
     ended: list[jobs.Job] = []
     after = 0
     while len(ended) < AT_ONCE:
         with context.store.reading() as work:
             found = work.recoveries.undecided(clusters, AT_ONCE, after)
-        ended += [job for job in found if Path(job.run_dir).parent.is_dir()]
+        away = {job.row: why for job in found if (why := _not_seen(job))}
+        said, given_up = _wait_for(context, [job for job in found if job.row in away], away)
+        told += said
+        ended += [job for job in found if job.row not in away or job.row in given_up]
         if len(found) < AT_ONCE:
             break
         after = found[-1].row
-    return ended
+    return told, ended
+
+
+def _not_seen(job: jobs.Job) -> str:
+    """Return why nothing can be known here of what a job left; "": nothing has to, or it can."""
+    if job.state is jobs.JobState.COMPLETED or Path(job.run_dir).parent.is_dir():
+        return ""
+    return f"its run folder {job.run_dir} is not seen from {socket.gethostname()}"
+
+
+def _wait_for(
+    context: contexts.Context, away: Sequence[jobs.Job], why: Mapping[int, str]
+) -> tuple[list[str], set[int]]:
+    """Wait for folders that are not seen: another login host, or this one later, may see them.
+
+    Returns what was told, once, and the rows of the jobs whose folder was away for too long.
+    """
+    if not away:
+        return [], set()
+    now = context.clock()
+    with context.store.reading() as work:
+        since = work.recoveries.away_since([job.row for job in away])
+    new = [job for job in away if job.row not in since]
+    detail = {job.row: f"{why[job.row]}; it is waited for" for job in new}
+    if new:
+        kind = recovery_rows.AWAY
+        with context.store.writing() as work:
+            work.add_events((job.row, _event(job, now, kind, detail[job.row])) for job in new)
+    over = {row for row, at in since.items() if (now - at).total_seconds() >= AWAY_SECONDS}
+    return [f"{naming.name_of(job)}: {detail[job.row]}" for job in new], over
+
+
+def _event(job: jobs.Job, at: datetime.datetime, kind: str, detail: str) -> jobs.JobEvent:
+    return jobs.JobEvent(at=at, kind=kind, attempt=job.attempt, source="rules", detail=detail)
 
 
 def _decide_all(context: contexts.Context) -> list[str]:
     # Checkpoints and logs of another cluster's jobs may not be seen from here.
     facts = contexts.known_facts(contexts.at(context, "slurm"))
     here = [contexts.machine_facts(context).cluster, *([facts.cluster] if facts else [])]
-    ended = _undecided(context, here)
+    told, ended = _undecided(context, here)
     if unexplained := [job.row for job in ended if explain.is_failed(job) and job.cause is None]:
         explain.store_causes(context, unexplained)
         ended = wishes.stored(context, ended)
-    told = []
     for job in ended:
         context.proceed()
         if job.state is jobs.JobState.COMPLETED:
@@ -144,9 +186,7 @@ def _decide(context: contexts.Context, job: jobs.Job) -> list[str]:
         decision = _none(job, "stored spec", f"its stored spec cannot be read: {exc}")
     now = context.clock()
     nothing = decision.action is recovery.Action.NONE
-    event = jobs.JobEvent(
-        at=now, kind="retry", attempt=job.attempt, source="rules", detail=decision.why
-    )
+    event = _event(job, now, "retry", decision.why)
     with context.store.writing(durable=True) as work:
         changes: dict[str, object] = {"recovers": None} if nothing else {}
         if not work.change_job(job.row, changes, version=job.version):
@@ -160,6 +200,8 @@ def _decide(context: contexts.Context, job: jobs.Job) -> list[str]:
 
 
 def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
+    if told := _not_seen(job):
+        return _none(job, "run folder", f"{told} for {AWAY_SECONDS / 3600:.0f} h")
     if job.state is jobs.JobState.NOT_SUBMITTED:
         return _none(job, "not submitted", f"Slurm does not have it: {job.reason}")
     if job.cause not in set(diagnosis.Cause):
@@ -286,6 +328,11 @@ def _do(context: contexts.Context, job: jobs.Job, one: recovery_rows.StoredRecov
     except continuing.OverError as exc:
         _refuse(context, job, one, str(exc))
         return [f"{name} is not gone on with: {exc}"]
+    except continuing.AwayError as exc:
+        told, given_up = _wait_for(context, [job], {job.row: str(exc)})
+        if given_up:
+            _refuse(context, job, one, f"{exc} for {AWAY_SECONDS / 3600:.0f} h")
+        return told
     except continuing.BusyError:
         return []
     except errors.SpecError as exc:
@@ -302,9 +349,7 @@ def _refuse(
     context: contexts.Context, job: jobs.Job, one: recovery_rows.StoredRecovery, detail: str
 ) -> None:
     """Store that a plan comes to nothing, and the chain to its end."""
-    event = jobs.JobEvent(
-        at=context.clock(), kind="retry", attempt=job.attempt, source="rules", detail=detail
-    )
+    event = _event(job, context.clock(), "retry", detail)
     with context.store.writing() as work:
         if work.recoveries.finish(one, "refused", detail=detail):
             work.change_job(job.row, {"recovers": None})

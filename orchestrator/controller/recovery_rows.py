@@ -15,6 +15,9 @@ from db import service_tables
 from orchestrator import jobs, recovery
 from orchestrator.controller import rows
 
+#: Kind of the event that says so: a folder of the job is not seen from here.
+AWAY = "away"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredRecovery:
@@ -95,6 +98,10 @@ class RecoveryStore:
         if action is not None:
             columns["action"] = str(action)
         return queries.change(self._db, one.id, columns, before="planned")
+
+    def away_since(self, job_rows: Collection[int]) -> dict[int, datetime.datetime]:
+        """Return since when a folder of these jobs is known not to be seen, by row."""
+        return queries.first_told(self._db, job_rows, AWAY)
 
     def withdraw(self, job_rows: Collection[int], detail: str) -> set[int]:
         """Let nothing follow the end of these jobs; returns the rows of those that had a plan."""

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 import json
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -243,6 +244,33 @@ def test_a_folder_that_is_not_seen_from_here_keeps_nobody_waiting(
     (context.folder / "scratch").rename(context.folder / "elsewhere")
     recovering.step(context)
     assert [job.continues for job in sent] == [mine.row]
+
+
+@pytest.mark.parametrize("gone", ["scratch", "calling"])
+def test_what_is_not_seen_for_two_days_is_decided_once(
+    context: contexts.Context, sent: list[jobs.Job], gone: str
+) -> None:
+    there = dataclasses.replace(context, folder=context.folder / "calling")
+    there.folder.mkdir()
+    job = failed(there, "node_fail", runs=str(context.folder / "scratch"))
+    (context.folder / gone).rename(context.folder / "elsewhere")
+    host = socket.gethostname()
+    why = f"{there.folder}, where it was submitted, is not seen from {host}"
+    if gone == "scratch":
+        why = f"its run folder {job.run_dir} is not seen from {host}"
+    assert recovering.step(context)[-1] == f"local-1: {why}; it is waited for"
+    assert recovering.step(context) == []
+    later = dataclasses.replace(context, clock=lambda: NOW + datetime.timedelta(hours=48))
+    recovering.step(later)
+    assert recovering.step(later) == [] == sent
+    (now,) = all_jobs(context)
+    with context.store.reading() as work:
+        newest = work.events(now.row)[-1]
+        (decided,) = work.recoveries.of_jobs([now.row])
+    assert now.is_over and (newest.kind, newest.source) == ("retry", "rules")
+    assert newest.detail == decided.detail
+    told = f"{why} for 48 h"
+    assert newest.detail == (f"{told}; it is not started again" if gone == "scratch" else told)
 
 
 def test_a_controller_that_lost_its_lease_requeues_nothing(context: contexts.Context) -> None:
