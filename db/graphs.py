@@ -89,5 +89,21 @@ def bind(session: orm.Session, graph_id: int, name: str, values: Mapping[str, An
     return queries.row_count(session.execute(statement.values(**values))) == 1
 
 
+def cancelled_with(session: orm.Session, job_row: int) -> str | None:
+    """Return the name of the cancelled graph whose node was submitted with this job; else None.
+
+    Of an array a node names the first task alone.
+    """
+    mine, first = orm.aliased(models.Job), orm.aliased(models.Job)
+    statement = (
+        sa.select(_GRAPH.name)
+        .join(_NODE, _NODE.graph_id == _GRAPH.id)
+        .join(first, first.row == _NODE.job_row)
+        .join(mine, mine.submission_id == first.submission_id)
+        .where(mine.row == job_row, _GRAPH.state == "cancelled")
+    )
+    return session.scalar(statement)
+
+
 def set_state(session: orm.Session, graph_id: int, state: str) -> None:
     session.execute(sa.update(_GRAPH).where(_GRAPH.id == graph_id).values(state=state))

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from orchestrator import errors, jobs, run_folder, slurm
+from orchestrator import errors, jobs, recovery, run_folder, slurm
 from orchestrator.controller import chains, identity, naming, refresh, wishes
 from orchestrator.controller import context as contexts
 
@@ -39,9 +39,10 @@ def cancel(
     One that cannot be cancelled now (`why`) keeps no other from it: one whose submission is not
     settled yet has no ID to cancel, and an array that waits for room is sent as a whole.
     """
+    wanted, withdrawn, objections = _not_started_again(context, wanted)
     over = {job.row for job in wanted if job.ended}
-    withdrawn, followers = _not_started_again(context, [job for job in wanted if job.row in over])
-    now, objections = _taken_back(context, wanted)
+    now, kept = _taken_back(context, wanted)
+    objections |= kept
     for job in now:
         if job.row not in objections and (why := _objection(context, job)):
             objections[job.row] = why
@@ -50,6 +51,8 @@ def cancel(
     for there, some in contexts.apart(context, (job for job in open_ if not job.ended)):
         by_name |= _ask(there, some)
     found = {job.row: job for job in _confirm(context, open_, by_name, confirm_seconds)}
+    # Last: who goes on may have been stored before the wish was.
+    last = chains.newest(context, [row for row, job in found.items() if job.ended])
     return [
         Cancelled(
             job=found.get(job.row, job),
@@ -57,7 +60,7 @@ def cancel(
             already=job.row in over,
             why=objections.get(job.row, ""),
             withdrawn=job.row in withdrawn,
-            followed_by=followers.get(job.row),
+            followed_by=last[job.row] if last.get(job.row, job).row != job.row else None,
         )
         for job in now
     ]
@@ -137,23 +140,39 @@ def _store(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
 
 
 def _not_started_again(
-    context: contexts.Context, ended: Sequence[jobs.Job]
-) -> tuple[set[int], dict[int, jobs.Job]]:
-    """Let nothing follow jobs that have ended; return whom that hit, and who goes on already."""
-    rows = [job.row for job in ended]
-    open_ = [job for job in ended if not job.is_over]
-    last = chains.newest(context, rows)
-    if open_:
-        event = jobs.JobEvent(
-            at=context.clock(), kind="cancel", source="user", detail="not started again"
-        )
-        with context.store.writing() as work:
-            work.recoveries.withdraw([job.row for job in open_], "its user cancelled it")
-            work.add_events(
-                (job.row, dataclasses.replace(event, attempt=job.attempt)) for job in open_
-            )
-    followers = {row: job for row, job in last.items() if job.row != row}
-    return {job.row for job in open_}, followers
+    context: contexts.Context, wanted: Sequence[jobs.Job]
+) -> tuple[list[jobs.Job], set[int], dict[int, str]]:
+    """Let nothing follow jobs that have ended.
+
+    Returns the jobs, as Slurm has them now where a rule requeued them at this moment; the rows of
+    those that nothing follows any more; and why some cannot be cancelled now, by row.
+    """
+    open_ = [job for job in wanted if job.ended and not job.is_over]
+    if not open_:
+        return list(wanted), set(), {}
+    attempts = {job.row: job.attempt for job in open_}
+    event = jobs.JobEvent(
+        at=context.clock(), kind="cancel", source="user", detail="not started again"
+    )
+    with context.store.writing() as work:
+        requeued = {
+            one.job_row
+            for one in work.recoveries.of_jobs(list(attempts))
+            if one.attempt == attempts[one.job_row]
+            and (one.state, one.decision.action) == ("done", recovery.Action.REQUEUE)
+        }
+        left = [job for job in open_ if job.row not in requeued]
+        work.recoveries.withdraw(list(attempts), "its user cancelled it")
+        work.add_events((job.row, dataclasses.replace(event, attempt=job.attempt)) for job in left)
+    found: dict[int, jobs.Job] = {}
+    objections: dict[int, str] = {}
+    again = [job for job in open_ if job.row in requeued]
+    for there, some in contexts.apart(context, again):
+        try:
+            found.update({job.row: job for job in wishes.look(there, some)})
+        except errors.SlurmError as exc:
+            objections |= {job.row: f"{job.job_id} was requeued just now: {exc}" for job in some}
+    return [found.get(job.row, job) for job in wanted], {job.row for job in left}, objections
 
 
 def _taken_back(

@@ -71,6 +71,10 @@ def go_on(
         (new,) = added
         if not work.change_job(job.row, {"recovers": None}, version=job.version):
             raise BusyError(f"@{job.row} was changed by another process just now")
+        if work.recoveries.end_asked([job.row]):
+            raise OverError("its end was asked for")
+        if graph := work.graphs.cancelled([*work.recoveries.earlier(job.row), job.row][0]):
+            raise OverError(f"its graph {graph} was cancelled")
         if not work.recoveries.finish(
             one, "done", next_job_row=new.row, action=recovery.Action.CONTINUE
         ):

@@ -142,6 +142,10 @@ class GraphStore:
         """Store that a node will not be submitted by itself."""
         return queries.bind(self._db, row, name, {"given_up": why})
 
+    def cancelled(self, job_row: int) -> str | None:
+        """Return the name of the cancelled graph that this job was submitted in, if any."""
+        return queries.cancelled_with(self._db, job_row)
+
     def set_state(self, row: int, state: Literal["open", "cancelled"]) -> None:
         queries.set_state(self._db, row, state)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import diagnosis, errors, jobs, recovery, run_folder
-from orchestrator.controller import context as contexts
 from orchestrator.controller import (
+    cancel,
     continuing,
     explain,
     ingest,
@@ -24,6 +24,7 @@ from orchestrator.controller import (
     unit_of_work,
     wishes,
 )
+from orchestrator.controller import context as contexts
 from orchestrator.jobs import retry
 from orchestrator.slurm import host_lists
 
@@ -218,14 +219,14 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         history = work.recoveries.of_jobs(rows)
         chain = work.jobs(unit_of_work.JobQuery(rows=rows, limit=None))
         attempts = work.attempts_of(rows)
-        asked = work.asked_to_cancel([job.row])
+        end_asked = bool(work.recoveries.end_asked([job.row]))
     facts = recovery.Facts(
         cause=job.cause,
         title=kind.title,
         maybe=kind.retry is diagnosis.Retry.MAYBE,
         spec=spec,
         task=job.array_task_id,
-        cancelled=bool(asked) and _cancel_is_newest(context, job),
+        cancelled=end_asked,
         progress=far,
         gpu_hours=sum(_gpu_hours(one, attempts.get(one.row, ())) for one in chain),
         node_failures=_node_failures(job, chain, attempts, history),
@@ -240,13 +241,6 @@ def _none(job: jobs.Job, rule: str, why: str) -> recovery.Decision:
         rule=rule,
         why=f"{why}; it is not started again",
     )
-
-
-def _cancel_is_newest(context: contexts.Context, job: jobs.Job) -> bool:
-    """Tell whether the end of this very attempt was asked for."""
-    with context.store.reading() as work:
-        events = work.events(job.row)
-    return any(event.kind == "cancel" and event.attempt == job.attempt for event in events)
 
 
 def _gpu_hours(job: jobs.Job, attempts: Sequence[jobs.Attempt]) -> float:
@@ -284,7 +278,11 @@ def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str],
 
     Returns what was told, and what is to be done otherwise.
     """
-    asked = {job.row: one for job, one in due if _can_requeue(job, one)}
+    with context.store.reading() as work:
+        cancelled = work.recoveries.end_asked([job.row for job, _ in due])
+    asked = {
+        job.row: one for job, one in due if _can_requeue(job, one) and job.row not in cancelled
+    }
     told: list[str] = []
     over: set[int] = set()
     for there, some in contexts.apart(context, [job for job, _ in due if job.row in asked]):
@@ -298,9 +296,18 @@ def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str],
         no = (wishes.End.IMPOSSIBLE, wishes.End.REFUSED)
         taken = [outcome.job for outcome in outcomes if outcome.end not in no]
         with context.store.writing() as work:
-            for job in taken:
-                work.recoveries.finish(asked[job.row], "done")
-        told += [f"{naming.name_of(job)} was requeued" for job in taken]
+            kept = {job.row for job in taken if work.recoveries.finish(asked[job.row], "done")}
+            lost = [job for job in taken if job.row not in kept]
+            withdrawn = {
+                one.id
+                for one in work.recoveries.of_jobs([job.row for job in lost])
+                if one.state == "refused"
+            }
+        told += [f"{naming.name_of(job)} was requeued" for job in taken if job.row in kept]
+        # While Slurm was asked, somebody took the plan back.
+        back = [job for job in lost if asked[job.row].id in withdrawn]
+        cancel.cancel(there, back, confirm_seconds=0)
+        told += [f"{naming.name_of(job)} was cancelled again" for job in back]
         over.update(job.row for job in taken)
     return told, [pair for pair in due if pair[0].row not in over]
 
@@ -324,6 +331,9 @@ def _do(context: contexts.Context, job: jobs.Job, one: recovery_rows.StoredRecov
                 work.recoveries.finish(one, "refused", detail="it was started again meanwhile")
         return []
     try:
+        with context.store.reading() as work:
+            if work.recoveries.end_asked([job.row]):
+                raise continuing.OverError("its end was asked for")
         new = continuing.go_on(context, now, one)
     except continuing.OverError as exc:
         _refuse(context, job, one, str(exc))

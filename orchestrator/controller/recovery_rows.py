@@ -103,6 +103,10 @@ class RecoveryStore:
         """Return since when a folder of these jobs is known not to be seen, by row."""
         return queries.first_told(self._db, job_rows, AWAY)
 
+    def end_asked(self, job_rows: Collection[int]) -> Collection[int]:
+        """Return the jobs of whose newest attempt somebody asked for the end."""
+        return queries.first_told(self._db, job_rows, "cancel").keys()
+
     def withdraw(self, job_rows: Collection[int], detail: str) -> set[int]:
         """Let nothing follow the end of these jobs; returns the rows of those that had a plan."""
         found = [one for one in self.of_jobs(job_rows) if one.state == "planned"]

@@ -13,6 +13,7 @@ import pytest
 from orchestrator import config, errors, jobs, slurm
 from orchestrator.controller import (
     cancel,
+    continuing,
     graph_rows,
     graphs,
     recovering,
@@ -119,6 +120,21 @@ def test_what_is_cancelled_does_not_go_on(
     assert rows_of(context, graph) == [[1], [2]]
     with context.store.reading() as work:
         assert graphs.has_ended(work, graph)
+
+
+def test_nothing_goes_on_that_was_decided_before_the_graph_was_cancelled(
+    context: contexts.Context, graph: graph_rows.StoredGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[jobs.Job] = []
+
+    def cancelled(folder: Any, job: jobs.Job) -> None:
+        found.extend(graphs.close(context, graph))
+
+    monkeypatch.setattr(continuing, "_close", cancelled)
+    told = "local-1 is not gone on with: its graph g was cancelled"
+    assert recovering.step(context)[1:] == [told]
+    assert [job.row for job in found] == [1, 2] and rows_of(context, graph) == [[1], [2]]
+    assert recovering.step(context) == []
 
 
 def test_a_sweep_that_was_cancelled_by_itself_is_not_looked_at(

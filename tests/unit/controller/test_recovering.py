@@ -219,6 +219,44 @@ def test_all_that_is_to_be_requeued_is_looked_at_once(
     }
 
 
+@pytest.mark.parametrize("when", ["while it is asked", "after"])
+def test_what_is_cancelled_as_it_is_requeued_does_not_run(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    ended: list[str] = []
+    seen = failed(context, "node_fail", requeue=True)
+
+    def requeued(machine: object, job_ids: list[str], *, hold: bool) -> dict[str, str]:
+        if when == "while it is asked":
+            (outcome,) = cancel.cancel(context, [seen])
+            assert outcome.withdrawn
+        return {}
+
+    def look(context: contexts.Context, **more: object) -> None:
+        with context.store.writing() as work:
+            state = jobs.JobState.CANCELLED if ended else jobs.JobState.PENDING
+            again = {"state": state, "attempt": 1, "settled": bool(ended)}
+            work.change_job(seen.row, {**again, "missing_since": None, "observed_at": NOW})
+
+    def looked(context: contexts.Context, wanted: list[jobs.Job]) -> list[jobs.Job]:
+        return wishes.stored(context, wanted)
+
+    monkeypatch.setattr(refresh, "refresh_one", look)
+    monkeypatch.setattr(refresh, "refresh", look)
+    monkeypatch.setattr(wishes, "look", looked)
+    monkeypatch.setattr(local.Machine, "requeue", requeued)
+    monkeypatch.setattr(local.Machine, "cancel", lambda machine, job_id, name: ended.append(job_id))
+    done = recovering.step(context)[1:]
+    if when == "after":
+        assert done == ["local-1 was requeued"] and ended == []
+        # As somebody saw it before.
+        (outcome,) = cancel.cancel(context, [seen])
+        assert (outcome.already, outcome.confirmed, outcome.withdrawn) == (False, True, False)
+    else:
+        assert done == ["local-1 was cancelled again"]
+    assert ended == ["local-1"] and recovering.step(context) == []
+
+
 def test_what_this_host_cannot_go_on_with_keeps_nobody_waiting(
     context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
