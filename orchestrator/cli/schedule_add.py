@@ -146,7 +146,7 @@ def command(
     else:
         following = schedule_views.local(summary.next_at, stored.tz)
         click.echo(f"Schedule {stored.name}: next {following} ({stored.tz})")
-    schedule_views.tell_who_acts(context)
+    schedule_views.tell_who_acts(context, [stored])
 
 
 def _with(context: contexts.Context, environ: Mapping[str, str]) -> contexts.Context:

@@ -31,4 +31,4 @@ def command(ctx: click.Context, everything: bool, format_: str | None, as_json: 
     ]
     output.items("schedules", rows, schedule_views.COLUMNS, chosen)
     if found:
-        schedule_views.tell_who_acts(context)
+        schedule_views.tell_who_acts(context, found, at_all=True)

@@ -11,6 +11,9 @@ from orchestrator.controller import context as contexts
 from orchestrator.controller import schedule_rows, scheduling
 
 COLUMNS = ("name", "state", "cron", "tz", "kind", "next", "last", "outcome")
+_CURE = (
+    "`orchestrator schedule install --cron --write` sets one up, and `orchestrator serve` is one."
+)
 FIRING_COLUMNS = ("planned", "state", "of", "verdict", "reason")
 
 
@@ -83,12 +86,24 @@ def firing_rows(
     return [firing_row(one, tz, chosen) for one in firings]
 
 
-def tell_who_acts(context: contexts.Context) -> None:
-    """Say where no controller ever looked at the schedules."""
-    with context.store.reading() as work:
-        lease = work.leases.read(context.clock())
-    if lease is None or not lease.fence:
-        context.say(
-            "No controller looks at schedules yet: `orchestrator schedule install --cron` sets one "
-            "up, and `orchestrator serve` is one."
-        )
+def tell_who_acts(
+    context: contexts.Context, found: Sequence[schedule_rows.Stored], *, at_all: bool = False
+) -> None:
+    """Say where no controller looks at these schedules, and what to do; `at_all`: else its pass."""
+    from orchestrator.controller import health
+
+    state = health.examine(context.store, context.configuration.state_dir, context.clock())
+    newest = state.newest
+    if state.lease is None or not state.lease.fence:
+        context.say(f"No controller looks at schedules yet: {_CURE}")
+        return
+    by_ticks = newest is None or newest.command != "serve"
+    late_seconds = health.TICKS_LATE_SECONDS if by_ticks else health.LATE_SECONDS
+    overlooked = scheduling.overlooked(context, found, late_seconds=late_seconds)
+    # One that acts, with a step that fails, needs no other beside it.
+    fails = newest is not None and newest.failing_since is not None
+    cure = [] if fails and not overlooked else [_CURE]
+    if told := [*state.problems, *overlooked]:
+        context.say(" ".join([*told, *cure]))
+    elif at_all and newest is not None:
+        context.say(health.last_pass(newest))

@@ -101,6 +101,11 @@ def late(newest: Pass | None, now: datetime.datetime) -> str:
         is_late = silent_seconds > TICKS_LATE_SECONDS
     if not is_late:
         return ""
+    return last_pass(newest)
+
+
+def last_pass(newest: Pass) -> str:
+    """Return when the newest pass was, and whose, in a sentence."""
     at = newest.last_pass_at.astimezone()
     return (
         f"The controller's last pass was at {at:%Y-%m-%d %H:%M:%S} "
@@ -136,7 +141,8 @@ def examine(store: stores.Store, state_dir: Path, now: datetime.datetime) -> Hea
                 f"{lease_rows.described(lease)} has not renewed its lease for "
                 f"{lease.age_seconds:.0f} s."
             )
-    if told := late(newest, now):
+    # Of an earlier controller it means nothing while another one acts.
+    if not _of_another(lease, newest) and (told := late(newest, now)):
         problems.append(told)
     if newest is not None and newest.failing_since is not None and newest.ended_at is None:
         since = newest.failing_since.astimezone()
@@ -158,6 +164,13 @@ def end(state_dir: Path, at: datetime.datetime, who: jobs.Submitter) -> None:
 
 def _held(lease: lease_rows.Lease | None) -> bool:
     return lease is not None and lease.holder is not None
+
+
+def _of_another(lease: lease_rows.Lease | None, newest: Pass | None) -> bool:
+    holder = None if lease is None else lease.holder
+    if holder is None or newest is None:
+        return False
+    return (holder.host, holder.pid) != (newest.host, newest.pid)
 
 
 def _as_text(value: object) -> str:

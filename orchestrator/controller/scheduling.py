@@ -156,6 +156,26 @@ def _next_at(stored: schedule_rows.Stored, now: datetime.datetime) -> datetime.d
     return next(stored.rule.calendar.after(after), None)
 
 
+def overlooked(
+    context: contexts.Context, found: Sequence[schedule_rows.Stored], *, late_seconds: float
+) -> list[str]:
+    """Return the schedules whose planned time came that long ago and that nobody looked at."""
+    told = []
+    until = context.clock() - datetime.timedelta(seconds=late_seconds)
+    for stored in found:
+        if stored.state != "active":
+            continue
+        try:
+            planned = next(stored.rule.calendar.after(stored.decided_until), None)
+        except schedules.ScheduleError:
+            # This host does not know its zone.
+            continue
+        if planned is not None and planned <= until:
+            at = f"{planned.astimezone():%Y-%m-%d %H:%M}"
+            told.append(f"{stored.name} was planned for {at}, and nobody has looked since.")
+    return told
+
+
 def pause(context: contexts.Context, name: str) -> schedule_rows.Stored:
     """Let a schedule plan nothing; what it planned and has not submitted is skipped."""
     return _change(context, name, "paused")

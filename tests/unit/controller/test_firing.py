@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import time
@@ -13,9 +14,12 @@ from typing import Any
 import pytest
 
 from orchestrator import config, documents, errors, jobs, schedules, slurm, specs, submission
+from orchestrator.cli import schedule_views
 from orchestrator.controller import context as contexts
 from orchestrator.controller import (
     firing,
+    health,
+    leases,
     schedule_rows,
     scheduling,
     stores,
@@ -327,3 +331,50 @@ def test_slurm_that_is_away_is_asked_once_for_each_schedule(
     assert outcomes(context) == [("waiting", "Slurm is away"), *[("waiting", None)] * 4]
     firing.step(context)
     assert [state for state, _ in outcomes(context)] == ["fired"] * 5
+
+
+def test_who_looks_at_schedules_is_told(
+    tmp_path: Path, store: stores.Store, sent: list[str]
+) -> None:
+    clock = Clock()
+    said: list[str] = []
+    context = dataclasses.replace(make(tmp_path, store, clock), say=said.append)
+    stored = add(context, JOB)
+    cure = (
+        "`orchestrator schedule install --cron --write` sets one up, and `orchestrator serve` is "
+        "one."
+    )
+
+    def told(**more: bool) -> str:
+        said.clear()
+        schedule_views.tell_who_acts(context, [stored], **more)
+        return " ".join(said)
+
+    assert told() == f"No controller looks at schedules yet: {cure}"
+    with leases.acquire(context, command="tick", seconds=30).kept(said.append, lambda: None):
+        pass
+    newest = health.Pass(
+        command="tick",
+        host="login1",
+        pid=7,
+        since=BEGIN,
+        last_pass_at=BEGIN,
+        took_seconds=0.5,
+        steps={},
+        next_pass_at=None,
+        failing_since=None,
+    )
+    health.store(context.configuration.state_dir, newest)
+    last = health.last_pass(newest)
+    assert (told(), told(at_all=True)) == ("", last)
+    # From another host's ticks no file is seen here; what they left undone is.
+    clock.now += datetime.timedelta(minutes=44)
+    health.store(context.configuration.state_dir, dataclasses.replace(newest, last_pass_at=clock()))
+    assert told() == ""
+    clock.now += datetime.timedelta(minutes=1)
+    planned = f"{BEGIN.replace(hour=9, minute=0).astimezone():%Y-%m-%d %H:%M}"
+    assert told() == (f"hourly was planned for {planned}, and nobody has looked since. {cure}")
+    health.store(context.configuration.state_dir, newest)
+    firing.decide(context, stored)
+    stored = scheduling.find(context, "hourly")
+    assert told(at_all=True) == f"{last} {cure}"
