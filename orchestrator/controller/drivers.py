@@ -73,10 +73,11 @@ def lines(driver: Driver, kind: str) -> list[str]:
     """Return the lines of a crontab, or of a scrontab, between their marks."""
     pairs = [f"{name}={value}" for name, value in driver.environ.items()]
     line = shlex.join(["env", *pairs, *driver.argv])
-    # In a crontab % is a newline (man 5 crontab).
-    line = line.replace("%", "\\%")
     if kind == "cron":
-        return [BEGIN, f"* * * * * {line}", END]
+        # In a crontab % is a newline (man 5 crontab).
+        escaped = line.replace("%", "\\%")
+        return [BEGIN, f"* * * * * {escaped}", END]
+    # scrontab puts the command into a script of /bin/sh as it stands (tried on 24.11): % is plain.
     # A file of the user's cannot be seen by all; what it prints would be slurm-ID.out in the home.
     options = ["--job-name=orchestrator-tick", "--time=10:00", "--output=/dev/null"]
     return [
