@@ -21,6 +21,8 @@ from orchestrator.notices import forms
 
 #: Of what a receiver answers, so much is kept.
 _ANSWER_CHARACTERS = 300
+#: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH (openssl/x509_vfy.h).
+_OTHER_NAME = (62, 64)
 
 
 class ReceiverError(errors.OrchestratorError):
@@ -66,14 +68,17 @@ def _mail(channel: config.Channel, message: notices.Message, environ: Mapping[st
                 server.quit()
         finally:
             server.close()
+    except smtplib.SMTPAuthenticationError as exc:
+        told = f"{where} refused the login of {channel.user}: {exc.smtp_code} "
+        cure = f"look at user and at the first line of {channel.password_file}"
+        raise ReceiverError(f"{_short(told + _text(exc.smtp_error))}; {cure}") from exc
     except smtplib.SMTPResponseException as exc:
         told = f"{where}: {exc.smtp_code} {_text(exc.smtp_error)}"
         raise ReceiverError(_short(told)) from exc
     except smtplib.SMTPRecipientsRefused as exc:
         raise ReceiverError(_short(f"{where} refused {_refusals(exc.recipients)}")) from exc
     except OSError as exc:
-        told = f"{where}: {getattr(exc, 'strerror', None) or exc}"
-        raise ReceiverError(_short(told), may_have_it=begun) from exc
+        raise ReceiverError(_short(f"{where}: {_why(exc)}"), may_have_it=begun) from exc
     # The others have it, and would get it again.
     return _short(f"{where} refused {_refusals(refused)}") if refused else ""
 
@@ -84,6 +89,21 @@ def _connected(channel: config.Channel) -> smtplib.SMTP:
         context = ssl.create_default_context()
         return smtplib.SMTP_SSL(host, port, timeout=seconds, context=context)
     return smtplib.SMTP(host, port, timeout=seconds)
+
+
+def _why(problem: object) -> str:
+    """Return what went wrong on the way to a receiver; of TLS with what helps."""
+    if isinstance(problem, ssl.SSLCertVerificationError):
+        said = problem.verify_message
+        if problem.verify_code in _OTHER_NAME:
+            return f"its certificate is of another name ({said}): call it as the certificate does"
+        return (
+            f"its certificate is not trusted here ({said}): where it is the right one, name the "
+            "file with its authority's certificate in SSL_CERT_FILE"
+        )
+    if isinstance(problem, ssl.SSLError):
+        return f"no TLS with it ({problem.reason}): are port and security those of this server?"
+    return str(getattr(problem, "strerror", None) or problem or type(problem).__name__)
 
 
 def _refusals(recipients: Mapping[str, tuple[int, bytes]]) -> str:
@@ -130,10 +150,9 @@ def _webhook(channel: config.Channel, message: notices.Message, environ: Mapping
             raise ReceiverError(_short(f"{shown}: {exc.code} {exc.reason} {said}")) from None
     except urllib.error.URLError as exc:
         # While connecting or sending; a proxy's refusal is one too.
-        raise ReceiverError(_short(f"{shown}: {exc.reason}")) from None
+        raise ReceiverError(_short(f"{shown}: {_why(exc.reason)}")) from None
     except (OSError, http.client.HTTPException) as exc:
-        told = f"{shown}: {getattr(exc, 'strerror', None) or exc or type(exc).__name__}"
-        raise ReceiverError(_short(told), may_have_it=True) from None
+        raise ReceiverError(_short(f"{shown}: {_why(exc)}"), may_have_it=True) from None
 
 
 def _command(channel: config.Channel, message: notices.Message, environ: Mapping[str, str]) -> str:

@@ -10,11 +10,14 @@ import email.policy
 import http.server
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 from aiosmtpd import controller as smtp
+from aiosmtpd import smtp as smtpd
 
 
 def free_port() -> int:
@@ -40,9 +43,30 @@ class Mail:
 
 
 @contextlib.contextmanager
-def mail_server(port: int) -> Iterator[Mail]:
+def mail_server(
+    port: int, *, security: str = "none", certificate: Path | None = None, password: str = ""
+) -> Iterator[Mail]:
+    """A mail server; with a certificate of itself, its key in the same file, by TLS alone.
+
+    password: of whoever sends mail.
+    """
     handler = Mail(port=port)
-    server = smtp.Controller(handler, hostname="127.0.0.1", port=port)
+    options: dict[str, Any] = {}
+    if certificate is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
+        by_name = {"tls": "ssl_context", "starttls": "tls_context"}
+        # With TLS from the start aiosmtpd does not see that there is any (1.4.6).
+        starts = security == "starttls"
+        options = {by_name[security]: tls, "require_starttls": starts, "auth_require_tls": starts}
+    if password:
+
+        def authenticated(server: object, session: object, *rest: Any) -> smtpd.AuthResult:
+            good = rest[-1].password == password.encode()
+            return smtpd.AuthResult(success=good, handled=False)
+
+        options |= {"authenticator": authenticated, "auth_required": security == "starttls"}
+    server = smtp.Controller(handler, hostname="127.0.0.1", port=port, **options)
     server.start()
     try:
         yield handler

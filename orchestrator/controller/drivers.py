@@ -18,6 +18,7 @@ UNIT = "orchestrator-tick"
 TIMEOUT_SECONDS = 60.0
 #: A run is a job of Slurm's: not each minute.
 SCRON_MINUTES = 5
+_HANDED_ON = frozenset({"SLURM_CONF", "XDG_CONFIG_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR"})
 #: Where commands are found whose folder is not known.
 USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -35,11 +36,11 @@ class Driver:
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what a driver hands on: where Slurm is, and ORCHESTRATOR_* variables in force."""
+    """Return what a driver hands on: where Slurm is, whom TLS trusts, and ORCHESTRATOR_*."""
     kept = {
         name: value
         for name, value in sorted(environ.items())
-        if name.startswith("ORCHESTRATOR_") or name in ("SLURM_CONF", "XDG_CONFIG_HOME")
+        if name.startswith("ORCHESTRATOR_") or name in _HANDED_ON
     }
     folders = [_folder_of(name, environ.get("PATH", "")) for name in ("sbatch", "git")]
     path = dict.fromkeys([*filter(None, folders), *USUAL_PATH.split(":")])
@@ -95,7 +96,8 @@ def units(driver: Driver) -> dict[Path, str]:
     variables = "".join(
         f"Environment={_unit_word(f'{name}={value}')}\n" for name, value in driver.environ.items()
     )
-    words = " ".join(_unit_word(word) for word in driver.argv)
+    # In a command, and not in Environment=, $ begins a variable's name too.
+    words = " ".join(_unit_word(word).replace("$", "$$") for word in driver.argv)
     service = (
         "[Unit]\nDescription=One pass of orchestrator's controller\n\n"
         f"[Service]\nType=oneshot\n{variables}ExecStart={words}\n"
@@ -108,7 +110,7 @@ def units(driver: Driver) -> dict[Path, str]:
 
 
 def _unit_word(word: str) -> str:
-    # man systemd.service, "Command lines": quotes, backslash, % and $ mean something.
+    # man systemd.service, "Command lines": quotes, backslash and % mean something.
     quoted = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{quoted}"' if quoted != word or any(one in word for one in " '") else word
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,75 @@ def test_mail(tmp_path: Path) -> None:
     (got,) = server.got
     assert got["Message-ID"] == f"<{MESSAGE.id}>"
     assert got.get_content().replace("\r", "") == "æ\n.\nb\n"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of 127.0.0.1 that nobody trusts by itself, with its key."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl to make a certificate")
+    file = tmp_path_factory.mktemp("tls") / "mail.pem"
+    names = "subjectAltName=IP:127.0.0.1"
+    usage = "keyUsage=critical,digitalSignature,keyCertSign"
+    made = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    made += ["-subj", "/CN=mail", "-addext", names, "-addext", usage]
+    subprocess.run([*made, "-keyout", file, "-out", f"{file}.crt"], check=True, capture_output=True)
+    with file.open("a") as both:
+        both.write(Path(f"{file}.crt").read_text())
+    return file
+
+
+@pytest.mark.parametrize("security", ["starttls", "tls"])
+def test_mail_with_tls_and_a_login(
+    tmp_path: Path, certificate: Path, security: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "mail.password"
+    secret.touch(mode=0o600)
+    secret.write_text("wr0ng\n")
+    port = servers.free_port()
+    given = mail(port, security=security, user="alice", password_file=str(secret))
+    where = f"127.0.0.1:{port}"
+
+    def refused(**more: object) -> str:
+        with pytest.raises(receivers.ReceiverError) as caught:
+            send(tmp_path, **{**given, **more})
+        # So it stays in the outbox, and is sent again.
+        assert caught.value.may_have_it is False
+        return str(caught.value)
+
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    with servers.mail_server(
+        port, security=security, certificate=certificate, password="r1ght"
+    ) as server:
+        untrusted = refused()
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        misnamed = refused(host="localhost")
+        wrong = refused()
+        other = {"starttls": "tls", "tls": "starttls"}[security]
+        no_tls = refused(security=other, timeout_seconds=1)
+        assert server.got == []
+        secret.write_text("r1ght\n")
+        assert send(tmp_path, **given) == ""
+        assert [one["Message-ID"] for one in server.got] == [f"<{MESSAGE.id}>"]
+    assert untrusted == (
+        f"{where}: its certificate is not trusted here (self-signed certificate): where it is the "
+        "right one, name the file with its authority's certificate in SSL_CERT_FILE"
+    )
+    assert misnamed == (
+        f"localhost:{port}: its certificate is of another name (Hostname mismatch, certificate is "
+        "not valid for 'localhost'.): call it as the certificate does"
+    )
+    assert wrong == (
+        f"{where} refused the login of alice: 535 5.7.8 Authentication credentials invalid; "
+        f"look at user and at the first line of {secret}"
+    )
+    if security == "starttls":
+        assert no_tls.startswith(f"{where}: no TLS with it (")
+        assert no_tls.endswith("): are port and security those of this server?")
+    else:
+        # It waits for TLS, and we for its greeting.
+        assert no_tls == f"{where}: Connection unexpectedly closed: timed out"
 
 
 def test_a_server_that_says_nothing(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from orchestrator import errors
 from orchestrator.controller import drivers
 
 DRIVER = drivers.Driver(
-    argv=("/opt/o b/orchestrator", "--profile", "x", "tick", "--quiet"),
+    argv=("/opt/o b/orchestrator", "--profile", "$x", "tick", "--quiet"),
     environ={"PATH": "/usr/bin", "ORCHESTRATOR_RUNS_DIR": '/r/50%"'},
     home=Path("/home/a"),
     state_dir=Path("/s"),
@@ -19,7 +19,7 @@ DRIVER = drivers.Driver(
 
 def test_lines() -> None:
     env = "env PATH=/usr/bin 'ORCHESTRATOR_RUNS_DIR=/r/50\\%\"' '/opt/o b/orchestrator'"
-    line = f"* * * * {env} --profile x tick --quiet"
+    line = f"* * * * {env} --profile '$x' tick --quiet"
     assert drivers.lines(DRIVER, "cron") == [drivers.BEGIN, f"* {line}", drivers.END]
     assert drivers.lines(DRIVER, "scrontab")[-2] == f"*/5 {line}".replace("\\%", "%")
 
@@ -29,7 +29,7 @@ def test_units() -> None:
     assert next(iter(drivers.units(DRIVER))) == Path(
         "/home/a/.config/systemd/user/orchestrator-tick.service"
     )
-    assert 'ExecStart="/opt/o b/orchestrator" --profile x tick --quiet\n' in service
+    assert 'ExecStart="/opt/o b/orchestrator" --profile $$x tick --quiet\n' in service
     assert 'Environment="ORCHESTRATOR_RUNS_DIR=/r/50%%\\""\n' in service
     assert "OnCalendar=*:*:00\n" in timer
 
