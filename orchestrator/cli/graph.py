@@ -76,14 +76,7 @@ def status(
 
 
 @command.command(name="list", short_help="List the graphs, and how far they are.")
-@click.option(
-    "-n",
-    "--limit",
-    type=click.IntRange(min=1, max=10**9),
-    default=100,
-    show_default=True,
-    help="At most so many, the newest.",
-)
+@output.limit_option
 @output.format_option
 @click.pass_context
 def list_(ctx: click.Context, limit: int, format_: str | None, as_json: bool) -> None:

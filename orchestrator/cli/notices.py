@@ -19,14 +19,7 @@ def command() -> None:
 
 
 @command.command(name="list", short_help="List notices, and whether they were sent.")
-@click.option(
-    "-n",
-    "--limit",
-    type=click.IntRange(min=1, max=10**9),
-    default=100,
-    show_default=True,
-    help="At most so many, the newest.",
-)
+@output.limit_option
 @click.option("--unsent", is_flag=True, help="Only those that wait, or were given up.")
 @output.format_option
 @click.pass_context

@@ -33,6 +33,18 @@ def format_option(command: Callable[..., object]) -> Callable[..., object]:
     )(command)
 
 
+def limit_option(command: Callable[..., object]) -> Callable[..., object]:
+    """Add --limit."""
+    return click.option(
+        "-n",
+        "--limit",
+        type=click.IntRange(min=1, max=10**9),
+        default=100,
+        show_default=True,
+        help="At most so many, the newest.",
+    )(command)
+
+
 def chosen(format_: str | None, as_json: bool) -> str:
     """Return the format to print."""
     if as_json:

@@ -10,14 +10,7 @@ from orchestrator.controller import scheduling
 
 @click.command(short_help="List what became of each planned time.")
 @click.argument("name", metavar="NAME")
-@click.option(
-    "-n",
-    "--limit",
-    type=click.IntRange(min=1, max=10**9),
-    default=100,
-    show_default=True,
-    help="At most so many, the newest.",
-)
+@output.limit_option
 @output.format_option
 @click.pass_context
 def command(ctx: click.Context, name: str, limit: int, format_: str | None, as_json: bool) -> None:

@@ -28,14 +28,7 @@ from orchestrator.controller import freshness, query, unit_of_work
 )
 @click.option("-S", "--since", help="Submitted since: 2026-11-20, 10:05, yesterday, now-2hours.")
 @click.option("-a", "--all", "all_", is_flag=True, help="All jobs, however old.")
-@click.option(
-    "-n",
-    "--limit",
-    type=click.IntRange(min=1, max=10**9),
-    default=100,
-    show_default=True,
-    help="At most so many, the newest.",
-)
+@output.limit_option
 @click.option("-r", "--expand", is_flag=True, help="One row for each task of an array.")
 @click.option(
     "--watch", is_flag=True, help="Show again and again, from the database, until Ctrl-C."
