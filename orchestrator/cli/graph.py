@@ -138,13 +138,13 @@ def cancel(ctx: click.Context, graph: str, timeout: float) -> None:
 
 
 def _show(context: contexts.Context, graph: graph_rows.StoredGraph, chosen: str) -> None:
-    from orchestrator.controller import graphs
+    from orchestrator.controller import submitted
 
     plain = chosen in ("json", "jsonl")
     rows: list[dict[str, object]] = []
     with context.store.reading() as work:
         for node in work.graphs.nodes(graph.row):
-            found = graphs.jobs_of(work, node)
+            found = submitted.jobs_of(work, node)
             counts: dict[str, int] = {}
             for job in found:
                 counts[job.state] = counts.get(job.state, 0) + 1

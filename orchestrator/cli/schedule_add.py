@@ -169,14 +169,7 @@ def _checked(
         from orchestrator.controller import sweep_plan
 
         context = session.open_context(ctx)
-        prepared = sweep_plan.prepare(
-            context,
-            sweep.points,
-            source=source,
-            argv=sys.argv,
-            max_running=sweep.table.max_running,
-            baseline_first=sweep.table.baseline_first,
-        )
+        prepared = sweep_plan.whole(context, sweep, source=source, argv=sys.argv)
         output.say(sweep_sending.plan_line(sweep.name, sweep.table.kind, prepared))
         sweep_sending.ask(sweep_plan.needs_consent(context, prepared), yes=yes)
         variables = {name for spec in sweep.shapes.values() for name in spec.environment.variables}

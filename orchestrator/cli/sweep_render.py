@@ -43,15 +43,8 @@ def command(ctx: click.Context, /, point: int | None, **options: object) -> None
     from orchestrator.cli import session
     from orchestrator.controller import sweep_plan
 
-    prepared = sweep_plan.prepare(
-        session.open_context(ctx),
-        sweep.points,
-        source=source,
-        argv=sys.argv,
-        max_running=sweep.table.max_running,
-        baseline_first=sweep.table.baseline_first,
-        without_slurm=True,
-    )
+    context = session.open_context(ctx)
+    prepared = sweep_plan.whole(context, sweep, source=source, argv=sys.argv, without_slurm=True)
     for number, one in enumerate(prepared.ready, 1):
         if len(prepared.ready) > 1:
             count = len(one.submission.points)

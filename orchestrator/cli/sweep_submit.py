@@ -48,15 +48,7 @@ def command(
     from orchestrator.controller import sweep_plan, sweep_submit
 
     context = session.open_context(ctx)
-    prepared = sweep_plan.prepare(
-        context,
-        sweep.points,
-        source=source,
-        argv=sys.argv,
-        max_running=sweep.table.max_running,
-        baseline_first=sweep.table.baseline_first,
-        without_slurm=dry_run,
-    )
+    prepared = sweep_plan.whole(context, sweep, source=source, argv=sys.argv, without_slurm=dry_run)
     chosen = output.chosen(format_, as_json)
     output.say(sweep_sending.plan_line(sweep.name, sweep.table.kind, prepared))
     if dry_run:
@@ -64,10 +56,7 @@ def command(
         return
     sweep_sending.ask(sweep_plan.needs_consent(context, prepared), yes=yes)
     stored = sweep_submit.create(context, prepared, sweep, source)
-    places: dict[str, tuple[int, int | None]] = {
-        point.identity: (number, None) for number, point in enumerate(sweep.points, 1)
-    }
-    sent = sweep_submit.send(prepared, stored, places, tell=sweep_sending.tell)
+    sent = sweep_submit.send_new(prepared, stored, sweep.points, tell=sweep_sending.tell)
     sweep_sending.told(context, sent, format_, as_json)
     if wait_:
         sweep_sending.wait(context, stored)

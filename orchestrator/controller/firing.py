@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import datetime
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import config, documents, errors, jobs, schedules, specs, sweeps
@@ -19,6 +19,7 @@ from orchestrator.controller import context as contexts
 from orchestrator.controller import (
     places,
     schedule_rows,
+    submitted,
     sweep_query,
     sweep_rows,
     unit_of_work,
@@ -111,7 +112,7 @@ def attempt(context: contexts.Context, firing: schedule_rows.Firing) -> list[str
             if one.schedule_row == stored.row and one.row != firing.row
         ]
         is_live = any(
-            not verdicts.has_ended(work, one) for one in work.schedules.unjudged(stored.row)
+            not submitted.has_ended(work, one) for one in work.schedules.unjudged(stored.row)
         )
     if stored.state == "removed":
         return _end(context, stored, firing, "skipped", "removed")
@@ -212,24 +213,15 @@ def _fire_sweep(
     sweep = expanded(stored, texts, there.profile)
     # Firings may overlap, and of one name only one sweep may be at it.
     sweep = dataclasses.replace(sweep, name=sweep_name(sweep.name, firing))
-    prepared = sweep_plan.prepare(
-        there,
-        sweep.points,
-        source=stored.source,
-        argv=texts.argv,
-        max_running=sweep.table.max_running,
-        baseline_first=sweep.table.baseline_first,
-        scheduler=stored.scheduler,
+    prepared = sweep_plan.whole(
+        there, sweep, source=stored.source, argv=texts.argv, scheduler=stored.scheduler
     )
 
     def bind(work: unit_of_work.UnitOfWork, made: sweep_rows.StoredSweep) -> None:
         _fired(work, there, firing, sweep_row=made.row)
 
     made = sweep_submit.create(there, prepared, sweep, stored.source, with_it=bind)
-    places: dict[str, tuple[int, int | None]] = {
-        point.identity: (number, None) for number, point in enumerate(sweep.points, 1)
-    }
-    sent = sweep_submit.send(prepared, made, places, tell=_proceeding(there))
+    sent = sweep_submit.send_new(prepared, made, sweep.points)
     return _sent(firing, sent.sweep, sent.submitted, sent.waiting)
 
 
@@ -287,7 +279,10 @@ def go_on(context: contexts.Context, firing: schedule_rows.Firing) -> list[str]:
         with context.store.reading() as work:
             texts = work.schedules.texts(stored.row)
         there = place(context, stored, texts)
-        told = _send_rest(there, sweep, firing, texts)
+        sent = sweep_submit.send_rest(there, sweep, texts.argv)
+        if sent is None:
+            return []
+        told = _sent(firing, sweep, sent.submitted, sent.waiting)
     except (errors.DatabaseError, errors.FencedError):
         raise
     except sweep_submit.BaselineError as exc:
@@ -302,29 +297,6 @@ def go_on(context: contexts.Context, firing: schedule_rows.Firing) -> list[str]:
     return [f"Schedule {stored.name}: {told}"]
 
 
-def _send_rest(
-    there: contexts.Context,
-    sweep: sweep_rows.StoredSweep,
-    firing: schedule_rows.Firing,
-    texts: schedule_rows.Texts,
-) -> str:
-    from orchestrator.controller import sweep_plan, sweep_submit
-
-    left = [pair for pair in sweep_query.points(there, sweep) if pair.job is None]
-    prepared = sweep_plan.prepare(
-        there,
-        [pair.point for pair in left],
-        source=sweep.source,
-        argv=texts.argv,
-        max_running=sweep.max_running,
-        baseline_first=sweep_query.baseline_first(there, sweep),
-        scheduler=sweep.scheduler,
-    )
-    places = {pair.point.identity: (pair.number, pair.row) for pair in left}
-    sent = sweep_submit.send(prepared, sweep, places, tell=_proceeding(there))
-    return _sent(firing, sweep, sent.submitted, sent.waiting)
-
-
 def _close(
     context: contexts.Context,
     sweep: sweep_rows.StoredSweep,
@@ -336,13 +308,6 @@ def _close(
     with context.store.writing() as work:
         work.schedules.change_firing(firing, reason=why)
     return f"{_planned(firing)} {left} points of {sweep.name} (@{sweep.row}) are given up: {why}"
-
-
-def _proceeding(context: contexts.Context) -> Callable[[Sequence[jobs.Job]], None]:
-    def tell(tasks: Sequence[jobs.Job]) -> None:
-        context.proceed()
-
-    return tell
 
 
 def _sent(

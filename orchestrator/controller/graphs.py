@@ -17,9 +17,11 @@ from orchestrator.controller import (
     dependents,
     graph_rows,
     machines,
+    naming,
     places,
     render,
     submit,
+    submitted,
     sweep_plan,
     sweep_query,
     sweep_rows,
@@ -133,9 +135,8 @@ def find(context: contexts.Context, reference: str) -> graph_rows.StoredGraph:
     """Return the graph that `@3` or NAME means, of a name the newest; NotFoundError."""
     with context.store.reading() as work:
         if reference.startswith("@"):
-            number = reference[1:]
-            is_row = number.isascii() and number.isdecimal() and len(number) < 19
-            found = work.graphs.get(int(number)) if is_row else None
+            row = naming.row_named(reference)
+            found = None if row is None else work.graphs.get(row)
         else:
             found = next(iter(work.graphs.newest(name=reference, limit=1)), None)
     if found is None:
@@ -145,25 +146,12 @@ def find(context: contexts.Context, reference: str) -> graph_rows.StoredGraph:
     return found
 
 
-def jobs_of(work: unit_of_work.UnitOfWork, node: graph_rows.StoredNode) -> list[jobs.Job]:
-    """Return the jobs of a node: of each task of its array, and of each point, the newest."""
-    if node.sweep_row is not None:
-        return work.sweeps.jobs(node.sweep_row)
-    first = None if node.job_row is None else work.job(node.job_row)
-    return [] if first is None else work.newest_of_chains(work.jobs_of_tokens([first.token]))
-
-
 def has_ended(work: unit_of_work.UnitOfWork, graph: graph_rows.StoredGraph) -> bool:
     """Tell whether nothing more becomes of a graph by itself."""
     for node in work.graphs.nodes(graph.row):
         if not node.is_bound and node.given_up is None:
             return False
-        if node.sweep_row is not None:
-            sweep = work.sweeps.get(node.sweep_row)
-            groups = work.sweeps.groups([node.sweep_row]).get(node.sweep_row, [])
-            if sweep is not None and sweep_query.unfinished(sweep, groups):
-                return False
-        if not all(job.is_over for job in jobs_of(work, node)):
+        if not submitted.has_ended(work, node):
             return False
     return True
 
@@ -212,7 +200,7 @@ def _references(
         if nodes[other].sweep_row is not None:
             found.append(f"{kind}:sweep/@{nodes[other].sweep_row}")
         else:
-            rows = [f"@{job.row}" for job in jobs_of(work, nodes[other])]
+            rows = [f"@{job.row}" for job in submitted.jobs_of(work, nodes[other])]
             found.append(":".join([kind, *rows]))
     return found
 
@@ -249,11 +237,7 @@ def _submit(
     sweep = sweeps.expand(document, there.profile, folder=there.folder)
     prepared = _plan(there, sweep, node.source, graph.argv)
     made = sweep_submit.create(there, prepared, sweep, node.source, with_it=bind_sweep)
-    places_of: dict[str, tuple[int, int | None]] = {
-        point.identity: (number, None) for number, point in enumerate(sweep.points, 1)
-    }
-    sent = sweep_submit.send(prepared, made, places_of, tell=_proceeding(there))
-    tell(_sent(node, sent))
+    tell(_sent(node, sweep_submit.send_new(prepared, made, sweep.points)))
 
 
 def _send_rest(
@@ -265,34 +249,15 @@ def _send_rest(
     with there.store.reading() as work:
         sweep = work.sweeps.get(node.sweep_row)
     assert sweep is not None, "sweeps are never deleted"
-    left = [pair for pair in sweep_query.points(there, sweep) if pair.job is None]
-    if sweep.state != "open" or not left:
-        return
-    prepared = sweep_plan.prepare(
-        there,
-        [pair.point for pair in left],
-        source=sweep.source,
-        argv=argv,
-        max_running=sweep.max_running,
-        baseline_first=sweep_query.baseline_first(there, sweep),
-        scheduler=sweep.scheduler,
-    )
-    places_of = {pair.point.identity: (pair.number, pair.row) for pair in left}
-    tell(_sent(node, sweep_submit.send(prepared, sweep, places_of, tell=_proceeding(there))))
+    if (sent := sweep_submit.send_rest(there, sweep, argv)) is not None:
+        tell(_sent(node, sent))
 
 
 def _plan(
     there: contexts.Context, sweep: sweeps.Sweep, source: str, argv: Sequence[str]
 ) -> sweep_plan.Prepared:
-    return sweep_plan.prepare(
-        there,
-        sweep.points,
-        source=source,
-        argv=argv,
-        max_running=sweep.table.max_running,
-        baseline_first=sweep.table.baseline_first,
-        scheduler="local" if there.is_local else "slurm",
-    )
+    scheduler = "local" if there.is_local else "slurm"
+    return sweep_plan.whole(there, sweep, source=source, argv=argv, scheduler=scheduler)
 
 
 def _with_dependency(
@@ -306,13 +271,6 @@ def _with_dependency(
     text = ",".join([own, *after] if own else after)
     graphs_own = documents.Origin(source="the graph")
     return documents.merge(document, documents.leaf(("job", "dependency"), text, graphs_own))
-
-
-def _proceeding(context: contexts.Context) -> sweep_submit.Tell:
-    def tell(tasks: Sequence[jobs.Job]) -> None:
-        context.proceed()
-
-    return tell
 
 
 def _sent(node: graph_rows.StoredNode, sent: sweep_submit.Sent) -> str:
@@ -371,4 +329,4 @@ def close(context: contexts.Context, graph: graph_rows.StoredGraph) -> list[jobs
         assert sweep is not None, "sweeps are never deleted"
         sweep_query.close(context, sweep)
     with context.store.reading() as work:
-        return [job for node in nodes for job in jobs_of(work, node) if not job.is_over]
+        return [job for node in nodes for job in submitted.jobs_of(work, node) if not job.is_over]

@@ -12,6 +12,14 @@ def name_of(job: jobs.Job) -> str:
     return job.job_id or f"@{job.row}"
 
 
+def row_named(reference: str) -> int | None:
+    """Return our own number that `@7` names; none: it names something else."""
+    number = reference.removeprefix("@")
+    # SQLite's integers have 64 bits.
+    is_row = number.isascii() and number.isdecimal() and len(number) < 19
+    return int(number) if is_row and reference.startswith("@") else None
+
+
 def names_of(several: Sequence[jobs.Job]) -> str:
     """Return what a person calls the jobs; tasks of one array in a short form.
 

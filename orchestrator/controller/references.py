@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator import jobs, slurm
-from orchestrator.controller import unit_of_work
+from orchestrator.controller import naming, unit_of_work
 
 
 def find(work: unit_of_work.UnitOfWork, reference: str) -> list[jobs.Job]:
@@ -15,11 +15,9 @@ def find(work: unit_of_work.UnitOfWork, reference: str) -> list[jobs.Job]:
     or one job ID on two clusters.
     """
     if reference.startswith("@"):
-        number = reference[1:]
-        # SQLite's integers have 64 bits.
-        is_row = number.isascii() and number.isdecimal() and len(number) < 19
-        found = work.job(int(number)) if is_row else None
-        return _rows_of_one(work, number) if found is None else [found]
+        row = naming.row_named(reference)
+        found = None if row is None else work.job(row)
+        return _rows_of_one(work, reference[1:]) if found is None else [found]
     master, tasks = _tasks_named(reference)
     # SLURM_JOB_ID of local-7 is 7, and so may be the ID of a job in Slurm.
     scheduler = "local" if reference.startswith("local-") else "slurm"

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from orchestrator import errors, schedules
 from orchestrator.controller import context as contexts
-from orchestrator.controller import firing, places, schedule_rows, verdicts
+from orchestrator.controller import firing, places, schedule_rows, submitted
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -219,7 +219,9 @@ def run_now(context: contexts.Context, name: str) -> tuple[schedule_rows.Firing,
     now = context.clock()
     stored = find(context, name)
     with context.store.writing(durable=True) as work:
-        live = any(not verdicts.has_ended(work, one) for one in work.schedules.unjudged(stored.row))
+        live = any(
+            not submitted.has_ended(work, one) for one in work.schedules.unjudged(stored.row)
+        )
         if live and stored.overlap == "skip":
             raise errors.ConflictError(
                 f"what {name} submitted before has not ended, and its overlap is skip: "

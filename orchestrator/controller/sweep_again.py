@@ -200,10 +200,7 @@ def add(
                 "new then"
             )
         first = work.sweeps.add_points(stored.row, sweep, new, context.profile)
-    places: dict[str, tuple[int, int | None]] = {
-        point.identity: (number, None) for number, point in enumerate(new, first)
-    }
-    return sweep_submit.send(prepared, stored, places, tell=tell)
+    return sweep_submit.send_new(prepared, stored, new, first=first, tell=tell)
 
 
 def _refuse_other_place(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> None:

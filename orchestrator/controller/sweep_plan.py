@@ -77,6 +77,28 @@ def prepare(
     return Prepared(context=context, ready=tuple(ready), asked=plan.asked)
 
 
+def whole(
+    context: contexts.Context,
+    sweep: sweeps.Sweep,
+    *,
+    source: str,
+    argv: Sequence[str],
+    scheduler: str | None = None,
+    without_slurm: bool = False,
+) -> Prepared:
+    """Return all points of a sweep as `prepare` does."""
+    return prepare(
+        context,
+        sweep.points,
+        source=source,
+        argv=argv,
+        max_running=sweep.table.max_running,
+        baseline_first=sweep.table.baseline_first,
+        scheduler=scheduler,
+        without_slurm=without_slurm,
+    )
+
+
 def needs_consent(context: contexts.Context, prepared: Prepared) -> str:
     """Return what is more than the profile lets be submitted unasked; "" where nothing is."""
     asked = prepared.asked

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from orchestrator import errors, jobs, sweeps
 from orchestrator.controller import context as contexts
-from orchestrator.controller import sweep_rows
+from orchestrator.controller import naming, sweep_rows
 
 #: The program, the node or a limit ended it; neither a person nor a loss.
 FAILED = frozenset(
@@ -50,10 +50,8 @@ def find(context: contexts.Context, reference: str) -> sweep_rows.StoredSweep:
     """Return the sweep that `@3` or NAME means, of a name the newest; NotFoundError."""
     with context.store.reading() as work:
         if reference.startswith("@"):
-            number = reference[1:]
-            # SQLite's integers have 64 bits.
-            is_row = number.isascii() and number.isdecimal() and len(number) < 19
-            found = work.sweeps.get(int(number)) if is_row else None
+            row = naming.row_named(reference)
+            found = None if row is None else work.sweeps.get(row)
         else:
             found = next(iter(work.sweeps.newest(name=reference, limit=1)), None)
     if found is None:

@@ -127,12 +127,47 @@ def send(
         if waits and behind is None:
             refused.append((tasks[0], count))
         tell(tasks)
+        context.proceed()
         sent = dataclasses.replace(
             sent,
             submitted=sent.submitted + (0 if waits else count),
             waiting=sent.waiting + (count if waits else 0),
         )
     return sent
+
+
+def send_new(
+    prepared: sweep_plan.Prepared,
+    sweep: sweep_rows.StoredSweep,
+    points: Sequence[sweeps.Point],
+    *,
+    first: int = 1,
+    tell: Tell = _tell_nobody,
+) -> Sent:
+    """Submit points that were just stored, numbered from `first`, as `send` does."""
+    places: dict[str, tuple[int, int | None]] = {
+        point.identity: (number, None) for number, point in enumerate(points, first)
+    }
+    return send(prepared, sweep, places, tell=tell)
+
+
+def send_rest(
+    there: contexts.Context, sweep: sweep_rows.StoredSweep, argv: Sequence[str]
+) -> Sent | None:
+    """Submit the points of an open sweep that nothing was submitted of; none: there are none."""
+    left = [pair for pair in sweep_query.points(there, sweep) if pair.job is None]
+    if sweep.state != "open" or not left:
+        return None
+    prepared = sweep_plan.prepare(
+        there,
+        [pair.point for pair in left],
+        source=sweep.source,
+        argv=argv,
+        max_running=sweep.max_running,
+        baseline_first=sweep_query.baseline_first(there, sweep),
+        scheduler=sweep.scheduler,
+    )
+    return send(prepared, sweep, {pair.point.identity: (pair.number, pair.row) for pair in left})
 
 
 def _behind_baseline(

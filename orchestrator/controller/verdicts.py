@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator import errors, jobs, reports
 from orchestrator.controller import context as contexts
-from orchestrator.controller import schedule_rows, sweep_query, unit_of_work
+from orchestrator.controller import schedule_rows, submitted, unit_of_work
 
 if typing.TYPE_CHECKING:
     from orchestrator.reports import comparing
@@ -40,7 +40,7 @@ def judge(context: contexts.Context) -> list[str]:
     """Judge what has ended; return what was said of each."""
     told = []
     with context.store.reading() as work:
-        found = [one for one in work.schedules.unjudged() if has_ended(work, one)]
+        found = [one for one in work.schedules.unjudged() if submitted.has_ended(work, one)]
     for firing in found[:MOST]:
         context.proceed()
         with context.store.reading() as work:
@@ -65,27 +65,6 @@ def judge(context: contexts.Context) -> list[str]:
     return told
 
 
-def has_ended(work: unit_of_work.UnitOfWork, firing: schedule_rows.Firing) -> bool:
-    """Tell whether nothing more becomes of what was fired, by itself or by a recovery rule."""
-    if firing.sweep_row is not None:
-        sweep = work.sweeps.get(firing.sweep_row)
-        groups = work.sweeps.groups([firing.sweep_row]).get(firing.sweep_row, [])
-        if sweep is not None and sweep_query.unfinished(sweep, groups):
-            return False
-    return all(job.is_over for job in jobs_of(work, firing))
-
-
-def jobs_of(work: unit_of_work.UnitOfWork, firing: schedule_rows.Firing) -> list[jobs.Job]:
-    """Return the newest job of each point, or each task, of what was fired."""
-    if firing.sweep_row is not None:
-        return work.sweeps.jobs(firing.sweep_row)
-    if firing.job_row is None:
-        return []
-    first = work.job(firing.job_row)
-    assert first is not None, "rows are never deleted"
-    return work.newest_of_chains(work.jobs_of_tokens([first.token]))
-
-
 def of(
     context: contexts.Context, stored: schedule_rows.Stored, firing: schedule_rows.Firing
 ) -> Verdict:
@@ -94,7 +73,7 @@ def of(
     from orchestrator.reports import comparing
 
     with context.store.reading() as work:
-        found = jobs_of(work, firing)
+        found = submitted.jobs_of(work, firing)
         points = len(work.sweeps.points(firing.sweep_row)) if firing.sweep_row else len(found)
         renamed = _renamed(work, firing)
     now = measured.measure(context, found, renamed=renamed)
@@ -157,7 +136,7 @@ def _before(
         return found, name if found else f"no {name}"
     with context.store.reading() as work:
         earlier = work.schedules.measures_for(firing, stored, unlike=NO_MEASURE, limit=HISTORY)
-        several = [job for one in earlier for job in jobs_of(work, one)]
+        several = [job for one in earlier for job in submitted.jobs_of(work, one)]
     before = measured.measure(context, several, renamed=renamed)
     if not before.measurements:
         return None, "nothing before it to be held to"

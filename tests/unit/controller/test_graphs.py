@@ -19,6 +19,7 @@ from orchestrator.controller import (
     recovering,
     stores,
     submit,
+    submitted,
     sweep_query,
     sweep_submit,
 )
@@ -85,7 +86,7 @@ def graph(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> graph_r
 def rows_of(context: contexts.Context, graph: graph_rows.StoredGraph) -> list[list[int]]:
     with context.store.reading() as work:
         nodes = work.graphs.nodes(graph.row)
-        return [[job.row for job in graphs.jobs_of(work, node)] for node in nodes]
+        return [[job.row for job in submitted.jobs_of(work, node)] for node in nodes]
 
 
 def test_no_secret_is_stored_that_no_node_names(

@@ -1,0 +1,35 @@
+"""What was submitted as one thing, by a schedule or a graph: a job or array, or a sweep."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from orchestrator import jobs
+from orchestrator.controller import sweep_query, unit_of_work
+
+
+class Whole(Protocol):
+    """A job with the tasks of its array, or a sweep; neither: nothing was submitted yet."""
+
+    @property
+    def job_row(self) -> int | None: ...
+    @property
+    def sweep_row(self) -> int | None: ...
+
+
+def jobs_of(work: unit_of_work.UnitOfWork, whole: Whole) -> list[jobs.Job]:
+    """Return the newest job of each task, or of each point."""
+    if whole.sweep_row is not None:
+        return work.sweeps.jobs(whole.sweep_row)
+    first = None if whole.job_row is None else work.job(whole.job_row)
+    return [] if first is None else work.newest_of_chains(work.jobs_of_tokens([first.token]))
+
+
+def has_ended(work: unit_of_work.UnitOfWork, whole: Whole) -> bool:
+    """Tell whether nothing more becomes of it, by itself or by a recovery rule."""
+    if whole.sweep_row is not None:
+        sweep = work.sweeps.get(whole.sweep_row)
+        groups = work.sweeps.groups([whole.sweep_row]).get(whole.sweep_row, [])
+        if sweep is not None and sweep_query.unfinished(sweep, groups):
+            return False
+    return all(job.is_over for job in jobs_of(work, whole))
