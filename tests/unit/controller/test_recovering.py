@@ -24,6 +24,7 @@ from orchestrator.controller import (
     stores,
     submit,
     unit_of_work,
+    wait,
     wishes,
 )
 from orchestrator.controller import context as contexts
@@ -145,6 +146,39 @@ def test_one_job_goes_on_wherever_a_pass_is_killed(
         (1, True),
         (2, False),
     ]
+
+
+def test_wait_ends_with_the_chain_whenever_another_process_goes_on_with_it(
+    context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, looks = stores.Store.reading, 0
+
+    @contextlib.contextmanager
+    def counted(store: stores.Store) -> Iterator[unit_of_work.UnitOfWork]:
+        nonlocal looks
+        with reading(store) as work:
+            yield work
+        looks += 1
+        if looks == moment:
+            with monkeypatch.context() as patch:
+                patch.setattr(stores.Store, "reading", reading)
+                recovering.step(context)
+
+    def ends(seconds: float) -> None:
+        with context.store.writing() as work:
+            for job in sent:
+                over = {"state": jobs.JobState.COMPLETED, "settled": True, "recovers": None}
+                work.change_job(job.row, over)
+
+    # A controller elsewhere does what follows: `wait` merely looks.
+    monkeypatch.setattr(wait, "_recover", lambda *rest: None)
+    monkeypatch.setattr(stores.Store, "reading", counted)
+    for moment in range(1, 13):
+        sent.clear()
+        first, looks = failed(context, "node_fail"), 0
+        (last,) = wait.wait(dataclasses.replace(context, sleep=ends), [first.row])
+        assert looks >= moment, "it looks so often"
+        assert (last.continues, last.state) == (first.row, jobs.JobState.COMPLETED), moment
 
 
 def test_what_a_person_did_meanwhile_wins(context: contexts.Context, sent: list[jobs.Job]) -> None:
