@@ -10,6 +10,8 @@ from sqlalchemy import orm
 
 from db import models, queries, service_tables
 
+#: Slurm's reason of a job that can never start, as things are.
+IN_VAIN = "DependencyNeverSatisfied"
 _DEPENDENCY = service_tables.Dependency
 
 
@@ -32,7 +34,11 @@ def of_submission(session: orm.Session, job_row: int) -> list[service_tables.Dep
 
 
 def dependents(session: orm.Session, states: Collection[str]) -> list[int]:
-    """Return the jobs that wait in Slurm for one that has ended, or goes on; oldest first."""
+    """Return the jobs that wait in Slurm for one that has ended, or goes on; oldest first.
+
+    And those that Slurm says wait in vain, also behind the first points of their sweep: one of a
+    submission.
+    """
     job, other, point = models.Job, orm.aliased(models.Job), models.SweepPoint
     # A good end is nobody's news but of afternotok; all else Slurm does by itself.
     is_news = sa.or_(
@@ -46,15 +52,20 @@ def dependents(session: orm.Session, states: Collection[str]) -> list[int]:
     on_point = sa.exists().where(
         point.sweep_id == _DEPENDENCY.on_sweep, other.row == point.job_row, is_news
     )
-    statement = (
+    waits = (job.settled.is_(False), job.state == "PENDING", job.job_id.is_not(None))
+    in_vain = job.reason == IN_VAIN
+    behind_others = (
         sa.select(_DEPENDENCY.job_row)
         .join(job, job.row == _DEPENDENCY.job_row)
-        .where(job.settled.is_(False), job.state == "PENDING", job.job_id.is_not(None))
-        .where(sa.or_(on_job, on_point))
-        .distinct()
-        .order_by(_DEPENDENCY.job_row)
+        .where(*waits, sa.or_(on_job, on_point, in_vain))
     )
-    return [*session.scalars(statement)]
+    in_sweeps = (
+        sa.select(sa.func.min(job.row))
+        .join(point, point.job_row == job.row)
+        .where(*waits, in_vain)
+        .group_by(job.submission_id)
+    )
+    return sorted({*session.scalars(behind_others), *session.scalars(in_sweeps)})
 
 
 def to_be_recovered(session: orm.Session, job_rows: Collection[int]) -> set[int]:

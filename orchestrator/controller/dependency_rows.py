@@ -16,6 +16,9 @@ from orchestrator import errors, jobs
 from orchestrator.controller import rows, sweep_rows, unit_of_work
 from orchestrator.jobs import dependency
 
+#: Slurm's reason of a job that can never start, as things are.
+IN_VAIN = queries.IN_VAIN
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stored:
@@ -85,7 +88,10 @@ class DependencyStore:
         return [_record(row) for row in queries.of_submission(self._db, job_row)]
 
     def dependents(self) -> list[int]:
-        """Return the jobs that wait in Slurm for one that has ended, or goes on; oldest first."""
+        """Return those that wait in Slurm for a job that ended, or goes on, or in vain, as it says.
+
+        Oldest first; of a submission one.
+        """
         return queries.dependents(self._db, jobs.TERMINAL)
 
     def turn(self, some: Collection[Stored], to: int) -> None:

@@ -1,10 +1,14 @@
-"""Jobs that wait in Slurm for others: turned to who goes on where one failed, told if none does."""
+"""Jobs that wait in Slurm for others: turned to who goes on where one failed, told if none does.
+
+Of one that failed and was requeued under its ID Slurm goes on saying that who waits for its good
+end waits in vain, also when it has come (22.05, 24.11, 26.05): Slurm has to be told anew.
+"""
 
 from __future__ import annotations
 
 from orchestrator import errors, jobs, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import submit
+from orchestrator.controller import dependency_rows, submit, unit_of_work
 from orchestrator.jobs import dependency
 
 #: After so many Slurm is taken to be away, and the rest waits for the next pass.
@@ -28,11 +32,18 @@ def turn(context: contexts.Context) -> list[str]:
             submission = work.submission_of(row)
             assert submission is not None, "each job belongs to one (foreign key)"
             told_already = "never" in {event.kind for event in work.events(row)}
-            text = submit.turn_of(work, specs.from_json(submission.spec), job)
+            is_open = _is_open(work, job)
+            spec = specs.from_json(submission.spec)
+            own, _ = dependency.split(spec.dependency)
+            text = submit.turn_of(work, spec, job) or own or ""
         if standing.never and not told_already:
             told += _tell_never(context, job, standing)
         turned = [one for one in stored if newest[one.id] not in (None, one.turned_to)]
-        if standing.never or standing.unsent or not turned or job.scheduler != "slurm":
+        # With IDs of the user's own it may be one of those that failed.
+        again = job.reason == dependency_rows.IN_VAIN and not own
+        if not turned and not again:
+            continue
+        if standing.never or standing.unsent or job.scheduler != "slurm" or not is_open:
             continue
         there = contexts.at(context, job.scheduler)
         if job.cluster != contexts.cluster_facts(there).cluster:
@@ -52,13 +63,24 @@ def turn(context: contexts.Context) -> list[str]:
         with context.store.writing() as work:
             for one in turned:
                 work.dependencies.turn([one], newest[one.id] or 0)
-            detail = f"waits for {text or 'nothing more'}: the job that goes on"
+            # Until Slurm is asked again it is not known why it waits.
+            work.change_job(row, {"reason": None}, version=job.version)
+            why = "the job that goes on" if turned else "what had failed was started again"
+            detail = f"waits for {text or 'nothing more'}: {why}"
             event = jobs.JobEvent(
                 at=context.clock(), kind="depend", source="controller", detail=detail
             )
             work.add_event(row, event)
         told.append(f"{job_id} {job.name} {detail}")
     return told
+
+
+def _is_open(work: unit_of_work.UnitOfWork, job: jobs.Job) -> bool:
+    """Tell whether none of the points that its sweep begins with has failed for good, or as yet."""
+    if job.sweep is None:
+        return True
+    turn = work.sweeps.turn_of(job.row, len(work.tasks(job.token)))
+    return not turn.failed and not turn.unsent
 
 
 def _tell_never(

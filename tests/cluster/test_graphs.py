@@ -146,6 +146,49 @@ def test_what_waits_in_vain_is_told_and_turned_to_who_goes_on(
     assert site.wait_state(second, "COMPLETED")["job_id"] == second
 
 
+def test_what_waits_for_a_job_under_retry_waits_for_its_chain(site: sites.Site) -> None:
+    """Slurm itself takes the first bad end for the last."""
+    lab, small = site.lab, "cpus_per_task = 1\nmem = '50M'"
+    fails = "echo 'OSError: [Errno 5] Input/output error' >&2; exit 3"
+    wait = f"until [ -e {site.home}/go ]; do sleep 0.1; done; "
+
+    def tables(most: int) -> dict[str, str]:
+        return {"resources": small, "retry": f"max_retries = {most}\nbackoff_seconds = 1\n"}
+
+    def once(name: str) -> str:
+        return f"{wait}[ ! -e {site.home}/{name} ] || exit 0; touch {site.home}/{name}; {fails}"
+
+    first = site.submit(site.shell("first", once("first"), **tables(3)))
+    bad = site.submit(site.shell("bad", wait + fails, **tables(1)))
+    site.shell("node", once("node"), **tables(3))
+    after = site.shell("after", "true", resources=small)
+    nodes = '[graph.nodes.a]\nspec = "node.toml"\n[graph.nodes.b]\nspec = "after.toml"\n'
+    site.run("graph", "submit", site.spec("g", f'[graph]\nname = "g"\n{nodes}after_ok = ["a"]\n'))
+    behind = site.submit(after, "--dependency", "afterok:first", "--name", "behind")
+    never = site.submit(after, "--dependency", "afterok:bad", "--name", "never")
+    for job_id in (first, bad):
+        site.wait_state(job_id, "RUNNING")
+    lab.write(f"{site.home}/go", "")
+    told: list[str] = []
+
+    def over() -> bool:
+        told.extend(site.run("tick", check=None).stderr.splitlines())
+        states = {row["name"]: row["state"] for row in site.items("status", "--all")}
+        return states["behind"] == states["after"] == "COMPLETED" and states["bad"] == "FAILED"
+
+    lab.wait_for(over, 120, "the chains and what waits for them", 0.5)
+    told += site.run("tick", check=None).stderr.splitlines()
+    again = "what had failed was started again"
+    mine = [line.removeprefix("graphs: ") for line in told if line.startswith("graphs: ")]
+    assert f"{behind} behind waits for afterok:{first}: {again}" in mine
+    vain = f"it can never start: afterok: {bad} (bad) ended FAILED"
+    assert [line for line in mine if "can never" in line] == [f"{never} never: {vain}"]
+    assert site.job(first)["attempt"] == site.job("node")["attempt"] == 1
+    assert site.job(never)["reason"] == "DependencyNeverSatisfied"
+    (node,) = [one for one in site.items("graph", "status", "g") if one["node"] == "b"]
+    assert node["states"] == {"COMPLETED": 1}
+
+
 @pytest.mark.parametrize("form", ["@{row}", "sweep/two"])
 def test_a_name_in_a_dependency(site: sites.Site, form: str) -> None:
     spec(site, "two", more=SWEEP, wait="sleep 2")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import time
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,41 @@ from orchestrator.jobs import dependency
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
 
 
-def test_one_that_slurm_refuses_keeps_no_other_waiting(
-    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@dataclasses.dataclass(kw_only=True)
+class Queue:
+    """A database with jobs, and what Slurm was asked to let them wait for."""
+
+    context: contexts.Context
+    asked: list[tuple[str, str]]
+    jobs: int = 0
+
+    def add(self, state: jobs.JobState, on_job: int | None = None, **fields: object) -> int:
+        self.jobs += 1
+        with self.context.store.writing() as work:
+            record = jobs.Submission(
+                token=f"abcd{self.jobs:08}",
+                cluster="lab",
+                scheduler="slurm",
+                name="x",
+                script="x",
+                spec=specs.to_json(jobs.JobSpec(name="x")),
+                run_dir="/r",
+                provenance="{}",
+                created_at=NOW,
+            )
+            (job,) = work.add_submission(record, state=state, job_id=str(self.jobs), **fields)
+            if on_job is not None:
+                depends = dependency.Depends(kind="afterok", on_job=on_job)
+                work.dependencies.add(job.row, [depends])
+        return job.row
+
+    def change(self, row: int, **changes: object) -> None:
+        with self.context.store.writing() as work:
+            work.change_job(row, changes)
+
+
+@pytest.fixture
+def queue(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
     asked: list[tuple[str, str]] = []
 
     def set_dependency(job_id: str, text: str) -> None:
@@ -42,39 +76,40 @@ def test_one_that_slurm_refuses_keeps_no_other_waiting(
             sleep=time.sleep,
             clock=lambda: NOW,
         )
+        yield Queue(context=context, asked=asked)
 
-        def add(state: jobs.JobState, on_job: int | None = None, **fields: object) -> int:
-            with store.writing() as work:
-                record = jobs.Submission(
-                    token=f"abcd{len(numbers):08}",
-                    cluster="lab",
-                    scheduler="slurm",
-                    name="x",
-                    script="x",
-                    spec=specs.to_json(jobs.JobSpec(name="x")),
-                    run_dir="/r",
-                    provenance="{}",
-                    created_at=NOW,
-                )
-                job_id = str(len(numbers) + 1)
-                (job,) = work.add_submission(record, state=state, job_id=job_id, **fields)
-                if on_job is not None:
-                    depends = dependency.Depends(kind="afterok", on_job=on_job)
-                    work.dependencies.add(job.row, [depends])
-            numbers.append(job.row)
-            return job.row
 
-        numbers: list[int] = []
-        failed = add(jobs.JobState.FAILED, settled=True)
-        runs = add(jobs.JobState.RUNNING)
-        add(jobs.JobState.RUNNING, continues=failed)
-        first, second = (add(jobs.JobState.PENDING, failed) for _ in range(2))
-        add(jobs.JobState.PENDING, runs)
-        with store.reading() as work:
-            assert work.dependencies.dependents() == [first, second]
-        assert dependents.turn(context) == [
-            "4 x is not turned to the job that goes on: Job/step already completing or completed",
-            "5 x waits for afterok:3: the job that goes on",
-        ]
-        assert asked == [("4", "afterok:3"), ("5", "afterok:3")]
-        assert len(dependents.turn(context)) == 1, "what was turned is not asked for again"
+def test_one_that_slurm_refuses_keeps_no_other_waiting(queue: Queue) -> None:
+    failed = queue.add(jobs.JobState.FAILED, settled=True)
+    runs = queue.add(jobs.JobState.RUNNING)
+    queue.add(jobs.JobState.RUNNING, continues=failed)
+    first, second = (queue.add(jobs.JobState.PENDING, failed) for _ in range(2))
+    queue.add(jobs.JobState.PENDING, runs)
+    with queue.context.store.reading() as work:
+        assert work.dependencies.dependents() == [first, second]
+    assert dependents.turn(queue.context) == [
+        "4 x is not turned to the job that goes on: Job/step already completing or completed",
+        "5 x waits for afterok:3: the job that goes on",
+    ]
+    assert queue.asked == [("4", "afterok:3"), ("5", "afterok:3")]
+    assert len(dependents.turn(queue.context)) == 1, "what was turned is not asked for again"
+
+
+@pytest.mark.parametrize("state, told", [("RUNNING", "afterok:1"), ("COMPLETED", "")])
+def test_slurm_is_told_anew_of_what_failed_and_was_started_again(
+    queue: Queue, state: str, told: str
+) -> None:
+    failed = queue.add(jobs.JobState.FAILED, recovers=True)
+    waits = queue.add(jobs.JobState.PENDING, failed, reason="DependencyNeverSatisfied")
+    assert dependents.turn(queue.context) == [], "what follows is not decided"
+    queue.change(failed, state=jobs.JobState(state), attempt=1)
+    sentence = f"waits for {told or 'nothing more'}: what had failed was started again"
+    assert dependents.turn(queue.context) == [f"2 x {sentence}"]
+    assert dependents.turn(queue.context) == [], "until Slurm says again that it waits in vain"
+    assert queue.asked == [("2", told)]
+    queue.change(failed, state=jobs.JobState.FAILED, recovers=None)
+    queue.change(waits, reason="DependencyNeverSatisfied")
+    assert dependents.turn(queue.context) == [
+        "2 x: it can never start: afterok: 1 (x) ended FAILED"
+    ]
+    assert len(queue.asked) == 1
