@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import collections
+import datetime
 import json
+import random
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,6 +38,12 @@ def tick(site: sites.Site) -> str:
 def events(job: dict[str, Any]) -> list[str]:
     """What was decided about a job, in its history."""
     return [one["detail"] for one in job["events"] if one["kind"] == "retry"]
+
+
+def rows_events(site: sites.Site, rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """The histories of the jobs whose names begin so."""
+    mine = [row["row"] for row in rows if row["name"].startswith(name)]
+    return [event for row in mine for event in site.job(f"@{row}")["events"]]
 
 
 def last_of(site: sites.Site, job_id: str) -> dict[str, Any]:
@@ -163,6 +174,158 @@ def test_each_rule(site: sites.Site) -> None:
         [made["limited"], "0", "TIMEOUT", "1"],
         [site.job(made["limited"])["chain"][1]["job_id"], "0", "TIMEOUT", "2"],
     ]
+
+
+#: Each start leaves a checkpoint and a number, and goes on for ever before the second.
+POINT = """\
+import json, os, time
+task = os.environ.get("SLURM_ARRAY_TASK_ID")
+folder = os.environ["ORCHESTRATOR_RUN_DIR"] + "/checkpoints" + (f".{task}" if task else "")
+os.makedirs(folder, exist_ok=True)
+if os.environ["SLURM_PROCID"] == "0":
+    number = len(os.listdir(folder)) + 1
+    open(f"{folder}/checkpoint-{number}.pt", "w").close()
+    with open(os.environ["ORCHESTRATOR_METRICS_FILE"], "a") as file:
+        ranks = int(os.environ["SLURM_NTASKS"])
+        for step in range(5 * number):
+            record = {"name": "window_throughput", "value": 100.0 * ranks + step, "unit": ""}
+            print(json.dumps({**record, "step": step, "rank": 0, "world_size": ranks}), file=file)
+    if number < 2 and task != "0":
+        time.sleep(300)
+"""
+
+
+@pytest.mark.slow
+def test_each_task_and_each_point_goes_on_by_itself(site: sites.Site) -> None:
+    lab = site.lab
+    lab.write(f"{site.home}/point.py", POINT)
+    head = (
+        '[job]\nname = "NAME"\ntime_limit = "5"\n[resources]\nntasks_per_node = 1\nmem = "100M"\n'
+    )
+    launch = '[launch]\nlauncher = "srun"\nscript = "point.py"\n'
+    text = f"{head}[retry]\n{RETRY}{launch}"
+    # Task 0 ends well at once. The point with two ranks waits for the end of the other's chain.
+    array = site.spec("tasks", text.replace("NAME", "tasks") + "[array]\nsize = 3\n")
+    points = "{ args.of = 1 }, { args.of = 2, resources.ntasks_per_node = 2 }"
+    sweep = f'[sweep]\nkind = "list"\nbaseline_first = true\npoints = [{points}]\n'
+    site.run("submit", array)
+    site.run("sweep", "submit", site.spec("points", text.replace("NAME", "points") + sweep))
+    limited: set[str] = set()
+
+    def over() -> bool:
+        tick(site)
+        rows = site.items("status", "--all", "-r")
+        for row in rows:
+            # The second start of each ends by itself.
+            if row["state"] == "RUNNING" and not site.job(f"@{row['row']}")["chain"]:
+                if row["job_id"] not in limited and not row["job_id"].endswith("_0"):
+                    limited.add(row["job_id"])
+                    update = ["scontrol", "update", f"jobid={row['job_id']}", "endtime=now+1"]
+                    lab.run(update, user="root").check_returncode()
+        return sum(row["state"] == "COMPLETED" for row in rows) == 5
+
+    lab.wait_for(over, 240, "the chains of two tasks and two points", 0.5)
+    rows = site.items("status", "--all", "-r")
+    (first,) = {row["job_id"].partition("_")[0] for row in rows if row["job_id"].endswith("_0")}
+    for task in (1, 2):
+        chain = site.job(f"{first}_{task}")["chain"]
+        assert [link["state"] for link in chain] == ["TIMEOUT", "COMPLETED"]
+        assert chain[1]["job_id"].endswith(f"_{task}")
+        assert [link["step"] for link in chain] == [1, None]
+    assert site.job(f"{first}_0")["chain"] == []
+    found = site.items("sweep", "status", "points", "--points")
+    assert [point["state"] for point in found] == ["COMPLETED"] * 2
+    for point in found:
+        assert [link["state"] for link in site.job(point["job_id"])["chain"]] == [
+            "TIMEOUT",
+            "COMPLETED",
+        ]
+    assert len(limited) == 4 and len(rows) == 3 + 2 + 2 * 2
+    told = [one["detail"] for one in rows_events(site, rows, "points") if one["kind"] == "depend"]
+    again = found[0]["job_id"]
+    assert told == [f"waits for afterok:{again}: what had failed was started again"]
+    curves = site.items("sweep", "report", "points", "--no-plots")
+    seen = [
+        (one["ranks"], one["windows"], one["throughput"]) for c in curves for one in c["points"]
+    ]
+    # Of the last of each chain alone.
+    assert seen == [(1, 10, 104.5), (2, 10, 204.5)]
+
+
+#: A job is put back into the queue, gone on with by a new one, or by one with more memory.
+JOURNAL = (
+    "echo NAME $SLURM_JOB_ID $SLURM_RESTART_COUNT >> HOME/ran; number=$(grep -c ^NAME HOME/ran); "
+)
+KINDS = {
+    "requeued": f"[ $number -ge 3 ] || {{ {FAILS}; }}",
+    "preempted": "[ $number -ge 2 ] || sleep 300",
+    "enlarged": HOG,
+}
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.slow
+def test_a_controller_that_is_killed_while_it_recovers(
+    site: sites.Site, tell: Callable[[str], None]
+) -> None:
+    each, kills = 8, 40
+    lab = site.lab
+    quick = "resend_min_seconds = 1\nresend_max_seconds = 2\nsubmit_grace_seconds = 20\n"
+    site = sites.Site.make(lab, site.home, more=quick + "serve_interval_seconds = 1\n")
+    seed = random.randrange(2**32)
+    dice = random.Random(seed)
+    tell(f"killed while it recovers: seed {seed}")
+    began = datetime.datetime.now().astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+    made: dict[str, str] = {}
+    for kind, command in KINDS.items():
+        for number in range(each):
+            name = f"{kind}-{number}"
+            line = JOURNAL.replace("NAME", name).replace("HOME", site.home) + command
+            more = '[retry.changes.oom_host]\n"resources.mem" = "x5"\n'
+            mem = "200M" if kind == "enlarged" else "50M"
+            spec = site.shell(
+                name,
+                line,
+                resources=f"cpus_per_task = 1\nmem = '{mem}'",
+                retry=RETRY + more if kind == "enlarged" else RETRY,
+            )
+            where = ["--partition=spot", "--nodelist=n1"] if kind == "preempted" else []
+            made[name] = site.submit(spec, *(where or ["--exclude=n1"]))
+    for name in (name for name in made if name.startswith("preempted")):
+        site.wait_state(made[name], "RUNNING")
+    running = site.popen("serve")
+    try:
+        better = site.shell("better", "sleep 1", job='exclusive = true\ntime_limit = "1"')
+        site.submit(better, "--nodelist=n1")
+        for _ in range(kills):
+            assert running.stdout is not None
+            next(line for line in running.stdout if " Acts, with a pass every " in line)
+            time.sleep(dice.uniform(0, 3))
+            lab.kill(running)
+            running.communicate()
+            running = site.popen("serve")
+        site.run("wait", *made.values(), timeout_seconds=400)
+    finally:
+        lab.kill(running)
+        running.communicate()
+    starts = {"requeued": 3, "preempted": 2, "enlarged": 2}
+    ran = [line.split() for line in lab.read(f"{site.home}/ran").splitlines()]
+    counted = collections.Counter(name for name, *_ in ran)
+    assert counted == {name: starts[name.partition("-")[0]] for name in made}
+    sacct = ["sacct", "-X", "-D", "-n", "-P", "-o", "JobID,JobName,State", "-S", began]
+    rows = [line.split("|") for line in lab.run(sacct).stdout.splitlines()]
+    in_slurm = collections.Counter(name.partition(".")[0] for _, name, _ in rows)
+    for name in made:
+        last = last_of(site, made[name])
+        assert last["state"] == "COMPLETED"
+        links = last["chain"]
+        assert [link["outcome"] for link in links] == ["done"] * (len(links) - 1) + [None]
+        rows_of = {link["row"] for link in links}
+        told = [one for row in rows_of for one in events(site.job(f"@{row}"))]
+        decided = [one for one in told if " of at most " in one]
+        assert len(decided) == starts[name.partition("-")[0]] - 1, told
+        assert in_slurm[name] == counted[name], rows
+    tell(f"{kills} kills: {len(ran)} starts of {len(made)} chains, each decided and done once")
 
 
 TRAINING = (
