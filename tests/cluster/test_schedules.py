@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import random
 import subprocess
 import time
@@ -124,6 +125,73 @@ def test_a_controller_that_is_killed_again_and_again(
     seen = [line for line in lab.run(sacct).stdout.splitlines() if "|two." in line]
     assert len(seen) == 2 * planned, seen
     tell(f"{planned} planned times, {kills} kills: {2 * planned} jobs, verdicts {verdicts}")
+
+
+#: Takes what is posted to it, and writes each body down.
+RECEIVER = """\
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        with open(sys.argv[1], "ab") as file:
+            file.write(body + b"\\n")
+        self.send_response(204)
+        self.end_headers()
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.mark.slow
+def test_a_sweep_that_became_slow_is_told_once(lab: cluster.Lab, site: sites.Site) -> None:
+    lab.write(f"{site.home}/receiver.py", RECEIVER)
+    receiver = lab.popen(
+        [sites.PYTHON, f"{site.home}/receiver.py", f"{site.home}/told"], cwd=site.home
+    )
+    assert receiver.stdout is not None
+    port = receiver.stdout.readline().strip()
+    hook = f'[notices.hook]\nkind = "webhook"\nform = "json"\nurl = "http://127.0.0.1:{port}/"\n'
+    site = sites.Site.make(lab, site.home, more=QUICK + hook)
+    slower = "1000.0 * (0.8 if os.path.exists('slow') else 1) + step"
+    program = PROGRAM.format(home=site.home).replace("1000.0 + step", slower)
+    assert slower in program
+    lab.write(f"{site.home}/program.py", program)
+    spec = site.spec("two", SPEC.replace("axes.args.seed", "repeats = 5\naxes.args.seed"))
+    running = site.popen("serve")
+    try:
+        site.run("sweep", "submit", spec, "--wait")
+        site.run("baseline", "set", "good", "--sweep", "two")
+        lab.write(f"{site.home}/slow", "")
+        cron = ["--cron", "* * * * *", "--baseline", "good", "--overlap", "allow"]
+        site.run("schedule", "add", "often", *cron, spec)
+
+        def judged() -> bool:
+            return len([one for one in firings(site) if one["verdict"]]) >= 2
+
+        lab.wait_for(judged, 240, "two verdicts", 1)
+        site.run("schedule", "remove", "often")
+
+        def sent() -> bool:
+            return not site.items("notices", "list", "--unsent")
+
+        lab.wait_for(sent, 60, "the notices to be sent", 1)
+    finally:
+        lab.kill(running)
+        running.communicate()
+        lab.kill(receiver)
+        receiver.communicate()
+    mine = [one for one in firings(site) if one["verdict"]]
+    assert {one["verdict"] for one in mine} == {"regression"}, mine
+    told = [json.loads(line) for line in lab.read(f"{site.home}/told").splitlines()]
+    items = [item for message in told for item in message["items"]]
+    assert len({item["key"] for item in items}) == len(items) == len(mine)
+    assert {item["kind"] for item in items} == {"regression"}
+    planned = [one["planned_at"] for one in mine]
+    assert [item["sweep"] for item in items] == [one["sweep"] for one in mine]
+    for item, at in zip(items, planned, strict=True):
+        assert item["subject"].startswith(f"schedule often of {at[:16]}"), (item, at)
+        assert item["subject"].endswith(": regression")
 
 
 def test_what_the_driver_of_cron_would_run(lab: cluster.Lab, site: sites.Site) -> None:
