@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import failures
+from tests.cluster import failures, root
 from tests.cluster import lab as cluster
 from tests.cluster import site as sites
 from tests.cluster import test_resumed_training as trainings
@@ -86,6 +86,10 @@ def reach_limit(lab: cluster.Lab, site: sites.Site, name: str, number: int) -> N
     lab.run(["scontrol", "update", f"jobid={seen[0]}", "endtime=now+1"], user="root")
 
 
+def once_of(site: sites.Site, job_id: str) -> bool:
+    return site.lab.path(f"{site.job(job_id)['run_dir']}/checkpoints/once").exists()
+
+
 def test_each_rule(site: sites.Site) -> None:
     lab = site.lab
     small = "cpus_per_task = 1\nmem = '300M'"
@@ -99,6 +103,14 @@ def test_each_rule(site: sites.Site) -> None:
     first = f"mkdir -p $(dirname {once}); [ -e {once} ] || {{ touch {once}; sleep 300; }}"
     made = {
         "preempted": submit("preempted", first, "--partition=spot", "--nodelist=n1"),
+        # Its checkpoints lie in the first job's run folder, which nothing else brings inside.
+        "contained": submit(
+            "contained",
+            first,
+            *("--partition=spot", "--nodelist=n1", "--chdir=/tmp"),
+            container=f'runtime = "apptainer"\nimage = "{root.IMAGE}"\ngpu = "none"',
+            environment='variables = { APPTAINER_NO_MOUNT = "home" }',
+        ),
         "lost": submit(
             "lost",
             "[ $SLURMD_NODENAME != n3 ] || sleep 300",
@@ -121,7 +133,9 @@ def test_each_rule(site: sites.Site) -> None:
     }
     site.wait_state(made["lost"], "RUNNING")
     lab.cut("n3")
-    site.wait_state(made["preempted"], "RUNNING")
+    for name in ("preempted", "contained"):
+        site.wait_state(made[name], "RUNNING")
+    site.lab.wait_for(lambda: once_of(site, made["contained"]), 60, "a checkpoint from inside")
     better = site.shell("better", "sleep 1", job='exclusive = true\ntime_limit = "1"')
     site.submit(better, "--nodelist=n1")
     site.wait_state(made["cancelled"], "RUNNING")
@@ -137,8 +151,9 @@ def test_each_rule(site: sites.Site) -> None:
         return [one for one in events(site.job(made[name])) if not one.startswith("@")]
 
     again = "it is not started again"
-    assert told("preempted") == ["preempted: a new job goes on with it (1 of at most 3)"]
-    assert last["preempted"]["state"] == "COMPLETED"
+    for name in ("preempted", "contained"):
+        assert told(name) == ["preempted: a new job goes on with it (1 of at most 3)"]
+        assert last[name]["state"] == "COMPLETED"
     assert told("lost") == [
         "node_fail: a new job goes on with it, without n1,n2,n3, in 00:00:01 (1 of at most 3)"
     ]
@@ -414,7 +429,7 @@ def test_a_training_goes_on_through_a_preemption_and_a_time_limit(site: sites.Si
 @pytest.mark.timeout(3600)
 @pytest.mark.slow
 def test_a_training_of_three_time_limits_over_a_preemption_and_a_lost_host(
-    site: sites.Site,
+    site: sites.Site, tell: Callable[[str], None]
 ) -> None:
     lab = site.lab
     number = trainings.LIMITED_EPOCHS
@@ -437,5 +452,6 @@ def test_a_training_of_three_time_limits_over_a_preemption_and_a_lost_host(
         controller.communicate()
     lab.heal(hosts[-1])
     causes = check_exact(site, first, expected)
+    tell(f"a chain over {', '.join(causes)}, COMPLETED")
     assert causes[:2] == ["preempted", "node_fail"]
     assert set(causes[2:]) == {"time_limit"} and len(causes) >= 5
