@@ -107,6 +107,7 @@ class DependencyStore:
         ids: dict[str, list[str]] = collections.defaultdict(list)
         unsent: list[str] = []
         never: list[str] = []
+        is_recovered = False
         for kind in dict.fromkeys(one.kind for one in depends):
             mine = [one for one in depends if one.kind == kind]
             found = self._jobs(mine)
@@ -117,6 +118,7 @@ class DependencyStore:
                 else:
                     never.append(f"{kind}: {points} were never submitted, and it was cancelled")
             planned = queries.to_be_recovered(self._db, [job.row for job in found if job.ended])
+            is_recovered |= any(job.recovers for job in found)
             live = []
             for job in found:
                 if job.row in planned:
@@ -134,6 +136,7 @@ class DependencyStore:
             after_not_ok=tuple(ids["afternotok"]),
             unsent=tuple(dict.fromkeys(unsent)),
             never=tuple(dict.fromkeys(never)),
+            is_recovered=is_recovered,
         )
 
     def newest(self, one: dependency.Depends) -> int | None:

@@ -107,6 +107,7 @@ def send(
     with context.store.reading() as work:
         sent = work.tasks(job.token)
         turn = turn_of(work, spec, job)
+        is_patient = bool(turn) and _is_patient(work, spec, job)
     _refuse_given_up(job, sent)
     try:
         if context.is_local:
@@ -119,6 +120,9 @@ def send(
                 # A batch file's own is in it.
                 options = [one for one in options if not one.startswith("--dependency=")]
                 options.append(f"--dependency={turn}")
+            if is_patient:
+                # Or a site with kill_invalid_depend cancels it at the first bad end of a chain.
+                options.append("--kill-on-invalid-dep=no")
             job_id = _call_sbatch(context, spec, job, folder, calling_folder, options)
     except submission.RefusedError as exc:
         kept = answers.store_refusal(context, job, exc.outcome)
@@ -169,6 +173,13 @@ def turn_of(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job) ->
     turn = ",".join(filter(None, turns))
     own, _ = dependency.split(spec.dependency)
     return ",".join(filter(None, [own, turn])) if turn else ""
+
+
+def _is_patient(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job) -> bool:
+    """Tell whether a bad end of what it waits for need not be the last."""
+    if job.sweep is not None and spec.retry.is_on:
+        return True
+    return work.dependencies.standing_of(job.row).is_recovered
 
 
 def test_only(context: contexts.Context, request: render.Request) -> str:

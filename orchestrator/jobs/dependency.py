@@ -51,6 +51,8 @@ class Standing:
     unsent: tuple[str, ...] = ()
     #: why it can never start, in words
     never: tuple[str, ...] = ()
+    #: one of those is under [retry]: where it fails it may go on
+    is_recovered: bool = False
 
     @property
     def text(self) -> str:

@@ -147,7 +147,8 @@ def test_what_waits_in_vain_is_told_and_turned_to_who_goes_on(
 
 
 def test_what_waits_for_a_job_under_retry_waits_for_its_chain(site: sites.Site) -> None:
-    """Slurm itself takes the first bad end for the last."""
+    """Slurm itself takes the first bad end for the last, and may cancel what waits for it."""
+    site.lab.reconfigure(extra=("DependencyParameters=kill_invalid_depend",))
     lab, small = site.lab, "cpus_per_task = 1\nmem = '50M'"
     fails = "echo 'OSError: [Errno 5] Input/output error' >&2; exit 3"
     wait = f"until [ -e {site.home}/go ]; do sleep 0.1; done; "

@@ -213,6 +213,8 @@ if os.environ["SLURM_PROCID"] == "0":
 @pytest.mark.slow
 def test_each_task_and_each_point_goes_on_by_itself(site: sites.Site) -> None:
     lab = site.lab
+    # The hardest site: what waits for a bad end is cancelled.
+    lab.reconfigure(extra=("DependencyParameters=kill_invalid_depend",))
     lab.write(f"{site.home}/point.py", POINT)
     head = (
         '[job]\nname = "NAME"\ntime_limit = "5"\n[resources]\nntasks_per_node = 1\nmem = "100M"\n'
