@@ -329,6 +329,7 @@ def test_files_are_private_whatever_the_umask(cli, fake_slurm):
     done = cli("submit", *JOB, prefix=["sh", "-c", 'umask 022 && exec "$@"', "sh"])
     assert done.code == 0
     (folder,) = cli.run_folders()
+    cli.needs_file()
     places = [cli.state_dir, *cli.state_dir.iterdir(), cli.runs_dir, folder, *folder.iterdir()]
     assert len(places) >= 8
     for path in places:
