@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from orchestrator import errors
-from orchestrator.cli import output, session, settings, verbs
+from orchestrator.cli import output, session, settings, verbs, views
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller import context as contexts
@@ -37,7 +37,7 @@ def submit_(ctx: click.Context, file: Path, format_: str | None, as_json: bool) 
 
     \b
     Example:
-      orchestrator graph submit examples/graph.toml
+      orchestrator graph submit examples/graph/nightly.toml
     """
     from orchestrator.controller import graphs
 
@@ -96,7 +96,7 @@ def list_(ctx: click.Context, limit: int, format_: str | None, as_json: bool) ->
             nodes = work.graphs.nodes(graph.row)
             rows.append(
                 {
-                    "row": graph.row if chosen in ("json", "jsonl") else f"@{graph.row}",
+                    "row": graph.row if output.is_json(chosen) else f"@{graph.row}",
                     "name": graph.name,
                     "state": graph.state,
                     "nodes": len(nodes),
@@ -140,7 +140,7 @@ def cancel(ctx: click.Context, graph: str, timeout: float) -> None:
 def _show(context: contexts.Context, graph: graph_rows.StoredGraph, chosen: str) -> None:
     from orchestrator.controller import submitted
 
-    plain = chosen in ("json", "jsonl")
+    plain = output.is_json(chosen)
     rows: list[dict[str, object]] = []
     with context.store.reading() as work:
         for node in work.graphs.nodes(graph.row):
@@ -166,7 +166,7 @@ def _show(context: contexts.Context, graph: graph_rows.StoredGraph, chosen: str)
                     "reason": node.given_up or reason or (None if found else "not submitted yet"),
                     "given_up": node.given_up,
                     "source": node.source,
-                    "row": number if plain or number is None else f"@{number}",
+                    "row": number if plain else views.named(node),
                 }
             )
     output.items("graph_nodes", rows, NODE_COLUMNS, chosen)

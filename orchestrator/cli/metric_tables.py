@@ -131,7 +131,7 @@ def compare(
     else:
         made = _places_of_each(context, wanted, found, asked.by)
     heads = ["name", "unit", "statistic" if asked.by is None else asked.by]
-    if form in ("json", "jsonl"):
+    if output.is_json(form):
         items = [{**head, "jobs": _in_json(found, values)} for head, values in made]
         _show("metric_comparison", items, heads, asked, form)
         return bool(made)

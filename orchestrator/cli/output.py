@@ -52,6 +52,11 @@ def chosen(format_: str | None, as_json: bool) -> str:
     return format_ or ("table" if sys.stdout.isatty() else "tsv")
 
 
+def is_json(chosen_format: str) -> bool:
+    """Tell whether a program reads it: values then stand as they are, with all their fields."""
+    return chosen_format in ("json", "jsonl")
+
+
 def refuse_format(option: str, format_: str | None, as_json: bool) -> None:
     """Raise UsageError where a format is asked of what `option` prints: a text as it stands."""
     if format_ is not None or as_json:

@@ -28,7 +28,7 @@ def command(ctx: click.Context, name: str, format_: str | None, as_json: bool) -
     (summary,) = scheduling.summaries(context, [stored], firings=SHOWN)
     chosen = format_ or ("json" if as_json else "table")
     changed = scheduling.changed(stored)
-    if chosen in ("json", "jsonl"):
+    if output.is_json(chosen):
         row = schedule_views.schedule_row(summary, chosen)
         row["source_changed"] = bool(changed)
         row["firings"] = schedule_views.firing_rows(summary.firings, stored.tz, chosen)

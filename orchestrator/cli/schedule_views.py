@@ -7,6 +7,7 @@ import datetime
 import zoneinfo
 from collections.abc import Sequence
 
+from orchestrator.cli import output, views
 from orchestrator.controller import context as contexts
 from orchestrator.controller import schedule_rows, scheduling
 
@@ -37,7 +38,7 @@ def schedule_row(summary: scheduling.Summary, chosen: str) -> dict[str, object]:
         for field in dataclasses.fields(stored)
         if field.name not in ("version", "source_hash", "decided_until")
     }
-    if chosen in ("json", "jsonl"):
+    if output.is_json(chosen):
         row["next_at"] = summary.next_at
         row["last"] = None if newest is None else firing_row(newest, stored.tz, chosen)
         return row
@@ -51,7 +52,7 @@ def schedule_row(summary: scheduling.Summary, chosen: str) -> dict[str, object]:
 
 def firing_row(firing: schedule_rows.Firing, tz: str, chosen: str) -> dict[str, object]:
     """Return a firing as a row; plain in JSON."""
-    if chosen in ("json", "jsonl"):
+    if output.is_json(chosen):
         return {
             "row": firing.row,
             "planned_at": firing.planned_at,
@@ -66,15 +67,10 @@ def firing_row(firing: schedule_rows.Firing, tz: str, chosen: str) -> dict[str, 
             "verdict_detail": firing.verdict_detail,
             "verdict_at": firing.verdict_at,
         }
-    of = ""
-    if firing.sweep_row is not None:
-        of = f"sweep @{firing.sweep_row}"
-    elif firing.job_row is not None:
-        of = f"@{firing.job_row}"
     return {
         "planned": local(firing.planned_at, tz) + (" by hand" if firing.by_hand else ""),
         "state": firing.state,
-        "of": of,
+        "of": views.named(firing),
         "verdict": firing.verdict,
         "reason": firing.verdict_detail.get("sentence") or firing.reason,
     }

@@ -91,7 +91,7 @@ def _show_array(
     record = array.summary(tasks, papers)
     if chosen == "table":
         array.show(tasks, record, now)
-    elif chosen in ("json", "jsonl"):
+    elif output.is_json(chosen):
         output.items("array", [record], (), chosen)
     else:
         lines = [views.job_line(job, now) for job in tasks]

@@ -133,7 +133,7 @@ def _show(
     if folds:
         rows = views.folded_lines(found, now)[: wanted.limit]
     else:
-        plain = chosen in ("json", "jsonl")
+        plain = output.is_json(chosen)
         rows = [views.job_row(job, now) if plain else views.job_line(job, now) for job in found]
     output.items("jobs", rows, views.JOB_COLUMNS, chosen)
     stale = [job.stale_since for job in found if job.stale_since is not None]

@@ -132,7 +132,7 @@ def _announce(
 
     chosen = output.chosen(format_, as_json)
     now = context.clock()
-    plain = chosen in ("json", "jsonl")
+    plain = output.is_json(chosen)
     rows = [views.job_row(job, now) if plain else views.job_line(job, now) for job in tasks]
     output.items("jobs", rows, views.JOB_COLUMNS, chosen)
 

@@ -27,7 +27,7 @@ def command(ctx: click.Context, limit: int, format_: str | None, as_json: bool) 
     context = session.open_context(ctx)
     rows = [sweep_views.sweep_row(one) for one in sweep_query.newest(context, limit)]
     chosen = output.chosen(format_, as_json)
-    if chosen not in ("json", "jsonl"):
+    if not output.is_json(chosen):
         for row in rows:
             row["row"] = f"@{row['row']}"
     output.items("sweeps", rows, sweep_views.SWEEP_COLUMNS, chosen)

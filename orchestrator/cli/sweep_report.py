@@ -216,7 +216,7 @@ def _show(report: reports.Report, wished: reports.Wishes, names: list[str], form
         click.echo(documents.markdown(report, wished, columns), nl=False)
     elif form == "latex":
         click.echo(documents.latex(report, wished, columns), nl=False)
-    elif form in ("json", "jsonl"):
+    elif output.is_json(form):
         output.items("report", documents.items(report, wished, names), (), form)
     elif form == "table":
         rows = tables.texts(report, columns)

@@ -35,7 +35,7 @@ def plan_line(name: str, kind: str, prepared: sweep_plan.Prepared) -> str:
 
 def show_plan(prepared: sweep_plan.Prepared, chosen: str) -> None:
     """Print what would be submitted; in JSON with the points themselves."""
-    rows = _plan_rows(prepared, plain=chosen in ("json", "jsonl"))
+    rows = _plan_rows(prepared, plain=output.is_json(chosen))
     output.items("submissions", rows, PLAN_COLUMNS, chosen)
 
 

@@ -41,7 +41,7 @@ def command(
     if points:
         pairs = sweep_query.points(context, found)
         chosen = output.chosen(format_, as_json)
-        plain = chosen in ("json", "jsonl")
+        plain = output.is_json(chosen)
         rows = [sweep_views.point_row(pair, context.clock(), plain=plain) for pair in pairs]
         output.items("sweep_points", rows, sweep_views.POINT_COLUMNS, chosen)
         return

@@ -73,7 +73,7 @@ def command(
     )
     told = used.of(context, wanted, keys, since=begin, until=end)
     chosen = output.chosen(format_, as_json)
-    if chosen in ("json", "jsonl"):
+    if output.is_json(chosen):
         output.items("usage", [_row(one) for one in told.usages], (), chosen)
     else:
         lines = [_line(one) for one in told.usages]

@@ -12,7 +12,7 @@ from orchestrator.cli import output
 from orchestrator.controller import naming, unit_of_work
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller import chains
+    from orchestrator.controller import chains, submitted
 
 JOB_COLUMNS = (
     "job_id",
@@ -191,6 +191,13 @@ def link_row(link: chains.Link) -> dict[str, object]:
         "then": None if decided is None else decided.detail,
         "due_at": None if decided is None else decided.decision.due_at,
     }
+
+
+def named(whole: submitted.Whole) -> str:
+    """Return how what a schedule or a graph submitted is called; "": nothing was yet."""
+    if whole.sweep_row is not None:
+        return f"sweep @{whole.sweep_row}"
+    return "" if whole.job_row is None else f"@{whole.job_row}"
 
 
 def metric_row(row: unit_of_work.MetricRow, job: jobs.Job) -> dict[str, object]:

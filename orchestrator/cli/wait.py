@@ -42,7 +42,7 @@ def command(
     if format_ is not None or as_json:
         chosen = output.chosen(format_, as_json)
         now = context.clock()
-        plain = chosen in ("json", "jsonl")
+        plain = output.is_json(chosen)
         shown = [views.job_row(job, now) if plain else views.job_line(job, now) for job in ended]
         output.items("jobs", shown, views.JOB_COLUMNS, chosen)
     late = [job for job in ended if not job.ended]
