@@ -47,11 +47,7 @@ class DependencyStore:
     def _meant(self, one: dependency.Named) -> list[dependency.Depends]:
         reference = one.reference
         if one.is_sweep:
-            sweep = (
-                self._work.sweeps.get(int(reference[1:]))
-                if reference.startswith("@")
-                else next(iter(self._work.sweeps.newest(name=reference, limit=1)), None)
-            )
+            sweep = self._work.sweeps.named(reference)
             if sweep is None:
                 raise errors.NotFoundError(
                     f"{one.kind}:sweep/{reference}: no sweep {reference!r} here; "

@@ -12,6 +12,7 @@ from sqlalchemy import orm
 
 from db import graphs as queries
 from db import service_tables
+from orchestrator.controller import naming
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,6 +91,13 @@ class GraphStore:
             for place, (node, document) in enumerate(nodes, 1)
         ]
         return _graph_record(queries.add(self._db, graph, columns))
+
+    def named(self, reference: str) -> StoredGraph | None:
+        """Return the graph that `@3` or NAME means, of a name the newest."""
+        if reference.startswith("@"):
+            row = naming.row_named(reference)
+            return None if row is None else self.get(row)
+        return next(iter(self.newest(name=reference, limit=1)), None)
 
     def get(self, row: int) -> StoredGraph | None:
         found = queries.graph(self._db, row)

@@ -17,7 +17,6 @@ from orchestrator.controller import (
     dependents,
     graph_rows,
     machines,
-    naming,
     places,
     render,
     submit,
@@ -134,11 +133,7 @@ def create(prepared: Prepared, source: str, argv: Sequence[str]) -> graph_rows.S
 def find(context: contexts.Context, reference: str) -> graph_rows.StoredGraph:
     """Return the graph that `@3` or NAME means, of a name the newest; NotFoundError."""
     with context.store.reading() as work:
-        if reference.startswith("@"):
-            row = naming.row_named(reference)
-            found = None if row is None else work.graphs.get(row)
-        else:
-            found = next(iter(work.graphs.newest(name=reference, limit=1)), None)
+        found = work.graphs.named(reference)
     if found is None:
         raise errors.NotFoundError(
             f"no graph {reference!r} here; `orchestrator graph list` lists what is known"

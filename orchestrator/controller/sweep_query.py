@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from orchestrator import errors, jobs, sweeps
 from orchestrator.controller import context as contexts
-from orchestrator.controller import naming, sweep_rows
+from orchestrator.controller import sweep_rows
 
 #: The program, the node or a limit ended it; neither a person nor a loss.
 FAILED = frozenset(
@@ -49,11 +49,7 @@ class PointJob:
 def find(context: contexts.Context, reference: str) -> sweep_rows.StoredSweep:
     """Return the sweep that `@3` or NAME means, of a name the newest; NotFoundError."""
     with context.store.reading() as work:
-        if reference.startswith("@"):
-            row = naming.row_named(reference)
-            found = None if row is None else work.sweeps.get(row)
-        else:
-            found = next(iter(work.sweeps.newest(name=reference, limit=1)), None)
+        found = work.sweeps.named(reference)
     if found is None:
         raise errors.NotFoundError(
             f"no sweep {reference!r} here; `orchestrator sweep list` lists what is known"

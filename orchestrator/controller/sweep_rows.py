@@ -14,7 +14,7 @@ from sqlalchemy import orm
 from db import models
 from db import sweeps as queries
 from orchestrator import config, jobs, specs, sweeps
-from orchestrator.controller import rows
+from orchestrator.controller import naming, rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,6 +170,13 @@ class SweepStore:
                 }
             )
         return shapes, columns
+
+    def named(self, reference: str) -> StoredSweep | None:
+        """Return the sweep that `@3` or NAME means, of a name the newest."""
+        if reference.startswith("@"):
+            row = naming.row_named(reference)
+            return None if row is None else self.get(row)
+        return next(iter(self.newest(name=reference, limit=1)), None)
 
     def get(self, row: int) -> StoredSweep | None:
         found = queries.sweep(self._db, row)
