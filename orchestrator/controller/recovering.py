@@ -306,7 +306,8 @@ def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str],
         told += [f"{naming.name_of(job)} was requeued" for job in taken if job.row in kept]
         # While Slurm was asked, somebody took the plan back.
         back = [job for job in lost if asked[job.row].id in withdrawn]
-        cancel.cancel(there, back, confirm_seconds=0)
+        if back:
+            cancel.cancel(there, back, confirm_seconds=0)
         told += [f"{naming.name_of(job)} was cancelled again" for job in back]
         over.update(job.row for job in taken)
     return told, [pair for pair in due if pair[0].row not in over]
