@@ -190,10 +190,10 @@ def place_of(session: orm.Session, job_row: int) -> tuple[int, str] | None:
 
 
 def jobs_of_shapes(
-    session: orm.Session, sweep_id: int, shape_ids: Collection[int]
+    session: orm.Session, sweep_id: int, shape_ids: Collection[int], ended: Collection[str]
 ) -> list[tuple[str | None, str | None, int]]:
     """Return how the points of these shapes are: job ID (of an array the whole one's), state, how
-    many; none and none of those that nothing was submitted of.
+    many; no ID where nothing was submitted, or failed and may go on. `ended`: the terminal states.
 
     Of an array of which some tasks are no point's newest job any more, the IDs of its tasks.
     """
@@ -206,7 +206,8 @@ def jobs_of_shapes(
         task.row.not_in(sa.select(held.job_row).where(held.job_row.is_not(None))),
     )
     whole = sa.func.coalesce(job.array_job_id, job.job_id)
-    name = sa.case((job.submission_id.in_(partly), job.job_id), else_=whole)
+    goes_on = sa.and_(job.recovers.is_(True), job.state.in_(ended), job.state != "COMPLETED")
+    name = sa.case((goes_on, sa.null()), (job.submission_id.in_(partly), job.job_id), else_=whole)
     statement = (
         sa.select(name.label("whose"), job.state, sa.func.count())
         .select_from(point)

@@ -280,7 +280,8 @@ class SweepStore:
             return Turn(after=after)
         ids: list[str] = []
         unsent = failed = 0
-        for job_id, state, points in queries.jobs_of_shapes(self._db, row, baseline):
+        found = queries.jobs_of_shapes(self._db, row, baseline, jobs.TERMINAL)
+        for job_id, state, points in found:
             if job_id is None:
                 unsent += points
             elif state in jobs.TERMINAL:

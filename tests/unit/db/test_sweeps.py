@@ -103,6 +103,23 @@ def test_what_is_stored_comes_back(store: stores.Store) -> None:
     }
 
 
+def test_a_baseline_that_failed_and_may_go_on_has_not_failed(store: stores.Store) -> None:
+    stored = add(store, expanded(TEXT.replace("[sweep]", "[sweep]\nbaseline_first = true")))
+    failed = {"job_id": "7", "state": jobs.JobState.FAILED}
+    new = submit(store, stored.row, dict.fromkeys(range(1, 9)), recovers=True, **failed)
+
+    def turn() -> sweeps.Turn:
+        with store.reading() as work:
+            return work.sweeps.turn_of(new[8], 1)
+
+    waits = turn()
+    assert waits.unsent > 0 and waits.failed == 0
+    with store.writing() as work:
+        for row in new.values():
+            work.change_job(row, {"recovers": None})
+    assert (turn().unsent, turn().failed) == (0, waits.unsent)
+
+
 def test_points_that_are_added_share_a_shape_of_the_same_job(store: stores.Store) -> None:
     stored = add(store, expanded())
     more = expanded(TEXT.replace("[2, 8]", "[8, 16]").replace("base_lr = 0.1", "base_lr = 0.2"))
