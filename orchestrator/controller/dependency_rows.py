@@ -5,12 +5,12 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
+import sqlalchemy as sa
 from sqlalchemy import orm
 
 from db import dependencies as queries
-from db import service_tables
 from db import sweeps as sweep_queries
 from orchestrator import errors, jobs
 from orchestrator.controller import rows, sweep_rows, unit_of_work
@@ -181,7 +181,7 @@ class DependencyStore:
         )
 
 
-def _record(row: service_tables.Dependency) -> Stored:
+def _record(row: sa.Row[Any]) -> Stored:
     return Stored(
         id=row.id,
         depends=dependency.Depends(
