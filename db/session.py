@@ -195,8 +195,11 @@ class Database(abc.ABC):
     def _on_begin(self, connection: sa.Connection) -> None:
         mode = connection.get_execution_options().get("orchestrator_mode", Mode.READ)
         for statement in self._begin(mode):
-            # Without parameters PostgreSQL takes several statements in one message.
-            connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+            self._send(connection, statement)
+
+    def _send(self, connection: sa.Connection, statement: str) -> None:
+        # Without parameters PostgreSQL takes several statements in one message.
+        connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
 
     @contextlib.contextmanager
     def _plain_errors(self) -> Iterator[None]:

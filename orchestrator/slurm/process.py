@@ -22,6 +22,9 @@ _TERM_GRACE_SECONDS = 2.0
 _DRAIN_SECONDS = 0.5
 #: How often a silent command is looked at.
 _TICK_SECONDS = 0.1
+#: How often, and how many times, one is looked at that has closed its pipes.
+_SHORT_LOOK_SECONDS = 2e-5
+_SHORT_LOOKS = 20
 #: More of stderr than this is dropped.
 _STDERR_BYTES = 256 * 1024
 #: A longer line is no line of Slurm's: it is passed on cut.
@@ -241,6 +244,18 @@ def _pump(
             if not ready and not ended and process.poll() is not None:
                 ended = True
                 deadline = min(deadline, time.monotonic() + _DRAIN_SECONDS)
+    return _ends(process, deadline)
+
+
+def _ends(process: subprocess.Popen[bytes], deadline: float) -> bool:
+    """Wait for the end of a command that has closed its pipes; False when the deadline came first.
+
+    It is some microseconds away then, and Popen.wait with a time limit sleeps 0.5 ms at the least.
+    """
+    for _ in range(_SHORT_LOOKS):
+        if process.poll() is not None:
+            return True
+        time.sleep(_SHORT_LOOK_SECONDS)
     try:
         process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
