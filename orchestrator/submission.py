@@ -51,19 +51,11 @@ class ScriptExecutor(submitit.SlurmExecutor):
         self,
         script: Path,
         *,
-        name: str,
-        output: str | None,
-        comment: str | None,
-        options: Sequence[str] = (),
-        arguments: Sequence[str] = (),
+        command: Sequence[str],
         run: Callable[[list[str]], slurm.Answer],
     ) -> None:
         self._script = script
-        self._name = name
-        self._output = output
-        self._comment = comment
-        self._options = options
-        self._arguments = arguments
+        self._command = command
         self._run = run
         super().__init__(folder=script.parent)
 
@@ -75,14 +67,7 @@ class ScriptExecutor(submitit.SlurmExecutor):
         return self._script.read_text(encoding="utf-8")
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-        return slurm.sbatch_command(
-            submission_file_path,
-            self._name,
-            output=self._output,
-            comment=self._comment,
-            extra=self._options,
-            arguments=self._arguments,
-        )
+        return [*self._command]
 
     def _submit_command(self, command: str) -> submitit.Job[None]:
         # submitit's own has no time-out and takes any error for "not submitted" (core.py 927).
@@ -98,29 +83,15 @@ class ScriptExecutor(submitit.SlurmExecutor):
 def submit(
     script: Path,
     *,
-    name: str,
-    output: str | None,
-    comment: str | None,
-    options: Sequence[str] = (),
-    arguments: Sequence[str] = (),
+    command: Sequence[str],
     run: Callable[[list[str]], slurm.Answer],
 ) -> str:
-    """Return the job ID that Slurm gave the script; `arguments` are those of the script.
-
-    `options` are further ones of sbatch.
+    """Return the job ID that Slurm gave the script when `command`, of sbatch, was run.
 
     Raises RefusedError when Slurm certainly has no such job, UnknownOutcomeError when it may.
     """
     try:
-        executor = ScriptExecutor(
-            script,
-            name=name,
-            output=output,
-            comment=comment,
-            options=options,
-            arguments=arguments,
-            run=run,
-        )
+        executor = ScriptExecutor(script, command=command, run=run)
     except RuntimeError as exc:
         raise errors.SlurmError(
             "srun is not on PATH, so this machine has no Slurm; submit from a login node, "

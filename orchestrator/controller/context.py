@@ -91,6 +91,8 @@ class Memory:
     sync: run_folder.Syncer = dataclasses.field(default_factory=run_folder.Syncer)
     #: of the database
     installation_id: str | None = None
+    #: sbatch is started ahead of its script; not where that was in vain
+    ahead: bool = True
     #: by their key in the database
     facts: dict[str, ClusterFacts] = dataclasses.field(default_factory=dict)
 

@@ -23,7 +23,9 @@ from orchestrator import (
     values,
 )
 from orchestrator.controller import (
+    ahead,
     answers,
+    calling,
     log_files,
     machines,
     refresh,
@@ -73,21 +75,23 @@ def submit(
     render.refuse_too_many_tasks(request, facts)
     machines.check(context, request.spec, script.text)
     papers = papers_of(context, request, template=(script.template, script.template_hash))
-    job, folder = store_intent(
-        context,
-        request.spec,
-        script.text,
-        papers,
-        cluster=facts.cluster,
-        runs_dir=context.configuration.runs_dir,
-        # A machine's line has room for all.
-        queue=queue and not context.is_local,
-        depends=depends,
-        with_it=with_it,
-    )
-    if job.waits_for_room:
-        return job
-    return send(context, request.spec, job, folder)
+    with ahead.Ahead(context, script.text) as begun:
+        job, folder = store_intent(
+            context,
+            request.spec,
+            script.text,
+            papers,
+            cluster=facts.cluster,
+            runs_dir=context.configuration.runs_dir,
+            # A machine's line has room for all.
+            queue=queue and not context.is_local,
+            depends=depends,
+            begun=None if context.is_local else begun,
+            with_it=with_it,
+        )
+        if job.waits_for_room:
+            return job
+        return send(context, request.spec, job, folder, begun=begun)
 
 
 def send(
@@ -98,11 +102,12 @@ def send(
     *,
     calling_folder: str | None = None,
     again: bool = False,
+    begun: ahead.Ahead | None = None,
 ) -> jobs.Job:
     """Call sbatch for a stored intent, in `calling_folder` if not here, and store its answer.
 
-    `again`: what waits for room goes on waiting where sbatch cannot even be started. Returns the
-    job that Slurm has, or that waits for room.
+    `again`: what waits for room goes on waiting where sbatch cannot even be started. `begun`: the
+    sbatch that may wait for its script. Returns the job that Slurm has, or that waits for room.
     """
     with context.store.reading() as work:
         sent = work.tasks(job.token)
@@ -115,7 +120,10 @@ def send(
             turned = dataclasses.replace(spec, dependency=turn or own)
             job_id = machines.enter(context, turned, job, folder, calling_folder)
         else:
-            options = [*_part_of_array(spec, sent), *batch_file.options_of(spec)]
+            options = [
+                *calling.part_of_array(spec, [one.array_task_id for one in sent]),
+                *batch_file.options_of(spec),
+            ]
             if turn:
                 # A batch file's own is in it.
                 options = [one for one in options if not one.startswith("--dependency=")]
@@ -123,7 +131,7 @@ def send(
             if is_patient:
                 # Or a site with kill_invalid_depend cancels it at the first bad end of a chain.
                 options.append("--kill-on-invalid-dep=no")
-            job_id = _call_sbatch(context, spec, job, folder, calling_folder, options)
+            job_id = _call_sbatch(context, spec, job, folder, calling_folder, options, begun)
     except submission.RefusedError as exc:
         kept = answers.store_refusal(context, job, exc.outcome)
         if kept.waits_for_room:
@@ -232,6 +240,7 @@ def store_intent(
     sweep: str | None = None,
     continues: int | None = None,
     links: Mapping[str, Path] | None = None,
+    begun: ahead.Ahead | None = None,
     with_it: Callable[[unit_of_work.UnitOfWork, Sequence[jobs.Job]], None] = _nothing_more,
 ) -> tuple[jobs.Job, run_folder.RunFolder]:
     """Make a run folder for a new submission, and a row for the job or for each array task.
@@ -240,8 +249,8 @@ def store_intent(
     for the same room it waits from the start. `depends`: what it waits for; none: what its spec
     names. What Slurm does not have yet makes it wait too. `tasks`: those of an array that are
     sent; none: all of the spec. `sweep` is the name of theirs. `continues`: row of the job that it
-    goes on with; `links` stand in its folder. `with_it` joins the transaction. Returns the first of
-    the jobs.
+    goes on with; `links` stand in its folder. `begun` starts its sbatch ahead. `with_it` joins the
+    transaction. Returns the first of the jobs.
     """
     tasks = spec.array.task_ids if tasks is None else tasks
     _, named = dependency.split(spec.dependency)
@@ -264,8 +273,20 @@ def store_intent(
         files[run_folder.ENVIRONMENT] = json.dumps(environment_of(context, spec))
     if spec.retry.is_on:
         files[run_folder.RETRY_ENVIRONMENT] = json.dumps(environment_of(context, spec))
+
+    def meanwhile(folder: run_folder.RunFolder) -> None:
+        if begun is not None:
+            command = calling.command(spec, folder, spec.name, token, batch_file.options_of(spec))
+            begun.start(folder, command, environment_of(context, spec))
+
     folder = run_folder.create(
-        runs_dir, spec.name, token, files, links or {}, sync=context.memory.sync
+        runs_dir,
+        spec.name,
+        token,
+        files,
+        links or {},
+        sync=context.memory.sync,
+        meanwhile=meanwhile,
     )
     record = jobs.Submission(
         token=token,
@@ -358,6 +379,7 @@ def _call_sbatch(
     folder: run_folder.RunFolder,
     calling_folder: str | None,
     options: Sequence[str],
+    begun: ahead.Ahead | None,
 ) -> str:
     environ = folder.environment() or environment_of(context, spec)
 
@@ -365,6 +387,10 @@ def _call_sbatch(
         with context.waiting("Submitting (sbatch)"):
             # After all that may take long: who was stopped for minutes finds it out here.
             context.confirm()
+            if begun is not None and calling_folder is None:
+                answer = begun.send(folder, argv, environ)
+                if answer is not None:
+                    return answer
             return slurm.run(
                 argv,
                 timeout_seconds=context.sbatch_timeout_seconds,
@@ -374,27 +400,10 @@ def _call_sbatch(
             )
 
     return submission.submit(
-        folder.script,
-        name=run_folder.slurm_name(job.name, job.token),
-        output=None
-        if spec.output
-        else folder.stdout_pattern(array=spec.array.task_ids is not None),
-        comment=None if spec.comment else job.token,
-        options=options,
-        arguments=batch_file.arguments_of(spec),
-        run=run,
+        folder.script, command=calling.command(spec, folder, job.name, job.token, options), run=run
     )
 
 
 def environment_of(context: contexts.Context, spec: jobs.JobSpec) -> dict[str, str]:
     """Return what the caller hands to sbatch, and with it to the job."""
     return slurm.submission_environment(context.environ, keep=spec.environment.variables)
-
-
-def _part_of_array(spec: jobs.JobSpec, sent: Sequence[unit_of_work.Task]) -> list[str]:
-    """Return what stands in place of the script's --array where only some tasks are sent."""
-    tasks = [job.array_task_id for job in sent if job.array_task_id is not None]
-    if spec.array.task_ids is None or len(tasks) == len(spec.array.task_ids):
-        return []
-    limit = "" if spec.array.max_running is None else f"%{spec.array.max_running}"
-    return [f"--array={slurm.fold_tasks(tasks)}{limit}"]

@@ -54,11 +54,14 @@ def render(
     context = _context(spec, profile, runs_dir=runs_dir, trainers_dir=trainers_dir, local=local)
     context["origin"] = origin
     templates = sources.Templates(templates_dir)
-    # The first lines name the sources, and those are known once they were used. One task of an
-    # array uses what a thousand do, but in a template that counts them: that is rendered again.
+    # The first lines name the sources, and those are known once they were used: mostly they are
+    # those of the script before. One task of an array uses what a thousand do, but in a template
+    # that counts them: that is rendered again.
     tasks = context["task_arguments"]
     one = tasks[:1] if isinstance(tasks, list) else tasks
-    _, used = templates.render(TEMPLATE, {**context, "task_arguments": one})
+    used = templates.of_the_last(TEMPLATE)
+    if used is None:
+        _, used = templates.render(TEMPLATE, {**context, "task_arguments": one})
     text, known = "", list[sources.Source]()
     while known != used:
         known = used

@@ -79,16 +79,31 @@ def _compiled() -> _Compiled:
     return _Compiled()
 
 
+@functools.cache
+def _last_used() -> dict[tuple[str, pathlib.Path | None], tuple[str, ...]]:
+    """Return, by template and user's folder, the names of the sources that were used last."""
+    return {}
+
+
 class _Loader(jinja2.BaseLoader):
     """Templates of the user's folder, else ours; `orchestrator/NAME` is always ours."""
 
     def __init__(self, templates_dir: pathlib.Path | None) -> None:
         self._templates_dir = templates_dir
+        self._read: dict[str, tuple[Source, str]] = {}
         self.used: dict[str, Source] = {}
 
     def get_source(
         self, environment: jinja2.Environment, template: str
     ) -> tuple[str, str, Callable[[], bool]]:
+        source, path = self.read(template)
+        self.used[template] = source
+        return source.text, path, lambda: True
+
+    def read(self, template: str) -> tuple[Source, str]:
+        """Return a source, read once, and its path; raises jinja2.TemplateNotFound."""
+        if template in self._read:
+            return self._read[template]
         parts = jinja2.loaders.split_template_path(template)
         users = self._templates_dir.joinpath(*parts) if self._templates_dir else None
         if parts[0] == "orchestrator":
@@ -102,14 +117,15 @@ class _Loader(jinja2.BaseLoader):
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as exc:
             raise jinja2.TemplateNotFound(template, f"cannot read template {path}: {exc}") from exc
-        self.used[template] = Source(name=template, text=text, users=is_users)
-        return text, str(path), lambda: True
+        self._read[template] = Source(name=template, text=text, users=is_users), str(path)
+        return self._read[template]
 
 
 class Templates:
     """The templates that one script is made of, each read and compiled once."""
 
     def __init__(self, templates_dir: pathlib.Path | None) -> None:
+        self._templates_dir = templates_dir
         self._loader = _Loader(templates_dir)
         self._environment = sandbox.ImmutableSandboxedEnvironment(
             loader=self._loader,
@@ -122,6 +138,15 @@ class Templates:
         self._environment.filters.update(
             sh=words.quote, directive=directives.quote, comment=words.one_line
         )
+
+    def of_the_last(self, template: str) -> list[Source] | None:
+        """Return, as they are now, the sources of the last script that this process rendered."""
+        names = _last_used().get((template, self._templates_dir))
+        try:
+            return None if names is None else [self._loader.read(name)[0] for name in names]
+        except (jinja2.TemplateNotFound, errors.TemplateError):
+            # This script may do without it.
+            return None
 
     def render(self, template: str, context: Mapping[str, object]) -> tuple[str, list[Source]]:
         """Return the text, and the sources that were used so far; raises TemplateError."""
@@ -142,7 +167,8 @@ class Templates:
                 f"{where}{exc}. docs/howto/templates.md lists what a template may use."
             ) from exc
         used = self._loader.used
-        return script, [used[name] for name in sorted(used)]
+        names = _last_used()[template, self._templates_dir] = tuple(sorted(used))
+        return script, [used[name] for name in names]
 
 
 def digest(sources: Sequence[Source]) -> str:

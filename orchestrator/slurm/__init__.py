@@ -12,7 +12,7 @@ if typing.TYPE_CHECKING:
     from orchestrator.slurm.client import Client, Steps
     from orchestrator.slurm.failures import AccountingDisabled, Unreachable, failure
     from orchestrator.slurm.job_ids import expand_tasks, fold_tasks, words_of_tasks
-    from orchestrator.slurm.process import Answer, CommandNotFound, run, stream
+    from orchestrator.slurm.process import Answer, CommandNotFound, Held, run, stream
     from orchestrator.slurm.sacct import (
         MOST_JOB_IDS,
         parse_sacct,
@@ -24,6 +24,7 @@ if typing.TYPE_CHECKING:
         SbatchKind,
         SbatchOutcome,
         classify_sbatch,
+        lacked_script,
         parse_test_only,
         sbatch_command,
         sbatch_test_only_command,
@@ -46,6 +47,7 @@ __all__ = [
     "Client",
     "ClusterConfig",
     "CommandNotFound",
+    "Held",
     "NodeKind",
     "SbatchKind",
     "SbatchOutcome",
@@ -57,6 +59,7 @@ __all__ = [
     "expand_tasks",
     "failure",
     "fold_tasks",
+    "lacked_script",
     "parse_sacct",
     "parse_scontrol_config",
     "parse_scontrol_job",
@@ -84,7 +87,7 @@ __getattr__ = lazily.names_of(
         "variables": ("environment", "secret_names", "submission_environment"),
         "failures": ("AccountingDisabled", "Unreachable", "failure"),
         "job_ids": ("expand_tasks", "fold_tasks", "words_of_tasks"),
-        "process": ("Answer", "CommandNotFound", "run", "stream"),
+        "process": ("Answer", "CommandNotFound", "Held", "run", "stream"),
         "sacct": (
             "MOST_JOB_IDS",
             "parse_sacct",
@@ -96,6 +99,7 @@ __getattr__ = lazily.names_of(
             "SbatchKind",
             "SbatchOutcome",
             "classify_sbatch",
+            "lacked_script",
             "parse_test_only",
             "sbatch_command",
             "sbatch_test_only_command",

@@ -102,7 +102,8 @@ def stream(
 class _Tie:
     """Ends a command and all it started with SIGKILL when this process ends.
 
-    Not where this one is killed between the command's start and bind(), some microseconds later.
+    Not where this one is killed between the command's start and bind(), some microseconds later; a
+    command that is Held has nothing to do then.
 
     They inherit the one end of a pipe; when the other, which is ours alone, is closed by our end,
     its SIGIO goes to their process group (man fcntl, F_SETOWN), as SIGKILL (F_SETSIG).
@@ -126,6 +127,74 @@ class _Tie:
         os.close(self._ours)
 
 
+class Held:
+    """A command that waits for all that it has to do: its stdin, a script.
+
+    Much of what sbatch takes is over before it reads: it can pass while the intent is stored. That
+    it has sent nothing is certain until give(), for nobody else has the pipe's other end; and what
+    it reads when our end closes that one is empty, which sbatch refuses (22.05 to 26.05).
+    It dies with us too, but the kernel may do that after the pipe's end: with a script of which a
+    first part had been written when we were killed, 11 of 30 jobs were submitted (Linux 6.18). So
+    there must be no first part.
+    """
+
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+        """Start it, to be ended by our end from now on; CommandNotFound."""
+        self.argv = tuple(argv)
+        self.environ = dict(environ)
+        self._started_at = datetime.datetime.now(datetime.UTC)
+        with contextlib.ExitStack() as undo:
+            tie = undo.enter_context(contextlib.closing(_Tie()))
+            reader, writer = os.pipe()
+            self._pipe = undo.enter_context(open(writer, "wb", buffering=0))
+            with open(reader, "rb", buffering=0) as stdin:
+                self._process = _spawn(argv, environ, stdin, tie)
+            self._undo = undo.pop_all()
+
+    def give(self, stdin: bytes, timeout_seconds: float) -> Answer | None:
+        """Hand over its stdin, as a whole, and return its answer.
+
+        None where it had ended before, or does not take all at once: it has done nothing.
+        """
+        started = time.monotonic()
+        if self._process.poll() is not None or not self._hand_over(stdin):
+            return None
+        self._pipe.close()
+        chunks: list[bytes] = []
+        answer = _attend(
+            self._process, self.argv, chunks.append, self._started_at, started, timeout_seconds
+        )
+        return dataclasses.replace(answer, stdout=b"".join(chunks).decode(errors="replace"))
+
+    def _hand_over(self, stdin: bytes) -> bool:
+        """Return whether its pipe has all of it now; else it is to be ended: part of it may be."""
+        reader, writer = os.pipe()
+        with open(reader, "rb", buffering=0), open(writer, "wb", buffering=0) as own:
+            os.set_blocking(writer, False)
+            if own.write(stdin) != len(stdin):
+                return False
+            try:
+                # From pipe to pipe the kernel moves pages, all of them under both pipes' locks: who
+                # is killed, even then, has handed over all or nothing (fs/splice.c). A write(2) may
+                # end in the middle, where a page of ours is not in memory.
+                moved = os.splice(reader, self._pipe.fileno(), len(stdin))
+            except BrokenPipeError:
+                return False
+        return moved == len(stdin)
+
+    def close(self) -> None:
+        """End it where nothing was given to it; else what it left behind lives on."""
+        if not self._pipe.closed:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_TERM_GRACE_SECONDS)
+        for pipe in (self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            pipe.close()
+        self._undo.close()
+
+
 def _execute(
     argv: Sequence[str],
     timeout_seconds: float,
@@ -137,17 +206,29 @@ def _execute(
 ) -> Answer:
     started_at = datetime.datetime.now(datetime.UTC)
     started = time.monotonic()
+    with contextlib.ExitStack() as undo:
+        tie = undo.enter_context(contextlib.closing(_Tie())) if die_with_parent else None
+        with _input(stdin) as given:
+            process = _spawn(argv, environ, given, tie, folder)
+        return _attend(process, argv, on_stdout, started_at, started, timeout_seconds)
+
+
+def _attend(
+    process: subprocess.Popen[bytes],
+    argv: Sequence[str],
+    on_stdout: Callable[[bytes], object],
+    started_at: datetime.datetime,
+    started: float,
+    timeout_seconds: float,
+) -> Answer:
+    """Hear what a command says, to its end or that of its time, counted from `started`."""
     stderr = bytearray()
 
     def keep(chunk: bytes) -> None:
         stderr.extend(chunk[: max(0, _STDERR_BYTES - len(stderr))])
 
-    with _input(stdin) as given:
-        process, tie = _start(argv, environ, die_with_parent, folder, given)
     assert process.stdout is not None and process.stderr is not None
     try:
-        if tie is not None:
-            tie.bind(process.pid)
         with process.stdout, process.stderr:
             sinks = {process.stdout: on_stdout, process.stderr: keep}
             timed_out = not _pump(process, sinks, started + timeout_seconds)
@@ -157,9 +238,6 @@ def _execute(
         # Ctrl-C does not reach the command by itself: it has a session of its own.
         _end(process)
         raise
-    finally:
-        if tie is not None:
-            tie.close()
     # A process stuck in the kernel outlives even SIGKILL for a while.
     returncode = process.poll()
     return Answer(
@@ -183,40 +261,43 @@ def _input(stdin: bytes | None) -> IO[bytes]:
     return given
 
 
-def _start(
+def _spawn(
     argv: Sequence[str],
     environ: Mapping[str, str],
-    die_with_parent: bool,
-    folder: str | None,
     stdin: IO[bytes],
-) -> tuple[subprocess.Popen[bytes], _Tie | None]:
-    with contextlib.ExitStack() as undo:
-        try:
-            tie = undo.enter_context(contextlib.closing(_Tie())) if die_with_parent else None
-            process = subprocess.Popen(
-                list(argv),
-                cwd=folder,
-                env=dict(environ),
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                start_new_session=True,
-                pass_fds=() if tie is None else (tie.inherited,),
-            )
-        except OSError as problem:
-            raise CommandNotFound(
-                f"{argv[0]} could not be started: {problem.strerror or problem}. "
-                "Is this a host of the cluster? Load its Slurm module or put Slurm's commands on "
-                "PATH; without Slurm, use --scheduler local."
-            ) from problem
-        except ValueError as problem:
-            raise CommandNotFound(
-                f"{argv[0]} could not be started: {problem}. Remove the NUL character from its "
-                "arguments or the environment."
-            ) from problem
-        undo.pop_all()
-    return process, tie
+    tie: _Tie | None,
+    folder: str | None = None,
+) -> subprocess.Popen[bytes]:
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            cwd=folder,
+            env=dict(environ),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            pass_fds=() if tie is None else (tie.inherited,),
+        )
+    except OSError as problem:
+        raise CommandNotFound(
+            f"{argv[0]} could not be started: {problem.strerror or problem}. "
+            "Is this a host of the cluster? Load its Slurm module or put Slurm's commands on "
+            "PATH; without Slurm, use --scheduler local."
+        ) from problem
+    except ValueError as problem:
+        raise CommandNotFound(
+            f"{argv[0]} could not be started: {problem}. Remove the NUL character from its "
+            "arguments or the environment."
+        ) from problem
+    try:
+        if tie is not None:
+            tie.bind(process.pid)
+    except BaseException:
+        _end(process)
+        raise
+    return process
 
 
 def _pump(

@@ -5,10 +5,13 @@
 Points, in the order in which a submission passes them:
 
     folder     the run folder is about to be made, nothing is stored
+    started    sbatch waits for its script, and is not tied to this process yet
+    waiting    DELAY_SECONDS after sbatch was started, ahead of its script
     rowless    the run folder is there, the intent is not
     intent     the intent is written and not committed
-    committed  the intent is committed, sbatch is not started
-    sbatch     sbatch runs: DELAY_SECONDS after it was started
+    committed  the intent is committed, sbatch waits for its script
+    given      sbatch has its script, whose end is not told
+    sbatch     sbatch runs: DELAY_SECONDS after it was given its script
     answered   sbatch has answered, nothing of it is stored
     storing    the job ID is written and not committed
 """
@@ -20,6 +23,7 @@ import threading
 
 from orchestrator import cli, run_folder, slurm, submission
 from orchestrator.controller import answers, unit_of_work
+from orchestrator.slurm import process
 
 
 def die(*_: object, **__: object) -> None:
@@ -46,14 +50,20 @@ def arm(point, delay_seconds):
     work = unit_of_work.UnitOfWork
     if point == "folder":
         run_folder.create = die
+    elif point == "started":
+        process._Tie.bind = die
+    elif point == "waiting":
+        slurm.Held.__init__ = soon(slurm.Held.__init__, delay_seconds)
     elif point == "rowless":
         run_folder.create = after(run_folder.create)
     elif point == "intent":
         work.add_submission = after(work.add_submission)
     elif point == "committed":
         submission.submit = die
+    elif point == "given":
+        slurm.Held._hand_over = after(slurm.Held._hand_over)
     elif point == "sbatch":
-        slurm.run = soon(slurm.run, delay_seconds)
+        slurm.Held.give = soon(slurm.Held.give, delay_seconds)
     elif point == "answered":
         submission.submit = after(submission.submit)
     elif point == "storing":

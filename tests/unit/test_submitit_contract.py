@@ -72,14 +72,9 @@ def test_the_executor_submits_our_script_with_our_words(srun: None, script: Path
         calls.append(argv)
         return answer(argv, "57\n")
 
-    job_id = submission.submit(
-        script, name="x.abcd12345678", output="/runs/%j.out", comment="abcd12345678", run=run
-    )
-    assert job_id == "57"
-    (argv,) = calls
-    assert argv == slurm.sbatch_command(
-        script, "x.abcd12345678", output="/runs/%j.out", comment="abcd12345678"
-    )
+    command = slurm.sbatch_command(script, "x.abcd12345678", output="/runs/%j.out")
+    assert submission.submit(script, command=command, run=run) == "57"
+    assert calls == [command]
     assert sorted(path.name for path in script.parent.iterdir()) == ["bin", "script.sbatch"]
 
 
@@ -87,7 +82,7 @@ def test_no_slurm_command_is_called_for_the_handle(srun: None, script: Path) -> 
     watcher = submitit_slurm.SlurmJob.watcher
     before = watcher.num_calls
     executor = submission.ScriptExecutor(
-        script, name="x", output=None, comment=None, run=lambda argv: answer(argv, "57\n")
+        script, command=["sbatch"], run=lambda argv: answer(argv, "57\n")
     )
     assert executor.submit_script().job_id == "57"
     assert watcher.num_calls == before
@@ -98,9 +93,7 @@ def test_an_unclear_answer_is_no_refusal(srun: None, script: Path) -> None:
     def submit(stdout: str, stderr: str, returncode: int) -> None:
         submission.submit(
             script,
-            name="x",
-            output=None,
-            comment=None,
+            command=["sbatch"],
             run=lambda argv: answer(argv, stdout, stderr=stderr, returncode=returncode),
         )
 
@@ -114,9 +107,7 @@ def test_an_unclear_answer_is_no_refusal(srun: None, script: Path) -> None:
 def test_without_slurm(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(errors.SlurmError, match="srun is not on PATH"):
-        submission.submit(
-            script, name="x", output=None, comment=None, run=lambda argv: pytest.fail()
-        )
+        submission.submit(script, command=["sbatch"], run=lambda argv: pytest.fail())
 
 
 def test_the_local_executor_starts_nothing_by_itself(script: Path) -> None:

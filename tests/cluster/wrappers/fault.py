@@ -6,7 +6,8 @@ $ORCHESTRATOR_TEST_FAULTS names a JSON file {"stamp": ..., "rules": [...]}, whos
 may write to; without it, or with no rule that fits, the answer is the real one. Every call is
 logged in that folder in `calls.jsonl`: a line when it starts and one when it ends.
 
-A call passes these points, in this order:
+An sbatch that is started ahead of its script is a call when it has the script. A call passes these
+points, in this order:
 
     before    the caller has started us, the real command has not been started
     during    the real command has been started and has not answered
@@ -25,6 +26,7 @@ import fcntl
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -114,6 +116,22 @@ def answer(rule, folder, call, name, argv, parent):
     return stdout, stderr, rc, real, said
 
 
+def read_stdin():
+    """Wait for the script of an sbatch that was started ahead; nothing comes where it is dropped.
+
+    That is no call: nobody was asked for anything.
+    """
+    if not stat.S_ISFIFO(os.fstat(0).st_mode):
+        return
+    script = sys.stdin.buffer.read()
+    if not script:
+        sys.exit("sbatch: error: Batch script is empty!")
+    file = os.memfd_create("script")
+    with open(file, "wb", closefd=False) as whole:
+        whole.write(script)
+    os.dup2(file, 0)
+
+
 def main():
     """Be the command; the exit code is the one to give."""
     parent = os.getppid()
@@ -123,6 +141,8 @@ def main():
     place = os.environ.get("ORCHESTRATOR_TEST_FAULTS")
     if not place:
         os.execv(REAL + name, [name, *argv])
+    if name == "sbatch":
+        read_stdin()
     folder = os.path.dirname(place)
     with open(place) as file:
         config = json.load(file)

@@ -93,8 +93,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked_at=BEGIN,
     )
 
-    def submit(*args: object, name: str, **options: object) -> str:
-        names.append(name)
+    def submit(*args: object, command: list[str], **options: object) -> str:
+        (name,) = [word for word in command if word.startswith("--job-name=")]
+        names.append(name.removeprefix("--job-name="))
         return str(len(names))
 
     monkeypatch.setattr(submission, "submit", submit)

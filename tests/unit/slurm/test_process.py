@@ -130,3 +130,51 @@ def test_from_a_thread():
     thread.start()
     thread.join()
     assert answers[0].stdout == "hello\n"
+
+
+def held(tmp_path, line):
+    return slurm.Held(["sh", "-c", f"cd {tmp_path}; {line}"], ENVIRON)
+
+
+def test_a_held_command_is_given_its_stdin_as_a_whole(tmp_path):
+    script = b"#!/bin/bash\n" * 5000
+    command = held(tmp_path, "cat >script; echo 7; echo told >&2; exit 3")
+    answer = command.give(script, 20)
+    command.close()
+    assert answer is not None
+    assert (answer.returncode, answer.stdout, answer.stderr) == (3, "7\n", "told\n")
+    assert (tmp_path / "script").read_bytes() == script
+
+
+def test_a_held_command_that_is_dropped_has_read_nothing(tmp_path):
+    line = "sleep 600 & echo $! $$ >new; mv new pids; cat >script; touch ended; wait"
+    command = held(tmp_path, line)
+    wait_until((tmp_path / "pids").exists, "the command started", 30)
+    command.close()
+    assert (tmp_path / "script").read_bytes() == b"" and not (tmp_path / "ended").exists()
+    pids = (tmp_path / "pids").read_text().split()
+    wait_until(lambda: all(map(gone, pids)), "it ended with what it had started")
+
+
+def test_a_held_command_never_gets_a_part(tmp_path):
+    command = held(tmp_path, "cat >script; touch ended")
+    assert command.give(b"x" * 1024 * 1024, 20) is None
+    command.close()
+    assert not (tmp_path / "ended").exists()
+
+
+@pytest.mark.parametrize("line", ["exit 1", "exec <&-; touch closed; sleep 600"])
+def test_a_held_command_that_does_not_read(tmp_path, line):
+    command = held(tmp_path, line)
+    wait_until(
+        lambda: command._process.poll() is not None or (tmp_path / "closed").exists(),
+        "it has ended, or closed its stdin",
+    )
+    assert command.give(b"#!/bin/bash\n", 20) is None
+    command.close()
+    assert command._process.returncode is not None
+
+
+def test_a_held_command_that_cannot_be_started():
+    with pytest.raises(slurm.CommandNotFound, match="sbatch could not be started"):
+        slurm.Held(["sbatch"], {"PATH": "/nonexistent"})

@@ -1,0 +1,77 @@
+"""sbatch, started while the intent of its submission is being stored.
+
+More than half of what sbatch takes is over before it opens its script: it is started as soon as the
+run folder is made, with a pipe for its stdin, and is given the script when nothing is left to be
+stored, looked at or asked. Before that it has nothing to send, whatever ends it or us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from orchestrator import run_folder, slurm
+from orchestrator.controller import context as contexts
+
+#: What a pipe takes at once where nobody changed it (man 7 pipe).
+_MOST_BYTES = 64 * 1024
+
+
+class Ahead:
+    """One sbatch that waits for its script, or none."""
+
+    def __init__(self, context: contexts.Context, script: str) -> None:
+        self._context = context
+        self._script = script.encode()
+        self._held: slurm.Held | None = None
+        self._folder: run_folder.RunFolder | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        if self._held is not None:
+            self._held.close()
+        if self._folder is not None:
+            self._folder.name_script()
+
+    def start(
+        self, folder: run_folder.RunFolder, argv: Sequence[str], environ: Mapping[str, str]
+    ) -> None:
+        """Start this sbatch, if that is of use; what fails here fails again, and is told, later."""
+        if not self._context.memory.ahead or len(self._script) > _MOST_BYTES:
+            return
+        with contextlib.suppress(slurm.CommandNotFound, OSError):
+            folder.take_stdin()
+            self._folder = folder
+            self._held = slurm.Held(_from_stdin(argv, folder), environ)
+
+    def send(
+        self, folder: run_folder.RunFolder, argv: Sequence[str], environ: Mapping[str, str]
+    ) -> slurm.Answer | None:
+        """Give it the script, and return its answer; none: it did not submit, and another must.
+
+        It did not where it is not the one that is wanted now, where it has ended by itself, or
+        where a wrapper of the site's reads the script, so that sbatch found nothing.
+        """
+        held = self._held
+        if held is None or held.argv != _from_stdin(argv, folder) or held.environ != environ:
+            return None
+        answer = held.give(self._script, self._context.sbatch_timeout_seconds)
+        if answer is None or slurm.lacked_script(answer):
+            # The site's sbatch is not made for it.
+            self._context.memory.ahead = False
+            return None
+        return answer
+
+
+def _from_stdin(argv: Sequence[str], folder: run_folder.RunFolder) -> tuple[str, ...]:
+    script, handed = str(folder.script), str(folder.handed)
+    return tuple(handed if word == script else word for word in argv)

@@ -1,0 +1,36 @@
+"""What sbatch is called with for a submission."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator import jobs, run_folder, slurm
+from orchestrator.rendering import batch_file
+
+
+def command(
+    spec: jobs.JobSpec,
+    folder: run_folder.RunFolder,
+    name: str,
+    token: str,
+    options: Sequence[str],
+) -> list[str]:
+    """Return the call of sbatch; `options` are those that the script does not have."""
+    is_array = spec.array.task_ids is not None
+    return slurm.sbatch_command(
+        folder.script,
+        run_folder.slurm_name(name, token),
+        output=None if spec.output else folder.stdout_pattern(array=is_array),
+        comment=None if spec.comment else token,
+        extra=options,
+        arguments=batch_file.arguments_of(spec),
+    )
+
+
+def part_of_array(spec: jobs.JobSpec, sent: Sequence[int | None]) -> list[str]:
+    """Return what stands in place of the script's --array where only some tasks are sent."""
+    tasks = [task for task in sent if task is not None]
+    if spec.array.task_ids is None or len(tasks) == len(spec.array.task_ids):
+        return []
+    limit = "" if spec.array.max_running is None else f"%{spec.array.max_running}"
+    return [f"--array={slurm.fold_tasks(tasks)}{limit}"]
