@@ -23,6 +23,7 @@ _SUBMISSION = _SUBMISSIONS.c
 #: What each submission asks and stores: to build a statement takes longer than to run it.
 _ADD_SUBMISSION = sa.insert(_SUBMISSIONS).returning(_SUBMISSION.id)  # type: ignore[arg-type]
 _ADD_JOBS = sa.insert(_JOBS)  # type: ignore[arg-type]
+_ADD_JOB = _ADD_JOBS.returning(_JOB.row)
 _ADD_EVENTS = sa.insert(models.JobEvent.__table__)  # type: ignore[arg-type]
 _ROWS = sa.select(_JOB.array_task, _JOB.row).where(_JOB.submission_id == sa.bindparam("submission"))
 _TASKS: sa.Select[Any] = (
@@ -102,6 +103,8 @@ def add_jobs(
     """Store jobs of a submission by their columns, the same of each; return their rows."""
     values = [{**job, "submission_id": submission} for job in jobs]
     connection = session.connection()
+    if len(values) == 1:
+        return [int(connection.execute(_ADD_JOB, values[0]).scalar_one())]
     connection.execute(_ADD_JOBS, values)
     rows = {task: row for task, row in connection.execute(_ROWS, {"submission": submission})}
     return [rows[job["array_task"]] for job in jobs]

@@ -51,6 +51,11 @@ def _fields_of(record: Any) -> Mapping[str, Any]:
 
 def hint_at(record: Any, path: toml_lines.Path) -> Any:
     """Return the type at this path below a dataclass; None where the key is not known."""
+    return _hint_at(record, path)
+
+
+@functools.lru_cache(maxsize=512)
+def _hint_at(record: Any, path: toml_lines.Path) -> Any:
     hint = record
     for part in path:
         hint = bare(hint)

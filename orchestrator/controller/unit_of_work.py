@@ -52,7 +52,7 @@ class UnitOfWork(parts.Parts):
     ) -> list[records.Job]:
         """Store an intent: one job, or one for each array task; `fields` are those of jobs.Job."""
         changes = {"state": state, "labels": tuple(labels), "submitter": submitter, **fields}
-        number = queries.add_submission(self._db, dataclasses.asdict(submission))
+        number = queries.add_submission(self._db, dict(vars(submission)))
         tasks = [None] if array_tasks is None else array_tasks
         return self._add_jobs(number, submission, tasks, changes)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import os
 import signal
 import socket
@@ -47,7 +48,13 @@ def identify(pid: int) -> Identity:
 
 def this_process() -> jobs.Submitter:
     """Return who acts: host, boot and process, so that others can tell if it still lives."""
-    own = identify(os.getpid())
+    return _submitter(os.getpid())
+
+
+@functools.cache
+def _submitter(pid: int) -> jobs.Submitter:
+    # A fork asks anew; of one process all of it stays as it is.
+    own = identify(pid)
     return jobs.Submitter(
         host=socket.gethostname(),
         boot_id=own.boot_id,
