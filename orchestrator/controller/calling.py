@@ -27,7 +27,26 @@ def command(
     )
 
 
-def part_of_array(spec: jobs.JobSpec, sent: Sequence[int | None]) -> list[str]:
+def options(
+    spec: jobs.JobSpec, tasks: Sequence[int | None], *, turn: str, is_patient: bool
+) -> list[str]:
+    """Return what stands on the command line beside the script, where these tasks are sent.
+
+    `turn`: what takes the place of the script's dependency, if anything; one that `is_patient`
+    waits on where that cannot be met.
+    """
+    found = [*_part_of_array(spec, tasks), *batch_file.options_of(spec)]
+    if turn:
+        # A batch file's own is in it.
+        found = [one for one in found if not one.startswith("--dependency=")]
+        found.append(f"--dependency={turn}")
+    if is_patient:
+        # Or a site with kill_invalid_depend cancels it at the first bad end of a chain.
+        found.append("--kill-on-invalid-dep=no")
+    return found
+
+
+def _part_of_array(spec: jobs.JobSpec, sent: Sequence[int | None]) -> list[str]:
     """Return what stands in place of the script's --array where only some tasks are sent."""
     tasks = [task for task in sent if task is not None]
     if spec.array.task_ids is None or len(tasks) == len(spec.array.task_ids):

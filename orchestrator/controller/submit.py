@@ -120,17 +120,8 @@ def send(
             turned = dataclasses.replace(spec, dependency=turn or own)
             job_id = machines.enter(context, turned, job, folder, calling_folder)
         else:
-            options = [
-                *calling.part_of_array(spec, [one.array_task_id for one in sent]),
-                *batch_file.options_of(spec),
-            ]
-            if turn:
-                # A batch file's own is in it.
-                options = [one for one in options if not one.startswith("--dependency=")]
-                options.append(f"--dependency={turn}")
-            if is_patient:
-                # Or a site with kill_invalid_depend cancels it at the first bad end of a chain.
-                options.append("--kill-on-invalid-dep=no")
+            tasks = [one.array_task_id for one in sent]
+            options = calling.options(spec, tasks, turn=turn, is_patient=is_patient)
             job_id = _call_sbatch(context, spec, job, folder, calling_folder, options, begun)
     except submission.RefusedError as exc:
         kept = answers.store_refusal(context, job, exc.outcome)
