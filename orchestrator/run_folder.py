@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import datetime
 import errno
-import functools
 import getpass
 import json
 import os
@@ -18,7 +17,7 @@ import secrets
 import shutil
 import string
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from concurrent import futures
 from pathlib import Path
 
@@ -242,10 +241,6 @@ class RunFolder:
         return self.path / (f"metrics.{task}.jsonl" if array else "metrics.jsonl")
 
 
-def _nothing_more() -> None:
-    return
-
-
 class Syncer:
     """Brings files and folders to disk; of a folder that is its entries (man fsync).
 
@@ -258,20 +253,16 @@ class Syncer:
         self._threads: futures.ThreadPoolExecutor | None = None
         self._process = 0
 
-    def __call__(
-        self, paths: Collection[Path], meanwhile: Callable[[], None] = _nothing_more
-    ) -> None:
-        """Return when all of them are on disk, and `meanwhile` was called; raises OSError."""
+    def __call__(self, paths: Collection[Path]) -> None:
+        """Return when all of them are on disk; raises OSError."""
         if self._threads is None or self._process != os.getpid():
             # A fork of this process has none of its threads.
             self._threads, self._process = futures.ThreadPoolExecutor(_MOST_AT_ONCE), os.getpid()
         try:
-            synced = self._threads.map(_sync_one, paths)
+            list(self._threads.map(_sync_one, paths))
         except RuntimeError as exc:
             # The user has as many threads as the host allows.
             raise OSError(errno.EAGAIN, str(exc)) from exc
-        meanwhile()
-        list(synced)
 
 
 def create(
@@ -282,15 +273,13 @@ def create(
     links: Mapping[str, Path] = _NO_LINKS,
     *,
     sync: Syncer,
-    meanwhile: Callable[[RunFolder], None] | None = None,
 ) -> RunFolder:
     """Make RUNS_DIR/NAME.TOKEN (0700) with `files` (0600), all on disk before this returns.
 
-    `links`: symbolic links, by their names. `meanwhile` is called while the disk writes.
+    `links`: symbolic links, by their names.
     Raises RunFolderError when that cannot be done; then nothing is left behind.
     """
     path = runs_dir / slurm_name(name, token)
-    folder = RunFolder(path)
     try:
         runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.mkdir(mode=0o700)
@@ -301,12 +290,11 @@ def create(
             _write(path / file_name, text)
         for link_name, target in links.items():
             (path / link_name).symlink_to(target)
-        places = [*(path / file_name for file_name in files), path, runs_dir]
-        sync(places, functools.partial(meanwhile, folder) if meanwhile else _nothing_more)
+        sync([*(path / file_name for file_name in files), path, runs_dir])
     except OSError as exc:
         shutil.rmtree(path, ignore_errors=True)
         raise errors.RunFolderError(_cannot_make(path, exc)) from exc
-    return folder
+    return RunFolder(path)
 
 
 def remove(folder: RunFolder) -> None:

@@ -1,8 +1,8 @@
 """sbatch, started while the intent of its submission is being stored.
 
-More than half of what sbatch takes is over before it opens its script: it is started as soon as the
-run folder is made, with a pipe for its stdin, and is given the script when nothing is left to be
-stored, looked at or asked. Before that it has nothing to send, whatever ends it or us.
+Half of what sbatch takes is over before it opens its script: it is started when the run folder is
+on disk, with a pipe for its stdin, and is given the script when nothing is left to be stored,
+looked at or asked. Before that it has nothing to send, whatever ends it or us.
 """
 
 from __future__ import annotations

@@ -264,21 +264,13 @@ def store_intent(
         files[run_folder.ENVIRONMENT] = json.dumps(environment_of(context, spec))
     if spec.retry.is_on:
         files[run_folder.RETRY_ENVIRONMENT] = json.dumps(environment_of(context, spec))
-
-    def meanwhile(folder: run_folder.RunFolder) -> None:
-        if begun is not None:
-            command = calling.command(spec, folder, spec.name, token, batch_file.options_of(spec))
-            begun.start(folder, command, environment_of(context, spec))
-
     folder = run_folder.create(
-        runs_dir,
-        spec.name,
-        token,
-        files,
-        links or {},
-        sync=context.memory.sync,
-        meanwhile=meanwhile,
+        runs_dir, spec.name, token, files, links or {}, sync=context.memory.sync
     )
+    if begun is not None:
+        # Not beside the wait for the disk: what writes there has work for the processor too.
+        words = calling.command(spec, folder, spec.name, token, batch_file.options_of(spec))
+        begun.start(folder, words, environment_of(context, spec))
     record = jobs.Submission(
         token=token,
         cluster=cluster,

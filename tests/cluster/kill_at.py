@@ -5,9 +5,9 @@
 Points, in the order in which a submission passes them:
 
     folder     the run folder is about to be made, nothing is stored
+    rowless    the run folder is there, the intent is not
     started    sbatch waits for its script, and is not tied to this process yet
     waiting    DELAY_SECONDS after sbatch was started, ahead of its script
-    rowless    the run folder is there, the intent is not
     intent     the intent is written and not committed
     committed  the intent is committed, sbatch waits for its script
     given      sbatch has its script, whose end is not told

@@ -19,7 +19,7 @@ PYTHON = "/opt/orchestrator-env/bin/python"
 KILL_AT = "/srv/orchestrator/tests/cluster/kill_at.py"
 #: Window of the submission -> the points of kill_at.py in it.
 WINDOWS = {
-    "before the intent is committed": ("folder", "started", "rowless", "intent"),
+    "before the intent is committed": ("folder", "rowless", "started", "intent"),
     "while sbatch waits for its script": ("waiting",),
     "between intent and sbatch's script": ("committed",),
     "during sbatch": ("given", "sbatch", "wrapped"),

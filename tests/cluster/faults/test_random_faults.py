@@ -25,7 +25,10 @@ from tests.cluster import site as sites
 from tests.cluster.faults import injections, rows
 
 KILL_AT = "/srv/orchestrator/tests/cluster/kill_at.py"
-POINTS = ("folder", "rowless", "intent", "committed", "sbatch", "answered", "storing")
+POINTS = (
+    *("folder", "rowless", "started", "waiting", "intent", "committed", "given", "sbatch"),
+    *("answered", "storing"),
+)
 FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
 SEVERAL = "/srv/orchestrator/tests/cluster/several.py"
 IN_FLIGHT = 20
