@@ -297,7 +297,9 @@ def test_a_controller_that_is_killed_while_it_recovers(
     for kind, command in KINDS.items():
         for number in range(each):
             name = f"{kind}-{number}"
-            line = JOURNAL.replace("NAME", name).replace("HOME", site.home) + command
+            line = JOURNAL.replace("NAME", name).replace("HOME", site.home)
+            # They fail one after the other, so that each of the kills finds something to do.
+            line += f"sleep {number * 5}; {command}"
             more = '[retry.changes.oom_host]\n"resources.mem" = "x5"\n'
             mem = "200M" if kind == "enlarged" else "50M"
             spec = site.shell(
