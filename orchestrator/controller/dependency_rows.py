@@ -123,6 +123,9 @@ class DependencyStore:
                     never += filter(None, [dependency.never(kind, job)])
                 elif job.job_id is None:
                     unsent.append(f"@{job.row} ({job.name}) is not submitted yet")
+                elif job.missing_since is not None:
+                    # Slurm takes what it has purged for what has come, however it ended.
+                    unsent.append(f"{job.job_id} ({job.name}) is looked for in Slurm")
                 else:
                     live.append(job)
             ids[kind] += self._ids(live, found)

@@ -47,7 +47,7 @@ class Standing:
     after_ok: tuple[str, ...] = ()
     after_any: tuple[str, ...] = ()
     after_not_ok: tuple[str, ...] = ()
-    #: what Slurm does not have yet, in words; then the job itself has to wait
+    #: what Slurm does not have yet, or show now, in words; then the job itself has to wait
     unsent: tuple[str, ...] = ()
     #: why it can never start, in words
     never: tuple[str, ...] = ()

@@ -113,3 +113,14 @@ def test_slurm_is_told_anew_of_what_failed_and_was_started_again(
         "2 x: it can never start: afterok: 1 (x) ended FAILED"
     ]
     assert len(queue.asked) == 1
+
+
+def test_slurm_is_not_told_to_wait_for_what_it_does_not_show(queue: Queue) -> None:
+    """It drops what it has purged from a dependency, and starts who waited for its good end."""
+    gone = queue.add(jobs.JobState.RUNNING, missing_since=NOW)
+    queue.add(jobs.JobState.PENDING, gone, reason="DependencyNeverSatisfied")
+    assert (dependents.turn(queue.context), queue.asked) == ([], [])
+    queue.change(gone, missing_since=None)
+    assert dependents.turn(queue.context) == [
+        "2 x waits for afterok:1: what had failed was started again"
+    ]
