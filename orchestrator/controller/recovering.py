@@ -287,7 +287,10 @@ def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str],
     over: set[int] = set()
     for there, some in contexts.apart(context, [job for job, _ in due if job.row in asked]):
         try:
-            outcomes = requeue.requeue(there, some, confirm_seconds=0, source="rules")
+            # A pass that was killed may have requeued it, and that attempt have ended by now.
+            outcomes = requeue.requeue(
+                there, some, confirm_seconds=0, source="rules", as_known=True
+            )
         except (errors.SlurmError, errors.RunFolderError) as exc:
             told.append(f"{naming.names_of(some)}: {exc}")
             over.update(job.row for job in some)

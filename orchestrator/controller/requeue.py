@@ -20,15 +20,23 @@ def requeue(
     hold: bool = False,
     confirm_seconds: float = wishes.CONFIRM_SECONDS,
     source: str = "user",
+    as_known: bool = False,
 ) -> list[wishes.Outcome]:
     """Requeue the jobs; `hold`: they wait until they are released.
 
     One that has ended can be requeued only while slurmctld holds its record (MinJobAge).
+    `as_known`: not where another attempt than the known one has begun, whatever became of it.
     """
+    attempts = {job.row: job.attempt for job in wanted}
 
     @functools.cache
     def kept() -> Collection[int]:
         return _kept(context, wanted)
+
+    def objection(job: jobs.Job) -> str:
+        if as_known and job.attempt != attempts[job.row]:
+            return f"{job.job_id} was started again meanwhile"
+        return _objection(job, kept=kept)
 
     def done(before: jobs.Job, now: jobs.Job) -> bool:
         begun = now.attempt > before.attempt
@@ -45,7 +53,7 @@ def requeue(
     wish = wishes.Wish(
         command="scontrol requeuehold" if hold else "scontrol requeue",
         ask=lambda scheduler, job_ids: scheduler.requeue(job_ids, hold=hold),
-        objection=functools.partial(_objection, kept=kept),
+        objection=objection,
         already=lambda job: False,
         done=done,
         hopeless=hopeless,

@@ -214,8 +214,12 @@ def test_a_changed_job_is_rendered_anew(context: contexts.Context, sent: list[jo
     assert specs.from_json(stored.spec).retry == rules
 
 
+@pytest.mark.parametrize("state", [jobs.JobState.PENDING, jobs.JobState.COMPLETED])
 def test_all_that_is_to_be_requeued_is_looked_at_once(
-    context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
+    context: contexts.Context,
+    sent: list[jobs.Job],
+    monkeypatch: pytest.MonkeyPatch,
+    state: jobs.JobState,
 ) -> None:
     looks: list[int] = []
 
@@ -223,7 +227,7 @@ def test_all_that_is_to_be_requeued_is_looked_at_once(
         looks.append(len(wanted))
         with context.store.writing() as work:
             # By a pass that was killed before it could store that.
-            again = {"state": jobs.JobState.PENDING, "attempt": 1, "settled": False}
+            again = {"state": state, "attempt": 1, "settled": False}
             work.change_job(2, {**again, "missing_since": None, "observed_at": NOW})
         return wishes.stored(context, wanted)
 
