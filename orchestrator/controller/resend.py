@@ -110,6 +110,9 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[s
         except resubmit.NotFromHereError as exc:
             _put_off(context, job, str(exc))
             continue
+        except resubmit.BeforeItsTurnError as exc:
+            _wait_on(context, job, str(exc))
+            continue
         except errors.ConflictError as exc:
             _give_up(context, job, str(exc))
             continue
@@ -167,6 +170,20 @@ def _put_off(context: contexts.Context, job: jobs.Job, why: str) -> None:
         work.add_events((row, event) for row in sorted(changed) if is_news)
     if is_news:
         context.say(f"@{job.row} cannot be sent from here: {why}")
+
+
+def _wait_on(context: contexts.Context, job: jobs.Job, why: str) -> None:
+    """Store what the job waits for still, on all hosts; the history is told once."""
+    now = context.clock()
+    changes = room.before_its_turn(why, context.profile, now)
+    is_news = job.reason != changes["reason"]
+    with context.store.writing() as work:
+        # Of an array one task stands for all.
+        wanted = [one for one in work.jobs_of_tokens([job.token]) if one.waits_for_room]
+        changed = work.change_jobs([(one.row, changes, one.version) for one in wanted])
+        detail = str(changes["reason"])
+        event = jobs.JobEvent(at=now, kind="submit", source="controller", detail=detail)
+        work.add_events((row, event) for row in sorted(changed) if is_news)
 
 
 def _postpone(context: contexts.Context, others: Sequence[jobs.Job], refused: jobs.Job) -> None:

@@ -30,6 +30,10 @@ class NotFromHereError(errors.ConflictError):
     """It cannot be sent from this host, or not at this moment; nothing was sent."""
 
 
+class BeforeItsTurnError(errors.ConflictError):
+    """What it waits for is not there yet, for whatever host; nothing was sent."""
+
+
 def resubmit(
     context: contexts.Context,
     wanted: Sequence[jobs.Job],
@@ -135,7 +139,8 @@ def send_again(
 
     Of an array any one task stands for all. `queue`: it waits for room if Slurm refuses it for now.
     `may` is asked in the transaction that takes the rows. Raises ConflictError where nothing was
-    sent: NotFromHereError, BusyError where a later try may do better. And what submit.send raises.
+    sent: NotFromHereError, BeforeItsTurnError, BusyError where a later try may do better. And
+    what submit.send raises.
     """
     with context.store.reading() as work:
         stored = work.submission_of(job.row)
@@ -201,7 +206,7 @@ def _refuse_before_its_turn(context: contexts.Context, wanted: Sequence[jobs.Job
     if standing.never:
         raise errors.ConflictError(f"it can never start: {standing.never[0]}")
     if standing.unsent:
-        raise NotFromHereError(standing.unsent[0])
+        raise BeforeItsTurnError(standing.unsent[0])
     if job.sweep is None:
         return
     with context.store.reading() as work:
@@ -211,7 +216,7 @@ def _refuse_before_its_turn(context: contexts.Context, wanted: Sequence[jobs.Job
     if turn.failed:
         raise errors.ConflictError(f"{turn.failed} points of its sweep's baseline did not end well")
     if turn.unsent:
-        raise NotFromHereError("its sweep's baseline is not submitted yet, or is to go on")
+        raise BeforeItsTurnError("its sweep's baseline is not submitted yet, or is to go on")
 
 
 def _refuse_cancelled(work: unit_of_work.UnitOfWork, job: jobs.Job) -> None:

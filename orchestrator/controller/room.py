@@ -45,6 +45,11 @@ def not_from(
     }
 
 
+def before_its_turn(why: str, profile: config.Profile, now: datetime.datetime) -> dict[str, object]:
+    """Return what changes of a job that waits for another one: it is no refusal, and no host's."""
+    return {"reason": f"waits: {why}", "resend_at": after(1, profile, now)}
+
+
 def why_not_from(job: jobs.Job) -> str:
     """Return why the host that tried last could not send the job; "" where that was no reason."""
     found = _NOT_FROM.fullmatch(job.reason or "")

@@ -341,10 +341,7 @@ def _why_it_waits(
             f"{standing.unsent[0]}: jobs on this machine wait for what is in its line alone. "
             "Nothing was submitted."
         )
-    return {
-        "reason": f"waits: {standing.unsent[0]}",
-        "resend_at": room.after(1, context.profile, context.clock()),
-    }
+    return room.before_its_turn(standing.unsent[0], context.profile, context.clock())
 
 
 def _wait_for_room(

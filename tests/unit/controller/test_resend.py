@@ -23,6 +23,7 @@ HERE = f"cannot be sent from {socket.gethostname()}: no"
         (resubmit.BusyError("no"), "waits for room: x", True, False),
         (submit.OvertakenError("no"), "waits for room: x", True, False),
         (resubmit.NotFromHereError("no"), HERE, True, True),
+        (resubmit.BeforeItsTurnError("no"), "waits: no", True, True),
         (errors.ConflictError("no"), "no", False, True),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
@@ -77,5 +78,8 @@ def test_what_a_failed_try_means(
             told = [work.events(job.row) for job in found]
     assert [(job.reason, job.waits_for_room) for job in found] == [(reason, waits)] * 2
     assert [[event.detail for event in events] for events in told] == (
-        [[]] * 2 if reason.startswith("waits") else [[reason]] * 2
+        [[]] * 2 if reason.startswith("waits for room") else [[reason]] * 2
     )
+    # A minute, however often: what it waits for may come at any time.
+    is_refusal = isinstance(failure, resubmit.NotFromHereError)
+    assert [job.refusals for job in found] == [int(is_refusal)] * 2
