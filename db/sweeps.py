@@ -193,7 +193,8 @@ def jobs_of_shapes(
     session: orm.Session, sweep_id: int, shape_ids: Collection[int], ended: Collection[str]
 ) -> list[tuple[str | None, str | None, int]]:
     """Return how the points of these shapes are: job ID (of an array the whole one's), state, how
-    many; no ID where nothing was submitted, or failed and may go on. `ended`: the terminal states.
+    many; no ID where nothing was submitted, or Slurm does not show it, or failed and may go on.
+    `ended`: the terminal states.
 
     Of an array of which some tasks are no point's newest job any more, the IDs of its tasks.
     """
@@ -207,7 +208,10 @@ def jobs_of_shapes(
     )
     whole = sa.func.coalesce(job.array_job_id, job.job_id)
     goes_on = sa.and_(job.recovers.is_(True), job.state.in_(ended), job.state != "COMPLETED")
-    name = sa.case((goes_on, sa.null()), (job.submission_id.in_(partly), job.job_id), else_=whole)
+    # Slurm takes what it has purged for what has come, however it ended.
+    not_shown = sa.and_(job.missing_since.is_not(None), job.state.not_in(ended))
+    nobody = sa.or_(goes_on, not_shown)
+    name = sa.case((nobody, sa.null()), (job.submission_id.in_(partly), job.job_id), else_=whole)
     statement = (
         sa.select(name.label("whose"), job.state, sa.func.count())
         .select_from(point)

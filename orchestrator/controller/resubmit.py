@@ -216,7 +216,7 @@ def _refuse_before_its_turn(context: contexts.Context, wanted: Sequence[jobs.Job
     if turn.failed:
         raise errors.ConflictError(f"{turn.failed} points of its sweep's baseline did not end well")
     if turn.unsent:
-        raise BeforeItsTurnError("its sweep's baseline is not submitted yet, or is to go on")
+        raise BeforeItsTurnError("its sweep's baseline is not in Slurm yet, or is to go on")
 
 
 def _refuse_cancelled(work: unit_of_work.UnitOfWork, job: jobs.Job) -> None:

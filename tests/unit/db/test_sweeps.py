@@ -118,6 +118,11 @@ def test_a_baseline_that_failed_and_may_go_on_has_not_failed(store: stores.Store
         for row in new.values():
             work.change_job(row, {"recovers": None})
     assert (turn().unsent, turn().failed) == (0, waits.unsent)
+    with store.writing() as work:
+        for row in new.values():
+            lost = {"state": jobs.JobState.RUNNING, "missing_since": stored.created_at}
+            work.change_job(row, lost)
+    assert turn() == waits
 
 
 def test_points_that_are_added_share_a_shape_of_the_same_job(store: stores.Store) -> None:
