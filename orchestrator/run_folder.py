@@ -141,10 +141,14 @@ class RunFolder:
         self.handed.symlink_to("/dev/stdin")
 
     def name_script(self) -> None:
-        """Let that path, which Slurm shows as the job's Command, name the script."""
+        """Let that path, which Slurm shows as the job's Command, name the script.
+
+        At no moment it names nothing: sbatch may open it just now.
+        """
+        named = self.handed.with_suffix(".named")
         with contextlib.suppress(OSError):
-            self.handed.unlink()
-            self.handed.symlink_to(self.script.name)
+            named.symlink_to(self.script.name)
+            named.replace(self.handed)
 
     def stdout_pattern(self, *, array: bool = False) -> str:
         """Return what goes to sbatch --output: Slurm fills in the job ID."""

@@ -39,8 +39,7 @@ class Ahead:
     ) -> None:
         if self._held is not None:
             self._held.close()
-        if self._folder is not None:
-            self._folder.name_script()
+        self._name_script()
 
     def start(
         self, folder: run_folder.RunFolder, argv: Sequence[str], environ: Mapping[str, str]
@@ -64,12 +63,20 @@ class Ahead:
         held = self._held
         if held is None or held.argv != _from_stdin(argv, folder) or held.environ != environ:
             return None
-        answer = held.give(self._script, self._context.sbatch_timeout_seconds)
-        if answer is None or slurm.lacked_script(answer):
-            # The site's sbatch is not made for it.
-            self._context.memory.ahead = False
-            return None
-        return answer
+        if held.give(self._script):
+            # Now, beside the wait: whoever opens it later finds the same text in the file.
+            self._name_script()
+            answer = held.answer(self._context.sbatch_timeout_seconds)
+            if not slurm.lacked_script(answer):
+                return answer
+        # The site's sbatch is not made for it.
+        self._context.memory.ahead = False
+        return None
+
+    def _name_script(self) -> None:
+        if self._folder is not None:
+            self._folder.name_script()
+        self._folder = None
 
 
 def _from_stdin(argv: Sequence[str], folder: run_folder.RunFolder) -> tuple[str, ...]:

@@ -151,18 +151,22 @@ class Held:
                 self._process = _spawn(argv, environ, stdin, tie)
             self._undo = undo.pop_all()
 
-    def give(self, stdin: bytes, timeout_seconds: float) -> Answer | None:
-        """Hand over its stdin, as a whole, and return its answer.
+    def give(self, stdin: bytes) -> bool:
+        """Hand over its stdin, as a whole.
 
-        None where it had ended before, or does not take all at once: it has done nothing.
+        False where it had ended before, or does not take all at once: it has done nothing.
         """
-        started = time.monotonic()
         if self._process.poll() is not None or not self._hand_over(stdin):
-            return None
+            return False
         self._pipe.close()
+        return True
+
+    def answer(self, timeout_seconds: float) -> Answer:
+        """Return what it says after it was given its stdin."""
         chunks: list[bytes] = []
+        began = time.monotonic()
         answer = _attend(
-            self._process, self.argv, chunks.append, self._started_at, started, timeout_seconds
+            self._process, self.argv, chunks.append, self._started_at, began, timeout_seconds
         )
         return dataclasses.replace(answer, stdout=b"".join(chunks).decode(errors="replace"))
 

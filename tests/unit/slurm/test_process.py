@@ -139,9 +139,9 @@ def held(tmp_path, line):
 def test_a_held_command_is_given_its_stdin_as_a_whole(tmp_path):
     script = b"#!/bin/bash\n" * 5000
     command = held(tmp_path, "cat >script; echo 7; echo told >&2; exit 3")
-    answer = command.give(script, 20)
+    assert command.give(script)
+    answer = command.answer(20)
     command.close()
-    assert answer is not None
     assert (answer.returncode, answer.stdout, answer.stderr) == (3, "7\n", "told\n")
     assert (tmp_path / "script").read_bytes() == script
 
@@ -158,7 +158,7 @@ def test_a_held_command_that_is_dropped_has_read_nothing(tmp_path):
 
 def test_a_held_command_never_gets_a_part(tmp_path):
     command = held(tmp_path, "cat >script; touch ended")
-    assert command.give(b"x" * 1024 * 1024, 20) is None
+    assert not command.give(b"x" * 1024 * 1024)
     command.close()
     assert not (tmp_path / "ended").exists()
 
@@ -170,7 +170,7 @@ def test_a_held_command_that_does_not_read(tmp_path, line):
         lambda: command._process.poll() is not None or (tmp_path / "closed").exists(),
         "it has ended, or closed its stdin",
     )
-    assert command.give(b"#!/bin/bash\n", 20) is None
+    assert not command.give(b"#!/bin/bash\n")
     command.close()
     assert command._process.returncode is not None
 
