@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,15 @@ def measure(
     found: Sequence[jobs.Job],
     *,
     renamed: Mapping[str, str] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Measured:
     """Return what these jobs showed; those that are not COMPLETED are left out.
 
     What their files got since the last look is read first. `renamed`: attributes that have another
-    name in these jobs' programs.
+    name in these jobs' programs. `say` is told what is wrong with files; none: the context's.
     """
     done = [job for job in found if job.state is jobs.JobState.COMPLETED]
-    told = _told(context, done)
+    told = _told(context, done, say)
     unit = measuring.unit_of(told)
     reasons: dict[str, list[jobs.Job]] = {}
     for job in found:
@@ -60,11 +61,13 @@ def measure(
     )
 
 
-def _told(context: contexts.Context, done: Sequence[jobs.Job]) -> list[measuring.Told]:
+def _told(
+    context: contexts.Context, done: Sequence[jobs.Job], say: Callable[[str], None] | None
+) -> list[measuring.Told]:
     if not done:
         return []
     try:
-        ingest.ingest(context, done)
+        ingest.ingest(context, done, say=say)
     except errors.DatabaseError as exc:
         context.say(f"What the logs got since the last look is left out: {exc}")
     wanted = unit_of_work.MetricQuery(

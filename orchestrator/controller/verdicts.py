@@ -65,6 +65,10 @@ def judge(context: contexts.Context) -> list[str]:
     return told
 
 
+def _nobody(told: str) -> None:
+    """Tell nobody: who removed files of earlier firings knows, and what was read is stored."""
+
+
 def of(
     context: contexts.Context, stored: schedule_rows.Stored, firing: schedule_rows.Firing
 ) -> Verdict:
@@ -76,7 +80,7 @@ def of(
         found = submitted.jobs_of(work, firing)
         points = len(work.sweeps.points(firing.sweep_row)) if firing.sweep_row else len(found)
         renamed = _renamed(work, firing)
-    now = measured.measure(context, found, renamed=renamed)
+    now = measured.measure(context, found, renamed=renamed, say=_nobody)
     bad = points - sum(job.state is jobs.JobState.COMPLETED for job in found)
     failed = f"{bad} of {points} did not complete" if bad else ""
     detail: dict[str, Any] = {"jobs": points, "failed": bad, "left_out": list(now.left_out)}
@@ -137,7 +141,7 @@ def _before(
     with context.store.reading() as work:
         earlier = work.schedules.measures_for(firing, stored, unlike=NO_MEASURE, limit=HISTORY)
         several = [job for one in earlier for job in submitted.jobs_of(work, one)]
-    before = measured.measure(context, several, renamed=renamed)
+    before = measured.measure(context, several, renamed=renamed, say=_nobody)
     if not before.measurements:
         return None, "nothing before it to be held to"
     count = "the firing" if len(earlier) == 1 else f"the {len(earlier)} firings"

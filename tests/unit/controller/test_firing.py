@@ -19,6 +19,7 @@ from orchestrator.controller import context as contexts
 from orchestrator.controller import (
     firing,
     health,
+    ingest,
     leases,
     schedule_rows,
     scheduling,
@@ -292,6 +293,28 @@ def test_what_a_rule_may_go_on_with_is_not_judged(
         work.change_job(fired.job_row or 0, {"recovers": None})
     firing.step(context)
     assert history(context)[0].verdict == "failed"
+
+
+def test_a_verdict_says_nothing_of_files_that_a_person_removed(
+    tmp_path: Path, store: stores.Store, sent: list[str]
+) -> None:
+    clock = Clock()
+    context = dataclasses.replace(make(tmp_path, store, clock), say=pytest.fail)
+    add(context, JOB)
+    clock.now += HOUR
+    firing.step(context)
+    (fired,) = history(context)
+    with store.writing() as work:
+        row = fired.job_row or 0
+        work.change_job(row, {"state": jobs.JobState.COMPLETED, "settled": True})
+        job = work.job(row)
+    assert job is not None and job.stdout_path is not None
+    log = Path(job.stdout_path)
+    log.write_text("epoch 1\n")
+    ingest.ingest(context, [job])
+    log.unlink()
+    firing.step(context)
+    assert history(context)[0].verdict == "not measured"
 
 
 def test_a_cancelled_sweep_is_not_gone_on_with(
