@@ -290,9 +290,15 @@ def go_on(context: contexts.Context, firing: schedule_rows.Firing) -> list[str]:
         if not all(sweep_query.ended(group) for group in gone):
             return []
         told = _close(context, sweep, firing, str(exc))
-    except (errors.SpecError, errors.ConfigurationError, errors.TemplateError) as exc:
+    except (errors.SpecError, errors.TemplateError) as exc:
         told = _close(context, sweep, firing, str(exc))
-    except (errors.SlurmError, errors.ConflictError, errors.RunFolderError) as exc:
+    except (
+        errors.SlurmError,
+        errors.ConflictError,
+        errors.RunFolderError,
+        # A person may be writing the file at this moment.
+        errors.ConfigurationError,
+    ) as exc:
         return _keep(context, stored, firing, str(exc))
     return [f"Schedule {stored.name}: {told}"]
 

@@ -317,6 +317,33 @@ def test_a_verdict_says_nothing_of_files_that_a_person_removed(
     assert history(context)[0].verdict == "not measured"
 
 
+def test_a_wrong_configuration_takes_no_points_from_a_fired_sweep(
+    tmp_path: Path, store: stores.Store, sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, SWEEP)
+    clock.now += HOUR
+
+    def killed() -> None:
+        if sent:
+            raise Killed
+
+    with pytest.raises(Killed):
+        firing.step(dataclasses.replace(context, proceed=killed))
+    with monkeypatch.context() as patch:
+
+        def wrong(*rest: object) -> None:
+            raise errors.ConfigurationError(["config.toml:1: no"])
+
+        patch.setattr(firing, "place", wrong)
+        why = "config.toml:1: no\n1 problem; nothing was done."
+        for told in ([f"Schedule hourly: 2026-11-22T09:00Z {why}"], []):
+            assert firing.step(context) == told
+    firing.step(context)
+    assert len(set(sent)) == len(sent) == 2
+
+
 def test_a_cancelled_sweep_is_not_gone_on_with(
     tmp_path: Path, store: stores.Store, sent: list[str]
 ) -> None:
