@@ -283,10 +283,13 @@ class _Controller:
             else now + datetime.timedelta(seconds=next_pass_seconds),
             failing_since=self._failing_since,
         )
+        state_dir = self._plain.configuration.state_dir
         try:
-            health.store(self._plain.configuration.state_dir, newest)
+            health.store(state_dir, newest)
         except OSError as exc:
-            self.log("warning", "said", f"{exc.filename} cannot be written: {exc.strerror}")
+            # A full disk names no file.
+            path = health.path_of(state_dir)
+            self.log("warning", "said", f"{path} cannot be written: {exc.strerror}")
 
 
 def told(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import errno
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,3 +70,17 @@ def test_who_is_replaced_says_that_it_has_ended(
         ("warning", "said", "@4"),
         ("error", "lease", None),
     ]
+
+
+def test_a_full_disk_is_told_with_the_file_that_is_not_written(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(state_dir: Path, newest: health.Pass) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ticking, "tick", lambda there, **more: iter(()))
+    monkeypatch.setattr(health, "store", full)
+    log: list[service.Line] = []
+    service.tick(context, log.append, lease_seconds=30)
+    path = context.configuration.state_dir / "controller.json"
+    assert [line.text for line in log] == [f"{path} cannot be written: No space left on device"]
