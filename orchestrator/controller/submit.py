@@ -267,7 +267,7 @@ def store_intent(
     folder = run_folder.create(
         runs_dir, spec.name, token, files, links or {}, sync=context.memory.sync
     )
-    if begun is not None:
+    if begun is not None and waits is None:
         # Not beside the wait for the disk: what writes there has work for the processor too.
         words = calling.command(spec, folder, spec.name, token, batch_file.options_of(spec))
         begun.start(folder, words, environment_of(context, spec))

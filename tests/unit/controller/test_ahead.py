@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from pathlib import Path
 
 import pytest
 
-from orchestrator import config, run_folder, slurm
-from orchestrator.controller import ahead, stores
+from orchestrator import config, jobs, run_folder, slurm
+from orchestrator.controller import ahead, stores, submit
 from orchestrator.controller import context as contexts
 
 SCRIPT = "#!/bin/bash\ntrue\n"
+SPEC = jobs.JobSpec(name="x", launch=jobs.Launch(launcher="python", command="true"))
 #: As sbatch: the last argument is the script's path.
 SBATCH = """
 for script; do :; done
@@ -121,3 +123,27 @@ def test_a_script_that_is_too_long_for_a_pipe(tmp_path: Path) -> None:
         begun.start(site.folder, site.argv, site.environ)
         assert begun._held is None
     assert not site.folder.handed.is_symlink()
+
+
+def test_none_is_started_for_what_waits(tmp_path: Path) -> None:
+    site = Site(tmp_path, "")
+
+    def stored(behind: jobs.Job | None) -> tuple[jobs.Job, bool]:
+        with ahead.Ahead(site.context, SCRIPT) as begun:
+            job, folder = submit.store_intent(
+                site.context,
+                SPEC,
+                SCRIPT,
+                "{}",
+                cluster="lab",
+                runs_dir=tmp_path / "runs",
+                behind=behind,
+                begun=begun,
+            )
+        return job, folder.handed.is_symlink()
+
+    first, started = stored(None)
+    assert started
+    later = dataclasses.replace(first, reason="waits for room: x", resend_at=first.created_at)
+    waits, started = stored(later)
+    assert waits.waits_for_room and not started
