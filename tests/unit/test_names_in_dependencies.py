@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -76,8 +77,9 @@ def add(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> stores.Store:
-    return stores.Store(tmp_path / "x.db")
+def store(tmp_path: Path) -> Iterator[stores.Store]:
+    with stores.Store(tmp_path / "x.db") as store:
+        yield store
 
 
 def standing(store: stores.Store, text: str) -> dependency.Standing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import sqlite3
@@ -216,7 +217,7 @@ def test_without_pyarrow(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def numbers(home: Path) -> list[tuple[str, float]]:
-    with sqlite3.connect(home / "orchestrator.db") as database:
+    with contextlib.closing(sqlite3.connect(home / "orchestrator.db")) as database:
         return database.execute(
             "SELECT name, value FROM metrics WHERE job_row = 1 ORDER BY id"
         ).fetchall()
@@ -225,7 +226,7 @@ def numbers(home: Path) -> list[tuple[str, float]]:
 def test_reparse(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("metrics", "1", "2", "--last", "1")[0] == 0
     first, log = numbers(home), home / "1" / "log"
-    with sqlite3.connect(home / "orchestrator.db") as database:
+    with contextlib.closing(sqlite3.connect(home / "orchestrator.db")) as database, database:
         database.execute("UPDATE metric_lines SET value0 = 7 WHERE set_id = 1")
     assert numbers(home) != first
     head = "job_id\tpath\tbefore\tafter\tkept\n"

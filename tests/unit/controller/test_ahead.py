@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,8 +57,15 @@ class Site:
         return self.journal.read_text() if self.journal.exists() else ""
 
 
-def test_it_is_sent_once_it_has_its_script(tmp_path: Path) -> None:
-    site = Site(tmp_path, "")
+@pytest.fixture
+def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """A site whose sbatch is the wrapper that the test names, if any."""
+    made = Site(tmp_path, getattr(request, "param", ""))
+    with made.context.store:
+        yield made
+
+
+def test_it_is_sent_once_it_has_its_script(site: Site) -> None:
     with ahead.Ahead(site.context, SCRIPT) as begun:
         begun.start(site.folder, site.argv, site.environ)
         assert os.readlink(site.folder.handed) == "/dev/stdin"
@@ -70,8 +78,7 @@ def test_it_is_sent_once_it_has_its_script(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["argv", "environ", "nothing sent"])
-def test_one_that_is_not_wanted_has_sent_nothing(tmp_path: Path, change: str) -> None:
-    site = Site(tmp_path, "")
+def test_one_that_is_not_wanted_has_sent_nothing(site: Site, change: str) -> None:
     with ahead.Ahead(site.context, SCRIPT) as begun:
         begun.start(site.folder, site.argv, site.environ)
         if change == "argv":
@@ -83,10 +90,14 @@ def test_one_that_is_not_wanted_has_sent_nothing(tmp_path: Path, change: str) ->
     assert site.context.memory.ahead
 
 
-def test_a_wrapper_that_reads_the_script(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "site",
+    ['for script; do :; done; grep -c bash "$script" >/dev/null && exec real "$@"'],
+    ids=["grep"],
+    indirect=True,
+)
+def test_a_wrapper_that_reads_the_script(site: Site) -> None:
     """Its sbatch then finds the text in the file that the path names by now."""
-    line = 'for script; do :; done; grep -c bash "$script" >/dev/null && exec real "$@"'
-    site = Site(tmp_path, line)
     with ahead.Ahead(site.context, SCRIPT) as begun:
         begun.start(site.folder, site.argv, site.environ)
         answer = begun.send(site.folder, site.argv, site.environ)
@@ -95,21 +106,20 @@ def test_a_wrapper_that_reads_the_script(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrapper",
+    "site",
     [
         'for script; do :; done; [ -f "$script" ] || exit 1; exec real "$@"',
         'exec </dev/null; exec real "$@"',
         "exit 1",
     ],
     ids=["wants a file", "has a stdin of its own", "refuses"],
+    indirect=True,
 )
-def test_a_wrapper_that_it_is_not_made_for(tmp_path: Path, wrapper: str) -> None:
-    site = Site(tmp_path, wrapper)
+def test_a_wrapper_that_it_is_not_made_for(site: Site) -> None:
     with ahead.Ahead(site.context, SCRIPT) as begun:
         begun.start(site.folder, site.argv, site.environ)
         assert begun._held is not None
-        if "grep" not in wrapper:
-            begun._held._process.wait(30)
+        begun._held._process.wait(30)
         assert begun.send(site.folder, site.argv, site.environ) is None
     assert site.sent() == ""
     with ahead.Ahead(site.context, SCRIPT) as begun:
@@ -117,16 +127,14 @@ def test_a_wrapper_that_it_is_not_made_for(tmp_path: Path, wrapper: str) -> None
         assert begun._held is None, "in this process it is not tried again"
 
 
-def test_a_script_that_is_too_long_for_a_pipe(tmp_path: Path) -> None:
-    site = Site(tmp_path, "")
+def test_a_script_that_is_too_long_for_a_pipe(site: Site) -> None:
     with ahead.Ahead(site.context, SCRIPT + "#" * 64 * 1024) as begun:
         begun.start(site.folder, site.argv, site.environ)
         assert begun._held is None
     assert not site.folder.handed.is_symlink()
 
 
-def test_none_is_started_for_what_waits(tmp_path: Path) -> None:
-    site = Site(tmp_path, "")
+def test_none_is_started_for_what_waits(site: Site) -> None:
 
     def stored(behind: jobs.Job | None) -> tuple[jobs.Job, bool]:
         with ahead.Ahead(site.context, SCRIPT) as begun:
@@ -136,7 +144,7 @@ def test_none_is_started_for_what_waits(tmp_path: Path) -> None:
                 SCRIPT,
                 "{}",
                 cluster="lab",
-                runs_dir=tmp_path / "runs",
+                runs_dir=site.context.folder / "runs",
                 behind=behind,
                 begun=begun,
             )

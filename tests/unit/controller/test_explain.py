@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,17 +16,24 @@ from orchestrator.controller import explain, stores, unit_of_work
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 
 
-def test_what_there_is_no_time_to_read_is_left_to_the_next_refresh(tmp_path: Path) -> None:
-    context = contexts.Context(
-        configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
-        store=stores.Store(tmp_path / "x.db"),
-        client=lambda: slurm.Client(environ={}),
-        environ={},
-        folder=tmp_path,
-        say=pytest.fail,
-        sleep=time.sleep,
-        clock=lambda: NOW,
-    )
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[contexts.Context]:
+    with stores.Store(tmp_path / "x.db") as store:
+        yield contexts.Context(
+            configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
+            store=store,
+            client=lambda: slurm.Client(environ={}),
+            environ={},
+            folder=tmp_path,
+            say=pytest.fail,
+            sleep=time.sleep,
+            clock=lambda: NOW,
+        )
+
+
+def test_what_there_is_no_time_to_read_is_left_to_the_next_refresh(
+    context: contexts.Context,
+) -> None:
     rows = [_add(context, number, "KeyError: no such key\n") for number in (1, 2)]
     times = iter([0.0, explain.READING_SECONDS])
     assert explain.store_causes(context, rows, clock=lambda: next(times)) == 1

@@ -113,7 +113,8 @@ def right_days(expression: str, days: np.ndarray) -> np.ndarray:
     dates = days.astype("datetime64[D]")
     months = dates.astype("datetime64[M]")
     in_month = (dates - months).astype(int) + 1
-    length = ((months + 1).astype("datetime64[D]") - months.astype("datetime64[D]")).astype(int)
+    after = (months + np.timedelta64(1, "M")).astype("datetime64[D]")
+    length = (after - months.astype("datetime64[D]")).astype(int)
     # 1970-01-01 was a Thursday.
     of_week = (days + 4) % 7
     if day == "L":
