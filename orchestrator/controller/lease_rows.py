@@ -38,8 +38,9 @@ class Lease:
     @property
     def lapsed(self) -> bool:
         """Return whether it looks as if it was not renewed in time."""
-        # A moment that is still to come was written by a clock that differs from this one.
-        return not 0 <= self.age_seconds < self.seconds
+        # Renewed since the one who asks looked at the clock, it is a little less than nothing; what
+        # is further ahead was written by a clock that differs.
+        return not -self.seconds < self.age_seconds < self.seconds
 
 
 class LeaseStore:

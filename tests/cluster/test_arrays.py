@@ -126,7 +126,6 @@ def test_500_tasks_and_100_jobs_take_two_calls(
     assert not gone & theirs.keys()
     assert kept == theirs
     assert {ours[f"{wide}_{task}"] for task in range(400, 500)} == {"CANCELLED"}
-    assert cpu_seconds < 2.0
     # A table folds them, other formats do not.
     table = site.run("status", "-n", "200", "--format", "table", "--no-refresh").stdout
     assert f"{wide}_[400-499]" in table and len(table.splitlines()) < 120

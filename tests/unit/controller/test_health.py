@@ -67,7 +67,9 @@ def test_who_ends_says_so_of_itself_alone(tmp_path: Path) -> None:
     assert health.load(tmp_path) == dataclasses.replace(mine, next_pass_at=None, ended_at=after(5))
 
 
-@pytest.mark.parametrize("fate", ["never", "well", "failing", "killed", "stopped", "ended"])
+@pytest.mark.parametrize(
+    "fate", ["never", "well", "failing", "killed", "stopped", "ended", "just now"]
+)
 def test_what_is_told_of_it(tmp_path: Path, fate: str) -> None:
     me = processes.this_process()
     who = f"`serve` (process {me.pid} on {socket.gethostname()}, since {local(NOW)})"
@@ -81,12 +83,16 @@ def test_what_is_told_of_it(tmp_path: Path, fate: str) -> None:
         if fate != "never":
             hold(store, holder, given_back=fate == "ended")
             health.store(tmp_path, newest)
-        found = health.examine(store, tmp_path, after(90 if fate == "stopped" else 10))
+        found = health.examine(
+            store, tmp_path, after({"stopped": 90, "just now": -1}.get(fate, 10))
+        )
     assert (
         found.problems
         == {
             "never": ("There never was a controller here: `orchestrator serve` starts one.",),
             "well": (),
+            # Renewed while it was asked.
+            "just now": (),
             "failing": (f"Failing since {local(NOW)}: notices: no route to host",),
             "killed": (f"{who} was killed.",),
             "stopped": (f"{who} has not renewed its lease for 90 s.",),
