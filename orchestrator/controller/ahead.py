@@ -8,9 +8,7 @@ looked at or asked. Before that it has nothing to send, whatever ends it or us.
 from __future__ import annotations
 
 import contextlib
-import types
 from collections.abc import Mapping, Sequence
-from typing import Self
 
 from orchestrator import run_folder, slurm
 from orchestrator.controller import context as contexts
@@ -28,15 +26,8 @@ class Ahead:
         self._held: slurm.Held | None = None
         self._folder: run_folder.RunFolder | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: types.TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End it where it was given nothing."""
         if self._held is not None:
             self._held.close()
         self._name_script()

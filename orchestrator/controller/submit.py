@@ -5,6 +5,7 @@ Without Slurm the same, with this machine in its place.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +76,7 @@ def submit(
     render.refuse_too_many_tasks(request, facts)
     machines.check(context, request.spec, script.text)
     papers = papers_of(context, request, template=(script.template, script.template_hash))
-    with ahead.Ahead(context, script.text) as begun:
+    with contextlib.closing(ahead.Ahead(context, script.text)) as begun:
         job, folder = store_intent(
             context,
             request.spec,

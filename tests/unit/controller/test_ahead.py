@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -66,7 +67,7 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
 
 
 def test_it_is_sent_once_it_has_its_script(site: Site) -> None:
-    with ahead.Ahead(site.context, SCRIPT) as begun:
+    with contextlib.closing(ahead.Ahead(site.context, SCRIPT)) as begun:
         begun.start(site.folder, site.argv, site.environ)
         assert os.readlink(site.folder.handed) == "/dev/stdin"
         answer = begun.send(site.folder, site.argv, site.environ)
@@ -79,7 +80,7 @@ def test_it_is_sent_once_it_has_its_script(site: Site) -> None:
 
 @pytest.mark.parametrize("change", ["argv", "environ", "nothing sent"])
 def test_one_that_is_not_wanted_has_sent_nothing(site: Site, change: str) -> None:
-    with ahead.Ahead(site.context, SCRIPT) as begun:
+    with contextlib.closing(ahead.Ahead(site.context, SCRIPT)) as begun:
         begun.start(site.folder, site.argv, site.environ)
         if change == "argv":
             other = ["sbatch", "--dependency=afterok:1", *site.argv[1:]]
@@ -98,7 +99,7 @@ def test_one_that_is_not_wanted_has_sent_nothing(site: Site, change: str) -> Non
 )
 def test_a_wrapper_that_reads_the_script(site: Site) -> None:
     """Its sbatch then finds the text in the file that the path names by now."""
-    with ahead.Ahead(site.context, SCRIPT) as begun:
+    with contextlib.closing(ahead.Ahead(site.context, SCRIPT)) as begun:
         begun.start(site.folder, site.argv, site.environ)
         answer = begun.send(site.folder, site.argv, site.environ)
     assert answer is not None and answer.stdout == "7\n"
@@ -116,19 +117,19 @@ def test_a_wrapper_that_reads_the_script(site: Site) -> None:
     indirect=True,
 )
 def test_a_wrapper_that_it_is_not_made_for(site: Site) -> None:
-    with ahead.Ahead(site.context, SCRIPT) as begun:
+    with contextlib.closing(ahead.Ahead(site.context, SCRIPT)) as begun:
         begun.start(site.folder, site.argv, site.environ)
         assert begun._held is not None
         begun._held._process.wait(30)
         assert begun.send(site.folder, site.argv, site.environ) is None
     assert site.sent() == ""
-    with ahead.Ahead(site.context, SCRIPT) as begun:
+    with contextlib.closing(ahead.Ahead(site.context, SCRIPT)) as begun:
         begun.start(site.folder, site.argv, site.environ)
         assert begun._held is None, "in this process it is not tried again"
 
 
 def test_a_script_that_is_too_long_for_a_pipe(site: Site) -> None:
-    with ahead.Ahead(site.context, SCRIPT + "#" * 64 * 1024) as begun:
+    with contextlib.closing(ahead.Ahead(site.context, SCRIPT + "#" * 64 * 1024)) as begun:
         begun.start(site.folder, site.argv, site.environ)
         assert begun._held is None
     assert not site.folder.handed.is_symlink()
@@ -137,7 +138,7 @@ def test_a_script_that_is_too_long_for_a_pipe(site: Site) -> None:
 def test_none_is_started_for_what_waits(site: Site) -> None:
 
     def stored(behind: jobs.Job | None) -> tuple[jobs.Job, bool]:
-        with ahead.Ahead(site.context, SCRIPT) as begun:
+        with contextlib.closing(ahead.Ahead(site.context, SCRIPT)) as begun:
             job, folder = submit.store_intent(
                 site.context,
                 SPEC,
