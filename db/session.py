@@ -23,6 +23,8 @@ from db import errors, schema, transfers
 BUSY_TIMEOUT_SECONDS = 30.0
 #: An upgrade of a large database by another process is waited for.
 UPGRADE_TIMEOUT_SECONDS = 600.0
+#: Option of a connection: what its transactions are for.
+_MODE = "orchestrator_mode"
 
 
 class Mode(enum.Enum):
@@ -88,8 +90,6 @@ class Database(abc.ABC):
             self._prepare()
             with self._one_thread, self._write_lock():
                 with self._session(Mode.WRITE_DURABLY if durable else Mode.WRITE) as session:
-                    # Begin here, so that waiting for the lock fails here and not in mid-work.
-                    session.connection()
                     yield session
                     session.commit()
 
@@ -171,9 +171,7 @@ class Database(abc.ABC):
         """Return the plain error for one of the driver's."""
 
     def _reader(self, stack: contextlib.ExitStack) -> orm.Session:
-        session = stack.enter_context(self._session(Mode.READ))
-        session.connection()
-        return session
+        return stack.enter_context(self._session(Mode.READ))
 
     def _write_lock(self) -> contextlib.AbstractContextManager[object]:
         """Return what a writer holds beside its transaction."""
@@ -182,18 +180,20 @@ class Database(abc.ABC):
     @contextlib.contextmanager
     def _session(self, mode: Mode) -> Iterator[orm.Session]:
         self._prepare()
-        engine = self._engine.execution_options(orchestrator_mode=mode)
         # expire_on_commit would read every record again after the commit.
-        with orm.Session(engine, expire_on_commit=False) as session:
+        with orm.Session(self._engine, expire_on_commit=False) as session:
+            # Begin here, so that waiting for the lock fails here and not in mid-work. The mode is
+            # the connection's: an engine of its own for each would take longer than its statements.
+            session.connection(execution_options={_MODE: mode})
             yield session
 
     @contextlib.contextmanager
     def _connection(self, mode: Mode) -> Iterator[sa.Connection]:
-        with self._engine.execution_options(orchestrator_mode=mode).connect() as connection:
-            yield connection
+        with self._engine.connect() as connection:
+            yield connection.execution_options(**{_MODE: mode})
 
     def _on_begin(self, connection: sa.Connection) -> None:
-        mode = connection.get_execution_options().get("orchestrator_mode", Mode.READ)
+        mode = connection.get_execution_options().get(_MODE, Mode.READ)
         for statement in self._begin(mode):
             self._send(connection, statement)
 

@@ -92,7 +92,7 @@ class Database(session.Database):
             with self._plain_errors():
                 found = super()._reader(stack)
                 # SQLite opens what it needs at the first look.
-                found.connection().exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1")
+                self._send(found.connection(), "SELECT 1 FROM sqlite_master LIMIT 1")
                 return found
         except (errors.DiskFullError, errors.ReadOnlyError):
             with contextlib.suppress(OSError):

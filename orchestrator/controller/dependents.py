@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from orchestrator import errors, jobs, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import dependency_rows, submit, unit_of_work
+from orchestrator.controller import dependency_rows, turns, unit_of_work
 from orchestrator.jobs import dependency
 
 #: After so many Slurm is taken to be away, and the rest waits for the next pass.
@@ -35,7 +35,7 @@ def turn(context: contexts.Context) -> list[str]:
             is_open = _is_open(work, job)
             spec = specs.from_json(submission.spec)
             own, _ = dependency.split(spec.dependency)
-            text = submit.turn_of(work, spec, job) or own or ""
+            text = turns.text(work, spec, job) or own or ""
         if standing.never and not told_already:
             told += _tell_never(context, job, standing)
         turned = [one for one in stored if newest[one.id] not in (None, one.turned_to)]

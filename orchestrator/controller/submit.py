@@ -27,17 +27,23 @@ from orchestrator.controller import (
     ahead,
     answers,
     calling,
+    leases,
     log_files,
     machines,
     refresh,
     render,
     room,
+    turns,
     unit_of_work,
 )
 from orchestrator.controller import context as contexts
 from orchestrator.jobs import dependency
 from orchestrator.local import processes
 from orchestrator.rendering import batch_file
+
+#: An intent is given up by nobody before this time after it began to be stored: two looks at
+#: squeue, and the grace between them, pass first (tracking.adopting).
+_UNTOUCHED_SECONDS = 1.0
 
 
 class OvertakenError(errors.ConflictError):
@@ -77,6 +83,7 @@ def submit(
     machines.check(context, request.spec, script.text)
     papers = papers_of(context, request, template=(script.template, script.template_hash))
     with contextlib.closing(ahead.Ahead(context, script.text)) as begun:
+        storing_at = leases.boot_seconds()
         job, folder = store_intent(
             context,
             request.spec,
@@ -92,7 +99,10 @@ def submit(
         )
         if job.waits_for_room:
             return job
-        return send(context, request.spec, job, folder, begun=begun)
+        _, named = dependency.split(request.spec.dependency)
+        # Whoever waits for nothing has nothing to be told by what is stored.
+        stored_at = None if named or depends else storing_at
+        return send(context, request.spec, job, folder, begun=begun, stored_at=stored_at)
 
 
 def send(
@@ -104,24 +114,30 @@ def send(
     calling_folder: str | None = None,
     again: bool = False,
     begun: ahead.Ahead | None = None,
+    stored_at: float | None = None,
 ) -> jobs.Job:
     """Call sbatch for a stored intent, in `calling_folder` if not here, and store its answer.
 
     `again`: what waits for room goes on waiting where sbatch cannot even be started. `begun`: the
-    sbatch that may wait for its script. Returns the job that Slurm has, or that waits for room.
+    sbatch that may wait for its script. `stored_at`: when (seconds since boot) this process stored
+    the whole intent of what waits for nothing. Returns the job that Slurm has, or that waits for
+    room.
     """
-    with context.store.reading() as work:
-        sent = work.tasks(job.token)
-        turn = turn_of(work, spec, job)
-        is_patient = bool(turn) and _is_patient(work, spec, job)
-    _refuse_given_up(job, sent)
+    tasks: Sequence[int | None] = spec.array.task_ids or [None]
+    turn, is_patient = "", False
+    if stored_at is None or leases.boot_seconds() - stored_at > _UNTOUCHED_SECONDS:
+        with context.store.reading() as work:
+            sent = work.tasks(job.token)
+            turn = turns.text(work, spec, job)
+            is_patient = bool(turn) and turns.is_patient(work, spec, job)
+        _refuse_given_up(job, sent)
+        tasks = [one.array_task_id for one in sent]
     try:
         if context.is_local:
             own, _ = dependency.split(spec.dependency)
             turned = dataclasses.replace(spec, dependency=turn or own)
             job_id = machines.enter(context, turned, job, folder, calling_folder)
         else:
-            tasks = [one.array_task_id for one in sent]
             options = calling.options(spec, tasks, turn=turn, is_patient=is_patient)
             job_id = _call_sbatch(context, spec, job, folder, calling_folder, options, begun)
     except submission.RefusedError as exc:
@@ -160,26 +176,6 @@ def _refuse_given_up(job: jobs.Job, found: Sequence[unit_of_work.Task]) -> None:
         raise OvertakenError(
             f"@{job.row} was given up meanwhile by another process; nothing was submitted"
         )
-
-
-def turn_of(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job) -> str:
-    """Return what our own names and a sweep add, with the spec's own IDs; "": they add nothing.
-
-    It stands on sbatch's command line, where it wins over the script's.
-    """
-    turns = [work.dependencies.standing_of(job.row).text]
-    if job.sweep is not None:
-        turns.append(work.sweeps.turn_of(job.row, len(work.tasks(job.token))).dependency)
-    turn = ",".join(filter(None, turns))
-    own, _ = dependency.split(spec.dependency)
-    return ",".join(filter(None, [own, turn])) if turn else ""
-
-
-def _is_patient(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job) -> bool:
-    """Tell whether a bad end of what it waits for need not be the last."""
-    if job.sweep is not None and spec.retry.is_on:
-        return True
-    return work.dependencies.standing_of(job.row).is_recovered
 
 
 def test_only(context: contexts.Context, request: render.Request) -> str:

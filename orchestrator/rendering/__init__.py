@@ -62,15 +62,15 @@ def render(
     used = templates.of_the_last(TEMPLATE)
     if used is None:
         _, used = templates.render(TEMPLATE, {**context, "task_arguments": one})
-    text, known = "", list[sources.Source]()
+    text, digest, known = "", "", list[sources.Source]()
     while known != used:
         known = used
-        context["template_hash"] = sources.digest(known)
+        context["template_hash"] = digest = sources.digest(known)
         context["user_templates"] = [source.name for source in known if source.users]
         context["never_run"] = _never_run(spec, known)
         text, used = templates.render(TEMPLATE, context)
     _check(text, directives.intended(spec, profile))
-    return Script(text=text, template=TEMPLATE, template_hash=sources.digest(known))
+    return Script(text=text, template=TEMPLATE, template_hash=digest)
 
 
 def _context(

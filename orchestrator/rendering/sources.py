@@ -85,6 +85,12 @@ def _last_used() -> dict[tuple[str, pathlib.Path | None], tuple[str, ...]]:
     return {}
 
 
+@functools.cache
+def _shipped(path: pathlib.Path) -> str:
+    """Return the text of a template of ours: it belongs to the code that this process runs."""
+    return path.read_text(encoding="utf-8")
+
+
 class _Loader(jinja2.BaseLoader):
     """Templates of the user's folder, else ours; `orchestrator/NAME` is always ours."""
 
@@ -114,7 +120,7 @@ class _Loader(jinja2.BaseLoader):
         else:
             path, is_users = TEMPLATES.joinpath(*parts), False
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8") if is_users else _shipped(path)
         except (OSError, UnicodeDecodeError) as exc:
             raise jinja2.TemplateNotFound(template, f"cannot read template {path}: {exc}") from exc
         self._read[template] = Source(name=template, text=text, users=is_users), str(path)

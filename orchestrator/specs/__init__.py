@@ -87,7 +87,8 @@ def read(
             if value is not None and value != () and value != []:
                 leaf = documents.leaf(at, value, documents.Origin(source=source))
                 upper = documents.merge(upper, leaf)
-        document = over(document, upper)
+        if upper.data:
+            document = over(document, upper)
     if batch is None and _holds(document, "launch.batch_file"):
         told = "is no key of a spec: use `orchestrator submit FILE.sbatch`"
         problems.append(document.problem(("launch", "batch_file"), told))

@@ -81,6 +81,8 @@ def to_tables(spec: jobs.JobSpec) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     # dataclasses.asdict copies each value too: a third of what reading a spec took.
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     if dataclasses.is_dataclass(value):
         return {name: _plain(getattr(value, name)) for name in shapes.fields_of(type(value))}
     if isinstance(value, dict):
