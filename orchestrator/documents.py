@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import tomllib
 import typing
@@ -30,6 +31,36 @@ class Origin:
 
     def __str__(self) -> str:
         return self.source if self.line is None else f"{self.source}:{self.line}"
+
+
+class _Places(Mapping[toml_lines.Path, Origin]):
+    """Where each table and key of a TOML text stands: looked up when asked for, mostly never."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self._text = text
+        self._source = source
+
+    @functools.cached_property
+    def _found(self) -> Mapping[toml_lines.Path, Origin]:
+        lines = self._text.split("\n")
+        found: dict[toml_lines.Path, Origin] = {(): Origin(source=self._source)}
+        try:
+            numbers = toml_lines.key_lines(self._text)
+        except RecursionError:
+            return found
+        for path, number in numbers.items():
+            line = lines[number - 1].rstrip("\r")
+            found[path] = Origin(source=self._source, line=number, text=line)
+        return found
+
+    def __getitem__(self, path: toml_lines.Path) -> Origin:
+        return self._found[path]
+
+    def __iter__(self) -> Iterator[toml_lines.Path]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,14 +103,13 @@ def dotted(path: toml_lines.Path) -> str:
 
 def parse(text: str, source: str) -> tuple[Document, list[errors.Problem]]:
     """Return the keys of a TOML text; with problems where it is none."""
-    lines = text.split("\n")
     whole = Origin(source=source)
     try:
         data = tomllib.loads(text)
-        numbers = toml_lines.key_lines(text)
     except tomllib.TOMLDecodeError as error:
         # Only its text tells the line before Python 3.14.
         found = _SYNTAX.fullmatch(str(error))
+        lines = text.split("\n")
         line = int(found[2]) if found and found[2] else len(text.rstrip().split("\n"))
         problem = errors.Problem(
             source=values.visible(source),
@@ -91,11 +121,7 @@ def parse(text: str, source: str) -> tuple[Document, list[errors.Problem]]:
     except RecursionError:
         problem = errors.Problem(source=values.visible(source), message="nested too deeply")
         return Document(origins={(): whole}), [problem]
-    origins = {
-        path: Origin(source=source, line=number, text=lines[number - 1].rstrip("\r"))
-        for path, number in numbers.items()
-    }
-    return Document(data=data, origins={(): whole, **origins}), []
+    return Document(data=data, origins=_Places(text, source)), []
 
 
 def read(path: Path) -> tuple[Document, list[errors.Problem]]:

@@ -160,19 +160,15 @@ def unknown_keys(
     document: documents.Document, record: Any
 ) -> Iterator[tuple[toml_lines.Path, str]]:
     """Give the path of each key that the dataclass has not, and what may have been meant."""
-    tables = {
-        name: fields_of(bare(hint))
-        for name, hint in fields_of(record).items()
-        if dataclasses.is_dataclass(bare(hint))
-    }
 
     def walk(data: Any, hint: Any, at: toml_lines.Path) -> Iterator[tuple[toml_lines.Path, str]]:
-        hint = bare(hint)
         if not isinstance(data, Mapping):
             return
-        if typing.get_origin(hint) is collections.abc.Mapping:
+        hint = bare(hint)
+        origin, arguments = _parts(hint)
+        if origin is collections.abc.Mapping:
             for key, value in data.items():
-                yield from walk(value, typing.get_args(hint)[1], (*at, key))
+                yield from walk(value, arguments[1], (*at, key))
         if not dataclasses.is_dataclass(hint):
             return
         known = fields_of(hint)
@@ -184,6 +180,11 @@ def unknown_keys(
                 yield (*at, key), f"unknown {'table' if table else 'key'}. {advice(key, known)}"
 
     def advice(key: str, known: Mapping[str, Any]) -> str:
+        tables = {
+            name: fields_of(bare(hint))
+            for name, hint in fields_of(record).items()
+            if dataclasses.is_dataclass(bare(hint))
+        }
         homes = [name for name, keys in tables.items() if key in keys and keys != known]
         near = did_you_mean(key, known)
         if homes:

@@ -6,7 +6,6 @@ where one of the paths has a problem already.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import re
@@ -70,9 +69,10 @@ def _at(*path: str | int) -> tuple[toml_lines.Path, ...]:
 
 def _leaves(tables: dict[str, dict[str, object]]) -> Iterator[tuple[str, str, object]]:
     for table, keys in tables.items():
-        if dataclasses.is_dataclass(shapes.hint_at(layout.FILE, (table,))):
+        if table in layout.RECORDS:
             for key, value in keys.items():
-                yield table, key, value
+                if value is not None:
+                    yield table, key, value
 
 
 def _forms(tables: dict[str, dict[str, object]]) -> Iterator[Finding]:
@@ -314,9 +314,9 @@ def missing_files(spec: jobs.JobSpec, cwd: Path) -> Iterator[Finding]:
         yield _at("job", "chdir"), f"no such folder: {shapes.shown(spec.chdir)[1:-1]}"
     for key, text in (("output", spec.output), ("error", spec.error)):
         parent = os.path.dirname(text or "")
-        if not folder.is_dir() and not os.path.isabs(parent):
+        if not text or (not os.path.isabs(parent) and not folder.is_dir()):
             continue
-        if text and "%" not in parent and not os.path.isdir(folder / parent):
+        if "%" not in parent and not os.path.isdir(folder / parent):
             # Slurm 22.05 makes no folders: the job would end at once, without a log. 24.11 makes
             # them where it can, on the node.
             yield _at("job", key), f"no such folder: {shapes.shown(parent)[1:-1]}"

@@ -33,7 +33,13 @@ def _file_shape() -> Any:
 
 #: The shape of a spec's text: job, resources, environment, container, launch, args, ...
 FILE: Any = _file_shape()
+#: Kinds of most values.
+_PLAIN = frozenset({type(None), str, int, float, bool})
 TABLES: tuple[str, ...] = tuple(field.name for field in dataclasses.fields(FILE))
+#: Those of them whose keys are all known.
+RECORDS = frozenset(
+    name for name, hint in shapes.fields_of(FILE).items() if dataclasses.is_dataclass(hint)
+)
 #: Where Slurm takes a plain number: minutes, and megabytes. `time_limit = 30` is `"30"`.
 NUMBERS = frozenset(
     {
@@ -81,10 +87,14 @@ def to_tables(spec: jobs.JobSpec) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     # dataclasses.asdict copies each value too: a third of what reading a spec took.
-    if value is None or isinstance(value, (str, int, float)):
+    if type(value) in _PLAIN:
         return value
     if dataclasses.is_dataclass(value):
-        return {name: _plain(getattr(value, name)) for name in shapes.fields_of(type(value))}
+        return {
+            name: item if type(item) in _PLAIN else _plain(item)
+            for name in shapes.fields_of(type(value))
+            for item in (getattr(value, name),)
+        }
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
