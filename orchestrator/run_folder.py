@@ -32,9 +32,10 @@ _TOKEN_NAME = re.compile(rf"(?P<name>.+)\.(?P<token>[a-z0-9]{{{TOKEN_LENGTH}}})"
 _ATTEMPT = re.compile(r"attempt\.(?P<task>\d{1,10})\.(?P<number>\d{1,10})", re.ASCII)
 #: An exit record is some 150 bytes; what is larger was not written by the script.
 _RECORD_LIMIT_BYTES = 16 * 1024
-#: Four files, their folder, and that of all folders.
-_MOST_AT_ONCE = 6
+#: Three files, their folder, and that of all folders.
+_MOST_AT_ONCE = 5
 _NO_LINKS: Mapping[str, Path] = types.MappingProxyType({})
+_NO_COPIES: Mapping[str, str] = types.MappingProxyType({})
 #: In a claim: no job ID, for no job may have it.
 _CLOSED = "another job goes on with this one\n"
 #: JSON; only while a submission waits for room.
@@ -276,11 +277,13 @@ def create(
     files: Mapping[str, str],
     links: Mapping[str, Path] = _NO_LINKS,
     *,
+    copies: Mapping[str, str] = _NO_COPIES,
     sync: Syncer,
 ) -> RunFolder:
     """Make RUNS_DIR/NAME.TOKEN (0700) with `files` (0600), all on disk before this returns.
 
-    `links`: symbolic links, by their names.
+    `links`: symbolic links, by their names. `copies`: files for people, of what the database holds
+    and is read from: the disk is not waited for.
     Raises RunFolderError when that cannot be done; then nothing is left behind.
     """
     path = runs_dir / slurm_name(name, token)
@@ -290,7 +293,7 @@ def create(
     except OSError as exc:
         raise errors.RunFolderError(_cannot_make(path, exc)) from exc
     try:
-        for file_name, text in files.items():
+        for file_name, text in {**files, **copies}.items():
             _write(path / file_name, text)
         for link_name, target in links.items():
             (path / link_name).symlink_to(target)

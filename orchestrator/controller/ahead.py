@@ -26,6 +26,11 @@ class Ahead:
         self._held: slurm.Held | None = None
         self._folder: run_folder.RunFolder | None = None
 
+    @property
+    def environ(self) -> Mapping[str, str] | None:
+        """Return what it was started with; none: it was not."""
+        return None if self._held is None else self._held.environ
+
     def close(self) -> None:
         """End it where it was given nothing."""
         if self._held is not None:

@@ -256,13 +256,14 @@ def store_intent(
     spec_json = specs.to_json(spec)
     # The folder comes first: a folder without a row is harmless, a row whose script cannot be
     # written would be an intent that nothing can fulfil.
-    files = {"script.sbatch": script, "spec.json": spec_json, "provenance.json": papers}
+    files = {"script.sbatch": script}
+    copies = {"spec.json": spec_json, "provenance.json": papers}
     if queue:
         files[run_folder.ENVIRONMENT] = json.dumps(environment_of(context, spec))
     if spec.retry.is_on:
         files[run_folder.RETRY_ENVIRONMENT] = json.dumps(environment_of(context, spec))
     folder = run_folder.create(
-        runs_dir, spec.name, token, files, links or {}, sync=context.memory.sync
+        runs_dir, spec.name, token, files, links or {}, copies=copies, sync=context.memory.sync
     )
     if begun is not None and waits is None:
         # Not beside the wait for the disk: what writes there has work for the processor too.
@@ -358,7 +359,7 @@ def _call_sbatch(
     options: Sequence[str],
     begun: ahead.Ahead | None,
 ) -> str:
-    environ = folder.environment() or environment_of(context, spec)
+    environ = folder.environment() or (begun and begun.environ) or environment_of(context, spec)
 
     def run(argv: Sequence[str]) -> slurm.Answer:
         with context.waiting("Submitting (sbatch)"):

@@ -244,7 +244,8 @@ def _store(
         context.configuration.runs_dir,
         name,
         token,
-        {"script.sbatch": script, "spec.json": spec, "provenance.json": papers},
+        {"script.sbatch": script},
+        copies={"spec.json": spec, "provenance.json": papers},
         sync=context.memory.sync,
     )
     record = jobs.Submission(

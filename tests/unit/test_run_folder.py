@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import stat
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,21 @@ def test_create_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(errors.RunFolderError):
         run_folder.create(tmp_path / "runs", "x", "abcd12345678", {"no/such/place": ""}, sync=sync)
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_the_disk_is_waited_for_where_nothing_else_holds_it(tmp_path: Path) -> None:
+    synced: list[Path] = []
+
+    class Recorder(run_folder.Syncer):
+        def __call__(self, paths: Collection[Path]) -> None:
+            synced.extend(paths)
+
+    folder = run_folder.create(
+        tmp_path, "x", "abcd12345678", {"a": "b"}, copies={"spec.json": "{}"}, sync=Recorder()
+    )
+    assert synced == [folder.path / "a", folder.path, tmp_path]
+    assert (folder.path / "spec.json").read_text() == "{}"
+    assert stat.S_IMODE((folder.path / "spec.json").stat().st_mode) == 0o600
 
 
 def test_a_fork_syncs_with_threads_of_its_own(tmp_path: Path) -> None:

@@ -39,9 +39,16 @@ class Floor:
 
     def submit(self) -> None:
         text = pathlib.Path(self._script).read_text()
-        files = {"script.sbatch": text, "spec.json": text, "provenance.json": text}
+        copies = {"spec.json": text, "provenance.json": text}
         token = run_folder.new_token("abcd")
-        run_folder.create(self._folder, "floor", token, files, sync=self._sync)
+        run_folder.create(
+            self._folder,
+            "floor",
+            token,
+            {"script.sbatch": text},
+            copies=copies,
+            sync=self._sync,
+        )
         self._store(text)
         argv = ["sbatch", "--parsable", self._script]
         self._store(slurm.run(argv, 60, os.environ, die_with_parent=True).stdout, durable=False)
