@@ -10,7 +10,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from db import dialects, models
+from db import dialects, models, sessions
 
 #: A claim that reaches further into the future was made by a clock that was wrong.
 LONGEST_CLAIM_SECONDS = 600.0
@@ -92,19 +92,19 @@ def put_setting(session: orm.Session, key: str, value: str) -> None:
     session.flush()
 
 
-def add_submission(session: orm.Session, submission: Mapping[str, object]) -> int:
+def add_submission(session: sessions.Session, submission: Mapping[str, object]) -> int:
     """Store a submission by its columns; return its number."""
-    return int(session.connection().execute(_ADD_SUBMISSION, submission).scalar_one())
+    return session.run(_ADD_SUBMISSION, submission)
 
 
 def add_jobs(
-    session: orm.Session, submission: int, jobs: Sequence[Mapping[str, object]]
+    session: sessions.Session, submission: int, jobs: Sequence[Mapping[str, object]]
 ) -> list[int]:
     """Store jobs of a submission by their columns, the same of each; return their rows."""
     values = [{**job, "submission_id": submission} for job in jobs]
-    connection = session.connection()
     if len(values) == 1:
-        return [int(connection.execute(_ADD_JOB, values[0]).scalar_one())]
+        return [session.run(_ADD_JOB, values[0])]
+    connection = session.connection()
     connection.execute(_ADD_JOBS, values)
     rows = {task: row for task, row in connection.execute(_ROWS, {"submission": submission})}
     return [rows[job["array_task"]] for job in jobs]
@@ -204,7 +204,7 @@ def jobs(session: orm.Session, query: JobQuery) -> Sequence[sa.Row[Any]]:
 
 
 def change_job(
-    session: orm.Session, row: int, changes: Mapping[str, object], version: int | None
+    session: sessions.Session, row: int, changes: Mapping[str, object], version: int | None
 ) -> bool:
     """Change columns of a job, if it still has this version (None: whatever it has)."""
     values = {**changes, "this_row": row}
@@ -212,7 +212,7 @@ def change_job(
     if version is not None:
         values["this_version"] = version
         statement = _CHANGE_VERSION
-    return row_count(session.connection().execute(statement, values)) == 1
+    return session.run(statement, values) == 1
 
 
 def change_jobs(
@@ -269,9 +269,11 @@ def attempts(session: orm.Session, rows: Collection[int]) -> list[models.Attempt
     return found
 
 
-def add_events(session: orm.Session, events: Sequence[Mapping[str, object]]) -> None:
+def add_events(session: sessions.Session, events: Sequence[Mapping[str, object]]) -> None:
     """Store events by their columns."""
-    if events:
+    if len(events) == 1:
+        session.run(_ADD_EVENTS, events[0])
+    elif events:
         session.connection().execute(_ADD_EVENTS, [dict(event) for event in events])
 
 

@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import orm
 
-from db import copies, errors, filesystem, schema, session
+from db import copies, errors, filesystem, schema, session, sessions
 
 #: Keeps the write-ahead log from staying as large as it once was.
 _JOURNAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
@@ -49,6 +48,7 @@ class Database(session.Database):
         self._locality: filesystem.Locality | None = None
         self._copy: copies.Copy | None = None
         self._of_copy: Database | None = None
+        self._statements: dict[tuple[object, ...], sessions.Statement] = {}
         sa.event.listen(self._engine, "connect", self._on_connect)
 
     def close(self) -> None:
@@ -83,16 +83,25 @@ class Database(session.Database):
         for row in connection.execute(sa.text("PRAGMA foreign_key_check")):
             yield f"row {row[1]} of {row[0]} lacks its {row[2]}"
 
-    def _reader(self, stack: contextlib.ExitStack) -> orm.Session:
+    @contextlib.contextmanager
+    def _session(self, mode: session.Mode) -> Iterator[sessions.FileSession]:
+        self._prepare()
+        with contextlib.closing(self._engine.raw_connection()) as connection:
+            with sessions.FileSession(self._engine, connection, self._statements) as found:
+                for statement in self._begin(mode):
+                    found.driver.execute(statement)
+                yield found
+
+    def _reader(self, stack: contextlib.ExitStack) -> sessions.FileSession:
         """Return a session on a copy of the file where a full or read-only disk is in the way.
 
         To read in WAL mode SQLite makes a file of 32 KiB beside the database (3.40).
         """
         try:
             with self._plain_errors():
-                found = super()._reader(stack)
+                found = stack.enter_context(self._session(session.Mode.READ))
                 # SQLite opens what it needs at the first look.
-                self._send(found.connection(), "SELECT 1 FROM sqlite_master LIMIT 1")
+                found.driver.execute("SELECT 1 FROM sqlite_master LIMIT 1")
                 return found
         except (errors.DiskFullError, errors.ReadOnlyError):
             with contextlib.suppress(OSError):

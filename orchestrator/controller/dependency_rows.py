@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import sqlalchemy as sa
-from sqlalchemy import orm
 
 from db import dependencies as queries
+from db import sessions
 from db import sweeps as sweep_queries
 from orchestrator import errors, jobs
 from orchestrator.controller import rows, sweep_rows, unit_of_work
@@ -33,7 +33,7 @@ class Stored:
 class DependencyStore:
     """The dependencies within one transaction."""
 
-    def __init__(self, db: orm.Session) -> None:
+    def __init__(self, db: sessions.Session) -> None:
         self._db = db
         self._work = unit_of_work.UnitOfWork(db)
 
