@@ -50,9 +50,9 @@ class Statement:
             bound[name] = processor(bound[name])
         try:
             cursor = driver.execute(self._text, bound)
+            row = cursor.fetchone()
         except sqlite3.IntegrityError as error:
             raise exc.IntegrityError(self._text, bound, error) from error
-        row = cursor.fetchone()
         cursor.close()
         return cursor.rowcount if row is None else int(row[0])
 
@@ -69,13 +69,15 @@ class FileSession(Session):
         self,
         engine: sa.Engine,
         connection: sa.PoolProxiedConnection,
+        mode: object,
         statements: dict[tuple[object, ...], Statement],
     ) -> None:
-        """Take a connection on which a transaction has begun, and the statements known so far."""
+        """Take a connection on which this transaction begins, and the statements known so far."""
         # expire_on_commit would read every record again after the commit.
         super().__init__(expire_on_commit=False, join_transaction_mode="control_fully")
         self._engine = engine
         self._connection = connection
+        self._mode = mode
         self._statements = statements
         self._known: sa.Connection | None = None
 
@@ -85,6 +87,9 @@ class FileSession(Session):
         return cast("sqlite3.Connection", self._connection.driver_connection)
 
     def run(self, statement: sa.Insert | sa.Update, values: Mapping[str, Any]) -> int:
+        if not self.driver.in_transaction or self.in_nested_transaction():
+            # Rolled back, or within a savepoint: SQLAlchemy knows what may be done then.
+            return super().run(statement, values)
         key = (statement, *values)
         found = self._statements.get(key)
         if found is None:
@@ -95,14 +100,22 @@ class FileSession(Session):
         """Return the connection as SQLAlchemy knows it, from now on with its transaction."""
         if self._known is None:
             self._known = sa.Connection(self._engine, connection=self._connection)
-            # It has begun.
-            self._known.execution_options(**{MODE: None}).begin()
+            if self.driver.in_transaction:
+                # It has begun; another one, after a rollback, has not.
+                self._known.execution_options(**{MODE: None}).begin()
+            self._known.execution_options(**{MODE: self._mode})
         return self._known
 
     def commit(self) -> None:
         """Commit, with what the ORM still holds back."""
         self.flush()
-        if self._known is None:
-            self.driver.commit()
-        else:
+        if self._known is not None:
             super().commit()
+        if self.driver.in_transaction:
+            # SQLAlchemy's connection may be known and its transaction never have been joined.
+            self.driver.commit()
+
+    def rollback(self) -> None:
+        """Roll back, also what SQLAlchemy has not heard of."""
+        super().rollback()
+        self.driver.rollback()

@@ -87,7 +87,7 @@ class Database(session.Database):
     def _session(self, mode: session.Mode) -> Iterator[sessions.FileSession]:
         self._prepare()
         with contextlib.closing(self._engine.raw_connection()) as connection:
-            with sessions.FileSession(self._engine, connection, self._statements) as found:
+            with sessions.FileSession(self._engine, connection, mode, self._statements) as found:
                 for statement in self._begin(mode):
                     found.driver.execute(statement)
                 yield found

@@ -41,8 +41,8 @@ from orchestrator.jobs import dependency
 from orchestrator.local import processes
 from orchestrator.rendering import batch_file
 
-#: An intent is given up by nobody before this time after it began to be stored: two looks at
-#: squeue, and the grace between them, pass first (tracking.adopting).
+#: An intent is given up by nobody before this time after it began to be stored: three good
+#: answers of squeue, and the grace (1 s at the least), pass first (tracking.adopting).
 _UNTOUCHED_SECONDS = 1.0
 
 
@@ -100,8 +100,9 @@ def submit(
         if job.waits_for_room:
             return job
         _, named = dependency.split(request.spec.dependency)
-        # Whoever waits for nothing has nothing to be told by what is stored.
-        stored_at = None if named or depends else storing_at
+        # Whoever waits for nothing has nothing to be told by what is stored; on this machine there
+        # is no grace.
+        stored_at = None if named or depends or context.is_local else storing_at
         return send(context, request.spec, job, folder, begun=begun, stored_at=stored_at)
 
 

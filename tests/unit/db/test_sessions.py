@@ -95,6 +95,43 @@ def test_an_error_takes_all_of_it_back(database: sqlite.Database, by_orm: bool) 
     assert names(database) == ["n"]
 
 
+def test_a_session_that_only_asked_for_its_connection_commits(database: sqlite.Database) -> None:
+    with database.writing() as db:
+        db.get_bind()
+        db.run(_ADD, row("a"))
+    assert names(database) == ["n"]
+
+
+def test_a_swallowed_error_of_the_orm_stores_nothing_after_it(database: sqlite.Database) -> None:
+    with database.writing() as db:
+        db.run(_ADD, row("a"))
+    with pytest.raises(exc.PendingRollbackError), database.writing() as db:
+        db.add(models.Submission(**row("a")))
+        with pytest.raises(exc.IntegrityError):
+            db.flush()
+        db.run(_ADD, row("b"))
+    assert names(database) == ["n"]
+
+
+def test_savepoints_and_rollbacks_hold_for_both_ways(database: sqlite.Database) -> None:
+    with database.writing() as db:
+        db.run(_ADD, row("a"))
+        with pytest.raises(RuntimeError), db.begin_nested():
+            db.run(_ADD, row("b"))
+            raise RuntimeError
+    assert names(database) == ["n"]
+    with database.writing() as db:
+        db.run(_ADD, row("c"))
+        db.rollback()
+    with pytest.raises(RuntimeError), database.writing() as db:
+        db.add(models.Setting(key="k", value="v"))
+        db.flush()
+        db.rollback()
+        db.run(_ADD, row("d"))
+        raise RuntimeError
+    assert names(database) == ["n"]
+
+
 def test_a_refused_row_is_told_as_sqlalchemy_tells_it(database: sqlite.Database) -> None:
     with pytest.raises(exc.IntegrityError, match=r"UNIQUE constraint failed: submissions\.token"):
         with database.writing() as db:
