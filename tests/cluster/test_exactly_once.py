@@ -58,15 +58,30 @@ def settle(site: sites.Site, timeout_seconds: float = 240) -> None:
     site.lab.wait_for(settled, timeout_seconds, "every submission to be settled", 1)
 
 
-def outcome(site: sites.Site) -> Outcome:
-    rows = {row["name"]: row for row in site.items("status", "--all", "--limit", "1000")}
+def accounted(site: sites.Site) -> dict[str, set[str]]:
+    """Return the job IDs that sacct has of each name."""
     answer = site.lab.run(
         ["sacct", "-X", "-n", "-P", "-S", "now-1hour", "-u", "alice", "-o", "JobID,JobName%200"]
     )
-    in_slurm: dict[str, set[str]] = {}
+    found: dict[str, set[str]] = {}
     for line in answer.stdout.splitlines():
         job_id, name = line.split("|", 1)
-        in_slurm.setdefault(name, set()).add(job_id)
+        found.setdefault(name, set()).add(job_id)
+    return found
+
+
+def outcome(site: sites.Site) -> Outcome:
+    rows = {row["name"]: row for row in site.items("status", "--all", "--limit", "1000")}
+    in_slurm: dict[str, set[str]] = {}
+
+    def shows_all() -> bool:
+        in_slurm.clear()
+        in_slurm.update(accounted(site))
+        sent = [row for row in rows.values() if row["job_id"] is not None]
+        return all(full_name(row) in in_slurm for row in sent)
+
+    # A job that squeue or its record has told of is some seconds late in slurmdbd (22.05).
+    site.lab.wait_for(shows_all, 30, "sacct to show every job that has an ID", 1)
     journal = site.lab.run(["cat", f"{site.home}/journal"]).stdout.split()
     return Outcome(rows, in_slurm, collections.Counter(journal))
 
