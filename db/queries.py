@@ -10,7 +10,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from db import dialects, models, sessions
+from db import dialects, models, statements
 
 #: A claim that reaches further into the future was made by a clock that was wrong.
 LONGEST_CLAIM_SECONDS = 600.0
@@ -92,21 +92,21 @@ def put_setting(session: orm.Session, key: str, value: str) -> None:
     session.flush()
 
 
-def add_submission(session: sessions.Session, submission: Mapping[str, object]) -> int:
+def add_submission(session: statements.Session, submission: Mapping[str, object]) -> int:
     """Store a submission by its columns; return its number."""
     return session.run(_ADD_SUBMISSION, submission)
 
 
 def add_jobs(
-    session: sessions.Session, submission: int, jobs: Sequence[Mapping[str, object]]
+    session: statements.Session, submission: int, jobs: Sequence[Mapping[str, object]]
 ) -> list[int]:
     """Store jobs of a submission by their columns, the same of each; return their rows."""
     values = [{**job, "submission_id": submission} for job in jobs]
     if len(values) == 1:
         return [session.run(_ADD_JOB, values[0])]
-    connection = session.connection()
-    connection.execute(_ADD_JOBS, values)
-    rows = {task: row for task, row in connection.execute(_ROWS, {"submission": submission})}
+    session.connection().execute(_ADD_JOBS, values)
+    found = session.connection().execute(_ROWS, {"submission": submission})
+    rows = {task: row for task, row in found}
     return [rows[job["array_task"]] for job in jobs]
 
 
@@ -204,15 +204,13 @@ def jobs(session: orm.Session, query: JobQuery) -> Sequence[sa.Row[Any]]:
 
 
 def change_job(
-    session: sessions.Session, row: int, changes: Mapping[str, object], version: int | None
+    session: statements.Session, row: int, changes: Mapping[str, object], version: int | None
 ) -> bool:
     """Change columns of a job, if it still has this version (None: whatever it has)."""
     values = {**changes, "this_row": row}
-    statement = _CHANGE_JOB
-    if version is not None:
-        values["this_version"] = version
-        statement = _CHANGE_VERSION
-    return session.run(statement, values) == 1
+    if version is None:
+        return session.run(_CHANGE_JOB, values) == 1
+    return session.run(_CHANGE_VERSION, {**values, "this_version": version}) == 1
 
 
 def change_jobs(
@@ -269,7 +267,7 @@ def attempts(session: orm.Session, rows: Collection[int]) -> list[models.Attempt
     return found
 
 
-def add_events(session: sessions.Session, events: Sequence[Mapping[str, object]]) -> None:
+def add_events(session: statements.Session, events: Sequence[Mapping[str, object]]) -> None:
     """Store events by their columns."""
     if len(events) == 1:
         session.run(_ADD_EVENTS, events[0])

@@ -17,7 +17,7 @@ from typing import Any, Self
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from db import errors, schema, sessions, transfers
+from db import errors, schema, statements, transfers
 
 #: A writer waits so long for another one.
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -73,13 +73,13 @@ class Database(abc.ABC):
         self._engine.dispose()
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[sessions.Session]:
+    def reading(self) -> Iterator[statements.Session]:
         """Yield a session that sees one moment of the database and can't change it."""
         with self._plain_errors(), contextlib.ExitStack() as stack:
             yield self._reader(stack)
 
     @contextlib.contextmanager
-    def writing(self, *, durable: bool = False) -> Iterator[sessions.Session]:
+    def writing(self, *, durable: bool = False) -> Iterator[statements.Session]:
         """Yield the only session that may write now; commit at the end, roll back on any error.
 
         With `durable` the commit survives a power cut; else it may be lost then, never torn.
@@ -168,7 +168,7 @@ class Database(abc.ABC):
     def _translate(self, error: Exception) -> errors.StoreError:
         """Return the plain error for one of the driver's."""
 
-    def _reader(self, stack: contextlib.ExitStack) -> sessions.Session:
+    def _reader(self, stack: contextlib.ExitStack) -> statements.Session:
         return stack.enter_context(self._session(Mode.READ))
 
     def _write_lock(self) -> contextlib.AbstractContextManager[object]:
@@ -176,22 +176,22 @@ class Database(abc.ABC):
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def _session(self, mode: Mode) -> Iterator[sessions.Session]:
+    def _session(self, mode: Mode) -> Iterator[statements.Session]:
         self._prepare()
         # expire_on_commit would read every record again after the commit.
-        with sessions.Session(self._engine, expire_on_commit=False) as session:
+        with statements.Session(self._engine, expire_on_commit=False) as session:
             # Begin here, so that waiting for the lock fails here and not in mid-work. The mode is
             # the connection's: an engine of its own for each would take longer than its statements.
-            session.connection(execution_options={sessions.MODE: mode})
+            session.connection(execution_options={statements.MODE: mode})
             yield session
 
     @contextlib.contextmanager
     def _connection(self, mode: Mode) -> Iterator[sa.Connection]:
         with self._engine.connect() as connection:
-            yield connection.execution_options(**{sessions.MODE: mode})
+            yield connection.execution_options(**{statements.MODE: mode})
 
     def _on_begin(self, connection: sa.Connection) -> None:
-        mode = connection.get_execution_options().get(sessions.MODE, Mode.READ)
+        mode = connection.get_execution_options().get(statements.MODE, Mode.READ)
         for statement in () if mode is None else self._begin(mode):
             self._send(connection, statement)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db import copies, errors, filesystem, schema, session, sessions
+from db import copies, errors, filesystem, schema, session, statements
 
 #: Keeps the write-ahead log from staying as large as it once was.
 _JOURNAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
@@ -48,7 +48,7 @@ class Database(session.Database):
         self._locality: filesystem.Locality | None = None
         self._copy: copies.Copy | None = None
         self._of_copy: Database | None = None
-        self._statements: dict[tuple[object, ...], sessions.Statement] = {}
+        self._statements: dict[tuple[object, ...], statements.Statement] = {}
         sa.event.listen(self._engine, "connect", self._on_connect)
 
     def close(self) -> None:
@@ -84,15 +84,15 @@ class Database(session.Database):
             yield f"row {row[1]} of {row[0]} lacks its {row[2]}"
 
     @contextlib.contextmanager
-    def _session(self, mode: session.Mode) -> Iterator[sessions.FileSession]:
+    def _session(self, mode: session.Mode) -> Iterator[statements.FileSession]:
         self._prepare()
         with contextlib.closing(self._engine.raw_connection()) as connection:
-            with sessions.FileSession(self._engine, connection, mode, self._statements) as found:
+            with statements.FileSession(self._engine, connection, mode, self._statements) as found:
                 for statement in self._begin(mode):
                     found.driver.execute(statement)
                 yield found
 
-    def _reader(self, stack: contextlib.ExitStack) -> sessions.FileSession:
+    def _reader(self, stack: contextlib.ExitStack) -> statements.FileSession:
         """Return a session on a copy of the file where a full or read-only disk is in the way.
 
         To read in WAL mode SQLite makes a file of 32 KiB beside the database (3.40).

@@ -10,7 +10,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 
 from db import dependencies as queries
-from db import sessions
+from db import statements
 from db import sweeps as sweep_queries
 from orchestrator import errors, jobs
 from orchestrator.controller import rows, sweep_rows, unit_of_work
@@ -33,7 +33,7 @@ class Stored:
 class DependencyStore:
     """The dependencies within one transaction."""
 
-    def __init__(self, db: sessions.Session) -> None:
+    def __init__(self, db: statements.Session) -> None:
         self._db = db
         self._work = unit_of_work.UnitOfWork(db)
 

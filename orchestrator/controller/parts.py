@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 
-from db import sessions
+from db import statements
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller import (
@@ -22,7 +22,7 @@ if typing.TYPE_CHECKING:
 class Parts:
     """What can be asked within one transaction, by what it is about."""
 
-    def __init__(self, db: sessions.Session) -> None:
+    def __init__(self, db: statements.Session) -> None:
         self._db = db
 
     @property
