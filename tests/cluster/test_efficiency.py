@@ -15,7 +15,7 @@ from tests.cluster import site as sites
 WORK = (
     "import sys, time; kept = bytearray(int(sys.argv[2]) << 20);"
     " kept[::4096] = b'x' * len(kept[::4096]); end = time.time() + float(sys.argv[1]);"
-    " [None for _ in iter(lambda: time.time() < end, False)]"
+    " any(time.time() > end for _ in iter(int, 1))"
 )
 GPU_CSV = pathlib.Path(__file__).parents[1] / "data/gpu_usage_olivia.log"
 
@@ -42,8 +42,8 @@ def test_what_a_job_used(site: sites.Site) -> None:
     assert (job["cpus"], job["gpus"], card["cpus"], card["gpus"]) == (4, 2, 4, 2)
     assert 0 < card["cpu_share"] < 0.7, "two of four CPUs, less the start"
     if site.lab.settings.release != "22.05":
-        # 300 MiB, and for a moment a copy of parts; this lab's 22.05 measures no memory.
-        assert 300 << 20 < card["memory_peak_bytes"] < 500 << 20
+        # 300 MiB and Python; this lab's 22.05 measures no memory.
+        assert 300 << 20 < card["memory_peak_bytes"] < 340 << 20
         assert card["memory_asked_bytes"] == 1 << 30
     assert [(gpu["index"], round(gpu["idle_share"], 2)) for gpu in job["gpus_used"]] == [
         ("0", 0.25),
