@@ -207,6 +207,7 @@ class _Controller:
         self._context = dataclasses.replace(
             self._plain,
             store=holding.store,
+            who="controller",
             client=functools.cache(lambda: dataclasses.replace(self._plain.slurm, remembered={})),
             say=lambda text: self.log("warning", "said", text),
             news=lambda text: self.log("info", "said", text),

@@ -131,6 +131,9 @@ def cancel(ctx: click.Context, graph: str, timeout: float) -> None:
     context = session.open_context(ctx)
     found = graphs.find(context, graph)
     live = graphs.close(context, found)
+    if live is None:
+        click.echo(f"Graph {found.name} (@{found.row}) had already ended")
+        return
     outcomes = cancelling.cancel(context, live, confirm_seconds=timeout) if live else []
     jobs_cancel.raise_troubles(outcomes)
     count = f"{len(live)} job{'' if len(live) == 1 else 's'}"

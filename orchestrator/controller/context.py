@@ -128,6 +128,8 @@ class Context:
     sbatch_timeout_seconds: float = SBATCH_TIMEOUT_SECONDS
     #: what the last refresh heard, for who refreshes again and again
     heard: heard.Heard | None = None
+    #: who submits, in the histories of jobs: user, controller
+    who: str = "user"
     #: jobs are those of this machine, not Slurm's
     is_local: bool = False
     memory: Memory = dataclasses.field(default_factory=Memory, compare=False)

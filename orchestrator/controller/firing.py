@@ -148,7 +148,11 @@ def fire(
             return _keep(context, stored, firing, told)
     except (errors.SpecError, errors.ConfigurationError, errors.TemplateError) as exc:
         told = str(exc)
+        # A person may be writing the file at this moment. Who fires by hand sees it at once.
+        keeps = isinstance(exc, errors.ConfigurationError) and not firing.by_hand
         if _is_waiting(context, firing):
+            if keeps:
+                return _keep(context, stored, firing, told)
             return _end(context, stored, firing, "failed", told)
     return [f"Schedule {stored.name}: {told}"]
 
@@ -296,7 +300,6 @@ def go_on(context: contexts.Context, firing: schedule_rows.Firing) -> list[str]:
         errors.SlurmError,
         errors.ConflictError,
         errors.RunFolderError,
-        # A person may be writing the file at this moment.
         errors.ConfigurationError,
     ) as exc:
         return _keep(context, stored, firing, str(exc))

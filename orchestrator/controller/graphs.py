@@ -314,9 +314,14 @@ def _place(context: contexts.Context, graph: graph_rows.StoredGraph) -> contexts
     )
 
 
-def close(context: contexts.Context, graph: graph_rows.StoredGraph) -> list[jobs.Job]:
-    """Let nothing more of a graph be submitted; return its jobs of which more is to come."""
+def close(context: contexts.Context, graph: graph_rows.StoredGraph) -> list[jobs.Job] | None:
+    """Let nothing more of a graph be submitted; return its jobs of which more is to come.
+
+    None: it had ended, and stays as it was.
+    """
     with context.store.writing() as work:
+        if has_ended(work, graph):
+            return None
         work.graphs.set_state(graph.row, "cancelled")
         nodes = work.graphs.nodes(graph.row)
         closed = [work.sweeps.get(node.sweep_row) for node in nodes if node.sweep_row is not None]

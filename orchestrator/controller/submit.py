@@ -300,7 +300,7 @@ def store_intent(
             )
             if depends:
                 work.dependencies.add(added[0].row, depends)
-            source = "user" if continues is None else "rules"
+            source = context.who if continues is None else "rules"
             stored = answers.event(context, "intent stored", added[0].state, source)
             work.add_events((job.row, stored) for job in added)
             with_it(work, added)

@@ -181,8 +181,3 @@ class Plan:
 
     submissions: tuple[Submission, ...]
     asked: Asked
-
-    @property
-    def sbatch_calls(self) -> int:
-        """Return how often sbatch is called."""
-        return len(self.submissions)

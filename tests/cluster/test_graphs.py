@@ -68,6 +68,7 @@ def test_a_graph_runs_in_its_order(lab: cluster.Lab, site: sites.Site) -> None:
     done = site.run("graph", "submit", graph(site, "g"))
     assert "Error" not in done.stderr
     once(site, "g")
+    assert site.run("graph", "cancel", "g").stdout == "Graph g (@1) had already ended\n"
 
 
 def test_killed_in_each_window_and_finished_by_tick(lab: cluster.Lab, site: sites.Site) -> None:

@@ -116,6 +116,8 @@ def test_a_controller_that_is_killed_again_and_again(
     for one in mine:
         points = quick.items("sweep", "status", f"@{one['sweep']}", "--points", "--no-refresh")
         assert [point["state"] for point in points] == ["COMPLETED"] * 2, points
+    (shown,) = quick.items("show", points[0]["job_id"], "--no-refresh")
+    assert shown["events"][0]["source"] == "controller"
     verdicts = [one["verdict"] for one in mine]
     assert verdicts[0] == "no baseline" and set(verdicts[1:]) == {"ok"}, found
     lines = lab.run(["cat", f"{site.home}/ran"]).stdout.splitlines()

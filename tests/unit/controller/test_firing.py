@@ -230,6 +230,28 @@ def test_what_cannot_be_rendered_has_failed(
     assert state == "failed" and "resources.nodes" in (reason or "") and sent == []
 
 
+def test_a_configuration_that_is_being_written_is_waited_for(
+    tmp_path: Path, store: stores.Store, sent: list[str]
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, JOB)
+    clock.now += HOUR
+    written = tmp_path / "orchestrator.toml"
+    written.write_text("[prof")
+    (told,) = firing.step(context)
+    ((state, reason),) = outcomes(context)
+    assert state == "waiting" and "orchestrator.toml" in (reason or "") and sent == []
+    assert told == f"Schedule hourly: 2026-11-22T09:00Z {reason}"
+    assert firing.step(context) == []
+    # Who asks for it now is told now, and it does not come later by itself.
+    by_hand, _ = scheduling.run_now(context, "hourly")
+    assert (by_hand.state, by_hand.reason) == ("failed", reason)
+    written.write_text("")
+    assert len(firing.step(context)) == 1
+    assert [one.state for one in history(context)] == ["fired", "failed"] and len(sent) == 1
+
+
 def test_two_that_decide_at_once(tmp_path: Path, store: stores.Store, sent: list[str]) -> None:
     clock = Clock()
     context = make(tmp_path, store, clock)

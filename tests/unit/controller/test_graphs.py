@@ -107,7 +107,7 @@ def test_who_goes_on_is_of_the_node(
     assert rows_of(context, graph) == [[1], [2]]
     recovering.step(context)
     assert rows_of(context, graph) == [[3], [2]]
-    assert [job.row for job in graphs.close(context, graph)] == [3, 2]
+    assert [job.row for job in graphs.close(context, graph) or []] == [3, 2]
 
 
 def test_what_is_cancelled_does_not_go_on(
@@ -117,13 +117,24 @@ def test_what_is_cancelled_does_not_go_on(
         work.change_job(2, {"state": jobs.JobState.CANCELLED, "settled": True})
         assert not graphs.has_ended(work, graph), "a rule may go on with prep"
     live = graphs.close(context, graph)
-    assert [job.row for job in live] == [1]
+    assert live and [job.row for job in live] == [1]
     (outcome,) = cancel.cancel(context, live)
     assert outcome.withdrawn
     assert recovering.step(context) == []
     assert rows_of(context, graph) == [[1], [2]]
     with context.store.reading() as work:
         assert graphs.has_ended(work, graph)
+
+
+def test_what_has_ended_is_not_cancelled_any_more(
+    context: contexts.Context, graph: graph_rows.StoredGraph
+) -> None:
+    with context.store.writing() as work:
+        for row in (1, 2):
+            done = {"state": jobs.JobState.COMPLETED, "settled": True, "cause": None}
+            work.change_job(row, {**done, "recovers": None})
+    assert graphs.close(context, graph) is None
+    assert graphs.find(context, "g").state == "open"
 
 
 def test_nothing_goes_on_that_was_decided_before_the_graph_was_cancelled(
