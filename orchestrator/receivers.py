@@ -88,7 +88,12 @@ def _connected(channel: config.Channel) -> smtplib.SMTP:
     if channel.security == "tls":
         context = ssl.create_default_context()
         return smtplib.SMTP_SSL(host, port, timeout=seconds, context=context)
-    return smtplib.SMTP(host, port, timeout=seconds)
+    try:
+        return smtplib.SMTP(host, port, timeout=seconds)
+    except smtplib.SMTPServerDisconnected as exc:
+        # Where TLS comes first, each waits for the other to begin.
+        told = f'no greeting came ({exc}): a port that begins with TLS takes security = "tls"'
+        raise ReceiverError(_short(f"{host}:{port}: {told}")) from exc
 
 
 def _why(problem: object) -> str:

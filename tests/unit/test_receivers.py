@@ -112,8 +112,10 @@ def test_mail_with_tls_and_a_login(
         assert no_tls.startswith(f"{where}: no TLS with it (")
         assert no_tls.endswith("): are port and security those of this server?")
     else:
-        # It waits for TLS, and we for its greeting.
-        assert no_tls == f"{where}: Connection unexpectedly closed: timed out"
+        assert no_tls == (
+            f"{where}: no greeting came (Connection unexpectedly closed: timed out): "
+            'a port that begins with TLS takes security = "tls"'
+        )
 
 
 def test_a_server_that_says_nothing(tmp_path: Path) -> None:
