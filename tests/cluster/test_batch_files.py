@@ -9,6 +9,7 @@ import pytest
 from tests.cluster import site as sites
 
 #: What a batch script can see of how it was started; the last lines are environment variables.
+# What a command of it inherits, of signals too: bash's own mask is another while it forks.
 LOOK = r"""#!/bin/bash -u
 #SBATCH --time=5 --nodes=2
 #SBATCH --job-name=look
@@ -16,7 +17,7 @@ LOOK = r"""#!/bin/bash -u
 printf '%s\n' "$(basename "$0")" "$#" "$@" "$PWD" "$(readlink /proc/$$/fd/0)" "$-" "$(umask)"
 for file in /proc/$$/fd/*; do readlink "$file"; done | grep -v slurm_script | sort | uniq -c
 [ "$(ps -o pgid= -p $$)" -eq $$ ] && echo leads its group
-grep -E '^Sig(Blk|Ign)' /proc/$$/status
+grep -E '^Sig(Blk|Ign)' /proc/self/status
 wc -c <"$0"; sed -n 5p "$0" | head -c 20; echo
 own='ID|SLUID|NAME|START_TIME|END_TIME'
 env | grep -vE "^(ORCHESTRATOR_|_=|SHLVL=|SLURM_(JOB_?($own)|TASK_PID)=)" | sort

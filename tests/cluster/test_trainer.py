@@ -29,7 +29,8 @@ def test_preflight_of_two_hosts_is_ready(site: sites.Site) -> None:
     words = [digits.BARE, *(word for change in changes for word in ("--set", change))]
     job, log = digits.train(site, words)
     assert (job["nodes"], job["gpus"]) == (2, 4)
-    assert log.endswith("preflight: ready\n")
+    # Not the last line: torchrun of the host that ends last warns that the other's store is gone.
+    assert "preflight: ready" in log.splitlines()
     assert "ok       clock: 2 node(s) within a second\n" in log
     assert "ok       data: digits, 1438 samples for training and 359 for testing" in log
     sums = re.findall(r"^ok       all-reduce: +(\S+ \S+) ", log, re.MULTILINE)
