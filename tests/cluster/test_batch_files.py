@@ -95,6 +95,7 @@ for i in $(seq 600); do sleep 0.2 & wait $!; done
 """
 
 
+@pytest.mark.early
 def test_signals_reach_the_file_and_only_its_shell(site: sites.Site) -> None:
     text = WAITS.format(term="trap 'echo got TERM; exit 0' TERM")
     job_id = site.submit(_write(site, "waits", text))

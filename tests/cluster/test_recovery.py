@@ -90,6 +90,7 @@ def once_of(site: sites.Site, job_id: str) -> bool:
     return site.lab.path(f"{site.job(job_id)['run_dir']}/checkpoints/once").exists()
 
 
+@pytest.mark.early
 def test_each_rule(site: sites.Site) -> None:
     lab = site.lab
     small = "cpus_per_task = 1\nmem = '300M'"
@@ -406,6 +407,7 @@ SPOT = 'partition = "spot"\ntime_limit = "00:10:00"\nexclude = "n1,n2"'
 QUIET = 'time_limit = "00:10:00"\nexclude = "n3,n4"'
 
 
+@pytest.mark.early
 def test_a_training_goes_on_through_a_preemption_and_a_time_limit(site: sites.Site) -> None:
     lab = site.lab
     module = 'module = "trainers.train"'

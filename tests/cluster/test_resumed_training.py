@@ -117,6 +117,7 @@ def test_disturbed_training_ends_as_an_undisturbed_one(site: sites.Site) -> None
     assert (result["finished"], result["num_samples"]) == (True, EPOCHS * 1438)
 
 
+@pytest.mark.early
 def test_time_limit_saves_and_requeues(site: sites.Site) -> None:
     # Slurm's own signal: it comes when Slurm looks at limits, each half minute.
     job = 'time_limit = "00:03:00"\nsignal_seconds = 175'

@@ -40,6 +40,7 @@ FIGURES = ("speedup", "efficiency", "throughput", "steps")
 
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("kind", ["strong", pytest.param("weak", marks=pytest.mark.slow)])
+@pytest.mark.early
 def test_a_study_of_the_digits_trainer(lab: cluster.Lab, site: sites.Site, kind: str) -> None:
     spec = site.spec(kind, SPEC.format(kind=kind, batch=BATCHES[kind]))
     site.run("sweep", "submit", spec, "--wait", timeout_seconds=1200)

@@ -58,6 +58,7 @@ def fired(site: sites.Site) -> int:
     "minutes, planned, kills",
     [(1, 3, 5), pytest.param(2, 10, 10, marks=pytest.mark.slow)],
 )
+@pytest.mark.early
 def test_a_controller_that_is_killed_again_and_again(
     lab: cluster.Lab,
     site: sites.Site,

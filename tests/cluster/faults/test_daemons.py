@@ -77,6 +77,7 @@ def seconds_of(site: sites.Site, *argv: str) -> float:
 
 
 @pytest.mark.parametrize("daemon", ["slurmdbd", pytest.param("mariadbd", marks=pytest.mark.slow)])
+@pytest.mark.early
 def test_row_13_the_accounts_hang(lab: cluster.Lab, row: rows.Row, daemon: str) -> None:
     runs = row.submit("runs", "sleep 300")
     row.site.wait_state(runs, "RUNNING")

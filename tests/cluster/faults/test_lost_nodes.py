@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 
+import pytest
+
 from tests.cluster import hosts
 from tests.cluster import lab as cluster
 from tests.cluster.faults import rows, training
@@ -27,6 +29,7 @@ def processes(lab: cluster.Lab, host: str, token: str) -> list[hosts.Process]:
     return made
 
 
+@pytest.mark.early
 def test_rows_32_and_33_a_node_is_lost_and_its_processes_live_on(row: rows.Row) -> None:
     lab = row.site.lab
     again = "requeue = true"

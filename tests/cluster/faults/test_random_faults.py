@@ -253,6 +253,7 @@ def act(world: injections.World, users: Users, seed: int, count: int) -> Sequenc
 
 
 # Not by the fixture `row`: the check is part of the test, so that its failure comes with the log.
+@pytest.mark.early
 def test_thirty_random_faults(site: sites.Site, tell: Callable[[str], None]) -> None:
     run_faults(site, 30, tell)
 
