@@ -33,7 +33,12 @@ def turn(context: contexts.Context) -> list[str]:
             assert submission is not None, "each job belongs to one (foreign key)"
             told_already = "never" in {event.kind for event in work.events(row)}
             is_open = _is_open(work, job)
-            spec = specs.from_json(submission.spec)
+            try:
+                spec = specs.from_json(submission.spec)
+            except errors.SpecError as exc:
+                # Another version wrote it.
+                told.append(f"{_named(job)} is not looked at: {exc}")
+                continue
             own, _ = dependency.split(spec.dependency)
             text = turns.text(work, spec, job) or own or ""
         if standing.never and not told_already:
@@ -90,4 +95,8 @@ def _tell_never(
     event = jobs.JobEvent(at=context.clock(), kind="never", source="controller", detail=detail)
     with context.store.writing() as work:
         work.add_event(job.row, event)
-    return [f"{job.job_id or f'@{job.row}'} {job.name}: {detail}"]
+    return [f"{_named(job)}: {detail}"]
+
+
+def _named(job: jobs.Job) -> str:
+    return f"{job.job_id or f'@{job.row}'} {job.name}"

@@ -49,9 +49,7 @@ def ingest(
         cursors = work.log_cursors_of([job.row for job in wanted])
         texts = work.specs({job.token for job in wanted})
     # The tasks of an array share their spec, which holds the arguments of all of them.
-    chosen = {
-        token: vocabulary.of_job(known, specs.from_json(text)) for token, text in texts.items()
-    }
+    chosen: dict[str, tuple[patterns.Pattern, ...]] = {}
     scanners: _Scanners = {}
     stored = 0
     left = limit_bytes
@@ -62,6 +60,9 @@ def ingest(
         share = None if left is None else max(left // (len(wanted) - place), _LEAST_SHARE_BYTES)
         places = {cursor.path: cursor for cursor in cursors.get(job.row, [])}
         try:
+            if job.token not in chosen:
+                spec = specs.from_json(texts[job.token])
+                chosen[job.token] = vocabulary.of_job(known, spec)
             with context.waiting(f"Reading the log of {job.job_id or f'@{job.row}'}"):
                 for reader in _readers(job, chosen[job.token], scanners):
                     cursor = places.get(reader.path)

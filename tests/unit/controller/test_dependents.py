@@ -28,7 +28,13 @@ class Queue:
     asked: list[tuple[str, str]]
     jobs: int = 0
 
-    def add(self, state: jobs.JobState, on_job: int | None = None, **fields: object) -> int:
+    def add(
+        self,
+        state: jobs.JobState,
+        on_job: int | None = None,
+        spec: str | None = None,
+        **fields: object,
+    ) -> int:
         self.jobs += 1
         with self.context.store.writing() as work:
             record = jobs.Submission(
@@ -37,7 +43,7 @@ class Queue:
                 scheduler="slurm",
                 name="x",
                 script="x",
-                spec=specs.to_json(jobs.JobSpec(name="x")),
+                spec=spec or specs.to_json(jobs.JobSpec(name="x")),
                 run_dir="/r",
                 provenance="{}",
                 created_at=NOW,
@@ -93,6 +99,18 @@ def test_one_that_slurm_refuses_keeps_no_other_waiting(queue: Queue) -> None:
     ]
     assert queue.asked == [("4", "afterok:3"), ("5", "afterok:3")]
     assert len(dependents.turn(queue.context)) == 1, "what was turned is not asked for again"
+
+
+def test_a_spec_of_another_version_keeps_no_other_waiting(queue: Queue) -> None:
+    failed = queue.add(jobs.JobState.FAILED, settled=True)
+    queue.add(jobs.JobState.RUNNING, continues=failed)
+    for spec in ('{"name": "x", "of_later": 1}', '{"name": "x", "of_later": 2}', None):
+        queue.add(jobs.JobState.PENDING, failed, spec)
+    *unread, turned = dependents.turn(queue.context)
+    assert len(unread) == 2 and "of_later" in unread[0]
+    assert unread[0].startswith("3 x is not looked at: stored spec: ")
+    assert turned == "5 x waits for afterok:2: the job that goes on"
+    assert queue.asked == [("5", "afterok:2")]
 
 
 @pytest.mark.parametrize("state, told", [("RUNNING", "afterok:1"), ("COMPLETED", "")])

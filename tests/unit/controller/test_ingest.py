@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import config, jobs, slurm, specs
+from orchestrator import config, errors, jobs, slurm, specs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import ingest, stores, unit_of_work
 
@@ -44,20 +44,20 @@ def made(tmp_path: Path, database: str | Path) -> contexts.Context:
     )
 
 
-def add(context: contexts.Context, number: int) -> jobs.Job:
+def add(context: contexts.Context, number: int, spec: str | None = None) -> jobs.Job:
     token = f"abcd{number:08}"
     folder = context.folder / token
     folder.mkdir()
     line = f"Epoch Throughput: {number}.5 images/second\n"
     (folder / "log").write_text("### orchestrator\n" + line)
-    spec = jobs.JobSpec(name="demo", metrics=jobs.Metrics(patterns=("olivia",)))
+    olivia = jobs.JobSpec(name="demo", metrics=jobs.Metrics(patterns=("olivia",)))
     record = jobs.Submission(
         token=token,
         cluster="lab",
         scheduler="slurm",
         name="demo",
         script="x" * 100_000,
-        spec=specs.to_json(spec),
+        spec=spec or specs.to_json(olivia),
         run_dir=str(folder),
         provenance="{}",
         created_at=NOW,
@@ -88,6 +88,17 @@ def test_one_question_for_all_jobs_and_no_script(context: contexts.Context) -> N
         sa.event.remove(sa.Engine, "before_cursor_execute", listen)
         context.store.close()
     assert counts[0] == counts[1] > 0
+
+
+def test_a_spec_of_another_version_keeps_no_other_unread(context: contexts.Context) -> None:
+    told: list[str] = []
+    speaking = dataclasses.replace(context, say=told.append)
+    unread, other = add(context, 1, spec='{"of_later": 1}'), add(context, 2)
+    assert ingest.ingest(speaking, [unread, other]) == 1
+    (sentence,) = told
+    assert sentence.startswith(f"@{unread.row}: its metrics were not read: stored spec: ")
+    with pytest.raises(errors.SpecError):
+        ingest.ingest(context, [unread])
 
 
 class Crash(Exception):
