@@ -17,7 +17,7 @@ from tests.cluster import hosts, lab, machine, root, site
 
 HERE = pathlib.Path(__file__).parent
 #: Files whose tests share the jobs of one fixture.
-TOGETHER = ("tests/cluster/test_states.py",)
+TOGETHER = ("tests/cluster/test_explain.py", "tests/cluster/test_states.py")
 SET_UP = pytest.StashKey[list[str]]()
 
 

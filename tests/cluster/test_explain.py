@@ -219,7 +219,6 @@ def produce(made: Crowd) -> None:
 
 
 @pytest.mark.parametrize("case", [marked(case) for case in failures.CASES])
-@pytest.mark.early
 def test_the_cause_is_named(crowd: Crowd, case: failures.Case) -> None:
     told = crowd.told[case.name]
     assert told["cause"] == case.cause, told
