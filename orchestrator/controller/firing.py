@@ -31,6 +31,8 @@ from orchestrator.controller import (
 ROUNDS = 10
 #: A sweep that was fired by hand is sent by that command: it is not taken over before.
 BY_HAND_SECONDS = 300
+#: A person may be writing a file of the configuration; after so long it is taken for wrong.
+WRITING_SECONDS = 600
 
 
 def step(context: contexts.Context) -> list[str]:
@@ -148,13 +150,21 @@ def fire(
             return _keep(context, stored, firing, told)
     except (errors.SpecError, errors.ConfigurationError, errors.TemplateError) as exc:
         told = str(exc)
-        # A person may be writing the file at this moment. Who fires by hand sees it at once.
-        keeps = isinstance(exc, errors.ConfigurationError) and not firing.by_hand
         if _is_waiting(context, firing):
-            if keeps:
+            if isinstance(exc, errors.ConfigurationError) and _is_new(context, firing):
                 return _keep(context, stored, firing, told)
             return _end(context, stored, firing, "failed", told)
     return [f"Schedule {stored.name}: {told}"]
+
+
+def _is_new(context: contexts.Context, firing: schedule_rows.Firing) -> bool:
+    """Return whether a configuration that is wrong may be right in a moment.
+
+    Who fires by hand is told at once.
+    """
+    since = max(firing.due_at, firing.decided_at)
+    seconds = (context.clock() - since).total_seconds()
+    return not firing.by_hand and seconds < WRITING_SECONDS
 
 
 def place(

@@ -97,7 +97,7 @@ class Firing:
     @property
     def waiting(self) -> schedules.Waiting:
         return schedules.Waiting(
-            planned_at=self.planned_at, due_at=self.due_at, by_hand=self.by_hand
+            planned_at=self.planned_at, due_at=self.due_at, by_hand=self.by_hand, kept=self.reason
         )
 
 

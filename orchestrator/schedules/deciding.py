@@ -134,6 +134,8 @@ class Waiting:
     due_at: datetime.datetime
     #: asked for by a person; neither grace nor pause hold it back
     by_hand: bool = False
+    #: why it could not be submitted when somebody looked
+    kept: str | None = None
 
 
 def next_step(
@@ -153,10 +155,12 @@ def next_step(
             return Step.SKIP, "paused"
         if firing.due_at > now:
             return Step.KEEP, None
+        why = f"; before that: {firing.kept}" if firing.kept else ""
         if rule.catchup != "all" and rule.overlap != "queue" and _newer(firing, others, now):
-            return Step.SKIP, "missed: nobody looked before the next planned time came"
+            came = "the next planned time came"
+            return Step.SKIP, f"missed: {came if why else f'nobody looked before {came}'}{why}"
         if reason := _too_late(rule, firing.due_at, now):
-            return Step.SKIP, reason
+            return Step.SKIP, reason + why
     if not is_live or rule.overlap == "allow":
         return Step.FIRE, None
     if rule.overlap == "queue":

@@ -213,7 +213,7 @@ def test_what_slurm_does_not_answer_waits_until_its_grace_is_over(
     assert outcomes(context) == [("waiting", "Slurm is away")]
     clock.now += 6 * HOUR
     firing.step(context)
-    late = "missed: 06:30:00 late, its grace is 06:00:00"
+    late = "missed: 06:30:00 late, its grace is 06:00:00; before that: Slurm is away"
     assert outcomes(context)[0] == ("skipped", late)
     assert [state for state, _ in outcomes(context)[1:]] == ["waiting"] * 6
 
@@ -250,6 +250,12 @@ def test_a_configuration_that_is_being_written_is_waited_for(
     written.write_text("")
     assert len(firing.step(context)) == 1
     assert [one.state for one in history(context)] == ["fired", "failed"] and len(sent) == 1
+    # What stays wrong is told soon, and not when its grace is over.
+    written.write_text("[prof")
+    for minutes, state in ((60, "waiting"), (9, "waiting"), (1, "failed")):
+        clock.now += datetime.timedelta(minutes=minutes)
+        firing.step(context)
+        assert [(one.state, one.reason) for one in history(context)[2:]] == [(state, reason)]
 
 
 def test_two_that_decide_at_once(tmp_path: Path, store: stores.Store, sent: list[str]) -> None:

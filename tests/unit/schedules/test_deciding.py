@@ -58,9 +58,14 @@ def test_catchup() -> None:
 
 def test_what_waits() -> None:
     def step(
-        one: schedules.Rule, minutes: float, *, is_live: bool = False, by_hand: bool = False
+        one: schedules.Rule,
+        minutes: float,
+        *,
+        is_live: bool = False,
+        by_hand: bool = False,
+        kept: str | None = None,
     ) -> tuple[str, str | None]:
-        waits = schedules.Waiting(planned_at=at(60), due_at=at(65), by_hand=by_hand)
+        waits = schedules.Waiting(planned_at=at(60), due_at=at(65), by_hand=by_hand, kept=kept)
         later = schedules.Waiting(planned_at=at(120), due_at=at(120))
         found, why = schedules.next_step(one, waits, at(minutes), others=[later], is_live=is_live)
         return found.value, why
@@ -71,9 +76,16 @@ def test_what_waits() -> None:
     queued = rule(overlap="queue")
     assert step(queued, 66, is_live=True) == ("keep", "waits for the end of an earlier one")
     assert step(queued, 130) == ("fire", None)
-    assert step(queued, 426) == ("skip", "missed: 06:01:00 late, its grace is 06:00:00")
+    late = "missed: 06:01:00 late, its grace is 06:00:00"
+    assert step(queued, 426) == ("skip", late)
+    assert step(queued, 426, kept="Slurm is away") == (
+        "skip",
+        f"{late}; before that: Slurm is away",
+    )
     assert step(rule(overlap="allow"), 66, is_live=True) == ("fire", None)
     assert step(rule(), 130) == ("skip", MISSED[1])
+    came = "missed: the next planned time came; before that: Slurm is away"
+    assert step(rule(), 130, kept="Slurm is away") == ("skip", came)
     assert step(rule(catchup="all"), 130) == ("fire", None)
     assert step(rule(paused=True), 66) == ("skip", "paused")
     assert step(rule(paused=True), 430, by_hand=True) == ("fire", None)
