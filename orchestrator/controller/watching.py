@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import os
@@ -76,10 +77,10 @@ def _running(below: int | None) -> unit_of_work.JobQuery:
 
 def _look(context: contexts.Context, some: Sequence[jobs.Job]) -> int:
     until = time.monotonic() + READING_SECONDS
+    # What cannot be read is told to who asks for the job's numbers.
+    quiet = dataclasses.replace(context, say=lambda told: None)
     with contextlib.suppress(errors.OrchestratorError):
-        ingest.ingest(
-            context, some, say=lambda told: None, enough=lambda: time.monotonic() >= until
-        )
+        ingest.ingest(quiet, some, enough=lambda: time.monotonic() >= until)
     wanted = unit_of_work.MetricQuery(
         rows=tuple(job.row for job in some),
         names=(*alerts.LOSSES, *alerts.THROUGHPUTS),
