@@ -213,6 +213,11 @@ def produce(made: Crowd) -> None:
 
     made.wait("node-lost", "NODE_FAIL")
     made.by("alice", "scontrol", "release", ids["node-is-gone"])
+
+    def looked_at() -> bool:
+        return lab.job(ids["node-is-gone"]).get("Reason") not in ("None", "JobHeldUser")
+
+    lab.wait_for(looked_at, 60, "why the job with a lost node waits", 0.3)
     ended = made.in_group(failures.End.ENDED)
     made.site.run("wait", *(ids[case.name] for case in ended), check=None, timeout_seconds=300)
     made.explain([case.name for case in made.cases])
