@@ -220,7 +220,8 @@ def test_killed_in_the_middle_and_resumed(cli, fake_slurm, grid, taken):
     The points of the third are submitted by `resume`, those of the second are looked for.
     """
     fake_slurm.run_jobs()
-    environ = {**SMALL, "ORCHESTRATOR_SUBMIT_GRACE_SECONDS": "1"}
+    seconds = {"SUBMIT_GRACE_SECONDS": "1", "RESEND_MIN_SECONDS": "1"}
+    environ = {**SMALL, **{f"ORCHESTRATOR_{name}": text for name, text in seconds.items()}}
     fake_slurm.fail("sbatch", rc=0, stdout="1\n", run_anyway=True)
     fake_slurm.fail("sbatch", delay_seconds=60, run_anyway=taken)
     process = cli.start("sweep", "submit", grid, **environ)
