@@ -36,8 +36,8 @@ def turn(context: contexts.Context) -> list[str]:
             try:
                 spec = specs.from_json(submission.spec)
             except errors.SpecError as exc:
-                # Another version wrote it.
-                told.append(f"{_named(job)} is not looked at: {exc}")
+                why = "another version wrote its spec"
+                told.append(f"{_named(job)} is not looked at, {why}: {exc.problems[0]}")
                 continue
             own, _ = dependency.split(spec.dependency)
             text = turns.text(work, spec, job) or own or ""

@@ -33,16 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.cluster)
-    # Only among themselves: all other tests stay before or behind them.
-    places = [place for place, item in enumerate(items) if item.path.is_relative_to(HERE)]
-    own = sorted((items[place] for place in places), key=_is_late)
-    for place, item in zip(places, own, strict=True):
-        items[place] = item
-
-
-def _is_late(item: pytest.Item) -> bool:
-    """Return whether others begin before it: at the end no worker is to wait for a long one."""
-    return item.get_closest_marker("early") is None
+    # At the end no worker is to wait for another's long one.
+    items.sort(key=lambda item: item.get_closest_marker("early") is None)
 
 
 class OneWorkerAFile(scheduler.LoadScopeScheduling):
