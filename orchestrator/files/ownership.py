@@ -1,0 +1,175 @@
+"""Who else can change what a path leads to.
+
+A path is safe when nobody but its user and root can change the file, any folder above it, or any
+symbolic link on the way. Folders of a group whose only member is the user are safe (the default of
+Debian, Ubuntu and RHEL: umask 002 with a group for each user). A folder with the sticky bit, such
+as /tmp, is safe above an entry of the user's own: others can add files but not replace that entry.
+
+Not seen: ACLs of NFSv4 and access by a file server's administrator. POSIX ACLs show as group bits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from orchestrator import values
+
+_MAX_SYMBOLIC_LINKS = 40  # as the kernel has it (man 7 path_resolution)
+_ROOT_UID = 0
+_ACL = "system.posix_acl_access"
+
+
+class PrivateFolderError(OSError):
+    """A folder cannot be made private: another user owns it or can change it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exposure:
+    """How another user can change what a path leads to."""
+
+    #: the folder, link or file that is not safe
+    path: Path
+    #: "belongs to user eve", "can be written by every user"
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{values.visible(str(self.path))} {self.reason}"
+
+
+def exposure(
+    path: Path, *, shared_folders: Sequence[Path] = (), uid: int | None = None
+) -> Exposure | None:
+    """Return how someone other than this user and root can change `path`; None where nobody can.
+
+    path: absolute; a missing part of it is as safe as the nearest folder that exists.
+    shared_folders: at and below them other owners and group-writable folders are accepted.
+    uid: the user; by default the effective user of this process.
+
+    Raises OSError when a folder on the way cannot be examined.
+    """
+    own = os.geteuid() if uid is None else uid
+    shared = [Path(os.path.realpath(folder)) for folder in shared_folders]
+    steps = list(_steps(path))
+    for number, (step, status) in enumerate(steps, 1):
+        is_shared = any(step.is_relative_to(folder) for folder in shared)
+        is_above = number < len(steps) or not _is_same(step, path)
+        reason = _reason(step, status, own, is_shared=is_shared, is_above=is_above)
+        if reason:
+            return Exposure(path=step, reason=reason)
+    return None
+
+
+def make_private_folder(folder: Path, *, shared_folders: Sequence[Path] = ()) -> None:
+    """Make a folder and the missing ones above it, each with mode 0700 whatever the umask is.
+
+    Raises PrivateFolderError when others can change the folder, and OSError when it cannot be made.
+    """
+    missing = []
+    for place in (folder, *folder.parents):
+        if os.path.lexists(place):
+            break
+        missing.append(place)
+    for place in reversed(missing):
+        try:
+            os.mkdir(place, 0o700)
+        except FileExistsError:
+            # Made by another process at the same moment; whose it is, is examined below.
+            continue
+        if stat.S_IMODE(os.lstat(place).st_mode) & 0o700 != 0o700:
+            os.chmod(place, 0o700)
+    found = exposure(folder, shared_folders=shared_folders)
+    if found is not None:
+        raise PrivateFolderError(errno.EPERM, str(found), str(folder))
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+
+
+def _steps(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield each folder, link and file that decides where the path leads, as path_resolution(7)."""
+    at = Path("/")
+    yield at, os.lstat(at)
+    pending = list(reversed(path.parts[1:]))
+    links = 0
+    while pending:
+        part = pending.pop()
+        if part == "..":
+            at = at.parent
+            continue
+        step = at / part
+        try:
+            status = os.lstat(step)
+        except FileNotFoundError:
+            return
+        yield step, status
+        if not stat.S_ISLNK(status.st_mode):
+            at = step
+            continue
+        links += 1
+        if links > _MAX_SYMBOLIC_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        target = Path(os.readlink(step))
+        if target.is_absolute():
+            at = Path("/")
+        pending.extend(part for part in reversed(target.parts) if part != "/")
+
+
+def _is_same(step: Path, path: Path) -> bool:
+    return os.path.realpath(step) == os.path.realpath(path)
+
+
+def _reason(
+    step: Path, status: os.stat_result, own: int, *, is_shared: bool, is_above: bool
+) -> str:
+    """Return why a step is not safe, "" where it is.
+
+    is_above: the step is a folder above the path, not what the path leads to.
+    """
+    if status.st_uid not in (own, _ROOT_UID) and not is_shared:
+        return f"belongs to {_user_name(status.st_uid)}"
+    if stat.S_ISLNK(status.st_mode):
+        return ""
+    is_sticky = stat.S_ISDIR(status.st_mode) and bool(status.st_mode & stat.S_ISVTX)
+    if is_sticky and is_above:
+        return ""
+    if status.st_mode & stat.S_IWOTH:
+        return "can be written by every user"
+    if status.st_mode & stat.S_IWGRP and not is_shared and not _is_private_group(step, status, own):
+        return f"can be written by group {_group_name(status.st_gid)}"
+    return ""
+
+
+def _is_private_group(step: Path, status: os.stat_result, own: int) -> bool:
+    """Tell whether the group is the user's own, with no other member, and no ACL adds another."""
+    if status.st_gid != _ROOT_UID:
+        try:
+            group, user = grp.getgrgid(status.st_gid), pwd.getpwuid(own)
+        except KeyError:
+            return False
+        if group.gr_name != user.pw_name or set(group.gr_mem) - {user.pw_name}:
+            return False
+    try:
+        # With an ACL the group bits are its mask: another user may have the right to write.
+        return _ACL not in os.listxattr(step, follow_symlinks=False)
+    except OSError:
+        return True
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"user ID {uid}"
+
+
+def _group_name(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)

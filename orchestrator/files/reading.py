@@ -1,0 +1,71 @@
+"""Open and read files that a job, or another user, may have replaced by something else.
+
+A FIFO blocks its reader until somebody writes to it, a device such as /dev/zero never ends, and a
+sparse file of a terabyte fits on any disk. All three can be put wherever a job can write.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+_KINDS = {
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFCHR: "character device",
+    stat.S_IFBLK: "block device",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFDIR: "folder",
+}
+
+
+class NotRegularFileError(OSError):
+    """The path leads to a FIFO, a device, a socket or a folder."""
+
+
+class TooLargeError(OSError):
+    """The file is larger than its reader accepts."""
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading, without ever blocking.
+
+    Raises NotRegularFileError for anything else, OSError when it cannot be opened and ValueError
+    for a NUL character in the path.
+    """
+    # O_NONBLOCK: open(2) of a FIFO does not wait for a writer, and reading a regular file ignores
+    # it. O_NOCTTY: a terminal does not become ours.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(path, flags)
+    try:
+        kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+        if kind != stat.S_IFREG:
+            message = f"not a regular file but a {_KINDS.get(kind, 'special file')}"
+            raise NotRegularFileError(errno.EINVAL, message, os.fspath(path))
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(path: str | os.PathLike[str], *, limit_bytes: int) -> bytes:
+    """Return the content of a regular file of at most `limit_bytes`.
+
+    Raises TooLargeError beyond that, and what open_regular() raises.
+    """
+    with open_regular(path) as file:
+        content = file.read(limit_bytes + 1)
+    if len(content) > limit_bytes:
+        message = f"larger than {limit_bytes} bytes"
+        raise TooLargeError(errno.EFBIG, message, os.fspath(path))
+    return content
+
+
+def read_text(path: str | os.PathLike[str], *, limit_bytes: int, errors: str = "strict") -> str:
+    """Return the UTF-8 text of a regular file; UnicodeDecodeError as `errors` says.
+
+    Raises what read_bytes() raises.
+    """
+    return read_bytes(Path(path), limit_bytes=limit_bytes).decode("utf-8", errors=errors)
