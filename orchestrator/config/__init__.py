@@ -20,7 +20,7 @@ Channel = channels.Channel
 Partition = profiles.Partition
 Profile = profiles.Profile
 
-_SETTINGS = (*places.PATHS, *places.FILES, "database", "profile")
+_SETTINGS = (*places.PATHS, *places.FOLDER_LISTS, *places.FILES, "database", "profile")
 #: Whoever works in a checkout of another's must not run its commands, nor write to its receivers.
 _NOT_A_PROJECTS = (
     "belongs into the configuration of the user or the site: a project's file does not decide "
@@ -51,6 +51,8 @@ class Configuration:
     runs_dir: Path
     #: a user's own template blocks
     templates_dir: Path | None
+    #: folders in which other owners and group members may write, and which the user accepts
+    shared_folders: tuple[Path, ...] = ()
     #: SQLAlchemy's URL
     database: str
     profile: Profile
@@ -73,6 +75,7 @@ class _File:
     state_dir: str | None = None
     runs_dir: str | None = None
     templates_dir: str | None = None
+    shared_folders: tuple[str, ...] = ()
     pattern_files: tuple[str, ...] = ()
     database: str | None = None
     profile: str | None = None
@@ -191,6 +194,7 @@ def _configuration(
         # Not below the state: compute nodes see the home folder, and often no local disk.
         runs_dir=Path(runs),
         templates_dir=Path(file.templates_dir) if file.templates_dir else None,
+        shared_folders=tuple(map(Path, file.shared_folders)),
         database=file.database or f"sqlite:///{state}/orchestrator.db",
         profile=profile,
         pattern_files=tuple(map(Path, file.pattern_files)),

@@ -14,7 +14,8 @@ PROJECT_FILE = "orchestrator.toml"
 FILE = Path("orchestrator", "config.toml")
 #: Keys that are folders.
 PATHS = ("state_dir", "runs_dir", "templates_dir")
-#: Keys that are lists of files.
+#: Keys that are lists of folders, and of files.
+FOLDER_LISTS = ("shared_folders",)
 FILES = ("pattern_files",)
 
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
@@ -50,7 +51,7 @@ def with_whole_paths(
 ) -> tuple[documents.Document, list[errors.Problem]]:
     """Return the document with its paths absolute, seen from the file's own folder."""
     problems = []
-    for key in (*PATHS, *FILES):
+    for key in (*PATHS, *FOLDER_LISTS, *FILES):
         given = document.data.get(key)
         if isinstance(given, list) is (key in PATHS):
             continue
@@ -58,12 +59,12 @@ def with_whole_paths(
         for text in given if isinstance(given, list) else [given]:
             if not isinstance(text, str):
                 break
-            path, told = _whole(text, base, environ, "folder" if key in PATHS else "file")
+            path, told = _whole(text, base, environ, "file" if key in FILES else "folder")
             if told:
                 problems.append(document.problem((key,), told))
             paths.append(path)
         else:
-            value = paths if key in FILES else paths[0]
+            value = paths[0] if key in PATHS else paths
             leaf = documents.leaf((key,), value, document.origin((key,)))
             document = documents.merge(document, leaf)
     return document, problems

@@ -66,7 +66,8 @@ def test_defaults(tmp_path: Path, environ: dict[str, str]) -> None:
         for name, record in tables.items()
     }
     assert [item.key for item in found.origins] == [
-        *("state_dir", "runs_dir", "templates_dir", "pattern_files", "database", "profile"),
+        *("state_dir", "runs_dir", "templates_dir", "shared_folders"),
+        *("pattern_files", "database", "profile"),
         *(
             key
             for field in dataclasses.fields(config.Profile)
