@@ -15,6 +15,7 @@ import errno
 import grp
 import os
 import pwd
+import shlex
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ from orchestrator import values
 _MAX_SYMBOLIC_LINKS = 40  # as the kernel has it (man 7 path_resolution)
 _ROOT_UID = 0
 _ACL = "system.posix_acl_access"
+_BY_GROUP = "can be written by group"
+_BY_EVERYONE = "can be written by every user"
 
 
 class PrivateFolderError(OSError):
@@ -41,6 +44,19 @@ class Exposure:
 
     def __str__(self) -> str:
         return f"{values.visible(str(self.path))} {self.reason}"
+
+    @property
+    def chmod(self) -> str:
+        """The command that takes the right to write away; "" where another user is the owner."""
+        if not self.reason.startswith((_BY_GROUP, _BY_EVERYONE)):
+            return ""
+        classes = "g" if self.reason.startswith(_BY_GROUP) else "go"
+        return f"chmod {classes}-w {values.visible(shlex.quote(str(self.path)))}"
+
+    @property
+    def can_be_shared(self) -> bool:
+        """Whether `shared_folders` may name the path."""
+        return self.reason != _BY_EVERYONE
 
 
 def exposure(
@@ -139,9 +155,9 @@ def _reason(
     if is_sticky and is_above:
         return ""
     if status.st_mode & stat.S_IWOTH:
-        return "can be written by every user"
+        return _BY_EVERYONE
     if status.st_mode & stat.S_IWGRP and not is_shared and not _is_private_group(step, status, own):
-        return f"can be written by group {_group_name(status.st_gid)}"
+        return f"{_BY_GROUP} {_group_name(status.st_gid)}"
     return ""
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, errors, slurm
+from orchestrator.config import places
 from orchestrator.controller import draft
 from orchestrator.slurm import sinfo
 
@@ -96,7 +97,7 @@ def test_the_draft_is_a_configuration(tmp_path: Path) -> None:
         "XDG_CONFIG_DIRS": str(tmp_path / "none"),
         "SCRATCH": "/scratch/alice",
     }
-    path = draft.user_file(environ)
+    path = places.user_file(environ)
     draft.write(path, draft.draft(found()))
     assert path == tmp_path / ".config/orchestrator/config.toml"
     assert (os.stat(path).st_mode & 0o777, os.stat(path.parent).st_mode & 0o777) == (0o600, 0o700)
