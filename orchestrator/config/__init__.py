@@ -96,7 +96,7 @@ def load(
     for path in (places.user_file(environ), *places.site_files(environ)):
         if not os.path.lexists(path):
             continue
-        if problem := places.not_safe(path, _shared_folders(given, *layers)):
+        if problem := places.not_safe(path, _shared_folders(given, *layers), environ):
             problems.append(problem)
             continue
         layer, unread = documents.read(path)

@@ -51,7 +51,9 @@ def exposed(path: Path, shared_folders: Sequence[Path]) -> files.Exposure | None
         return files.Exposure(path=path, reason=f"cannot be examined ({exc.strerror})")
 
 
-def not_safe(path: Path, shared_folders: Sequence[Path]) -> errors.Problem | None:
+def not_safe(
+    path: Path, shared_folders: Sequence[Path], environ: Mapping[str, str]
+) -> errors.Problem | None:
     """Return what is wrong with a file of the user or the site that others can change.
 
     Leaving the file out would change where state lies, and so is no answer.
@@ -59,12 +61,13 @@ def not_safe(path: Path, shared_folders: Sequence[Path]) -> errors.Problem | Non
     found = exposed(path, shared_folders)
     if found is None:
         return None
-    ways = [f"run `{found.chmod}`"] if found.chmod else []
-    if found.can_be_shared:
-        shown = values.visible(str(found.path))
-        ways.append(f"accept its owner and group: export ORCHESTRATOR_SHARED_FOLDERS={shown}")
-    advice = ", or ".join(ways)
-    message = f"not safe to read: {found}. {advice[0].upper()}{advice[1:]}"
+    cure = found.cure or "ask its owner to take that right away"
+    message = f"not safe to read: {found}. {cure[0].upper()}{cure[1:]}"
+    if "shared_folders" in cure:
+        is_users = path == user_file(environ)
+        message += "; for this file itself only" if is_users else ", or by"
+        message += " the variable ORCHESTRATOR_SHARED_FOLDERS"
+        message += " does so" if is_users else ""
     return errors.Problem(source=values.visible(str(path)), message=message)
 
 

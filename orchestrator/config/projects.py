@@ -101,7 +101,7 @@ def read(path: Path, environ: Mapping[str, str], shared_folders: Sequence[Path])
     exposed = places.exposed(path, shared_folders)
     empty = documents.Document(origins={(): documents.Origin(source=str(path))})
     if exposed is not None and not recorded:
-        return Layer(project=_ignored(path, exposed, environ, changed=False), document=empty)
+        return Layer(project=_ignored(path, exposed, changed=False), document=empty)
     # The bytes that are compared with the record are the ones that are parsed.
     content, problems = documents.read_bytes(path)
     document = empty
@@ -113,7 +113,7 @@ def read(path: Path, environ: Mapping[str, str], shared_folders: Sequence[Path])
         document, wrong = places.with_whole_paths(document, path.parent, environ)
         return Layer(project=project, document=document, problems=[*problems, *wrong])
     if exposed is not None:
-        return Layer(project=_ignored(path, exposed, environ, changed=True), document=empty)
+        return Layer(project=_ignored(path, exposed, changed=True), document=empty)
     whole, wrong = places.with_whole_paths(document, path.parent, environ)
     refused = {
         key: why
@@ -238,17 +238,12 @@ def _digest(
         return None
 
 
-def _ignored(
-    path: Path, exposed: files.Exposure, environ: Mapping[str, str], *, changed: bool
-) -> Project:
-    ways = [f"run `{exposed.chmod}`"] if exposed.chmod else []
-    if exposed.can_be_shared:
-        shown = values.visible(str(exposed.path))
-        ways.append(f"add {shown} to shared_folders in {_user_file(environ)}")
-    ways.append(f"review the file and run `{command(path)}`")
+def _ignored(path: Path, exposed: files.Exposure, *, changed: bool) -> Project:
+    review = f"review the file and run `{command(path)}`"
+    cure = f"{exposed.cure}, or {review}" if exposed.cure else review
     since = ", and it changed since you trusted it" if changed else ""
     ignored = f"{values.visible(str(path))} is not read: {exposed}{since}"
-    return Project(path=path, ignored=ignored, cure=", or ".join(ways))
+    return Project(path=path, ignored=ignored, cure=cure)
 
 
 def command(path: Path) -> str:

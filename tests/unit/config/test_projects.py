@@ -340,15 +340,15 @@ def test_a_file_of_another_user_is_left_out(
     assert found.files == ()
     assert found.project is not None and found.project.standing == "not read"
     assert found.notes == (
-        f"{path} is not read: {theirs} belongs to user ID {EVE}. Add {theirs} to shared_folders "
-        f"in {environ['HOME']}/.config/orchestrator/config.toml, or review the file and run "
+        f"{path} is not read: {theirs} belongs to user ID {EVE}. Accept it with "
+        f'`shared_folders = ["{project}"]` in your own configuration, or review the file and run '
         f"`orchestrator trust {project}`.",
     )
     trusted(environ, project)
     assert config.load(environ, project).state_dir == project / ".state"
     path.write_text("[nonsense")
     (note,) = config.load(environ, project).notes
-    assert f"user ID {EVE}, and it changed since you trusted it. Add" in note
+    assert f"user ID {EVE}, and it changed since you trusted it. Accept" in note
 
 
 @needs_root
@@ -360,7 +360,7 @@ def test_what_is_left_out_is_told_with_what_is_missing(
     with pytest.raises(errors.ConfigurationError) as caught:
         config.load(environ, project, {"profile": "a"})
     first, second, count = str(caught.value).splitlines()
-    assert first.startswith(f"{path} is not read: {path} belongs to user ID {EVE}. Add ")
+    assert first.startswith(f"{path} is not read: {path} belongs to user ID {EVE}. Accept ")
     assert second == '--profile: profile: no profile "a". Known: none.'
     assert count == "2 problems; nothing was done."
 
@@ -373,7 +373,11 @@ def test_a_folder_of_the_group_is_accepted_by_shared_folders(
     os.chown(project, 0, EVE)
     project.chmod(0o2770)
     (note,) = config.load(environ, project).notes
-    assert f"{project} can be written by group {EVE}. Run `chmod g-w {project}`, or add " in note
+    assert note.endswith(
+        f"{project} can be written by group {EVE}. Run `chmod g-w {project}`, accept it with "
+        f'`shared_folders = ["{project}"]` in your own configuration, or review the file and run '
+        f"`orchestrator trust {project}`."
+    )
     variable = {"ORCHESTRATOR_SHARED_FOLDERS": f"/elsewhere:{project}:"}
     found = config.load(environ | variable, project)
     assert (found.profile.account, found.notes) == ("x", ())
@@ -420,8 +424,9 @@ def test_files_of_the_user_and_the_site_are_safe_or_an_error(
         [
             f"{user}: not safe to read: {user.parent} can be written by every user. "
             f"Run `chmod go-w {user.parent}`",
-            f"{site}: not safe to read: {tmp_path}/site belongs to user ID {EVE}. Accept its "
-            f"owner and group: export ORCHESTRATOR_SHARED_FOLDERS={tmp_path}/site",
+            f"{site}: not safe to read: {tmp_path}/site belongs to user ID {EVE}. Accept it with "
+            f'`shared_folders = ["{tmp_path}/site"]` in your own configuration, or by the '
+            "variable ORCHESTRATOR_SHARED_FOLDERS",
             "2 problems; nothing was done.",
         ]
     )

@@ -111,6 +111,26 @@ def test_the_draft_is_a_configuration(tmp_path: Path) -> None:
         draft.write(path, "")
 
 
+def test_the_draft_is_private_under_any_umask(tmp_path: Path) -> None:
+    path = places.user_file({"HOME": str(tmp_path)})
+    before = os.umask(0)
+    try:
+        draft.write(path, "")
+    finally:
+        os.umask(before)
+    modes = [os.stat(place).st_mode & 0o777 for place in (path, *path.parents[:2])]
+    assert modes == [0o600, 0o700, 0o700]
+    # Where others can write, the configuration would not be read.
+    path.unlink()
+    path.parent.chmod(0o777)
+    with pytest.raises(errors.OrchestratorError) as caught:
+        draft.write(path, "")
+    assert str(caught.value) == (
+        f"{path} cannot be written ({path.parent} can be written by every user); "
+        "`--print` shows the draft"
+    )
+
+
 def test_a_partition_with_a_name_that_is_no_name() -> None:
     odd = slurm.NodeKind(
         partition='x" #',
