@@ -113,7 +113,6 @@ def test_a_cloned_repository_starts_nothing(cli, tmp_path):
     (source / "orchestrator.toml").write_text('state_dir = ".state"\n')
     (source / "evil.sh").write_text(f"touch {tmp_path}/canary\n")
     # Made by its author on a busy machine: the second job waits, with a program for bash to run.
-    cli.folder = source
     state = {"ORCHESTRATOR_STATE_DIR": str(source / ".state"), "ORCHESTRATOR_LOCAL_SLOTS": "1"}
     state |= {"ORCHESTRATOR_RUNS_DIR": str(tmp_path / "runs"), "CUDA_VISIBLE_DEVICES": ""}
     (source / "long.py").write_text("import time; time.sleep(600)")
