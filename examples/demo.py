@@ -26,23 +26,6 @@ EXAMPLE = CHECKOUT / "examples" / "digits_ddp.toml"
 #: What a shell gives a command that Ctrl-C ended.
 INTERRUPTED = 130
 
-SETTINGS = {
-    "local": """\
-# Written by script/demo: its jobs and their database lie beside this file, and run on this machine.
-state_dir = "state"
-runs_dir = "runs"
-profile = "demo"
-[profiles.demo]
-scheduler = "local"
-poll_floor_seconds = 1
-""",
-    "slurm": """\
-# Written by script/demo: its jobs and their database lie beside this file.
-state_dir = "state"
-runs_dir = "runs"
-""",
-}
-
 STARTED = re.compile(r"Training started with (\d+) processes")
 EPOCH = re.compile(r"Epoch (\d+)/(\d+) completed in")
 ACCURACY = re.compile(r"Validation Accuracy: ([\d.]+)")
@@ -134,8 +117,9 @@ class Reader:
 class Demo:
     """The `orchestrator` command, called within the demo's folder."""
 
-    #: Holds the jobs, their database and the settings; the working directory of every call.
+    #: Holds the jobs and their database; the working directory of every call.
     folder: Path
+    scheduler: str
     #: stdout is a terminal that can draw a bar.
     terminal: bool
 
@@ -146,7 +130,7 @@ class Demo:
         return subprocess.Popen(
             [sys.executable, "-m", "orchestrator", *argv],
             cwd=self.folder,
-            env={**os.environ, "PATH": path},
+            env={**os.environ, **settings(self.folder, self.scheduler), "PATH": path},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             encoding="utf-8",
@@ -258,11 +242,24 @@ def require_localhost() -> None:
         ) from error
 
 
-def prepare(folder: Path, scheduler: str) -> None:
-    """Make the demo's folder and its settings."""
+def settings(folder: Path, scheduler: str) -> dict[str, str]:
+    """Return the variables by which jobs and their database lie in the demo's folder."""
+    return {
+        "ORCHESTRATOR_STATE_DIR": str(folder / "state"),
+        "ORCHESTRATOR_RUNS_DIR": str(folder / "runs"),
+        **({"ORCHESTRATOR_SCHEDULER": "local"} if scheduler == "local" else {}),
+        **({"ORCHESTRATOR_POLL_FLOOR_SECONDS": "1"} if scheduler == "local" else {}),
+    }
+
+
+def prepare(folder: Path) -> None:
+    """Make the demo's folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "orchestrator.toml").write_text(SETTINGS[scheduler], encoding="utf-8")
+        old = folder / "orchestrator.toml"
+        # Earlier versions of this demo wrote their settings there, which needs trust today.
+        if old.is_file() and old.read_bytes().startswith(b"# Written by script/demo"):
+            old.unlink()
     except OSError as error:
         raise Failed(
             f"{folder} can't be written ({error.strerror}); name another folder: --folder DIR"
@@ -296,6 +293,10 @@ def closing(folder: Path, scheduler: str, job_id: str) -> str:
     submit = f"orchestrator submit {shlex.quote(str(EXAMPLE))}"
     tools = shlex.quote(str(Path(sys.executable).parent))
     where = "this machine" if scheduler == "local" else "Slurm"
+    variables = "\n".join(
+        f"  export {name}={shlex.quote(value)}"
+        for name, value in settings(folder, scheduler).items()
+    )
     text = f"""\
 That was a job on {where}, on two ranks. Its script, log and numbers, and the database, are in
 {folder}: `rm -r` takes them away.
@@ -303,6 +304,7 @@ The environment is {sys.prefix}.
 
 What to try next:
   export PATH={tools}:$PATH
+{variables}
   cd {shlex.quote(str(folder))}
   orchestrator show {job_id} --script
   {submit} --set args.base_lr=0.01 --set args.epochs=3 --wait
@@ -337,7 +339,7 @@ def main() -> int:
     parser.add_argument("options", nargs="*", metavar="-- OPTION", help="more for `submit`")
     given = parser.parse_args()
     folder = (given.folder or CHECKOUT / ".demo" / given.scheduler).expanduser().absolute()
-    demo = Demo(folder=folder, terminal=draws())
+    demo = Demo(folder=folder, scheduler=given.scheduler, terminal=draws())
     try:
         with interrupts():
             if given.scheduler == "slurm" and shutil.which("sbatch") is None:
@@ -347,7 +349,7 @@ def main() -> int:
                 )
             if given.scheduler == "local":
                 require_localhost()
-            prepare(folder, given.scheduler)
+            prepare(folder)
             options = [*options_of(given.scheduler, given.cpu), *given.options]
             run(demo, given.scheduler, options)
     except Interrupted:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator import errors, toml_lines, values
+from orchestrator import errors, files, toml_lines, values
 
 #: Nobody writes this much by hand; a device or a log given by mistake must not fill the memory.
 _LARGEST_BYTES = 4 * 1024 * 1024
@@ -126,19 +126,29 @@ def parse(text: str, source: str) -> tuple[Document, list[errors.Problem]]:
 
 def read(path: Path) -> tuple[Document, list[errors.Problem]]:
     """Return the keys of a TOML file; with problems where it cannot be read."""
-    source = str(path)
-    message = ""
+    content, problems = read_bytes(path)
+    if problems:
+        return Document(origins={(): Origin(source=str(path))}), problems
+    return parse_bytes(content, str(path))
+
+
+def read_bytes(path: Path) -> tuple[bytes, list[errors.Problem]]:
+    """Return the content of a TOML file; with problems where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_BYTES + 1)
-        text = content.decode("utf-8-sig")
-        if len(content) > _LARGEST_BYTES:
-            message = "larger than 4 MiB: not a TOML file that a person wrote"
-    except UnicodeDecodeError as error:
-        message = f"not UTF-8 text (line {content[: error.start].count(10) + 1})"
+        return files.read_bytes(path, limit_bytes=_LARGEST_BYTES), []
+    except files.TooLargeError:
+        message = "larger than 4 MiB: not a TOML file that a person wrote"
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-    if message:
+    return b"", [errors.Problem(source=values.visible(str(path)), message=message)]
+
+
+def parse_bytes(content: bytes, source: str) -> tuple[Document, list[errors.Problem]]:
+    """Return the keys of a TOML file's content; with problems where it is not TOML."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"not UTF-8 text (line {content[: error.start].count(10) + 1})"
         problem = errors.Problem(source=values.visible(source), message=message)
         return Document(origins={(): Origin(source=source)}), [problem]
     return parse(text, source)

@@ -139,21 +139,21 @@ def describe(hint: Any) -> str:
     return words.get(kinds[0], "a table")
 
 
-def shown(value: object) -> str:
-    """Return a value as TOML writes it, cut to a length that fits a line."""
+def shown(value: object, *, most: int | None = _SHOWN_CHARACTERS) -> str:
+    """Return a value as TOML writes it, cut to a length that fits a line; None: whole."""
     match value:
         case bool():
             text = "true" if value else "false"
         case str():
             text = f'"{value}"'
         case list() | tuple():
-            text = "[" + ", ".join(shown(item) for item in value) + "]"
+            text = "[" + ", ".join(shown(item, most=most) for item in value) + "]"
         case Mapping():
             text = "a table"
         case _:
             text = str(value)
     text = values.visible(text)
-    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
+    return text if most is None or len(text) <= most else text[: most - 3] + "..."
 
 
 def unknown_keys(

@@ -48,6 +48,7 @@ COMMANDS = {
     "notices": ("notices", "List what was told to whom, and try a channel."),
     "doctor": ("doctor", "Check what orchestrator needs on this machine."),
     "config": ("config", "Draft, or show the configuration and its origins."),
+    "trust": ("trust", "Trust a project's orchestrator.toml that you have reviewed."),
     "completion": ("completion", "Print what makes the shell complete commands and job IDs."),
     "db": ("db", "Upgrade, check, back up, move or find the database."),
 }

@@ -26,7 +26,7 @@ def job_references(
     # click makes the contexts of the parents without running them: ctx.obj is not set here.
     ctx.obj = {key: value for key, value in ctx.find_root().params.items() if value is not None}
     try:
-        configuration = settings.configuration_of(ctx)
+        configuration = settings.configuration_of(ctx, quiet=True)
         store = stores.Store(configuration.database)
         if not store.exists():
             return []

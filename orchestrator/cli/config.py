@@ -6,6 +6,7 @@ import os
 
 import click
 
+from orchestrator import config
 from orchestrator.cli import output, settings
 
 
@@ -24,6 +25,7 @@ def show(ctx: click.Context, origin: bool, format_: str | None, as_json: bool) -
     """Print every key with its value.
 
     Command line > ORCHESTRATOR_* > project orchestrator.toml > user > site > defaults.
+    With --origin the last line says which project's file was found and whether it is trusted.
 
     \b
     Example:
@@ -34,6 +36,8 @@ def show(ctx: click.Context, origin: bool, format_: str | None, as_json: bool) -
         {"key": item.key, "value": item.value, "origin": item.origin}
         for item in configuration.origins
     ]
+    if origin and (project := configuration.project):
+        rows.append({"key": "project_file", "value": project.path, "origin": project.standing})
     columns = ["key", "value", "origin"] if origin else ["key", "value"]
     output.items("config", rows, columns, output.chosen(format_, as_json))
 
@@ -50,12 +54,13 @@ def init(print_: bool) -> None:
       orchestrator config init --print
     """
     from orchestrator.cli import session
+    from orchestrator.config import places
     from orchestrator.controller import draft
 
     text = draft.draft(draft.ask(session.client(), os.environ))
     if print_:
         click.echo(text, nl=False)
         return
-    path = draft.user_file(os.environ)
-    draft.write(path, text)
+    path = places.user_file(os.environ)
+    draft.write(path, text, config.shared_folders(os.environ))
     output.say(f"Wrote {path}. Look through it, then: orchestrator doctor")

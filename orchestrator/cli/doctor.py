@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from orchestrator import errors
+from orchestrator import config, errors
 from orchestrator.cli import output, session, settings, verbs
 from orchestrator.controller import doctor
 
@@ -46,8 +46,13 @@ def command(
       orchestrator doctor
       orchestrator doctor --job --gpus-per-node 1
     """
-    configuration = settings.configuration_of(ctx)
-    checks = list(doctor.examine(configuration, session.client()))
+    refused: list[doctor.Check] = []
+    try:
+        configuration = settings.configuration_of(ctx)
+    except config.ProjectRefusedError as exc:
+        refused = [doctor.project_refused(exc)]
+        configuration = settings.configuration_of(ctx, with_project=False)
+    checks = [*doctor.examine(configuration, session.client()), *refused]
     if with_job:
         checks += _probe(ctx, partition, gpus_per_node, timeout)
     rows = [

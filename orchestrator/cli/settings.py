@@ -9,11 +9,26 @@ from pathlib import Path
 import click
 
 from orchestrator import config, errors
+from orchestrator.cli import output
+
+#: What was said already, in the context's meta: commands ask for the configuration repeatedly.
+_SAID = "orchestrator.notes"
 
 
-def configuration_of(ctx: click.Context) -> config.Configuration:
-    """Return the configuration; raises ConfigurationError with all its problems."""
-    return config.load(os.environ, folder(), ctx.obj or {})
+def configuration_of(
+    ctx: click.Context, *, with_project: bool = True, quiet: bool = False
+) -> config.Configuration:
+    """Return the configuration; raises ConfigurationError with all its problems.
+
+    Its notes go to stderr, once in a command, unless `quiet`.
+    """
+    found = config.load(os.environ, folder(), ctx.obj or {}, with_project=with_project)
+    said = ctx.meta.setdefault(_SAID, set())
+    for note in found.notes:
+        if note not in said and not quiet:
+            said.add(note)
+            output.say(note)
+    return found
 
 
 def scheduler_option(command: Callable[..., object]) -> Callable[..., object]:

@@ -1,7 +1,8 @@
 """Settings and cluster profiles: from the command line down to the site's file.
 
 command line > ORCHESTRATOR_* > (spec) > project `orchestrator.toml` > user > site > defaults.
-Reads only; makes no file and no folder.
+Of a project's file only what says what a job is counts, unless the user trusts it. Reads only;
+makes no file and no folder.
 """
 
 from __future__ import annotations
@@ -14,18 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import documents, errors, jobs, shapes, toml_lines, values
-from orchestrator.config import channels, places, profiles
+from orchestrator.config import channels, layout, places, profiles, projects
 
 Channel = channels.Channel
 Partition = profiles.Partition
 Profile = profiles.Profile
+Project = projects.Project
+ProjectRefusedError = projects.RefusedError
 
 _SETTINGS = (*places.PATHS, *places.FOLDER_LISTS, *places.FILES, "database", "profile")
-#: Whoever works in a checkout of another's must not run its commands, nor write to its receivers.
-_NOT_A_PROJECTS = (
-    "belongs into the configuration of the user or the site: a project's file does not decide "
-    "who is told"
-)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _PASSWORD = re.compile(r"(?P<user>://[^:/@]*):[^@]*@|(?P<key>[?&](?:ssl)?password=)[^&]*")
 
@@ -66,50 +64,69 @@ class Configuration:
     #: that were read, the weakest first
     files: tuple[Path, ...]
     origins: tuple[Setting, ...]
+    #: the project's file that was found, be it read or not
+    project: Project | None = None
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _File:
-    """The shape of a configuration file."""
-
-    state_dir: str | None = None
-    runs_dir: str | None = None
-    templates_dir: str | None = None
-    shared_folders: tuple[str, ...] = ()
-    pattern_files: tuple[str, ...] = ()
-    database: str | None = None
-    profile: str | None = None
-    pattern: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    notices: Mapping[str, Channel] = dataclasses.field(default_factory=dict)
-    profiles: Mapping[str, Profile] = dataclasses.field(default_factory=dict)
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should be told once about how the configuration was read."""
+        return (self.project.note,) if self.project and self.project.note else ()
 
 
 def load(
-    environ: Mapping[str, str], cwd: Path, overrides: Mapping[str, object] | None = None
+    environ: Mapping[str, str],
+    cwd: Path,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    with_project: bool = True,
 ) -> Configuration:
     """Return the configuration in force in this folder.
 
     `overrides` is the command line's: `runs_dir`, `profile`, `gres_style` ... with none left out.
-    ConfigurationError with every problem there is.
+    with_project: False leaves the project's file out.
+
+    ConfigurationError with every problem there is; ProjectRefusedError where the project's file
+    sets what only a trusted one may set.
     """
-    document = documents.Document(origins={(): documents.Origin(source="default")})
-    problems: list[errors.Problem] = []
+    given, problems = places.with_whole_paths(_given(environ, overrides or {}), cwd, environ)
+    problems += _not_absolute(environ)
+    # From the strongest to the weakest: those above say which shared folders are accepted.
+    layers: list[documents.Document] = []
     files: list[Path] = []
-    for path in places.candidates(environ, cwd):
+    for path in (places.user_file(environ), *places.site_files(environ)):
         if not os.path.lexists(path):
             continue
-        layer, found = documents.read(path)
-        problems.extend(found)
-        if "notices" in layer.data and path.name == places.PROJECT_FILE:
-            problems.append(layer.problem(("notices",), _NOT_A_PROJECTS))
-        files.append(path)
+        if problem := places.not_safe(path, _shared_folders(given, *layers), environ):
+            problems.append(problem)
+            continue
+        layer, unread = documents.read(path)
         layer, found = places.with_whole_paths(layer, path.parent, environ)
-        problems.extend(found)
+        problems += [*unread, *found]
+        files.insert(0, path)
+        layers.append(layer)
+    project = None
+    if with_project and (nearest := places.project_file(cwd)):
+        project = projects.read(nearest, environ, _shared_folders(given, *layers))
+        problems += project.problems
+        files += [] if project.project.ignored else [nearest]
+        layers.insert(0, project.document)
+    document = documents.Document(origins={(): documents.Origin(source="default")})
+    for layer in reversed(layers):
         document = documents.merge(document, layer)
-    layer = _given(environ, overrides or {})
-    layer, found = places.with_whole_paths(layer, cwd, environ)
-    problems.extend(found)
-    return _configuration(document, layer, problems, tuple(files), environ)
+    return _configuration(document, given, problems, tuple(files), environ, project)
+
+
+def shared_folders(environ: Mapping[str, str]) -> list[Path]:
+    """Return the folders that ORCHESTRATOR_SHARED_FOLDERS accepts, before any file is read."""
+    return _shared_folders(places.with_whole_paths(_given(environ, {}), Path("/"), environ)[0])
+
+
+def _shared_folders(*strongest_first: documents.Document) -> list[Path]:
+    for document in strongest_first:
+        if (folders := document.data.get("shared_folders")) is not None:
+            named = folders if isinstance(folders, list) else []
+            return [Path(folder) for folder in named if isinstance(folder, str)]
+    return []
 
 
 def with_profile(spec: jobs.JobSpec, configuration: Configuration) -> jobs.JobSpec:
@@ -123,12 +140,13 @@ def with_profile(spec: jobs.JobSpec, configuration: Configuration) -> jobs.JobSp
 def _given(environ: Mapping[str, str], overrides: Mapping[str, object]) -> documents.Document:
     """Return what variables and the command line say; a profile's keys stand at the top."""
     document = documents.Document(origins={(): documents.Origin(source="default")})
-    hints = {**shapes.fields_of(Profile), **shapes.fields_of(_File)}
-    scalars = [key for key, hint in hints.items() if _is_scalar(hint) and key != "name"]
-    for key in scalars:
-        variable = "ORCHESTRATOR_" + key.upper()
+    for key, hint in layout.variable_hints().items():
+        variable = layout.variable(key)
         if text := environ.get(variable):
-            value = shapes.from_text(text, hints[key])
+            if key in places.FOLDER_LISTS:
+                value: object = [folder for folder in text.split(":") if folder]
+            else:
+                value = shapes.from_text(text, hint)
             origin = documents.Origin(source=variable)
             document = documents.merge(document, documents.leaf((key,), value, origin))
     for key, value in overrides.items():
@@ -140,8 +158,14 @@ def _given(environ: Mapping[str, str], overrides: Mapping[str, object]) -> docum
     return document
 
 
-def _is_scalar(hint: Any) -> bool:
-    return shapes.bare(hint) in (str, int, bool) or shapes.is_words(hint)
+def _not_absolute(environ: Mapping[str, str]) -> Iterator[errors.Problem]:
+    """Give the lists of folders in variables that depend on the current folder."""
+    for key in places.FOLDER_LISTS:
+        variable = layout.variable(key)
+        for folder in environ.get(variable, "").split(":"):
+            if folder and not folder.startswith(("/", "~")):
+                message = f"must be absolute paths with colons between (got {shapes.shown(folder)})"
+                yield errors.Problem(source=variable, key=key, message=message)
 
 
 def _configuration(
@@ -150,6 +174,7 @@ def _configuration(
     problems: list[errors.Problem],
     files: tuple[Path, ...],
     environ: Mapping[str, str],
+    project: projects.Layer | None,
 ) -> Configuration:
     name = _profile_name(files_document, given, problems)
     # What variables and the command line say of a profile holds for the one that was chosen.
@@ -160,8 +185,8 @@ def _configuration(
             whole = path if key in _SETTINGS else ("profiles", name, key)
             leaf = documents.leaf(tuple(map(str, whole)), given.data[key], origin)
             document = documents.merge(document, leaf)
-    found = [*shapes.unknown_keys(document, _File), *documents.refused_characters(document)]
-    file, wrong = shapes.build(document, _File)
+    found = [*shapes.unknown_keys(document, layout.File), *documents.refused_characters(document)]
+    file, wrong = shapes.build(document, layout.File)
     found.extend(wrong.items())
     found.extend(_findings(file))
     seen: set[toml_lines.Path] = set()
@@ -187,7 +212,12 @@ def _configuration(
         told = f"no such folder: {file.templates_dir}"
         problems.append(document.problem(("templates_dir",), told))
     if problems:
+        if project is not None and project.project.ignored:
+            # What is missing may stand in it.
+            problems.append(errors.Problem(source="", message=project.project.note))
         in_order = sorted(problems, key=lambda problem: (problem.source, problem.line or 0))
+        if project is not None and project.refused:
+            raise ProjectRefusedError(in_order, project)
         raise errors.ConfigurationError(in_order)
     configuration = Configuration(
         state_dir=state,
@@ -202,6 +232,7 @@ def _configuration(
         notices=file.notices,
         files=files,
         origins=(),
+        project=project.project if project else None,
     )
     origins = tuple(_origins(configuration, document))
     return dataclasses.replace(configuration, origins=origins)
@@ -226,7 +257,7 @@ def _profile_name(
     return chosen
 
 
-def _findings(file: _File) -> Iterator[profiles.Finding]:
+def _findings(file: layout.File) -> Iterator[profiles.Finding]:
     if file.database is not None and not file.database.startswith(
         ("sqlite:////", "postgresql://", "postgresql+")
     ):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import pwd
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import documents, errors, shapes
+from orchestrator import documents, errors, files, shapes, values
 
 PROJECT_FILE = "orchestrator.toml"
 FILE = Path("orchestrator", "config.toml")
@@ -21,17 +21,54 @@ FILES = ("pattern_files",)
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 
 
-def candidates(environ: Mapping[str, str], cwd: Path) -> list[Path]:
-    """Return where configuration files may be, the weakest first: site, user, project."""
+def user_file(environ: Mapping[str, str]) -> Path:
+    """Return where the user's configuration file is."""
+    return xdg(environ, "XDG_CONFIG_HOME", ".config") / FILE
+
+
+def site_files(environ: Mapping[str, str]) -> list[Path]:
+    """Return where the site's configuration files may be, the strongest first."""
     # XDG base directories: a path that is not absolute counts as unset.
     site = [text for text in environ.get("XDG_CONFIG_DIRS", "").split(":") if text.startswith("/")]
-    paths = [Path(text) / FILE for text in reversed(site or ["/etc/xdg"])]
-    paths.append(xdg(environ, "XDG_CONFIG_HOME", ".config") / FILE)
-    # Upwards to the git root only: another user's file in /tmp must not rule ours.
-    folders = [cwd, *cwd.parents]
+    return [Path(text) / FILE for text in site or ["/etc/xdg"]]
+
+
+def project_file(cwd: Path) -> Path | None:
+    """Return the nearest project's file, from `cwd` upwards to the git root; None without one."""
+    # The folder's real path: trust is recorded for it, and relative paths start there.
+    here = Path(os.path.realpath(cwd))
+    folders = [here, *here.parents]
     root = next((place for place, path in enumerate(folders) if os.path.exists(path / ".git")), 0)
     project = (folder / PROJECT_FILE for folder in folders[: root + 1])
-    return [*paths, *[path for path in project if os.path.lexists(path)][:1]]
+    return next((path for path in project if os.path.lexists(path)), None)
+
+
+def exposed(path: Path, shared_folders: Sequence[Path]) -> files.Exposure | None:
+    """Return how others can change what a file says; None where they cannot."""
+    try:
+        return files.exposure(path, shared_folders=shared_folders)
+    except OSError as exc:
+        return files.Exposure(path=path, reason=f"cannot be examined ({exc.strerror})")
+
+
+def not_safe(
+    path: Path, shared_folders: Sequence[Path], environ: Mapping[str, str]
+) -> errors.Problem | None:
+    """Return what is wrong with a file of the user or the site that others can change.
+
+    Leaving the file out would change where state lies, and so is no answer.
+    """
+    found = exposed(path, shared_folders)
+    if found is None:
+        return None
+    cure = found.cure or "ask its owner to take that right away"
+    message = f"not safe to read: {found}. {cure[0].upper()}{cure[1:]}"
+    if "shared_folders" in cure:
+        is_users = path == user_file(environ)
+        message += "; for this file itself only" if is_users else ", or by"
+        message += " the variable ORCHESTRATOR_SHARED_FOLDERS"
+        message += " does so" if is_users else ""
+    return errors.Problem(source=values.visible(str(path)), message=message)
 
 
 def home(environ: Mapping[str, str]) -> Path:

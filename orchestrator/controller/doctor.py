@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import config, errors, local, slurm
+from orchestrator import config, errors, local, slurm, values
+from orchestrator.config import projects
 from orchestrator.controller import health, render, stores
 
 OK, WARNING, BAD = "ok", "warning", "bad"
+_PROJECT_FILE = "project file"
 COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "srun")
 
 
@@ -57,6 +59,26 @@ def examine(configuration: config.Configuration, client: slurm.Client) -> Iterat
     yield from _controller(configuration)
     yield from _notices(configuration)
     yield _container()
+    if configuration.project is not None:
+        yield _project(configuration.project)
+
+
+def _project(project: config.Project) -> Check:
+    if project.ignored:
+        return Check(name=_PROJECT_FILE, outcome=WARNING, found=project.ignored, cure=project.cure)
+    found = f"{values.visible(str(project.path))}, {project.standing}"
+    return Check(name=_PROJECT_FILE, outcome=OK, found=found)
+
+
+def project_refused(error: config.ProjectRefusedError) -> Check:
+    """Return what to say of a project's file that every other command refuses."""
+    return Check(
+        name=_PROJECT_FILE,
+        outcome=BAD,
+        found=f"{values.visible(str(error.path))} is refused: it sets {', '.join(error.refused)}",
+        cure="move these to your own configuration, or review the file and run "
+        f"`{projects.command(error.path)}`",
+    )
 
 
 def _machine(configuration: config.Configuration, missing: Sequence[str]) -> Check:

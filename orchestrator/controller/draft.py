@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import errors, slurm, values
-from orchestrator.config import places
+from orchestrator import errors, files, slurm, values
 
 #: Variables by which sites name a user's large shared folder.
 SCRATCH = ("SCRATCH", "SCRATCHDIR", "WORK", "PROJECT", "DATA")
@@ -59,15 +58,13 @@ def draft(found: Found) -> str:
     return "\n".join([*_head(found), *_profile(found), *_partitions(found)]) + "\n"
 
 
-def user_file(environ: Mapping[str, str]) -> Path:
-    """Return where a user's configuration lies."""
-    return places.xdg(environ, "XDG_CONFIG_HOME", ".config") / places.FILE
+def write(path: Path, text: str, shared_folders: Sequence[Path] = ()) -> None:
+    """Make the file, mode 0600, and its folder; ConflictError where there is one already.
 
-
-def write(path: Path, text: str) -> None:
-    """Make the file, mode 0600, and its folder; ConflictError where there is one already."""
+    Raises OrchestratorError where it cannot be written, or others could change it.
+    """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_private_folder(path.parent, shared_folders=shared_folders)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as exc:
         raise errors.ConflictError(

@@ -32,11 +32,15 @@ def there(
 ) -> contexts.Context:
     """Return the context with the folder, variables and profile of then; its state is here.
 
-    ConfigurationError where the configuration's files there have become wrong.
+    The files there are read, or left out with a note, as a command there would do.
+    ConfigurationError where they have become wrong, or a project's file needs trust.
     """
     overrides = {"profile": profile, "scheduler": scheduler}
     configuration = config.load(environment, folder, overrides)
     here = context.configuration
+    for note in configuration.notes:
+        if note not in here.notes:
+            context.say(note)
     return dataclasses.replace(
         context,
         configuration=dataclasses.replace(

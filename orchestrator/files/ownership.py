@@ -38,6 +38,8 @@ class Exposure:
     path: Path
     #: "belongs to user eve", "can be written by every user"
     reason: str
+    #: what makes the path safe, or accepts it; "" where only another path helps
+    cure: str = ""
 
     def __str__(self) -> str:
         return f"{values.visible(str(self.path))} {self.reason}"
@@ -62,7 +64,7 @@ def exposure(
         is_above = number < len(steps) or not _is_same(step, path)
         reason = _reason(step, status, own, is_shared=is_shared, is_above=is_above)
         if reason:
-            return Exposure(path=step, reason=reason)
+            return Exposure(path=step, reason=reason, cure=_cure(step, status, own))
     return None
 
 
@@ -143,6 +145,23 @@ def _reason(
     if status.st_mode & stat.S_IWGRP and not is_shared and not _is_private_group(step, status, own):
         return f"can be written by group {_group_name(status.st_gid)}"
     return ""
+
+
+def _cure(step: Path, status: os.stat_result, own: int) -> str:
+    """Return what the user can do to make a step safe, or to accept it; "" for nothing."""
+    name = values.visible(str(step))
+    # The mode of a device is not for its reader to change.
+    is_own = status.st_uid == own and (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode))
+    if status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode):
+        bits = "go-w" if status.st_mode & stat.S_IWGRP else "o-w"
+        return f"run `chmod {bits} {name}`" if is_own else ""
+    if stat.S_ISLNK(status.st_mode):
+        return ""
+    folder = step if stat.S_ISDIR(status.st_mode) else step.parent
+    setting = f'shared_folders = ["{values.visible(str(folder))}"]'
+    accept = f"accept it with `{setting}` in your own configuration"
+    is_mode = is_own and status.st_mode & stat.S_IWGRP
+    return f"run `chmod g-w {name}`, {accept}" if is_mode else accept
 
 
 def _is_private_group(step: Path, status: os.stat_result, own: int) -> bool:

@@ -57,7 +57,7 @@ def test_files_that_are_no_specs(cli, unchanged):
     (cli.folder / "folder.toml").mkdir()
     for name, told in {
         "none.toml": "none.toml: cannot be read: No such file or directory\n",
-        "folder.toml": "folder.toml: cannot be read: Is a directory\n",
+        "folder.toml": "folder.toml: cannot be read: not a regular file but a folder\n",
         "latin.toml": "latin.toml: not UTF-8 text (line 2)\n",
         "broken.toml": "broken.toml:1: not TOML: Expected ']' at the end of a table declaration\n"
         "    1 | [job\n",

@@ -106,9 +106,10 @@ def test_a_job_on_two_ranks_is_followed_and_shown(
     # One folder, and nothing in the home.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "the demo's"]
     assert list((tmp_path / "home").iterdir()) == []
-    assert sorted(path.name for path in folder.iterdir()) == ["orchestrator.toml", "runs", "state"]
-    # As its last words say: within the folder the commands know of the job.
-    words = [sys.executable, "-m", "orchestrator", "status", "--json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["runs", "state"]
+    # As its last words say: with these variables the commands know of the job.
+    exports = "\n".join(re.findall(r"^  export ORCHESTRATOR_.*$", done.stdout, re.MULTILINE))
+    words = ["bash", "-c", f'{exports}\nexec "$0" -m orchestrator status --json', sys.executable]
     told = subprocess.run(words, cwd=folder, env=environ, capture_output=True, check=True).stdout
     assert [item["job_id"] for item in json.loads(told)["items"]] == ["local-1"]
 

@@ -91,7 +91,8 @@ def test_everything_that_is_wrong(tmp_path: Path) -> None:
 def test_a_projects_file_tells_nobody(tmp_path: Path) -> None:
     with pytest.raises(errors.ConfigurationError) as caught:
         load(tmp_path, GOOD, "orchestrator.toml")
-    assert [problem.message for problem in caught.value.problems] == [
-        "belongs into the configuration of the user or the site: a project's file does not "
-        "decide who is told"
+    assert [f"{problem.key}: {problem.message}" for problem in caught.value.problems] == [
+        "notices.mail: not allowed in a project's file",
+        "notices.chat: not allowed in a project's file",
     ]
+    assert "secret" not in str(caught.value)

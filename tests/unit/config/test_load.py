@@ -82,22 +82,29 @@ def test_each_layer_beats_the_one_below(
     cwd = tmp_path / "project" / "deep" / "er"
     cwd.mkdir(parents=True)
     (tmp_path / "project" / ".git").mkdir()
-    wanted = [("default", str(tmp_path / "home" / "orchestrator-runs"))]
+    wanted = ""
     for name in (
         *("site2/orchestrator/config.toml", "site/orchestrator/config.toml"),
         *("home/.config/orchestrator/config.toml", "project/orchestrator.toml"),
     ):
-        path = write(name, f'# first\nruns_dir = "/{Path(name).parts[0]}"\n')
+        place = Path(name).parts[0]
+        # What a project's file may set, it sets over the others.
+        key = "" if place == "project" else f'runs_dir = "/{place}"\n'
+        text = f'# first\n{key}[profiles.a]\npartition = "{place}"\n'
+        path = write(name, text)
         found = config.load(environ, cwd)
-        wanted.append((f"{path}:2", f"/{Path(name).parts[0]}"))
-        assert origin_of(found, "runs_dir") == (Path(wanted[-1][1]), wanted[-1][0])
+        wanted = f"/{place}" if key else wanted
+        assert origin_of(found, "runs_dir")[0] == Path(wanted)
+        line = len(text.splitlines())
+        assert origin_of(found, "profiles.a.partition") == (place, f"{path}:{line}")
         assert found.files[-1] == path
     assert len(found.files) == 4
+    assert origin_of(found, "runs_dir")[1] == f"{tmp_path}/home/.config/orchestrator/config.toml:2"
     # A nearer project file hides the one above it; they are not laid over one another.
-    nearer = write("project/deep/orchestrator.toml", 'state_dir = "s"')
+    nearer = write("project/deep/orchestrator.toml", '[profiles.a]\nqos = "s"')
     found = config.load(environ, cwd)
-    assert origin_of(found, "state_dir") == (nearer.parent / "s", f"{nearer}:1")
-    assert origin_of(found, "runs_dir")[0] == Path("/home")
+    assert origin_of(found, "profiles.a.qos") == ("s", f"{nearer}:2")
+    assert origin_of(found, "profiles.a.partition")[0] == "home"
     environ["ORCHESTRATOR_RUNS_DIR"] = "~/env"
     found = config.load(environ, cwd)
     assert origin_of(found, "runs_dir") == (tmp_path / "home" / "env", "ORCHESTRATOR_RUNS_DIR")
@@ -108,10 +115,11 @@ def test_each_layer_beats_the_one_below(
 def test_a_project_file_above_a_folder_that_is_in_no_git_tree_does_not_count(
     tmp_path: Path, environ: dict[str, str], write: Write
 ) -> None:
-    write("orchestrator.toml", 'runs_dir = "/x"')
+    path = write("orchestrator.toml", '[profiles.a]\naccount = "x"')
     (tmp_path / "below").mkdir()
     assert config.load(environ, tmp_path / "below").files == ()
-    assert config.load(environ, tmp_path).runs_dir == Path("/x")
+    found = config.load(environ, tmp_path)
+    assert (found.files, found.profile.account) == ((path,), "x")
 
 
 def test_paths_are_seen_from_their_file_and_variables_are_put_in(
@@ -287,7 +295,7 @@ account = "a\\tb"
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, environ: dict[str, str]) -> None:
     (tmp_path / "orchestrator.toml").mkdir()
     assert failure(environ, tmp_path) == (
-        f"{tmp_path}/orchestrator.toml: cannot be read: Is a directory\n"
+        f"{tmp_path}/orchestrator.toml: cannot be read: not a regular file but a folder\n"
         "1 problem; nothing was done."
     )
 
@@ -310,13 +318,13 @@ def test_a_databases_password_is_not_shown(
 
 
 def test_databases_that_cannot_be(tmp_path: Path, environ: dict[str, str], write: Write) -> None:
-    path = write("orchestrator.toml", 'database = "mysql://ada:s3cret@host/db"')
+    path = write("home/.config/orchestrator/config.toml", 'database = "mysql://ada:s3cret@host/db"')
     assert failure(environ, tmp_path) == (
         f"{path}:1: database: must be sqlite:////ABSOLUTE/PATH or postgresql://...\n"
         "1 problem; nothing was done."
     )
-    write("orchestrator.toml", 'state_dir = "/a?b"')
+    write("home/.config/orchestrator/config.toml", 'state_dir = "/a?b"')
     assert "state_dir: must hold no ?: it would end the path in the" in failure(environ, tmp_path)
     for text in ("~ada/x", ""):
-        write("orchestrator.toml", f'state_dir = "{text}"')
+        write("home/.config/orchestrator/config.toml", f'state_dir = "{text}"')
         assert f'state_dir: not a folder (got "{text}")' in failure(environ, tmp_path)

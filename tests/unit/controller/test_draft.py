@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, errors, slurm
+from orchestrator.config import places
 from orchestrator.controller import draft
 from orchestrator.slurm import sinfo
 
@@ -96,7 +97,7 @@ def test_the_draft_is_a_configuration(tmp_path: Path) -> None:
         "XDG_CONFIG_DIRS": str(tmp_path / "none"),
         "SCRATCH": "/scratch/alice",
     }
-    path = draft.user_file(environ)
+    path = places.user_file(environ)
     draft.write(path, draft.draft(found()))
     assert path == tmp_path / ".config/orchestrator/config.toml"
     assert (os.stat(path).st_mode & 0o777, os.stat(path.parent).st_mode & 0o777) == (0o600, 0o700)
@@ -108,6 +109,26 @@ def test_the_draft_is_a_configuration(tmp_path: Path) -> None:
     )
     with pytest.raises(errors.ConflictError, match="is there already and was left alone"):
         draft.write(path, "")
+
+
+def test_the_draft_is_private_under_any_umask(tmp_path: Path) -> None:
+    path = places.user_file({"HOME": str(tmp_path)})
+    before = os.umask(0)
+    try:
+        draft.write(path, "")
+    finally:
+        os.umask(before)
+    modes = [os.stat(place).st_mode & 0o777 for place in (path, *path.parents[:2])]
+    assert modes == [0o600, 0o700, 0o700]
+    # Where others can write, the configuration would not be read.
+    path.unlink()
+    path.parent.chmod(0o777)
+    with pytest.raises(errors.OrchestratorError) as caught:
+        draft.write(path, "")
+    assert str(caught.value) == (
+        f"{path} cannot be written ({path.parent} can be written by every user); "
+        "`--print` shows the draft"
+    )
 
 
 def test_a_partition_with_a_name_that_is_no_name() -> None:

@@ -168,3 +168,24 @@ def test_a_file_in_place_of_the_folder(own: Path) -> None:
     (own / "a").touch()
     with pytest.raises(NotADirectoryError):
         files.make_private_folder(own / "a")
+
+
+def test_what_the_user_can_do(own: Path) -> None:
+    own.chmod(0o777)
+    found = files.exposure(own)
+    assert found is not None and found.cure == f"run `chmod go-w {own}`"
+    # The mode of a device is not for its reader to change.
+    device = files.exposure(Path("/dev/zero"))
+    assert device is not None and device.cure == ""
+
+
+@needs_root
+def test_how_a_group_or_an_owner_is_accepted(own: Path) -> None:
+    accept = f'accept it with `shared_folders = ["{own}"]` in your own configuration'
+    os.chown(own, 0, NOBODY)
+    own.chmod(0o770)
+    found = files.exposure(own)
+    assert found is not None and found.cure == f"run `chmod g-w {own}`, {accept}"
+    os.chown(own, NOBODY, NOBODY)
+    found = files.exposure(own)
+    assert found is not None and found.cure == accept

@@ -333,7 +333,7 @@ def test_what_is_no_toml_file(content: bytes, told: str) -> None:
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(errors.SpecError, match=r"no\.toml: cannot be read: No such file"):
         specs.load(tmp_path / "no.toml")
-    with pytest.raises(errors.SpecError, match="cannot be read: Is a directory"):
+    with pytest.raises(errors.SpecError, match="cannot be read: not a regular file but a folder"):
         specs.load(tmp_path)
 
 

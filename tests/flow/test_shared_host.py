@@ -1,0 +1,408 @@
+"""A host with other users on it: their files, and those of a cloned repository, decide nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.flow import command_line
+
+ALICE, EVE = 4711, 4712
+ROOT = os.geteuid() == 0
+needs_root = pytest.mark.skipif(not ROOT, reason="needs root to act as another user")
+LOCAL = ("--scheduler", "local", "--launcher", "python")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class User:
+    """A user of the host, without any rights on the files of others."""
+
+    uid: int
+    home: Path
+    python: str
+
+    def run(self, *argv: str, cwd: Path, **environ: str) -> command_line.Done:
+        """Run the command as this user."""
+        process = subprocess.Popen(
+            [self.python, "-m", "orchestrator", *argv],
+            cwd=cwd,
+            env={
+                **{"HOME": str(self.home), "PATH": os.defpath, "LANG": "C.UTF-8", "TZ": "UTC"},
+                **{"XDG_CONFIG_DIRS": str(self.home / "no-site"), "PYTHONDONTWRITEBYTECODE": "1"},
+                **{"PYTHONPATH": python_path(), **environ},
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            start_new_session=True,
+            user=self.uid,
+            group=self.uid,
+            extra_groups=[],
+            umask=0o022,
+        )
+        return command_line.finish(process)
+
+    def write(self, path: Path, text: str) -> Path:
+        """Write a file as this user has it, in folders of the user."""
+        missing = [above for above in (path, *path.parents) if not above.exists()]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        for made in missing:
+            os.chown(made, self.uid, self.uid)
+        return path
+
+
+def python_path() -> str:
+    """Return where any Python of this version finds the command and what it needs."""
+    packages = str(Path(click.__file__).parents[1])
+    return os.pathsep.join([str(command_line.CHECKOUT), packages])
+
+
+@pytest.fixture
+def host() -> Iterator[Path]:
+    """A folder that every user may enter, which the one of pytest is not."""
+    folder = Path(tempfile.mkdtemp(prefix="orchestrator-host-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def alice(host: Path) -> User:
+    return user(host, ALICE)
+
+
+@pytest.fixture
+def eve(host: Path) -> User:
+    return user(host, EVE)
+
+
+def user(host: Path, uid: int) -> User:
+    """Return a user with a home; skips where no Python can be run by another user."""
+    home = host / f"home-{uid}"
+    home.mkdir(mode=0o700)
+    os.chown(home, uid, uid)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for python in (sys.executable, f"/usr/bin/{version}"):
+        found = User(uid=uid, home=home, python=python)
+        try:
+            if found.run("--version", cwd=home).code == 0:
+                return found
+        except OSError:
+            # Its folder is not for others: a Python in root's home.
+            continue
+    pytest.skip(f"no {version} and checkout that another user can run")
+
+
+def test_a_cloned_repository_starts_nothing(cli, tmp_path):
+    clone, source = tmp_path / "clone", tmp_path / "source"
+    source.mkdir()
+    (source / ".git").mkdir()
+    (source / "orchestrator.toml").write_text('state_dir = ".state"\n')
+    (source / "evil.sh").write_text(f"touch {tmp_path}/canary\n")
+    # Made by its author on a busy machine: the second job waits, with a program for bash to run.
+    state = {"ORCHESTRATOR_STATE_DIR": str(source / ".state"), "ORCHESTRATOR_LOCAL_SLOTS": "1"}
+    state |= {"ORCHESTRATOR_RUNS_DIR": str(tmp_path / "runs"), "CUDA_VISIBLE_DEVICES": ""}
+    (source / "long.py").write_text("import time; time.sleep(600)")
+    away = tmp_path / "away"
+    away.mkdir()
+    sent = cli("submit", *LOCAL, "--name", "a", "--", source / "long.py", cwd=away, **state)
+    assert sent.code == 0, sent.err
+    state["BASH_ENV"] = str(source / "evil.sh")
+    sent = cli("submit", *LOCAL, "--name", "b", "--", source / "long.py", cwd=away, **state)
+    assert sent.code == 0, sent.err
+    shutil.copytree(source, clone)
+    try:
+        done = cli("cancel", "b", "a", cwd=away, **state)
+        assert done.code == 0, done.err
+        queue = clone / ".state" / "local" / "queue"
+        before = {path.name: path.read_bytes() for path in queue.iterdir()}
+        assert len(before) == 2
+        (tmp_path / "canary").unlink(missing_ok=True)
+        done = cli("status", cwd=clone)
+        after = {path.name: path.read_bytes() for path in queue.iterdir()}
+        assert (done.code, done.out) == (3, "")
+        assert done.err == (
+            f"Error: {clone}/orchestrator.toml:1: state_dir: not allowed in a project's file; the "
+            "variable ORCHESTRATOR_STATE_DIR sets it too\n"
+            '    1 | state_dir = ".state"\n'
+            "1 problem; nothing was done.\n"
+            "A project's file may only say what a job is. Move these keys to "
+            f"{cli.home}/.config/orchestrator/config.toml, or review the file and run "
+            f"`orchestrator trust {clone}`.\n"
+        )
+        assert after == before and not (tmp_path / "canary").exists()
+    finally:
+        # What an old version starts in the clone.
+        cli("cancel", "b", cwd=away, **state | {"ORCHESTRATOR_STATE_DIR": str(clone / ".state")})
+
+
+PLANTED = {
+    "templates_dir": 'templates_dir = "templates"\n',
+    "variables": '[profiles.x]\nvariables = { BASH_ENV = "/tmp/planted" }\n',
+    "modules": '[profiles.x]\nmodules = ["/tmp/planted"]\n',
+}
+
+
+@needs_root
+@pytest.mark.parametrize("key", PLANTED)
+def test_a_file_that_another_user_put_above(host, alice, eve, key):
+    scratch = host / "scratch"
+    scratch.mkdir()
+    scratch.chmod(0o1777)
+    work = scratch / "alice"
+    work.mkdir(mode=0o700)
+    os.chown(work, ALICE, ALICE)
+    eve.write(scratch / ".git" / "HEAD", "")
+    eve.write(scratch / "templates" / "environment.sh.j2", "touch /tmp/planted\n")
+    path = eve.write(scratch / "orchestrator.toml", PLANTED[key])
+    words = ("render", "--name", "x", "--scheduler", "slurm", "--", "train.py")
+    done = alice.run(*words, cwd=work)
+    assert done.code == 0, done.err
+    assert "planted" not in done.out
+    assert done.err == (
+        f"{path} is not read: {path} belongs to user ID {EVE}. Accept it with "
+        f'`shared_folders = ["{scratch}"]` in your own configuration, or review the file and run '
+        f"`orchestrator trust {scratch}`.\n"
+    )
+    # Alice may decide otherwise, for what is there now.
+    assert alice.run("trust", "..", cwd=work).code == 0
+    done = alice.run(*words, cwd=work)
+    assert (done.code, done.err) == (0, "")
+    assert "planted" in done.out
+    eve.write(path, PLANTED[key] + "# more\n")
+    done = alice.run(*words, cwd=work)
+    assert "planted" not in done.out
+    assert f"user ID {EVE}, and it changed since you trusted it. Accept " in done.err
+
+
+@needs_root
+def test_another_users_configuration_is_an_error(host, alice, eve):
+    path = alice.write(alice.home / ".config/orchestrator/config.toml", "")
+    os.chown(path.parent, EVE, EVE)
+    done = alice.run("status", cwd=alice.home)
+    assert (done.code, done.out) == (3, "")
+    assert done.err == (
+        f"Error: {path}: not safe to read: {path.parent} belongs to user ID {EVE}. Accept it with "
+        f'`shared_folders = ["{path.parent}"]` in your own configuration; for this file itself '
+        "only the variable ORCHESTRATOR_SHARED_FOLDERS does so\n"
+        "1 problem; nothing was done.\n"
+    )
+    variable = {"ORCHESTRATOR_SHARED_FOLDERS": str(path.parent)}
+    done = alice.run("status", cwd=alice.home, **variable)
+    assert (done.code, done.err) == (0, "")
+
+
+@needs_root
+def test_a_group_works_in_one_folder(host, alice):
+    team = host / "team"
+    team.mkdir()
+    team.chmod(0o2770)
+    os.chown(team, EVE, ALICE)
+    (team / "orchestrator.toml").write_text('[profiles.x]\npartition = "gpu"\n')
+    words = ("render", "--name", "x", "--scheduler", "slurm", "--", "train.py")
+    assert "is not read: " in alice.run(*words, cwd=team).err
+    alice.write(alice.home / ".config/orchestrator/config.toml", f'shared_folders = ["{team}"]')
+    done = alice.run(*words, cwd=team)
+    assert (done.code, done.err) == (0, "")
+    assert "--partition=gpu" in done.out
+
+
+@pytest.mark.parametrize("name", ["orchestrator.toml", "user", "patterns.toml", "job.toml"])
+def test_a_pipe_in_place_of_a_file(cli, name):
+    user_file = cli.home / ".config/orchestrator/config.toml"
+    path = user_file if name == "user" else cli.folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(path)
+    words = ["patterns", "list"]
+    if name == "job.toml":
+        words = ["render", str(path)]
+    if name == "patterns.toml":
+        (cli.folder / "orchestrator.toml").write_text('pattern_files = ["patterns.toml"]\n')
+    done = cli(*words)
+    ending = "submitted" if name == "job.toml" else "done"
+    assert done.err == (
+        f"Error: {path}: cannot be read: not a regular file but a FIFO\n"
+        f"1 problem; nothing was {ending}.\n"
+    )
+    assert (done.code, done.out) == (3, "")
+
+
+def test_a_device_and_a_sparse_file_in_place_of_a_file(cli):
+    path = cli.folder / "orchestrator.toml"
+    path.symlink_to("/dev/zero")
+    assert cli("status").err == (
+        f"{path} is not read: /dev/zero can be written by every user. Review the file and run "
+        f"`orchestrator trust {cli.folder}`.\n"
+    )
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(2**40)
+    assert cli("status").err == (
+        f"Error: {path}: larger than 4 MiB: not a TOML file that a person wrote\n"
+        "1 problem; nothing was done.\n"
+    )
+
+
+def test_what_is_trusted_is_shown_recorded_listed_and_removed(cli):
+    path = cli.folder / "orchestrator.toml"
+    escape = "\x1b]0;owned\x07"
+    path.write_text(
+        f'runs_dir = "runs"\ntemplates_dir = "t"\n[notices."{json.dumps(escape)[1:-1]}"]\n'
+        'kind = "webhook"\nurl = "https://host/s3cret"\n'
+    )
+    (cli.folder / "t").mkdir()
+    (cli.folder / "t" / "own.j2").write_text("")
+    shown = cli("trust", ".")
+    assert (shown.code, shown.out) == (
+        0,
+        f'runs_dir = "{cli.folder}/runs"\n'
+        f'templates_dir = "{cli.folder}/t"\n'
+        'notices."\\x1b]0;owned\\x07".kind = "webhook"\n'
+        'notices."\\x1b]0;owned\\x07".url = "https://host/***"\n'
+        f"# trusted with it: {cli.folder}/t/own.j2\n",
+    )
+    assert shown.err == (
+        f"Trusted {path} with the settings above. Any change to it ends the trust.\n"
+    )
+    path.write_text('runs_dir = "runs"\n')
+    assert cli("trust", "--list", "--json").items == [{"path": str(path), "state": "changed"}]
+    assert "the file, which changed since you trusted it, and run" in cli("status").err
+    assert cli("trust", cli.folder).code == 0
+    assert cli("trust", "--list").out == f"path\tstate\n{path}\ttrusted\n"
+    rows = [row.split("\t") for row in cli("config", "show", "--origin").out.splitlines()]
+    assert ["runs_dir", f"{cli.folder}/runs", f"{path}:1"] in rows
+    assert rows[-1] == ["project_file", str(path), "trusted"]
+    # One record, private whatever the umask is.
+    (record,) = (cli.home / ".local/share/orchestrator/trusted").iterdir()
+    modes = [stat.S_IMODE(one.stat().st_mode) for one in (record, *record.parents[:2])]
+    assert (record.read_text(), modes) == (f"{path}\n", [0o600, 0o700, 0o700])
+    removed = cli("trust", "--remove", ".")
+    assert (removed.code, removed.err) == (0, f"{path} is no longer trusted\n")
+    again = cli("trust", "--remove", ".")
+    assert (again.code, again.err) == (4, f"Error: {path} was not trusted\n")
+    assert cli("status").code == 3
+    path.unlink()
+    missing = cli("trust", ".")
+    assert (missing.code, missing.out) == (3, "")
+    assert missing.err == (
+        f"Error: {path}: cannot be read: No such file or directory\n1 problem; nothing was done.\n"
+    )
+    assert cli("trust").code == 2 and cli("trust", "--list", ".").code == 2
+
+
+def test_a_template_that_changes_after_the_trust(cli):
+    path = cli.folder / "orchestrator.toml"
+    path.write_text('templates_dir = "t"\n')
+    template = cli.folder / "t" / "environment.sh.j2"
+    template.parent.mkdir()
+    template.write_text("echo reviewed\n")
+    words = ("render", "--name", "x", "--", "train.py")
+    assert cli("trust", ".").code == 0
+    assert "echo reviewed" in cli(*words).out
+    template.write_text("echo planted\n")
+    done = cli(*words)
+    assert (done.code, done.out) == (3, "")
+    assert "the file, which changed since you trusted it, and run" in done.err
+
+
+def test_doctor_says_which_projects_file_counts(cli):
+    path = cli.folder / "orchestrator.toml"
+
+    def check() -> dict[str, str] | None:
+        rows = [row for row in cli("doctor", "--json").items if row["check"] == "project file"]
+        return rows[0] if rows else None
+
+    assert check() is None
+    path.write_text('[profiles.x]\npartition = "gpu"\n')
+    found = {"check": "project file", "outcome": "ok", "found": f"{path}, not trusted", "cure": ""}
+    assert check() == found
+    path.write_text('state_dir = ".state"\ntemplates_dir = "t"\n')
+    assert check() == {
+        "check": "project file",
+        "outcome": "bad",
+        "found": f"{path} is refused: it sets state_dir, templates_dir",
+        "cure": "move these to your own configuration, or review the file and run "
+        f"`orchestrator trust {cli.folder}`",
+    }
+    (cli.folder / "t").mkdir()
+    assert cli("trust", ".").code == 0
+    assert check() == found | {"found": f"{path}, trusted"}
+    cli("trust", "--remove", ".")
+    cli.folder.chmod(0o777)
+    assert check() == {
+        "check": "project file",
+        "outcome": "warning",
+        "found": f"{path} is not read: {cli.folder} can be written by every user",
+        "cure": f"run `chmod go-w {cli.folder}`, or review the file and run "
+        f"`orchestrator trust {cli.folder}`",
+    }
+    assert cli("config", "show", "--origin").out.splitlines()[-1] == (
+        f"project_file\t{path}\tnot read"
+    )
+
+
+def test_a_note_comes_once_and_not_into_completions(cli):
+    (cli.folder / "orchestrator.toml").write_text("")
+    cli.folder.chmod(0o777)
+    done = cli("submit", "--name", "x", "--", "train.py")
+    assert done.code == 0
+    assert done.err.count("is not read") == 1
+    completing = {"_ORCHESTRATOR_COMPLETE": "bash_complete", "COMP_WORDS": "orchestrator show "}
+    done = cli("show", COMP_CWORD="2", **completing)
+    assert "1" in done.out and done.err == ""
+
+
+def test_a_planned_time_follows_the_same_rules(cli, fake_slurm):
+    data = {"XDG_DATA_HOME": str(cli.home / "data")}
+    path = cli.folder / "orchestrator.toml"
+    path.write_text('[profiles.x]\npartition = "gpu"\n')
+    spec = cli.spec('[job]\nname = "x"\n[launch]\nlauncher = "python"\nscript = "t.py"\n')
+    (cli.folder / "t.py").touch()
+    added = cli("schedule", "add", "x", "--cron", "0 2 * * *", "--tz", "UTC", spec, **data)
+    assert added.code == 0, added.err
+    elsewhere = cli.home / "elsewhere"
+    elsewhere.mkdir()
+
+    def fire() -> command_line.Done:
+        return cli("schedule", "run", "x", cwd=elsewhere)
+
+    path.write_text('[profiles.x]\npartition = "gpu"\nvariables = { BASH_ENV = "/x" }\n')
+    refused = fire()
+    assert f"{path}:3: profiles.x.variables: not allowed in a project's file" in refused.err
+    assert f"review the file and run `orchestrator trust {cli.folder}`." in refused.err
+    assert fake_slurm.jobs() == []
+    # The records that count are those of the variables that the schedule was added with.
+    assert cli("trust", cli.folder).code == 0
+    assert "not allowed in a project's file" in fire().err
+    assert cli("trust", cli.folder, **data).code == 0
+    fired = fire()
+    assert fired.code == 0, fired.err
+    assert len(fake_slurm.jobs()) == 1
+    # Left out: the schedule goes on without it, if it can.
+    fake_slurm.set_state(1, "COMPLETED")
+    assert cli("refresh").code == 0
+    path.write_text("")
+    cli.folder.chmod(0o777)
+    note = f"{path} is not read: {cli.folder} can be written by every user, and it changed "
+    failed = fire()
+    assert note in failed.err, failed.err
+    assert '--profile: profile: no profile "x". Known: none.\n' in failed.err
+    user = cli.home / ".config/orchestrator/config.toml"
+    user.parent.mkdir(parents=True)
+    user.write_text("[profiles.x]\n")
+    ignored = fire()
+    assert ignored.code == 0 and ignored.err.startswith(note)
+    assert len(fake_slurm.jobs()) == 2
