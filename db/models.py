@@ -53,6 +53,8 @@ class Submission(Base):
     name: orm.Mapped[str]
     run_dir: orm.Mapped[str]
     created_at: orm.Mapped[datetime.datetime]
+    #: of what the local runner was asked for; NULL: a job of Slurm's, or of a version before 0009
+    request_sha256: orm.Mapped[str | None]
     script: orm.Mapped[str] = orm.mapped_column(deferred=True, deferred_group="texts")
     spec: orm.Mapped[str] = orm.mapped_column(deferred=True, deferred_group="texts")
     provenance: orm.Mapped[str] = orm.mapped_column(deferred=True, deferred_group="texts")

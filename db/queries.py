@@ -110,6 +110,12 @@ def add_jobs(
     return [rows[job["array_task"]] for job in jobs]
 
 
+def set_request_hash(session: orm.Session, token: str, sha256: str) -> None:
+    """Store the hash of what the local runner is asked for."""
+    changed = sa.update(_SUBMISSIONS).where(_SUBMISSION.token == token)  # type: ignore[arg-type]
+    session.execute(changed.values(request_sha256=sha256))
+
+
 def submission(session: orm.Session, token: str) -> sa.Row[Any] | None:
     return session.execute(sa.select(_SUBMISSIONS).where(_SUBMISSION.token == token)).first()
 

@@ -125,10 +125,12 @@ def submit_here(
     machine: local.Machine,
     request: local.Request,
     logs: Callable[[str, int], tuple[str, str | None]],
+    bind: Callable[[str], None],
 ) -> str:
     """Return the job ID, `local-7`, that this machine gave the script; it starts in its turn.
 
-    `logs`: job ID and SLURM_JOB_ID -> paths of stdout and stderr.
+    `logs`: job ID and SLURM_JOB_ID -> paths of stdout and stderr. `bind` stores the hash of the
+    request.
     """
-    executor = MachineExecutor(script, enter=lambda: machine.submit(request, logs))
+    executor = MachineExecutor(script, enter=lambda: machine.submit(request, logs, bind))
     return executor.submit_script().job_id

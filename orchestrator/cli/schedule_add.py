@@ -172,9 +172,9 @@ def _checked(
         prepared = sweep_plan.whole(context, sweep, source=source, argv=sys.argv)
         output.say(sweep_sending.plan_line(sweep.name, sweep.table.kind, prepared))
         sweep_sending.ask(sweep_plan.needs_consent(context, prepared), yes=yes)
-        variables = {name for spec in sweep.shapes.values() for name in spec.environment.variables}
+        inherit = {name for spec in sweep.shapes.values() for name in spec.environment.inherit}
         found = {"kind": "sweep", "spec": sweep.document}
-        return {**found, "source": source, "variables": sorted(variables)}, prepared.context
+        return {**found, "source": source, "inherit": sorted(inherit)}, prepared.context
     request = spec_options.request(options, configuration)
     from orchestrator.cli import session
     from orchestrator.controller import context as contexts
@@ -187,8 +187,8 @@ def _checked(
     render.refuse_too_many_tasks(request, contexts.cluster_facts(context))
     machines.check(context, request.spec, script.text)
     found = {"kind": "job", "spec": json.loads(specs.to_json(request.spec))}
-    variables = set(request.spec.environment.variables)
-    return {**found, "source": request.source, "variables": sorted(variables)}, context
+    inherit = set(request.spec.environment.inherit)
+    return {**found, "source": request.source, "inherit": sorted(inherit)}, context
 
 
 def _zone_here() -> str:

@@ -93,6 +93,8 @@ class Memory:
     installation_id: str | None = None
     #: sbatch is started ahead of its script; not where that was in vain
     ahead: bool = True
+    #: it was said which of the caller's variables are not stored
+    said_left_out: bool = False
     #: by their key in the database
     facts: dict[str, ClusterFacts] = dataclasses.field(default_factory=dict)
 
@@ -145,7 +147,12 @@ class Context:
 
     @property
     def machine(self) -> local.Machine:
-        return local.Machine(folder=self.configuration.state_dir / "local")
+        return local.Machine(
+            folder=self.configuration.state_dir / "local",
+            keeping=local.Keeping(
+                module="orchestrator.controller.keeper", database=self.configuration.database
+            ),
+        )
 
     @property
     def scheduler(self) -> Scheduler:

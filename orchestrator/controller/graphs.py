@@ -44,8 +44,8 @@ class Prepared:
     graph: graphs.Graph
     #: in the order of submitting, each with the keys of its file
     nodes: tuple[tuple[graph_rows.StoredNode, Mapping[str, Any]], ...]
-    #: names of the variables that its jobs get although they look like secrets
-    variables: frozenset[str]
+    #: names of the variables that its specs name
+    inherit: frozenset[str]
 
 
 def prepare(context: contexts.Context, path: Path) -> Prepared:
@@ -58,7 +58,7 @@ def prepare(context: contexts.Context, path: Path) -> Prepared:
     there = contexts.at(context, "local" if here else "slurm")
     nodes: list[tuple[graph_rows.StoredNode, Mapping[str, Any]]] = []
     wrong: list[errors.Problem] = []
-    variables: set[str] = set()
+    inherit: set[str] = set()
     for name, node in graph.nodes.items():
         file = path.parent / node.spec
         at = ("graph", "nodes", name, "spec")
@@ -73,10 +73,10 @@ def prepare(context: contexts.Context, path: Path) -> Prepared:
             continue
         stored = graph_rows.StoredNode(name=name, kind=kind, after=node.after, source=str(file))
         nodes.append((stored, found.data))
-        variables.update(*(spec.environment.variables for spec in several))
+        inherit.update(*(spec.environment.inherit for spec in several))
     if wrong:
         raise errors.SpecError(wrong)
-    return Prepared(context=there, graph=graph, nodes=tuple(nodes), variables=frozenset(variables))
+    return Prepared(context=there, graph=graph, nodes=tuple(nodes), inherit=frozenset(inherit))
 
 
 def _check(
@@ -108,7 +108,7 @@ def create(prepared: Prepared, source: str, argv: Sequence[str]) -> graph_rows.S
     """Store a graph, nothing of it submitted; ConflictError while one of its name is at it."""
     there = prepared.context
     cluster = contexts.cluster_facts(there).cluster
-    environment = places.variables(there.environ, prepared.variables)
+    environment = places.variables(there, prepared.inherit)
     with there.store.writing(durable=True) as work:
         for other in work.graphs.newest(name=prepared.graph.name, limit=1):
             if other.state == "open" and not has_ended(work, other):

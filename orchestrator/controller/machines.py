@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orchestrator import errors, jobs, local, rendering, run_folder, slurm, submission, values
 from orchestrator.controller import context as contexts
-from orchestrator.controller import dependencies, log_files
+from orchestrator.controller import dependencies, environments, log_files
 from orchestrator.rendering import batch_file, batch_needs
 
 #: What a script starts with where the spec says export = "none" (man sbatch, --export=NONE).
@@ -49,7 +49,7 @@ def enter(
     slots = _slots(context)
     asked = asked_gpus(spec)
     local.refuse_too_big(asked, slots)
-    environ = slurm.submission_environment(context.environ, keep=spec.environment.variables)
+    environ = environments.stored(context, spec.environment, reason="a local job may start later")
     if spec.environment.export == "none":
         environ = {name: environ[name] for name in _LOGIN if name in environ}
     needed = len(slots.devices) if spec.exclusive else asked or 1
@@ -72,6 +72,7 @@ def enter(
         tasks=tasks or None,
         most_at_once=spec.array.max_running,
         dependency=spec.dependency or "",
+        format=1,
     )
     if context.profile.scheduler == "auto":
         context.tell(f"No sbatch on PATH: the job runs on this machine, {context.machine.host}")
@@ -89,6 +90,11 @@ def enter(
         error = paths["stderr_path"]
         return str(paths["stdout_path"]), None if error is None else str(error)
 
+    def bind(sha256: str) -> None:
+        # Durably: a job that outlives a power cut without its hash would not be started.
+        with context.store.writing(durable=True) as work:
+            work.set_request_hash(job.token, sha256)
+
     def still_needed() -> set[str]:
         # What it depends on was there when that was checked, and is not cleared before it waits.
         ids = local.dependencies(request.dependency)
@@ -97,9 +103,9 @@ def enter(
             return others | {one.token for one in work.live_jobs(job.cluster)}
 
     try:
-        context.machine.clear(still_needed)
+        context.machine.clear(still_needed, slurm.stored_environment)
         return submission.submit_here(
-            folder.script, machine=context.machine, request=request, logs=logs
+            folder.script, machine=context.machine, request=request, logs=logs, bind=bind
         )
     except OSError as exc:
         raise errors.OrchestratorError(f"cannot submit: {exc}") from exc

@@ -6,19 +6,21 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from orchestrator import config, slurm
+from orchestrator import config, jobs
 from orchestrator.controller import context as contexts
+from orchestrator.controller import environments
 
 #: They say where this database is, which a controller knows.
 _OF_STATE = frozenset({"ORCHESTRATOR_STATE_DIR", "ORCHESTRATOR_DATABASE"})
 
 
-def variables(environ: Mapping[str, str], keep: Collection[str]) -> dict[str, str]:
+def variables(context: contexts.Context, inherit: Collection[str]) -> dict[str, str]:
     """Return the variables that are stored with what is given, for the jobs that become of it.
 
-    keep: names of secrets that are meant to reach the jobs.
+    inherit: names of those that the specs name.
     """
-    kept = slurm.submission_environment(environ, keep)
+    environment = jobs.Environment(inherit=tuple(inherit))
+    kept = environments.stored(context, environment, reason="the controller submits later")
     return {name: text for name, text in kept.items() if name not in _OF_STATE}
 
 

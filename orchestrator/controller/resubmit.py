@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator import errors, jobs, run_folder, specs
 from orchestrator.controller import (
     answers,
+    environments,
     machines,
     naming,
     render,
@@ -173,7 +174,8 @@ def send_again(
         )
     _refuse_before_its_turn(context, wanted)
     if queue and source == "user":
-        folder.keep_environment(submit.environment_of(context, spec))
+        kept = environments.stored(context, spec.environment, reason="it may be sent later")
+        folder.keep_environment(kept)
     elif queue and folder.environment() is None:
         # Who merely looks at jobs lends them no environment.
         raise NotFromHereError(

@@ -227,6 +227,7 @@ def submission_record(row: sa.Row[Any]) -> jobs.Submission:
         run_dir=row.run_dir,
         provenance=row.provenance,
         created_at=row.created_at,
+        request_sha256=row.request_sha256,
     )
 
 

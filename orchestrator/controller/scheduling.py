@@ -25,8 +25,8 @@ class Wanted:
     source: str
     #: of a sweep the file's keys with those of the command line, else the job's spec
     spec: Any
-    #: names of the variables that its jobs get although they look like secrets
-    variables: Sequence[str]
+    #: names of the variables that its specs name
+    inherit: Sequence[str]
     argv: Sequence[str]
     catchup: schedules.Catchup
     grace_seconds: int
@@ -47,7 +47,7 @@ def add(
     now = context.clock()
     texts = schedule_rows.Texts(
         spec=wanted.spec,
-        environment=places.variables(context.environ, wanted.variables),
+        environment=places.variables(context, wanted.inherit),
         argv=tuple(wanted.argv),
     )
     fields: dict[str, object] = {

@@ -27,6 +27,7 @@ from orchestrator.controller import (
     ahead,
     answers,
     calling,
+    environments,
     leases,
     log_files,
     machines,
@@ -259,17 +260,20 @@ def store_intent(
     # written would be an intent that nothing can fulfil.
     files = {"script.sbatch": script}
     copies = {"spec.json": spec_json, "provenance.json": papers}
+    environ = environments.sent(context, spec)
     if queue:
-        files[run_folder.ENVIRONMENT] = json.dumps(environment_of(context, spec))
+        environ = environments.stored(context, spec.environment, reason="it may be sent later")
+        files[run_folder.ENVIRONMENT] = json.dumps(environ)
     if spec.retry.is_on:
-        files[run_folder.RETRY_ENVIRONMENT] = json.dumps(environment_of(context, spec))
+        kept = environments.stored(context, spec.environment, reason="to a job that goes on")
+        files[run_folder.RETRY_ENVIRONMENT] = json.dumps(kept)
     folder = run_folder.create(
         runs_dir, spec.name, token, files, links or {}, copies=copies, sync=context.memory.sync
     )
     if begun is not None and waits is None:
         # Not beside the wait for the disk: what writes there has work for the processor too.
         words = calling.command(spec, folder, spec.name, token, batch_file.options_of(spec))
-        begun.start(folder, words, environment_of(context, spec))
+        begun.start(folder, words, environ)
     record = jobs.Submission(
         token=token,
         cluster=cluster,
@@ -360,7 +364,7 @@ def _call_sbatch(
     options: Sequence[str],
     begun: ahead.Ahead | None,
 ) -> str:
-    environ = folder.environment() or (begun and begun.environ) or environment_of(context, spec)
+    environ = folder.environment() or (begun and begun.environ) or environments.sent(context, spec)
 
     def run(argv: Sequence[str]) -> slurm.Answer:
         with context.waiting("Submitting (sbatch)"):
@@ -381,8 +385,3 @@ def _call_sbatch(
     return submission.submit(
         folder.script, command=calling.command(spec, folder, job.name, job.token, options), run=run
     )
-
-
-def environment_of(context: contexts.Context, spec: jobs.JobSpec) -> dict[str, str]:
-    """Return what the caller hands to sbatch, and with it to the job."""
-    return slurm.submission_environment(context.environ, keep=spec.environment.variables)

@@ -82,6 +82,10 @@ class UnitOfWork(parts.Parts):
         found = queries.submission(self._db, token)
         return None if found is None else rows.submission_record(found)
 
+    def set_request_hash(self, token: str, sha256: str) -> None:
+        """Store the hash of what the local runner is asked for."""
+        queries.set_request_hash(self._db, token, sha256)
+
     def specs(self, tokens: Collection[str]) -> dict[str, str]:
         """Return the specs of these submissions, as JSON by token."""
         return queries.specs(self._db, tokens)

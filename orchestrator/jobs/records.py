@@ -27,6 +27,8 @@ class Submission:
     #: git commit, dirty diff, template name and hash, version, argv, as JSON
     provenance: str
     created_at: datetime.datetime
+    #: of what the local runner was asked for; none: a job of Slurm's, or not sent yet
+    request_sha256: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

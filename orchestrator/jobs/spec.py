@@ -60,6 +60,9 @@ class Environment:
     setup: str | None = None
     #: the submitting shell's variables: --export=ALL or --export=NONE
     export: Literal["all", "none"] = "all"
+    #: those of them that a job gets whatever they are called: names that look like secrets, and
+    #: others than those that are stored for a job that starts later
+    inherit: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

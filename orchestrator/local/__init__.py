@@ -8,15 +8,18 @@ import typing
 from orchestrator import lazily
 
 if typing.TYPE_CHECKING:
+    from orchestrator.local.binding import Submitted
     from orchestrator.local.fitting import dependencies, ignored, refuse_too_big, refuse_unfit
-    from orchestrator.local.machine import Machine
+    from orchestrator.local.machine import Keeping, Machine
     from orchestrator.local.slots import Slots, find
     from orchestrator.local.spool import Request
 
 __all__ = [
+    "Keeping",
     "Machine",
     "Request",
     "Slots",
+    "Submitted",
     "dependencies",
     "find",
     "ignored",
@@ -27,8 +30,9 @@ __all__ = [
 __getattr__ = lazily.names_of(
     __name__,
     {
+        "binding": ("Submitted",),
         "fitting": ("dependencies", "ignored", "refuse_too_big", "refuse_unfit"),
-        "machine": ("Machine",),
+        "machine": ("Keeping", "Machine"),
         "slots": ("Slots", "find"),
         "spool": ("Request",),
     },

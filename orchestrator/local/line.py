@@ -91,7 +91,7 @@ def reasons(line: Sequence[spool.Entry], look: Look) -> Iterator[tuple[spool.Ent
     is_first = True
     for entry in line:
         if entry.state is not JobState.PENDING:
-            yield entry, "None"
+            yield entry, entry.note or "None"
         elif entry.held:
             yield entry, "JobHeldUser"
         elif (stands := standing(entry, line, look)) is Standing.NEVER:

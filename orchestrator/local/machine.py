@@ -12,6 +12,7 @@ import datetime
 import functools
 import math
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from typing import Never
 
 from orchestrator import efficiency, tracking
 from orchestrator.jobs import JobState
-from orchestrator.local import line, processes, seen, spool
+from orchestrator.local import binding, line, processes, seen, spool
 
 #: In the environment of all that an attempt starts: finds what a killed runner left behind.
 MARK = "ORCHESTRATOR_LOCAL_ATTEMPT"
@@ -37,6 +38,25 @@ _SIGKILL = 9
 _UNKNOWN = "this machine does not know it"
 #: Where `python -m orchestrator` finds us, whatever the submitter's environment says.
 _PACKAGES = Path(__file__).resolve().parents[2]
+#: What a keeper has of the environment of the process that starts it: what a database's driver
+#: reads. A job gets nothing of it.
+_HANDED_ON = re.compile(
+    r"HOME|USER|LOGNAME|LD_LIBRARY_PATH|PG\w+|KRB5\w*|SSL_CERT_\w+|PYTHONPYCACHEPREFIX"
+    r"|ORCHESTRATOR_LOCAL_PYTHONPATH"
+)
+DATABASE = "ORCHESTRATOR_DATABASE"
+#: The PYTHONPATH of the command, for the packages that a keeper itself does without.
+PYTHONPATH = "ORCHESTRATOR_LOCAL_PYTHONPATH"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Keeping:
+    """How keepers are started. It goes from process to process and never through a file."""
+
+    #: run by `python -m MODULE SPOOL KEY`; looks a job up in the database before it starts it
+    module: str
+    #: URL; it may hold a password, so it is not on the command line, which others see
+    database: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,45 +65,44 @@ class Machine:
 
     folder: Path
     host: str = dataclasses.field(default_factory=socket.gethostname)
+    #: none: nothing is started here
+    keeping: Keeping | None = None
 
     @property
     def files(self) -> spool.Spool:
         return spool.Spool(self.folder)
 
     def submit(
-        self, request: spool.Request, logs: Callable[[str, int], tuple[str, str | None]]
+        self,
+        request: spool.Request,
+        logs: Callable[[str, int], tuple[str, str | None]],
+        bind: Callable[[str], None],
     ) -> str:
         """Put a job, or an array's tasks, into the line; the same token is taken once only.
 
-        `logs`: job ID and SLURM_JOB_ID -> paths of stdout and stderr. Returns `local-7`.
+        `logs`: job ID and SLURM_JOB_ID -> paths of stdout and stderr. `bind` stores the hash of the
+        request, durably; of one that lies here already it was stored before. Returns `local-7`.
         """
+        if self.files.request_data(request.token) is None:
+            # Not under the lock: a database may be slow, and others wait for the line.
+            bind(binding.request_hash(dataclasses.asdict(request)))
         with self.files.locked():
             accepted = self.files.accept(request)
             now = time.time()
             queued_at = self._end_of_line()
-            for place, task in enumerate(accepted.tasks or (None,)):
+            for task in accepted.tasks or (None,):
+                fields = accepted.entry_fields(task)
                 key = str(accepted.number) if task is None else f"{accepted.number}_{task}"
                 if self.files.waiting(key) or self.files.gone(key):
                     continue
-                stdout_path, stderr_path = logs(f"local-{key}", accepted.number + place)
+                stdout_path, stderr_path = logs(f"local-{key}", fields["raw_number"])
                 entry = spool.Entry(
-                    number=accepted.number,
-                    task=task,
-                    raw_number=accepted.number + place,
-                    token=accepted.token,
-                    name=accepted.name,
+                    **fields,
                     host=self.host,
-                    slots=accepted.slots,
-                    devices=accepted.devices,
-                    most_at_once=accepted.most_at_once,
-                    time_limit_seconds=accepted.time_limit_seconds,
-                    may_requeue=accepted.may_requeue,
                     stdout_path=stdout_path,
                     stderr_path=stderr_path,
                     submitted_at=now,
                     queued_at=queued_at,
-                    dependency=accepted.dependency,
-                    cpus=accepted.cpus_per_task,
                 )
                 self.files.put(entry)
             self.files.sync()
@@ -98,10 +117,15 @@ class Machine:
             if not self._start(entry, given):
                 return
 
-    def clear(self, keep: Callable[[], Collection[str]]) -> list[str]:
+    def clear(
+        self,
+        keep: Callable[[], Collection[str]],
+        stored: Callable[[Mapping[str, str]], Mapping[str, str]],
+    ) -> list[str]:
         """Forget the jobs that ended long ago, once a day; returns their keys.
 
-        `keep` returns the tokens of jobs whose end their database lacks, or that are needed yet.
+        `stored` returns which variables may be stored: earlier versions stored more. `keep` returns
+        the tokens of jobs whose end their database lacks, or that are needed yet.
         """
         if not self.files.is_to_be_cleared(after_seconds=_CLEARED_EVERY_SECONDS):
             return []
@@ -112,6 +136,7 @@ class Machine:
                     tokens |= {other.token for other in self.known(one.job_id)}
             # Whether the ends of another host's jobs are known, only that host asks.
             before = time.time() - KEPT_SECONDS
+            self.files.strip(stored)
             return self.files.clear(before=before, host=self.host, keep=tokens)
 
     def close(self, entry: spool.Entry, ended: spool.Ended, *, again: str = "") -> None:
@@ -123,6 +148,7 @@ class Machine:
             keeper=None,
             runner=None,
             wish="",
+            note="",
         )
         if again:
             after = _queued_again(after, held=again == "hold", queued_at=self._end_of_line())
@@ -248,8 +274,18 @@ class Machine:
 
     def _start(self, entry: spool.Entry, given: tuple[str, ...]) -> bool:
         """Start the keeper of a job; false when the machine cannot start one now."""
-        argv = [sys.executable, "-S", "-P", "-m", "orchestrator.local.runner"]
-        environ = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "PYTHONPATH": str(_PACKAGES)}
+        if self.keeping is None:
+            return False
+        argv = [sys.executable, "-S", "-P", "-m", self.keeping.module]
+        environ = {
+            **{name: text for name, text in os.environ.items() if _HANDED_ON.fullmatch(name)},
+            "PATH": os.defpath,
+            "LC_ALL": "C.UTF-8",
+            "PYTHONPATH": str(_PACKAGES),
+            DATABASE: self.keeping.database,
+        }
+        if KEEPER not in os.environ:
+            environ[PYTHONPATH] = os.environ.get("PYTHONPATH", "")
         try:
             keeper = subprocess.Popen(
                 [*argv, str(self.folder), entry.key],

@@ -4,7 +4,8 @@ The runner starts the script, keeps its time limit and stores its end. The keepe
 the runner: should that be killed, it ends what the job had started and says that the job is lost.
 Whichever of the two is killed, the line of waiting jobs goes on.
 
-    python -m orchestrator.local.runner SPOOL KEY
+The runner starts nothing that is not exactly what the database says was submitted (binding.py). It
+asks the database in a child of its own, so that nothing which that loads stays in memory.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import errno
 import os
 import resource
 import signal
@@ -20,28 +20,24 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from orchestrator import errors
 from orchestrator.jobs import JobState
-from orchestrator.local import machine, processes, spool, variables
+from orchestrator.local import binding, lookup, machine, processes, spool, variables
 
 #: Slurm's exit code for a script that could not be started (0:53, job_exit_code.html).
 LAUNCH_FAILED = 53
-#: A full disk, or one that is read-only after an error, may be mended while we wait.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-_NO_ROOM_SECONDS = 5.0
-Stored = TypeVar("Stored")
-#: They reach the runner as answers of sigtimedwait and interrupt nothing.
-_HEARD = (signal.SIGCHLD, signal.SIGTERM)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Keep one job; ends when the job has ended."""
+def main(arguments: Sequence[str], *, keeping: machine.Keeping, look_up: binding.LookUp) -> int:
+    """Keep one job, SPOOL KEY; ends when the job has ended.
+
+    `look_up` may load what it likes.
+    """
     folder, key = arguments
-    here = machine.Machine(folder=Path(folder))
+    here = machine.Machine(folder=Path(folder), keeping=keeping)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         # A machine that shuts down sends TERM to all; the runner answers it, and we wait.
         signal.signal(number, signal.SIG_IGN)
@@ -51,10 +47,11 @@ def main(arguments: Sequence[str]) -> int:
     if runner == 0:
         code = 1
         try:
-            run(here, key, keeper)
+            run(here, key, keeper, look_up)
             code = 0
         except BaseException:
-            _tell_log(here, key, traceback.format_exc())
+            # A user's log is known only once the job is verified.
+            pass
         os._exit(code)
     _, status = os.waitpid(runner, 0)
     if status != 0:
@@ -74,33 +71,17 @@ def _close_for(here: machine.Machine, key: str, keeper: processes.Identity, exit
                 here.close(entry, here.end_of(entry, told))
             here.advance()
 
-    _until_stored(close)
+    lookup.until_stored(close)
 
 
-def _until_stored(store: Callable[[], Stored]) -> Stored:
-    """Store the begin or the end of a job, however long the disk is full."""
-    while True:
-        try:
-            return store()
-        except errors.OrchestratorError as exc:
-            cause = exc.__cause__
-            if not isinstance(cause, OSError) or cause.errno not in _NO_ROOM:
-                raise
-        time.sleep(_NO_ROOM_SECONDS)
-
-
-def _tell_log(here: machine.Machine, key: str, text: str) -> None:
-    """Append to the job's log what went wrong with the runner itself."""
-    with contextlib.suppress(Exception):
-        entry = here.files.waiting(key) or here.files.gone(key)
-        if entry is not None:
-            with _appended(entry.stdout_path) as log:
-                os.write(log, f"orchestrator: its runner failed\n{text}".encode())
-
-
-def run(here: machine.Machine, key: str, keeper: processes.Identity) -> None:
+def run(
+    here: machine.Machine,
+    key: str,
+    keeper: processes.Identity,
+    look_up: binding.LookUp,
+) -> None:
     """Run the job's script to its end and store that."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+    signal.pthread_sigmask(signal.SIG_BLOCK, lookup.HEARD)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         # bash cannot trap what is ignored when it starts.
         signal.signal(number, signal.SIG_DFL)
@@ -116,15 +97,13 @@ def run(here: machine.Machine, key: str, keeper: processes.Identity) -> None:
             here.advance()
             return None
 
-    entry = _until_stored(begin)
+    entry = lookup.until_stored(begin)
     if entry is None:
         return
-    request = here.files.request(entry.token)
-    assert request is not None, "it was stored before its entries"
-    if entry.wish:
-        ended, again = _outcome(entry, entry.wish, -signal.SIGTERM), ""
-    else:
-        ended, again = _Run(here, entry, request).to_the_end()
+    try:
+        ended, again = _to_the_end(here, entry, look_up)
+    except lookup.GoneError:
+        return
 
     def store() -> None:
         with here.files.locked():
@@ -134,7 +113,7 @@ def run(here: machine.Machine, key: str, keeper: processes.Identity) -> None:
                 here.close(now, told, again=after)
             here.advance()
 
-    _until_stored(store)
+    lookup.until_stored(store)
 
 
 def _last_word(ended: spool.Ended, wish: str, again: str) -> tuple[spool.Ended, str]:
@@ -147,27 +126,65 @@ def _last_word(ended: spool.Ended, wish: str, again: str) -> tuple[spool.Ended, 
     return (dataclasses.replace(ended, state=JobState.REQUEUED) if again else ended), again
 
 
+def _to_the_end(
+    here: machine.Machine, entry: spool.Entry, look_up: binding.LookUp
+) -> tuple[spool.Ended, str]:
+    """Verify and run the job; return how it ended, and whether it asked to be requeued."""
+    try:
+        if entry.wish:
+            raise lookup.StoppedError(entry.wish)
+        submitted = lookup.submitted(here, entry, look_up)
+        request = binding.verify(here.files, entry, submitted)
+    except lookup.StoppedError as exc:
+        return _outcome(entry, str(exc), -signal.SIGTERM), ""
+    except (errors.OrchestratorError, OSError) as exc:
+        # Different, or damaged.
+        return _not_started(entry, f"not started: {exc}"), ""
+    try:
+        return _Run(here, entry, request, submitted).to_the_end()
+    except Exception:
+        with contextlib.suppress(Exception), _appended(entry.stdout_path) as log:
+            text = f"orchestrator: its runner failed\n{traceback.format_exc()}"
+            os.write(log, text.encode(errors="replace"))
+        raise
+
+
+def _not_started(entry: spool.Entry, why: str) -> spool.Ended:
+    return _ended(entry, JobState.FAILED, why, 0, LAUNCH_FAILED)
+
+
 class _Run:
     """One attempt while it runs."""
 
-    def __init__(self, here: machine.Machine, entry: spool.Entry, request: spool.Request) -> None:
+    def __init__(
+        self,
+        here: machine.Machine,
+        entry: spool.Entry,
+        request: spool.Request,
+        submitted: binding.Submitted,
+    ) -> None:
         self._here = here
         self._entry = entry
         self._request = request
+        self._submitted = submitted
         #: why the script was told to end: "", "time limit", cancel, requeue, hold, terminated
         self._cause = ""
         self._kill_at: float | None = None
 
     def to_the_end(self) -> tuple[spool.Ended, str]:
         """Return how the script ended, and whether it asked to be requeued."""
-        try:
-            script = self._start()
-        except OSError as exc:
-            why = f"cannot start: {exc.filename or self._request.script}: {exc.strerror}"
-            ended = _ended(self._entry, JobState.FAILED, why, 0, LAUNCH_FAILED)
-            return ended, ""
-        exit_code = self._wait(script)
-        self._end_tree()
+        with contextlib.ExitStack() as stack:
+            try:
+                # Its folder stays open while the script runs: bash reads on, and it may read $0.
+                opened = binding.opened(self._request, self._submitted)
+                script = self._start(stack.enter_context(opened))
+            except binding.DifferentError as exc:
+                return _not_started(self._entry, f"not started: {exc}"), ""
+            except OSError as exc:
+                why = f"cannot start: {exc.filename or self._request.script}: {exc.strerror}"
+                return _not_started(self._entry, why), ""
+            exit_code = self._wait(script)
+            self._end_tree()
         # All that it started has ended and was waited for.
         of_all = resource.getrusage(resource.RUSAGE_CHILDREN)
         ended = dataclasses.replace(
@@ -179,7 +196,7 @@ class _Run:
         again = ended.state is JobState.COMPLETED and record and record["outcome"] == "requeue"
         return ended, "requeue" if again else ""
 
-    def _start(self) -> int:
+    def _start(self, script: binding.Script) -> int:
         """Start the script and return its PID."""
         entry, request = self._entry, self._request
         with contextlib.ExitStack() as files:
@@ -194,7 +211,7 @@ class _Run:
                 signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
             process = subprocess.Popen(
-                [*_interpreter(Path(request.script)), request.script, *request.arguments],
+                [*_interpreter(script.first_line), script.path, *request.arguments],
                 cwd=request.folder,
                 env=variables.of(entry, request, self._here.host),
                 stdin=subprocess.DEVNULL,
@@ -231,7 +248,7 @@ class _Run:
                 self._kill()
             due = [at for at in (warned_at, limit_at, self._kill_at) if at is not None]
             pause = max(0.0, min(due) - time.monotonic()) if due else 3600.0
-            heard = signal.sigtimedwait(_HEARD, pause)
+            heard = signal.sigtimedwait(lookup.HEARD, pause)
             if heard is not None and heard.si_signo == signal.SIGTERM:
                 entry = self._here.files.waiting(self._entry.key)
                 self._tell(script, (entry.wish if entry else "") or "terminated")
@@ -258,7 +275,7 @@ class _Run:
                 processes.send(pid, signal.SIGTERM)
             while _tree() and (left := self._kill_at - time.monotonic()) > 0:
                 processes.reap()
-                signal.sigtimedwait(_HEARD, min(left, 0.1))
+                signal.sigtimedwait(lookup.HEARD, min(left, 0.1))
         self._kill()
 
     def _kill(self) -> None:
@@ -311,13 +328,27 @@ def _appended(path: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _interpreter(script: Path) -> list[str]:
+def _interpreter(first_line: bytes) -> list[str]:
     """Return what the script's first line names, as the kernel reads it; else the shell."""
-    with script.open("rb") as file:
-        first = file.readline(4096).decode(errors="replace")
+    first = first_line[:4096].decode(errors="replace")
     words = first[2:].strip().split(maxsplit=1) if first.startswith("#!") else []
     return words or ["/bin/sh"]
 
 
+def hand_back(here: machine.Machine, key: str) -> None:
+    """Let the job wait on: whoever started this process named no database.
+
+    It is a runner that began before an upgrade, at the end of its own job.
+    """
+    own = processes.identify(os.getpid())
+    with here.files.locked():
+        entry = here.files.waiting(key)
+        if entry is not None and entry.keeper == own:
+            waiting = dataclasses.replace(
+                entry, state=JobState.PENDING, given=(), started_at=None, keeper=None
+            )
+            here.files.put(waiting)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    hand_back(machine.Machine(folder=Path(sys.argv[1])), sys.argv[2])

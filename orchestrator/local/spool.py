@@ -2,11 +2,14 @@
 
     lock                 held while anything here changes
     last                 the number given last
-    requests/TOKEN.json  what was submitted; never changed
+    requests/TOKEN.json  what was submitted; never changed while its job is in queue/
     queue/7.json         a job that waits or runs; `7_3.json` is task 3 of array 7
     ended/7.json         a job that has ended
 
 An entry that is terminal and still in queue/ was being moved when its mover died.
+
+What is read here is only what the files say: before anything of it is run, binding.py compares it
+with what the database says was submitted.
 """
 
 from __future__ import annotations
@@ -17,13 +20,13 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from orchestrator import errors
 from orchestrator.jobs import JobState
-from orchestrator.local import processes
+from orchestrator.local import processes, records
 
 #: Entries in queue/ with such a state are on their way to ended/.
 LIVE = frozenset({JobState.PENDING, JobState.RUNNING})
@@ -63,6 +66,26 @@ class Request:
     arguments: tuple[str, ...] = ()
     #: our number, `local-NUMBER`; given when it is accepted
     number: int = 0
+    #: 0: of a version that stored all variables of the shell but those that looked like secrets
+    format: int = 0
+
+    def entry_fields(self, task: int | None) -> dict[str, Any]:
+        """Return the fields of the entry of this job, or of a task of it, that never change."""
+        place = 0 if self.tasks is None or task is None else self.tasks.index(task)
+        return {
+            "number": self.number,
+            "task": task,
+            "raw_number": self.number + place,
+            "token": self.token,
+            "name": self.name,
+            "slots": self.slots,
+            "devices": self.devices,
+            "most_at_once": self.most_at_once,
+            "time_limit_seconds": self.time_limit_seconds,
+            "may_requeue": self.may_requeue,
+            "dependency": self.dependency,
+            "cpus": self.cpus_per_task,
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,6 +144,8 @@ class Entry:
     dependency: str = ""
     #: cpus_per_task of its request
     cpus: int | None = None
+    #: why its script has not begun although it has its slots
+    note: str = ""
 
     @property
     def key(self) -> str:
@@ -164,12 +189,22 @@ class Spool:
             ) from exc
 
     def request(self, token: str) -> Request | None:
-        data = _read(self.folder / "requests" / f"{token}.json")
-        if data is None:
-            return None
+        data = self.request_data(token)
+        return None if data is None else self.parse_request(data)
+
+    def request_data(self, token: str) -> dict[str, Any] | None:
+        """Return the content of a request's file, also what this version does not know."""
+        return records.read(self._request_path(token))
+
+    def parse_request(self, data: dict[str, Any]) -> Request:
+        """Return the request that is the content of a file."""
         names = ("tasks", "devices", "arguments")
-        lists = {name: tuple(data[name]) for name in names if data.get(name) is not None}
-        return Request(**_fields(Request, {**data, **lists}))
+        lists = {name: tuple(data[name]) for name in names if isinstance(data.get(name), list)}
+        path = self._request_path(str(data.get("token")))
+        return Request(**records.fields(Request, {**data, **lists}, path))
+
+    def _request_path(self, token: str) -> Path:
+        return self.folder / "requests" / f"{token}.json"
 
     def accept(self, request: Request) -> Request:
         """Give the request its number, and store it; one that is there already stays as it is."""
@@ -178,10 +213,9 @@ class Spool:
             return known
         last = self.folder / "last"
         number = int(last.read_text()) + 1 if last.exists() else 1
-        _write(last, str(number + len(request.tasks or (0,)) - 1))
+        records.write(last, str(number + len(request.tasks or (0,)) - 1))
         accepted = dataclasses.replace(request, number=number)
-        path = self.folder / "requests" / f"{request.token}.json"
-        _write(path, json.dumps(dataclasses.asdict(accepted)))
+        records.write(self._request_path(request.token), json.dumps(dataclasses.asdict(accepted)))
         return accepted
 
     def sync(self) -> None:
@@ -227,7 +261,7 @@ class Spool:
     def put(self, entry: Entry) -> Entry:
         """Store an entry of queue/; a terminal one is moved to ended/."""
         path = self.folder / "queue" / f"{entry.key}.json"
-        _write(path, json.dumps(dataclasses.asdict(entry)))
+        records.write(path, json.dumps(dataclasses.asdict(entry)))
         if entry.state not in LIVE:
             path.rename(self.folder / "ended" / path.name)
         return entry
@@ -262,6 +296,18 @@ class Spool:
                 path.unlink()
         return sorted(removed)
 
+    def strip(self, stored: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """Leave of the variables in requests of earlier versions what `stored` returns.
+
+        Not of a job that waits or runs: it was submitted with them.
+        """
+        live = {entry.token for entry in self.queue()}
+        for path in (self.folder / "requests").glob("[!.]*.json"):
+            data = records.read(path)
+            if data is not None and path.stem not in live and not data.get("format"):
+                environ = stored(self.parse_request(data).environ)
+                records.write(path, json.dumps({**data, "environ": dict(environ), "format": 1}))
+
     def reopen(self, entry: Entry) -> Entry:
         """Bring an entry of ended/ back to queue/ as it is given here."""
         name = f"{entry.key}.json"
@@ -270,41 +316,24 @@ class Spool:
 
 
 def _entry(path: Path) -> Entry | None:
-    data = _read(path)
+    data = records.read(path)
     if data is None:
         return None
-    for name in ("keeper", "runner"):
-        data[name] = None if data[name] is None else processes.Identity(**data[name])
-    ended = (Ended(**{**one, "state": JobState(one["state"])}) for one in data["ended"])
-    lists = {name: tuple(data[name]) for name in ("devices", "given")}
-    state = JobState(data["state"])
-    changed = {**lists, "state": state, "ended": tuple(ended)}
-    return Entry(**_fields(Entry, {**data, **changed}))
-
-
-def _fields(record: type, data: dict[str, Any]) -> dict[str, Any]:
-    """Return what the record knows: a runner that began before an upgrade reads newer files."""
-    names = {field.name for field in dataclasses.fields(record)}
-    return {name: value for name, value in data.items() if name in names}
-
-
-def _read(path: Path) -> dict[str, Any] | None:
     try:
-        data = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValueError as exc:
-        raise errors.OrchestratorError(f"{path} is damaged ({exc}); move it away") from exc
-    assert isinstance(data, dict)
-    return data
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a file as a whole; on disk before this returns, or a crash might leave it empty."""
-    draft = path.with_name(f".{path.name}.draft")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.rename(path)
+        for name in ("keeper", "runner"):
+            if data[name] is not None:
+                data[name] = processes.Identity(
+                    **records.fields(processes.Identity, data[name], path)
+                )
+        ended = (
+            Ended(**records.fields(Ended, {**attempt, "state": JobState(attempt["state"])}, path))
+            for attempt in data["ended"]
+        )
+        lists = {name: tuple(data[name]) for name in ("devices", "given")}
+        changed = {**lists, "state": JobState(data["state"]), "ended": tuple(ended)}
+        entry = Entry(**records.fields(Entry, {**data, **changed}, path))
+    except (KeyError, TypeError, ValueError) as exc:
+        raise records.damaged(path, repr(exc)) from exc
+    if path.stem != entry.key:
+        raise records.damaged(path, f"it is of job {entry.key}")
+    return entry

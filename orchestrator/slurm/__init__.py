@@ -37,6 +37,7 @@ if typing.TYPE_CHECKING:
     from orchestrator.slurm.sinfo import Association, NodeKind
     from orchestrator.slurm.squeue import parse_squeue, squeue_command
     from orchestrator.slurm.states import cancelled_by, parse_state, read_state
+    from orchestrator.slurm.stored_variables import left_out, stored_environment
     from orchestrator.slurm.variables import environment, secret_names, submission_environment
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "failure",
     "fold_tasks",
     "lacked_script",
+    "left_out",
     "parse_sacct",
     "parse_scontrol_config",
     "parse_scontrol_job",
@@ -75,6 +77,7 @@ __all__ = [
     "sbatch_test_only_command",
     "secret_names",
     "squeue_command",
+    "stored_environment",
     "stream",
     "submission_environment",
     "words_of_tasks",
@@ -84,6 +87,7 @@ __getattr__ = lazily.names_of(
     __name__,
     {
         "client": ("Client", "Steps"),
+        "stored_variables": ("left_out", "stored_environment"),
         "variables": ("environment", "secret_names", "submission_environment"),
         "failures": ("AccountingDisabled", "Unreachable", "failure"),
         "job_ids": ("expand_tasks", "fold_tasks", "words_of_tasks"),

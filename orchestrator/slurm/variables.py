@@ -20,14 +20,18 @@ _KEPT = frozenset({"SLURM_CONF"})
 # AccountingStoreFlags has job_env. TOKENIZERS_PARALLELISM is no secret.
 _SECRET = re.compile(
     r"TOKEN(?!IZ)|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|(?:API|ACCESS|PRIVATE)_?KEY"
+    r"|AUTHORIZATION|BEARER|WEBHOOK|CONNECTION_STRING|PGPASS(?!FILE)|(?:DB|SQL)_?PWD"
+    # As whole words only, and the last: GITHUB_PAT and not PATH, OPENAI_KEY and not KEYBOARD.
+    r"|(?:^|_)(?:PAT|KEYS?|DSN|AUTH|PASS|JWT|COOKIE)$"
+    r"|(?:^|_)(?:DATABASE|DB|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|MYSQL|AMQP|BROKER)_UR[IL]$"
 )
-_DATABASE = "ORCHESTRATOR_DATABASE"
+DATABASE = "ORCHESTRATORDATABASE"
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for commands that ask: epoch times, uncut lists, plain English."""
     return {
-        **_scrubbed(environ),
+        **scrubbed(environ),
         "SLURM_TIME_FORMAT": "%s",
         "SLURM_BITSTR_LEN": "0",
         "LC_ALL": "C",
@@ -43,7 +47,7 @@ def submission_environment(
     keep: names of secrets that are meant to reach the job.
     """
     secret = secret_names(environ, keep)
-    return {name: value for name, value in _scrubbed(environ).items() if name not in secret}
+    return {name: value for name, value in scrubbed(environ).items() if name not in secret}
 
 
 def secret_names(environ: Mapping[str, str], keep: Collection[str] = ()) -> frozenset[str]:
@@ -52,12 +56,13 @@ def secret_names(environ: Mapping[str, str], keep: Collection[str] = ()) -> froz
     The database's URL is one where it holds a password.
     """
     found = {name for name in environ if _SECRET.search(name.upper())}
-    if config.has_password(environ.get(_DATABASE, "")):
-        found.add(_DATABASE)
+    if config.has_password(environ.get(DATABASE, "")):
+        found.add(DATABASE)
     return frozenset(found) - frozenset(keep)
 
 
-def _scrubbed(environ: Mapping[str, str]) -> dict[str, str]:
+def scrubbed(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables without those that would change Slurm's answers."""
     return {
         name: value
         for name, value in environ.items()

@@ -178,6 +178,12 @@ def _environment(spec: jobs.JobSpec) -> Iterator[Finding]:
     for name in environment.variables:
         if told := values.variable_misfit(name):
             yield _at("environment", "variables", name), told
+    for place, name in enumerate(environment.inherit):
+        if told := values.variable_misfit(name):
+            yield _at("environment", "inherit", place), told
+    if environment.inherit and environment.export == "none":
+        paths = ("environment", "inherit"), ("environment", "export")
+        yield paths, 'needs export = "all"; with "none" give values in environment.variables'
 
 
 def _container(spec: jobs.JobSpec) -> Iterator[Finding]:

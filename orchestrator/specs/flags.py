@@ -78,6 +78,7 @@ _HELP = {
     "environment.conda": "Conda environment: a name or a path.",
     "environment.venv": "Path of a Python virtual environment.",
     "environment.variables": "Variable to export into the job.",
+    "environment.inherit": "Variable of this shell to pass on, also one that looks like a secret.",
     "container.runtime": "What runs the container.",
     "container.image": "Path of the container image.",
     "container.binds": "Folder to bind into the container.",
@@ -105,6 +106,7 @@ _NAMES = {
 _METAVARS = {
     "job.labels": "KEY=VALUE",
     "environment.variables": "NAME=VALUE",
+    "environment.inherit": "NAME",
     "container.binds": "/HOST:/INSIDE[:ro]",
     "launch.nproc_per_node": "[N|auto]",
 }

@@ -203,9 +203,10 @@ def test_submit_returns_at_once_and_holds_no_pipe(here):
     shell = script_of(entry)
     descriptors = {number: os.readlink(f"/proc/{shell}/fd/{number}") for number in (0, 1, 2)}
     assert descriptors == {0: "/dev/null", 1: entry.stdout_path, 2: entry.stdout_path}
-    for who in (entry.keeper, entry.runner):
+    run_dir = str(Path(entry.stdout_path).parent)
+    for who, files in ((entry.keeper, set()), (entry.runner, {run_dir})):
         opened = [os.readlink(path) for path in Path(f"/proc/{who.pid}/fd").iterdir()]
-        assert set(opened) == {"/dev/null"}
+        assert set(opened) == {"/dev/null", *files}
         assert os.getsid(who.pid) == entry.keeper.pid
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import slurm
+
 pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
 pytestmark = pytest.mark.trainer
@@ -58,7 +60,9 @@ def environ(clean_environ: Mapping[str, str], tmp_path: Path) -> dict[str, str]:
     """A user's with an empty home, on a machine without GPUs."""
     home = tmp_path / "home"
     home.mkdir()
-    own = {name: value for name, value in clean_environ.items() if not name.startswith("XDG_")}
+    # A variable that no local job gets is told on stderr.
+    stored = slurm.stored_environment(clean_environ)
+    own = {name: value for name, value in stored.items() if not name.startswith("XDG_")}
     return {**own, "HOME": str(home), "TZ": "UTC"}
 
 

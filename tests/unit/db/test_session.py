@@ -202,7 +202,8 @@ def test_older_database_is_copied_and_upgraded(
 ) -> None:
     path = tmp_path / "x.db"
     insert = (
-        "INSERT INTO submissions VALUES (1,'t','c','slurm','n','/r','2026-01-01','s','{}','{}')"
+        "INSERT INTO submissions VALUES "
+        "(1,'t','c','slurm','n','/r','2026-01-01','s','{}','{}',NULL)"
     )
     with sqlite.Database(path) as database, database.writing() as db:
         db.execute(sa.text(insert))

@@ -459,7 +459,7 @@ def test_settings(store: stores.Store) -> None:
 
 def test_check_and_upgrade(store: stores.Store) -> None:
     assert store.check() == []
-    assert store.upgrade() == rows.Upgrade(before="0008", after="0008", backup=None)
+    assert store.upgrade() == rows.Upgrade(before="0009", after="0009", backup=None)
     assert store.describe().startswith(
         ("tables 0008, journal wal, local disk", "tables 0008, Post")
     )

@@ -16,7 +16,7 @@ import pytest
 
 from orchestrator import errors, jobs, local
 from orchestrator.jobs import JobState
-from orchestrator.local import machine, processes, runner, slots, spool
+from orchestrator.local import lookup, machine, processes, runner, slots, spool
 
 REQUEST = spool.Request(
     token="abcd00000001",
@@ -45,7 +45,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> machine.Machine:
 
 def enter(here: machine.Machine, token: str, **changes: object) -> str:
     request = dataclasses.replace(REQUEST, token=token, name=f"x.{token}", **changes)  # type: ignore[arg-type]
-    return here.submit(request, lambda job_id, _: (f"/runs/{job_id}.out", None))
+    return here.submit(
+        request, lambda job_id, _: (f"/runs/{job_id}.out", None), lambda sha256: None
+    )
 
 
 def test_the_same_token_is_taken_once(here: machine.Machine) -> None:
@@ -163,10 +165,10 @@ def test_what_ended_long_ago_is_forgotten(
     here.cancel("local-6", "x.abcd00000006")
     there = dataclasses.replace(here, host="other")
     # One home folder on two hosts: what the other ran only its own commands ask for.
-    assert there.clear(list) == []
+    assert there.clear(list, dict) == []
     (here.folder / "cleared").unlink()
     # Of 2 the database does not know the end, 3 waits, 5 depends on 4, 6 ended just now.
-    assert here.clear(lambda: ["abcd00000002"]) == ["1"]
+    assert here.clear(lambda: ["abcd00000002"], dict) == ["1"]
     left = sorted(path.stem for path in (here.folder / "requests").iterdir())
     assert left == [f"abcd0000000{number}" for number in range(2, 7)]
     assert here.requeue(["local-1"]) == {"local-1": "this machine does not know it"}
@@ -176,14 +178,15 @@ def test_what_ended_long_ago_is_forgotten(
         raise AssertionError("once a day")
 
     os.utime(here.folder / "cleared", (now + machine.KEPT_SECONDS,) * 2)
-    assert here.clear(unasked) == []
+    assert here.clear(unasked, dict) == []
 
 
 def test_a_full_disk_leaves_no_keeper_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that could not be stored would find its job waiting, and start it again and again."""
-    here = machine.Machine(folder=tmp_path / "local", host="lap")
+    keeping = machine.Keeping(module="orchestrator.controller.keeper", database="sqlite:////none")
+    here = machine.Machine(folder=tmp_path / "local", host="lap", keeping=keeping)
     put = spool.Spool.put
 
     def refuse(files: spool.Spool, entry: spool.Entry) -> spool.Entry:
@@ -202,7 +205,7 @@ def test_a_full_disk_leaves_no_keeper_behind(
 
 
 def test_the_runner_waits_for_room_and_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_NO_ROOM_SECONDS", 0.0)
+    monkeypatch.setattr(lookup, "_NO_ROOM_SECONDS", 0.0)
     told = [errno.ENOSPC, errno.EROFS, 0]
 
     def store() -> str:
@@ -210,10 +213,10 @@ def test_the_runner_waits_for_room_and_for_nothing_else(monkeypatch: pytest.Monk
             raise errors.OrchestratorError("x") from OSError(number, "x")
         return "stored"
 
-    assert runner._until_stored(store) == "stored"
+    assert lookup.until_stored(store) == "stored"
     told.append(errno.EACCES)
     with pytest.raises(errors.OrchestratorError):
-        runner._until_stored(store)
+        lookup.until_stored(store)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,66 @@
+"""What a local job is kept by: the runner of orchestrator.local, with the database to verify it.
+
+    python -S -P -m orchestrator.controller.keeper SPOOL KEY
+
+The process stays as long as its job: it loads the standard library alone. What the database needs
+is loaded in the child that looks the job up.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from orchestrator import local
+from orchestrator.local import machine, runner, spool
+
+
+def main(arguments: list[str]) -> int:
+    """Keep one job; the database's URL is in the environment."""
+    keeping = local.Keeping(
+        module="orchestrator.controller.keeper", database=os.environ[machine.DATABASE]
+    )
+
+    def look_up(entry: spool.Entry) -> local.Submitted:
+        return submitted(keeping.database, entry)
+
+    return runner.main(arguments, keeping=keeping, look_up=look_up)
+
+
+def submitted(database: str, entry: spool.Entry) -> local.Submitted:
+    """Return what the database says was submitted as this job; DatabaseError, NotFoundError."""
+    import hashlib
+    import site
+
+    if sys.flags.no_site:
+        site.main()
+        of_command = os.environ.get(machine.PYTHONPATH, "").split(os.pathsep)
+        sys.path += [path for path in of_command if os.path.isabs(path)]
+    from orchestrator import errors
+    from orchestrator.controller import log_files, stores
+
+    with stores.Store(database) as store:
+        if not store.exists():
+            raise errors.DatabaseError(f"there is no database {store.place}")
+        with store.reading() as work:
+            submission = work.submission(entry.token)
+            jobs = work.jobs_of_tokens([entry.token])
+    found = [job for job in jobs if job.array_task_id == entry.task]
+    if submission is None or submission.scheduler != "local" or not found:
+        raise errors.NotFoundError(
+            f"{store.place} knows no such job; submit it again if it is yours"
+        )
+    paths = log_files.Places.of(submission).paths(found[0], entry.job_id, str(entry.raw_number))
+    error = paths["stderr_path"]
+    return local.Submitted(
+        request_sha256=submission.request_sha256,
+        script_sha256=hashlib.sha256(submission.script.encode()).hexdigest(),
+        run_dir=submission.run_dir,
+        job_id=found[0].job_id,
+        stdout_path=str(paths["stdout_path"]),
+        stderr_path=None if error is None else str(error),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

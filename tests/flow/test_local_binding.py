@@ -1,0 +1,420 @@
+"""What lies in the line and in the run folders of local jobs is run only as it was submitted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.flow import command_line, test_local
+
+LINE = test_local.LINE
+LONG = test_local.LONG
+submit, running, ended, job = (
+    test_local.submit,
+    test_local.running,
+    test_local.ended,
+    test_local.job,
+)
+
+here = test_local.here
+
+Change = Callable[[dict], None]
+
+
+def local(here: command_line.CommandLine) -> Path:
+    return here.state_dir / "local"
+
+
+def rewrite(path: Path, change: Change) -> None:
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+def request_of(here: command_line.CommandLine, job_id: str) -> Path:
+    entry = test_local.entry_of(here, job_id)
+    assert entry is not None
+    return local(here) / "requests" / f"{entry.token}.json"
+
+
+def waiting(here: command_line.CommandLine, *more: str) -> tuple[str, str]:
+    """Submit a job that runs until `go`, and one behind it; return their IDs."""
+    first = submit(here, f"echo ready; while [ ! -e {here.home}/go ]; do sleep 0.1; done")
+    second = submit(here, f"touch {here.home}/ran", *more)
+    running(here, first)
+    return first, second
+
+
+def go(here: command_line.CommandLine) -> None:
+    (here.home / "go").touch()
+
+
+def refused(here: command_line.CommandLine, job_id: str) -> str:
+    """Return why a job was not started; the next one in the line runs nevertheless."""
+    behind = submit(here, f"touch {here.home}/behind")
+    go(here)
+    assert ended(here, job_id) == ("FAILED", "0:53")
+    assert ended(here, behind) == ("COMPLETED", "0:0")
+    assert not (here.home / "ran").exists() and not (here.home / "evil").exists()
+    reason = job(here, job_id)["reason"]
+    assert isinstance(reason, str)
+    return reason
+
+
+def evil(here: command_line.CommandLine) -> str:
+    """Return the path of a script that leaves a trace."""
+    path = here.home / "evil.sh"
+    path.write_text(f"#!/bin/bash\ntouch {here.home}/evil\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data, path: data.update(environ={**data["environ"], "BASH_ENV": path}),
+        lambda data, path: data.update(arguments=[path]),
+        lambda data, path: data.update(folder="/"),
+        lambda data, path: data.update(script=path),
+        lambda data, path: data.update(kill_wait_seconds=10**6),
+        lambda data, path: data.update(of_tomorrow=path),
+    ],
+    ids=["environ", "arguments", "folder", "script", "seconds", "unknown"],
+)
+def test_an_edited_request(here, change):
+    _, job_id = waiting(here)
+    path = request_of(here, job_id)
+    rewrite(path, lambda data: change(data, evil(here)))
+    assert refused(here, job_id) == (
+        f"not started: its request is not the one that was submitted: someone changed {path}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda data, path: data.update(stdout_path=path), "stdout_path"),
+        (lambda data, path: data.update(stderr_path=path), "stderr_path"),
+        (lambda data, path: data.update(time_limit_seconds=1), "time_limit_seconds"),
+        (lambda data, path: data.update(devices=["7"]), "devices, given"),
+        (lambda data, path: data.update(name=f"$(touch {path}).x"), "name"),
+        (lambda data, path: data.update(raw_number=999), "raw_number"),
+    ],
+    ids=["stdout", "stderr", "limit", "devices", "name", "raw number"],
+)
+def test_an_edited_entry(here, change, named):
+    _, job_id = waiting(here)
+    keys = here.home / "authorized_keys"
+    path = local(here) / "queue" / f"{job_id.removeprefix('local-')}.json"
+    rewrite(path, lambda data: change(data, str(keys)))
+    told = "its place in the line is not the one that was submitted"
+    assert refused(here, job_id) == f"not started: {told} ({named}): someone changed {path}"
+    assert not keys.exists(), "nothing is written to a log that is not the job's"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("restart_count", "a[$(touch {})]"), ("given", ["0", 7]), ("keeper", {"pid": -1})],
+)
+def test_an_entry_of_wrong_types_is_named(here, name, value):
+    first, job_id = waiting(here)
+    path = local(here) / "queue" / f"{job_id.removeprefix('local-')}.json"
+    before = path.read_text()
+    rewrite(path, lambda data: data.update({name: value}))
+    done = here("status", "--refresh")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"Error: {path} is damaged (")
+    path.write_text(before)
+    go(here)
+    assert ended(here, job_id) == ("COMPLETED", "0:0")
+
+
+def test_a_dropped_request(here):
+    """What another user puts into the line is no job of the database."""
+    first, job_id = waiting(here)
+    source = request_of(here, job_id)
+    token = f"{source.stem[:4]}evil0001"
+    data = json.loads(source.read_text())
+    folder = here.runs_dir / f"x.{token}"
+    folder.mkdir(mode=0o700)
+    shutil.copy(evil(here), folder / "script.sbatch")
+    named = {"token": token, "name": f"x.{token}"}
+    paths = {"run_dir": str(folder), "script": str(folder / "script.sbatch")}
+    dropped = {**data, **named, **paths, "number": 50, "dependency": ""}
+    source.with_name(f"{token}.json").write_text(json.dumps(dropped))
+    entry = json.loads((local(here) / "queue" / "2.json").read_text())
+    log = str(folder / "local-50.out")
+    forged = {**entry, **named, "number": 50, "raw_number": 50, "stdout_path": log}
+    (local(here) / "queue" / "50.json").write_text(json.dumps(forged))
+    go(here)
+    assert ended(here, job_id) == ("COMPLETED", "0:0")
+    machine = test_local.machine_of(here)
+    here.wait_until(lambda: machine.files.gone("50"), "the end of what was dropped")
+    (how,) = machine.files.gone("50").ended
+    assert (how.state, how.exit_signal) == ("FAILED", 53)
+    place = here.state_dir / "orchestrator.db"
+    assert how.reason == (f"not started: {place} knows no such job; submit it again if it is yours")
+    assert not (here.home / "evil").exists() and not Path(log).exists()
+
+
+def test_a_job_is_not_run_again_under_another_number(here):
+    first, job_id = waiting(here)
+    path = local(here) / "queue" / "2.json"
+    copied = {**json.loads(path.read_text()), "number": 60, "raw_number": 60}
+    (local(here) / "queue" / "60.json").write_text(json.dumps(copied))
+    go(here)
+    assert ended(here, job_id) == ("COMPLETED", "0:0")
+    machine = test_local.machine_of(here)
+    here.wait_until(lambda: machine.files.gone("60"), "the end of the copy")
+    (how,) = machine.files.gone("60").ended
+    assert how.reason.startswith("not started: its place in the line is not the one that was")
+
+
+def test_a_replaced_script_and_another_interpreter(here):
+    _, job_id = waiting(here)
+    script = Path(job(here, job_id)["run_dir"], "script.sbatch")
+    script.write_text(script.read_text().replace("#!/bin/bash", f"#!/bin/bash {evil(here)}", 1))
+    told = f"not started: {script} is not the script that was submitted"
+    assert refused(here, job_id) == told
+
+
+def test_a_replaced_run_folder(here):
+    """Another user may rename it where the folder above is theirs to write, and put one there."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to make a folder of another user's")
+    _, job_id = waiting(here)
+    folder = Path(job(here, job_id)["run_dir"])
+    folder.rename(folder.with_name("away"))
+    shutil.copytree(folder.with_name("away"), folder)
+    os.chown(folder, 65534, 65534)
+    assert refused(here, job_id) == (
+        f"not started: {folder} belongs to another user: it is not the one that submit made"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda folder: folder.chmod(0o770), "can be written by others: chmod go-w it"),
+        (
+            lambda folder: folder.joinpath("script.sbatch").chmod(0o666),
+            "/script.sbatch can be written by others: chmod go-w it",
+        ),
+    ],
+    ids=["folder", "script"],
+)
+def test_a_run_folder_that_others_can_write(here, change, told):
+    _, job_id = waiting(here)
+    folder = Path(job(here, job_id)["run_dir"])
+    change(folder)
+    between = "" if told.startswith("/") else " "
+    assert refused(here, job_id) == f"not started: {folder}{between}{told}"
+
+
+def test_a_run_folder_that_is_a_link(here):
+    _, job_id = waiting(here)
+    folder = Path(job(here, job_id)["run_dir"])
+    folder.rename(folder.with_name("away"))
+    folder.symlink_to("away")
+    assert refused(here, job_id) == f"cannot start: {folder}: Not a directory"
+
+
+def test_a_requeue_after_the_script_was_replaced(here):
+    job_id = submit(here, f"touch {here.home}/ran")
+    assert ended(here, job_id) == ("COMPLETED", "0:0")
+    (here.home / "ran").unlink()
+    script = Path(job(here, job_id)["run_dir"], "script.sbatch")
+    good = script.read_text()
+    script.write_text(f"#!/bin/bash\ntouch {here.home}/evil\n")
+    assert here("requeue", job_id).code == 0
+    assert refused(here, job_id) == f"not started: {script} is not the script that was submitted"
+    script.write_text(good)
+    assert here("requeue", job_id).code == 0
+    assert ended(here, job_id) == ("COMPLETED", "0:0")
+    assert (here.home / "ran").exists()
+    again = here("resubmit", job_id, "--parsable")
+    assert ended(here, again.out.strip()) == ("COMPLETED", "0:0")
+
+
+def test_a_task_of_an_array(here):
+    first = submit(here, f"echo ready; while [ ! -e {here.home}/go ]; do sleep 0.1; done")
+    array = submit(here, "true", "--array-size", "3")
+    running(here, first)
+    number = array.removeprefix("local-")
+    forged = local(here) / "queue" / f"{number}_1.json"
+    rewrite(forged, lambda data: data.update(task=7))
+    assert here("status", "--refresh").err.startswith(f"Error: {forged} is damaged (")
+    forged.rename(forged.with_name(f"{number}_7.json"))
+    go(here)
+    for task in (0, 2):
+        assert ended(here, f"{array}_{task}") == ("COMPLETED", "0:0")
+    machine = test_local.machine_of(here)
+    here.wait_until(lambda: machine.files.gone(f"{number}_7"), "the end of the forged task")
+    (how,) = machine.files.gone(f"{number}_7").ended
+    assert how.reason.endswith("knows no such job; submit it again if it is yours")
+
+
+def test_a_script_reads_itself_and_knows_its_folder(here):
+    line = 'tail -n 1 "$0" | wc -c; cd "$(dirname "$BASH_SOURCE")" && pwd -P; basename "$0"'
+    job_id = submit(here, line)
+    assert ended(here, job_id) == ("COMPLETED", "0:0")
+    _, size, folder, name = here("logs", job_id).out.splitlines()
+    assert int(size) > 1
+    assert (folder, name) == (job(here, job_id)["run_dir"], "script.sbatch")
+
+
+def forget_hashes(here: command_line.CommandLine) -> None:
+    """Leave the database as an earlier version would have left it."""
+    with sqlite3.connect(here.database) as connection:
+        connection.execute("UPDATE submissions SET request_sha256 = NULL")
+    connection.close()
+
+
+def test_a_job_that_an_earlier_version_put_into_the_line(here):
+    _, job_id = waiting(here)
+    forget_hashes(here)
+    go(here)
+    assert ended(here, job_id) == ("COMPLETED", "0:0"), "nobody else can have written its request"
+
+
+def test_a_job_of_an_earlier_version_where_others_can_write(here):
+    _, job_id = waiting(here)
+    forget_hashes(here)
+    requests = local(here) / "requests"
+    requests.chmod(0o777)
+    told = refused(here, job_id)
+    assert told == (
+        "not started: it was submitted by an earlier version, which stored no hash of it, and "
+        f"{requests} can be written by every user: look at it, and send it with "
+        f"`orchestrator resubmit {job_id}`"
+    )
+
+
+def test_the_runner_of_an_earlier_version_starts_nothing(here):
+    """At its end it starts the next job as it did then, and names no database."""
+    first, job_id = waiting(here)
+    done = here.run(
+        ["python3", "-S", "-P", "-m", "orchestrator.local.runner", str(local(here)), "2"]
+    )
+    assert done.code == 0, done.err
+    entry = test_local.entry_of(here, job_id)
+    assert entry is not None and entry.state == "PENDING"
+    go(here)
+    assert ended(here, job_id) == ("COMPLETED", "0:0")
+
+
+def test_the_job_waits_for_the_database(here):
+    here.needs_file()
+    first, job_id = waiting(here)
+    away = here.database.with_name("away")
+    here.database.rename(away)
+    go(here)
+
+    def note() -> str:
+        entry = test_local.entry_of(here, job_id)
+        assert entry is not None, "it started without the database"
+        return entry.note
+
+    here.wait_until(note, "the job to wait")
+    assert note() == f"waits for the database: there is no database {here.database}"
+    away.rename(here.database)
+    assert ended(here, job_id) == ("COMPLETED", "0:0")
+    assert job(here, first)["state"] == "COMPLETED"
+
+
+def test_a_job_that_waits_for_the_database_can_be_cancelled(here):
+    here.needs_file()
+    _, job_id = waiting(here)
+    away = here.database.with_name("away")
+    here.database.rename(away)
+    go(here)
+    machine = test_local.machine_of(here)
+    here.wait_until(lambda: getattr(test_local.entry_of(here, job_id), "note", ""), "the note")
+    away.rename(here.database)
+    entry = test_local.entry_of(here, job_id)
+    if entry is not None:
+        machine.cancel(job_id, entry.name)
+    assert ended(here, job_id) in (("CANCELLED", "0:15"), ("COMPLETED", "0:0"))
+
+
+SECRETS = {
+    "GITHUB_PAT": "planted-1",
+    "OPENAI_KEY": "planted-2",
+    "DATABASE_URL": "postgresql://u:planted-3@h/d",
+    "SENTRY_DSN": "planted-4",
+    "https_proxy": "http://u:planted-5@proxy:3128",
+    "AWS_PROFILE_X": "planted-6",
+    "BASH_FUNC_deploy%%": "() { echo planted-7; }",
+    "APPTAINER_DOCKER_PASSWORD": "planted-8",
+    "MY_OWN": "planted-9",
+}
+RETRY = """
+[job]
+name = "x"
+[launch]
+launcher = "python"
+command = "true"
+[retry]
+max_attempts = 2
+on = ["python_exception"]
+"""
+
+
+def planted(here: command_line.CommandLine) -> str:
+    """Return which files hold a planted value."""
+    folders = [str(folder) for folder in (here.state_dir, here.runs_dir) if folder.exists()]
+    done = subprocess.run(
+        ["grep", "-r", "-l", "-a", "planted-", *folders],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+def test_no_variable_of_the_shell_is_stored_that_nobody_named(here):
+    spec = here.spec(RETRY)
+    told = (
+        "Not passed on (a local job may start later): 9 variables of this shell "
+        "(APPTAINER_DOCKER_PASSWORD, AWS_PROFILE_X, BASH_FUNC_deploy%%, ...); "
+        "pass one with --inherit NAME\n"
+    )
+    done = here("submit", "--name", "x", *LINE, "--", "true", **SECRETS)
+    assert (done.code, done.err) == (0, told)
+    assert here("submit", spec, "--scheduler", "local", **SECRETS).code == 0
+    added = ("schedule", "add", "nightly", spec, "--cron", "0 2 * * *", "--scheduler", "local")
+    done = here(*added, **SECRETS)
+    assert done.code == 0, done.err
+    graph = here.spec('[graph.nodes.one]\nspec = "job.toml"\n', "graph.toml")
+    done = here("graph", "submit", graph, **SECRETS)
+    assert done.code == 0, done.err
+    assert planted(here) == ""
+
+
+def test_a_variable_that_the_spec_names_reaches_the_job(here):
+    line = 'echo "$OPENAI_KEY $MY_OWN $GITHUB_PAT."'
+    named = ("--inherit", "OPENAI_KEY", "--inherit", "MY_OWN")
+    done = here("submit", "--name", "x", *LINE, *named, "--command", line, **SECRETS)
+    assert done.code == 0, done.err
+    assert ended(here, "local-1") == ("COMPLETED", "0:0")
+    assert here("logs", "local-1").out.splitlines()[1] == "planted-2 planted-9 ."
+
+
+def test_secrets_in_requests_of_an_earlier_version_are_removed(here):
+    job_id = submit(here, "true")
+    assert ended(here, job_id) == ("COMPLETED", "0:0")
+    (path,) = (local(here) / "requests").glob("*.json")
+    rewrite(path, lambda data: data.update(format=0, environ={**data["environ"], **SECRETS}))
+    forget_hashes(here)
+    (local(here) / "cleared").unlink()
+    assert "planted" in path.read_text()
+    assert ended(here, submit(here, "true")) == ("COMPLETED", "0:0")
+    assert planted(here) == ""
+    assert here("requeue", job_id).code == 0
+    assert ended(here, job_id) == ("COMPLETED", "0:0")
