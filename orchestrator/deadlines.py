@@ -30,6 +30,18 @@ class Deadline:
     def is_over(self) -> bool:
         return self.left_seconds == 0.0
 
+    @property
+    def is_finite(self) -> bool:
+        return self.at != math.inf
+
+    def earlier(self, other: Deadline) -> Deadline:
+        """Return the one of both that comes first; they are of one clock."""
+        return self if self.at <= other.at else other
+
+    def share(self, parts: int) -> Self:
+        """Return the end of the first of so many equal parts of the remaining time."""
+        return self.within(self.left_seconds / parts)
+
     def within(self, seconds: float) -> Self:
         """Return this deadline or the one in so many seconds, whichever is earlier."""
         if seconds == math.inf:
