@@ -77,6 +77,7 @@ def command(
             raise click.UsageError("--attempt is for jobs")
         facts = explain.log_facts(log_, rules)
         _put([(None, diagnosis.diagnose(facts))], chosen)
+        _report_slow(rules)
         return
     context = session.open_context(ctx)
     if refresh_ is not False:
@@ -84,6 +85,12 @@ def command(
     found = [job for reference in references for job in _worth(session.jobs_of(context, reference))]
     told = [(job, explain.explain(context, job, rules, attempt=attempt)) for job in found]
     _put(told, chosen, chains.decisions(context, found, attempt=attempt))
+    _report_slow(rules)
+
+
+def _report_slow(rules: diagnosis.Rules) -> None:
+    for text in rules.slow.values():
+        output.say(text)
 
 
 def _worth(tasks: Sequence[jobs.Job]) -> Sequence[jobs.Job]:

@@ -181,7 +181,7 @@ def _follow(
     while True:
         # Asked before reading: what was written before the end is then read for certain.
         is_live = live.update(quiet, by_row)
-        numbers.read_new(quiet, [*by_row.values()])
+        is_behind = numbers.read_part(quiet, [*by_row.values()])
         for page in numbers.pages(context, wanted):
             newest = max((row.id for row in page), default=0)
             wanted = dataclasses.replace(wanted, after=max(newest, wanted.after or 0))
@@ -189,6 +189,8 @@ def _follow(
             click.echo(texts(rows, form), nl=False)
         # What was there before is cut; of what comes each row is shown.
         wanted = dataclasses.replace(wanted, last=None)
+        if is_behind:
+            continue
         if not is_live:
             return
         context.sleep(LOOK_SECONDS)

@@ -96,7 +96,8 @@ def test(
     """
     known = vocabulary.known(settings.configuration_of(ctx), files)
     chosen = patterns.select(known, names, source="--pattern")
-    trial = _Trial(patterns.Matcher(chosen))
+    matcher = patterns.Matcher(chosen)
+    trial = _Trial(matcher)
     form = output.chosen(format_, as_json)
     if form == "table":
         rows = list(itertools.chain.from_iterable(trial.pages(log)))
@@ -104,6 +105,9 @@ def test(
     else:
         for text in output.texts("matches", trial.pages(log), _COLUMNS, form):
             click.echo(text, nl=False)
+    for reason in matcher.slow.values():
+        if reason:
+            output.say(reason)
     told = ", ".join(f"{count} by {name}" for name, count in trial.matched.most_common())
     if told:
         output.say(f"{trial.last} lines, of which {trial.telling} tell numbers: {told}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator import config, errors, jobs, local, run_folder
+from orchestrator import config, deadlines, errors, jobs, local, run_folder
 from orchestrator.controller import stores
 
 if TYPE_CHECKING:
@@ -134,6 +134,8 @@ class Context:
     who: str = "user"
     #: jobs are those of this machine, not Slurm's
     is_local: bool = False
+    #: after which no more is read of logs, and no more asked of Slurm
+    deadline: deadlines.Deadline = deadlines.NEVER
     memory: Memory = dataclasses.field(default_factory=Memory, compare=False)
 
     @property

@@ -10,13 +10,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from orchestrator import diagnosis, errors, jobs, logs, run_folder, slurm
+from orchestrator import deadlines, diagnosis, errors, jobs, logs, run_folder, slurm
 from orchestrator.controller import context as contexts
 from orchestrator.controller import query, unit_of_work, waiting
 from orchestrator.diagnosis import advice, pending
 
 #: Logs are read for so long in one refresh; what failed beside is left to the next one.
 READING_SECONDS = 5.0
+#: The logs of one job are read for so long when they are to be explained.
+EXPLAIN_SECONDS = 20.0
 
 
 def explain(
@@ -58,7 +60,8 @@ def _facts_of(
         job = _as_of(job, details.attempts, attempt or 0)
     facts = _facts(job, details.attempts, details.events)
     told = _advice(details.submission) if job.state is jobs.JobState.COMPLETED else ()
-    return _with_logs(dataclasses.replace(facts, past=past, advice=told), job, rules)
+    facts = dataclasses.replace(facts, past=past, advice=told)
+    return _with_logs(facts, job, rules, context.deadline.within(EXPLAIN_SECONDS))[0]
 
 
 def _facts(
@@ -79,12 +82,15 @@ def log_facts(path: str, rules: diagnosis.Rules) -> diagnosis.Facts:
     """Return what a log from anywhere tells. Raises NotFoundError where it cannot be read."""
     scan = logs.Scan()
     reader = diagnosis.Reader(rules, path)
-    for line in logs.scan(path, scan):
+    for line in logs.scan(path, scan, deadline=deadlines.NEVER.within(EXPLAIN_SECONDS)):
         reader.feed(line.number, line.text)
     if scan.problem:
         raise errors.NotFoundError(f"{path}: {scan.problem}")
     return diagnosis.Facts(
-        findings=reader.findings, last_line=reader.last, skipped_bytes=scan.skipped_bytes
+        findings=reader.findings,
+        last_line=reader.last,
+        skipped_bytes=scan.skipped_bytes,
+        uncounted_bytes=scan.uncounted_bytes,
     )
 
 
@@ -96,7 +102,8 @@ def store_causes(
 ) -> int:
     """Store why the jobs with these rows failed, each once; returns of how many.
 
-    What was changed by another process meanwhile is left to it.
+    What was changed by another process meanwhile is left to it, and what there is no time to read
+    to the next refresh; the first job's logs count as far as they were read.
     """
     with context.store.reading() as work:
         found = work.jobs(unit_of_work.JobQuery(rows=job_rows, limit=None))
@@ -108,13 +115,16 @@ def store_causes(
     if not failed:
         return 0
     rules = diagnosis.load_shipped()
-    until = clock() + READING_SECONDS
+    own = deadlines.Deadline(clock=clock).within(READING_SECONDS)
+    deadline = own.earlier(context.deadline)
     told: list[tuple[jobs.Job, jobs.JobEvent, dict[str, object]]] = []
     for place, job in enumerate(sorted(failed, key=lambda job: job.row)):
-        if place and clock() >= until:
+        if place and deadline.is_over:
             break
         facts = _facts(job, attempts.get(job.row, ()), events.get(job.row, ()))
-        facts = _with_logs(facts, job, rules)
+        facts, is_cut = _with_logs(facts, job, rules, deadline)
+        if is_cut and (place or context.deadline.is_over):
+            break
         explanation = diagnosis.diagnose(facts)
         if explanation.cause is not None:
             changes: dict[str, object] = {"cause": str(explanation.cause)}
@@ -143,10 +153,16 @@ def is_failed(job: jobs.Job) -> bool:
     return job.ended and job.settled and job.state is not jobs.JobState.COMPLETED
 
 
-def _with_logs(facts: diagnosis.Facts, job: jobs.Job, rules: diagnosis.Rules) -> diagnosis.Facts:
+def _with_logs(
+    facts: diagnosis.Facts,
+    job: jobs.Job,
+    rules: diagnosis.Rules,
+    deadline: deadlines.Deadline,
+) -> tuple[diagnosis.Facts, bool]:
+    """Return the facts with those of the logs, and whether the deadline came before their end."""
     findings: list[diagnosis.Finding] = []
     last: diagnosis.Evidence | None = None
-    skipped, written = 0, 0.0
+    skipped, uncounted, written, is_cut = 0, 0, 0.0, False
     banner = logs.banner_pattern(
         job_id=job.raw_job_id or job.job_id or "", task=job.array_task_id or 0, name=job.name
     )
@@ -158,7 +174,11 @@ def _with_logs(facts: diagnosis.Facts, job: jobs.Job, rules: diagnosis.Rules) ->
         # Only our own scripts write banners, and to stdout.
         own = job.tracked_name is None and path == job.stdout_path
         for line in logs.scan(
-            path, scan, banner=banner if own else None, attempt=job.attempt if own else None
+            path,
+            scan,
+            banner=banner if own else None,
+            attempt=job.attempt if own else None,
+            deadline=deadline,
         ):
             reader.feed(line.number, line.text)
         findings += [
@@ -167,14 +187,18 @@ def _with_logs(facts: diagnosis.Facts, job: jobs.Job, rules: diagnosis.Rules) ->
         ]
         last = reader.last or last
         skipped += scan.skipped_bytes
+        uncounted += scan.uncounted_bytes
+        is_cut = is_cut or scan.is_cut
         written = max(written, scan.written_at or 0.0)
-    return dataclasses.replace(
+    found = dataclasses.replace(
         facts,
         findings=tuple(findings),
         last_line=last,
         written_at=datetime.datetime.fromtimestamp(written, datetime.UTC) if written else None,
         skipped_bytes=skipped,
+        uncounted_bytes=uncounted,
     )
+    return found, is_cut
 
 
 def _advice(submission: jobs.Submission) -> tuple[str, ...]:

@@ -4,21 +4,50 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from orchestrator import errors, jobs, logs, patterns, run_folder, specs
+from orchestrator import deadlines, errors, jobs, logs, patterns, run_folder, specs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import rows, unit_of_work, vocabulary
 
-#: What one look over all jobs reads, some seconds' worth; what is more is read by the next.
-LOOK_LIMIT_BYTES = 256 * 1024 * 1024
-#: What a job may be read of at least, however many there are.
-_LEAST_SHARE_BYTES = 256 * 1024
+#: One look at the logs of all live jobs takes so long; the next one reads on.
+LOOK_SECONDS = 5.0
+#: A command about the numbers of some jobs reads their logs for so long.
+READ_SECONDS = 60.0
+#: Bytes of the first part of a file that is read, and stored; the next parts are larger ...
+FIRST_PART_BYTES = 64 * 1024
+#: ... while a part takes less than this.
+_PART_SECONDS = 0.25
+_GROWTH = 4
 
 #: By the patterns' identities: most jobs have the same ones, and to make a scanner takes time.
 _Scanners: TypeAlias = dict[tuple[int, ...], patterns.Scanner]
+
+
+@dataclasses.dataclass(kw_only=True)
+class Ingested:
+    """What was read of the files of jobs."""
+
+    #: metrics
+    stored: int = 0
+    read_bytes: int = 0
+    #: row of each job with more to read -> its name, bytes that were read, bytes that are left
+    unread: dict[int, tuple[str, int, int]] = dataclasses.field(default_factory=dict)
+
+    def report(self, seconds: float, then: str) -> str:
+        """Return what was not read within this time, as a sentence; "" where all was read."""
+        if not self.unread:
+            return ""
+        name, read_bytes, left_bytes = max(self.unread.values(), key=lambda one: one[2])
+        others = len(self.unread) - 1
+        more = f" (and of {others} more jobs)" if others > 1 else " (and of 1 more job)" * others
+        total = _mib(read_bytes + left_bytes)
+        return (
+            f"read {_mib(read_bytes)} of {total} MiB of {name}'s log{more} in {seconds:g} s; {then}"
+        )
 
 
 def ingest(
@@ -27,23 +56,25 @@ def ingest(
     shipped: Sequence[patterns.Pattern] | None = None,
     *,
     say: Callable[[str], None] | None = None,
-    limit_bytes: int | None = None,
-    enough: Callable[[], bool] = lambda: False,
-) -> int:
-    """Read what is new in the jobs' files and store their metrics; returns how many were stored.
+    deadline: deadlines.Deadline = deadlines.NEVER,
+    choose: Callable[[int], int] = random.randrange,
+) -> Ingested:
+    """Read what is new in the jobs' files and store their metrics.
 
     `say` is told what is odd about a file, that it was cut or cannot be read. What is wrong with
-    one job ends no other where there are several. When `enough` says so the rest is left for the
-    next time.
+    one job ends no other where there are several.
 
-    With `limit_bytes` so much is read in all, shared out among the jobs, and the next call reads
-    on; the rest of a job's share is for the jobs that follow.
+    At the deadline, or the context's, the rest is left for the next call. The time is shared out
+    among the jobs; what one leaves of its share is for those that follow. `choose` says which of
+    so many comes first, so that none is always too late.
 
-    The metrics of a chunk and the place where reading goes on are committed together, so a crash,
+    The metrics of a part and the place where reading goes on are committed together, so a crash,
     or another reader at the same time, neither loses nor doubles one.
     """
+    done = Ingested()
     if not wanted:
-        return 0
+        return done
+    deadline = deadline.earlier(context.deadline)
     known = shipped or vocabulary.known(context.configuration)
     with context.store.reading() as work:
         cursors = work.log_cursors_of([job.row for job in wanted])
@@ -51,43 +82,62 @@ def ingest(
     # The tasks of an array share their spec, which holds the arguments of all of them.
     chosen: dict[str, tuple[patterns.Pattern, ...]] = {}
     scanners: _Scanners = {}
-    stored = 0
-    left = limit_bytes
-    for place, job in enumerate(wanted):
-        if enough():
+    first = choose(len(wanted)) if deadline.is_finite else 0
+    ordered = [*wanted[first:], *wanted[:first]]
+    for place, job in enumerate(ordered):
+        if deadline.is_over:
+            for late in ordered[place:]:
+                _leave(late, cursors.get(late.row, []), done)
             break
         context.proceed()
-        share = None if left is None else max(left // (len(wanted) - place), _LEAST_SHARE_BYTES)
-        places = {cursor.path: cursor for cursor in cursors.get(job.row, [])}
+        share = deadline.share(len(ordered) - place)
         try:
             if job.token not in chosen:
                 spec = specs.from_json(texts[job.token])
                 chosen[job.token] = vocabulary.of_job(known, spec)
-            with context.waiting(f"Reading the log of {job.job_id or f'@{job.row}'}"):
-                for reader in _readers(job, chosen[job.token], scanners):
-                    cursor = places.get(reader.path)
-                    told = say or context.say
-                    found, read_bytes = _read_file(
-                        context, job, reader, cursor, told, share, enough
-                    )
-                    stored += found
-                    share = None if share is None else max(share - read_bytes, 0)
-                    left = None if left is None else left - read_bytes
+            with context.waiting(f"Reading the log of {_name(job)}"):
+                readers = list(_readers(job, chosen[job.token], scanners))
+                told = say or context.say
+                _read_job(context, job, readers, cursors.get(job.row, []), told, share, done)
         except errors.OrchestratorError as exc:
             if len(wanted) == 1:
                 raise
             context.say(f"@{job.row}: its metrics were not read: {exc}")
-    return stored
+    return done
 
 
 def ingest_all(context: contexts.Context, job_rows: Sequence[int]) -> int:
-    """Read the files of the jobs with these rows, as they are now, as far as a look may take."""
+    """Read the files of the jobs with these rows as far as a look may take; say what is left."""
     if not job_rows:
         return 0
     with context.store.reading() as work:
         found = work.jobs(unit_of_work.JobQuery(rows=job_rows, limit=None))
     ordered = sorted(found, key=lambda job: job.row)
-    return ingest(context, ordered, limit_bytes=LOOK_LIMIT_BYTES)
+    done = ingest(context, ordered, deadline=deadlines.NEVER.within(LOOK_SECONDS))
+    if told := done.report(LOOK_SECONDS, "the next refresh continues"):
+        context.say(told)
+    return done.stored
+
+
+def ingest_for_numbers(
+    context: contexts.Context,
+    wanted: Sequence[jobs.Job],
+    *,
+    say: Callable[[str], None] | None = None,
+) -> Ingested:
+    """Read the files of jobs whose numbers are asked for; say so where some are missing yet."""
+    done = ingest(context, wanted, say=say, deadline=deadlines.NEVER.within(READ_SECONDS))
+    if told := done.report(READ_SECONDS, "numbers are missing: run the command again to read on"):
+        (say or context.say)(told)
+    return done
+
+
+def _name(job: jobs.Job) -> str:
+    return job.job_id or f"@{job.row}"
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.0f}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,17 +176,47 @@ def _readers(
     yield _Reader(str(metrics_file), None, None, banners=False, attempt=job.attempt)
 
 
+def _leave(job: jobs.Job, cursors: Sequence[rows.LogCursor], done: Ingested) -> None:
+    """Note what there is to read of a job whose turn did not come."""
+    read = {cursor.path: cursor.offset_bytes for cursor in cursors}
+    left = sum(
+        logs.left_bytes(path, read.get(path, 0))
+        for path in (job.stdout_path, job.stderr_path)
+        if path is not None
+    )
+    if left:
+        done.unread[job.row] = (_name(job), 0, left)
+
+
+def _read_job(
+    context: contexts.Context,
+    job: jobs.Job,
+    readers: Sequence[_Reader],
+    cursors: Sequence[rows.LogCursor],
+    say: Callable[[str], None],
+    deadline: deadlines.Deadline,
+    done: Ingested,
+) -> None:
+    """Read the files of a job, each for its share of the time; add to what was done."""
+    known = {cursor.path: cursor for cursor in cursors}
+    before, left = done.read_bytes, 0
+    for place, reader in enumerate(readers):
+        share = deadline.share(len(readers) - place)
+        left += _read_file(context, job, reader, known.get(reader.path), say, share, done)
+    if left:
+        done.unread[job.row] = (_name(job), done.read_bytes - before, left)
+
+
 def _read_file(
     context: contexts.Context,
     job: jobs.Job,
     reader: _Reader,
     cursor: rows.LogCursor | None,
     say: Callable[[str], None],
-    limit_bytes: int | None,
-    enough: Callable[[], bool],
-) -> tuple[int, int]:
-    """Return how many metrics were stored and how many bytes were read."""
-    stored = read_bytes = 0
+    deadline: deadlines.Deadline,
+    done: Ingested,
+) -> int:
+    """Read a file up to the deadline, at least a part of it; returns how many bytes are left."""
     banner = logs.banner_pattern(
         job_id=job.raw_job_id or job.job_id or "", task=job.array_task_id or 0, name=job.name
     )
@@ -144,30 +224,35 @@ def _read_file(
     position, state = _resume(reader.path, cursor)
     matcher = patterns.Matcher(reader.known or (), state)
     search: logs.Search | None = None
-    while limit_bytes is None or read_bytes < limit_bytes:
+    most = FIRST_PART_BYTES
+    left = 0
+    while True:
         if reader.scanner is not None and logs.is_large(position) and reader.scanner.usable:
             search = reader.scanner.search(generic=matcher.generic, followed=matcher.followed)
-        most = logs.READ_LIMIT_BYTES
-        if limit_bytes is not None:
-            most = min(most, limit_bytes - read_bytes)
+        begun = deadline.clock()
         chunk = logs.read(position, banner=banner, final=final, search=search, limit_bytes=most)
         found = list(_numbers(reader, matcher, chunk))
         after = _cursor(chunk.position, {} if reader.known is None else matcher.state)
-        read_bytes += chunk.read_bytes
+        done.read_bytes += chunk.read_bytes
         if after != cursor and chunk.position != position:
             with context.store.writing() as work:
                 if not work.put_log_cursor(job.row, after, expect=cursor):
                     # Another process read the same bytes and stored their metrics.
                     break
-                stored += work.add_numbers(job.row, found)
+                done.stored += work.add_numbers(job.row, found)
             cursor, position = after, chunk.position
         if not chunk.more:
             if chunk.note and chunk.note != logs.NO_LOG_YET:
                 say(chunk.note)
             break
-        if enough():
+        if deadline.is_over:
+            left = logs.left_bytes(position.path, position.offset_bytes)
             break
-    return stored, read_bytes
+        is_quick = deadline.clock() - begun < _PART_SECONDS
+        most = min(most * _GROWTH, logs.READ_LIMIT_BYTES) if is_quick else FIRST_PART_BYTES
+    for reason in filter(None, matcher.slow.values()):
+        say(f"{_name(job)}: {reason}")
+    return left
 
 
 def _numbers(

@@ -67,7 +67,7 @@ def _told(
     if not done:
         return []
     try:
-        ingest.ingest(context, done, say=say)
+        ingest.ingest_for_numbers(context, done, say=say)
     except errors.DatabaseError as exc:
         context.say(f"What the logs got since the last look is left out: {exc}")
     wanted = unit_of_work.MetricQuery(

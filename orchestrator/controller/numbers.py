@@ -19,9 +19,19 @@ PAGE_ROWS = 10_000
 def read_new(context: contexts.Context, wanted: Sequence[jobs.Job]) -> None:
     """Read what the jobs' files got since the last look; a full disk leaves that out."""
     try:
-        ingest.ingest(context, wanted)
+        ingest.ingest_for_numbers(context, wanted)
     except errors.DatabaseError as exc:
         context.say(f"What the logs got since the last look is left out: {exc}")
+
+
+def read_part(context: contexts.Context, wanted: Sequence[jobs.Job]) -> bool:
+    """Read what one look may take of that; return whether there is more to read."""
+    deadline = context.deadline.within(ingest.LOOK_SECONDS)
+    try:
+        return bool(ingest.ingest(context, wanted, deadline=deadline).unread)
+    except errors.DatabaseError as exc:
+        context.say(f"What the logs got since the last look is left out: {exc}")
+        return False
 
 
 def pages(

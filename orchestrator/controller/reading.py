@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import time
 
 from orchestrator.controller import context as contexts
 from orchestrator.controller import ingest, unit_of_work
@@ -24,38 +23,48 @@ _KEY = "logs read"
 
 
 def step(context: contexts.Context) -> list[str]:
-    """Read what jobs that have settled since the last pass wrote last; return what was read."""
-    until = time.monotonic() + READING_SECONDS
+    """Read what jobs that have settled since the last pass wrote last; return what was read.
+
+    Jobs whose logs are not read to their end by then come again when the others had their turn.
+    """
+    deadline = context.deadline.within(READING_SECONDS)
     now = context.clock()
     stored = 0
     with context.store.reading() as work:
         known = work.setting(_KEY)
-    place = _place(known) if known else (now - _RECENT, 0)
-    while time.monotonic() < until:
+    places = _places(known) if known else [(now - _RECENT, 0)]
+    # What follows is to be read; from the second on some was not read to its end.
+    place, behind = places[0], places[1:]
+    while not deadline.is_over:
         context.proceed()
         with context.store.reading() as work:
             found = work.settled_after(place, now - _RECENT, AT_ONCE)
             query = unit_of_work.JobQuery(rows=[row for _, row in found], limit=None)
             some = work.jobs(query) if found else []
-        stored += ingest.ingest(
+        done = ingest.ingest(
             context,
             [job for job in some if not contexts.elsewhere(context, job)],
             say=lambda told: None,
-            enough=lambda: time.monotonic() >= until,
+            deadline=deadline,
         )
-        if time.monotonic() >= until:
-            # Where reading in each file goes on is stored; these are looked at once more.
+        stored += done.stored
+        if done.unread:
+            behind = [min([place, *behind])]
+        if len(found) < AT_ONCE:
+            place, behind = behind[0] if behind else max(place, (now - _AGAIN, 0)), []
             break
-        is_last = len(found) < AT_ONCE
-        place = max(place, (now - _AGAIN, 0)) if is_last else found[-1]
-        if is_last:
-            break
+        place = found[-1]
     if found or known is None:
         with context.store.writing() as work:
-            work.put_setting(_KEY, json.dumps([place[0].isoformat(), place[1]]))
+            work.put_setting(_KEY, _text([place, *behind]))
     return [f"{stored} numbers read from the logs of jobs that ended"] if stored else []
 
 
-def _place(text: str) -> tuple[datetime.datetime, int]:
-    at, row = json.loads(text)
-    return datetime.datetime.fromisoformat(at), row
+def _text(places: list[tuple[datetime.datetime, int]]) -> str:
+    return json.dumps([part for at, row in places for part in (at.isoformat(), row)])
+
+
+def _places(text: str) -> list[tuple[datetime.datetime, int]]:
+    parts = json.loads(text)
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return [(datetime.datetime.fromisoformat(at), row) for at, row in pairs]

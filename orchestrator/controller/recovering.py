@@ -212,7 +212,8 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
     far = recovery.Progress()
     if job.cause == retry.CONTINUED:
         # How far it came may stand in lines that nobody read yet.
-        ingest.ingest(context, [job], say=lambda note: None)
+        deadline = context.deadline.within(ingest.LOOK_SECONDS)
+        ingest.ingest(context, [job], say=lambda note: None, deadline=deadline)
         far = progress.of(context, job, checkpoints)
     with context.store.reading() as work:
         rows = [*work.recoveries.earlier(job.row), job.row]

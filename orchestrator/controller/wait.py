@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator import diagnosis, errors, jobs
+from orchestrator import deadlines, diagnosis, errors, jobs, patterns, slurm
 from orchestrator.controller import (
     chains,
     freshness,
@@ -21,6 +21,8 @@ from orchestrator.controller import context as contexts
 
 #: A job that ended waits this long for the details of its accounting row.
 DETAILS_SECONDS = 30.0
+#: Slurm's commands may go on for so long when the time is up.
+GRACE_SECONDS = 1.0
 
 
 def wait(
@@ -36,9 +38,19 @@ def wait(
     waited for in its place. Where no controller acts, this process does what the rules say.
 
     `changed` is told, look by look, which jobs have a new state. Their logs are read on the way,
-    so that the metrics are there when this returns.
+    so that the metrics are there when this returns in time.
+
+    When the time is up Slurm's commands are given up, a second later, and logs are left to the next
+    command.
     """
-    begun = context.clock()
+    client, deadline = context.client, context.deadline
+    if timeout_seconds is not None:
+        deadline = deadline.within(timeout_seconds)
+    if deadline.is_finite:
+        context = dataclasses.replace(
+            context, deadline=deadline, client=lambda: _bounded(client(), deadline)
+        )
+    reading: deadlines.Deadline | None = None
     seen: dict[int, jobs.JobState] = {}
     ended: dict[int, datetime.datetime] = {}
     known = vocabulary.known(context.configuration)
@@ -52,14 +64,17 @@ def wait(
             context.say(note)
 
     while True:
-        fresh = resend.look(dataclasses.replace(context, say=once))
-        found = _jobs(context, rows)
-        if any(job.ended and job.state is not jobs.JobState.COMPLETED for job in found):
-            _recover(context, found, once)
-            # In one look: between two, a job could be given up for the one that goes on with it.
-            last = chains.newest(context, rows)
-            found = list({last[row].row: last[row] for row in rows if row in last}.values())
-            rows = [job.row for job in found]
+        try:
+            fresh = resend.look(dataclasses.replace(context, say=once))
+            found = _jobs(context, rows)
+            if any(job.ended and job.state is not jobs.JobState.COMPLETED for job in found):
+                _recover(context, found, once)
+                # In one look: between two, a job could be given up for the one that goes on.
+                last = chains.newest(context, rows)
+                found = list({last[row].row: last[row] for row in rows if row in last}.values())
+                rows = [job.row for job in found]
+        except deadlines.TimeUpError:
+            return _jobs(context, rows)
         now = context.clock()
         news = [job for job in found if seen.get(job.row) is not job.state]
         seen.update({job.row: job.state for job in news})
@@ -71,20 +86,75 @@ def wait(
                 ended.setdefault(job.row, now)
             else:
                 ended.pop(job.row, None)
-        try:
-            ingest.ingest(context, [job for job in found if job.row not in read], known, say=once)
-            read.update(job.row for job in found if job.settled and job.ended)
-        except errors.DatabaseError as exc:
-            once(f"Metrics are not stored: {exc}")
+        done = _read(context, [job for job in found if job.row not in read], known, once)
+        late = done.unread
+        read.update(job.row for job in found if job.settled and job.ended and job.row not in late)
         if all(_done(job, ended, now) for job in found):
-            return found
-        waited_seconds = (now - begun).total_seconds()
-        if timeout_seconds is not None and waited_seconds >= timeout_seconds:
+            # The log of a job that has ended may take longer than anybody wants to wait.
+            reading = reading or deadline.within(ingest.READ_SECONDS)
+            if not done.unread or reading.is_over:
+                if told_of := done.report(ingest.READ_SECONDS, "the next command reads on"):
+                    context.say(told_of)
+                return found
+            continue
+        if deadline.is_over:
             return found
         pause_seconds = _pause_seconds(context, fresh, now)
         if any(job.scheduler == "local" and not job.settled for job in found):
             pause_seconds = min(pause_seconds, refresh.LOCAL_FLOOR_SECONDS)
-        context.sleep(pause_seconds)
+        context.sleep(min(pause_seconds, deadline.left_seconds))
+        if deadline.is_over:
+            # Another process may have asked meanwhile.
+            return _jobs(context, rows)
+
+
+def _read(
+    context: contexts.Context,
+    found: Sequence[jobs.Job],
+    known: Sequence[patterns.Pattern],
+    say: Callable[[str], None],
+) -> ingest.Ingested:
+    """Read the jobs' logs as far as a look may take."""
+    deadline = context.deadline.within(ingest.LOOK_SECONDS)
+    try:
+        return ingest.ingest(context, found, known, say=say, deadline=deadline)
+    except errors.DatabaseError as exc:
+        say(f"Metrics are not stored: {exc}")
+        return ingest.Ingested()
+
+
+def _bounded(client: slurm.Client, deadline: deadlines.Deadline) -> slurm.Client:
+    """Return the client whose commands are given up soon after the deadline, with TimeUpError."""
+    run, stream = client.run, client.stream
+    # Who waits for 0 s asks once how the jobs are.
+    end = dataclasses.replace(deadline, at=deadline.at + GRACE_SECONDS)
+
+    def left(timeout_seconds: float) -> float:
+        if end.is_over:
+            raise deadlines.TimeUpError
+        return min(timeout_seconds, end.left_seconds)
+
+    def checked(answer: slurm.Answer) -> slurm.Answer:
+        # Slurm is not to blame: nothing is stored of it.
+        if answer.timed_out and end.is_over:
+            raise deadlines.TimeUpError
+        return answer
+
+    def bounded_run(
+        argv: Sequence[str], timeout_seconds: float, environ: Mapping[str, str], /
+    ) -> slurm.Answer:
+        return checked(run(argv, left(timeout_seconds), environ))
+
+    def bounded_stream(
+        argv: Sequence[str],
+        timeout_seconds: float,
+        environ: Mapping[str, str],
+        on_line: Callable[[str], object],
+        /,
+    ) -> slurm.Answer:
+        return checked(stream(argv, left(timeout_seconds), environ, on_line))
+
+    return dataclasses.replace(client, run=bounded_run, stream=bounded_stream)
 
 
 def _recover(

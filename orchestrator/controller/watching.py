@@ -8,11 +8,10 @@ import datetime
 import json
 import os
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator import alerts, errors, jobs, run_folder, specs
+from orchestrator import alerts, deadlines, errors, jobs, run_folder, specs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import ingest, unit_of_work
 
@@ -76,11 +75,10 @@ def _running(below: int | None) -> unit_of_work.JobQuery:
 
 
 def _look(context: contexts.Context, some: Sequence[jobs.Job]) -> int:
-    until = time.monotonic() + READING_SECONDS
     # What cannot be read is told to who asks for the job's numbers.
     quiet = dataclasses.replace(context, say=lambda told: None)
     with contextlib.suppress(errors.OrchestratorError):
-        ingest.ingest(quiet, some, enough=lambda: time.monotonic() >= until)
+        ingest.ingest(quiet, some, deadline=deadlines.NEVER.within(READING_SECONDS))
     wanted = unit_of_work.MetricQuery(
         rows=tuple(job.row for job in some),
         names=(*alerts.LOSSES, *alerts.THROUGHPUTS),

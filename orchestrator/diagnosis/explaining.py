@@ -183,6 +183,8 @@ def _details(facts: Facts, found: Finding, findings: Sequence[Finding]) -> dict[
         details["earlier_attempts"] = earlier
     if facts.skipped_bytes:
         details["unread_bytes"] = facts.skipped_bytes
+    if facts.uncounted_bytes:
+        details["uncounted_bytes"] = facts.uncounted_bytes
     if found.cause in (Cause.NCCL_TIMEOUT, Cause.GLOO_TIMEOUT):
         details |= waits.told(findings)
     after = Counter(

@@ -146,6 +146,8 @@ class Facts:
     advice: tuple[str, ...] = ()
     #: of the logs' middles, which were not read
     skipped_bytes: int = 0
+    #: bytes of these whose lines were not counted: the numbers of later lines are too low
+    uncounted_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

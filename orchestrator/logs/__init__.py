@@ -18,6 +18,7 @@ from orchestrator.logs.reading import (
     Position,
     Search,
     is_large,
+    left_bytes,
     read,
 )
 from orchestrator.logs.scanning import Scan, scan
@@ -45,6 +46,7 @@ __all__ = [
     "follow_all",
     "for_terminal",
     "is_large",
+    "left_bytes",
     "read",
     "scan",
     "search",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -19,6 +20,21 @@ def open_log(path: str) -> tuple[int, os.stat_result]:
         os.close(handle)
         raise OSError("not a regular file")
     return handle, status
+
+
+def hole_bytes(handle: int, offset: int, block: bytes) -> int:
+    """Return how long the hole is of which a block was read; 0 for other blocks.
+
+    The file system is asked for blocks of NUL alone, because it may take long to answer. One that
+    knows no holes says that there are data.
+    """
+    if block[:1] != b"\0" or block.count(0) < len(block):
+        return 0
+    try:
+        return os.lseek(handle, offset, os.SEEK_DATA) - offset
+    except OSError as error:
+        # ENXIO: a hole up to the end of the file.
+        return os.fstat(handle).st_size - offset if error.errno == errno.ENXIO else 0
 
 
 def existing(path: str) -> int:

@@ -178,11 +178,15 @@ def read(
 
 def is_large(position: Position) -> bool:
     """Tell whether there is so much to read that a search pays: it takes 0.1 s to begin one."""
+    return left_bytes(position.path, position.offset_bytes) >= SEARCH_BYTES
+
+
+def left_bytes(path: str, offset_bytes: int) -> int:
+    """Return how much a file has behind a place; 0 where it cannot be read."""
     try:
-        size = os.stat(position.path).st_size
+        return max(0, os.stat(path).st_size - offset_bytes)
     except OSError:
-        return False
-    return size - position.offset_bytes >= SEARCH_BYTES
+        return 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,7 +199,7 @@ class _Reader:
     def read(self, handle: int, position: Position, path: str, *, final: bool) -> Chunk:
         found: list[Line] = []
         skipped = taken = kept = 0
-        more = True
+        more, moved = True, False
         while more and taken < self.limit_bytes:
             if kept >= KEPT_LIMIT_BYTES or len(found) >= KEPT_LIMIT_LINES:
                 break
@@ -203,6 +207,13 @@ class _Reader:
             size = max(self.line_cap_bytes + 1, min(_BLOCK_BYTES, self.limit_bytes - taken))
             data = os.pread(handle, size, position.offset_bytes)
             more = len(data) == size
+            hole_bytes = files.hole_bytes(handle, position.offset_bytes, data) if more else 0
+            if hole_bytes:
+                # NUL ends a part of a line, and no line.
+                end = position.offset_bytes + hole_bytes
+                position = dataclasses.replace(position, offset_bytes=end, skipping=False)
+                moved = True
+                continue
             # Also a block that is cut line by line: what stands there may hold for later ones.
             places = None if self.search is None else self.search(data)
             whole = 0 if position.skipping else data.rfind(b"\n") + 1
@@ -241,7 +252,7 @@ class _Reader:
                 banner=banner,
                 skipping=skipping,
             )
-        if taken:
+        if taken or moved:
             mark = _fingerprint(handle, position.offset_bytes)
             position = dataclasses.replace(position, fingerprint=mark)
         return Chunk(

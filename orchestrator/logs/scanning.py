@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Generator, Iterator
 
+from orchestrator import deadlines
 from orchestrator.logs import files, lines
 from orchestrator.logs.reading import Line
 
@@ -16,6 +17,8 @@ HEAD_BYTES = 2 * 1024 * 1024
 TAIL_BYTES = 8 * 1024 * 1024
 
 _BLOCK_BYTES = 1024 * 1024
+#: Of lines that are handed out, between two looks at the clock.
+_LINES_BYTES = 64 * 1024
 
 
 @dataclasses.dataclass
@@ -27,6 +30,10 @@ class Scan:
     written_at: float | None = None
     #: bytes between beginning and end of which only the lines were counted
     skipped_bytes: int = 0
+    #: bytes of these whose lines were not counted in time: numbers of later lines are too low
+    uncounted_bytes: int = 0
+    #: the deadline came before the last line
+    is_cut: bool = False
     #: why it was not read; ""
     problem: str = ""
 
@@ -39,8 +46,11 @@ def scan(
     attempt: int | None = None,
     head_bytes: int = HEAD_BYTES,
     tail_bytes: int = TAIL_BYTES,
+    deadline: deadlines.Deadline = deadlines.NEVER,
 ) -> Iterator[Line]:
     """Yield the lines of the file's beginning and end; nothing is raised for one not readable.
+
+    At the deadline lines between are no longer counted, and then no more are yielded.
 
     With `banner` lines know their attempt, and with `attempt` only that one's lines are yielded;
     the beginning and the end are those of its part of the file.
@@ -55,17 +65,18 @@ def scan(
         into.written_at = status.st_mtime
         begin, end, line = 0, status.st_size, 0
         if banner is not None and attempt is not None:
-            begin, end, line = _part(handle, status.st_size, banner, attempt)
+            part_deadline = deadline.share(3)
+            begin, end, line = _part(handle, status.st_size, banner, attempt, part_deadline)
         into.size_bytes = end - begin
         if end - begin <= head_bytes + tail_bytes:
-            yield from _lines(handle, begin, end, line, attempt)
+            yield from _lines(handle, begin, end, line, attempt, into, deadline)
             return
         stop = begin + head_bytes
-        line = yield from _lines(handle, begin, stop, line, attempt)
+        line = yield from _lines(handle, begin, stop, line, attempt, into, deadline.share(3))
         start = end - tail_bytes
         into.skipped_bytes = start - stop
-        line += _count(handle, stop, start)
-        yield from _lines(handle, start, end, line, attempt)
+        count, into.uncounted_bytes = _count(handle, stop, start, deadline.share(2))
+        yield from _lines(handle, start, end, line + count, attempt, into, deadline)
     except OSError as error:
         into.problem = f"{error.strerror or error}"
     finally:
@@ -73,12 +84,21 @@ def scan(
 
 
 def _lines(
-    handle: int, begin: int, end: int, line: int, attempt: int | None
+    handle: int,
+    begin: int,
+    end: int,
+    line: int,
+    attempt: int | None,
+    into: Scan,
+    deadline: deadlines.Deadline,
 ) -> Generator[Line, None, int]:
     """Yield the lines between two places; returns the number of line ends passed."""
     offset, skipping = begin, False
     while offset < end:
-        data = os.pread(handle, min(_BLOCK_BYTES, end - offset), offset)
+        if deadline.is_over:
+            into.is_cut = True
+            break
+        data = os.pread(handle, min(_LINES_BYTES, end - offset), offset)
         last = not data or offset + len(data) >= end
         part = lines.split(data, offset_bytes=offset, line=line, skipping=skipping, flush=last)
         for number, place, raw, _ in part.segments:
@@ -92,30 +112,36 @@ def _lines(
     return line
 
 
-def _count(handle: int, begin: int, end: int) -> int:
+def _count(handle: int, begin: int, end: int, deadline: deadlines.Deadline) -> tuple[int, int]:
+    """Return how many line ends there are, and how many bytes were left at the deadline."""
     count = 0
-    while begin < end:
+    while begin < end and not deadline.is_over:
         data = os.pread(handle, min(_BLOCK_BYTES, end - begin), begin)
         if not data:
-            break
+            return count, 0
         count += data.count(b"\n")
-        begin += len(data)
-    return count
+        begin += files.hole_bytes(handle, begin, data) or len(data)
+    return count, max(0, end - begin)
 
 
-def _part(handle: int, size: int, banner: re.Pattern[str], attempt: int) -> tuple[int, int, int]:
+def _part(
+    handle: int, size: int, banner: re.Pattern[str], attempt: int, deadline: deadlines.Deadline
+) -> tuple[int, int, int]:
     """Return where an attempt's lines begin and end, and how many line ends stand before.
 
-    The whole file where it has no banner of that attempt.
+    The whole file where it has no banner of that attempt, or none is found before the deadline.
     """
     found: tuple[int, int] | None = None
     offset = line = 0
     highest = -1
     start = lines.BANNER_START.encode()
-    while offset < size:
+    while offset < size and not deadline.is_over:
         data = os.pread(handle, min(_BLOCK_BYTES, size - offset), offset)
         if not data:
             break
+        if hole_bytes := files.hole_bytes(handle, offset, data):
+            offset += hole_bytes
+            continue
         # To the last line end, so that no banner is cut in two.
         cut = data.rfind(b"\n") + 1 or len(data)
         place = data.find(start, 0, cut)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from orchestrator import expressions
 from orchestrator.logs import files, lines
 
 #: Bytes that are looked at together; a line may be as long.
@@ -37,12 +38,17 @@ class BadExpressionError(ValueError):
 
 
 def compile_expression(text: str, *, ignore_case: bool = False) -> re.Pattern[bytes]:
-    """Return the expression for search(); BadExpressionError. Case is that of ASCII letters."""
+    """Return the expression for search(); BadExpressionError. Case is that of ASCII letters.
+
+    RE2 matches it, in linear time, unless it has lookaround, back-references or the like.
+    """
     flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0)
+    source = text.encode("utf-8", "surrogateescape")
     try:
-        return re.compile(text.encode("utf-8", "surrogateescape"), flags)
+        plain = re.compile(source, flags)
     except (re.error, RecursionError, OverflowError) as exc:
         raise BadExpressionError(str(exc)) from exc
+    return expressions.linear_bytes(source, ignore_case=ignore_case) or plain
 
 
 def search(

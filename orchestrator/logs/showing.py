@@ -10,6 +10,8 @@ from orchestrator.logs import files
 from orchestrator.logs import lines as log_lines
 
 _BLOCK_BYTES = 64 * 1024
+#: The last lines are looked for in so much of a log, and more for many lines.
+MOST_TAIL_BYTES = 64 * 1024 * 1024
 
 
 def tail(
@@ -109,13 +111,17 @@ def block(handle: int, offset: int) -> bytes:
 
 
 def tail_offset(handle: int, size: int, lines: int) -> int:
-    """Return where the last `lines` lines begin, found from the end by blocks."""
+    """Return where the last `lines` lines begin, found from the end by blocks.
+
+    No further back than 64 MiB, and 16 KiB a line: a sparse file may have a terabyte without one.
+    """
     if lines <= 0:
         return size
     # The line end that closes the file begins no further line.
     end = size - 1 if size and os.pread(handle, 1, size - 1) == b"\n" else size
-    while end > 0:
-        start = max(0, end - _BLOCK_BYTES)
+    least = max(0, size - MOST_TAIL_BYTES - lines * log_lines.LINE_CAP_BYTES)
+    while end > least:
+        start = max(least, end - _BLOCK_BYTES)
         data = os.pread(handle, end - start, start)
         found = data.count(b"\n")
         if found >= lines:
@@ -125,4 +131,4 @@ def tail_offset(handle: int, size: int, lines: int) -> int:
             return start + index + 1
         lines -= found
         end = start
-    return 0
+    return least

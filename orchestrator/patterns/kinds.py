@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from orchestrator import expressions
 from orchestrator.patterns import (
     fields,
     layouts,
@@ -86,8 +87,8 @@ class Kind:
         return not contains or any([part in text for part in contains])
 
     def match(
-        self, text: str, prefix: prefixes.Prefix, regex: re.Pattern[str]
-    ) -> tuple[re.Match[str] | None, int]:
+        self, text: str, prefix: prefixes.Prefix, regex: re.Pattern[str] | expressions.Expression
+    ) -> tuple[re.Match[str] | expressions.Match | None, int]:
         """Return the match of the line or of what its prefix leaves, and where that begins."""
         match = regex.fullmatch(text)
         if match is not None or prefix.rest == text:
@@ -95,7 +96,7 @@ class Kind:
         return regex.fullmatch(prefix.rest), len(text) - len(prefix.rest)
 
     @functools.cached_property
-    def wide(self) -> re.Pattern[str] | None:
+    def wide(self) -> re.Pattern[str] | expressions.Expression | None:
         """What fits all lines that differ from one of this kind in digits alone."""
         return shapes.widened(self.kind)
 
@@ -108,7 +109,7 @@ class Kind:
         by_digits = kind.form is records.Form.JSON or any(map(shapes.has_digit, texts))
         return self.wide is kind.regex and not by_digits and not self.follows and not kind.pair
 
-    def traced(self, match: re.Match[str], place: int) -> Traced | None:
+    def traced(self, match: re.Match[str] | expressions.Match, place: int) -> Traced | None:
         """Return where a fitting line has what `told` finds; None where that is not known."""
         kind, groups = self.kind, match.groupdict()
         found = Traced({}, {})
@@ -176,7 +177,7 @@ class Kind:
             found.append((meaning, shown, span))
         return found or None
 
-    def told(self, match: re.Match[str]) -> Told | None:
+    def told(self, match: re.Match[str] | expressions.Match) -> Told | None:
         """Return what a fitting line tells; None where its fields have not their form."""
         kind, groups = self.kind, match.groupdict()
         told = Told(values={}, context={})

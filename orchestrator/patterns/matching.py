@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from orchestrator import jobs
+from orchestrator import expressions, jobs
 from orchestrator.patterns import (
     kinds,
     numbers,
@@ -21,6 +21,9 @@ from orchestrator.patterns import (
 MATCH_CAP_CHARACTERS = 4096
 #: Ranks whose lines are kept apart; of more the one that was silent longest is forgotten.
 _MOST_LABELS = 1024
+
+#: So many expressions of users may turn out to be slow in a log; then all of theirs are left out.
+_MAX_SLOW = 10
 
 #: "Epoch 1/5" alone is a line of many programs, and says not whose log this is.
 _COUNTERS = frozenset(("epoch", "step"))
@@ -82,6 +85,8 @@ class Matcher:
                 self._by_text.setdefault(text, []).append(one.number)
         #: names of lines, each once in a line
         self._names: dict[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]] = {}
+        #: expressions of users that are no longer tried, by the number of their kind of line: why
+        self.slow: dict[int, str] = {}
         #: by the marks and what is left of a line without its digits; they hold while `_known` does
         self._shapes: dict[tuple[tuple[int, ...], bytes], shapes.Shape] = {}
         self._to_shape = _SHAPES_AHEAD
@@ -241,7 +246,10 @@ class Matcher:
             if one.wide is None or one.kind.keep:
                 # What looks like it and does not fit takes back what was kept.
                 return
-            match, place = one.match(text, prefix, one.wide)
+            try:
+                match, place = one.match(text, prefix, one.wide)
+            except expressions.TooSlowError:
+                return
             if match is None:
                 continue
             # Of two that fit, the second tells what the first does not.
@@ -264,9 +272,24 @@ class Matcher:
 
     def _choose(self, marks: tuple[int, ...]) -> list[kinds.Kind]:
         kinds.make_room(self._chosen)
-        chosen = [one for one in self._kinds if one.number in marks]
+        off = self.slow
+        chosen = [one for one in self._kinds if one.number in marks and one.number not in off]
         self._chosen[marks] = chosen
         return chosen
+
+    def _switch_off(self, slow: kinds.Kind, error: expressions.TooSlowError) -> None:
+        """Leave out a slow expression from now on; after some of them, all expressions of users."""
+        name = f'pattern {slow.pattern.name}, line "{slow.kind.name}" ({slow.pattern.origin})'
+        self.slow[slow.number] = (
+            f"{name}: its regex took {error} and is not used for the rest of this read. Simplify "
+            "it: fewer alternatives, and smaller numbers in {m,n}"
+        )
+        if len(self.slow) == _MAX_SLOW:
+            for one in self._kinds:
+                if not one.kind.shipped:
+                    self.slow.setdefault(one.number, "")
+        self._chosen.clear()
+        self._shapes.clear()
 
     def _line(self, one: kinds.Kind, text: str, prefix: prefixes.Prefix) -> kinds.Told | None:
         """Return what a line of this kind tells; None where it is not of this kind."""
@@ -275,11 +298,15 @@ class Matcher:
         if kind.after and (stream is None or stream.last.get(pattern.name) not in kind.after):
             return None
         told = None
-        for own in (text,) if prefix.rest == text else (text, prefix.rest):
-            match = kind.regex.fullmatch(own)
-            told = None if match is None else one.told(match)
-            if told is not None:
-                break
+        try:
+            for own in (text,) if prefix.rest == text else (text, prefix.rest):
+                match = kind.regex.fullmatch(own)
+                told = None if match is None else one.told(match)
+                if told is not None:
+                    break
+        except expressions.TooSlowError as error:
+            self._switch_off(one, error)
+            return None
         if told is None:
             if kind.contains and kind.keep and stream is not None:
                 # Torn, it seems: what it would have told is unknown, not as before.

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from orchestrator import expressions
 from orchestrator.patterns import numbers, prefixes, records
 
 _DIGITS = frozenset("0123456789")
@@ -147,17 +148,18 @@ def prefix_rank(text: str, prefix: prefixes.Prefix) -> tuple[bool, Span | None]:
     return False, None
 
 
-def widened(kind: records.LineKind) -> re.Pattern[str] | None:
+def widened(kind: records.LineKind) -> re.Pattern[str] | expressions.Expression | None:
     """Return an expression that treats all digits alike, and fits whatever the kind's own fits.
 
-    It is the kind's own where that does so already. None where there is no such one.
+    It is the kind's own where that does so already. None where there is no such one, or it would
+    be another one of a user's, which Python's re must not match.
     """
     # Python gives the parse tree through a private module, whose forms a unit test holds on to.
     parser: Any = importlib.import_module("re._parser")
     tree = parser.parse(kind.source, re.ASCII)
     if _alike(tree):
         return kind.regex
-    if not _widen(tree):
+    if not kind.shipped or not _widen(tree):
         return None
     compiler: Any = importlib.import_module("re._compiler")
     made: re.Pattern[str] = compiler.compile(tree)

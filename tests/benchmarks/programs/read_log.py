@@ -44,7 +44,7 @@ def main(log: str, folder: pathlib.Path) -> None:
     gc.set_threshold(cli.OBJECTS_BEFORE_SEARCH)
     peak = _peak_kib()
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
-    stored = ingest.ingest(context, [job])
+    stored = ingest.ingest(context, [job]).stored
     took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
     context.store.close()
     told = {

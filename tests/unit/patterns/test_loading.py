@@ -2,12 +2,11 @@
 
 import dataclasses
 import importlib.resources
-import re
 
 import pytest
 
 from orchestrator import errors, patterns
-from orchestrator.patterns import explosions, loading
+from orchestrator.patterns import loading
 
 GOOD = """\
 [own]
@@ -116,12 +115,17 @@ def test_the_whole_message():
         ("[[own.line]]", "[own.line]", ["own.toml:3: own.line: must be tables: [[own.line]]"]),
         (
             " it/s'",
-            " (?:\\w+ ?)+it/s'",
+            " (?:(?:x{99}){99}){99}(?!x)it/s'",
             [
-                "own.toml:6: own.line[0].regex: a repeat of nothing but repeats, such as (a+)*, "
-                "can take for ever on a long line: put a fixed text between them, or write a "
-                "possessive one, (a++)*"
+                "own.toml:6: own.line[0].regex: too large for an expression with lookaround, "
+                "back-references or possessive repeats: use fewer repeats within repeats, or leave "
+                "these out"
             ],
+        ),
+        (
+            " it/s'",
+            f" {'x' * 4000}'",
+            ["own.toml:6: own.line[0].regex: longer than 4000 characters"],
         ),
     ],
 )
@@ -144,7 +148,13 @@ def test_a_pattern_without_lines_and_two_lines_of_one_name():
 def test_what_ships_is_right():
     text = importlib.resources.files("orchestrator").joinpath(loading.SHIPPED).read_text("utf-8")
     checked = patterns.load(text, loading.SHIPPED)
-    assert [dataclasses.replace(one, origin="") for one in checked] == list(patterns.load_shipped())
+    # A user's are matched by other engines, for which {number} is written otherwise.
+    assert [as_user(one) for one in patterns.load_shipped()] == [as_user(one) for one in checked]
+
+
+def as_user(pattern: patterns.Pattern) -> patterns.Pattern:
+    lines = [dataclasses.replace(line, source="", shipped=False) for line in pattern.lines]
+    return dataclasses.replace(pattern, origin="", lines=tuple(lines))
 
 
 def test_select():
@@ -160,27 +170,3 @@ def test_select():
         'job.toml: metrics.patterns: no pattern "owm". Did you mean "own"?',
         'job.toml: metrics.patterns: no pattern "nothing". Known: own, two.',
     ]
-
-
-# Holds on to the forms of Python's private parse tree as well.
-@pytest.mark.parametrize(
-    ("regex", "explosive"),
-    [
-        ("(a+)+b", True),
-        ("(a*)*b", True),
-        (r"(\w+\s*)+x", True),
-        (r"(\d+|\w+)+x", True),
-        ("((a|b+)c*)*d", True),
-        ("(a{1,900}){1,900}b", True),
-        ("x(?=(a+)+b)", True),
-        ("(?>(a+)+b)", True),
-        (r"(?:, \w+)*", False),
-        (r"(?:\s+\w+=\S+)*", False),
-        (r"(?:\w+\s)*", False),
-        (r"\d+(?:\.\d+)?", False),
-        ("(?:[0-9]{1,3}){2}", False),
-        ("(a++)*b", False),
-    ],
-)
-def test_repeats_that_take_for_ever_are_refused(regex: str, explosive: bool):
-    assert explosions.may_explode(re.compile(regex)) is explosive
