@@ -6,7 +6,7 @@ import os
 
 import click
 
-from orchestrator.cli import output, settings
+from orchestrator.cli import output, settings, terminal
 
 
 @click.group(name="config", short_help="Draft, or show the configuration and its origins.")
@@ -54,7 +54,7 @@ def init(print_: bool) -> None:
 
     text = draft.draft(draft.ask(session.client(), os.environ))
     if print_:
-        click.echo(text, nl=False)
+        terminal.print_exactly(text)
         return
     path = draft.user_file(os.environ)
     draft.write(path, text)
