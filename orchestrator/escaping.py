@@ -32,7 +32,7 @@ def one_line(text: str) -> str:
 
 def lines(text: str) -> str:
     """Return a text of several lines: newline and tab stay."""
-    return _IN_LINES.sub(_escape, text)
+    return text if text.isprintable() else _IN_LINES.sub(_escape, text)
 
 
 def _escape(found: re.Match[str]) -> str:

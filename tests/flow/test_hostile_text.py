@@ -223,7 +223,6 @@ DONE: dict[str, list[list[str]]] = {
         ["status", f"--{WHOLE}"],
         ["show", WHOLE],
         # Bytes that are not UTF-8.
-        ["show", "EVIL\udc9b31m"],
         ["submit", "EVIL\udc9b31m.toml"],
         ["sweep", "report", "--from", "EVIL\udc9b31m.csv"],
     ],
