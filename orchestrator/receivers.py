@@ -41,7 +41,7 @@ def send(channel: config.Channel, message: notices.Message, environ: Mapping[str
     """
     kinds = {"email": _mail, "webhook": _webhook, "command": _command}
     try:
-        return kinds[channel.kind or ""](channel, message, environ)
+        return kinds[channel.kind or ""](channel, forms.readable(message), environ)
     except ValueError as exc:
         # smtplib's logins are ASCII, names of hosts are IDNA; what it says may hold the secret.
         told = "an address, a user or a password has characters that cannot be sent"

@@ -10,6 +10,8 @@ import dataclasses
 import re
 import unicodedata
 
+from orchestrator.escaping import visible as visible
+
 #: Bidirectional controls reorder what a person reads; U+2028/9 end a line for some readers.
 _REFUSED = frozenset("\u061c\u200e\u200f\u2028\u2029\ufeff") | frozenset(
     chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -207,13 +209,3 @@ def refused_character(text: str, *, lines: bool = False) -> str:
             name = _NAMES.get(character, unicodedata.name(character, "control character"))
             return f"{name} (U+{ord(character):04X})"
     return ""
-
-
-def visible(text: str) -> str:
-    """Return the text with each character that a terminal could act on written as an escape."""
-    return "".join(
-        character.encode("unicode_escape").decode("ascii")
-        if refused_character(character)
-        else character
-        for character in text
-    )

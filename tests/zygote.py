@@ -78,13 +78,16 @@ class Zygote:
         self._control.close()
         self._process.wait(60)
 
-    def run(self, request: Request, timeout_seconds: float) -> tuple[int, bytes, bytes]:
+    def run(
+        self, request: Request, timeout_seconds: float, *, terminal: bool = False
+    ) -> tuple[int, bytes, bytes]:
         """Run a command to its end: exit code, stdout, stderr; stdin is empty, the others pipes.
 
-        TimeoutExpired after killing it; Gone where nothing can be forked.
+        With `terminal` stdout and stderr are one terminal each. TimeoutExpired after killing it;
+        Gone where nothing can be forked.
         """
         ours, theirs = socket.socketpair()
-        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        (out, out_end), (err, err_end) = (os.openpty() if terminal else os.pipe() for _ in "12")
         null = os.open(os.devnull, os.O_RDONLY)
         given = [null, out_end, err_end, theirs.fileno()]
         found = {out: bytearray(), err: bytearray(), ours.fileno(): bytearray()}
@@ -119,7 +122,11 @@ def _read(found: Mapping[int, bytearray], request: Request, timeout_seconds: flo
                 out, err, _ = map(bytes, found.values())
                 raise subprocess.TimeoutExpired(request.argv, timeout_seconds, out, err)
             for key, _ in ready:
-                if chunk := os.read(key.fd, 65536):
+                chunk = b""
+                # EIO: nobody has the other end of the terminal any more.
+                with contextlib.suppress(OSError):
+                    chunk = os.read(key.fd, 65536)
+                if chunk:
                     found[key.fd] += chunk
                 else:
                     selector.unregister(key.fd)

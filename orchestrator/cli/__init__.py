@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 import orchestrator
+from orchestrator.cli import terminal
 
 if typing.TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -155,6 +156,7 @@ def main() -> None:
         # A script is UTF-8 whatever LANG says: what is printed equals what is submitted.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    terminal.escape_streams()
     try:
         code = _run()
     except (ReaderGoneError, BrokenPipeError):

@@ -64,9 +64,7 @@ def show(tasks: Sequence[jobs.Job], record: Mapping[str, object], now: datetime.
         ("Token", first.token),
     ]
     for name, value in fields:
-        text = output.cell(value)
-        if text:
-            click.echo(f"{name + ':':<13}{text}")
+        output.field(name, value)
     click.echo("\nStates:")
     output.items("jobs", views.folded_lines(tasks, now), views.JOB_COLUMNS, "table")
     failures = record["first_failures"]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import click
+
+from orchestrator import escaping
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 #: More do not fit on a screen.
 MOST = 100
+#: Words that mean nothing but themselves to a shell.
+_PLAIN = re.compile(r"[A-Za-z0-9@._+-]+")
 
 
 def job_references(
@@ -45,6 +50,10 @@ def job_references(
             (job.job_id, f"@{job.row}") if incomplete.startswith("@") else (job.job_id, job.name)
         )
         for word in words:
-            if word and word.startswith(incomplete):
+            # The shell puts it into the command line as it is, unquoted.
+            if word and word.startswith(incomplete) and _PLAIN.fullmatch(word):
                 items.setdefault(word, told if word != job.name else f"{job.state} {job.job_id}")
-    return [CompletionItem(word, help=told) for word, told in list(items.items())[:MOST]]
+    return [
+        CompletionItem(word, help=escaping.one_line(told))
+        for word, told in list(items.items())[:MOST]
+    ]

@@ -7,7 +7,7 @@ import os
 import click
 
 from orchestrator import config
-from orchestrator.cli import output, settings
+from orchestrator.cli import output, settings, terminal
 
 
 @click.group(name="config", short_help="Draft, or show the configuration and its origins.")
@@ -59,7 +59,7 @@ def init(print_: bool) -> None:
 
     text = draft.draft(draft.ask(session.client(), os.environ))
     if print_:
-        click.echo(text, nl=False)
+        terminal.print_exactly(text)
         return
     path = places.user_file(os.environ)
     draft.write(path, text, config.shared_folders(os.environ))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from orchestrator import diagnosis, jobs, values
+from orchestrator import diagnosis, escaping, jobs
 from orchestrator.cli import completing, output, session
 from orchestrator.controller import chains, explain, recovery_rows, resend
 
@@ -191,7 +191,7 @@ def _print(
     others: Sequence[jobs.Job],
 ) -> None:
     if job is not None:
-        click.echo(f"{'Job:':<11}{job.job_id or '-'} (@{job.row}) {job.name}, {job.state}")
+        output.field("Job", f"{job.job_id or '-'} (@{job.row}) {job.name}, {job.state}", width=11)
     if others:
         names = ", ".join(other.job_id or f"@{other.row}" for other in others[:20])
         more = f" and {len(others) - 20} more" if len(others) > 20 else ""
@@ -218,7 +218,7 @@ def _field(name: str, lines: Sequence[str]) -> None:
         if len(head.rstrip()) > 10:
             click.echo(head.rstrip())
             head = " " * 11
-        click.echo(f"{head}{values.visible(line)}")
+        click.echo(f"{head}{escaping.visible(line)}")
 
 
 def _place(one: diagnosis.Evidence) -> str:
@@ -235,11 +235,11 @@ def _beside(one: diagnosis.Finding) -> str:
 
 def _show_traceback(one: diagnosis.Traceback) -> None:
     rank = "" if one.rank is None else f" of rank {one.rank}"
-    click.echo(f"Traceback{rank} ({one.path}:{one.first_line}):")
+    click.echo(f"Traceback{rank} ({escaping.visible(one.path)}:{one.first_line}):")
     lines = list(one.lines)
     if len(lines) > _TRACEBACK_LINES:
         half = _TRACEBACK_LINES // 2
         left = len(lines) - 2 * half
         lines = [*lines[:half], f"  ... {left} lines ...", *lines[-half:]]
     for line in lines:
-        click.echo(f"  {values.visible(line)}")
+        click.echo(f"  {escaping.visible(line)}")

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import click
 
-from orchestrator import errors, jobs, logs
-from orchestrator.cli import output
+from orchestrator import errors, escaping, jobs, logs
+from orchestrator.cli import output, terminal
 from orchestrator.controller import context as contexts
 
 #: Lines of each log that are shown first, as tail -f shows them.
@@ -50,7 +50,7 @@ def follow(
         places = {row: place(job) for row, job in by_row.items()}
         return is_live, {row: path for row, path in places.items() if path is not None}
 
-    sys.stdout.flush()
+    stdout = terminal.bytes_stream()
     rows = list(by_row)
     seen = set()
     first = FIRST_LINES if lines is None else lines
@@ -62,8 +62,8 @@ def follow(
             head = click.style(head, fg=_COLOURS[rows.index(found.key) % len(_COLOURS)])
         encoded = head.encode()
         shown = (b"%s%s\n" % (encoded, _shown(line)) for line in found.lines)
-        sys.stdout.buffer.write(b"".join(shown))
-        sys.stdout.buffer.flush()
+        stdout.write(b"".join(shown))
+        stdout.flush()
     for row in rows:
         if row not in seen:
             context.say(f"{label(by_row[row])}: nothing was printed ({by_row[row].state})")
@@ -83,9 +83,11 @@ def search(
     except logs.BadExpressionError as exc:
         raise click.UsageError(f"--grep: {expression!r} is no regular expression: {exc}") from exc
     some = False
-    sys.stdout.flush()
+    stdout = terminal.bytes_stream()
     for part in parts:
         name = part.path if by_path else label(part.job) + (" stderr" if part.is_stderr else "")
+        if sys.stdout.isatty():
+            name = escaping.one_line(name)
         is_first = True
         # As grep writes it: `:` beside what fits, `-` beside its surroundings.
         try:
@@ -98,14 +100,14 @@ def search(
                 before_lines=part.span.before_lines,
             ):
                 if around and (hit.gap or (is_first and some)):
-                    sys.stdout.buffer.write(b"--\n")
+                    stdout.write(b"--\n")
                 is_first = False
                 mark = ":" if hit.fits else "-"
                 head = f"{name}{mark}{hit.number}{mark}"
                 if _is_coloured():
                     head = click.style(head, fg="cyan" if hit.fits else "bright_black")
                 encoded = head.encode(errors="surrogateescape")
-                sys.stdout.buffer.write(b"%s%s\n" % (encoded, _shown(hit.text)))
+                stdout.write(b"%s%s\n" % (encoded, _shown(hit.text)))
                 some = True
         except errors.NotFoundError:
             # Not begun, or deleted since: there is nothing to find.

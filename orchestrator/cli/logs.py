@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from orchestrator import errors, jobs, logs
-from orchestrator.cli import completing, log_lines, session
+from orchestrator import errors, escaping, jobs, logs
+from orchestrator.cli import completing, log_lines, session, terminal
 from orchestrator.controller import context as contexts
 from orchestrator.controller import unit_of_work
 
@@ -99,7 +99,7 @@ def command(
     elif path_:
         for job in found:
             if (place := _place(job, stderr_)) is not None:
-                click.echo(place)
+                terminal.print_exactly(f"{place}\n")
             else:
                 context.say(_no_place(job))
     elif follow_:
@@ -181,7 +181,8 @@ def _tail(
                 continue
             # Opened before its head is printed.
             first = next(blocks, b"")
-            click.echo(f"{gap}==> {log_lines.label(part.job)} {part.job.name}: {part.path} <==")
+            path = escaping.one_line(part.path)
+            click.echo(f"{gap}==> {log_lines.label(part.job)} {part.job.name}: {path} <==")
             gap = "\n"
             _print(_whole_lines(first, blocks), follow_=False)
         except errors.NotFoundError:
@@ -232,13 +233,14 @@ def _print(blocks: Iterator[bytes], follow_: bool) -> None:
     """Write a log to stdout: as it lies in the file, unless a person reads it."""
     if sys.stdout.isatty():
         for text in logs.for_terminal(blocks, hold=not follow_):
-            click.echo(text, nl=False)
+            terminal.unescaped().write(text)
+            sys.stdout.flush()
         return
-    sys.stdout.flush()
+    stdout = terminal.bytes_stream()
     for block in blocks:
-        sys.stdout.buffer.write(block)
+        stdout.write(block)
         if follow_:
-            sys.stdout.buffer.flush()
+            stdout.flush()
 
 
 def _no_place(job: jobs.Job) -> str:

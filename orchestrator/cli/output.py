@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
-import io
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import click
 
-from orchestrator import values
+from orchestrator import escaping, formats, values
+from orchestrator.cli import terminal
 
 SCHEMA = "orchestrator/v1"
 FORMATS = ("table", "tsv", "csv", "json", "jsonl")
@@ -74,7 +72,7 @@ def items(
     """Print `rows`: all their keys in json and jsonl, `columns` in the others."""
     if format_ == "json":
         envelope = {"schema": SCHEMA, "kind": kind, "items": [_plain(row) for row in rows]}
-        click.echo(json.dumps(envelope, indent=2, allow_nan=False))
+        click.echo(formats.json_text(envelope, indent=2))
     elif format_ == "table":
         _table(rows, columns)
     else:
@@ -87,7 +85,7 @@ def texts(
 ) -> Iterator[str]:
     """Yield the text of rows that come page by page: as items() prints them, an item a line."""
     if format_ == "json":
-        head = json.dumps({"schema": SCHEMA, "kind": kind})
+        head = formats.json_text({"schema": SCHEMA, "kind": kind})
         yield f'{head[:-1]}, "items": ['
         before = "\n"
         for rows in pages:
@@ -99,24 +97,18 @@ def texts(
         for rows in pages:
             yield "".join(f"{_as_json(row)}\n" for row in rows)
     elif format_ == "csv":
-        yield _as_csv([columns])
+        yield formats.csv_text([columns])
         for rows in pages:
-            yield _as_csv([_guarded(cell(row.get(name))) for name in columns] for row in rows)
+            yield formats.csv_text([cell(row.get(name)) for name in columns] for row in rows)
     else:
-        yield "\t".join(columns) + "\n"
+        yield "\t".join(map(escaping.one_line, columns)) + "\n"
         for rows in pages:
-            lines = ("\t".join(_one_line(cell(row.get(name))) for name in columns) for row in rows)
-            yield "".join(f"{line}\n" for line in lines)
+            cells = ([escaping.one_line(cell(row.get(name))) for name in columns] for row in rows)
+            yield "".join("\t".join(line) + "\n" for line in cells)
 
 
 def _as_json(row: Row) -> str:
-    return json.dumps(_plain(row), allow_nan=False)
-
-
-def _as_csv(rows: Iterable[Iterable[str]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+    return formats.json_text(_plain(row))
 
 
 def is_drawable() -> bool:
@@ -167,28 +159,6 @@ def cell(value: object) -> str:
     return str(value)
 
 
-def _one_line(text: str) -> str:
-    if text.isprintable():
-        return text
-    return text.replace("\t", " ").replace("\n", " ").replace("\r", " ")
-
-
-def _guarded(text: str) -> str:
-    # A spreadsheet runs cells that begin so (OWASP, "CSV injection"); numbers stay numbers, and so
-    # do our own row numbers.
-    if text[:1] in ("=", "+", "-", "@") and not _is_number(text.removeprefix("@")):
-        return "'" + text
-    return text
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 #: Columns of free text, which are folded on a narrow terminal, but not below so many characters.
 _FOLDED = ("name", "reason", "node_list", "value", "found", "cure", "problem", "origin")
 _FOLDED_LEAST = 12
@@ -199,12 +169,12 @@ _WIDE = 10_000
 def _table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     from rich import cells, console, table, text
 
-    lines = [{name: _one_line(cell(row.get(name))) for name in columns} for row in rows]
+    lines = [{name: escaping.one_line(cell(row.get(name))) for name in columns} for row in rows]
     longest = {
         name: max(map(cells.cell_len, (name, *(line[name] for line in lines)))) for name in columns
     }
     stdout = console.Console(
-        file=sys.stdout,
+        file=terminal.unescaped(),
         # no_color leaves bold and dim, and FORCE_COLOR lets Rich take a pipe for a terminal.
         color_system="auto" if is_drawable() and not os.environ.get("NO_COLOR") else None,
         highlight=False,
@@ -216,7 +186,10 @@ def _table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     stdout.width = max(width, sum(widths.values()) + gap * len(columns))
     shown = table.Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
     for name in columns:
-        shown.add_column(name.upper(), overflow="fold", width=widths[name])
+        # As a Text: in a plain string Rich would read `[red]` as a style.
+        shown.add_column(
+            text.Text(escaping.one_line(name.upper())), overflow="fold", width=widths[name]
+        )
     for row, line in zip(rows, lines, strict=True):
         shown.add_row(*(text.Text(line[name], style=_style(name, row)) for name in columns))
     stdout.print(shown)
@@ -260,6 +233,12 @@ def clock(at: datetime.datetime) -> str:
 def elapsed(seconds: float | None) -> str:
     """Return `[D-]HH:MM:SS`, as Slurm prints it; "" for none."""
     return "" if seconds is None else values.elapsed(seconds)
+
+
+def field(name: str, value: object, width: int = 13) -> None:
+    """Print a field of a record, "Name:  value", unless it has no value."""
+    if text := escaping.one_line(cell(value)):
+        click.echo(f"{name + ':':<{width}}{text}")
 
 
 def say(message: str) -> None:

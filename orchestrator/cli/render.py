@@ -6,7 +6,7 @@ import os
 
 import click
 
-from orchestrator.cli import settings, spec_options
+from orchestrator.cli import settings, spec_options, terminal
 
 
 @click.command(
@@ -29,5 +29,5 @@ def command(ctx: click.Context, /, **options: object) -> None:
 
     configuration = settings.configuration_of(ctx)
     request = spec_options.request(options, configuration)
-    click.echo(render.as_submitted(configuration, request, os.environ), nl=False)
+    terminal.print_exactly(render.as_submitted(configuration, request, os.environ))
     spec_options.tell_command_line(request)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from orchestrator.cli import output, settings
+from orchestrator.cli import output, settings, terminal
 from orchestrator.controller import drivers
 
 KINDS = ("cron", "scrontab", "systemd")
@@ -48,7 +48,7 @@ def command(ctx: click.Context, kind: str | None, write: bool, remove: bool) -> 
         state_dir=configuration.state_dir,
     )
     if not write and not remove:
-        click.echo(drivers.text(driver, kind), nl=False)
+        terminal.print_exactly(drivers.text(driver, kind))
         return
     for sentence in drivers.install(driver, kind, os.environ, remove=remove):
         output.say(sentence)

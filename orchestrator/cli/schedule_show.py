@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from orchestrator import values
+from orchestrator import escaping, values
 from orchestrator.cli import output, schedule_views, session
 from orchestrator.controller import scheduling
 
@@ -49,7 +49,7 @@ def command(ctx: click.Context, name: str, format_: str | None, as_json: bool) -
             ("Added", f"{stored.created_at.astimezone():%Y-%m-%dT%H:%M:%S%z}"),
         )
         for label, text in fields:
-            click.echo(f"{label:<9} {text}")
+            click.echo(f"{label:<9} {escaping.one_line(text)}")
         if rows:
             click.echo()
     if rows or chosen != "table":

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator import errors
+from orchestrator import errors, formats
 from orchestrator.cli import output, session, verbs
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def _as_json(line: service.Line) -> str:
         "job": line.job,
         "text": line.text,
     }
-    return json.dumps(fields)
+    return formats.json_text(fields)
 
 
 def _as_text(line: service.Line) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import click
 
-from orchestrator import diagnosis, jobs
-from orchestrator.cli import array, card, completing, output, session, views
+from orchestrator import diagnosis, escaping, jobs
+from orchestrator.cli import array, card, completing, output, session, terminal, views
 from orchestrator.controller import chains, query, resend, used
 
 
@@ -51,13 +51,13 @@ def command(
     details = query.details(context, tasks[0])
     papers = json.loads(details.submission.provenance)
     if script_:
-        click.echo(details.submission.script, nl=False)
+        terminal.print_exactly(details.submission.script)
         return
     if spec_:
-        click.echo(details.submission.spec)
+        terminal.print_exactly(details.submission.spec + "\n")
         return
     if diff_:
-        click.echo(papers.get("git_diff") or "", nl=False)
+        terminal.print_exactly(papers.get("git_diff") or "")
         return
     chosen = format_ or ("json" if as_json else "table")
     now = context.clock()
@@ -142,9 +142,7 @@ def _print(
         ("Stale since", row["stale_since"]),
     ]
     for name, value in fields:
-        text = output.cell(value)
-        if text:
-            click.echo(f"{name + ':':<13}{text}")
+        output.field(name, value)
     if len(details.attempts) > 1:
         click.echo("\nAttempts:")
         rows = [views.attempt_row(attempt) for attempt in details.attempts]
@@ -155,10 +153,12 @@ def _print(
         output.items("chain", rows, views.CHAIN_COLUMNS, "table")
     efficiency = list(card.lines(told))
     if efficiency:
-        click.echo("\n" + "\n".join(efficiency))
+        click.echo("\n" + "\n".join(map(escaping.one_line, efficiency)))
     click.echo("\nHistory:")
     for event in details.events:
-        click.echo(f"  {output.cell(event.at)}  {event.source:<10} {event.detail}")
+        click.echo(
+            f"  {output.cell(event.at)}  {event.source:<10} {escaping.one_line(event.detail)}"
+        )
 
 
 def _state(job: jobs.Job) -> str:

@@ -10,7 +10,7 @@ import time
 import click
 
 from orchestrator import jobs, slurm
-from orchestrator.cli import completing, output, session, times, views
+from orchestrator.cli import completing, output, session, terminal, times, views
 from orchestrator.controller import context as contexts
 from orchestrator.controller import freshness, query, unit_of_work
 
@@ -129,7 +129,7 @@ def _show(
         found.sort(key=lambda job: places[job.row])
     now = context.clock()
     if clear and chosen == "table" and output.is_drawable():
-        click.clear()
+        terminal.clear()
     if folds:
         rows = views.folded_lines(found, now)[: wanted.limit]
     else:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import output, settings, spec_options
+from orchestrator.cli import output, settings, spec_options, terminal
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller import context as contexts
@@ -73,7 +73,7 @@ def command(
     configuration = settings.configuration_of(ctx)
     request = spec_options.request(options, configuration)
     if dry_run:
-        click.echo(render.as_submitted(configuration, request, os.environ), nl=False)
+        terminal.print_exactly(render.as_submitted(configuration, request, os.environ))
         spec_options.tell_command_line(request)
         return
     # A spec with problems is told before the database is loaded, which takes a fifth of a second.

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from orchestrator.cli import output, settings, spec_options
+from orchestrator.cli import output, settings, spec_options, terminal
 
 
 @click.command(short_help="Show the batch scripts of a sweep; nothing is submitted.")
@@ -38,7 +38,8 @@ def command(ctx: click.Context, /, point: int | None, **options: object) -> None
             raise click.UsageError(f"{sweep.name} has {len(sweep.points)} points, and no {point}")
         chosen = sweep.points[point - 1]
         output.say(f"{chosen.name}: " + ", ".join(f"{k} = {v}" for k, v in chosen.changes.items()))
-        click.echo(shlex.join(word for pair in arguments.shared(chosen.spec) for word in pair))
+        line = shlex.join(word for pair in arguments.shared(chosen.spec) for word in pair)
+        terminal.print_exactly(f"{line}\n")
         return
     from orchestrator.cli import session
     from orchestrator.controller import sweep_plan
@@ -50,4 +51,4 @@ def command(ctx: click.Context, /, point: int | None, **options: object) -> None
             count = len(one.submission.points)
             points = f"{count} point{'' if count == 1 else 's'}"
             click.echo(f"### script {number} of {len(prepared.ready)}: {points}")
-        click.echo(one.script.text, nl=False)
+        terminal.print_exactly(one.script.text)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from orchestrator import escaping
+
 #: Bytes of a line that are kept; the rest of a longer one is passed over.
 LINE_CAP_BYTES = 16 * 1024
 BANNER_START = "=== orchestrator "
@@ -16,10 +18,6 @@ _SEGMENT_END = re.compile(rb"[\r\n\0]")
 # ECMA-48: control sequences, then control strings, then the short escapes.
 _ANSI = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[PX^_\]][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[0-OQ-WYZ\\`-~])"
-)
-# C0 without tab, newline and carriage return; DEL; C1; marks that turn the direction of writing.
-_UNSAFE = re.compile(
-    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
@@ -168,14 +166,9 @@ def clean(raw: bytes) -> str:
 def safe(text: str) -> str:
     r"""Return text that can't do anything to a terminal.
 
-    Escape sequences and NUL are left out, other control characters shown as `^G` or `\x9b`. A
-    carriage return stays: it moves within its own line only, and progress bars need it.
+    Escape sequences and NUL are left out, other characters that act on it shown as `\x07`. What a
+    sequence left out brings together is shown too. A carriage return stays: it moves within its
+    own line only, and progress bars need it.
     """
-    return _UNSAFE.sub(_visible, _ANSI.sub("", text).replace("\0", ""))
-
-
-def _visible(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    if code < 0x20 or code == 0x7F:
-        return "^" + chr(code ^ 0x40)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    left = _ANSI.sub("", text).replace("\0", "")
+    return "\r".join(map(escaping.lines, left.split("\r")))

@@ -8,12 +8,30 @@ import email.utils
 import json
 from typing import Any
 
-from orchestrator import notices
+from orchestrator import escaping, notices
 
 #: Discord refuses a message with more than 2,000 characters (its API reference, "Create Message").
 _DISCORD_CHARACTERS = 2000
 #: Slack cuts a text behind 40,000 characters, Mattermost refuses one of more than 16,383.
 _TEXT_CHARACTERS = 16_000
+
+
+def readable(message: notices.Message) -> notices.Message:
+    """Return the message with everything escaped that acts on a mail reader, chat or terminal."""
+    return dataclasses.replace(
+        message,
+        subject=escaping.one_line(message.subject),
+        body=escaping.lines(message.body),
+        notices=tuple(
+            dataclasses.replace(
+                one,
+                subject=escaping.one_line(one.subject),
+                body=escaping.lines(one.body),
+                labels=tuple(map(escaping.one_line, one.labels)),
+            )
+            for one in message.notices
+        ),
+    )
 
 
 def payload(form: str, message: notices.Message) -> bytes:

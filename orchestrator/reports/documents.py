@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from orchestrator import scaling
+from orchestrator import escaping, scaling
 from orchestrator.reports import answers, records, tables, words
 
 
@@ -54,9 +54,14 @@ def _marked_row(cells: Sequence[str]) -> str:
 
 def _marked(text: str) -> str:
     """Return the text with what Markdown would take for its own escaped."""
+    text = _plain(text)
     for mark in "\\`*_[]<>|#":
         text = text.replace(mark, f"\\{mark}")
-    return " ".join(text.split())
+    return text
+
+
+def _plain(text: str) -> str:
+    return escaping.one_line(" ".join(text.split()))
 
 
 _LATEX = {
@@ -76,9 +81,9 @@ _LATEX = {
 def latex(report: records.Report, wishes: records.Wishes, columns: Sequence[tables.Column]) -> str:
     """Return the table as LaTeX, without any package; the sentences stand above it as comments."""
     titles = [tables.title(column, report) for column in columns]
-    head = [f"% {' '.join(report.title.split())}"]
+    head = [f"% {_plain(report.title)}"]
     for title, found in sentences(report, wishes):
-        head += [f"% {title}: {' '.join(sentence.split())}" for sentence in found]
+        head += [f"% {title}: {_plain(sentence)}" for sentence in found]
     body = [
         " & ".join(_tex(row[name]) for name in titles) + r" \\"
         for row in tables.texts(report, columns)
@@ -103,7 +108,7 @@ def _side(title: str) -> str:
 
 
 def _tex(text: str) -> str:
-    return "".join(_LATEX.get(one, one) for one in " ".join(text.split()))
+    return "".join(_LATEX.get(one, one) for one in _plain(text))
 
 
 def items(

@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator import errors
+from orchestrator import errors, escaping
 from orchestrator.reports import figures
 
 FORMATS = ("svg", "png", "pdf")
@@ -56,10 +56,9 @@ class Drawer:
         return file.getvalue()
 
     def _fill(self, axes: Any, figure: figures.Figure) -> None:
-        # A dollar sign would begin a formula.
-        axes.set_title(figure.title.replace("$", r"\$"), loc="left", fontsize=11)
+        axes.set_title(_label(figure.title), loc="left", fontsize=11)
         axes.set_xlabel(figure.x_label)
-        axes.set_ylabel(figure.y_label.replace("$", r"\$"))
+        axes.set_ylabel(_label(figure.y_label))
         if figure.bar_labels:
             _draw_bars(axes, figure)
         else:
@@ -94,9 +93,14 @@ class Drawer:
         axes.xaxis.set_minor_locator(ticker.NullLocator())
 
 
+def _label(text: str) -> str:
+    # A dollar sign would begin a formula, and an SVG file may hold no control character.
+    return escaping.lines(text).replace("$", r"\$")
+
+
 def _draw_series(axes: Any, series: figures.Series) -> None:
     colour = _COLOURS[series.colour % len(_COLOURS)]
-    label = series.label.replace("$", r"\$")
+    label = _label(series.label)
     if series.kind == "points":
         below = [y - low for y, low in zip(series.y, series.low, strict=bool(series.low))]
         above = [high - y for y, high in zip(series.y, series.high, strict=bool(series.high))]
@@ -126,8 +130,8 @@ def _draw_bars(axes: Any, figure: figures.Figure) -> None:
             bottom=bottom,
             width=0.6,
             color=_COLOURS[series.colour % len(_COLOURS)],
-            label=series.label.replace("$", r"\$"),
+            label=_label(series.label),
         )
         bottom = [low + y for low, y in zip(bottom, series.y, strict=True)]
-    labels = [label.replace("$", r"\$") for label in figure.bar_labels]
+    labels = [_label(label) for label in figure.bar_labels]
     axes.set_xticks(range(len(labels)), labels, fontsize=8)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from orchestrator import scaling
+from orchestrator import formats, scaling
 from orchestrator.reports import answers, records, words
 
 #: Sites ask for 70 to 80 % before they grant more GPUs.
@@ -76,17 +74,15 @@ def figures(report: records.Report) -> list[Figure]:
 
 def as_csv(figure: Figure) -> str:
     """Return the numbers of a figure."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["series", "kind", "x", "y", "low", "high"])
+    rows = [["series", "kind", "x", "y", "low", "high"]]
     for series in figure.series:
         for place, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
             shown = figure.bar_labels[place] if series.kind == "bars" else f"{x:.10g}"
             ends = [
                 f"{values[place]:.10g}" if values else "" for values in (series.low, series.high)
             ]
-            writer.writerow([series.label, series.kind, shown, f"{y:.10g}", *ends])
-    return text.getvalue()
+            rows.append([series.label, series.kind, shown, f"{y:.10g}", *ends])
+    return formats.csv_text(rows)
 
 
 def _rows(report: records.Report) -> list[records.Row]:

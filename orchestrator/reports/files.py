@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Sequence
 from typing import Protocol
 
+from orchestrator import formats
 from orchestrator.reports import documents, drawing, figures, page, records, tables
 
 
@@ -31,7 +29,7 @@ def contents(
         "report.md": documents.markdown(report, wishes, columns),
         "report.tex": documents.latex(report, wishes, columns),
         "report.csv": _csv(tables.values(report, tables.everything(report, names))),
-        "report.json": json.dumps(documents.items(report, wishes, names), indent=2) + "\n",
+        "report.json": _json(documents.items(report, wishes, names)),
     }
     made = {name: text.encode() for name, text in texts.items()}
     drawings = []
@@ -46,8 +44,9 @@ def contents(
 
 
 def _csv(rows: Sequence[dict[str, object]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(rows[0])
-    writer.writerows([["" if value is None else value for value in row.values()] for row in rows])
-    return text.getvalue()
+    values = [["" if value is None else value for value in row.values()] for row in rows]
+    return formats.csv_text([list(rows[0]), *values])
+
+
+def _json(items: Sequence[dict[str, object]]) -> str:
+    return formats.json_text(items, indent=2, allow_nan=True) + "\n"

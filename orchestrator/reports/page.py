@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Sequence
 
+from orchestrator import escaping
 from orchestrator.reports import documents, records, tables
 
 _STYLE = """
@@ -35,9 +36,9 @@ def page(
         '<html lang="en">',
         '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{html.escape(report.title)}</title>",
+        f"<title>{_text(report.title)}</title>",
         f"<style>\n{_STYLE}\n</style>",
-        f"<h1>{html.escape(report.title)}</h1>",
+        f"<h1>{_text(report.title)}</h1>",
         '<div class="wide"><table>',
         f"<tr>{''.join(_cell('th', name, name) for name in titles)}</tr>",
     ]
@@ -55,14 +56,18 @@ def page(
 
 def _cell(tag: str, column: str, text: str) -> str:
     side = ' class="text"' if column in _TEXT else ""
-    return f"<{tag}{side}>{html.escape(text.replace('_', ' ') if tag == 'th' else text)}</{tag}>"
+    return f"<{tag}{side}>{_text(text.replace('_', ' ') if tag == 'th' else text)}</{tag}>"
+
+
+def _text(text: str) -> str:
+    return html.escape(escaping.one_line(text))
 
 
 def _said(said: Sequence[tuple[str, Sequence[str]]], kind: str) -> list[str]:
     parts = []
     for title, found in said:
-        each = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in found)
-        parts.append(f'<h2>{html.escape(title)}</h2>\n<ul class="{kind}">{each}</ul>')
+        each = "".join(f"<li>{_text(sentence)}</li>" for sentence in found)
+        parts.append(f'<h2>{_text(title)}</h2>\n<ul class="{kind}">{each}</ul>')
     return parts
 
 

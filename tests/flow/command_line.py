@@ -139,13 +139,24 @@ class CommandLine:
         """Run the command to its end."""
         if self._forking is None or prefix or not zygote.can_fork(environ):
             return finish(self.start(*argv, prefix=prefix, cwd=cwd, **environ))
-        request = zygote.Request(
+        request = self._request(argv, cwd, environ)
+        code, out, err = self._forking.run(request, TIMEOUT_SECONDS)
+        return _done(code, *(text.decode(errors="surrogateescape") for text in (out, err)))
+
+    def on_terminal(self, *argv: str | Path, **environ: str) -> tuple[int, bytes, bytes]:
+        """Run the command to its end; what it wrote to a terminal as stdout, and as stderr."""
+        assert self._forking is not None
+        request = self._request(argv, None, {"TERM": "xterm", **environ})
+        return self._forking.run(request, TIMEOUT_SECONDS, terminal=True)
+
+    def _request(
+        self, argv: Sequence[str | Path], cwd: Path | None, environ: Mapping[str, str]
+    ) -> zygote.Request:
+        return zygote.Request(
             argv=[str(CHECKOUT / "orchestrator" / "__main__.py"), *map(str, argv)],
             environ={**self.environ, **environ},
             folder=str(cwd or self.folder),
         )
-        code, out, err = self._forking.run(request, TIMEOUT_SECONDS)
-        return _done(code, out.decode(), err.decode())
 
     def spec(self, text: str, name: str = "job.toml") -> Path:
         """Write a spec file."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+
 import pytest
 
 from tests.flow import command_line
@@ -29,6 +32,25 @@ def test_commands_options_and_jobs(cli: command_line.CommandLine, fake_slurm: Fa
     assert completed(cli, "cancel", "fi") == ["first"]
     assert completed(cli, "logs", "@") == ["@1"]
     assert completed(cli, "logs", "x") == []
+
+
+def test_only_words_that_mean_nothing_to_a_shell_are_offered(
+    cli: command_line.CommandLine, fake_slurm: FakeSlurm
+) -> None:
+    for name in ("first", "second", "third"):
+        cli("submit", "--name", name, "--", "sleep")
+    with contextlib.closing(sqlite3.connect(cli.database)) as database, database:
+        statement = "UPDATE submissions SET name = ? WHERE name = ?"
+        database.execute(statement, ("f$(touch pwned)", "second"))
+        database.execute(statement, ("f\nplain\nf;reboot\x1b[2J", "third"))
+    done = cli(
+        _ORCHESTRATOR_COMPLETE="zsh_complete", COMP_WORDS="orchestrator show f", COMP_CWORD="2"
+    )
+    assert (done.out, done.err) == ("plain\nfirst\nPENDING 1\n", "")
+    done = cli(
+        _ORCHESTRATOR_COMPLETE="zsh_complete", COMP_WORDS="orchestrator show 3", COMP_CWORD="2"
+    )
+    assert done.out == "plain\n3\nPENDING f plain f;reboot\\x1b[2J\n"
 
 
 def test_zsh_and_fish_show_states(cli: command_line.CommandLine, fake_slurm: FakeSlurm) -> None:

@@ -155,3 +155,50 @@ def test_what_cannot_be_sent_is_told_without_its_secret(tmp_path: Path) -> None:
     assert str(caught.value).replace("UnicodeEncodeError", "UnicodeError") == (
         "an address, a user or a password has characters that cannot be sent (UnicodeError)"
     )
+
+
+def test_what_acts_on_a_reader_is_escaped_for_every_receiver(tmp_path: Path) -> None:
+    evil = (
+        "E\x1b[\x1b[31m2J\x1b]52;c;eA==\x07\x9b31m\x00\r\u202e\u2028\udc9b <!channel> @channel```"
+    )
+    shown = (
+        r"E\x1b[\x1b[31m2J\x1b]52;c;eA==\x07\x9b31m\x00%s\u202e\u2028\udc9b <!channel> @channel```"
+    )
+    notice = notices.Notice(
+        key="end:@7:0",
+        kind="failure",
+        subject=f"{evil}\nBcc: all@lab",
+        body=f"{evil}\n\tb",
+        labels=(evil,),
+    )
+    message = notices.message([notice], "x", "abcd", AT)
+    subject, body = shown % " " + " Bcc: all@lab", shown % r"\r" + "\n\tb"
+
+    def sent(**fields: object) -> None:
+        channel = config.Channel(**{"timeout_seconds": 2, **fields})  # type: ignore[arg-type]
+        environ = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+        assert receivers.send(channel, message, environ) == ""
+
+    with servers.mail_server(servers.free_port()) as smtp:
+        sent(**mail(smtp.port))
+    (got,) = smtp.got
+    assert got["Bcc"] is None
+    assert got["Subject"] == f"[orchestrator] {subject}"
+    assert got.get_content_type() == "text/plain"
+    assert got.get_content().replace("\r\n", "\n") == f"{body}\n"
+    with servers.web_server(servers.free_port()) as web:
+        for form in ("json", "slack", "discord", "mattermost"):
+            sent(kind="webhook", url=f"http://127.0.0.1:{web.port}/x", form=form)
+    sent(kind="command", command=("sh", "-c", "cat > $HOME/got"))
+    as_data, slack, discord, mattermost = (told for _, told in web.got)
+    assert as_data == json.loads((tmp_path / "got").read_text())
+    (item,) = as_data["items"]
+    assert (item["subject"], item["body"], item["labels"]) == (subject, body, [shown % " "])
+    # Nobody is called: Slack's own signs are escaped, and the body is code to its end.
+    quoted = body.replace("```", "'''")
+    signs = f"*{subject}*\n```\n{quoted}\n```".replace("<", "&lt;").replace(">", "&gt;")
+    assert slack == {"text": signs}
+    content = f"**{subject}**\n```\n{quoted}\n```"
+    assert discord == {"content": content, "allowed_mentions": {"parse": []}}
+    quiet = subject.replace("@", "@\u200b")
+    assert mattermost == {"text": f"**{quiet}**\n```\n{quoted}\n```"}

@@ -67,9 +67,11 @@ def test_clean(raw: bytes, text: str):
         ("tab\tand\r\n", "tab\tand\r\n"),
         ("\x1b[2J\x1b[31mred\x1b[0m", "red"),
         ("\x1b]52;c;Y2F0\x07clip", "clip"),
-        ("bell\x07 del\x7f esc\x1b", "bell^G del^? esc^["),
+        ("bell\x07 del\x7f esc\x1b", r"bell\x07 del\x7f esc\x1b"),
         ("\x9b31mC1 \u202eturned", "\\x9b31mC1 \\u202eturned"),
         ("hole\0\0", "hole"),
+        ("\x1b[\x1b[31m2J", r"\x1b[2J"),
+        ("\x1b]5\x1b[m2;c;eA==\x07", r"\x1b]52;c;eA==\x07"),
     ],
 )
 def test_safe(text: str, harmless: str):

@@ -48,11 +48,11 @@ def test_a_log_comes_in_few_pieces(log: pathlib.Path):
 
 def test_a_terminal_gets_nothing_that_moves_it():
     blocks = [b"plain \x1b[3", b"1mred\x1b[0m \xe2\x82", b"\xac \xff \x07\n\x1b]0;title\x07last"]
-    assert "".join(logs.for_terminal(blocks, hold=True)) == "plain red € \ufffd ^G\nlast"
+    assert "".join(logs.for_terminal(blocks, hold=True)) == "plain red € \ufffd \\x07\nlast"
     # Nothing waits here: what was cut is shown as text.
     assert list(logs.for_terminal([b"10%", b"\r20%\x1b[", b"0m\n"], hold=False)) == [
         "10%",
-        "\r20%^[[",
+        "\r20%\\x1b[",
         "0m\n",
     ]
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import dataclasses
 import html.parser
 import importlib
+import re
+import xml.etree.ElementTree
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -103,6 +107,30 @@ def test_a_name_is_no_formula() -> None:
     report = reports.report("$", reports.read(text, "f.csv").measurements)
     for figure in figures.figures(report):
         assert b"path=$a_{b$" in drawing.Drawer().draw([figure], "svg")
+
+
+def test_no_text_of_a_report_acts_on_what_shows_it() -> None:
+    text = "gpus,throughput,path,utilisation\n1,100,=1+1,50%\n2,150,-x,60%\n"
+    (first, second) = reports.read(text, "f.csv").measurements
+    evil = "E\x1b[2J\x9b31m\u202e\udc9b\r\n<img src=x>"
+    runs = [
+        dataclasses.replace(first, attributes={"path": f"=1+1{evil}"}, name=f"@SUM(A1){evil}"),
+        dataclasses.replace(second, attributes={"path": f"=1+1{evil}"}, name=f"-x{evil}"),
+    ]
+    report = reports.report(f"=T{evil}", runs)
+    made = files.contents(report, reports.Wishes(), [], drawing.Drawer())
+    for name, content in made.items():
+        if not name.endswith((".png", ".pdf")):
+            acting = re.findall(
+                r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\ud800-\udfff]", content.decode()
+            )
+            assert acting == [], name
+        if name.endswith(".svg"):
+            xml.etree.ElementTree.fromstring(content)
+        if name.endswith(".csv"):
+            for row in csv.reader(content.decode().splitlines()):
+                assert not [cell for cell in row if cell.startswith(("=", "+", "-", "@"))], name
+    assert b"E\\x1b[2J" in made["report.html"] and b"<img" not in made["report.html"]
 
 
 def test_without_matplotlib(report_of: ReportOf, monkeypatch: pytest.MonkeyPatch) -> None:

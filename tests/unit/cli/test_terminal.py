@@ -1,0 +1,89 @@
+"""Where text leaves: what writes to stdout and stderr, and that none goes around it."""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from orchestrator.cli import terminal
+
+#: Where bytes, or escape sequences of our own, are written to stdout.
+UNESCAPED = {
+    # the door itself
+    "cli/terminal.py",
+    # before there is a door: the encoding of the streams
+    "cli/__init__.py",
+    # styles of a table, whose cells are escaped
+    "cli/output.py",
+    # logs: byte for byte in a pipe, by logs.for_terminal() on a terminal
+    "cli/logs.py",
+    "cli/log_lines.py",
+}
+DOORS = {"unescaped", "bytes_stream", "buffer", "__stdout__", "__stderr__"}
+
+
+def test_few_modules_go_around_it(checkout: Path) -> None:
+    found = set()
+    for path in checkout.glob("orchestrator/**/*.py"):
+        module = str(path.relative_to(checkout / "orchestrator"))
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Attribute(attr=name) if name in DOORS:
+                    found.add(module)
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="os"), attr="write"),
+                    args=[ast.Constant(value=1 | 2), *_],
+                ):
+                    found.add(module)
+                case ast.Constant(value="/dev/tty" | "/dev/stdout" | "/dev/stderr"):
+                    found.add(module)
+    assert found <= UNESCAPED, "print through click.echo() or output.say()"
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_whatever_writes(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    behind = Terminal()
+    # To be put back in the end.
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    monkeypatch.setattr(sys, name, behind)
+    terminal.escape_streams()
+    terminal.escape_streams()
+    stream = getattr(sys, name)
+    click.echo("echo \x1b[2J", err=name == "stderr")
+    click.secho("secho \x9b", err=name == "stderr", fg="red")
+    print("print \x1b]0;t\x07", file=stream)
+    stream.writelines(["lines \u202e", "\tand\n"])
+    click.UsageError("no \x1b[2J").show()
+    expected = [
+        r"echo \x1b[2J",
+        r"\x1b[31msecho \x9b\x1b[0m",
+        r"print \x1b]0;t\x07",
+        "lines \\u202e\tand",
+        *([r"Error: no \x1b[2J"] if name == "stderr" else []),
+    ]
+    assert behind.getvalue().splitlines() == expected
+
+
+@pytest.mark.parametrize(("kind", "shown"), [(Terminal, r"\x1b[2J"), (io.StringIO, "\x1b[2J")])
+def test_a_script_is_exact_but_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, kind: type[io.StringIO], shown: str
+) -> None:
+    behind = kind()
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    monkeypatch.setattr(sys, "stdout", behind)
+    terminal.escape_streams()
+    terminal.print_exactly("\x1b[2J\n")
+    assert behind.getvalue() == f"{shown}\n"
