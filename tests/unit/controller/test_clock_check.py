@@ -229,3 +229,8 @@ def test_a_schedule_that_was_added_by_a_wrong_clock_goes_on_from_now(
     with context.store.reading() as work:
         (one,) = work.schedules.history(stored.row)
     assert one.state == "waiting"
+
+
+def test_a_database_on_this_host_is_no_other_clock(database_url: str) -> None:
+    with stores.Store(database_url) as store, store.reading() as work:
+        assert work.leases.server_time() is None
