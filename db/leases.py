@@ -58,6 +58,18 @@ def now(session: orm.Session, here: datetime.datetime) -> datetime.datetime:
     return at
 
 
+def server_time(session: orm.Session) -> datetime.datetime | None:
+    """Return the time on a server; None for a file, and for a server on this host."""
+    if session.get_bind().dialect.name == "sqlite":
+        return None
+    server, client = sa.func.inet_server_addr(), sa.func.inet_client_addr()
+    # Over a Unix socket neither has an address.
+    elsewhere = sa.case((server != client, sa.func.clock_timestamp()))
+    at = session.execute(sa.select(elsewhere)).scalar_one()
+    assert at is None or isinstance(at, datetime.datetime)
+    return at
+
+
 def _changed(session: orm.Session, statement: sa.Update) -> bool:
     result = session.execute(statement)
     assert isinstance(result, sa.CursorResult)

@@ -87,6 +87,11 @@ def firings(
     return session.scalars(statement.limit(limit)).all()
 
 
+def newest_planned(session: orm.Session, schedule_id: int) -> datetime.datetime | None:
+    mine = Firing.schedule_id == schedule_id, Firing.by_hand.is_(False)
+    return session.scalar(sa.select(sa.func.max(Firing.planned_at)).where(*mine))
+
+
 def firing(session: orm.Session, firing_id: int) -> Firing | None:
     return session.get(Firing, firing_id)
 

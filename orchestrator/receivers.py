@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import os
 import smtplib
+import socket
 import ssl
 import stat
+import threading
 import urllib.error
+import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orchestrator
 from orchestrator import config, errors, notices, slurm
 from orchestrator.config import channels
-from orchestrator.notices import forms
+from orchestrator.notices import forms, redaction
 
-#: Of what a receiver answers, so much is kept.
+_T = TypeVar("_T")
+
+#: Of what a receiver answers, so much is read ...
+_ANSWER_BYTES = 65536
+#: ... and so much is kept.
 _ANSWER_CHARACTERS = 300
+#: A time-out of one read says what was waited for: it comes before that of the whole.
+_LATER_SECONDS = 0.25
 #: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH (openssl/x509_vfy.h).
 _OTHER_NAME = (62, 64)
 
@@ -52,11 +62,24 @@ def _mail(channel: config.Channel, message: notices.Message, environ: Mapping[st
     assert channel.host is not None and channel.sender is not None, "checked when it was read"
     mail = forms.mail(message, channel.sender, channel.to)
     password = None if channel.password_file is None else _secret(channel.password_file, environ)
+    # AUTH PLAIN sends both in one word, and a server may repeat what it was sent.
+    hide = redaction.masking([password, f"\0{channel.user}\0{password}"] if password else [])
     where = f"{channel.host}:{channel.smtp_port}"
+    seconds = float(channel.timeout_seconds)
+    servers: list[smtplib.SMTP] = []
     begun = False
-    try:
-        server = _connected(channel)
+
+    def deliver() -> Mapping[str, tuple[int, bytes]]:
+        nonlocal begun
+        # Its constructor looks up the name of this host.
+        server = (
+            smtplib.SMTP_SSL(timeout=seconds, context=ssl.create_default_context())
+            if channel.security == "tls"
+            else smtplib.SMTP(timeout=seconds)
+        )
+        servers.append(server)
         try:
+            _connect(server, channel)
             if channel.security == "starttls":
                 server.starttls(context=ssl.create_default_context())
             if channel.user is not None and password is not None:
@@ -66,34 +89,78 @@ def _mail(channel: config.Channel, message: notices.Message, environ: Mapping[st
             # From here on the server has it, whatever it answers to QUIT.
             with contextlib.suppress(smtplib.SMTPException, OSError):
                 server.quit()
+            return refused
         finally:
             server.close()
+
+    try:
+        refused = _within(seconds, deliver, lambda: [one.sock for one in servers])
     except smtplib.SMTPAuthenticationError as exc:
         told = f"{where} refused the login of {channel.user}: {exc.smtp_code} "
         cure = f"look at user and at the first line of {channel.password_file}"
-        raise ReceiverError(f"{_short(told + _text(exc.smtp_error))}; {cure}") from exc
+        raise ReceiverError(f"{_short(told + hide(_text(exc.smtp_error)))}; {cure}") from None
     except smtplib.SMTPResponseException as exc:
-        told = f"{where}: {exc.smtp_code} {_text(exc.smtp_error)}"
-        raise ReceiverError(_short(told)) from exc
+        told = f"{where}: {exc.smtp_code} {hide(_text(exc.smtp_error))}"
+        raise ReceiverError(_short(told)) from None
     except smtplib.SMTPRecipientsRefused as exc:
-        raise ReceiverError(_short(f"{where} refused {_refusals(exc.recipients)}")) from exc
+        told = f"{where} refused {hide(_refusals(exc.recipients))}"
+        raise ReceiverError(_short(told)) from None
     except OSError as exc:
-        raise ReceiverError(_short(f"{where}: {_why(exc)}"), may_have_it=begun) from exc
+        told = f"{where}: {hide(_why(exc))}"
+        raise ReceiverError(_short(told), may_have_it=begun) from None
     # The others have it, and would get it again.
-    return _short(f"{where} refused {_refusals(refused)}") if refused else ""
+    return _short(f"{where} refused {hide(_refusals(refused))}") if refused else ""
 
 
-def _connected(channel: config.Channel) -> smtplib.SMTP:
-    host, port, seconds = channel.host or "", channel.smtp_port, float(channel.timeout_seconds)
-    if channel.security == "tls":
-        context = ssl.create_default_context()
-        return smtplib.SMTP_SSL(host, port, timeout=seconds, context=context)
+def _connect(server: smtplib.SMTP, channel: config.Channel) -> None:
+    host, port = channel.host or "", channel.smtp_port
+    # The name that its certificate must have; connect() alone does not set it.
+    server._host = host  # type: ignore[attr-defined]
     try:
-        return smtplib.SMTP(host, port, timeout=seconds)
+        code, said = server.connect(host, port)
     except smtplib.SMTPServerDisconnected as exc:
+        if channel.security == "tls":
+            raise
         # Where TLS comes first, each waits for the other to begin.
         told = f'no greeting came ({exc}): a port that begins with TLS takes security = "tls"'
-        raise ReceiverError(_short(f"{host}:{port}: {told}")) from exc
+        raise ReceiverError(_short(f"{host}:{port}: {told}")) from None
+    if code != 220:
+        raise smtplib.SMTPConnectError(code, said)
+
+
+def _within(
+    seconds: float, work: Callable[[], _T], sockets: Callable[[], Iterable[socket.socket | None]]
+) -> _T:
+    """Do some work, and cut its connections when the time is up; raises TimeoutError.
+
+    In a thread, for a name that is looked up cannot be interrupted, and a server that sends a byte
+    a second keeps any time-out of a single read from coming. The thread ends with its connections.
+    """
+    outcome: list[Callable[[], _T]] = []
+
+    def run() -> None:
+        try:
+            done = work()
+        except BaseException as exc:
+            error = exc
+
+            def fail() -> _T:
+                raise error
+
+            outcome.append(fail)
+        else:
+            outcome.append(lambda: done)
+
+    thread = threading.Thread(target=run, name="receiver", daemon=True)
+    thread.start()
+    thread.join(seconds + _LATER_SECONDS)
+    if not outcome:
+        for connection in sockets():
+            if connection is not None:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        raise TimeoutError(f"timed out after {seconds:g} s")
+    return outcome[0]()
 
 
 def _why(problem: object) -> str:
@@ -120,8 +187,48 @@ def _text(answer: bytes | str) -> str:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *arguments: Any, **more: Any) -> None:
+    """A redirect is an error as any other: nothing is made of where it points to."""
+
+    def http_error_302(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any) -> None:
         return None
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
+class _Http(urllib.request.HTTPHandler):
+    """urllib's handler, whose connections can be cut: they are kept in `sockets`."""
+
+    def __init__(self, sockets: list[socket.socket | None]) -> None:
+        super().__init__()
+        self._sockets = sockets
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        sockets = self._sockets
+
+        class Connection(http.client.HTTPConnection):
+            def connect(self) -> None:
+                super().connect()
+                sockets.append(self.sock)
+
+        return self.do_open(Connection, request)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    """The same with TLS."""
+
+    def __init__(self, sockets: list[socket.socket | None]) -> None:
+        super().__init__()
+        self._sockets = sockets
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        sockets = self._sockets
+
+        class Connection(http.client.HTTPSConnection):
+            def connect(self) -> None:
+                super().connect()
+                sockets.append(self.sock)
+
+        return self.do_open(Connection, request)
 
 
 def _webhook(channel: config.Channel, message: notices.Message, environ: Mapping[str, str]) -> str:
@@ -129,35 +236,70 @@ def _webhook(channel: config.Channel, message: notices.Message, environ: Mapping
     if misfit := channels.url_misfit(url):
         raise ReceiverError(f"{channel.url_file}: its first line {misfit}")
     # The address itself is a secret: it stands in no message.
-    shown = channels.shown_url(url)
+    shown, hide = channels.shown_url(url), redaction.of_url(url)
+    address, headers = _request_of(url)
     request = urllib.request.Request(
-        url,
+        address,
         data=forms.payload(channel.form, message),
         method="POST",
         headers={
             "Content-Type": "application/json; charset=utf-8",
             "Idempotency-Key": message.id,
             "User-Agent": f"orchestrator/{orchestrator.__version__}",
+            **headers,
         },
     )
-    opener = urllib.request.build_opener(_NoRedirect)
+    sockets: list[socket.socket | None] = []
+    seconds = float(channel.timeout_seconds)
+
+    def post() -> tuple[int, str]:
+        """Return the code of what is no success, and what was said; 0: it was taken."""
+        opener = urllib.request.build_opener(_NoRedirect, _Http(sockets), _Https(sockets))
+        try:
+            with opener.open(request, timeout=seconds):
+                return 0, ""
+        except urllib.error.HTTPError as exc:
+            with exc:
+                if 300 <= exc.code < 400:
+                    return exc.code, exc.headers.get("Location") or ""
+                # Masked before it is cut: half a secret is none that could be found.
+                said = exc.read(_ANSWER_BYTES).decode(errors="replace")
+                return exc.code, f"{exc.reason} {said}"
+
     try:
-        with opener.open(request, timeout=channel.timeout_seconds):
-            return ""
-    except urllib.error.HTTPError as exc:
-        with exc:
-            if 300 <= exc.code < 400:
-                to = channels.shown_url(exc.headers.get("Location"))
-                raise ReceiverError(
-                    f"{shown}: moved to {to}: write its new address into the configuration"
-                ) from None
-            said = exc.read(_ANSWER_CHARACTERS).decode(errors="replace")
-            raise ReceiverError(_short(f"{shown}: {exc.code} {exc.reason} {said}")) from None
+        code, said = _within(seconds, post, lambda: sockets)
     except urllib.error.URLError as exc:
         # While connecting or sending; a proxy's refusal is one too.
-        raise ReceiverError(_short(f"{shown}: {_why(exc.reason)}")) from None
+        raise ReceiverError(_short(f"{shown}: {hide(_why(exc.reason))}")) from None
     except (OSError, http.client.HTTPException) as exc:
-        raise ReceiverError(_short(f"{shown}: {_why(exc)}"), may_have_it=True) from None
+        # Without a connection nothing was sent.
+        told = f"{shown}: {hide(_why(exc))}"
+        raise ReceiverError(_short(told), may_have_it=bool(sockets)) from None
+    if 300 <= code < 400:
+        told = f"moved to {_shown_target(said, hide)}: write its new address into the configuration"
+        raise ReceiverError(_short(f"{shown}: {told}"))
+    if code:
+        raise ReceiverError(_short(f"{shown}: {code} {hide(said)}"))
+    return ""
+
+
+def _request_of(url: str) -> tuple[str, dict[str, str]]:
+    """Return an address without user and password, and the header that they are sent in."""
+    parts = urllib.parse.urlsplit(url)
+    userinfo, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, {}
+    user, _, password = userinfo.partition(":")
+    plain = f"{urllib.parse.unquote(user)}:{urllib.parse.unquote(password)}"
+    encoded = base64.b64encode(plain.encode()).decode()
+    return parts._replace(netloc=host).geturl(), {"Authorization": f"Basic {encoded}"}
+
+
+def _shown_target(location: str, hide: Callable[[str], str]) -> str:
+    try:
+        return hide(channels.shown_url(location))
+    except ValueError:
+        return "no address"
 
 
 def _command(channel: config.Channel, message: notices.Message, environ: Mapping[str, str]) -> str:

@@ -15,8 +15,8 @@ from types import FrameType, TracebackType
 from typing import Literal, Self
 
 from orchestrator import errors
+from orchestrator.controller import clock_check, health, heard, leases, submitters, ticking
 from orchestrator.controller import context as contexts
-from orchestrator.controller import health, heard, leases, submitters, ticking
 from orchestrator.local import processes
 
 #: Passes that fail for Slurm's sake follow one another more and more slowly, up to this.
@@ -35,7 +35,7 @@ class Line:
 
     at: datetime.datetime
     level: Literal["info", "warning", "error"]
-    #: start, standby, done, failed, said, lease, stop
+    #: start, standby, done, failed, said, lease, clock, stop
     event: str
     #: of ticking.steps; "": of the controller itself
     step: str = ""
@@ -221,9 +221,16 @@ class _Controller:
 
     def one_pass(self, *, floor_seconds: float | None) -> list[ticking.Outcome]:
         """Do each step once, and log what it did."""
-        self._began_at = self._context.clock()
+        check = clock_check.check_pass(self._context)
+        context = check.context
+        if context.clock_doubt:
+            # Cron mails what is a warning: a leap is one, and its duration is not.
+            self.log("warning" if check.is_new else "info", "clock", context.clock_doubt)
+        elif check.is_over:
+            self.log("info", "clock", "The clock is trusted again; what waited for it goes on.")
+        self._began_at = context.clock()
         outcomes = []
-        for outcome in ticking.tick(self._context, floor_seconds=floor_seconds):
+        for outcome in ticking.tick(context, floor_seconds=floor_seconds):
             self._step = outcome.step
             for sentence in outcome.done:
                 self.log("info", "done", sentence)

@@ -80,6 +80,10 @@ class Hook:
 
     port: int
     got: list[tuple[str, dict[str, Any]]] = dataclasses.field(default_factory=list)
+    #: the Authorization header of each message
+    authorizations: list[str | None] = dataclasses.field(default_factory=list)
+    #: what it says where it refuses a message, from the path that it was sent to
+    says: Callable[[str], str] = lambda path: "no such hook"
     answers: list[tuple[int, str]] = dataclasses.field(default_factory=list)
     #: called when it has a message, before it answers
     before_answer: Callable[[], None] = lambda: None
@@ -92,6 +96,7 @@ def web_server(port: int) -> Iterator[Hook]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            hook.authorizations.append(self.headers["Authorization"])
             code, to = hook.answers.pop(0) if hook.answers else (200, "")
             if code == 200:
                 hook.got.append((self.headers["Idempotency-Key"], json.loads(body)))
@@ -104,7 +109,7 @@ def web_server(port: int) -> Iterator[Hook]:
             if to:
                 self.send_header("Location", to)
             self.end_headers()
-            self.wfile.write(b"ok" if code == 200 else b"no such hook")
+            self.wfile.write(b"ok" if code == 200 else hook.says(self.path).encode())
 
         def log_message(self, *arguments: object) -> None:
             return

@@ -6,7 +6,7 @@ import click
 
 from orchestrator import escaping, values
 from orchestrator.cli import output, schedule_views, session
-from orchestrator.controller import scheduling
+from orchestrator.controller import clock_check, scheduling
 
 #: Firings that are shown; `schedule history` lists all of them.
 SHOWN = 10
@@ -26,6 +26,10 @@ def command(ctx: click.Context, name: str, format_: str | None, as_json: bool) -
     context = session.open_context(ctx)
     stored = scheduling.find(context, name)
     (summary,) = scheduling.summaries(context, [stored], firings=SHOWN)
+    with context.store.reading() as work:
+        doubt = clock_check.stored_doubt(work)
+    if doubt:
+        output.say(doubt)
     chosen = format_ or ("json" if as_json else "table")
     changed = scheduling.changed(stored)
     if output.is_json(chosen):

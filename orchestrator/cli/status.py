@@ -11,8 +11,8 @@ import click
 
 from orchestrator import jobs, slurm
 from orchestrator.cli import completing, output, session, terminal, times, views
+from orchestrator.controller import clock_check, freshness, query, unit_of_work
 from orchestrator.controller import context as contexts
-from orchestrator.controller import freshness, query, unit_of_work
 
 
 @click.command(short_help="List jobs and their states.")
@@ -148,6 +148,10 @@ def _show(
         context.say(f"Stale since {at}: {why}")
     elif error:
         context.say(f"Slurm does not answer: {error.splitlines()[0]}")
+    with context.store.reading() as work:
+        doubt = clock_check.stored_doubt(work)
+    if doubt:
+        context.say(doubt)
     if late := _late_controller(context, now):
         context.say(f"{late} `orchestrator serve --status` tells more.")
     if wanted.limit is not None and len(rows) >= wanted.limit:

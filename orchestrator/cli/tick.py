@@ -14,8 +14,13 @@ from orchestrator.cli import output, session
     is_flag=True,
     help="Print only what went wrong, and end with 0 where another controller acts: for cron.",
 )
+@click.option(
+    "--trust-clock",
+    is_flag=True,
+    help="Confirm that this host's clock is right, after it leapt.",
+)
 @click.pass_context
-def command(ctx: click.Context, quiet: bool) -> None:
+def command(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
     """Do one pass: refresh, read logs, send what is due or waits, and tell what it did.
 
     For cron, scrontab or a systemd timer; `serve` does the same in a loop. One controller acts at a
@@ -26,15 +31,22 @@ def command(ctx: click.Context, quiet: bool) -> None:
       orchestrator tick
     """
     from orchestrator import service
-    from orchestrator.controller import leases, ticking
+    from orchestrator.controller import clock_check, leases, ticking
 
     context = session.open_context(ctx, talks=not quiet)
 
+    told_of_clock = False
+
     def log(line: service.Line) -> None:
+        nonlocal told_of_clock
+        told_of_clock = told_of_clock or line.event == "clock"
         if line.level != "info" or not quiet:
             step = f"{line.step}: " if line.step else ""
             output.say(f"{step}{line.text}")
 
+    if trust_clock:
+        at = clock_check.trust(context).astimezone()
+        output.say(f"The clock of this host is trusted: {at:%Y-%m-%d %H:%M:%S}")
     try:
         outcomes = service.tick(context, log, lease_seconds=context.profile.lease_seconds)
     except leases.HeldError:
@@ -51,5 +63,5 @@ def command(ctx: click.Context, quiet: bool) -> None:
         )
         error.exit_code = max(one.exit_code for one in failed)
         raise error
-    if not quiet and not any(one.done for one in outcomes):
+    if not quiet and not told_of_clock and not any(one.done for one in outcomes):
         output.say("Nothing was to be done.")

@@ -15,17 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import documents, errors, jobs, shapes, toml_lines, values
-from orchestrator.config import channels, layout, places, profiles, projects
+from orchestrator.config import channels, database_urls, layout, places, profiles, projects
 
 Channel = channels.Channel
 Partition = profiles.Partition
 Profile = profiles.Profile
 Project = projects.Project
 ProjectRefusedError = projects.RefusedError
+has_password = database_urls.has_password
+without_password = database_urls.without_password
 
 _SETTINGS = (*places.PATHS, *places.FOLDER_LISTS, *places.FILES, "database", "profile")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_PASSWORD = re.compile(r"(?P<user>://[^:/@]*):[^@]*@|(?P<key>[?&](?:ssl)?password=)[^&]*")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -279,18 +280,6 @@ def _is_secret(path: toml_lines.Path) -> bool:
     # A database's URL may hold a password, and who knows a webhook's writes there: the line of such
     # a key is not shown.
     return path == ("database",) or (path[:1] == ("notices",) and path[-1:] == ("url",))
-
-
-def without_password(url: str) -> str:
-    """Return a database's URL as it may be shown."""
-    return _PASSWORD.sub(
-        lambda found: f"{found['user']}:***@" if found["user"] else f"{found['key']}***", url
-    )
-
-
-def has_password(url: str) -> bool:
-    """Tell whether a database's URL holds a password."""
-    return without_password(url) != url
 
 
 def _origins(configuration: Configuration, document: documents.Document) -> Iterator[Setting]:

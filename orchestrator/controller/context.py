@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 import json
+import math
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from orchestrator import config, deadlines, errors, jobs, local, run_folder
 from orchestrator.controller import stores
+from orchestrator.local import clocks
 
 if TYPE_CHECKING:
     from orchestrator import efficiency, tracking
@@ -116,6 +118,10 @@ class Context:
     #: gets what went as it should, for who tells it from the rest; none: `say` gets it
     news: Callable[[str], None] | None = None
     clock: Callable[[], datetime.datetime] = utc_now
+    #: seconds since boot, which no setting of the clock changes
+    boot_clock: Callable[[], float] = clocks.boot_seconds
+    #: why the clock is in doubt, "": it is trusted; None: it was not checked (clock_check.py)
+    clock_doubt: str | None = None
     #: how a process waits between two looks, seconds
     sleep: Callable[[float], None]
     #: surrounds what may take long; its argument says what is done: "Submitting (sbatch)"
@@ -170,6 +176,9 @@ class Context:
         if self.is_local:
             # A submission that reached this machine lies in its spool at once.
             return 0.0
+        if self.clock_doubt:
+            # Nothing is given up for lost by a clock that leapt.
+            return math.inf
         configured = self.profile.submit_grace_seconds
         if configured is not None:
             return float(configured)

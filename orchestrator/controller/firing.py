@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import config, documents, errors, jobs, schedules, specs, sweeps
+from orchestrator import clocks, config, documents, errors, jobs, schedules, specs, sweeps
 from orchestrator.controller import context as contexts
 from orchestrator.controller import (
     places,
@@ -76,9 +76,10 @@ def next_at(context: contexts.Context, after: datetime.datetime) -> datetime.dat
 
 def decide(context: contexts.Context, stored: schedule_rows.Stored) -> list[str]:
     """Store what becomes of each time that was planned up to now."""
-    skipped: list[str] = []
+    skipped: list[schedules.Planned] = []
     for _ in range(ROUNDS):
         now = context.clock()
+        stored = _not_ahead(context, stored, now)
         try:
             decided = schedules.decide(stored.rule, stored.decided_until, now)
         except schedules.ScheduleError as exc:
@@ -91,7 +92,7 @@ def decide(context: contexts.Context, stored: schedule_rows.Stored) -> list[str]
                 # It was changed, or decided, by another: the next pass sees what is left.
                 break
             following = work.schedules.get(stored.row)
-        skipped += [one.reason or "" for one in decided.planned if one.state == "skipped"]
+        skipped += [one for one in decided.planned if one.state == "skipped"]
         if not decided.more or following is None:
             break
         stored = following
@@ -99,7 +100,28 @@ def decide(context: contexts.Context, stored: schedule_rows.Stored) -> list[str]
     if not skipped or stored.state == "paused":
         return []
     count = f"{len(skipped)} planned time" + ("s" if len(skipped) > 1 else "")
-    return [f"Schedule {stored.name}: skipped {count} ({skipped[-1]})"]
+    if any(one.first_at is not None for one in skipped):
+        count = f"all planned times until {skipped[-1].planned_at:%Y-%m-%dT%H:%MZ}"
+    return [f"Schedule {stored.name}: skipped {count} ({skipped[-1].reason})"]
+
+
+def _not_ahead(
+    context: contexts.Context, stored: schedule_rows.Stored, now: datetime.datetime
+) -> schedule_rows.Stored:
+    """Let a schedule go on from now that was decided up to a time that is still to come.
+
+    It was added by a clock that was early. What has an entry in its history keeps it.
+    """
+    if stored.decided_until - now <= clocks.TOLERANCE:
+        return stored
+    with context.store.writing() as work:
+        newest = work.schedules.newest_planned(stored.row)
+        until = now if newest is None else max(now, newest)
+        if until < stored.decided_until:
+            work.schedules.change(stored, decided_until=until)
+        found = work.schedules.get(stored.row)
+    assert found is not None, "schedules are never deleted"
+    return found
 
 
 def attempt(context: contexts.Context, firing: schedule_rows.Firing) -> list[str]:

@@ -116,7 +116,7 @@ def last_pass(newest: Pass) -> str:
 def examine(store: stores.Store, state_dir: Path, now: datetime.datetime) -> Health:
     """Return how the controller is, from the lease and the file."""
     # `status` reads the file alone, and is not to load this.
-    from orchestrator.controller import lease_rows
+    from orchestrator.controller import clock_check, lease_rows
 
     newest = load(state_dir)
     lease = None
@@ -124,6 +124,8 @@ def examine(store: stores.Store, state_dir: Path, now: datetime.datetime) -> Hea
     try:
         with store.reading() as work:
             lease = work.leases.read(now)
+            doubt = clock_check.stored_doubt(work)
+        problems += [doubt] if doubt else []
     except errors.DatabaseError as exc:
         problems.append(str(exc))
     if lease is None and newest is None:

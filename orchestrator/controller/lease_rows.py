@@ -54,6 +54,10 @@ class LeaseStore:
         """Return whether all hosts are told the time by one server."""
         return self._db.get_bind().dialect.name != "sqlite"
 
+    def server_time(self) -> datetime.datetime | None:
+        """Return the time on the database's server; None where that is this host's own clock."""
+        return queries.server_time(self._db)
+
     def read(self, here: datetime.datetime) -> Lease | None:
         """Return the lease; None where there never was a controller. `here` is this host's time."""
         row = queries.lease(self._db, NAME)

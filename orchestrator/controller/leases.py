@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from orchestrator import errors
 from orchestrator.controller import context as contexts
 from orchestrator.controller import lease_rows, stores
-from orchestrator.local import processes
+from orchestrator.local import clocks, processes
 
 #: Who stands by looks so often in the time that a lease holds, and a holder renews so often.
 _LOOKS, _RENEWALS = 6, 3
@@ -28,11 +28,6 @@ class HeldError(errors.ConflictError):
     """Another controller acts."""
 
 
-def boot_seconds() -> float:
-    """Return the seconds since boot, those of a suspended machine too."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class Holding:
     """The lease, while this process has it. `renew` may be called by a thread of its own."""
 
@@ -43,7 +38,7 @@ class Holding:
         *,
         seconds: float,
         taken_at: float,
-        boot_clock: Callable[[], float] = boot_seconds,
+        boot_clock: Callable[[], float] = clocks.boot_seconds,
     ) -> None:
         #: writes only as long as the lease is ours
         self.store: stores.Store = context.store.fenced(fence)
@@ -152,7 +147,7 @@ def acquire(
     pause: Callable[[float], None] = time.sleep,
     told: Callable[[str], None] = lambda sentence: None,
     monotonic: Callable[[], float] = time.monotonic,
-    boot_clock: Callable[[], float] = boot_seconds,
+    boot_clock: Callable[[], float] = clocks.boot_seconds,
 ) -> Holding:
     """Take the lease; raises HeldError where another controller acts.
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import errors, jobs, run_folder, tracking
-from orchestrator.controller import context as contexts
 from orchestrator.controller import (
+    clock_check,
     freshness,
     identity,
     log_files,
@@ -20,6 +20,7 @@ from orchestrator.controller import (
     unit_of_work,
     witnesses,
 )
+from orchestrator.controller import context as contexts
 from orchestrator.controller import heard as hearing
 
 #: To look at local jobs is to read some files.
@@ -93,6 +94,7 @@ def _unasked(context: contexts.Context) -> freshness.Freshness:
 def _ask(
     context: contexts.Context, facts: contexts.ClusterFacts, holder: str, *, insist: bool
 ) -> freshness.Freshness:
+    context = clock_check.checked(context)
     # Read after the claim: what another process stored before it is not judged again.
     with context.store.reading() as work:
         live = _live(context, work, facts.cluster)

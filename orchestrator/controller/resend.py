@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import errors, jobs, run_folder, specs
-from orchestrator.controller import context as contexts
 from orchestrator.controller import (
+    clock_check,
     dependencies,
     freshness,
     refresh,
@@ -18,6 +18,7 @@ from orchestrator.controller import (
     submitters,
     unit_of_work,
 )
+from orchestrator.controller import context as contexts
 
 #: Of one cause in one round; the rest are due still, and follow with the next refresh.
 AT_ONCE = 20
@@ -32,17 +33,18 @@ def refresh_and_send(
     waits for the same, and is not smaller, is tried before that one's next time. What this host
     cannot send goes on waiting, for another or for a better moment. Refusals are no errors here.
     """
+    context = clock_check.checked(context)
     host = socket.gethostname()
     ours = any(room.failed_elsewhere(job, host) for job in _waiting(context)[0])
     fresh = refresh.refresh(context, floor_seconds=floor_seconds, expecting=ours)
-    if fresh.failing_since is not None or fresh.busy:
+    if fresh.failing_since is not None or fresh.busy or context.clock_doubt:
         return fresh
     now = context.clock()
     waiting, tasks = _waiting(context)
     for group in room.by_cause(waiting):
         # Where one has ended there is room for another, whatever the time of the next try.
         made_room = fresh.ended > 0 and room.is_limit(group[0])
-        if made_room or any(room.is_due(job, host, now) for job in group):
+        if made_room or any(room.is_due(job, host, context.profile, now) for job in group):
             if not _send(context, group, tasks):
                 break
     if fresh.asked:

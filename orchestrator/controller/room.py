@@ -6,7 +6,7 @@ import datetime
 import re
 from collections.abc import Hashable, Mapping, Sequence
 
-from orchestrator import config, jobs, slurm
+from orchestrator import clocks, config, jobs, slurm
 
 #: Refusals that pass by themselves; sbatch's text says so for certain.
 FOR_NOW = frozenset({slurm.SbatchKind.REJECTED_RETRY, slurm.SbatchKind.NOT_SENT_RETRY})
@@ -62,7 +62,7 @@ def failed_elsewhere(job: jobs.Job, host: str) -> bool:
     return job.waits_for_room and found is not None and found["host"] != host
 
 
-def is_due(job: jobs.Job, host: str, now: datetime.datetime) -> bool:
+def is_due(job: jobs.Job, host: str, profile: config.Profile, now: datetime.datetime) -> bool:
     """Return whether this host is to try now.
 
     One that another host could not send is not left until its time: that host, if it looks more
@@ -70,7 +70,11 @@ def is_due(job: jobs.Job, host: str, now: datetime.datetime) -> bool:
     """
     if failed_elsewhere(job, host):
         return True
-    return job.resend_at is not None and job.resend_at <= now
+    if job.resend_at is None:
+        return False
+    # What is further ahead than any wait was written by a clock that was early.
+    latest = now + datetime.timedelta(seconds=profile.resend_max_seconds) + clocks.TOLERANCE
+    return job.resend_at <= now or job.resend_at > latest
 
 
 def cause_of(job: jobs.Job) -> Hashable:

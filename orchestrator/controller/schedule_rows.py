@@ -195,6 +195,10 @@ class ScheduleStore:
         """Return the firings that wait, those planned first first."""
         return _firings(reversed(queries.firings(self._db, states=("waiting",))))
 
+    def newest_planned(self, row: int) -> datetime.datetime | None:
+        """Return the last planned time of a schedule that was decided; none by hand."""
+        return queries.newest_planned(self._db, row)
+
     def unjudged(self, schedule_row: int | None = None) -> list[Firing]:
         """Return what fired and has no verdict, those planned first first."""
         found = queries.firings(

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator import errors, schedules
+from orchestrator.controller import clock_check, firing, places, schedule_rows, submitted
 from orchestrator.controller import context as contexts
-from orchestrator.controller import firing, places, schedule_rows, submitted
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,7 @@ def add(
     firings stay; what is compared begins anew. ConflictError where one is there, NotFoundError
     where none is there to be replaced.
     """
+    clock_check.require(context)
     now = context.clock()
     texts = schedule_rows.Texts(
         spec=wanted.spec,
@@ -185,6 +186,7 @@ def resume(context: contexts.Context, name: str) -> schedule_rows.Stored:
     """Let a schedule go on; what was planned while it was paused stays skipped."""
     stored = find(context, name)
     if stored.state == "paused":
+        clock_check.require(context)
         while stored.decided_until < context.clock():
             before = stored
             firing.decide(context, stored)

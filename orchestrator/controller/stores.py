@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import pathlib
+import re
 import types
 from collections.abc import Iterator
 from typing import Self
@@ -14,7 +15,7 @@ from sqlalchemy import exc
 
 from db import errors as db_errors
 from db import session, sqlite
-from orchestrator import errors
+from orchestrator import config, errors
 from orchestrator.controller import rows, unit_of_work
 
 _URLS = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
@@ -144,12 +145,19 @@ def _database(location: str | pathlib.Path) -> session.Database:
         return sqlite.Database(location)
     try:
         url = sa.make_url(location)
-    except (exc.ArgumentError, ValueError) as error:
+    except (exc.ArgumentError, ValueError):
         # What cannot be read may hold a password anywhere.
-        told = "The value of `database`" if "@" in location else repr(location)
-        raise errors.DatabaseError(f"{told} is no database URL. {_URLS}") from error
+        plain = re.fullmatch(r"[\w./-]+", location)
+        told = repr(location) if plain else "The value of `database`"
+        raise errors.DatabaseError(f"{told} is no database URL. {_URLS}") from None
     if url.get_backend_name() == "sqlite" and url.database and not url.query:
         return sqlite.Database(pathlib.Path(url.database))
+    # SQLAlchemy ends a password at its first @, and would take the rest for the host.
+    if location.count("@") > 1 or "@" in (url.database or ""):
+        raise errors.DatabaseError(
+            f"{config.without_password(location)} has an @ or a / in its user, its password or an "
+            "option: write %40 and %2F."
+        )
     if url.drivername in ("postgresql", "postgresql+psycopg"):
         return _on_server(url)
     told = session.shown(url)

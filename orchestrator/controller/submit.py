@@ -28,7 +28,6 @@ from orchestrator.controller import (
     answers,
     calling,
     environments,
-    leases,
     log_files,
     machines,
     refresh,
@@ -39,7 +38,7 @@ from orchestrator.controller import (
 )
 from orchestrator.controller import context as contexts
 from orchestrator.jobs import dependency
-from orchestrator.local import processes
+from orchestrator.local import clocks, processes
 from orchestrator.rendering import batch_file
 
 #: An intent is given up by nobody before this time after it began to be stored: three good
@@ -84,7 +83,7 @@ def submit(
     machines.check(context, request.spec, script.text)
     papers = papers_of(context, request, template=(script.template, script.template_hash))
     with contextlib.closing(ahead.Ahead(context, script.text)) as begun:
-        storing_at = leases.boot_seconds()
+        storing_at = clocks.boot_seconds()
         job, folder = store_intent(
             context,
             request.spec,
@@ -127,7 +126,7 @@ def send(
     """
     tasks: Sequence[int | None] = spec.array.task_ids or [None]
     turn, is_patient = "", False
-    if stored_at is None or leases.boot_seconds() - stored_at > _UNTOUCHED_SECONDS:
+    if stored_at is None or clocks.boot_seconds() - stored_at > _UNTOUCHED_SECONDS:
         with context.store.reading() as work:
             sent = work.tasks(job.token)
             turn = turns.text(work, spec, job)

@@ -24,6 +24,8 @@ class Step:
     name: str
     #: plain sentences of what it did; each loads its modules when it is called
     run: Callable[[contexts.Context], list[str]]
+    #: it decides by the clock: left out while that is in doubt
+    by_clock: bool = True
     #: when, later than a moment, it has something to do; None: at no time that is known
     next_at: Callable[[contexts.Context, datetime.datetime], datetime.datetime | None] = (
         lambda context, after: None
@@ -120,8 +122,8 @@ def steps(floor_seconds: float | None) -> tuple[Step, ...]:
     """
     refresh = functools.partial(_refresh, floor_seconds=floor_seconds)
     return (
-        Step(name="refresh", run=refresh, next_at=_resend_at),
-        Step(name="logs", run=_logs),
+        Step(name="refresh", run=refresh, by_clock=False, next_at=_resend_at),
+        Step(name="logs", run=_logs, by_clock=False),
         Step(name="recover", run=_recover, next_at=_recover_at),
         Step(name="graphs", run=_graphs),
         Step(name="schedules", run=_schedules, next_at=_planned_at),
@@ -136,6 +138,8 @@ def tick(context: contexts.Context, *, floor_seconds: float | None = None) -> It
     controller acts, and what `context.proceed` raises.
     """
     for step in steps(floor_seconds):
+        if step.by_clock and context.clock_doubt:
+            continue
         context.proceed()
         yield _run(context, step)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from orchestrator import deadlines, diagnosis, errors, jobs, patterns, slurm
 from orchestrator.controller import (
     chains,
+    clock_check,
     freshness,
     ingest,
     naming,
@@ -162,6 +163,9 @@ def _recover(
 ) -> None:
     """Do what follows failures, where it is nobody else's affair."""
     if not any(job.recovers for job in found):
+        return
+    context = clock_check.checked(context)
+    if context.clock_doubt:
         return
     with context.store.reading() as work:
         lease = work.leases.read(context.clock())

@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import enum
 import hashlib
+import itertools
 from collections.abc import Iterable
 from typing import Literal
 
@@ -24,6 +25,10 @@ Overlap = Literal["skip", "queue", "allow"]
 ON_TIME_SECONDS = 600
 #: Planned times that are decided at once.
 MOST = 1000
+#: Of planned times that are skipped together, so many have an entry each; one entry stands for all
+#: those before. A month of minutes would be 43,200 entries.
+SINGLE = 100
+_FIRST_WINDOW = datetime.timedelta(hours=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,6 +65,8 @@ class Planned:
     due_at: datetime.datetime
     state: Literal["waiting", "skipped"]
     reason: str | None = None
+    #: the first of the planned times that this one stands for, all of them skipped; none: it alone
+    first_at: datetime.datetime | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,6 +87,9 @@ def decide(
 
     What waits is due then, or later by its jitter.
     """
+    folded = _folded(rule, since, now)
+    if folded is not None:
+        since = folded.planned_at
     found: list[datetime.datetime] = []
     more = False
     for at in rule.calendar.after(since):
@@ -90,7 +100,44 @@ def decide(
             break
         found.append(at)
     planned = tuple(_decided(rule, at, now, is_latest=not more and at == found[-1]) for at in found)
+    if folded is not None:
+        planned = (folded, *planned)
     return Decided(planned=planned, until=found[-1] if found else since, more=more)
+
+
+def _folded(rule: Rule, since: datetime.datetime, now: datetime.datetime) -> Planned | None:
+    """Return the entry for what is skipped before the last SINGLE planned times; none: there is not
+    so much.
+    """
+    last = now
+    if rule.catchup == "all" and not rule.paused:
+        last = now - datetime.timedelta(seconds=rule.grace_seconds + rule.jitter_seconds + 1)
+    newest = _newest(rule.calendar, since, last)
+    if len(newest) <= SINGLE:
+        return None
+    first, at = next(rule.calendar.after(since)), newest[0]
+    alone = _decided(rule, at, now, is_latest=False)
+    if first == at:
+        return alone
+    reason = f"{alone.reason}; so are all planned times since {first:%Y-%m-%dT%H:%MZ}"
+    return dataclasses.replace(alone, reason=reason, first_at=first)
+
+
+def _newest(
+    calendar: times.Calendar, since: datetime.datetime, last: datetime.datetime
+) -> list[datetime.datetime]:
+    """Return the newest SINGLE + 1 planned times of an interval, fewer where it has no more.
+
+    Years of them are not walked through: the end of the interval is searched, further back each
+    time.
+    """
+    window = _FIRST_WINDOW
+    while True:
+        begin = max(since, last - window) if window < last - since else since
+        found = list(itertools.takewhile(lambda at: at <= last, calendar.after(begin)))
+        if len(found) > SINGLE or begin == since:
+            return found[-SINGLE - 1 :]
+        window *= 2
 
 
 def _decided(rule: Rule, at: datetime.datetime, now: datetime.datetime, is_latest: bool) -> Planned:

@@ -12,6 +12,8 @@ from orchestrator.slurm import fields
 _SETTING = re.compile(r"([A-Za-z_]\w*(?:\[\d+\])?)\s*= ?(.*)", re.ASCII)
 # `scontrol -o show job` separates NAME=VALUE with spaces, and values may hold spaces: a name is
 # what looks like one of Slurm's ("AllocNode:Sid", "MinMemoryNode", "TresPerNode").
+#: First line of `scontrol show config`: slurmctld's time as it answers (proc_req.c).
+_AS_OF = "Configuration data as of "
 _JOB_FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z_]*(?:[:/][A-Za-z]+)*)=")
 
 _REFUSED = re.compile(r"(?P<why>.+?) for job (?P<job>\d+(?:_\d+|_\[\d+\])?)", re.ASCII)
@@ -36,6 +38,10 @@ class ClusterConfig:
     counts_gpus: bool
     #: when slurmctld was started; another value: it was restarted
     boot_time: datetime.datetime | None
+    #: by the clock of slurmctld's host
+    answered_at: datetime.datetime | None
+    #: short names of the hosts that slurmctld and its backups run on
+    controller_hosts: tuple[str, ...]
     #: all settings by their own names
     settings: Mapping[str, str]
 
@@ -48,7 +54,10 @@ def scontrol_config_command() -> list[str]:
 def parse_scontrol_config(text: str) -> ClusterConfig:
     """Read `scontrol show config`; ValueError where it does not even name the cluster."""
     settings: dict[str, str] = {}
+    as_of = ""
     for line in text.splitlines():
+        if line.startswith(_AS_OF):
+            as_of = line.removeprefix(_AS_OF)
         found = _SETTING.fullmatch(line.strip())
         if found:
             # The cgroup settings come last and may repeat a name.
@@ -69,6 +78,12 @@ def parse_scontrol_config(text: str) -> ClusterConfig:
         accounting=fields.parse_text(storage) is not None and not storage.endswith("/none"),
         counts_gpus="gres/gpu" in settings.get("AccountingStorageTRES", "").split(","),
         boot_time=fields.parse_time(settings.get("BOOT_TIME", "")),
+        answered_at=fields.parse_time(as_of),
+        controller_hosts=tuple(
+            re.split(r"[.(]", value)[0]
+            for name, value in settings.items()
+            if name.startswith("SlurmctldHost[")
+        ),
         settings=settings,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 from collections.abc import Sequence
 
 from orchestrator import jobs
@@ -265,7 +266,8 @@ def _close_without_details(
     if job.state is JobState.CANCELLED and _dropped(job, witnesses) and answers.sacct_asked:
         # There will be no row of it.
         wait_seconds = grace_seconds
-    waited = (now - ended_at).total_seconds() > wait_seconds
+    # Where the clock is in doubt there is no end to the grace, and to this wait.
+    waited = (now - ended_at).total_seconds() > wait_seconds and math.isfinite(grace_seconds)
     if job.settled or (answers.accounting and not waited):
         return Verdict()
     return Verdict(changes={"settled": True})
@@ -288,6 +290,7 @@ def _missed(
     if job.state is JobState.LOST:
         # sacct may still be late: slurmctld delivers its backlog once slurmdbd is back.
         over = not answers.accounting or missing_seconds > DETAILS_WAIT_SECONDS
+        over = over and math.isfinite(grace_seconds)
         return Verdict(changes={"settled": True} if over and not job.settled else {})
     dropped = _dropped(job, witnesses) and not witnesses.reused
     if second_witness and dropped and (waited or witnesses.cancel_asked):

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import datetime
+import html
+import itertools
 import json
 import os
 import shutil
+import socket
 import subprocess
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from orchestrator import config, notices, receivers
+from orchestrator.notices import redaction
 from tests import receivers as servers
 
 AT = datetime.datetime(2026, 11, 22, 2, 0, tzinfo=datetime.UTC)
@@ -119,8 +129,6 @@ def test_mail_with_tls_and_a_login(
 
 
 def test_a_server_that_says_nothing(tmp_path: Path) -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with pytest.raises(receivers.ReceiverError, match="timed out") as by_mail:
@@ -202,3 +210,143 @@ def test_what_acts_on_a_reader_is_escaped_for_every_receiver(tmp_path: Path) -> 
     assert discord == {"content": content, "allowed_mentions": {"parse": []}}
     quiet = subject.replace("@", "@\u200b")
     assert mattermost == {"text": f"**{quiet}**\n```\n{quoted}\n```"}
+
+
+SECRET = "/services/T0123/B0123/xyzzy-plugh-1234?token=s3cr3t+v%2Flue"
+REPEATED = {
+    "path": lambda path: f"no hook at {path}",
+    "segment": lambda path: f"no hook {path.split('/')[4].partition('?')[0]} here",
+    "query": lambda path: f"bad {path.partition('?')[2]}",
+    "decoded": lambda path: f"bad token {urllib.parse.unquote_plus(path.rpartition('=')[2])}",
+    "encoded": lambda path: f"bad {urllib.parse.quote(path, safe='')}".replace("%2F", "%2f"),
+    "json": lambda path: json.dumps({"path": path}).replace("/", "\\/"),
+    "base64": lambda path: base64.b64encode(path.encode()).decode(),
+    "cut": lambda path: "x" * 240 + path,
+    "html": lambda path: f"<p>{html.escape(path + '&a=longenough')}</p>",
+}
+
+
+@pytest.mark.parametrize("form", REPEATED)
+def test_what_the_server_repeats_of_a_secret_address_is_masked(tmp_path: Path, form: str) -> None:
+    with servers.web_server(servers.free_port()) as hook:
+        hook.says, hook.answers = REPEATED[form], [(404, "")]
+        with pytest.raises(receivers.ReceiverError) as caught:
+            send(tmp_path, kind="webhook", url=f"http://127.0.0.1:{hook.port}{SECRET}")
+    told = str(caught.value)
+    assert told.startswith("http://127.0.0.1/***: 404 Not Found ") and "***" in told[25:]
+    for part in ("xyzzy", "plugh", "s3cr3t", "v/lue", "v%2Flue", "v%2flue"):
+        assert part not in told
+    assert base64.b64encode(SECRET.encode()).decode()[:12] not in told
+
+
+def test_where_a_redirect_points_to_is_shown_without_the_secret(tmp_path: Path) -> None:
+    with servers.web_server(servers.free_port()) as hook:
+        hook.answers = [(302, "https://xyzzy-plugh-1234.example/y?s3cr3t"), (307, "http://[x/y")]
+        told = []
+        for _ in range(2):
+            with pytest.raises(receivers.ReceiverError) as caught:
+                url = f"http://127.0.0.1:{hook.port}/hooks/xyzzy-plugh-1234"
+                send(tmp_path, kind="webhook", url=url)
+            told.append(str(caught.value))
+    cure = "write its new address into the configuration"
+    assert told == [
+        f"http://127.0.0.1/***: moved to https://***.example/***: {cure}",
+        f"http://127.0.0.1/***: moved to no address: {cure}",
+    ]
+
+
+def test_user_and_password_of_an_address_are_sent_as_a_header(tmp_path: Path) -> None:
+    with servers.web_server(servers.free_port()) as hook:
+        url = f"http://al%40ice:p%3Assw0rd@127.0.0.1:{hook.port}/hook"
+        assert send(tmp_path, kind="webhook", url=url) == ""
+        word = base64.b64encode(b"al@ice:p:ssw0rd").decode()
+        assert hook.authorizations == [f"Basic {word}"]
+        hook.answers = [(401, "")]
+        hook.says = lambda path: f"no: {hook.authorizations[-1]} is al@ice:p:ssw0rd, not p:ssw0rd"
+        with pytest.raises(receivers.ReceiverError) as caught:
+            send(tmp_path, kind="webhook", url=url)
+    assert str(caught.value) == (
+        "http://127.0.0.1/***: 401 Unauthorized no: Basic *** is ***, not ***"
+    )
+
+
+def test_the_password_of_a_login_is_masked() -> None:
+    hide = redaction.masking(["s3cr3t", "\0alice\0s3cr3t"])
+    word = base64.b64encode(b"\0alice\0s3cr3t").decode()
+    assert hide(f"no: AUTH PLAIN {word}, PASS S3CR3T") == "no: AUTH PLAIN ***==, PASS ***"
+
+
+@contextlib.contextmanager
+def dripping(answer: bytes) -> Iterator[tuple[int, threading.Event]]:
+    """A server that sends a byte of its answer every 50 ms; the event: it was hung up on."""
+    ended, stop = threading.Event(), threading.Event()
+
+    def drip(listening: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = listening.accept()
+            with connection:
+                for byte in itertools.chain(answer, itertools.repeat(ord("x"))):
+                    connection.sendall(bytes([byte]))
+                    if stop.wait(0.05):
+                        return
+        ended.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=drip, args=(listening,))
+        thread.start()
+        try:
+            yield listening.getsockname()[1], ended
+        finally:
+            stop.set()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"HTTP/1.1 500 no\r\nA: ", b"HTTP/1.1 500 no\r\n\r\n"], ids=len
+)
+def test_a_webhook_that_answers_a_byte_at_a_time_has_no_longer(
+    tmp_path: Path, answer: bytes
+) -> None:
+    with dripping(answer) as (port, ended):
+        began = time.monotonic()
+        with pytest.raises(receivers.ReceiverError) as caught:
+            url = f"http://127.0.0.1:{port}/x"
+            send(tmp_path, kind="webhook", url=url, timeout_seconds=1)
+        assert time.monotonic() - began < 5
+        # Nothing is left waiting for the rest.
+        assert ended.wait(10)
+    assert str(caught.value) == "http://127.0.0.1/***: timed out after 1 s"
+    assert caught.value.may_have_it
+
+
+def test_a_mail_server_that_answers_a_byte_at_a_time_has_no_longer(tmp_path: Path) -> None:
+    with dripping(b"220-") as (port, ended):
+        began = time.monotonic()
+        with pytest.raises(receivers.ReceiverError) as caught:
+            send(tmp_path, **mail(port), timeout_seconds=1)
+        assert time.monotonic() - began < 5
+        assert ended.wait(10)
+    assert str(caught.value) == f"127.0.0.1:{port}: timed out after 1 s"
+    assert caught.value.may_have_it is False
+
+
+def test_a_name_that_is_looked_up_for_long_has_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def slow(*arguments: object, **options: object) -> list[object]:
+        asked.set()
+        answered.wait(60)
+        raise socket.gaierror("too late")
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    channels: list[dict[str, object]] = [
+        mail(25),
+        {"kind": "webhook", "url": "http://hook.example/x"},
+    ]
+    for fields in channels:
+        with pytest.raises(receivers.ReceiverError, match="timed out after 1 s") as caught:
+            send(tmp_path, **fields, timeout_seconds=1)
+        assert asked.is_set() and caught.value.may_have_it is False
+    answered.set()

@@ -87,10 +87,20 @@ def test_what_one_host_cannot_send_another_may() -> None:
     job = dataclasses.replace(JOB, **changes)  # type: ignore[arg-type]
     assert job.reason == "cannot be sent from login1: /work is gone"
     assert room.why_not_from(job) == "/work is gone" and room.why_not_from(JOB) == ""
-    assert not room.is_due(job, "login1", NOW) and room.is_due(job, "login2", NOW)
-    assert room.is_due(job, "login1", NOW + datetime.timedelta(seconds=60))
+    assert not room.is_due(job, "login1", profile, NOW) and room.is_due(job, "login2", profile, NOW)
+    assert room.is_due(job, "login1", profile, NOW + datetime.timedelta(seconds=60))
     taken_back = dataclasses.replace(job, resend_at=None)
-    assert not room.is_due(taken_back, "login2", NOW)
+    assert not room.is_due(taken_back, "login2", profile, NOW)
+
+
+def test_what_a_wrong_clock_put_off_is_not_waited_for() -> None:
+    profile = config.Profile()
+    month = datetime.timedelta(days=30)
+    job = dataclasses.replace(JOB, **room.refused(JOB, "full", profile, NOW + month))  # type: ignore[arg-type]
+    assert room.is_due(job, "login1", profile, NOW)
+    longest = datetime.timedelta(seconds=profile.resend_max_seconds)
+    usual = dataclasses.replace(JOB, resend_at=NOW + longest)
+    assert not room.is_due(usual, "login1", profile, NOW)
 
 
 def test_whom_a_refusal_keeps_out() -> None:

@@ -314,7 +314,7 @@ def test_a_databases_password_is_not_shown(
     found = config.load(environ | {"ORCHESTRATOR_DATABASE": url}, tmp_path)
     assert found.database == url
     told = origin_of(found, "database")[0]
-    assert told == shown.replace("?***", "?password=***&x=1")
+    assert told == shown
 
 
 def test_databases_that_cannot_be(tmp_path: Path, environ: dict[str, str], write: Write) -> None:

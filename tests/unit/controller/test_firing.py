@@ -114,6 +114,8 @@ def make(tmp_path: Path, store: Any, clock: Clock) -> contexts.Context:
         folder=tmp_path,
         say=lambda text: None,
         clock=clock,
+        # It was never set: all the time that it shows has passed.
+        boot_clock=lambda: (clock.now - BEGIN).total_seconds(),
         sleep=time.sleep,
     )
 

@@ -388,12 +388,28 @@ URLS = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
             "postgresql+asyncpg://ann:secret@db/x?password=secret",
             "The database postgresql+asyncpg://ann:***@db/x cannot be used.",
         ),
+        ("postgresql://ann:sec:ret/x", "The value of `database` is no database URL."),
     ],
 )
 def test_urls(url: str, message: str) -> None:
     with pytest.raises(our_errors.DatabaseError) as refusal:
         stores.Store(url)
     assert str(refusal.value) == f"{message} {URLS}"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ann:se@cret@db/x", "postgresql://ann:***@db/x"),
+        ("postgresql://an/n:secret@db/x", "postgresql://an/n:***@db/x"),
+    ],
+)
+def test_a_password_that_is_not_encoded_is_no_host(url: str, shown: str) -> None:
+    with pytest.raises(our_errors.DatabaseError) as refusal:
+        stores.Store(url)
+    assert str(refusal.value) == (
+        f"{shown} has an @ or a / in its user, its password or an option: write %40 and %2F."
+    )
 
 
 def test_url_names_a_file(tmp_path: Path) -> None:

@@ -203,3 +203,33 @@ def test_a_controller_that_stays_up_fires_each(catchup: str) -> None:
     for minutes in range(0, 8 * 60):
         world.tick(at(minutes + 0.5), 1000)
     assert collections.Counter(world.rows.values()) == {"fired": 6 * 8 - 1}
+
+
+def test_a_long_gap_is_one_entry_and_the_last_hundred() -> None:
+    month = 30 * 24 * 60
+    for fields, last in [
+        ({}, ("waiting", None)),
+        ({"paused": True}, ("skipped", "paused")),
+    ]:
+        one = rule("* * * * *", **fields)
+        found = schedules.decide(one, BEGIN, at(month))
+        first, *others = found.planned
+        assert (len(others), found.until, found.more) == (100, at(month), False)
+        assert (first.planned_at, first.first_at) == (at(month - 100), at(1))
+        assert first.state == "skipped" and first.reason is not None
+        assert first.reason.endswith("; so are all planned times since 2027-03-27T20:01Z")
+        assert [each.planned_at for each in others] == [at(month - 99 + n) for n in range(100)]
+        assert all(each.first_at is None for each in others)
+        assert (others[-1].state, others[-1].reason) == last
+    # A gap of hours has an entry for each.
+    hours = schedules.decide(rule("* * * * *"), BEGIN, at(101))
+    assert [each.first_at for each in hours.planned] == [None] * 101
+
+
+def test_what_may_still_fire_is_never_folded() -> None:
+    one = rule("* * * * *", catchup="all", grace_seconds=3600)
+    found = schedules.decide(one, BEGIN, at(5000))
+    assert found.planned[0].first_at == at(1) and not found.more
+    waiting = [each.planned_at for each in found.planned if each.state == "waiting"]
+    assert waiting == [at(5000 - 60 + n) for n in range(61)]
+    assert len(found.planned) == 1 + 100 + 61

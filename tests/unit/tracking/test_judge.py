@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 from typing import Any
 
 import pytest
@@ -58,6 +59,7 @@ def judge(
     sacct_asked: bool = True,
     accounting: bool = True,
     alive: bool = False,
+    grace_seconds: float = GRACE_SECONDS,
     **witnesses: Any,
 ) -> tracking.Verdict:
     return tracking.judge(
@@ -69,7 +71,7 @@ def judge(
             accounting=accounting,
         ),
         submitter_alive=alive,
-        grace_seconds=GRACE_SECONDS,
+        grace_seconds=grace_seconds,
         now=at(now),
     )
 
@@ -150,6 +152,27 @@ def test_forgotten_by_slurm_without_accounting_ends_by_its_record() -> None:
     verdict = judge(job(), accounting=False, sacct_asked=False, record=record)
     now = after(job(), verdict)
     assert (now.state, now.exit_code, now.settled) == (JobState.FAILED, 3, True)
+
+
+def test_a_clock_in_doubt_gives_nothing_up() -> None:
+    month = 30 * 24 * 3600
+    doubtful = {"now": month, "grace_seconds": math.inf}
+    running = job(state=JobState.RUNNING, started_at=at(5), misses=9, missing_since=at(10))
+    assert after(running, judge(running, **doubtful)).state is JobState.RUNNING
+    lost = job(state=JobState.LOST, misses=9, missing_since=at(10))
+    ended = job(state=JobState.COMPLETED, ended_at=at(10), observed_at=at(10))
+    for one in (lost, ended):
+        assert not after(one, judge(one, **doubtful)).settled
+        assert after(one, judge(one, now=month)).settled
+    unknown = job(
+        state=JobState.SUBMIT_UNKNOWN,
+        job_id=None,
+        grace_since=at(1),
+        misses=9,
+        missing_since=at(10),
+    )
+    assert after(unknown, judge(unknown, **doubtful)).state is JobState.SUBMIT_UNKNOWN
+    assert after(unknown, judge(unknown, now=month)).state is JobState.NOT_SUBMITTED
 
 
 def test_lost_needs_answers_and_time_and_a_second_witness() -> None:

@@ -1,0 +1,91 @@
+"""Whatever a password is and wherever it stands in a database's URL, it is not shown."""
+
+from __future__ import annotations
+
+import string
+import urllib.parse
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from orchestrator import config, errors
+from orchestrator.controller import drivers, stores
+
+MARK = "\0"
+PLACES = (
+    f"postgresql://ada:{MARK}@db.lab/jobs",
+    f"postgresql+psycopg://ada:{MARK}@db.lab:5432/jobs?sslmode=require",
+    f"postgresql://:{MARK}@db.lab,db2.lab:5433/jobs",
+    f"postgresql://db.lab/jobs?password={MARK}",
+    f"postgresql://ada@db.lab/jobs?sslmode=require&PASSWORD={MARK}&application_name=x",
+    f"postgresql://ada@db.lab/jobs?pass%77ord={MARK}",
+    f"postgresql://ada@db.lab/jobs?sslpassword={MARK}&x",
+    f"postgresql://ada@db.lab/jobs?{MARK}",
+    f"postgresql://ada:{MARK}@db.lab/jobs?password={MARK}",
+    f"host=db.lab password={MARK}",
+)
+PASSWORDS = st.text(st.sampled_from(string.printable[:95] + "éø€"), min_size=4, max_size=20)
+
+
+def shown_everywhere(url: str) -> list[str]:
+    """Return what is shown of a URL, by whoever shows it."""
+    shown = [config.without_password(url)]
+    try:
+        shown.append(stores.Store(url).place)
+    except errors.DatabaseError as exc:
+        shown.append(str(exc))
+    try:
+        drivers.refuse_password({"ORCHESTRATOR_DATABASE": url})
+    except errors.OrchestratorError as exc:
+        shown.append(str(exc))
+    return shown
+
+
+@hypothesis.settings(max_examples=1000, deadline=None)
+@hypothesis.given(
+    password=PASSWORDS,
+    place=st.sampled_from(PLACES),
+    encode=st.sampled_from((str, urllib.parse.quote_plus, lambda text: text.replace("%", "%25"))),
+)
+def test_no_part_of_a_password_is_shown(password: str, place: str, encode: object) -> None:
+    written = encode(password)  # type: ignore[operator]
+    url = place.replace(MARK, written)
+    rest = " ".join(shown_everywhere(place.replace(MARK, "")))
+    for shown in shown_everywhere(url):
+        for text in (password, written):
+            for start in range(len(text) - 3):
+                part = text[start : start + 4]
+                assert part not in shown or part in rest or part in place
+    assert config.has_password(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ada:a@b@db.lab/jobs", "postgresql://ada:***@db.lab/jobs"),
+        ("postgresql://ada:a/b?c@db.lab/jobs", "postgresql://ada***"),
+        ("postgresql://ada@db/x?sslmode=require&pass%77ord=y", None),
+        ("postgresql://db/x?PASSWORD=y", "postgresql://db/x?***"),
+        ("postgresql://ada:secret/jobs", "postgresql://ada:***"),
+        ("postgresql://db/x?application_name=a@b", "postgresql://db***"),
+    ],
+)
+def test_what_is_masked(url: str, shown: str | None) -> None:
+    shown = shown or "postgresql://ada@db/x?sslmode=require&***"
+    assert config.without_password(url) == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:////home/a:b@c/o.db",
+        "postgresql://ada@db.lab:5432/jobs?sslmode=verify-full&options=-csearch_path%3Dada",
+        "postgresql://one.lab:5432,two.lab:5433/jobs?target_session_attrs=read-write",
+        "postgresql:///jobs?host=/run/postgresql&CONNECT_TIMEOUT=3",
+        "postgresql://[::1]:5432/jobs",
+        "",
+    ],
+)
+def test_what_holds_no_password_is_shown_whole(url: str) -> None:
+    assert config.without_password(url) == url and not config.has_password(url)
