@@ -14,7 +14,6 @@ from orchestrator import errors, jobs
 from orchestrator.cli import output, session, submit, verbs, views
 from orchestrator.controller import naming, wait
 
-
 #: After --timeout, for what has been begun to end by itself.
 _GRACE_SECONDS = 2.0
 
