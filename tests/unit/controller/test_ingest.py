@@ -206,7 +206,7 @@ def test_the_time_is_shared_among_jobs_and_the_next_look_reads_on(
     # The first job has a third of the time for its log and metrics.jsonl; each got its parts.
     read = {row: bytes_ for row, (_, bytes_, _) in first.unread.items()}
     assert set(read) == {wanted[0].row} and clock.now <= 15
-    assert first.report(15, "later") == "read 0.3 of 3.4 MiB of 1's log in 15 s; later"
+    assert first.report(15, "later") == "read 0.2 of 3.4 MiB of 1's log in 15 s; later"
     assert first.stored > 7000
     looks = [first]
     while looks[-1].unread:
