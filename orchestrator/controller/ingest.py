@@ -64,7 +64,8 @@ def ingest(
     `say` is told what is odd about a file, that it was cut or cannot be read. What is wrong with
     one job ends no other where there are several.
 
-    At the deadline, or the context's, the rest is left for the next call. The time is shared out
+    At the deadline, or the context's, the rest is left for the next call; a part is read in any
+    case. The time is shared out
     among the jobs; what one leaves of its share is for those that follow. `choose` says which of
     so many comes first, so that none is always too late.
 
@@ -85,7 +86,7 @@ def ingest(
     first = choose(len(wanted)) if deadline.is_finite else 0
     ordered = [*wanted[first:], *wanted[:first]]
     for place, job in enumerate(ordered):
-        if deadline.is_over:
+        if place and deadline.is_over:
             for late in ordered[place:]:
                 _leave(late, cursors.get(late.row, []), done)
             break
@@ -137,7 +138,8 @@ def _name(job: jobs.Job) -> str:
 
 
 def _mib(size_bytes: int) -> str:
-    return f"{size_bytes / 2**20:.0f}"
+    mib = size_bytes / 2**20
+    return f"{mib:.0f}" if mib >= 10 else f"{mib:.1f}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from orchestrator import expressions
@@ -94,6 +94,14 @@ class Kind:
         if match is not None or prefix.rest == text:
             return match, 0
         return regex.fullmatch(prefix.rest), len(text) - len(prefix.rest)
+
+    def why_slow(self, error: expressions.TooSlowError) -> str:
+        """Return a sentence for the user whose expression was too slow on a line."""
+        return (
+            f'pattern {self.pattern.name}, line "{self.kind.name}" ({self.pattern.origin}): its '
+            f"regex took {error} and is not used for the rest of this read. Simplify it: fewer "
+            "alternatives and repeats within repeats, no lookaround and no back-references"
+        )
 
     @functools.cached_property
     def wide(self) -> re.Pattern[str] | expressions.Expression | None:
@@ -306,6 +314,22 @@ def make_room(remembered: dict[Any, Any]) -> None:
     """Forget all of what is remembered when there is too much of it."""
     if len(remembered) >= _MOST_CHOICES:
         remembered.clear()
+
+
+def firsts(
+    values: Mapping[tuple[str, str], float], before: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], float]:
+    """Return of each metric the first, less those that were told before."""
+    found: dict[tuple[str, str], tuple[str, str]] = {}
+    for metric in values:
+        if key(*metric) not in before:
+            found.setdefault(key(*metric), metric)
+    return {metric: values[metric] for metric in found.values()}
+
+
+def key(name: str, unit: str) -> tuple[str, str]:
+    # Some tell images/s and TFLOP/s, and both are throughput.
+    return name, unit if name == "throughput" else ""
 
 
 def _add(told: Told, meaning: _Meaning, value: float | None, text: str) -> None:

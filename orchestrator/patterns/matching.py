@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from orchestrator import expressions, jobs
@@ -85,7 +85,7 @@ class Matcher:
                 self._by_text.setdefault(text, []).append(one.number)
         #: names of lines, each once in a line
         self._names: dict[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]] = {}
-        #: expressions of users that are no longer tried, by the number of their kind of line: why
+        #: kinds of line, by number, whose expressions are no longer tried: why; "": after others
         self.slow: dict[int, str] = {}
         #: by the marks and what is left of a line without its digits; they hold while `_known` does
         self._shapes: dict[tuple[tuple[int, ...], bytes], shapes.Shape] = {}
@@ -200,8 +200,8 @@ class Matcher:
             fitted = one.pattern
             names = tuple(told.values)
             if readings or names not in self._names:
-                before = {_key(*name) for reading in readings for name in reading.names}
-                told.values = _firsts(told.values, before)
+                before = {kinds.key(*name) for reading in readings for name in reading.names}
+                told.values = kinds.firsts(told.values, before)
                 names = tuple(told.values)
             if names:
                 context = told.context
@@ -279,11 +279,7 @@ class Matcher:
 
     def _switch_off(self, slow: kinds.Kind, error: expressions.TooSlowError) -> None:
         """Leave out a slow expression from now on; after some of them, all expressions of users."""
-        name = f'pattern {slow.pattern.name}, line "{slow.kind.name}" ({slow.pattern.origin})'
-        self.slow[slow.number] = (
-            f"{name}: its regex took {error} and is not used for the rest of this read. Simplify "
-            "it: fewer alternatives, and smaller numbers in {m,n}"
-        )
+        self.slow[slow.number] = slow.why_slow(error)
         if len(self.slow) == _MAX_SLOW:
             for one in self._kinds:
                 if not one.kind.shipped:
@@ -293,6 +289,8 @@ class Matcher:
 
     def _line(self, one: kinds.Kind, text: str, prefix: prefixes.Prefix) -> kinds.Told | None:
         """Return what a line of this kind tells; None where it is not of this kind."""
+        if one.number in self.slow:
+            return None
         kind, pattern = one.kind, one.pattern
         stream = self._streams.get(prefix.label)
         if kind.after and (stream is None or stream.last.get(pattern.name) not in kind.after):
@@ -374,22 +372,6 @@ def _shaped(shape: shapes.Shape, raw: bytes) -> Reading:
         shape.names,
         shape.values(found),
     )
-
-
-def _firsts(
-    values: Mapping[tuple[str, str], float], before: Collection[tuple[str, str]]
-) -> dict[tuple[str, str], float]:
-    """Return of each metric the first, less those that were told before."""
-    found: dict[tuple[str, str], tuple[str, str]] = {}
-    for metric in values:
-        if _key(*metric) not in before:
-            found.setdefault(_key(*metric), metric)
-    return {metric: values[metric] for metric in found.values()}
-
-
-def _key(name: str, unit: str) -> tuple[str, str]:
-    # Some tell images/s and TFLOP/s, and both are throughput.
-    return name, unit if name == "throughput" else ""
 
 
 def _restored(state: Mapping[str, Any]) -> tuple[int, bool, dict[str, _Stream]]:

@@ -6,10 +6,11 @@ import datetime
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from orchestrator import config, jobs, slurm, specs
+from orchestrator import config, jobs, logs, slurm, specs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import explain, stores, unit_of_work
 
@@ -32,11 +33,19 @@ def context(tmp_path: Path) -> Iterator[contexts.Context]:
 
 
 def test_what_there_is_no_time_to_read_is_left_to_the_next_refresh(
-    context: contexts.Context,
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [_add(context, number, "KeyError: no such key\n") for number in (1, 2)]
-    times = iter([0.0, explain.READING_SECONDS])
-    assert explain.store_causes(context, rows, clock=lambda: next(times)) == 1
+    now = 0.0
+    read = logs.scan
+
+    def scan(*args: Any, **options: Any) -> Iterator[logs.Line]:
+        nonlocal now
+        yield from read(*args, **options)
+        now = explain.READING_SECONDS
+
+    monkeypatch.setattr(logs, "scan", scan)
+    assert explain.store_causes(context, rows, clock=lambda: now) == 1
     wanted = unit_of_work.JobQuery(unexplained_since=NOW, limit=None)
     with context.store.reading() as work:
         assert [job.row for job in work.jobs(wanted)] == rows[1:]

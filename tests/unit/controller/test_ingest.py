@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import config, errors, jobs, slurm, specs
+from orchestrator import config, deadlines, errors, jobs, logs, slurm, specs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import ingest, stores, unit_of_work
 
@@ -76,12 +77,12 @@ def test_one_question_for_all_jobs_and_no_script(context: contexts.Context) -> N
 
     counts = []
     first, *others = [add(context, number) for number in range(1, 31)]
-    assert ingest.ingest(context, [first, *others]) == 30
+    assert ingest.ingest(context, [first, *others]).stored == 30
     sa.event.listen(sa.Engine, "before_cursor_execute", listen)
     try:
         for wanted in ([first], [first, *others]):
             asked.clear()
-            assert ingest.ingest(context, wanted) == 0
+            assert ingest.ingest(context, wanted).stored == 0
             counts.append(len(asked))
             assert "script" not in " ".join(asked)
     finally:
@@ -94,7 +95,7 @@ def test_a_spec_of_another_version_keeps_no_other_unread(context: contexts.Conte
     told: list[str] = []
     speaking = dataclasses.replace(context, say=told.append)
     unread, other = add(context, 1, spec='{"of_later": 1}'), add(context, 2)
-    assert ingest.ingest(speaking, [unread, other]) == 1
+    assert ingest.ingest(speaking, [unread, other]).stored == 1
     (sentence,) = told
     assert sentence.startswith(f"@{unread.row}: its metrics were not read: stored spec: ")
     with pytest.raises(errors.SpecError):
@@ -131,6 +132,13 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
 NUMBERS = itertools.count(100)
 
 
+def part(context: contexts.Context, job: jobs.Job, size_bytes: int) -> ingest.Ingested:
+    """Read one part of each file."""
+    over = deadlines.Deadline(at=0.0)
+    with mock.patch.object(ingest, "FIRST_PART_BYTES", size_bytes):
+        return ingest.ingest(context, [job], deadline=over)
+
+
 @settings(deadline=None, max_examples=25)
 @given(
     parts=st.lists(st.integers(0, 90), min_size=1, max_size=6),
@@ -146,7 +154,7 @@ def test_each_metric_once_whatever_happens(
     text = b"".join(b"Epoch Throughput: %d.5 images/second\r\n" % each for each in range(9))
     text = log.read_bytes() + text
     log.write_bytes(b"")
-    other = functools.partial(ingest.ingest, plain, [job], limit_bytes=limit)
+    other = functools.partial(part, plain, job, limit)
     store = Interrupted(places / "x.db", iter(happens), other)
     context = dataclasses.replace(plain, store=store)
     done = 0
@@ -155,8 +163,8 @@ def test_each_metric_once_whatever_happens(
             file.write(text[done : max(done, end)])
         done = max(done, end)
         with contextlib.suppress(Crash):
-            ingest.ingest(context, [job], limit_bytes=limit)
-    while ingest.ingest(plain, [job], limit_bytes=limit):
+            part(context, job, limit)
+    while part(plain, job, limit).unread:
         pass
     with plain.store.reading() as work:
         found = work.metrics(unit_of_work.MetricQuery(rows=[job.row]))
@@ -168,18 +176,60 @@ def test_each_metric_once_whatever_happens(
     plain.store.close()
 
 
-def test_one_look_over_many_jobs_takes_its_share_of_each(context: contexts.Context) -> None:
-    wanted = [add(context, number) for number in (1, 2)]
+class Clock:
+    """A clock on which the reading of each part of a file takes a second."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        read = logs.read
+
+        def slow(*args: Any, **options: Any) -> logs.Chunk:
+            self.now += 1.0
+            return read(*args, **options)
+
+        monkeypatch.setattr(logs, "read", slow)
+
+    def deadline(self, seconds: float) -> deadlines.Deadline:
+        return deadlines.Deadline(at=self.now + seconds, clock=lambda: self.now)
+
+
+def test_the_time_is_shared_among_jobs_and_the_next_look_reads_on(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = [add(context, number) for number in (1, 2, 3)]
     line = b"Epoch Throughput: 1.5 images/second\n"
-    for job in wanted:
-        Path(job.stdout_path or "").write_bytes(line * 20_000)
-    counts = []
-    while stored := ingest.ingest(context, wanted, limit_bytes=512 * 1024):
-        counts.append(stored)
+    counts = (100_000, 4000, 3000)
+    for job, count in zip(wanted, counts, strict=True):
+        Path(job.stdout_path or "").write_bytes(line * count)
+    clock = Clock(monkeypatch)
+    first = ingest.ingest(context, wanted, deadline=clock.deadline(15), choose=lambda many: 0)
+    # The first job has a third of the time for its log and metrics.jsonl; each got its parts.
+    read = {row: bytes_ for row, (_, bytes_, _) in first.unread.items()}
+    assert set(read) == {wanted[0].row} and clock.now <= 15
+    assert first.report(15, "later") == "read 0.2 of 3.4 MiB of 1's log in 15 s; later"
+    assert first.stored > 7000
+    looks = [first]
+    while looks[-1].unread:
+        looks.append(ingest.ingest(context, wanted, deadline=clock.deadline(15)))
+    assert sum(look.stored for look in looks) == sum(counts)
+    assert looks[-1].report(15, "later") == ""
     context.store.close()
-    assert sum(counts) == 40_000
-    # A look at one job takes some 260 KB: three looks for 720 KB of each.
-    assert len(counts) == 3 and max(counts) < 16_000
+
+
+def test_what_is_first_is_drawn_and_what_comes_too_late_is_counted(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = [add(context, number) for number in (1, 2, 3)]
+    clock = Clock(monkeypatch)
+    for first in (1, 2, 0):
+        # One file takes all the time: of each job the log, and metrics.jsonl, which is not there.
+        done = ingest.ingest(
+            context, wanted, deadline=clock.deadline(1), choose=lambda many, first=first: first
+        )
+        assert done.stored == 1
+        left = {1: 2, 2: 1, 0: 0}[first]
+        assert len(done.unread) == left
+    context.store.close()
 
 
 def test_what_no_column_holds_ends_no_look(context: contexts.Context) -> None:
@@ -188,7 +238,7 @@ def test_what_no_column_holds_ends_no_look(context: contexts.Context) -> None:
         '{"name": "loss", "value": 1, "time": "0999-01-01T00:00:00Z", "unit": "\\ud800"}\n'
         '{"name": "loss", "value": 2, "time": "0001-01-01T00:00:00+05:00"}\n'
     )
-    assert ingest.ingest(context, [job]) == 3
+    assert ingest.ingest(context, [job]).stored == 3
     with context.store.reading() as work:
         query = unit_of_work.MetricQuery(rows=[job.row], names=["loss"])
         found = [one.metric for one in work.metrics(query)]

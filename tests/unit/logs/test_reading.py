@@ -173,6 +173,22 @@ def test_a_restored_log_is_not_read_again(log: pathlib.Path):
     assert found(logs.read(chunk.position)) == []
 
 
+def test_a_hole_is_passed_over_and_parts_what_stands_on_both_sides(log: pathlib.Path):
+    with log.open("wb") as file:
+        file.write(b"one\nloss 1")
+        file.seek(2**40)
+        file.write(b"2\ntwo\n")
+        file.truncate(2**41)
+    chunk = logs.read(start(log), final=True)
+    assert found(chunk) == [(1, "one"), (2, "loss 1"), (2, "2"), (3, "two")]
+    assert not chunk.more and chunk.position.offset_bytes == 2**41
+    assert chunk.read_bytes < 2**21
+    with log.open("r+b") as file:
+        file.seek(2**41)
+        file.write(b"\nthree\n")
+    assert found(logs.read(chunk.position)) == [(5, "three")]
+
+
 def test_lines_belong_to_the_attempt_whose_banner_stands_above(log: pathlib.Path):
     log.write_text(
         "of an older job with the same ID\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator import logs
+from orchestrator import deadlines, logs
 
 BANNER = logs.banner_pattern(job_id="7", task=0)
 
@@ -51,3 +51,38 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert scan.problem == logs.NO_LOG_YET
     assert list(logs.scan(str(tmp_path), scan)) == []
     assert scan.problem == "not a regular file"
+
+
+def test_at_the_deadline_lines_are_no_longer_counted_and_then_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("line\n" * 1000)
+    now = 0.0
+
+    def read(seconds: float, *, pace: float) -> tuple[logs.Scan, list[int]]:
+        """Read with a clock on which each line takes its time."""
+        nonlocal now
+        now = 0.0
+        scan, numbers = logs.Scan(), []
+        deadline = deadlines.Deadline(at=seconds, clock=lambda: now)
+        for line in logs.scan(str(path), scan, head_bytes=50, tail_bytes=50, deadline=deadline):
+            numbers.append(line.number)
+            now += pace
+        return scan, numbers
+
+    scan, numbers = read(10.0, pace=0.1)
+    assert not scan.is_cut and scan.uncounted_bytes == 0 and numbers[-1] == 1000
+    # The head takes all the time.
+    scan, numbers = read(10.0, pace=1.0)
+    assert scan.is_cut and scan.uncounted_bytes == 4900 and numbers == list(range(1, 11))
+
+
+def test_holes_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with path.open("wb") as file:
+        file.write(f"{banner(0)}one\n".encode())
+        file.seek(2**40)
+        file.write(b"\ntwo\n")
+    scan = logs.Scan()
+    found = list(logs.scan(str(path), scan, banner=BANNER, attempt=0))
+    assert [(line.number, line.text) for line in found[1:]] == [(2, "one"), (4, "two")]
+    assert scan.skipped_bytes > 2**39 and scan.uncounted_bytes == 0

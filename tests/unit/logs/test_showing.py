@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from orchestrator import errors, logs
+from orchestrator.logs import showing
 
 
 @pytest.fixture
@@ -35,6 +36,17 @@ def test_tail_of_a_log_of_many_blocks(log: pathlib.Path, wanted: int):
     found = "".join(text[-wanted:])
     assert shown(logs.tail(str(log), wanted)) == found.encode()
     assert "".join(logs.for_terminal(logs.tail(str(log), wanted), hold=True)) == found
+
+
+def test_the_last_lines_are_looked_for_in_a_part_of_a_huge_log(log: pathlib.Path):
+    with log.open("wb") as file:
+        file.write(b"first\n")
+        file.truncate(2**40)
+    begun = next(iter(logs.tail(str(log), 1)))
+    assert begun == bytes(64 * 1024)
+    with log.open("rb") as file:
+        offset = showing.tail_offset(file.fileno(), 2**40, 1)
+    assert 2**40 - offset == 64 * 2**20 + 16 * 1024
 
 
 def test_a_log_comes_in_few_pieces(log: pathlib.Path):

@@ -216,3 +216,27 @@ def test_no_text_raises_in_what_ships(parts: list[str]):
     matcher = patterns.Matcher(SHIPPED)
     matcher.match("".join(parts))
     matcher.match("{" + "".join(parts) + "}")
+
+
+def test_slow_expressions_are_left_out_and_named_and_others_go_on() -> None:
+    texts = [
+        f"[own{number}]\n[[own{number}.line]]\nname = 'l'\n"
+        f"regex = '(?P<loss{number}>[0-9])(?:a|aa)+(?!b)$'\nmetrics = {{ loss{number} = '' }}\n"
+        for number in range(12)
+    ]
+    plain = "[plain]\n[[plain.line]]\nname = 'l'\nregex = 'v (?P<v>{number})'\nmetrics.v = ''\n"
+    one = patterns.Matcher(patterns.load(texts[0] + plain, "own.toml"))
+    assert [metric.value for metric in one.match("3aa")] == [3.0]
+    assert one.match("1" + "a" * 60 + "!") == []
+    assert one.match("3aa") == []
+    assert [metric.value for metric in one.match("v 0.5")] == [0.5]
+    assert list(one.slow.values()) == [
+        'pattern own0, line "l" (own.toml): its regex took more than 0.05 s on a line of 62 '
+        "characters and is not used for the rest of this read. Simplify it: fewer alternatives "
+        "and repeats within repeats, no lookaround and no back-references"
+    ]
+    # Of many that are slow the first ten cost time; then no expression of a user is tried.
+    many = patterns.Matcher(patterns.load("".join(texts) + plain, "own.toml"))
+    assert many.match("1" + "a" * 60 + "!") == []
+    assert len([reason for reason in many.slow.values() if reason]) == 10
+    assert many.match("v 0.5") == []
