@@ -97,9 +97,9 @@ def command(
 ) -> None:
     """Submit a job or sweep at planned times from now on, under the name NAME.
 
-    The spec is read now and kept, with the options given here, this folder and these variables (but
-    none that look like secrets): later changes of the file have no effect until `--replace`. Each
-    planned time is submitted once, or skipped with a reason.
+    The spec is read now and kept, with the options given here, this folder and the variables that
+    say how programs run: later changes of the file have no effect until `--replace`. Each planned
+    time is submitted once, or skipped with a reason.
 
     \b
     Examples:

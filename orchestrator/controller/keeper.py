@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from orchestrator import local
 from orchestrator.local import machine, runner, spool
@@ -30,6 +31,36 @@ def main(arguments: list[str]) -> int:
 def submitted(database: str, entry: spool.Entry) -> local.Submitted:
     """Return what the database says was submitted as this job; DatabaseError, NotFoundError."""
     import hashlib
+    import json
+    import sqlite3
+
+    from db import direct
+    from orchestrator import config, errors, specs
+    from orchestrator.controller import log_files
+
+    place = config.without_password(database)
+    try:
+        found = direct.submission(database, entry.token, entry.task)
+    except sqlite3.Error:
+        found = _by_the_store(database, entry)
+    if found is None or found["scheduler"] != "local":
+        raise errors.NotFoundError(f"{place} knows no such job; submit it again if it is yours")
+    places = log_files.Places.called_in(
+        json.loads(found["provenance"])["folder"], specs.from_json(found["spec"]), found["run_dir"]
+    )
+    paths = places.paths_of(f"{found['name']}.{entry.token}", entry.job_id, str(entry.raw_number))
+    error = paths["stderr_path"]
+    return local.Submitted(
+        request_sha256=found["request_sha256"],
+        script_sha256=hashlib.sha256(found["script"].encode()).hexdigest(),
+        run_dir=found["run_dir"],
+        stdout_path=str(paths["stdout_path"]),
+        stderr_path=None if error is None else str(error),
+    )
+
+
+def _by_the_store(database: str, entry: spool.Entry) -> dict[str, Any] | None:
+    """Return the columns of the submission; DatabaseError."""
     import site
 
     if sys.flags.no_site:
@@ -37,29 +68,15 @@ def submitted(database: str, entry: spool.Entry) -> local.Submitted:
         of_command = os.environ.get(machine.PYTHONPATH, "").split(os.pathsep)
         sys.path += [path for path in of_command if os.path.isabs(path)]
     from orchestrator import errors
-    from orchestrator.controller import log_files, stores
+    from orchestrator.controller import stores
 
     with stores.Store(database) as store:
         if not store.exists():
             raise errors.DatabaseError(f"there is no database {store.place}")
         with store.reading() as work:
             submission = work.submission(entry.token)
-            jobs = work.jobs_of_tokens([entry.token])
-    found = [job for job in jobs if job.array_task_id == entry.task]
-    if submission is None or submission.scheduler != "local" or not found:
-        raise errors.NotFoundError(
-            f"{store.place} knows no such job; submit it again if it is yours"
-        )
-    paths = log_files.Places.of(submission).paths(found[0], entry.job_id, str(entry.raw_number))
-    error = paths["stderr_path"]
-    return local.Submitted(
-        request_sha256=submission.request_sha256,
-        script_sha256=hashlib.sha256(submission.script.encode()).hexdigest(),
-        run_dir=submission.run_dir,
-        job_id=found[0].job_id,
-        stdout_path=str(paths["stdout_path"]),
-        stderr_path=None if error is None else str(error),
-    )
+            tasks = [job.array_task_id for job in work.jobs_of_tokens([entry.token])]
+    return None if submission is None or entry.task not in tasks else dict(vars(submission))
 
 
 if __name__ == "__main__":

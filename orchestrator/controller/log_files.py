@@ -42,7 +42,10 @@ class Places:
 
         %j is an array task's own number, which it gets when it starts: none until then.
         """
-        name = run_folder.slurm_name(job.name, job.token)
+        return self.paths_of(run_folder.slurm_name(job.name, job.token), job_id, raw_job_id)
+
+    def paths_of(self, name: str, job_id: str, raw_job_id: str | None = None) -> dict[str, object]:
+        """Return the same for a job of this name in Slurm."""
 
         def path(pattern: str | None) -> str | None:
             if pattern is None:

@@ -34,8 +34,6 @@ class Submitted:
     request_sha256: str | None
     script_sha256: str
     run_dir: str
-    #: none: not stored yet
-    job_id: str | None
     #: for the job ID and SLURM_JOB_ID that were asked with
     stdout_path: str
     stderr_path: str | None
@@ -60,9 +58,8 @@ class Script:
 
 
 def request_hash(data: Mapping[str, Any]) -> str:
-    """Return the hash of a request: of all in its file but the number, which is given later."""
-    bound = {name: value for name, value in data.items() if name != "number"}
-    text = json.dumps(bound, sort_keys=True, separators=(",", ":"))
+    """Return the hash of all that a request's file says."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -101,7 +98,6 @@ def _expected(
     ) <= set(request.devices)
     return [
         *((name, (getattr(entry, name), value)) for name, value in fields.items()),
-        ("job_id", (submitted.job_id or entry.job_id, entry.job_id)),
         ("given", (are_given, True)),
         ("restart_count", (entry.restart_count >= 0, True)),
         ("stdout_path", (entry.stdout_path, submitted.stdout_path)),

@@ -83,11 +83,8 @@ class Machine:
         `logs`: job ID and SLURM_JOB_ID -> paths of stdout and stderr. `bind` stores the hash of the
         request, durably; of one that lies here already it was stored before. Returns `local-7`.
         """
-        if self.files.request_data(request.token) is None:
-            # Not under the lock: a database may be slow, and others wait for the line.
-            bind(binding.request_hash(dataclasses.asdict(request)))
         with self.files.locked():
-            accepted = self.files.accept(request)
+            accepted = self.files.accept(request, lambda data: bind(binding.request_hash(data)))
             now = time.time()
             queued_at = self._end_of_line()
             for task in accepted.tasks or (None,):

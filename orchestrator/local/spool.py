@@ -206,8 +206,11 @@ class Spool:
     def _request_path(self, token: str) -> Path:
         return self.folder / "requests" / f"{token}.json"
 
-    def accept(self, request: Request) -> Request:
-        """Give the request its number, and store it; one that is there already stays as it is."""
+    def accept(self, request: Request, bind: Callable[[Mapping[str, Any]], None]) -> Request:
+        """Give the request its number, and store it; one that is there already stays as it is.
+
+        `bind` gets its content before that is stored.
+        """
         known = self.request(request.token)
         if known is not None:
             return known
@@ -215,7 +218,9 @@ class Spool:
         number = int(last.read_text()) + 1 if last.exists() else 1
         records.write(last, str(number + len(request.tasks or (0,)) - 1))
         accepted = dataclasses.replace(request, number=number)
-        records.write(self._request_path(request.token), json.dumps(dataclasses.asdict(accepted)))
+        data = dataclasses.asdict(accepted)
+        bind(data)
+        records.write(self._request_path(request.token), json.dumps(data))
         return accepted
 
     def sync(self) -> None:

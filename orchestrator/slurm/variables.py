@@ -25,7 +25,7 @@ _SECRET = re.compile(
     r"|(?:^|_)(?:PAT|KEYS?|DSN|AUTH|PASS|JWT|COOKIE)$"
     r"|(?:^|_)(?:DATABASE|DB|REDIS|MONGO(?:DB)?|POSTGRES(?:QL)?|MYSQL|AMQP|BROKER)_UR[IL]$"
 )
-DATABASE = "ORCHESTRATORDATABASE"
+DATABASE = "ORCHESTRATOR_DATABASE"
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:

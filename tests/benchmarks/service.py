@@ -89,7 +89,7 @@ def _surroundings(place: pathlib.Path) -> dict[str, str]:
         "XDG_CONFIG_DIRS": str(place / "no-site"),
         "PATH": f"{commands}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "PYTHONPATH": str(pathlib.Path(__file__).parents[2]),
-        "FAKE_SLURM_STATE": str(place / "fake"),
+        "EBROOTFAKESLURM": str(place / "fake"),
     }
 
 

@@ -38,7 +38,8 @@ class FakeSlurm:
         """What a process needs to meet the fake commands."""
         path = os.environ.get("PATH", os.defpath)
         path = os.pathsep.join([str(COMMANDS), str(self._bin), path])
-        return {"PATH": path, "FAKE_SLURM_STATE": str(self.folder)}
+        # Named as a software module's variable is: jobs that are sent later have it too.
+        return {"PATH": path, "EBROOTFAKESLURM": str(self.folder)}
 
     def run_jobs(self, runs: bool = True) -> None:
         """From now on sbatch runs the scripts; without it jobs stay PENDING."""

@@ -274,9 +274,14 @@ def test_resubmit_sends_now_or_lets_it_wait(cli, fake_slurm):
 def test_the_job_has_the_environment_of_its_submission(cli, fake_slurm):
     fake_slurm.run_jobs()
     fake_slurm.fail("sbatch", stderr=LIMIT)
-    given = {"MY_MODULE": "one", "MY_TOKEN": "s3cret"}
-    done = cli("submit", "--queue", "--name", "demo", *LINE, "env | grep ^MY_", **given)
-    assert done.code == 0
+    given = {"MY_MODULE": "one", "MY_TOKEN": "s3cret", "MY_LEFT_OUT": "x"}
+    line = ("--inherit", "MY_MODULE", *LINE, "env | grep ^MY_")
+    done = cli("submit", "--queue", "--name", "demo", *line, **given)
+    assert (done.code, done.err) == (
+        0,
+        "Not passed on (it may be sent later): 2 variables of this shell "
+        "(MY_LEFT_OUT, MY_TOKEN); pass one with --inherit NAME\n",
+    )
     (folder,) = cli.run_folders()
     kept = folder / "environment.json"
     assert kept.stat().st_mode & 0o777 == 0o600

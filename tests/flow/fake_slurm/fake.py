@@ -1,6 +1,6 @@
 """What the fake commands share: jobs in one JSON file, faults to play, a log of the calls.
 
-FAKE_SLURM_STATE names the folder. The texts are those of Slurm 24.11; tests/flow/conftest.py
+EBROOTFAKESLURM names the folder. The texts are those of Slurm 24.11; tests/flow/conftest.py
 has the handle that tests hold.
 """
 
@@ -47,9 +47,9 @@ ENDED = {
 
 def folder() -> Path:
     """Return the state folder."""
-    named = os.environ.get("FAKE_SLURM_STATE")
+    named = os.environ.get("EBROOTFAKESLURM")
     if not named:
-        sys.exit("fake slurm: FAKE_SLURM_STATE is not set")
+        sys.exit("fake slurm: EBROOTFAKESLURM is not set")
     return Path(named)
 
 

@@ -61,3 +61,52 @@ def test_a_database_with_a_password_stays_here():
     secret = {"ORCHESTRATOR_DATABASE": url.format(":x")}
     assert slurm.submission_environment(secret) == {}
     assert slurm.submission_environment(secret, keep=["ORCHESTRATOR_DATABASE"]) == secret
+
+
+def test_secrets_by_their_names_and_ordinary_names_like_them():
+    secrets = "GITHUB_PAT OPENAI_KEY SSH_KEYS DATABASE_URL REDIS_URL SENTRY_DSN BASIC_AUTH DB_PASS"
+    more = "PGPASSWORD DB_PWD SLACK_WEBHOOK_URL SESSION_COOKIE OPENAI_API_KEY HF_TOKEN AZURE_JWT"
+    names = [*secrets.split(), *more.split()]
+    assert slurm.secret_names(dict.fromkeys(names, "x")) == set(names)
+    ordinary = "PATH MANPATH PATTERN KEYBOARD KEYMAP MONKEY PWD OLDPWD PGPASSFILE SSH_AUTH_SOCK"
+    more = "XAUTHORITY TOKENIZERS_PARALLELISM COMPASS AUTHOR DSNAME TURKEY_SIZE BASE_URL"
+    assert slurm.secret_names(dict.fromkeys([*ordinary.split(), *more.split()], "x")) == set()
+
+
+def test_what_is_stored_is_an_allow_list():
+    kept = {
+        "PATH": "/usr/bin",
+        "LD_LIBRARY_PATH": "/lib",
+        "LC_ALL": "C",
+        "MODULEPATH": "/m",
+        "_ModuleTable001_": "x",
+        "BASH_FUNC_module%%": "() { :; }",
+        "CONDA_PREFIX": "/c",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "NCCL_DEBUG": "INFO",
+        "HF_HOME": "/h",
+        "http_proxy": "http://proxy:3128",
+        "ORCHESTRATOR_DATABASE": "postgresql://alice@db/alice",
+    }
+    dropped = {
+        "AWS_PROFILE": "x",
+        "HF_TOKEN": "x",
+        "CONDA_TOKEN": "x",
+        "APPTAINER_DOCKER_PASSWORD": "x",
+        "BASH_FUNC_deploy%%": "() { :; }",
+        "https_proxy": "http://u:p@proxy:3128",
+        "HTTPS_PROXY": "https://token@proxy",
+        "MODULES_SOURCE": "s3://u:p@bucket",
+        "MY_OWN": "x",
+    }
+    shell_only = {"PS1": "$", "HISTSIZE": "1", "SSH_TTY": "x", "OLDPWD": "/", "BASH_VERSION": "5"}
+    environ = {**kept, **dropped, **shell_only, "SLURM_JOB_ID": "7"}
+    assert slurm.stored_environment(environ) == kept
+    assert slurm.left_out(environ) == sorted(dropped)
+    named = slurm.stored_environment(environ, ["MY_OWN", "https_proxy", "SLURM_JOB_ID"])
+    assert named == {**kept, "MY_OWN": "x", "https_proxy": dropped["https_proxy"]}
+
+
+def test_the_database_of_a_controller_is_stored_without_a_password():
+    url = {"ORCHESTRATOR_DATABASE": "postgresql://alice:x@db/alice"}
+    assert slurm.stored_environment(url) == {}

@@ -1,0 +1,173 @@
+"""What is compared before a job of the line is started."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from orchestrator import errors
+from orchestrator.local import binding, lookup, machine, processes, spool
+from tests.unit.local import test_machine
+
+SCRIPT = b"#!/bin/bash\ntrue\n"
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    folder = tmp_path / "x.abcd00000001"
+    folder.mkdir(mode=0o700)
+    (folder / "script.sbatch").write_bytes(SCRIPT)
+    (folder / "script.sbatch").chmod(0o600)
+    return folder
+
+
+@pytest.fixture
+def hashes() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def line(tmp_path: Path, run_dir: Path, hashes: list[str]) -> spool.Spool:
+    """A line of one job that has its slot."""
+    here = machine.Machine(folder=tmp_path / "local", host="lap")
+    paths = {"run_dir": str(run_dir), "script": str(run_dir / "script.sbatch")}
+    request = dataclasses.replace(test_machine.REQUEST, **paths)  # type: ignore[arg-type]
+    here.submit(request, lambda job_id, _: (f"/runs/{job_id}.out", None), hashes.append)
+    (entry,) = here.files.queue()
+    here.files.put(dataclasses.replace(entry, given=("slot0",)))
+    return here.files
+
+
+@pytest.fixture
+def submitted(run_dir: Path, line: spool.Spool, hashes: list[str]) -> binding.Submitted:
+    return binding.Submitted(
+        request_sha256=hashes[0],
+        script_sha256=hashlib.sha256(SCRIPT).hexdigest(),
+        run_dir=str(run_dir),
+        stdout_path="/runs/local-1.out",
+        stderr_path=None,
+    )
+
+
+def entry_of(line: spool.Spool) -> spool.Entry:
+    (entry,) = line.queue()
+    return entry
+
+
+def test_the_hash_is_of_what_the_file_says(
+    line: spool.Spool, submitted: binding.Submitted, hashes: list[str]
+) -> None:
+    data = line.request_data("abcd00000001")
+    assert data is not None and [binding.request_hash(data)] == hashes
+    assert binding.verify(line, entry_of(line), submitted) == line.request("abcd00000001")
+    path = line.folder / "requests" / "abcd00000001.json"
+    for name in data:
+        path.write_text(json.dumps({**data, name: "changed"}))
+        assert binding.request_hash(json.loads(path.read_text())) not in hashes
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"given": ("slot0", "slot0")}, "given"),
+        ({"given": ("7",)}, "given"),
+        ({"given": ()}, "given"),
+        ({"restart_count": -1}, "restart_count"),
+        ({"stderr_path": "/x"}, "stderr_path"),
+        ({"may_requeue": False}, "may_requeue"),
+    ],
+)
+def test_an_entry_that_differs(
+    line: spool.Spool, submitted: binding.Submitted, changes: dict[str, object], named: str
+) -> None:
+    entry = dataclasses.replace(entry_of(line), **changes)  # type: ignore[arg-type]
+    with pytest.raises(binding.DifferentError, match=rf"submitted \({named}\): someone changed"):
+        binding.verify(line, entry, submitted)
+
+
+def test_a_job_that_was_requeued_is_what_was_submitted(
+    line: spool.Spool, submitted: binding.Submitted
+) -> None:
+    binding.verify(line, dataclasses.replace(entry_of(line), restart_count=3), submitted)
+
+
+def test_the_script_stays_the_same_while_its_folder_is_renamed(
+    line: spool.Spool, submitted: binding.Submitted, run_dir: Path
+) -> None:
+    request = binding.verify(line, entry_of(line), submitted)
+    with binding.opened(request, submitted) as script:
+        run_dir.rename(run_dir.with_name("away"))
+        run_dir.mkdir()
+        (run_dir / "script.sbatch").write_text("#!/bin/evil\n")
+        assert Path(script.path).read_bytes() == SCRIPT
+        assert script.first_line == b"#!/bin/bash"
+    assert not os.path.exists(script.path)
+
+
+def test_a_script_that_is_a_link(
+    line: spool.Spool, submitted: binding.Submitted, run_dir: Path
+) -> None:
+    request = binding.verify(line, entry_of(line), submitted)
+    (run_dir / "script.sbatch").rename(run_dir / "other")
+    (run_dir / "script.sbatch").symlink_to("other")
+    with pytest.raises(binding.DifferentError, match="is a symbolic link"):
+        with binding.opened(request, submitted):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("restart_count", "a[$(touch x)]"),
+        ("restart_count", True),
+        ("task", "1"),
+        ("queued_at", float("nan")),
+        ("given", [1]),
+        ("state", "RAN"),
+        ("keeper", {"pid": 1, "start_ticks": None, "boot_id": "x"}),
+        ("ended", [{"state": "FAILED"}]),
+        ("number", 2),
+    ],
+)
+def test_an_entry_of_another_type_is_damaged(line: spool.Spool, name: str, value: object) -> None:
+    path = line.folder / "queue" / "1.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    with pytest.raises(errors.OrchestratorError, match=r"queue/1\.json is damaged \("):
+        line.queue()
+
+
+def test_the_database_is_asked_again_until_it_answers(
+    line: spool.Spool, submitted: binding.Submitted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = processes.identify(os.getpid())
+    entry = line.put(dataclasses.replace(entry_of(line), runner=own))
+    here = machine.Machine(folder=line.folder, host="lap")
+    notes: list[str] = []
+    pauses: list[float] = []
+
+    def ask(*_: object) -> binding.Submitted:
+        notes.append(entry_of(line).note)
+        if len(notes) < 3:
+            raise lookup._AwayError(f"busy {len(notes)}")
+        return submitted
+
+    monkeypatch.setattr(lookup, "_ask", ask)
+    monkeypatch.setattr(lookup, "_heed", lambda here, entry, until, over: pauses.append(until))
+    assert lookup.submitted(here, entry, lambda entry: submitted) == submitted
+    assert notes == ["", "waits for the database: busy 1", "waits for the database: busy 2"]
+    assert entry_of(line).note == ""
+    assert len(pauses) == 2
+    notes.clear()
+
+    def ask_while_it_is_removed(*_: object) -> binding.Submitted:
+        (line.folder / "queue" / "1.json").unlink()
+        raise lookup._AwayError("busy")
+
+    monkeypatch.setattr(lookup, "_ask", ask_while_it_is_removed)
+    with pytest.raises(lookup.GoneError):
+        lookup.submitted(here, entry, lambda entry: submitted)
