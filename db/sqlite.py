@@ -7,7 +7,7 @@ of four processes fail with "database is locked"; with BEGIN IMMEDIATE none does
 from __future__ import annotations
 
 import contextlib
-import datetime
+import itertools
 import os
 import pathlib
 import sqlite3
@@ -16,13 +16,26 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import exc
 
-from db import copies, errors, filesystem, schema, session, statements
+from db import (
+    backups,
+    contents,
+    copies,
+    errors,
+    filesystem,
+    restoring,
+    schema,
+    session,
+    statements,
+)
 
 #: Keeps the write-ahead log from staying as large as it once was.
 _JOURNAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
 #: A file that others write can be opened beside them, soon if not now.
 _MOST_COPIES = 3
+#: What is wrong with a backup is counted so far.
+_MOST_COUNTED = 1000
 
 
 class Database(session.Database):
@@ -49,6 +62,7 @@ class Database(session.Database):
         self._copy: copies.Copy | None = None
         self._of_copy: Database | None = None
         self._statements: dict[tuple[object, ...], statements.Statement] = {}
+        sa.event.listen(self._engine, "do_connect", self._before_connect)
         sa.event.listen(self._engine, "connect", self._on_connect)
 
     def close(self) -> None:
@@ -76,12 +90,31 @@ class Database(session.Database):
         mode = connection.scalar(sa.text("PRAGMA journal_mode"))
         return f"journal {mode}, {self._look_up_locality().value} disk"
 
-    def _complaints(self, connection: sa.Connection) -> Iterator[str]:
-        for (text,) in connection.execute(sa.text("PRAGMA quick_check")):
-            if text != "ok":
-                yield str(text)
-        for row in connection.execute(sa.text("PRAGMA foreign_key_check")):
-            yield f"row {row[1]} of {row[0]} lacks its {row[2]}"
+    def _complaints(self, connection: sa.Connection) -> Iterator[contents.Finding]:
+        try:
+            for (text,) in connection.execute(sa.text("PRAGMA integrity_check")):
+                if text != "ok":
+                    yield contents.Finding(problem=str(text))
+            for row in connection.execute(sa.text("PRAGMA foreign_key_check")):
+                yield contents.Finding(
+                    table=str(row[0]),
+                    problem=f"rowid {row[1]} names a row of {row[2]} that is not there",
+                )
+        except exc.DBAPIError as error:
+            yield contents.Finding(problem=f"not all pages can be read: {error.orig}")
+
+    def damaged(self) -> str:
+        return errors.damaged(self.path)
+
+    @contextlib.contextmanager
+    def _lenient(self, connection: sa.Connection) -> Iterator[None]:
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        driver.text_factory = _text_or_bytes
+        try:
+            yield
+        finally:
+            driver.text_factory = str
 
     @contextlib.contextmanager
     def _session(self, mode: session.Mode) -> Iterator[statements.FileSession]:
@@ -90,6 +123,11 @@ class Database(session.Database):
             with statements.FileSession(self._engine, connection, mode, self._statements) as found:
                 for statement in self._begin(mode):
                     found.driver.execute(statement)
+                if mode is not session.Mode.READ and connection.info["file"] != self._file():
+                    raise errors.LockedError(
+                        f"Another file was put in place of {self.path} meanwhile; nothing was "
+                        "stored. Run the command again."
+                    )
                 yield found
 
     def _reader(self, stack: contextlib.ExitStack) -> statements.FileSession:
@@ -144,9 +182,53 @@ class Database(session.Database):
         finally:
             raw.close()
 
+    def restore(
+        self, backup: pathlib.Path, checks: contents.Checks
+    ) -> tuple[pathlib.Path | None, str | None]:
+        self._make_folder()
+        self.close()
+        draft = restoring.draft_of(backup, self.path)
+        try:
+            version = self._checked(backup, draft, checks)
+            kept = restoring.replace(self.path, draft)
+        finally:
+            restoring.remove(draft)
+        self._ready, self._damage = False, None
+        return kept, version
+
+    def _checked(
+        self, backup: pathlib.Path, draft: pathlib.Path, checks: contents.Checks
+    ) -> str | None:
+        """Bring the copy of a backup to our revision; raise CorruptError where it is damaged."""
+        refusal = "Nothing was changed; name another backup."
+        with Database(
+            draft, migrations=self._migrations, find_locality=self._find_locality
+        ) as copy:
+            try:
+                version = copy.version()
+                found = (
+                    []
+                    if version is None
+                    else list(itertools.islice(copy.findings(checks), _MOST_COUNTED))
+                )
+            except errors.NewerSchemaError as error:
+                told = str(error).replace(str(draft), str(backup))
+                raise errors.NewerSchemaError(told) from error
+            except errors.CorruptError as error:
+                told = str(error).partition(f"The database {draft}")[0].rstrip(": .")
+                told = told.replace(str(draft), str(backup))
+                raise errors.CorruptError(f"{backup} is damaged: {told}. {refusal}") from error
+        if version is None:
+            raise errors.CorruptError(f"{backup} is an empty database. {refusal}")
+        if found:
+            more = f", and {len(found) - 1} more" if found[1:] else ""
+            raise errors.CorruptError(f"{backup} is damaged: {found[0]}{more}. {refusal}")
+        return version
+
     def _prepare(self) -> None:
         if self._ready:
             return
+        restoring.finish(self.path)
         if not self.path.exists() or not self._is_current():
             self._upgrade()
         self._tighten()
@@ -176,8 +258,9 @@ class Database(session.Database):
                 before = schema.read_version(connection, self.place)
             if schema.check_version(before, self._migrations, self.place):
                 return before, None
-            backup = None if before is None else self._backup_path(before)
+            backup = None if before is None else backups.new_path(self.path, before)
             if backup is not None:
+                self._check_pages()
                 self._backup(backup)
             try:
                 with self._connection(session.Mode.UPGRADE) as connection, connection.begin():
@@ -190,6 +273,14 @@ class Database(session.Database):
                 raise
         return before, backup
 
+    def _check_pages(self) -> None:
+        with self._connection(session.Mode.READ) as connection:
+            found = next(self._complaints(connection), None)
+        if found is not None:
+            raise errors.CorruptError(
+                f"{found}. Nothing was upgraded, all is as it was. {self.damaged()}"
+            )
+
     def _set_journal_mode(self) -> None:
         mode = "WAL" if self._locality is filesystem.Locality.LOCAL else "TRUNCATE"
         raw = self._engine.raw_connection()
@@ -199,10 +290,6 @@ class Database(session.Database):
             cursor.close()
         finally:
             raw.close()
-
-    def _backup_path(self, version: str) -> pathlib.Path:
-        now = datetime.datetime.now(datetime.UTC)
-        return self.path.with_name(f"{self.path.name}.{version}.{now:%Y%m%dT%H%M%S%fZ}.backup")
 
     def _make_folder(self) -> None:
         folder = self.path.parent
@@ -260,6 +347,16 @@ class Database(session.Database):
             return contextlib.nullcontext()
         return filesystem.file_lock(self._lock_path, timeout_seconds=session.BUSY_TIMEOUT_SECONDS)
 
+    def _before_connect(self, dialect: object, record: Any, *arguments: object) -> None:
+        record.info["file"] = self._file()
+
+    def _file(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def _on_connect(self, connection: Any, record: object) -> None:
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA journal_size_limit={_JOURNAL_SIZE_LIMIT_BYTES}")
@@ -287,6 +384,13 @@ class Database(session.Database):
 
     def _translate(self, error: Exception) -> errors.StoreError:
         return errors.translate(error, self.path)
+
+
+def _text_or_bytes(stored: bytes) -> str | bytes:
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
 
 
 def _check_parents(connection: sa.Connection) -> None:

@@ -49,7 +49,7 @@ COMMANDS = {
     "doctor": ("doctor", "Check what orchestrator needs on this machine."),
     "config": ("config", "Draft, or show the configuration and its origins."),
     "completion": ("completion", "Print what makes the shell complete commands and job IDs."),
-    "db": ("db", "Upgrade, check, back up, move or find the database."),
+    "db": ("db", "Check, back up, restore, upgrade or move the database."),
 }
 
 

@@ -20,7 +20,8 @@ READING_SECONDS = 10.0
 _AGAIN = datetime.timedelta(minutes=5)
 #: After weeks without a controller, who ended before is for those to read who ask.
 _RECENT = datetime.timedelta(days=2)
-_KEY = "logs read"
+#: of the setting that holds how far it came
+KEY = "logs read"
 
 
 def step(context: contexts.Context) -> list[str]:
@@ -29,8 +30,8 @@ def step(context: contexts.Context) -> list[str]:
     now = context.clock()
     stored = 0
     with context.store.reading() as work:
-        known = work.setting(_KEY)
-    place = _place(known) if known else (now - _RECENT, 0)
+        known = work.setting(KEY)
+    place = place_of(known) if known else (now - _RECENT, 0)
     while time.monotonic() < until:
         context.proceed()
         with context.store.reading() as work:
@@ -52,10 +53,11 @@ def step(context: contexts.Context) -> list[str]:
             break
     if found or known is None:
         with context.store.writing() as work:
-            work.put_setting(_KEY, json.dumps([place[0].isoformat(), place[1]]))
+            work.put_setting(KEY, json.dumps([place[0].isoformat(), place[1]]))
     return [f"{stored} numbers read from the logs of jobs that ended"] if stored else []
 
 
-def _place(text: str) -> tuple[datetime.datetime, int]:
+def place_of(text: str) -> tuple[datetime.datetime, int]:
+    """Return when the last job that was read was seen, and its row, of the setting."""
     at, row = json.loads(text)
     return datetime.datetime.fromisoformat(at), row
