@@ -68,14 +68,16 @@ class Words(Checked):
 
 
 class Word(Words):
-    """One of a few words."""
+    """One of a few words; `kind` says what they are, where they are too many for an error."""
 
     cache_ok = True
 
-    def __init__(self, *words: str, place: tuple[str, str] | None = None) -> None:
+    def __init__(
+        self, *words: str, kind: str | None = None, place: tuple[str, str] | None = None
+    ) -> None:
         super().__init__(place)
         self.words = words
-        self.expected = f"one of {', '.join(words)}"
+        self.expected = kind or f"one of {', '.join(words)}"
 
     def result_processor(self, dialect: sa.Dialect, coltype: object) -> _Processor:
         known, damaged = {None, *self.words}, self.damaged

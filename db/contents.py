@@ -119,7 +119,56 @@ def _key(table: sa.Table, row: Mapping[str, Any]) -> str:
 
 
 def of_links(connection: sa.Connection) -> Iterator[Finding]:
-    """Yield the rows that name a row which is not there."""
+    """Yield the rows that name a row which is not there, or contradict another one."""
+    yield from _missing(connection)
+    yield from _contradicting(connection)
+
+
+def _contradicting(connection: sa.Connection) -> Iterator[Finding]:
+    known = service_tables.METADATA.tables
+    job, attempt = known["jobs"], known["attempts"]
+    point, shape = known["sweep_points"], known["sweep_shapes"]
+    for table, statement, column, problem in (
+        (
+            job,
+            sa.select(job).where(job.c.continues >= job.c.row),
+            "continues",
+            "names a job that is not older",
+        ),
+        (
+            attempt,
+            sa.select(attempt)
+            .join(job, job.c.row == attempt.c.job_row)
+            .where(attempt.c.number > job.c.attempt),
+            "number",
+            "is larger than the attempt of its job",
+        ),
+        (
+            point,
+            sa.select(point)
+            .join(shape, shape.c.id == point.c.shape_id)
+            .where(shape.c.sweep_id != point.c.sweep_id),
+            "shape_id",
+            "names a shape of another sweep",
+        ),
+    ):
+        keys = statement.with_only_columns(*table.primary_key)
+        try:
+            for row in connection.execute(keys).mappings():
+                yield Finding(
+                    table=table.name,
+                    row=_key(table, dict(row)),
+                    column=column,
+                    problem=f"{column} {problem}",
+                )
+        except errors.DamagedValueError:
+            # It was found where the rows were looked at.
+            continue
+        except exc.DBAPIError as error:
+            yield Finding(table=table.name, problem=f"cannot be searched: {error.orig}")
+
+
+def _missing(connection: sa.Connection) -> Iterator[Finding]:
     known = service_tables.METADATA.tables
     for table_name, column, other_name, key in _LINKS:
         table, other = known[table_name], known[other_name].alias("other")

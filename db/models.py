@@ -25,7 +25,7 @@ JOB_STATES = (
     *("SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING", "UNKNOWN"),
     *("SUBMITTING", "SUBMIT_UNKNOWN", "NOT_SUBMITTED", "LOST"),
 )
-_STATE = columns.Word(*JOB_STATES)
+_STATE = columns.Word(*JOB_STATES, kind="a state of a job")
 _SCHEDULER = columns.Word("slurm", "local")
 #: Slurm counts time limits in minutes of 32 bits.
 MOST_SECONDS = 60 * 2**32

@@ -121,25 +121,26 @@ class Database(abc.ABC):
         """Yield what is wrong with what is stored; nothing is good."""
         with self._plain_errors():
             self._prepare()
-            with self._connection(Mode.READ) as connection:
+            with self._connection(Mode.READ) as connection, self._lenient(connection):
                 yield from self._complaints(connection)
                 yield from self._of_content(connection, checks)
 
     def first_finding(self, checks: contents.Checks, *, seconds: float) -> contents.Finding | None:
         """Return what is wrong with a row, where that is found in this time."""
         until = time.monotonic() + seconds
-        with self._plain_errors(), self._connection(Mode.READ) as connection:
-            for finding in self._of_content(connection, checks, until=until):
-                return finding
-        return None
+        with (
+            self._plain_errors(),
+            self._connection(Mode.READ) as connection,
+            self._lenient(connection),
+        ):
+            return next(self._of_content(connection, checks, until=until), None)
 
     def _of_content(
         self, connection: sa.Connection, checks: contents.Checks, *, until: float = math.inf
     ) -> Iterator[contents.Finding]:
-        with self._lenient(connection):
-            for table in contents.tables():
-                yield from contents.of_table(connection, table, checks, until=until)
-            yield from contents.of_links(connection)
+        for table in contents.tables():
+            yield from contents.of_table(connection, table, checks, until=until)
+        yield from contents.of_links(connection)
 
     def backup(self, target: pathlib.Path) -> None:
         """Copy the live database to the new SQLite file `target`; raises FileExistsError."""

@@ -363,6 +363,11 @@ class Database(session.Database):
         if self._locality is filesystem.Locality.NETWORK:
             # Unlike WAL this mode is not kept in the file.
             cursor.execute("PRAGMA journal_mode=TRUNCATE")
+        try:
+            # SQLite reads its table of tables now, and names what is wrong there in its own bytes.
+            cursor.execute("SELECT 1 FROM sqlite_master LIMIT 1")
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError("malformed database schema") from error
         cursor.close()
 
     def _send(self, connection: sa.Connection, statement: str) -> None:

@@ -117,6 +117,10 @@ class UnitOfWork(parts.Parts):
         """Return the jobs that fit, newest first."""
         return rows.job_records(queries.jobs(self._db, query))
 
+    def job_rows(self, query: JobQuery) -> list[int]:
+        """Return the rows of the jobs that fit, newest first, also of those that are damaged."""
+        return queries.job_rows(self._db, query)
+
     def jobs_of_tokens(self, tokens: Collection[str]) -> list[records.Job]:
         """Return the jobs of these submissions, oldest first."""
         return rows.job_records(queries.jobs_of_tokens(self._db, tokens))
