@@ -19,7 +19,7 @@ _PART = 500
 Check: TypeAlias = Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]]
 #: By table.
 Checks: TypeAlias = Mapping[str, Check]
-#: Rows that name rows of another table without a foreign key: none of these is ever deleted alone.
+#: Columns that name rows of another table without a foreign key: none of these is deleted alone.
 _LINKS = (
     ("jobs", "continues", "jobs", "row"),
     ("metric_sets", "log_id", "log_cursors", "id"),
@@ -67,19 +67,38 @@ def of_table(
     processors = {
         one.name: one.type.dialect_impl(dialect).result_processor(dialect, None) for one in wanted
     }
+    columns = [(processors[one.name], one.nullable) for one in wanted]
     check = checks.get(table.name) if column is None else None
     # As the driver gives them: a value that cannot be read is no error here.
     raw = [sa.type_coerce(one, sa.types.NullType()).label(one.name) for one in wanted]
     options = {"stream_results": True, "max_row_buffer": _PART}
     try:
         result = connection.execute(sa.select(*raw), execution_options=options)
-        for part in result.mappings().partitions(_PART):
+        for part in result.partitions(_PART):
             if time.monotonic() > until:
                 return
             for row in part:
-                yield from _of_row(table, wanted, processors, check, dict(row))
+                if check is None and _is_good(row, columns):
+                    continue
+                yield from _of_row(table, wanted, processors, check, dict(row._mapping))
     except exc.DBAPIError as error:
         yield Finding(table=table.name, problem=f"not all rows can be read: {error.orig}")
+
+
+def _is_good(
+    row: Sequence[Any], columns: Sequence[tuple[Callable[[Any], Any] | None, bool | None]]
+) -> bool:
+    """Return whether each value can be read: nearly all rows are good, and there are very many."""
+    try:
+        for value, (processor, nullable) in zip(row, columns, strict=True):
+            if value is None:
+                if not nullable:
+                    return False
+            elif processor is not None:
+                processor(value)
+    except errors.DamagedValueError:
+        return False
+    return True
 
 
 def _of_row(
@@ -170,7 +189,12 @@ def _contradicting(connection: sa.Connection) -> Iterator[Finding]:
 
 def _missing(connection: sa.Connection) -> Iterator[Finding]:
     known = service_tables.METADATA.tables
-    for table_name, column, other_name, key in _LINKS:
+    keys = [
+        (table.name, key.parent.name, key.column.table.name, key.column.name)
+        for table in tables()
+        for key in table.foreign_keys
+    ]
+    for table_name, column, other_name, key in [*sorted(keys), *_LINKS]:
         table, other = known[table_name], known[other_name].alias("other")
         statement = (
             sa.select(*table.primary_key, table.c[column])

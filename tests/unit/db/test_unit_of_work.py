@@ -473,7 +473,7 @@ def test_orphans_are_found(store: stores.Store) -> None:
         raw.execute("INSERT INTO attempts (job_row, number, state) VALUES (5, 0, 'RUNNING')")
         raw.close()
     assert list(map(str, store.check())) == [
-        "attempts: rowid 1 names a row of jobs that is not there"
+        "attempts row 5, 0: job_row is 5, and jobs has no such row"
     ]
 
 
