@@ -39,6 +39,11 @@ class DiskFullError(StoreError):
 class CorruptError(StoreError):
     """The file is no database, or a damaged one."""
 
+    def __init__(self, message: str, *, problem: str = "") -> None:
+        """`problem`: what is damaged, without the way back."""
+        super().__init__(message)
+        self.problem = problem or message
+
 
 class DamagedValueError(CorruptError):
     """A value that is stored is none that its column can hold."""
@@ -99,13 +104,14 @@ def translate(error: Exception, path: pathlib.Path) -> StoreError:
             return ReadOnlyError(_why_not_writable(path))
         case sqlite3.SQLITE_NOTADB:
             return CorruptError(
-                f"{path} is not a database, or its first page is damaged. Move it away, or set "
-                f"state_dir to another folder. {backups.way_back(path)}"
+                f"{path} is not a database. Move it away, or set state_dir to another folder. If "
+                f"it was one, its first page is damaged: {backups.way_back(path)}",
+                problem=str(error),
             )
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_MISMATCH:
-            return CorruptError(f"{error}: {damaged(path)}")
+            return CorruptError(f"{error}. {damaged(path)}", problem=str(error))
         case None | sqlite3.SQLITE_ERROR if _MISFIT.search(str(error)):
-            return CorruptError(f"{error}: {damaged(path)}")
+            return CorruptError(f"{error}. {damaged(path)}", problem=str(error))
         # The shared memory of WAL is a mapped file: on a full disk it fails so.
         case sqlite3.SQLITE_IOERR if _is_full(path):
             return DiskFullError(_no_space(path))

@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from db import columns
+from db import columns, vocabulary
 
 #: Constraint names are fixed, so that a migration can name what it changes on any database.
 NAMING_CONVENTION = {
@@ -16,19 +16,6 @@ NAMING_CONVENTION = {
     "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
     "pk": "pk_%(table_name)s",
 }
-
-#: Of jobs.JobState, which this package does not know; a test compares them.
-JOB_STATES = (
-    *("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT"),
-    *("NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "COMPLETING"),
-    *("CONFIGURING", "STAGE_OUT", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"),
-    *("SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING", "UNKNOWN"),
-    *("SUBMITTING", "SUBMIT_UNKNOWN", "NOT_SUBMITTED", "LOST"),
-)
-_STATE = columns.Word(*JOB_STATES, kind="a state of a job")
-_SCHEDULER = columns.Word("slurm", "local")
-#: Slurm counts time limits in minutes of 32 bits.
-MOST_SECONDS = 60 * 2**32
 
 
 class Base(orm.DeclarativeBase):
@@ -73,7 +60,7 @@ class Submission(Base):
     id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
     token: orm.Mapped[str]
     cluster: orm.Mapped[str]
-    scheduler: orm.Mapped[str] = orm.mapped_column(_SCHEDULER)
+    scheduler: orm.Mapped[str] = orm.mapped_column(vocabulary.SCHEDULER)
     name: orm.Mapped[str]
     run_dir: orm.Mapped[str]
     created_at: orm.Mapped[datetime.datetime]
@@ -111,7 +98,7 @@ class Job(Base):
     )
     #: 0 for a job that is no array
     array_task: orm.Mapped[int] = orm.mapped_column(columns.Whole(0))
-    state: orm.Mapped[str] = orm.mapped_column(_STATE)
+    state: orm.Mapped[str] = orm.mapped_column(vocabulary.STATE)
     settled: orm.Mapped[bool]
     created_at: orm.Mapped[datetime.datetime]
     job_id: orm.Mapped[str | None]
@@ -129,7 +116,9 @@ class Job(Base):
     nodes: orm.Mapped[int | None] = orm.mapped_column(columns.Whole(0))
     gpus: orm.Mapped[int | None] = orm.mapped_column(columns.Whole(0))
     node_list: orm.Mapped[str | None]
-    time_limit_seconds: orm.Mapped[int | None] = orm.mapped_column(columns.Large(0, MOST_SECONDS))
+    time_limit_seconds: orm.Mapped[int | None] = orm.mapped_column(
+        columns.Large(0, vocabulary.MOST_SECONDS)
+    )
     submitted_at: orm.Mapped[datetime.datetime | None]
     started_at: orm.Mapped[datetime.datetime | None]
     ended_at: orm.Mapped[datetime.datetime | None]
@@ -178,7 +167,7 @@ class Sweep(Base):
     #: open, or cancelled: then nothing more of it is submitted
     state: orm.Mapped[str] = orm.mapped_column(columns.Word("open", "cancelled"))
     cluster: orm.Mapped[str]
-    scheduler: orm.Mapped[str] = orm.mapped_column(_SCHEDULER)
+    scheduler: orm.Mapped[str] = orm.mapped_column(vocabulary.SCHEDULER)
     profile: orm.Mapped[str]
     #: the file that it was read from
     source: orm.Mapped[str]
@@ -259,7 +248,7 @@ class Attempt(Base):
 
     job_row: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("jobs.row", ondelete="CASCADE"))
     number: orm.Mapped[int] = orm.mapped_column(columns.Whole(0))
-    state: orm.Mapped[str] = orm.mapped_column(_STATE)
+    state: orm.Mapped[str] = orm.mapped_column(vocabulary.STATE)
     raw_state: orm.Mapped[str | None]
     reason: orm.Mapped[str | None]
     exit_code: orm.Mapped[int | None]
@@ -293,7 +282,7 @@ class JobEvent(Base):
     at: orm.Mapped[datetime.datetime]
     kind: orm.Mapped[str]
     attempt: orm.Mapped[int] = orm.mapped_column(columns.Whole(0))
-    state: orm.Mapped[str | None] = orm.mapped_column(_STATE)
+    state: orm.Mapped[str | None] = orm.mapped_column(vocabulary.STATE)
     raw_state: orm.Mapped[str | None]
     source: orm.Mapped[str]
     detail: orm.Mapped[str]

@@ -82,16 +82,6 @@ class JobQuery:
     whole_arrays: bool = False
 
 
-def setting(session: orm.Session, key: str) -> str | None:
-    settings = models.Setting.__table__.c
-    return session.scalar(sa.select(settings.value).where(settings.key == key))
-
-
-def put_setting(session: orm.Session, key: str, value: str) -> None:
-    session.merge(models.Setting(key=key, value=value))
-    session.flush()
-
-
 def add_submission(session: statements.Session, submission: Mapping[str, object]) -> int:
     """Store a submission by its columns; return its number."""
     return session.run(_ADD_SUBMISSION, submission)

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import os
 import pathlib
 import shutil
 import sqlite3
 
-from db import errors, filesystem, schema
+from db import contents, errors, filesystem, schema, session
 
 #: Who upgrades the database holds the same lock.
 LOCK_SECONDS = 30.0
 _DRAFT, _READY = ".restore-draft", ".restore-ready"
+#: What is wrong with a backup is counted so far.
+_MOST_COUNTED = 1000
 #: What belongs to the database file under its name.
 _BESIDE = ("-wal", "-shm", "-journal")
 
@@ -36,10 +39,34 @@ def draft_of(backup: pathlib.Path, database: pathlib.Path) -> pathlib.Path:
         ) as source:
             schema.copy_database(source, draft)
     except sqlite3.Error as error:
-        raise errors.CorruptError(
-            f"{backup} cannot be restored ({error}). Nothing was changed; name another backup."
-        ) from error
+        raise _refused(backup, error) from error
     return draft
+
+
+def check(copy: session.Database, backup: pathlib.Path, checks: contents.Checks) -> str:
+    """Bring the copy of a backup to our revision and return the one that it had.
+
+    CorruptError where it is damaged.
+    """
+    # What is said of the copy is true of the backup, and people know that one.
+    copy.place = str(backup)
+    try:
+        version = copy.version()
+        if version is None:
+            raise errors.CorruptError("there are no tables in it")
+        found = list(itertools.islice(copy.findings(checks), _MOST_COUNTED))
+        if found:
+            more = f", and {len(found) - 1} more" if found[1:] else ""
+            raise errors.CorruptError(f"{found[0]}{more}")
+    except errors.CorruptError as error:
+        raise _refused(backup, error.problem) from error
+    return version
+
+
+def _refused(backup: pathlib.Path, problem: object) -> errors.CorruptError:
+    return errors.CorruptError(
+        f"{backup} cannot be restored: {problem}. Nothing was changed; name another backup."
+    )
 
 
 def remove(draft: pathlib.Path) -> None:

@@ -5,9 +5,7 @@ import datetime
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from db import columns, models
-
-_SCHEDULER = columns.Word("slurm", "local")
+from db import columns, models, vocabulary
 
 
 class Lease(models.Base):
@@ -57,13 +55,13 @@ class Schedule(models.Base):
     #: it fires on this cluster, or this machine, alone
     cluster: orm.Mapped[str]
     #: slurm or local
-    scheduler: orm.Mapped[str] = orm.mapped_column(_SCHEDULER)
+    scheduler: orm.Mapped[str] = orm.mapped_column(vocabulary.SCHEDULER)
     #: latest, skip or all
     catchup: orm.Mapped[str] = orm.mapped_column(columns.Word("latest", "skip", "all"))
-    grace_seconds: orm.Mapped[int] = orm.mapped_column(columns.Large(0, models.MOST_SECONDS))
+    grace_seconds: orm.Mapped[int] = orm.mapped_column(columns.Large(0, vocabulary.MOST_SECONDS))
     #: skip, queue or allow
     overlap: orm.Mapped[str] = orm.mapped_column(columns.Word("skip", "queue", "allow"))
-    jitter_seconds: orm.Mapped[int] = orm.mapped_column(columns.Large(0, models.MOST_SECONDS))
+    jitter_seconds: orm.Mapped[int] = orm.mapped_column(columns.Large(0, vocabulary.MOST_SECONDS))
     #: name of the baseline that its sweeps are held to; NULL: to those before
     baseline: orm.Mapped[str | None]
     #: when it was added, or taken anew by --replace: its history begins here
@@ -187,7 +185,7 @@ class Graph(models.Base):
     folder: orm.Mapped[str]
     profile: orm.Mapped[str]
     #: slurm or local, and the name of the cluster
-    scheduler: orm.Mapped[str] = orm.mapped_column(_SCHEDULER)
+    scheduler: orm.Mapped[str] = orm.mapped_column(vocabulary.SCHEDULER)
     cluster: orm.Mapped[str]
     created_at: orm.Mapped[datetime.datetime]
     #: JSON of the command line

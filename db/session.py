@@ -255,7 +255,8 @@ class Database(abc.ABC):
             except self._driver_error as error:
                 raise self._translate(error) from error
         except errors.DamagedValueError as error:
-            self._damage = errors.DamagedRowError(f"{self._located(error)}. {self.damaged()}")
+            problem = self._located(error)
+            self._damage = errors.DamagedRowError(f"{problem}. {self.damaged()}", problem=problem)
             raise self._damage from error
         except errors.CorruptError as error:
             self._damage = error

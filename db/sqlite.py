@@ -7,7 +7,6 @@ of four processes fail with "database is locked"; with BEGIN IMMEDIATE none does
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import pathlib
 import sqlite3
@@ -34,8 +33,6 @@ from db import (
 _JOURNAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
 #: A file that others write can be opened beside them, soon if not now.
 _MOST_COPIES = 3
-#: What is wrong with a backup is counted so far.
-_MOST_COUNTED = 1000
 
 
 class Database(session.Database):
@@ -184,41 +181,15 @@ class Database(session.Database):
         self.close()
         draft = restoring.draft_of(backup, self.path)
         try:
-            version = self._checked(backup, draft, checks)
+            with Database(
+                draft, migrations=self._migrations, find_locality=self._find_locality
+            ) as copy:
+                version = restoring.check(copy, backup, checks)
             kept = restoring.replace(self.path, draft)
         finally:
             restoring.remove(draft)
         self._ready, self._damage = False, None
         return kept, version
-
-    def _checked(
-        self, backup: pathlib.Path, draft: pathlib.Path, checks: contents.Checks
-    ) -> str | None:
-        """Bring the copy of a backup to our revision; raise CorruptError where it is damaged."""
-        refusal = "Nothing was changed; name another backup."
-        with Database(
-            draft, migrations=self._migrations, find_locality=self._find_locality
-        ) as copy:
-            try:
-                version = copy.version()
-                found = (
-                    []
-                    if version is None
-                    else list(itertools.islice(copy.findings(checks), _MOST_COUNTED))
-                )
-            except errors.NewerSchemaError as error:
-                told = str(error).replace(str(draft), str(backup))
-                raise errors.NewerSchemaError(told) from error
-            except errors.CorruptError as error:
-                told = str(error).partition(f"The database {draft}")[0].rstrip(": .")
-                told = told.replace(str(draft), str(backup))
-                raise errors.CorruptError(f"{backup} is damaged: {told}. {refusal}") from error
-        if version is None:
-            raise errors.CorruptError(f"{backup} is an empty database. {refusal}")
-        if found:
-            more = f", and {len(found) - 1} more" if found[1:] else ""
-            raise errors.CorruptError(f"{backup} is damaged: {found[0]}{more}. {refusal}")
-        return version
 
     def _prepare(self) -> None:
         if self._ready:

@@ -136,9 +136,12 @@ def change(cli: CommandLine, *statements: str) -> None:
 def test_the_damaged_row_is_named(damaged: CommandLine) -> None:
     problem = r"jobs row @2: state is 'RUNNIN\x07', not a state of a job"
     way_back = f"The database {damaged.database} is damaged. {NOBODY}"
-    for words in (("show", "@2"), ("cancel", "demo")):
+    shown = damaged("show", "@2", "--no-refresh")
+    assert (shown.code, shown.out, shown.err) == (1, "", f"Error: {problem}. {way_back}\n")
+    for words in (("cancel", "demo"), ("metrics", "@2"), ("wait", "@2")):
         done = damaged(*words)
-        assert (done.code, done.out, done.err) == (1, "", f"Error: {problem}. {way_back}\n")
+        assert (done.code, done.out) == (1, "")
+        assert done.err.endswith(f"Error: {problem}. {way_back}\n")
     status = damaged("status", "--no-refresh")
     assert status.code == 1
     assert [line.split("\t")[-1] for line in status.out.splitlines()] == ["row", "@3", "@1"]
@@ -306,15 +309,15 @@ def test_a_backup_that_cannot_be_restored(damaged: CommandLine, backup: Path) ->
         connection.execute("UPDATE submissions SET scheduler = 'x' WHERE id = 3")
     connection.close()
     told = "submissions row @3: scheduler is 'x', not one of slurm, local"
-    cases = [(f"{bad} is damaged: {told}. {end}", 1)]
+    cases = [(f"{bad} cannot be restored: {told}. {end}", 1)]
     assert [ended(damaged, bad)] == cases
     bad.write_bytes(b"text" * 5000)
     assert ended(damaged, bad) == (
-        f"{bad} cannot be restored (file is not a database). {end}",
+        f"{bad} cannot be restored: file is not a database. {end}",
         1,
     )
     bad.write_bytes(b"")
-    assert ended(damaged, bad) == (f"{bad} is an empty database. {end}", 1)
+    assert ended(damaged, bad) == (f"{bad} cannot be restored: there are no tables in it. {end}", 1)
     assert ended(damaged, damaged.home / "no") == (
         f"no file {damaged.home}/no; `orchestrator db restore` lists backups\n",
         4,

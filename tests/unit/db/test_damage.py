@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from db import columns, errors, models, restoring, service_tables, sqlite
+from db import columns, errors, models, restoring, service_tables, sqlite, vocabulary
 from orchestrator import jobs
 
 
 def test_states_are_those_of_jobs() -> None:
-    assert list(models.JOB_STATES) == [state.value for state in jobs.JobState]
+    assert list(vocabulary.JOB_STATES) == [state.value for state in jobs.JobState]
 
 
 def test_each_column_is_looked_at() -> None:
