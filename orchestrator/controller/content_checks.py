@@ -18,6 +18,8 @@ _CLOCKS = datetime.timedelta(days=1)
 #: No lease is asked for that holds longer.
 _LONGEST_LEASE_SECONDS = 7 * 86400.0
 _FUTURE = datetime.timedelta(days=366)
+#: Of Slurm, with the task of an array or the part of a heterogeneous job; of this machine.
+_JOB_ID = re.compile(r"(?:local-)?[0-9]+(?:[_+].*)?")
 _TOKEN = re.compile(r"[a-z0-9]{5,}")
 _INSTALLATION = re.compile(r"[a-z0-9]{4}")
 #: The texts that name files and folders, by table.
@@ -95,6 +97,9 @@ def _submission(row: _Row) -> _Wrong:
 
 def _job(row: _Row) -> _Wrong:
     yield from _times(row)
+    for name in ("job_id", "raw_job_id", "array_job_id"):
+        if row[name] is not None and not _JOB_ID.fullmatch(row[name]):
+            yield name, f"is {row[name]!r}, no job ID"
     if row["settled"] and row["state"] == jobs.JobState.COMPLETED and row["ended_at"] is None:
         yield "ended_at", "is missing, and the job is COMPLETED"
     if not all(isinstance(label, str) for label in json.loads(row["labels"])):
