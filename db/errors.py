@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shutil
 import sqlite3
 
+from db import backups
+
 #: What WAL's -shm file grows by.
 _SHARED_MEMORY_BYTES = 32 * 1024
+_SHOWN_CHARACTERS = 60
+#: Our statements fit our tables: where SQLite says otherwise the file is not as it was written.
+_MISFIT = re.compile(
+    r"no such (table|column|index)|has no column|already exists|duplicate column|malformed|"
+    r"Could not decode to UTF-8|unsupported file format"
+)
 
 
 class StoreError(Exception):
@@ -30,6 +39,23 @@ class DiskFullError(StoreError):
 class CorruptError(StoreError):
     """The file is no database, or a damaged one."""
 
+    def __init__(self, message: str, *, problem: str = "") -> None:
+        """`problem`: what is damaged, without the way back."""
+        super().__init__(message)
+        self.problem = problem or message
+
+
+class DamagedValueError(CorruptError):
+    """A value that is stored is none that its column can hold."""
+
+    def __init__(self, table: str, column: str, value: object, expected: str) -> None:
+        super().__init__(f"{table}: {wrong_value(column, value, expected)}")
+        self.table, self.column, self.value, self.expected = table, column, value, expected
+
+
+class DamagedRowError(CorruptError):
+    """A row that is stored is damaged; the message says which."""
+
 
 class UnsafeFileSystemError(StoreError):
     """The file system cannot keep several hosts from writing at once."""
@@ -45,6 +71,21 @@ class NotEmptyError(StoreError):
 
 class NewerSchemaError(StoreError):
     """The database was written by a newer version."""
+
+
+def wrong_value(column: str, value: object, expected: str) -> str:
+    """Return in words that a column holds a value, and what it should hold."""
+    if value is None:
+        return f"{column} is missing"
+    shown = repr(value)
+    shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
+    told = f"{shown}, bytes that are no UTF-8 text" if isinstance(value, bytes) else shown
+    return f"{column} is {told}, not {expected}"
+
+
+def damaged(path: pathlib.Path) -> str:
+    """Return that a database file is damaged, and the way back."""
+    return f"The database {path} is damaged. {backups.way_back(path)}"
 
 
 def translate(error: Exception, path: pathlib.Path) -> StoreError:
@@ -63,12 +104,14 @@ def translate(error: Exception, path: pathlib.Path) -> StoreError:
             return ReadOnlyError(_why_not_writable(path))
         case sqlite3.SQLITE_NOTADB:
             return CorruptError(
-                f"{path} is not a database. Move it away, or set state_dir to another folder."
+                f"{path} is not a database. Move it away, or set state_dir to another folder. If "
+                f"it was one, its first page is damaged: {backups.way_back(path)}",
+                problem=str(error),
             )
-        case sqlite3.SQLITE_CORRUPT:
-            return CorruptError(
-                f"{path} is damaged. Keep a copy of it, then put the newest backup in its place."
-            )
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_MISMATCH:
+            return CorruptError(f"{error}. {damaged(path)}", problem=str(error))
+        case None | sqlite3.SQLITE_ERROR if _MISFIT.search(str(error)):
+            return CorruptError(f"{error}. {damaged(path)}", problem=str(error))
         # The shared memory of WAL is a mapped file: on a full disk it fails so.
         case sqlite3.SQLITE_IOERR if _is_full(path):
             return DiskFullError(_no_space(path))

@@ -137,6 +137,50 @@ def file_lock(path: pathlib.Path, *, timeout_seconds: float) -> Iterator[int]:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def alone(path: pathlib.Path) -> Iterator[None]:
+    """Hold SQLite's lock of a database file against all others; LockedError where one has it open.
+
+    In WAL mode each process that has opened the file holds a lock on it until it closes it. This
+    process must not have it open.
+    """
+    if users := open_in(path):
+        raise errors.LockedError(
+            f"{path} is open in {', '.join(users)}. Wait until it has ended, or end it; "
+            "then try again."
+        )
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _sqlite_lock())
+        except (BlockingIOError, PermissionError) as error:
+            raise errors.LockedError(
+                f"{path} is locked by another process. `fuser {path}` on its host shows which "
+                "one; try again when it has ended."
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def open_in(path: pathlib.Path) -> list[str]:
+    """Return the other processes of this host that have a file open, as far as /proc shows them."""
+    status = path.stat()
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        if process.name == str(os.getpid()):
+            continue
+        with contextlib.suppress(OSError):
+            for descriptor in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    one = descriptor.stat()
+                    if (one.st_dev, one.st_ino) == (status.st_dev, status.st_ino):
+                        words = (process / "comm").read_text().strip()
+                        found.append(f"process {process.name} ({words})")
+                        break
+    return found
+
+
 def prove_locks(folder: pathlib.Path) -> None:
     """Check in a new file of `folder` that a lock keeps a second owner out.
 
@@ -164,6 +208,11 @@ _FLOCK = "hhqqi4x"
 
 def _whole_file() -> bytes:
     return struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+
+
+def _sqlite_lock() -> bytes:
+    # sqlite3.h, os_unix.c: PENDING_BYTE and what follows it.
+    return struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0x40000000, 512, 0)
 
 
 def _try_lock(descriptor: int, path: pathlib.Path) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import sqlalchemy as sa
 
-from db import errors, postgres_errors, schema, session, sqlite
+from db import contents, errors, postgres_errors, schema, session, sqlite
 
 #: A peer that is silent for so long is dead: by keep-alives where nothing is on its way, else by
 #: what was sent and not acknowledged (tcp(7), TCP_USER_TIMEOUT).
@@ -154,7 +154,7 @@ class Database(session.Database):
     def _keeping(self, connection: sa.Connection) -> str:
         return f"PostgreSQL {connection.scalar(sa.text('SHOW server_version'))}"
 
-    def _complaints(self, connection: sa.Connection) -> Iterator[str]:
+    def _complaints(self, connection: sa.Connection) -> Iterator[contents.Finding]:
         found = connection.execute(
             sa.text(
                 "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
@@ -162,14 +162,29 @@ class Database(session.Database):
             )
         )
         for (name,) in found:
-            yield f"the index {name} is not whole: REINDEX INDEX {name}"
+            yield contents.Finding(problem=f"the index {name} is not whole: REINDEX INDEX {name}")
         last = self._last_numbers(connection)
         for table, number in _highest_numbers(connection).items():
             if number > last.get(table, 0):
-                yield f"the numbers of {table} would be given twice: they count behind {number}"
-        for table in sa.inspect(connection).get_table_names():
-            # Reads each value wholly, as SQLite's quick_check does.
-            connection.execute(sa.text(f"SELECT sum(length(CAST(t AS text))) FROM {table} t"))
+                yield contents.Finding(
+                    table=table,
+                    problem=f"numbers would be given twice: they count behind {number}",
+                )
+
+    def damaged(self) -> str:
+        return (
+            f"The database {self.place} is damaged. `orchestrator db check` lists what is damaged; "
+            "pg_restore, or `orchestrator db copy` from a backup, puts a backup in its place."
+        )
+
+    def restore(
+        self, backup: pathlib.Path, checks: contents.Checks
+    ) -> tuple[pathlib.Path | None, str | None]:
+        raise errors.StoreError(
+            f"{self.place} is restored on the server: pg_restore puts back what pg_dump wrote. "
+            "What `orchestrator db backup` wrote is copied into an empty database by "
+            "`ORCHESTRATOR_DATABASE=sqlite:////BACKUP orchestrator db copy --to URL`."
+        )
 
     def _backup(self, target: pathlib.Path) -> None:
         if target.exists():

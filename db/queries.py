@@ -82,16 +82,6 @@ class JobQuery:
     whole_arrays: bool = False
 
 
-def setting(session: orm.Session, key: str) -> str | None:
-    settings = models.Setting.__table__.c
-    return session.scalar(sa.select(settings.value).where(settings.key == key))
-
-
-def put_setting(session: orm.Session, key: str, value: str) -> None:
-    session.merge(models.Setting(key=key, value=value))
-    session.flush()
-
-
 def add_submission(session: statements.Session, submission: Mapping[str, object]) -> int:
     """Store a submission by its columns; return its number."""
     return session.run(_ADD_SUBMISSION, submission)
@@ -158,6 +148,15 @@ def jobs_of_tokens(session: orm.Session, tokens: Collection[str]) -> Sequence[sa
 
 def jobs(session: orm.Session, query: JobQuery) -> Sequence[sa.Row[Any]]:
     """Return the jobs that fit, newest first."""
+    return session.execute(_fitting(query)).all()
+
+
+def job_rows(session: orm.Session, query: JobQuery) -> list[int]:
+    """Return the rows of the jobs that fit, newest first, whatever else they hold."""
+    return [*session.scalars(_fitting(query).with_only_columns(_JOB.row))]
+
+
+def _fitting(query: JobQuery) -> sa.Select[Any]:
     statement = select_jobs().order_by(_JOB.row.desc())
     if query.rows:
         statement = statement.where(among(_JOB.row, query.rows))
@@ -203,10 +202,8 @@ def jobs(session: orm.Session, query: JobQuery) -> Sequence[sa.Row[Any]]:
     if query.whole_arrays and query.limit is not None:
         fitting = statement.with_only_columns(_JOB.submission_id).order_by(None).distinct()
         newest = fitting.order_by(_JOB.submission_id.desc()).limit(query.limit)
-        statement = statement.where(_JOB.submission_id.in_(newest))
-    else:
-        statement = statement.limit(query.limit)
-    return session.execute(statement).all()
+        return statement.where(_JOB.submission_id.in_(newest))
+    return statement.limit(query.limit)
 
 
 def change_job(

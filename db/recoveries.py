@@ -115,7 +115,11 @@ def before(session: orm.Session, row: int) -> list[int]:
 
 def after(session: orm.Session, rows: Collection[int]) -> dict[int, int]:
     """Return the rows of the jobs that go on with these, by the row of the one before."""
-    statement = sa.select(_JOB.continues, _JOB.row).where(queries.among(_JOB.continues, rows))
+    # A job is newer than the one that it goes on with, so that following them ends, whatever is
+    # stored.
+    statement = sa.select(_JOB.continues, _JOB.row).where(
+        queries.among(_JOB.continues, rows), _JOB.row > _JOB.continues
+    )
     return {before: row for before, row in session.execute(statement.order_by(_JOB.row))}
 
 

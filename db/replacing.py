@@ -65,7 +65,7 @@ def lines(session: orm.Session, row: int, path: str) -> Iterator[list[metrics.Nu
     }
     columns = [_LINES.set_id, _LINES.step, _LINES.epoch, _LINES.line]
     values = [_LINES[f"value{place}"] for place in range(models.METRIC_PLACES)]
-    time = sa.type_coerce(_LINES.time, sa.DateTime())
+    time = sa.type_coerce(_LINES.time, models.METRIC_TIME)
     chosen = sa.select(*columns, time, *values).where(_LINES.set_id.in_(sets)).order_by(_LINES.id)
     for part in session.connection().execute(chosen).partitions(_PART):
         yield [

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import pathlib
+import re
 import secrets
 import sqlite3
 import string
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from alembic import config
 
 _INSTALLATION_ID_LETTERS = 4
+_REVISION = re.compile(r"[0-9]{4}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,8 +47,14 @@ def read_version(connection: sa.Connection, place: str) -> str | None:
     tables = sa.inspect(connection).get_table_names()
     if "alembic_version" in tables:
         version = connection.scalar(sa.text("SELECT version_num FROM alembic_version"))
+        if version is not None and not _REVISION.fullmatch(str(version)):
+            raise errors.DamagedValueError(
+                "alembic_version", "version_num", version, "the number of a revision"
+            )
         if version is not None:
             return str(version)
+    if "submissions" in tables:
+        raise errors.DamagedValueError("alembic_version", "version_num", None, "")
     if set(tables) - {"alembic_version"}:
         raise errors.CorruptError(
             f"{place} is a database of another program. "
@@ -89,17 +98,43 @@ def alembic_config(migrations: Migrations) -> config.Config:
 def copy_database(source: sqlite3.Connection, target: pathlib.Path) -> None:
     """Copy a live database to the new file `target` (0600) with SQLite's backup API.
 
-    Raises FileExistsError when there is such a file.
+    It has its name when all of it is on the disk. Raises FileExistsError when there is such a file.
     """
-    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    if target.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    draft = target.with_name(f"{target.name}.{os.getpid()}.draft")
+    draft.unlink(missing_ok=True)
+    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     try:
-        with contextlib.closing(sqlite3.connect(target)) as copy:
+        with contextlib.closing(sqlite3.connect(draft)) as copy:
             source.backup(copy)
             # A copy stands alone: without it the journal mode of the original makes it need -wal.
             copy.execute("PRAGMA journal_mode=DELETE")
-    except BaseException:
-        target.unlink()
+        sync(draft)
+        _publish(draft, target)
+        sync(target.parent)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _publish(draft: pathlib.Path, target: pathlib.Path) -> None:
+    try:
+        # Unlike a rename, this refuses a name that was taken meanwhile.
+        os.link(draft, target)
+    except FileExistsError:
         raise
+    except OSError:
+        # A file system without links.
+        draft.rename(target)
+
+
+def sync(path: pathlib.Path) -> None:
+    """Let the content of a file, or the names in a folder, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _name_installation(connection: sa.Connection) -> None:

@@ -233,7 +233,7 @@ def rows(session: orm.Session, wanted: Ids | Sequence[int]) -> list[MetricRow]:
     lines = models.MetricLine.__table__.c
     # Bare types: a function of ours called for each time would take as long as all the rest.
     columns: list[sa.ColumnElement[Any]] = [lines.id, lines.set_id, lines.step, lines.epoch]
-    columns += [sa.type_coerce(lines.time, sa.DateTime()), lines.line]
+    columns += [sa.type_coerce(lines.time, models.METRIC_TIME), lines.line]
     columns += [lines[f"value{place}"] for place in range(_PLACES)]
     statement = sa.select(*columns).where(lines.id.in_(dialects.each(places))).order_by(lines.id)
     found = session.connection().execute(statement).all()

@@ -5,7 +5,7 @@ import datetime
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from db import models
+from db import columns, models, vocabulary
 
 
 class Lease(models.Base):
@@ -16,20 +16,20 @@ class Lease(models.Base):
     #: controller
     name: orm.Mapped[str] = orm.mapped_column(primary_key=True)
     #: grows with each new holder: what an earlier one still writes is refused
-    fence: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    fence: orm.Mapped[int] = orm.mapped_column(columns.Large(0))
     #: the holding process as of jobs.Submitter; NULL: nobody
     host: orm.Mapped[str | None]
     boot_id: orm.Mapped[str | None]
     pid: orm.Mapped[int | None]
-    start_ticks: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+    start_ticks: orm.Mapped[int | None] = orm.mapped_column(columns.Large(0))
     #: serve or tick
     command: orm.Mapped[str | None]
     since: orm.Mapped[datetime.datetime | None]
     renewed_at: orm.Mapped[datetime.datetime | None]
     #: grows with each renewal, so that who watches needs no clock of another host
-    renewals: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    renewals: orm.Mapped[int] = orm.mapped_column(columns.Large(0))
     #: it may be taken over when it was not renewed for so long
-    seconds: orm.Mapped[float] = orm.mapped_column(sa.Double)
+    seconds: orm.Mapped[float]
 
 
 class Schedule(models.Base):
@@ -41,12 +41,12 @@ class Schedule(models.Base):
     id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
     name: orm.Mapped[str]
     #: active, paused or removed
-    state: orm.Mapped[str]
+    state: orm.Mapped[str] = orm.mapped_column(columns.Word("active", "paused", "removed"))
     cron: orm.Mapped[str]
     #: IANA name
     tz: orm.Mapped[str]
     #: job or sweep
-    kind: orm.Mapped[str]
+    kind: orm.Mapped[str] = orm.mapped_column(columns.Word("job", "sweep"))
     #: the file that it was read from
     source: orm.Mapped[str]
     #: where it was added; what it submits is submitted there
@@ -55,13 +55,13 @@ class Schedule(models.Base):
     #: it fires on this cluster, or this machine, alone
     cluster: orm.Mapped[str]
     #: slurm or local
-    scheduler: orm.Mapped[str]
+    scheduler: orm.Mapped[str] = orm.mapped_column(vocabulary.SCHEDULER)
     #: latest, skip or all
-    catchup: orm.Mapped[str]
-    grace_seconds: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    catchup: orm.Mapped[str] = orm.mapped_column(columns.Word("latest", "skip", "all"))
+    grace_seconds: orm.Mapped[int] = orm.mapped_column(columns.Large(0, vocabulary.MOST_SECONDS))
     #: skip, queue or allow
-    overlap: orm.Mapped[str]
-    jitter_seconds: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    overlap: orm.Mapped[str] = orm.mapped_column(columns.Word("skip", "queue", "allow"))
+    jitter_seconds: orm.Mapped[int] = orm.mapped_column(columns.Large(0, vocabulary.MOST_SECONDS))
     #: name of the baseline that its sweeps are held to; NULL: to those before
     baseline: orm.Mapped[str | None]
     #: when it was added, or taken anew by --replace: its history begins here
@@ -69,15 +69,15 @@ class Schedule(models.Base):
     #: planned times up to this one have their firing
     decided_until: orm.Mapped[datetime.datetime]
     #: grows with each change
-    version: orm.Mapped[int]
+    version: orm.Mapped[int] = orm.mapped_column(columns.Whole(0))
     #: of the file as it was read, SHA-256; NULL: there is none
     source_hash: orm.Mapped[str | None]
     #: JSON of the command line
-    argv: orm.Mapped[str]
+    argv: orm.Mapped[str] = orm.mapped_column(columns.Document(list))
     #: JSON: of a sweep the file's keys with those of the command line, else the job's spec
-    spec: orm.Mapped[str] = orm.mapped_column(deferred=True)
+    spec: orm.Mapped[str] = orm.mapped_column(columns.Document(), deferred=True)
     #: JSON of the variables that its jobs get, those of the shell where it was added
-    environment: orm.Mapped[str] = orm.mapped_column(deferred=True)
+    environment: orm.Mapped[str] = orm.mapped_column(columns.Document(), deferred=True)
 
 
 class Firing(models.Base):
@@ -104,7 +104,9 @@ class Firing(models.Base):
     #: asked for by `schedule run`
     by_hand: orm.Mapped[bool]
     #: waiting, fired, skipped or failed
-    state: orm.Mapped[str]
+    state: orm.Mapped[str] = orm.mapped_column(
+        columns.Word("waiting", "fired", "skipped", "failed")
+    )
     reason: orm.Mapped[str | None]
     decided_at: orm.Mapped[datetime.datetime]
     sweep_id: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("sweeps.id"))
@@ -112,7 +114,7 @@ class Firing(models.Base):
     #: of what it submitted, once that has ended: ok, regression, ...
     verdict: orm.Mapped[str | None]
     #: JSON
-    verdict_detail: orm.Mapped[str | None]
+    verdict_detail: orm.Mapped[str | None] = orm.mapped_column(columns.Document())
     verdict_at: orm.Mapped[datetime.datetime | None]
 
 
@@ -128,14 +130,14 @@ class Recovery(models.Base):
 
     id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
     job_row: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("jobs.row", ondelete="CASCADE"))
-    attempt: orm.Mapped[int]
+    attempt: orm.Mapped[int] = orm.mapped_column(columns.Whole(0))
     cause: orm.Mapped[str]
     #: what the decision follows
     rule: orm.Mapped[str]
     #: requeue, continue or none
-    action: orm.Mapped[str]
+    action: orm.Mapped[str] = orm.mapped_column(columns.Word("requeue", "continue", "none"))
     #: planned, done or refused
-    state: orm.Mapped[str]
+    state: orm.Mapped[str] = orm.mapped_column(columns.Word("planned", "done", "refused"))
     #: a plain sentence: why
     detail: orm.Mapped[str]
     decided_at: orm.Mapped[datetime.datetime]
@@ -144,9 +146,9 @@ class Recovery(models.Base):
     #: the job that goes on
     next_job_row: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("jobs.row"))
     #: how far the attempt came; NULL: not known
-    step: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+    step: orm.Mapped[int | None] = orm.mapped_column(columns.Large())
     #: JSON of what is changed: spec's keys, nodes left out
-    changes: orm.Mapped[str | None]
+    changes: orm.Mapped[str | None] = orm.mapped_column(columns.Document())
 
 
 class Dependency(models.Base):
@@ -162,7 +164,7 @@ class Dependency(models.Base):
     id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
     job_row: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("jobs.row", ondelete="CASCADE"))
     #: afterok, afterany or afternotok
-    kind: orm.Mapped[str]
+    kind: orm.Mapped[str] = orm.mapped_column(columns.Word("afterok", "afterany", "afternotok"))
     on_job: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("jobs.row"))
     on_sweep: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("sweeps.id"))
     #: the newest job that goes on where one of those ended, and that Slurm was told to wait for
@@ -178,18 +180,18 @@ class Graph(models.Base):
     id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
     name: orm.Mapped[str]
     #: open or cancelled
-    state: orm.Mapped[str]
+    state: orm.Mapped[str] = orm.mapped_column(columns.Word("open", "cancelled"))
     source: orm.Mapped[str]
     folder: orm.Mapped[str]
     profile: orm.Mapped[str]
     #: slurm or local, and the name of the cluster
-    scheduler: orm.Mapped[str]
+    scheduler: orm.Mapped[str] = orm.mapped_column(vocabulary.SCHEDULER)
     cluster: orm.Mapped[str]
     created_at: orm.Mapped[datetime.datetime]
     #: JSON of the command line
-    argv: orm.Mapped[str]
+    argv: orm.Mapped[str] = orm.mapped_column(columns.Document(list))
     #: JSON of the variables that its jobs get, those of the shell where it was submitted
-    environment: orm.Mapped[str] = orm.mapped_column(deferred=True)
+    environment: orm.Mapped[str] = orm.mapped_column(columns.Document(), deferred=True)
 
 
 class GraphNode(models.Base):
@@ -201,11 +203,11 @@ class GraphNode(models.Base):
     graph_id: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("graphs.id", ondelete="CASCADE"))
     name: orm.Mapped[str]
     #: from 1, each after those that it waits for
-    place: orm.Mapped[int]
+    place: orm.Mapped[int] = orm.mapped_column(columns.Whole(1))
     #: job or sweep
-    kind: orm.Mapped[str]
+    kind: orm.Mapped[str] = orm.mapped_column(columns.Word("job", "sweep"))
     #: JSON list of [kind of dependency, node]
-    after: orm.Mapped[str]
+    after: orm.Mapped[str] = orm.mapped_column(columns.Document(list))
     #: NULL while nothing was submitted of it
     job_row: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("jobs.row"))
     sweep_id: orm.Mapped[int | None] = orm.mapped_column(sa.ForeignKey("sweeps.id"))
@@ -214,7 +216,7 @@ class GraphNode(models.Base):
     #: why it is not submitted, and will not be by itself; NULL: it may be
     given_up: orm.Mapped[str | None]
     #: JSON: of a sweep the file's keys, else the job's spec
-    spec: orm.Mapped[str] = orm.mapped_column(deferred=True)
+    spec: orm.Mapped[str] = orm.mapped_column(columns.Document(), deferred=True)
 
 
 class Notice(models.Base):
@@ -249,8 +251,8 @@ class Delivery(models.Base):
     #: its name in the configuration
     channel: orm.Mapped[str]
     #: waiting, sending, sent or failed
-    state: orm.Mapped[str]
-    tries: orm.Mapped[int]
+    state: orm.Mapped[str] = orm.mapped_column(columns.Word("waiting", "sending", "sent", "failed"))
+    tries: orm.Mapped[int] = orm.mapped_column(columns.Whole(0))
     next_at: orm.Mapped[datetime.datetime]
     sent_at: orm.Mapped[datetime.datetime | None]
     error: orm.Mapped[str | None]

@@ -8,8 +8,10 @@ from __future__ import annotations
 import abc
 import contextlib
 import enum
+import math
 import pathlib
 import threading
+import time
 import types
 from collections.abc import Iterator
 from typing import Any, Self
@@ -17,12 +19,14 @@ from typing import Any, Self
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from db import errors, schema, statements, transfers
+from db import contents, errors, schema, service_tables, statements, transfers
 
 #: A writer waits so long for another one.
 BUSY_TIMEOUT_SECONDS = 30.0
 #: An upgrade of a large database by another process is waited for.
 UPGRADE_TIMEOUT_SECONDS = 600.0
+#: A damaged row is looked for so long, to be named.
+_LOCATING_SECONDS = 3.0
 
 
 class Mode(enum.Enum):
@@ -51,6 +55,8 @@ class Database(abc.ABC):
         self._driver_error = driver_error
         self._migrations = migrations
         self._ready = False
+        #: what was found damaged: nothing is written any more
+        self._damage: errors.CorruptError | None = None
         # One writer a process too: of a file the lock is the process's, so that two threads would
         # both get it, and the first that closes it would take it from the other (fcntl(2)).
         self._one_thread = threading.Lock()
@@ -84,6 +90,8 @@ class Database(abc.ABC):
 
         With `durable` the commit survives a power cut; else it may be lost then, never torn.
         """
+        if self._damage is not None:
+            raise self._damage
         with self._plain_errors():
             self._prepare()
             with self._one_thread, self._write_lock():
@@ -109,18 +117,44 @@ class Database(abc.ABC):
         with self._plain_errors():
             return self._upgrade()
 
-    def problems(self) -> list[str]:
-        """Return what is wrong with what is stored; empty is good."""
+    def findings(self, checks: contents.Checks) -> Iterator[contents.Finding]:
+        """Yield what is wrong with what is stored; nothing is good."""
         with self._plain_errors():
             self._prepare()
-            with self._connection(Mode.READ) as connection:
-                return list(self._complaints(connection))
+            with self._connection(Mode.READ) as connection, self._lenient(connection):
+                yield from self._complaints(connection)
+                yield from self._of_content(connection, checks)
+
+    def first_finding(self, checks: contents.Checks, *, seconds: float) -> contents.Finding | None:
+        """Return what is wrong with a row, where that is found in this time."""
+        until = time.monotonic() + seconds
+        with (
+            self._plain_errors(),
+            self._connection(Mode.READ) as connection,
+            self._lenient(connection),
+        ):
+            return next(self._of_content(connection, checks, until=until), None)
+
+    def _of_content(
+        self, connection: sa.Connection, checks: contents.Checks, *, until: float = math.inf
+    ) -> Iterator[contents.Finding]:
+        for table in contents.tables():
+            yield from contents.of_table(connection, table, checks, until=until)
+        yield from contents.of_links(connection)
 
     def backup(self, target: pathlib.Path) -> None:
         """Copy the live database to the new SQLite file `target`; raises FileExistsError."""
         with self._plain_errors():
             self._prepare()
             self._backup(target)
+
+    @abc.abstractmethod
+    def restore(
+        self, backup: pathlib.Path, checks: contents.Checks
+    ) -> tuple[pathlib.Path | None, str | None]:
+        """Put a backup in place of the database; return where the old one is kept, and the
+        revision that the backup's tables had.
+        """
 
     def copy_to(self, target: Database) -> int:
         """Store all that is here in `target`, which must be empty; return how many rows."""
@@ -158,7 +192,16 @@ class Database(abc.ABC):
         """Return how the tables are kept, for people."""
 
     @abc.abstractmethod
-    def _complaints(self, connection: sa.Connection) -> Iterator[str]: ...
+    def _complaints(self, connection: sa.Connection) -> Iterator[contents.Finding]:
+        """Yield what the database itself finds wrong."""
+
+    @abc.abstractmethod
+    def damaged(self) -> str:
+        """Return that the database is damaged, and the way back."""
+
+    def _lenient(self, connection: sa.Connection) -> contextlib.AbstractContextManager[object]:
+        """Let the driver give what it cannot decode, as bytes."""
+        return contextlib.nullcontext()
 
     @abc.abstractmethod
     def _begin(self, mode: Mode) -> Iterator[str]:
@@ -202,14 +245,38 @@ class Database(abc.ABC):
     @contextlib.contextmanager
     def _plain_errors(self) -> Iterator[None]:
         try:
-            yield
-        except exc.IntegrityError:
+            try:
+                yield
+            except exc.IntegrityError:
+                raise
+            except exc.DBAPIError as error:
+                cause = error.orig if isinstance(error.orig, Exception) else error
+                raise self._translate(cause) from error
+            except self._driver_error as error:
+                raise self._translate(error) from error
+        except errors.DamagedValueError as error:
+            problem = self._located(error)
+            self._damage = errors.DamagedRowError(f"{problem}. {self.damaged()}", problem=problem)
+            raise self._damage from error
+        except errors.CorruptError as error:
+            self._damage = error
             raise
-        except exc.DBAPIError as error:
-            cause = error.orig if isinstance(error.orig, Exception) else error
-            raise self._translate(cause) from error
-        except self._driver_error as error:
-            raise self._translate(error) from error
+
+    def _located(self, error: errors.DamagedValueError) -> str:
+        """Return which row has such a value: where it was read only its column was known."""
+        table = service_tables.METADATA.tables.get(error.table)
+        if table is not None:
+            with contextlib.suppress(exc.SQLAlchemyError, self._driver_error, errors.StoreError):
+                with self._connection(Mode.READ) as connection, self._lenient(connection):
+                    found = contents.of_table(
+                        connection,
+                        table,
+                        {},
+                        column=error.column,
+                        until=time.monotonic() + _LOCATING_SECONDS,
+                    )
+                    return str(next((one for one in found if one.row), error))
+        return str(error)
 
 
 def shown(url: sa.URL) -> str:

@@ -7,7 +7,6 @@ of four processes fail with "database is locked"; with BEGIN IMMEDIATE none does
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import pathlib
 import sqlite3
@@ -16,8 +15,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import exc
 
-from db import copies, errors, filesystem, schema, session, statements
+from db import (
+    backups,
+    contents,
+    copies,
+    errors,
+    filesystem,
+    restoring,
+    schema,
+    session,
+    statements,
+)
 
 #: Keeps the write-ahead log from staying as large as it once was.
 _JOURNAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
@@ -49,6 +59,7 @@ class Database(session.Database):
         self._copy: copies.Copy | None = None
         self._of_copy: Database | None = None
         self._statements: dict[tuple[object, ...], statements.Statement] = {}
+        sa.event.listen(self._engine, "do_connect", self._before_connect)
         sa.event.listen(self._engine, "connect", self._on_connect)
 
     def close(self) -> None:
@@ -76,12 +87,26 @@ class Database(session.Database):
         mode = connection.scalar(sa.text("PRAGMA journal_mode"))
         return f"journal {mode}, {self._look_up_locality().value} disk"
 
-    def _complaints(self, connection: sa.Connection) -> Iterator[str]:
-        for (text,) in connection.execute(sa.text("PRAGMA quick_check")):
-            if text != "ok":
-                yield str(text)
-        for row in connection.execute(sa.text("PRAGMA foreign_key_check")):
-            yield f"row {row[1]} of {row[0]} lacks its {row[2]}"
+    def _complaints(self, connection: sa.Connection) -> Iterator[contents.Finding]:
+        try:
+            for (text,) in connection.execute(sa.text("PRAGMA integrity_check")):
+                if text != "ok":
+                    yield contents.Finding(problem=str(text))
+        except exc.DBAPIError as error:
+            yield contents.Finding(problem=f"not all pages can be read: {error.orig}")
+
+    def damaged(self) -> str:
+        return errors.damaged(self.path)
+
+    @contextlib.contextmanager
+    def _lenient(self, connection: sa.Connection) -> Iterator[None]:
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        driver.text_factory = _text_or_bytes
+        try:
+            yield
+        finally:
+            driver.text_factory = str
 
     @contextlib.contextmanager
     def _session(self, mode: session.Mode) -> Iterator[statements.FileSession]:
@@ -90,6 +115,11 @@ class Database(session.Database):
             with statements.FileSession(self._engine, connection, mode, self._statements) as found:
                 for statement in self._begin(mode):
                     found.driver.execute(statement)
+                if mode is not session.Mode.READ and connection.info["file"] != self._file():
+                    raise errors.LockedError(
+                        f"Another file was put in place of {self.path} meanwhile; nothing was "
+                        "stored. Run the command again."
+                    )
                 yield found
 
     def _reader(self, stack: contextlib.ExitStack) -> statements.FileSession:
@@ -144,9 +174,27 @@ class Database(session.Database):
         finally:
             raw.close()
 
+    def restore(
+        self, backup: pathlib.Path, checks: contents.Checks
+    ) -> tuple[pathlib.Path | None, str | None]:
+        self._make_folder()
+        self.close()
+        draft = restoring.draft_of(backup, self.path)
+        try:
+            with Database(
+                draft, migrations=self._migrations, find_locality=self._find_locality
+            ) as copy:
+                version = restoring.check(copy, backup, checks)
+            kept = restoring.replace(self.path, draft)
+        finally:
+            restoring.remove(draft)
+        self._ready, self._damage = False, None
+        return kept, version
+
     def _prepare(self) -> None:
         if self._ready:
             return
+        restoring.finish(self.path)
         if not self.path.exists() or not self._is_current():
             self._upgrade()
         self._tighten()
@@ -176,8 +224,9 @@ class Database(session.Database):
                 before = schema.read_version(connection, self.place)
             if schema.check_version(before, self._migrations, self.place):
                 return before, None
-            backup = None if before is None else self._backup_path(before)
+            backup = None if before is None else backups.new_path(self.path, before)
             if backup is not None:
+                self._check_pages()
                 self._backup(backup)
             try:
                 with self._connection(session.Mode.UPGRADE) as connection, connection.begin():
@@ -190,6 +239,14 @@ class Database(session.Database):
                 raise
         return before, backup
 
+    def _check_pages(self) -> None:
+        with self._connection(session.Mode.READ) as connection:
+            found = next(self._complaints(connection), None)
+        if found is not None:
+            raise errors.CorruptError(
+                f"{found}. Nothing was upgraded, all is as it was. {self.damaged()}"
+            )
+
     def _set_journal_mode(self) -> None:
         mode = "WAL" if self._locality is filesystem.Locality.LOCAL else "TRUNCATE"
         raw = self._engine.raw_connection()
@@ -199,10 +256,6 @@ class Database(session.Database):
             cursor.close()
         finally:
             raw.close()
-
-    def _backup_path(self, version: str) -> pathlib.Path:
-        now = datetime.datetime.now(datetime.UTC)
-        return self.path.with_name(f"{self.path.name}.{version}.{now:%Y%m%dT%H%M%S%fZ}.backup")
 
     def _make_folder(self) -> None:
         folder = self.path.parent
@@ -260,12 +313,27 @@ class Database(session.Database):
             return contextlib.nullcontext()
         return filesystem.file_lock(self._lock_path, timeout_seconds=session.BUSY_TIMEOUT_SECONDS)
 
+    def _before_connect(self, dialect: object, record: Any, *arguments: object) -> None:
+        record.info["file"] = self._file()
+
+    def _file(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def _on_connect(self, connection: Any, record: object) -> None:
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA journal_size_limit={_JOURNAL_SIZE_LIMIT_BYTES}")
         if self._locality is filesystem.Locality.NETWORK:
             # Unlike WAL this mode is not kept in the file.
             cursor.execute("PRAGMA journal_mode=TRUNCATE")
+        try:
+            # SQLite reads its table of tables now, and names what is wrong there in its own bytes.
+            cursor.execute("SELECT 1 FROM sqlite_master LIMIT 1")
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError("malformed database schema") from error
         cursor.close()
 
     def _send(self, connection: sa.Connection, statement: str) -> None:
@@ -287,6 +355,13 @@ class Database(session.Database):
 
     def _translate(self, error: Exception) -> errors.StoreError:
         return errors.translate(error, self.path)
+
+
+def _text_or_bytes(stored: bytes) -> str | bytes:
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
 
 
 def _check_parents(connection: sa.Connection) -> None:

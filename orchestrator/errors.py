@@ -106,6 +106,10 @@ class DatabaseError(OrchestratorError):
     """The database cannot be used."""
 
 
+class DamagedRowError(DatabaseError):
+    """A row of the database is damaged."""
+
+
 class NewerDatabaseError(ConflictError):
     """The database was written by a newer version of orchestrator."""
 

@@ -51,7 +51,7 @@ COMMANDS = {
     "config": ("config", "Draft, or show the configuration and its origins."),
     "trust": ("trust", "Trust a project's orchestrator.toml that you have reviewed."),
     "completion": ("completion", "Print what makes the shell complete commands and job IDs."),
-    "db": ("db", "Upgrade, check, back up, move or find the database."),
+    "db": ("db", "Check, back up, restore, upgrade or move the database."),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 from pathlib import Path
 
 import click
@@ -11,9 +13,9 @@ from orchestrator.cli import output, session, settings
 from orchestrator.controller import stores
 
 
-@click.group(name="db", short_help="Upgrade, check, back up, move or find the database.")
+@click.group(name="db", short_help="Check, back up, restore, upgrade or move the database.")
 def command() -> None:
-    """Upgrade, check, back up, move or find the database."""
+    """Check, back up, restore, upgrade or move the database."""
 
 
 @command.command(short_help="Print where the database lies.")
@@ -55,7 +57,9 @@ def upgrade(ctx: click.Context) -> None:
 @output.format_option
 @click.pass_context
 def check(ctx: click.Context, format_: str | None, as_json: bool) -> None:
-    """Check that the database is whole: each page or row, the keys, the version.
+    """Check that the database is whole: each page, each key, and each value of each row.
+
+    Each problem is listed with its table, row and column. Exit 1 when there is one.
 
     \b
     Example:
@@ -63,24 +67,27 @@ def check(ctx: click.Context, format_: str | None, as_json: bool) -> None:
     """
     context = session.open_context(ctx)
     with context.waiting("Checking the database"):
-        problems = context.store.check()
+        found = context.store.check()
     output.items(
         "checks",
-        [{"problem": problem} for problem in problems],
+        [{**dataclasses.asdict(one), "problem": str(one)} for one in found],
         ["problem"],
         output.chosen(format_, as_json),
     )
-    if problems:
-        raise errors.DatabaseError(f"{len(problems)} problems in the database")
+    if found:
+        count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
+        more = " or more" if len(found) == stores.MOST_FINDINGS else ""
+        raise errors.DatabaseError(f"{count}{more} found. {context.store.damaged}")
     output.say("The database is whole.")
 
 
 @command.command(short_help="Copy the database while it is in use.")
-@click.argument("target", type=click.Path(path_type=Path))
+@click.argument("target", required=False, type=click.Path(path_type=Path))
 @click.pass_context
-def backup(ctx: click.Context, target: Path) -> None:
+def backup(ctx: click.Context, target: Path | None) -> None:
     """Copy the database to TARGET, a new file, while it is in use.
 
+    Without TARGET the file is made beside the database, where `orchestrator db restore` lists it.
     It is an SQLite file also where the database is PostgreSQL; `orchestrator db copy` brings it
     back there.
 
@@ -90,8 +97,44 @@ def backup(ctx: click.Context, target: Path) -> None:
     """
     context = session.open_context(ctx)
     with context.waiting("Copying the database"):
-        context.store.backup(target)
-    output.say(f"Copied to {target}.")
+        path = context.store.backup(target)
+    output.say(f"Copied to {path}.")
+
+
+@command.command(short_help="Put a backup in place of the database.")
+@click.argument("backup", required=False, type=click.Path(path_type=Path))
+@output.format_option
+@click.pass_context
+def restore(ctx: click.Context, backup: Path | None, format_: str | None, as_json: bool) -> None:
+    """Put BACKUP in place of the database; without BACKUP, list the backups beside the database.
+
+    BACKUP is checked first, and a damaged one is refused. The database as it was is kept beside the
+    new one. Jobs that were submitted after the backup was made are not in it: `orchestrator track`
+    adds them by their job IDs.
+
+    \b
+    Examples:
+      orchestrator db restore
+      orchestrator db restore ~/orchestrator-backup.db
+    """
+    store = stores.Store(settings.configuration_of(ctx).database)
+    ctx.call_on_close(store.close)
+    if backup is None:
+        rows = [
+            {"path": str(one.path), "made_at": one.made_at, "size_bytes": one.size_bytes}
+            for one in store.backups()
+        ]
+        columns = ["path", "made_at", "size_bytes"]
+        output.items("backups", rows, columns, output.chosen(format_, as_json))
+        return
+    from orchestrator.cli import progress
+    from orchestrator.controller import restoring
+
+    with progress.waiting("Checking the backup", output.say):
+        restored = restoring.restore(store, backup, datetime.datetime.now(datetime.UTC))
+    output.say(f"{store.place} is now what {backup} holds.")
+    if restored.kept is not None:
+        output.say(f"The database as it was: {restored.kept}")
 
 
 @command.command(short_help="Copy all rows to another, empty database.")

@@ -35,6 +35,7 @@ def open_context(ctx: click.Context, *, talks: bool = True) -> contexts.Context:
     configuration = settings.configuration_of(ctx)
     store = stores.Store(configuration.database)
     ctx.call_on_close(store.close)
+    ctx.with_resource(store.explained())
     return contexts.Context(
         configuration=configuration,
         store=store,

@@ -9,7 +9,7 @@ import time
 
 import click
 
-from orchestrator import jobs, slurm
+from orchestrator import errors, jobs, slurm
 from orchestrator.cli import completing, output, session, terminal, times, views
 from orchestrator.controller import clock_check, freshness, query, unit_of_work
 from orchestrator.controller import context as contexts
@@ -80,17 +80,24 @@ def command(
     )
     while True:
         error = ""
-        insist = bool(refresh_) and not watch
-        if insist or (refresh_ is not False and not freshness.nothing_is_due(context)):
-            # What asks Slurm takes as long to load as all the rest.
-            from orchestrator.controller import resend
-
-            fresh = resend.look(context, floor_seconds=0 if insist else None)
-            error = fresh.error if insist and fresh.failing_since is not None else ""
+        # Where a row is damaged nothing can be stored, and what can be read is shown all the same.
+        with contextlib.suppress(errors.DamagedRowError):
+            error = _refresh(context, refresh_, insist=bool(refresh_) and not watch)
         _show(context, references, wanted, chosen, expand=expand, clear=watch, error=error)
         if not watch:
             return
         time.sleep(2)
+
+
+def _refresh(context: contexts.Context, refresh_: bool | None, *, insist: bool) -> str:
+    """Ask Slurm where that is due; return why it did not answer who insisted."""
+    if not insist and (refresh_ is False or freshness.nothing_is_due(context)):
+        return ""
+    # What asks Slurm takes as long to load as all the rest.
+    from orchestrator.controller import resend
+
+    fresh = resend.look(context, floor_seconds=0 if insist else None)
+    return fresh.error if insist and fresh.failing_since is not None else ""
 
 
 def _sweep_rows(context: contexts.Context, words: tuple[str, ...]) -> tuple[int, ...]:
@@ -122,7 +129,7 @@ def _show(
     folds = chosen == "table" and not expand
     # What is folded is folded whole: the limit is one of lines then.
     looked_for = dataclasses.replace(wanted, whole_arrays=True) if folds else wanted
-    found, told = query.list_jobs(context, looked_for)
+    found, told, damage = query.list_readable(context, looked_for)
     error = error or told
     places = {row: place for place, row in enumerate(named)}
     if references:
@@ -156,6 +163,8 @@ def _show(
         context.say(f"{late} `orchestrator serve --status` tells more.")
     if wanted.limit is not None and len(rows) >= wanted.limit:
         context.say(f"The newest {wanted.limit}; more with --limit.")
+    if damage:
+        raise damage[0]
 
 
 def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:

@@ -61,7 +61,7 @@ class BaselineStore:
     def numbers(self, name: str) -> reports.Figures | None:
         """Return the numbers of the newest baseline of this name."""
         found = queries.newest(self._db, name=name, limit=1)
-        return _numbers(found[0].measurements) if found else None
+        return figures_of(found[0].measurements) if found else None
 
 
 def find(context: contexts.Context, name: str) -> reports.Figures:
@@ -90,7 +90,8 @@ def _text(numbers: reports.Figures) -> str:
     return json.dumps({"unit": numbers.unit, "measurements": measurements}, ensure_ascii=False)
 
 
-def _numbers(text: str) -> reports.Figures:
+def figures_of(text: str) -> reports.Figures:
+    """Return the numbers of a baseline from its JSON."""
     found = json.loads(text)
     return reports.Figures(
         unit=found["unit"],

@@ -18,6 +18,8 @@ from orchestrator.controller import health, render, stores
 OK, WARNING, BAD = "ok", "warning", "bad"
 _PROJECT_FILE = "project file"
 COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "srun")
+#: Of a damaged database so many rows are named.
+_MOST_PROBLEMS = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,8 +191,8 @@ def _database(configuration: config.Configuration) -> Iterator[Check]:
         yield Check(
             name="database",
             outcome=BAD,
-            found="; ".join(problems),
-            cure="restore a backup (`orchestrator db backup` makes them)",
+            found="; ".join(map(str, problems[:_MOST_PROBLEMS])),
+            cure="`orchestrator db check` lists all; `orchestrator db restore` puts a backup back",
         )
         return
     yield Check(name="database", outcome=OK, found=f"{store.place} ({found})")

@@ -166,7 +166,7 @@ def acquire(
             changed = watched is not None
             watched, since = (lease.fence, lease.renewals), monotonic()
         unrenewed = lease.lapsed if one_clock else monotonic() - since >= lease.seconds
-        if lease.holder is None or _has_ended(lease) or unrenewed:
+        if lease.holder is None or has_ended(lease) or unrenewed:
             taken_at = boot_clock()
             with context.store.writing() as work:
                 fence = work.leases.take(
@@ -203,7 +203,7 @@ def _look(context: contexts.Context) -> tuple[lease_rows.Lease, bool]:
     return lease, one_clock
 
 
-def _has_ended(lease: lease_rows.Lease) -> bool:
+def has_ended(lease: lease_rows.Lease) -> bool:
     """Return whether the holder's process is known to be gone.
 
     Of another boot nothing is known: two machines may have the same name.

@@ -19,7 +19,7 @@ from orchestrator.controller import finding, notice_rows, unit_of_work
 AT_ONCE = 1000
 #: Messages by one channel in one pass.
 MESSAGES_AT_ONCE = 5
-_KEY = "noticed"
+KEY = "noticed"
 
 
 def step(context: contexts.Context) -> list[str]:
@@ -55,7 +55,7 @@ def try_out(context: contexts.Context, name: str) -> str:
 
 def _find(context: contexts.Context, channels: Mapping[str, config.Channel]) -> None:
     with context.store.reading() as work:
-        text = work.setting(_KEY)
+        text = work.setting(KEY)
         if not channels:
             if not text:
                 return
@@ -69,19 +69,19 @@ def _find(context: contexts.Context, channels: Mapping[str, config.Channel]) -> 
                 return
     now = context.clock()
     with context.store.writing() as work:
-        if work.setting(_KEY) != text:
+        if work.setting(KEY) != text:
             # Another process was faster.
             return
         if not channels:
             # Who names a channel again is not told of all that was meanwhile.
-            work.put_setting(_KEY, "")
+            work.put_setting(KEY, "")
         elif not text:
             first = finding.Cursor(event=work.notices.newest_event(), since=now)
-            work.put_setting(_KEY, first.to_json())
+            work.put_setting(KEY, first.to_json())
         else:
             for one, by in told:
                 work.notices.add(one, by, now)
-            work.put_setting(_KEY, after.to_json())
+            work.put_setting(KEY, after.to_json())
 
 
 def _labels(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 from collections.abc import Sequence
 
-from orchestrator import jobs
+from orchestrator import errors, jobs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import freshness, references, unit_of_work
 
@@ -31,6 +32,42 @@ def list_jobs(
     with context.store.reading() as work:
         found = work.jobs(wanted)
     return _with_staleness(context, found)
+
+
+def list_readable(
+    context: contexts.Context, wanted: unit_of_work.JobQuery
+) -> tuple[list[jobs.Job], str, list[errors.DamagedRowError]]:
+    """Return what list_jobs does, less the jobs that cannot be read, with an error for these."""
+    try:
+        return *list_jobs(context, wanted), []
+    except errors.DamagedRowError as error:
+        damage = [error]
+    with context.store.reading() as work:
+        parts = [work.job_rows(wanted)]
+    found: list[jobs.Job] = []
+    unreadable: list[int] = []
+    while parts:
+        part = parts.pop()
+        try:
+            with context.store.reading() as work:
+                query = unit_of_work.JobQuery(rows=part, limit=None)
+                found += work.jobs(query) if part else []
+        except errors.DamagedRowError as error:
+            # All that can be read are found in a few steps for each one that cannot.
+            half = len(part) // 2
+            if half:
+                parts += [part[:half], part[half:]]
+            else:
+                unreadable += part
+                damage.append(error)
+    found.sort(key=lambda job: job.row, reverse=True)
+    told = ""
+    with contextlib.suppress(errors.DamagedRowError):
+        found, told = _with_staleness(context, found)
+    if unreadable:
+        rows = ", ".join(f"@{row}" for row in sorted(unreadable))
+        context.say(f"Left out, because they cannot be read: {rows}")
+    return found, told, list({str(error): error for error in damage}.values())
 
 
 def find(context: contexts.Context, reference: str) -> list[jobs.Job]:
@@ -78,8 +115,8 @@ def _with_staleness(
         job if job.settled else _stale(job, fresh[job.cluster], here=job.cluster in here)
         for job in found
     ]
-    errors = [state.error for state in fresh.values() if state.failing_since and state.error]
-    return told, errors[0] if errors else ""
+    failures = [state.error for state in fresh.values() if state.failing_since and state.error]
+    return told, failures[0] if failures else ""
 
 
 def _stale(job: jobs.Job, fresh: freshness.Freshness, *, here: bool) -> jobs.Job:

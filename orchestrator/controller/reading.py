@@ -19,7 +19,8 @@ READING_SECONDS = 10.0
 _AGAIN = datetime.timedelta(minutes=5)
 #: After weeks without a controller, who ended before is for those to read who ask.
 _RECENT = datetime.timedelta(days=2)
-_KEY = "logs read"
+#: of the setting that holds how far it came
+KEY = "logs read"
 
 
 def step(context: contexts.Context) -> list[str]:
@@ -31,8 +32,8 @@ def step(context: contexts.Context) -> list[str]:
     now = context.clock()
     stored = 0
     with context.store.reading() as work:
-        known = work.setting(_KEY)
-    places = _places(known) if known else [(now - _RECENT, 0)]
+        known = work.setting(KEY)
+    places = places_of(known) if known else [(now - _RECENT, 0)]
     # What follows is to be read; from the second on some was not read to its end.
     place, behind = places[0], places[1:]
     while not deadline.is_over:
@@ -56,7 +57,7 @@ def step(context: contexts.Context) -> list[str]:
         place = found[-1]
     if found or known is None:
         with context.store.writing() as work:
-            work.put_setting(_KEY, _text([place, *behind]))
+            work.put_setting(KEY, _text([place, *behind]))
     return [f"{stored} numbers read from the logs of jobs that ended"] if stored else []
 
 
@@ -64,7 +65,8 @@ def _text(places: list[tuple[datetime.datetime, int]]) -> str:
     return json.dumps([part for at, row in places for part in (at.isoformat(), row)])
 
 
-def _places(text: str) -> list[tuple[datetime.datetime, int]]:
+def places_of(text: str) -> list[tuple[datetime.datetime, int]]:
+    """Return times and rows of the setting: where to go on, and what was not read to its end."""
     parts = json.loads(text)
     pairs = zip(parts[::2], parts[1::2], strict=True)
     return [(datetime.datetime.fromisoformat(at), row) for at, row in pairs]

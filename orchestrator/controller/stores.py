@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
+import datetime
+import itertools
 import pathlib
 import re
 import types
@@ -13,12 +16,31 @@ from typing import Self
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from db import backups, contents, session, sqlite
 from db import errors as db_errors
-from db import session, sqlite
 from orchestrator import config, errors
-from orchestrator.controller import rows, unit_of_work
+from orchestrator.controller import content_checks, rows, unit_of_work
 
 _URLS = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
+#: What code raises that meets a value which cannot be.
+_OF_WRONG_VALUES = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RecursionError),
+    *(TypeError, ValueError, exc.SQLAlchemyError),
+)
+#: More are not listed.
+MOST_FINDINGS = 1000
+#: A damaged row is looked for so long.
+_SEARCH_SECONDS = 4.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Restored:
+    """What a restored backup took the place of."""
+
+    #: the database as it was; none: there was no file
+    kept: pathlib.Path | None
+    #: revision of the backup's tables, before they were brought to ours
+    version: str | None
 
 
 class Store:
@@ -57,6 +79,16 @@ class Store:
         """Return the file, or the server's URL without a password: for people."""
         return self._database.place
 
+    @property
+    def damaged(self) -> str:
+        """Return that the database is damaged, and the way back."""
+        return self._database.damaged()
+
+    @property
+    def file(self) -> pathlib.Path | None:
+        """Return the database file; none: it is on a server."""
+        return self._database.path if isinstance(self._database, sqlite.Database) else None
+
     def exists(self) -> bool:
         """Return whether there may be something to read, without making it."""
         return self._database.exists()
@@ -84,18 +116,66 @@ class Store:
         with _translated():
             return self._database.version()
 
-    def check(self) -> list[str]:
-        """Return what is wrong with the file; an empty list is good."""
+    def check(self) -> list[contents.Finding]:
+        """Return what is wrong with the database, up to MOST_FINDINGS; an empty list is good."""
         with _translated():
-            return self._database.problems()
+            findings = self._database.findings(_checks())
+            return list(itertools.islice(findings, MOST_FINDINGS))
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """Raise DamagedRowError for an error that comes of what is stored, where a row is damaged.
+
+        Values are looked at when they are read; what is missing, or contradicts another row, is
+        met later, anywhere. Where nothing stored is damaged the error is one of the program, and
+        stays what it is.
+        """
+        try:
+            yield
+        except _OF_WRONG_VALUES as error:
+            finding = None
+            with contextlib.suppress(db_errors.StoreError):
+                finding = self._database.first_finding(_checks(), seconds=_SEARCH_SECONDS)
+            if finding is None:
+                raise
+            raise errors.DamagedRowError(f"{finding}. {self._database.damaged()}") from error
+
+    def backups(self) -> list[backups.Backup]:
+        """Return the backups beside the database file, newest first; of a server there are none."""
+        return [] if self.file is None else backups.find(self.file)
+
+    def restore(self, backup: pathlib.Path) -> Restored:
+        """Put a checked backup in place of the database file, and keep the old one beside it.
+
+        ConflictError while another process has the database open.
+        """
+        if self.file is not None and backup.resolve() == self.file.resolve():
+            raise errors.ConflictError(f"{backup} is the database itself; name a backup of it")
+        try:
+            with _translated():
+                kept, version = self._database.restore(backup, _checks())
+        except errors.DatabaseError as error:
+            if isinstance(error.__cause__, db_errors.LockedError):
+                raise errors.ConflictError(str(error)) from error
+            raise
+        return Restored(kept=kept, version=version)
 
     def describe(self) -> str:
         """Return one line on how the file is kept, for people."""
         with _translated():
             return self._database.describe()
 
-    def backup(self, target: pathlib.Path) -> None:
-        """Copy the database, also while it is in use, to a new file."""
+    def backup(self, target: pathlib.Path | None) -> pathlib.Path:
+        """Copy the database, also while it is in use, to a new file; none: beside it.
+
+        Returns the file.
+        """
+        if target is None:
+            if self.file is None:
+                raise errors.ConflictError(
+                    f"{self.place} is on a server: name the file that the backup is written to"
+                )
+            target = backups.new_path(self.file, self.version() or "0000")
         try:
             with _translated():
                 self._database.backup(target)
@@ -103,6 +183,7 @@ class Store:
             raise errors.ConflictError(f"{target} exists; name a new file.") from error
         except OSError as error:
             raise errors.DatabaseError(f"{target}: {error.strerror}.") from error
+        return target
 
     def copy_to(self, location: str | pathlib.Path) -> int:
         """Store all that is here in another, empty database; return how many rows."""
@@ -116,6 +197,10 @@ class Store:
             return rows.Upgrade(before=before, after=self._database.version(), backup=backup)
 
 
+def _checks() -> contents.Checks:
+    return content_checks.checks(datetime.datetime.now(datetime.UTC))
+
+
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
     try:
@@ -124,6 +209,8 @@ def _translated() -> Iterator[None]:
         raise errors.NewerDatabaseError(str(error)) from error
     except db_errors.NotEmptyError as error:
         raise errors.ConflictError(f"{error} Name an empty database.") from error
+    except (db_errors.DamagedRowError, db_errors.DamagedValueError) as error:
+        raise errors.DamagedRowError(str(error)) from error
     except db_errors.StoreError as error:
         raise errors.DatabaseError(str(error)) from error
     except exc.IntegrityError as error:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
-from db import metrics, queries, replacing, series, turns, usage
+from db import metrics, queries, replacing, series, settings, turns, usage
 from orchestrator import errors
 from orchestrator import jobs as records
 from orchestrator.controller import parts, rows
@@ -35,7 +35,7 @@ class UnitOfWork(parts.Parts):
 
     def installation_id(self) -> str:
         """Return the four characters [a-z0-9] that begin every token of this database."""
-        value = queries.setting(self._db, "installation_id")
+        value = settings.get(self._db, "installation_id")
         if value is None:
             raise errors.DatabaseError("The database lacks its installation ID; restore a backup.")
         return value
@@ -120,6 +120,10 @@ class UnitOfWork(parts.Parts):
     def jobs(self, query: JobQuery) -> list[records.Job]:
         """Return the jobs that fit, newest first."""
         return rows.job_records(queries.jobs(self._db, query))
+
+    def job_rows(self, query: JobQuery) -> list[int]:
+        """Return the rows of the jobs that fit, newest first, also of those that are damaged."""
+        return queries.job_rows(self._db, query)
 
     def jobs_of_tokens(self, tokens: Collection[str]) -> list[records.Job]:
         """Return the jobs of these submissions, oldest first."""
@@ -341,10 +345,10 @@ class UnitOfWork(parts.Parts):
 
     def setting(self, key: str) -> str | None:
         """Return what `put_setting` stored."""
-        return queries.setting(self._db, key)
+        return settings.get(self._db, key)
 
     def put_setting(self, key: str, value: str) -> None:
-        queries.put_setting(self._db, key, value)
+        settings.put(self._db, key, value)
 
 
 def _now() -> datetime.datetime:

@@ -21,7 +21,8 @@ EVERY_SECONDS = 60.0
 AT_ONCE = 50
 #: ... and reads for so long: what is left of a log is read the next times too.
 READING_SECONDS = 1.0
-_KEY = "watched"
+#: of the setting that holds how far it came
+KEY = "watched"
 
 
 def watch(context: contexts.Context, *, insist: bool = False) -> int:
@@ -41,7 +42,7 @@ def _turn(context: contexts.Context, *, insist: bool) -> list[jobs.Job]:
     """Take the right to look; return the jobs whose turn it is, newest first."""
     now = context.clock()
     with context.store.reading() as work:
-        known = work.setting(_KEY)
+        known = work.setting(KEY)
         if not insist and _is_fresh(known, now):
             return []
         last = json.loads(known)["row"] if known else None
@@ -52,20 +53,25 @@ def _turn(context: contexts.Context, *, insist: bool) -> list[jobs.Job]:
     if not some and known is None:
         return []
     with context.store.writing() as work:
-        if work.setting(_KEY) != known:
+        if work.setting(KEY) != known:
             # Another process was faster.
             return []
         row = some[-1].row if len(some) == AT_ONCE else None
-        work.put_setting(_KEY, json.dumps({"at": now.isoformat(), "row": row}))
+        work.put_setting(KEY, json.dumps({"at": now.isoformat(), "row": row}))
     return [job for job in some if not contexts.elsewhere(context, job)]
 
 
 def _is_fresh(known: str | None, now: datetime.datetime) -> bool:
     if known is None:
         return False
-    at = datetime.datetime.fromisoformat(json.loads(known)["at"])
+    at = looked_at(known)
     # A moment that is still to come was written by a clock that is early.
     return 0 <= (now - at).total_seconds() < EVERY_SECONDS
+
+
+def looked_at(known: str) -> datetime.datetime:
+    """Return when running jobs were last looked at, of the setting."""
+    return datetime.datetime.fromisoformat(json.loads(known)["at"])
 
 
 def _running(below: int | None) -> unit_of_work.JobQuery:

@@ -325,7 +325,9 @@ def test_a_file_that_is_no_database(cli, unchanged):
     done = cli("submit", cli.spec(GOOD), ORCHESTRATOR_DATABASE=f"sqlite:///{other}")
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        f"Error: {other} is not a database. Move it away, or set state_dir to another folder.\n"
+        f"Error: {other} is not a database. Move it away, or set state_dir to another folder. "
+        "If it was one, its first page is damaged: `orchestrator db check` lists what is damaged; "
+        "`orchestrator db restore BACKUP` puts a backup in its place (there is none beside it).\n"
     )
 
 

@@ -201,7 +201,7 @@ def add(work: unit_of_work.UnitOfWork, token: str) -> int:
         script="",
         spec="{}",
         run_dir="/r",
-        provenance="",
+        provenance="{}",
         created_at=NOW,
     )
     return work.add_submission(record, labels=["a"])[0].row

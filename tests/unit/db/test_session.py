@@ -299,7 +299,7 @@ def test_failed_upgrade_leaves_the_old_tables(
     database = opened(path)
     with database.reading() as db:
         assert db.get(models.Setting, "installation_id") is not None
-    assert (database.version(), database.problems()) == (schema.SHIPPED.head, [])
+    assert (database.version(), list(database.findings({}))) == (schema.SHIPPED.head, [])
     assert list(tmp_path.glob("*.backup")) == []
 
 
@@ -351,7 +351,7 @@ def test_damage_is_told(tmp_path: Path, opened: Opened) -> None:
         file.write(b"\xff" * 40_000)
     database = opened(path)
     try:
-        assert database.problems() != []
+        assert list(database.findings({})) != []
     except errors.CorruptError as error:
         assert "is damaged" in str(error)
 

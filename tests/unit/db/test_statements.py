@@ -30,8 +30,9 @@ def database(tmp_path: Path) -> Iterator[sqlite.Database]:
 
 
 def row(token: str) -> Mapping[str, Any]:
-    texts = dict.fromkeys(("scheduler", "run_dir", "script", "spec", "provenance"), "x")
-    return {"token": token, "cluster": "c", "name": "n", "created_at": AT, **texts}
+    texts = {"run_dir": "x", "script": "x", "spec": "{}", "provenance": "{}"}
+    about = {"cluster": "c", "scheduler": "slurm", "name": "n", "created_at": AT}
+    return {"token": token, **about, **texts}
 
 
 def names(database: sqlite.Database) -> list[str]:

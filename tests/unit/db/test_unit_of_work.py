@@ -472,7 +472,9 @@ def test_orphans_are_found(store: stores.Store) -> None:
         raw.execute("PRAGMA foreign_keys=OFF")
         raw.execute("INSERT INTO attempts (job_row, number, state) VALUES (5, 0, 'RUNNING')")
         raw.close()
-    assert store.check() == ["row 1 of attempts lacks its jobs"]
+    assert list(map(str, store.check())) == [
+        "attempts row 5, 0: job_row is 5, and jobs has no such row"
+    ]
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
