@@ -11,8 +11,10 @@ from orchestrator.files.ownership import (
 from orchestrator.files.reading import (
     NotRegularFileError,
     TooLargeError,
+    open_given,
     open_regular,
     read_bytes,
+    read_given,
     read_text,
 )
 
@@ -23,7 +25,9 @@ __all__ = [
     "TooLargeError",
     "exposure",
     "make_private_folder",
+    "open_given",
     "open_regular",
     "read_bytes",
+    "read_given",
     "read_text",
 ]

@@ -38,9 +38,24 @@ class Exposure:
     path: Path
     #: "belongs to user eve", "can be written by every user"
     reason: str
+    #: what makes the path safe, or accepts it; "" where only another path helps
+    cure: str = ""
 
     def __str__(self) -> str:
         return f"{values.visible(str(self.path))} {self.reason}"
+
+    def advice(self, setting: str) -> str:
+        """Return what to do about it; `setting` is the configuration's key of the folder."""
+        another = f"set {setting} to a folder of your own"
+        return f"{self.cure}, or {another}" if self.cure else another
+
+    def refusal(self, path: Path, setting: str) -> str:
+        """Return why `path` is not used, and what to do about it."""
+        advice = self.advice(setting)
+        return (
+            f"{values.visible(str(path))} is not used: {self}, and whoever can change it decides "
+            f"what your jobs run. {advice[:1].upper()}{advice[1:]}."
+        )
 
 
 def exposure(
@@ -62,12 +77,16 @@ def exposure(
         is_above = number < len(steps) or not _is_same(step, path)
         reason = _reason(step, status, own, is_shared=is_shared, is_above=is_above)
         if reason:
-            return Exposure(path=step, reason=reason)
+            return Exposure(path=step, reason=reason, cure=_cure(step, status, own))
     return None
 
 
-def make_private_folder(folder: Path, *, shared_folders: Sequence[Path] = ()) -> None:
+def make_private_folder(
+    folder: Path, *, shared_folders: Sequence[Path] = (), setting: str = "it"
+) -> None:
     """Make a folder and the missing ones above it, each with mode 0700 whatever the umask is.
+
+    setting: the configuration's key of the folder, for the error's advice.
 
     Raises PrivateFolderError when others can change the folder, and OSError when it cannot be made.
     """
@@ -86,7 +105,7 @@ def make_private_folder(folder: Path, *, shared_folders: Sequence[Path] = ()) ->
             os.chmod(place, 0o700)
     found = exposure(folder, shared_folders=shared_folders)
     if found is not None:
-        raise PrivateFolderError(errno.EPERM, str(found), str(folder))
+        raise PrivateFolderError(errno.EPERM, found.refusal(folder, setting), str(folder))
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
@@ -143,6 +162,19 @@ def _reason(
     if status.st_mode & stat.S_IWGRP and not is_shared and not _is_private_group(step, status, own):
         return f"can be written by group {_group_name(status.st_gid)}"
     return ""
+
+
+def _cure(step: Path, status: os.stat_result, own: int) -> str:
+    """Return what the user can do to make a step safe, or to accept it; "" for nothing."""
+    name = values.visible(str(step))
+    is_own = status.st_uid == own
+    if status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode):
+        bits = "go-w" if status.st_mode & stat.S_IWGRP else "o-w"
+        return f"run `chmod {bits} {name}`" if is_own else ""
+    if not stat.S_ISDIR(status.st_mode):
+        return ""
+    accept = f'accept it with `shared_folders = ["{name}"]` in your own configuration'
+    return f"run `chmod g-w {name}`, {accept}" if is_own else accept
 
 
 def _is_private_group(step: Path, status: os.stat_result, own: int) -> bool:
