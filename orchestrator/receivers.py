@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import orchestrator
-from orchestrator import config, errors, notices, slurm
+from orchestrator import config, errors, files, notices, slurm
 from orchestrator.config import channels
 from orchestrator.notices import forms
 
 #: Of what a receiver answers, so much is kept.
 _ANSWER_CHARACTERS = 300
+_ADDRESS_BYTES = 8192
 #: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH (openssl/x509_vfy.h).
 _OTHER_NAME = (62, 64)
 
@@ -184,11 +185,11 @@ def _secret(path: str, environ: Mapping[str, str]) -> str:
     home = environ.get("HOME") or str(Path.home())
     file = Path(home + path[1:] if path.startswith("~/") else path)
     try:
-        with open(file, encoding="utf-8") as opened:
+        with files.open_regular(file) as opened:
             mode = os.fstat(opened.fileno()).st_mode
             if mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise ReceiverError(f"{path} can be read by others: `chmod 600 {path}`")
-            line = opened.readline().strip()
+            line = opened.readline(_ADDRESS_BYTES).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as exc:
         raise ReceiverError(f"{path}: {getattr(exc, 'strerror', None) or exc}") from exc
     if not line:

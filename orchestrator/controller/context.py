@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator import config, errors, jobs, local, run_folder
+from orchestrator import config, errors, files, jobs, local, run_folder
 from orchestrator.controller import stores
 
 if TYPE_CHECKING:
@@ -145,7 +145,10 @@ class Context:
 
     @property
     def machine(self) -> local.Machine:
-        return local.Machine(folder=self.configuration.state_dir / "local")
+        return local.Machine(
+            folder=self.configuration.state_dir / "local",
+            shared_folders=self.configuration.shared_folders,
+        )
 
     @property
     def scheduler(self) -> Scheduler:
@@ -165,6 +168,19 @@ class Context:
         if configured is not None:
             return float(configured)
         return max(3.0 * facts.message_timeout_seconds, MIN_GRACE_SECONDS)
+
+
+def exposure(context: Context, run_dir: Path) -> str:
+    """Return why nothing in a run folder decides anything: others can change it. "": nobody can.
+
+    One that is not seen from here holds nothing.
+    """
+    shared_folders = context.configuration.shared_folders
+    try:
+        found = files.exposure(run_dir, shared_folders=shared_folders)
+    except OSError:
+        return ""
+    return found.refusal(run_dir, "runs_dir") if found else ""
 
 
 def at(context: Context, scheduler: str) -> Context:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import errors, slurm, values
+from orchestrator import errors, files, slurm, values
 from orchestrator.config import places
 
 #: Variables by which sites name a user's large shared folder.
@@ -67,13 +67,15 @@ def user_file(environ: Mapping[str, str]) -> Path:
 def write(path: Path, text: str) -> None:
     """Make the file, mode 0600, and its folder; ConflictError where there is one already."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_private_folder(path.parent, setting="XDG_CONFIG_HOME")
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as exc:
         raise errors.ConflictError(
             f"{path} is there already and was left alone; "
             "`orchestrator config init --print` shows the draft"
         ) from exc
+    except files.PrivateFolderError as exc:
+        raise errors.OrchestratorError(str(exc.strerror)) from exc
     except OSError as exc:
         raise errors.OrchestratorError(
             f"{path} cannot be written ({exc.strerror}); `--print` shows the draft"

@@ -264,7 +264,14 @@ def store_intent(
     if spec.retry.is_on:
         files[run_folder.RETRY_ENVIRONMENT] = json.dumps(environment_of(context, spec))
     folder = run_folder.create(
-        runs_dir, spec.name, token, files, links or {}, copies=copies, sync=context.memory.sync
+        runs_dir,
+        spec.name,
+        token,
+        files,
+        links or {},
+        copies=copies,
+        shared_folders=context.configuration.shared_folders,
+        sync=context.memory.sync,
     )
     if begun is not None and waits is None:
         # Not beside the wait for the disk: what writes there has work for the processor too.

@@ -11,6 +11,7 @@ from orchestrator.files.ownership import (
 from orchestrator.files.reading import (
     NotRegularFileError,
     TooLargeError,
+    open_descriptor,
     open_given,
     open_regular,
     read_bytes,
@@ -25,6 +26,7 @@ __all__ = [
     "TooLargeError",
     "exposure",
     "make_private_folder",
+    "open_descriptor",
     "open_given",
     "open_regular",
     "read_bytes",

@@ -72,9 +72,10 @@ def exposure(
     own = os.geteuid() if uid is None else uid
     shared = [Path(os.path.realpath(folder)) for folder in shared_folders]
     steps = list(_steps(path))
+    is_there = os.path.exists(path)
     for number, (step, status) in enumerate(steps, 1):
         is_shared = any(step.is_relative_to(folder) for folder in shared)
-        is_above = number < len(steps) or not _is_same(step, path)
+        is_above = number < len(steps) or not is_there
         reason = _reason(step, status, own, is_shared=is_shared, is_above=is_above)
         if reason:
             return Exposure(path=step, reason=reason, cure=_cure(step, status, own))
@@ -139,10 +140,6 @@ def _steps(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
         pending.extend(part for part in reversed(target.parts) if part != "/")
 
 
-def _is_same(step: Path, path: Path) -> bool:
-    return os.path.realpath(step) == os.path.realpath(path)
-
-
 def _reason(
     step: Path, status: os.stat_result, own: int, *, is_shared: bool, is_above: bool
 ) -> str:
@@ -171,10 +168,13 @@ def _cure(step: Path, status: os.stat_result, own: int) -> str:
     if status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode):
         bits = "go-w" if status.st_mode & stat.S_IWGRP else "o-w"
         return f"run `chmod {bits} {name}`" if is_own else ""
-    if not stat.S_ISDIR(status.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         return ""
-    accept = f'accept it with `shared_folders = ["{name}"]` in your own configuration'
-    return f"run `chmod g-w {name}`, {accept}" if is_own else accept
+    folder = step if stat.S_ISDIR(status.st_mode) else step.parent
+    setting = f'shared_folders = ["{values.visible(str(folder))}"]'
+    accept = f"accept it with `{setting}` in your own configuration"
+    is_mode = is_own and status.st_mode & stat.S_IWGRP
+    return f"run `chmod g-w {name}`, {accept}" if is_mode else accept
 
 
 def _is_private_group(step: Path, status: os.stat_result, own: int) -> bool:

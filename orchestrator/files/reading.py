@@ -36,8 +36,8 @@ class TooLargeError(OSError):
     """The file is larger than its reader accepts."""
 
 
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file for reading, without ever blocking.
+def open_descriptor(path: str | os.PathLike[str]) -> int:
+    """Open a regular file for reading, without ever blocking, and return its descriptor.
 
     Raises NotRegularFileError for anything else, OSError when it cannot be opened and ValueError
     for a NUL character in the path.
@@ -48,10 +48,15 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
         if kind != stat.S_IFREG:
             message = f"not a regular file but a {_KINDS.get(kind, 'special file')}"
             raise NotRegularFileError(errno.EINVAL, message, os.fspath(path))
-        return open(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise
+    return descriptor
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading; raises what open_descriptor() raises."""
+    return open(open_descriptor(path), "rb")
 
 
 def read_bytes(path: str | os.PathLike[str], *, limit_bytes: int) -> bytes:

@@ -44,11 +44,13 @@ class Machine:
     """The jobs of this machine; answers the questions that slurm.Client answers for a cluster."""
 
     folder: Path
+    #: folders in which others may write, and which the user accepts
+    shared_folders: tuple[Path, ...] = ()
     host: str = dataclasses.field(default_factory=socket.gethostname)
 
     @property
     def files(self) -> spool.Spool:
-        return spool.Spool(self.folder)
+        return spool.Spool(self.folder, self.shared_folders)
 
     def submit(
         self, request: spool.Request, logs: Callable[[str, int], tuple[str, str | None]]
@@ -252,7 +254,7 @@ class Machine:
         environ = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "PYTHONPATH": str(_PACKAGES)}
         try:
             keeper = subprocess.Popen(
-                [*argv, str(self.folder), entry.key],
+                [*argv, str(self.folder), entry.key, *map(str, self.shared_folders)],
                 cwd="/",
                 env={**environ, KEEPER: entry.mark},
                 stdin=subprocess.DEVNULL,

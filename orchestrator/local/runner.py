@@ -4,7 +4,7 @@ The runner starts the script, keeps its time limit and stores its end. The keepe
 the runner: should that be killed, it ends what the job had started and says that the job is lost.
 Whichever of the two is killed, the line of waiting jobs goes on.
 
-    python -m orchestrator.local.runner SPOOL KEY
+    python -m orchestrator.local.runner SPOOL KEY [SHARED_FOLDER...]
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from orchestrator import errors
+from orchestrator import errors, files
 from orchestrator.jobs import JobState
 from orchestrator.local import machine, processes, spool, variables
 
@@ -40,8 +40,8 @@ _HEARD = (signal.SIGCHLD, signal.SIGTERM)
 
 def main(arguments: Sequence[str]) -> int:
     """Keep one job; ends when the job has ended."""
-    folder, key = arguments
-    here = machine.Machine(folder=Path(folder))
+    folder, key, *shared_folders = arguments
+    here = machine.Machine(folder=Path(folder), shared_folders=tuple(map(Path, shared_folders)))
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         # A machine that shuts down sends TERM to all; the runner answers it, and we wait.
         signal.signal(number, signal.SIG_IGN)
@@ -163,7 +163,9 @@ class _Run:
         try:
             script = self._start()
         except OSError as exc:
-            why = f"cannot start: {exc.filename or self._request.script}: {exc.strerror}"
+            where = exc.filename or self._request.script
+            is_named = isinstance(exc, files.PrivateFolderError)
+            why = f"cannot start: {exc.strerror if is_named else f'{where}: {exc.strerror}'}"
             ended = _ended(self._entry, JobState.FAILED, why, 0, LAUNCH_FAILED)
             return ended, ""
         exit_code = self._wait(script)
@@ -182,6 +184,7 @@ class _Run:
     def _start(self) -> int:
         """Start the script and return its PID."""
         entry, request = self._entry, self._request
+        _refuse_exposed(Path(request.script), self._here.shared_folders)
         with contextlib.ExitStack() as files:
             stdout = files.enter_context(_appended(entry.stdout_path))
             stderr = stdout
@@ -302,10 +305,19 @@ def _tree() -> list[int]:
     return processes.descendants(os.getpid(), without=others) if others else found
 
 
+def _refuse_exposed(script: Path, shared_folders: Sequence[Path]) -> None:
+    """Raise PrivateFolderError where another user could have changed the script."""
+    found = files.exposure(script, shared_folders=shared_folders)
+    if found is not None:
+        raise files.PrivateFolderError(errno.EPERM, found.refusal(script, "runs_dir"))
+
+
 @contextlib.contextmanager
 def _appended(path: str) -> Iterator[int]:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    # O_NONBLOCK: a FIFO that nobody reads is refused, not waited for.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600)
     try:
+        os.set_blocking(descriptor, True)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -313,7 +325,7 @@ def _appended(path: str) -> Iterator[int]:
 
 def _interpreter(script: Path) -> list[str]:
     """Return what the script's first line names, as the kernel reads it; else the shell."""
-    with script.open("rb") as file:
+    with files.open_regular(script) as file:
         first = file.readline(4096).decode(errors="replace")
     words = first[2:].strip().split(maxsplit=1) if first.startswith("#!") else []
     return words or ["/bin/sh"]
