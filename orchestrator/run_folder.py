@@ -296,8 +296,6 @@ def create(
     try:
         files.make_private_folder(runs_dir, shared_folders=shared_folders, setting="runs_dir")
         path.mkdir(mode=0o700)
-        # Under umask 0777 it has no rights; in a folder with a default ACL the group has some.
-        path.chmod(0o700)
     except files.PrivateFolderError as exc:
         raise errors.RunFolderError(f"{exc.strerror} Nothing was submitted.") from exc
     except OSError as exc:

@@ -96,6 +96,9 @@ def make_private_folder(
         if os.path.lexists(place):
             break
         missing.append(place)
+    if missing:
+        # Nothing is left behind in a folder of somebody else.
+        _refuse_exposed(folder, shared_folders, setting)
     for place in reversed(missing):
         try:
             os.mkdir(place, 0o700)
@@ -104,11 +107,15 @@ def make_private_folder(
             continue
         if stat.S_IMODE(os.lstat(place).st_mode) & 0o700 != 0o700:
             os.chmod(place, 0o700)
+    _refuse_exposed(folder, shared_folders, setting)
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+
+
+def _refuse_exposed(folder: Path, shared_folders: Sequence[Path], setting: str) -> None:
     found = exposure(folder, shared_folders=shared_folders)
     if found is not None:
         raise PrivateFolderError(errno.EPERM, found.refusal(folder, setting), str(folder))
-    if not folder.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
 
 def _steps(path: Path) -> Iterator[tuple[Path, os.stat_result]]:

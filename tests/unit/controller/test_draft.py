@@ -90,6 +90,17 @@ def test_a_site_without_default_partition_gpus_per_node_and_accounts() -> None:
     assert "# account = ...  # your accounts are not known: sacctmgr: slurmdbd is away\n" in text
 
 
+def test_the_draft_is_private_under_any_umask(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "deep" / "config.toml"
+    before = os.umask(0)
+    try:
+        draft.write(path, "")
+    finally:
+        os.umask(before)
+    modes = [os.stat(one).st_mode & 0o777 for one in (path, path.parent, path.parent.parent)]
+    assert modes == [0o600, 0o700, 0o700]
+
+
 def test_the_draft_is_a_configuration(tmp_path: Path) -> None:
     environ = {
         "HOME": str(tmp_path),
