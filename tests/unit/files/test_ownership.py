@@ -168,3 +168,15 @@ def test_a_file_in_place_of_the_folder(own: Path) -> None:
     (own / "a").touch()
     with pytest.raises(NotADirectoryError):
         files.make_private_folder(own / "a")
+
+
+def test_nothing_is_made_in_a_folder_that_others_can_change(own: Path) -> None:
+    own.chmod(0o777)
+    with pytest.raises(files.PrivateFolderError) as raised:
+        files.make_private_folder(own / "new" / "deep", setting="runs_dir")
+    assert raised.value.strerror == (
+        f"{own}/new/deep is not used: {own} can be written by every user, and whoever can change "
+        f"it decides what your jobs run. Run `chmod go-w {own}`, or set runs_dir to a folder of "
+        "your own."
+    )
+    assert list(own.iterdir()) == []
