@@ -177,7 +177,6 @@ class Database(session.Database):
     def restore(
         self, backup: pathlib.Path, checks: contents.Checks
     ) -> tuple[pathlib.Path | None, str | None]:
-        self._make_folder()
         self.close()
         draft = restoring.draft_of(backup, self.path)
         try:
@@ -216,7 +215,6 @@ class Database(session.Database):
 
     def _upgrade(self) -> tuple[str | None, pathlib.Path | None]:
         self._look_up_locality()
-        self._make_folder()
         with filesystem.file_lock(self._lock_path, timeout_seconds=session.UPGRADE_TIMEOUT_SECONDS):
             self._make_file()
             self._set_journal_mode()
@@ -256,24 +254,6 @@ class Database(session.Database):
             cursor.close()
         finally:
             raw.close()
-
-    def _make_folder(self) -> None:
-        folder = self.path.parent
-        try:
-            # mkdir's mode counts for the last folder only, and the umask is the user's.
-            missing = [place for place in (folder, *folder.parents) if not place.exists()]
-            for place in reversed(missing):
-                place.mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise errors.ReadOnlyError(
-                f"The folder {folder} cannot be made ({error.strerror}). Make it, or set state_dir."
-            ) from error
-        mode = folder.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise errors.UnsafeFileSystemError(
-                f"Everybody may replace files in {folder}. Run `chmod o-w {folder}`, "
-                "or set state_dir to a folder of your own."
-            )
 
     def _make_file(self) -> None:
         # Only a new file is opened here: closing a descriptor of a database that is in use drops

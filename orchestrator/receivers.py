@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import orchestrator
-from orchestrator import config, errors, notices, slurm
+from orchestrator import config, errors, files, notices, slurm
 from orchestrator.config import channels
 from orchestrator.notices import forms, redaction
 
@@ -31,6 +31,7 @@ _ANSWER_BYTES = 65536
 _ANSWER_CHARACTERS = 300
 #: A time-out of one read says what was waited for: it comes before that of the whole.
 _LATER_SECONDS = 0.25
+_ADDRESS_BYTES = 8192
 #: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH (openssl/x509_vfy.h).
 _OTHER_NAME = (62, 64)
 
@@ -326,11 +327,11 @@ def _secret(path: str, environ: Mapping[str, str]) -> str:
     home = environ.get("HOME") or str(Path.home())
     file = Path(home + path[1:] if path.startswith("~/") else path)
     try:
-        with open(file, encoding="utf-8") as opened:
+        with files.open_regular(file) as opened:
             mode = os.fstat(opened.fileno()).st_mode
             if mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise ReceiverError(f"{path} can be read by others: `chmod 600 {path}`")
-            line = opened.readline().strip()
+            line = opened.readline(_ADDRESS_BYTES).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as exc:
         raise ReceiverError(f"{path}: {getattr(exc, 'strerror', None) or exc}") from exc
     if not line:

@@ -17,11 +17,11 @@ import secrets
 import shutil
 import string
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
 
-from orchestrator import errors, jobs, tracking
+from orchestrator import errors, files, jobs, tracking
 from orchestrator.jobs import JobState
 
 TOKEN_CHARACTERS = string.ascii_lowercase + string.digits
@@ -32,6 +32,10 @@ _TOKEN_NAME = re.compile(rf"(?P<name>.+)\.(?P<token>[a-z0-9]{{{TOKEN_LENGTH}}})"
 _ATTEMPT = re.compile(r"attempt\.(?P<task>\d{1,10})\.(?P<number>\d{1,10})", re.ASCII)
 #: An exit record is some 150 bytes; what is larger was not written by the script.
 _RECORD_LIMIT_BYTES = 16 * 1024
+#: A shell knows no larger exit status.
+_MOST_RC = 255
+#: The kernel takes 6 MiB of arguments and variables at most; JSON makes up to six times of it.
+_ENVIRONMENT_LIMIT_BYTES = 64 * 1024 * 1024
 #: Three files, their folder, and that of all folders.
 _MOST_AT_ONCE = 5
 _NO_LINKS: Mapping[str, Path] = types.MappingProxyType({})
@@ -158,9 +162,11 @@ class RunFolder:
     def owner(self, task: int) -> str | None:
         """Return the SLURM_JOB_ID that the task is bound to, or None while nobody claimed it."""
         try:
-            text = (self.path / f"owner.{task}").read_text(errors="replace").split()
+            path = self.path / f"owner.{task}"
+            claim = files.read_text(path, limit_bytes=_RECORD_LIMIT_BYTES, errors="replace")
         except OSError:
             return None
+        text = claim.split()
         return text[0] if text and text[0].isdigit() else None
 
     def attempts(self) -> dict[int, list[int]]:
@@ -176,11 +182,7 @@ class RunFolder:
 
     def environment(self) -> dict[str, str] | None:
         """Return the environment that a submission which waits for room is sent with."""
-        try:
-            found = json.loads((self.path / ENVIRONMENT).read_text())
-        except (OSError, ValueError):
-            return None
-        return found if isinstance(found, dict) else None
+        return _environment(self.path / ENVIRONMENT)
 
     def keep_environment(self, environ: Mapping[str, str]) -> None:
         """Store it until the submission is sent, unless there is one; RunFolderError."""
@@ -198,11 +200,7 @@ class RunFolder:
 
     def retry_environment(self) -> dict[str, str] | None:
         """Return the environment for the job that goes on with this one."""
-        try:
-            found = json.loads((self.path / RETRY_ENVIRONMENT).read_text())
-        except (OSError, ValueError):
-            return None
-        return found if isinstance(found, dict) else None
+        return _environment(self.path / RETRY_ENVIRONMENT)
 
     def drop_retry_environment(self) -> None:
         with contextlib.suppress(OSError):
@@ -218,7 +216,11 @@ class RunFolder:
         try:
             _write(claim, _CLOSED)
         except FileExistsError:
-            return claim.is_file() and claim.read_text(errors="replace") == _CLOSED
+            try:
+                text = files.read_text(claim, limit_bytes=_RECORD_LIMIT_BYTES, errors="replace")
+            except OSError:
+                return False
+            return text == _CLOSED
         return True
 
     def checkpoints(self, task: int, *, array: bool = False) -> Path:
@@ -228,8 +230,10 @@ class RunFolder:
     def exit_record(self, task: int, attempt: int) -> ExitRecord | None:
         """Return the exit record of an attempt; None when absent, torn or not of our making."""
         try:
-            with (self.path / f"exit.{task}.{attempt}.json").open("rb") as file:
-                data = json.loads(file.read(_RECORD_LIMIT_BYTES))
+            path = self.path / f"exit.{task}.{attempt}.json"
+            data = json.loads(files.read_bytes(path, limit_bytes=_RECORD_LIMIT_BYTES))
+            if not 0 <= int(data["rc"]) <= _MOST_RC:
+                return None
             return ExitRecord(
                 token=str(data["token"]),
                 job_id=str(data["job_id"]),
@@ -239,7 +243,7 @@ class RunFolder:
                 outcome=str(data["outcome"]),
                 done=data["done"] is True,
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
 
     def metrics_file(self, task: int, *, array: bool = False) -> Path:
@@ -274,30 +278,34 @@ def create(
     runs_dir: Path,
     name: str,
     token: str,
-    files: Mapping[str, str],
+    texts: Mapping[str, str],
     links: Mapping[str, Path] = _NO_LINKS,
     *,
     copies: Mapping[str, str] = _NO_COPIES,
+    shared_folders: Sequence[Path] = (),
     sync: Syncer,
 ) -> RunFolder:
-    """Make RUNS_DIR/NAME.TOKEN (0700) with `files` (0600), all on disk before this returns.
+    """Make RUNS_DIR/NAME.TOKEN (0700) with `texts` as its files (0600), all on disk at the end.
 
     `links`: symbolic links, by their names. `copies`: files for people, of what the database holds
-    and is read from: the disk is not waited for.
-    Raises RunFolderError when that cannot be done; then nothing is left behind.
+    and is read from: the disk is not waited for. `shared_folders`: where others may write.
+    Raises RunFolderError when that cannot be done, or when other users can change RUNS_DIR; then
+    nothing is left behind.
     """
     path = runs_dir / slurm_name(name, token)
     try:
-        runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_private_folder(runs_dir, shared_folders=shared_folders, setting="runs_dir")
         path.mkdir(mode=0o700)
+    except files.PrivateFolderError as exc:
+        raise errors.RunFolderError(f"{exc.strerror} Nothing was submitted.") from exc
     except OSError as exc:
         raise errors.RunFolderError(_cannot_make(path, exc)) from exc
     try:
-        for file_name, text in {**files, **copies}.items():
+        for file_name, text in {**texts, **copies}.items():
             _write(path / file_name, text)
         for link_name, target in links.items():
             (path / link_name).symlink_to(target)
-        sync([*(path / file_name for file_name in files), path, runs_dir])
+        sync([*(path / file_name for file_name in texts), path, runs_dir])
     except OSError as exc:
         shutil.rmtree(path, ignore_errors=True)
         raise errors.RunFolderError(_cannot_make(path, exc)) from exc
@@ -329,6 +337,14 @@ def expand(pattern: str, *, job_id: str, name: str, raw_job_id: str | None = Non
         return value.zfill(int(match["width"])) if match["width"] else value
 
     return re.sub(r"%(?P<width>\d*)(?P<letter>[jJAaxu%])", fill, pattern)
+
+
+def _environment(path: Path) -> dict[str, str] | None:
+    try:
+        found = json.loads(files.read_bytes(path, limit_bytes=_ENVIRONMENT_LIMIT_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _cannot_make(path: Path, exc: OSError) -> str:

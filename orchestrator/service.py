@@ -265,7 +265,13 @@ class _Controller:
                 self._stop.wait(pause)
         except (ticking.Stopped, errors.FencedError):
             me = processes.this_process()
-            health.end(self._plain.configuration.state_dir, self._plain.clock(), me)
+            configuration = self._plain.configuration
+            health.end(
+                configuration.state_dir,
+                self._plain.clock(),
+                me,
+                shared_folders=configuration.shared_folders,
+            )
             raise
 
     def store_health(
@@ -291,9 +297,10 @@ class _Controller:
             else now + datetime.timedelta(seconds=next_pass_seconds),
             failing_since=self._failing_since,
         )
-        state_dir = self._plain.configuration.state_dir
+        configuration = self._plain.configuration
+        state_dir = configuration.state_dir
         try:
-            health.store(state_dir, newest)
+            health.store(state_dir, newest, shared_folders=configuration.shared_folders)
         except OSError as exc:
             # A full disk names no file.
             path = health.path_of(state_dir)

@@ -15,7 +15,9 @@ from typing import Any
 import submitit
 from submitit.slurm import slurm as submitit_slurm
 
-from orchestrator import errors, local, slurm
+from orchestrator import errors, files, local, slurm
+
+_SCRIPT_LIMIT_BYTES = 64 * 1024 * 1024
 
 
 class RefusedError(errors.SlurmError):
@@ -64,7 +66,7 @@ class ScriptExecutor(submitit.SlurmExecutor):
         return self._submit_command("")
 
     def _make_submission_file_text(self, command: str, uid: str) -> str:
-        return self._script.read_text(encoding="utf-8")
+        return files.read_text(self._script, limit_bytes=_SCRIPT_LIMIT_BYTES)
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         return [*self._command]

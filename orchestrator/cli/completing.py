@@ -32,7 +32,7 @@ def job_references(
     ctx.obj = {key: value for key, value in ctx.find_root().params.items() if value is not None}
     try:
         configuration = settings.configuration_of(ctx, quiet=True)
-        store = stores.Store(configuration.database)
+        store = stores.of(configuration)
         if not store.exists():
             return []
         try:

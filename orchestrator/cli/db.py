@@ -27,7 +27,7 @@ def path(ctx: click.Context) -> None:
     Example:
       sqlite3 "$(orchestrator db path)" .tables
     """
-    click.echo(stores.Store(settings.configuration_of(ctx).database).place)
+    click.echo(stores.of(settings.configuration_of(ctx)).place)
 
 
 @command.command(short_help="Bring an older database to this version's form.")

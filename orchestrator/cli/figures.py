@@ -8,10 +8,13 @@ from pathlib import Path
 
 import click
 
-from orchestrator import errors, reports
+from orchestrator import errors, files, reports
 from orchestrator.cli import completing, output, session
 from orchestrator.controller import freshness, studies
 from orchestrator.reports import comparing
+
+#: A line is some 200 bytes, and a study has thousands of them at the most.
+_CSV_LIMIT_BYTES = 64 * 1024 * 1024
 
 
 def file_option(command: Callable[..., object]) -> Callable[..., object]:
@@ -94,10 +97,15 @@ def study(
 def of_file(file: Path) -> studies.Study:
     """Return what a CSV file holds; FiguresError with every problem there is."""
     try:
-        # Spreadsheets begin their CSV with a byte order mark.
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8-sig")
+        if str(file) == "-":
+            text = sys.stdin.read(_CSV_LIMIT_BYTES + 1)
+        else:
+            # Spreadsheets begin their CSV with a byte order mark.
+            text = files.read_given(file, limit_bytes=_CSV_LIMIT_BYTES).decode("utf-8-sig")
     except (UnicodeDecodeError, OSError) as exc:
         raise errors.OrchestratorError(f"{file} cannot be read as UTF-8 text: {exc}") from exc
+    if len(text) > _CSV_LIMIT_BYTES:
+        raise errors.OrchestratorError(f"stdin is larger than {_CSV_LIMIT_BYTES} bytes")
     name = "stdin" if str(file) == "-" else str(file)
     read = reports.read(text, name)
     return studies.Study(

@@ -33,7 +33,7 @@ def open_context(ctx: click.Context, *, talks: bool = True) -> contexts.Context:
     `talks`: it says which command it waits for.
     """
     configuration = settings.configuration_of(ctx)
-    store = stores.Store(configuration.database)
+    store = stores.of(configuration)
     ctx.call_on_close(store.close)
     ctx.with_resource(store.explained())
     return contexts.Context(

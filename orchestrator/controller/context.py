@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator import config, deadlines, errors, jobs, local, run_folder
+from orchestrator import config, deadlines, errors, files, jobs, local, run_folder
 from orchestrator.controller import stores
 from orchestrator.local import clocks
 
@@ -160,6 +160,7 @@ class Context:
             keeping=local.Keeping(
                 module="orchestrator.controller.keeper", database=self.configuration.database
             ),
+            shared_folders=self.configuration.shared_folders,
         )
 
     @property
@@ -183,6 +184,19 @@ class Context:
         if configured is not None:
             return float(configured)
         return max(3.0 * facts.message_timeout_seconds, MIN_GRACE_SECONDS)
+
+
+def exposure(context: Context, run_dir: Path) -> str:
+    """Return why nothing in a run folder decides anything: others can change it. "": nobody can.
+
+    One that is not seen from here holds nothing.
+    """
+    shared_folders = context.configuration.shared_folders
+    try:
+        found = files.exposure(run_dir, shared_folders=shared_folders)
+    except OSError:
+        return ""
+    return found.refusal(run_dir, "runs_dir") if found else ""
 
 
 def at(context: Context, scheduler: str) -> Context:

@@ -49,6 +49,8 @@ def go_on(
         told = f"{calling_folder}, where it was submitted, is not seen from {socket.gethostname()}"
         raise AwayError(told)
     old_folder = run_folder.RunFolder(Path(job.run_dir))
+    if exposed := contexts.exposure(context, old_folder.path):
+        raise AwayError(exposed)
     environ = old_folder.retry_environment()
     if environ is not None:
         context = dataclasses.replace(context, environ=environ)

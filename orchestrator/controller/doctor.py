@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import config, errors, local, slurm, values
+from orchestrator import config, errors, files, local, slurm, values
 from orchestrator.config import projects
 from orchestrator.controller import health, render, stores
 
@@ -53,10 +53,19 @@ def examine(configuration: config.Configuration, client: slurm.Client) -> Iterat
         yield Check(name="slurm commands", outcome=OK, found="all on PATH")
         yield from _slurm(client)
     yield _folder(
+        configuration,
         "runs_dir",
         configuration.runs_dir,
         "set runs_dir to a folder on a shared file system that you can write",
     )
+    yield _folder(
+        configuration,
+        "state_dir",
+        configuration.state_dir,
+        "set state_dir to a folder on a local disk that you can write",
+    )
+    if configuration.templates_dir is not None:
+        yield _templates(configuration, configuration.templates_dir)
     yield from _database(configuration)
     yield from _controller(configuration)
     yield from _notices(configuration)
@@ -152,7 +161,31 @@ def _slurm(client: slurm.Client) -> Iterator[Check]:
     yield Check(name="accounting", outcome=OK, found="sacct answers")
 
 
-def _folder(name: str, path: Path, cure: str) -> Check:
+def _exposed(configuration: config.Configuration, name: str, path: Path) -> Check | None:
+    """Return what to do where another user can change a folder; None where nobody can."""
+    try:
+        found = files.exposure(path, shared_folders=configuration.shared_folders)
+    except OSError as exc:
+        return Check(
+            name=name,
+            outcome=BAD,
+            found=f"{path}: {exc.filename} cannot be examined ({exc.strerror})",
+            cure=f"set {name} to a folder that you can read",
+        )
+    if found is None:
+        return None
+    return Check(name=name, outcome=BAD, found=f"{path}: {found}", cure=found.advice(name))
+
+
+def _templates(configuration: config.Configuration, path: Path) -> Check:
+    exposed = _exposed(configuration, "templates_dir", path)
+    return exposed or Check(name="templates_dir", outcome=OK, found=str(path))
+
+
+def _folder(configuration: config.Configuration, name: str, path: Path, cure: str) -> Check:
+    exposed = _exposed(configuration, name, path)
+    if exposed is not None:
+        return exposed
     there = path
     while not there.exists():
         there = there.parent
@@ -171,7 +204,7 @@ def _folder(name: str, path: Path, cure: str) -> Check:
 
 def _database(configuration: config.Configuration) -> Iterator[Check]:
     try:
-        store = stores.Store(configuration.database)
+        store = stores.of(configuration)
         try:
             problems = store.check()
             found = store.describe()
@@ -202,7 +235,7 @@ def _controller(configuration: config.Configuration) -> Iterator[Check]:
     """Yield how the controller is, where there ever was one."""
     now = datetime.datetime.now(datetime.UTC)
     try:
-        with stores.Store(configuration.database) as store:
+        with stores.of(configuration) as store:
             found = health.examine(store, configuration.state_dir, now)
     except errors.OrchestratorError:
         # The database's own check tells it.
@@ -221,7 +254,7 @@ def _controller(configuration: config.Configuration) -> Iterator[Check]:
 def _notices(configuration: config.Configuration) -> Iterator[Check]:
     """Yield what becomes of notices, where there are channels or were some."""
     try:
-        with stores.Store(configuration.database) as store, store.reading() as work:
+        with stores.of(configuration) as store, store.reading() as work:
             counts = work.notices.counts()
     except errors.OrchestratorError:
         # The database's own check tells it.

@@ -64,13 +64,17 @@ def write(path: Path, text: str, shared_folders: Sequence[Path] = ()) -> None:
     Raises OrchestratorError where it cannot be written, or others could change it.
     """
     try:
-        files.make_private_folder(path.parent, shared_folders=shared_folders)
+        files.make_private_folder(
+            path.parent, shared_folders=shared_folders, setting="XDG_CONFIG_HOME"
+        )
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as exc:
         raise errors.ConflictError(
             f"{path} is there already and was left alone; "
             "`orchestrator config init --print` shows the draft"
         ) from exc
+    except files.PrivateFolderError as exc:
+        raise errors.OrchestratorError(str(exc.strerror)) from exc
     except OSError as exc:
         raise errors.OrchestratorError(
             f"{path} cannot be written ({exc.strerror}); `--print` shows the draft"

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import config, errors, slurm
+from orchestrator import config, errors, files, slurm
 
 BEGIN = "# >>> orchestrator tick >>>"
 END = "# <<< orchestrator tick <<<"
@@ -193,7 +193,11 @@ def _install_units(driver: Driver, environ: Mapping[str, str], *, remove: bool) 
         _run([*systemctl, "daemon-reload"], environ)
         return [f"Took out {', '.join(str(path) for path in there)}"]
     for path, content in wanted.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            files.make_private_folder(path.parent, setting="XDG_CONFIG_HOME")
+        except files.PrivateFolderError as exc:
+            raise errors.OrchestratorError(str(exc.strerror)) from exc
+        path.touch(mode=0o600)
         path.write_text(content)
     _run([*systemctl, "daemon-reload"], environ)
     _run([*systemctl, "enable", "--now", f"{UNIT}.timer"], environ)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from orchestrator import deadlines, diagnosis, errors, jobs, logs, run_folder, slurm
+from orchestrator import deadlines, diagnosis, errors, files, jobs, logs, run_folder, slurm
 from orchestrator.controller import context as contexts
 from orchestrator.controller import query, unit_of_work, waiting
 from orchestrator.diagnosis import advice, pending
@@ -19,6 +19,7 @@ from orchestrator.diagnosis import advice, pending
 READING_SECONDS = 5.0
 #: The logs of one job are read for so long when they are to be explained.
 EXPLAIN_SECONDS = 20.0
+_RULES_LIMIT_BYTES = 4 * 1024 * 1024
 
 
 def explain(
@@ -42,7 +43,7 @@ def rules_with(paths: Sequence[str]) -> diagnosis.Rules:
     rules = diagnosis.load_shipped()
     for path in reversed(paths):
         try:
-            text = Path(path).read_text("utf-8")
+            text = files.read_given(path, limit_bytes=_RULES_LIMIT_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             told = getattr(error, "strerror", None) or str(error)
             raise errors.NotFoundError(f"{path} cannot be read: {told}") from error

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import gpus, jobs, run_folder
+from orchestrator import files, gpus, jobs, run_folder
 
 #: Of all files of a job: a reading of each GPU every five seconds makes 1.4 MB a GPU and day.
 LIMIT_BYTES = 64 * 1024 * 1024
@@ -67,7 +67,7 @@ def _named(job: jobs.Job, patterns: Sequence[str], folder: Path) -> dict[Path, s
 def _read(path: Path, host: str, limit_bytes: int) -> list[gpus.Figures]:
     reader = gpus.Reader()
     try:
-        with path.open("rb") as file:
+        with files.open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > limit_bytes:
                 # Its head says what the columns are; of the rest the newest part is read.

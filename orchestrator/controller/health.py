@@ -8,10 +8,11 @@ import datetime
 import json
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator import errors, jobs
+from orchestrator import errors, files, jobs
 from orchestrator.controller import stores
 from orchestrator.local import processes
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from orchestrator.controller import lease_rows
 
 NAME = "controller.json"
+#: It is some 600 bytes; an error of a step may be long.
+_LIMIT_BYTES = 1024 * 1024
 #: A pass may take so long, or a machine be so busy, before the next one counts as late.
 LATE_SECONDS = 120.0
 #: Ticks come from a driver, of which nothing is known: they count as late after so long.
@@ -62,13 +65,16 @@ def path_of(state_dir: Path) -> Path:
     return state_dir / NAME
 
 
-def store(state_dir: Path, newest: Pass) -> None:
-    """Write the file, whole or not at all; raises OSError."""
+def store(state_dir: Path, newest: Pass, *, shared_folders: Sequence[Path] = ()) -> None:
+    """Write the file, whole or not at all; raises OSError.
+
+    Raises PrivateFolderError where other users can change the folder.
+    """
     path = path_of(state_dir)
     new = path.with_name(f".{NAME}.{secrets.token_hex(4)}")
     text = json.dumps(dataclasses.asdict(newest), default=_as_text, indent=2)
     # Where the database is on a server, nothing else has made the folder.
-    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.make_private_folder(state_dir, shared_folders=shared_folders, setting="state_dir")
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
@@ -81,7 +87,9 @@ def store(state_dir: Path, newest: Pass) -> None:
 def load(state_dir: Path) -> Pass | None:
     """Return what the file says; None where there is none, or another version wrote it."""
     try:
-        fields: dict[str, Any] = json.loads(path_of(state_dir).read_text(encoding="utf-8"))
+        fields: dict[str, Any] = json.loads(
+            files.read_text(path_of(state_dir), limit_bytes=_LIMIT_BYTES)
+        )
         for name in ("since", "last_pass_at", "next_pass_at", "failing_since", "ended_at"):
             if fields[name] is not None:
                 fields[name] = datetime.datetime.fromisoformat(fields[name])
@@ -153,7 +161,13 @@ def examine(store: stores.Store, state_dir: Path, now: datetime.datetime) -> Hea
     return Health(lease=lease, newest=newest, problems=tuple(problems))
 
 
-def end(state_dir: Path, at: datetime.datetime, who: jobs.Submitter) -> None:
+def end(
+    state_dir: Path,
+    at: datetime.datetime,
+    who: jobs.Submitter,
+    *,
+    shared_folders: Sequence[Path] = (),
+) -> None:
     """Store that a controller was ended, so that nobody waits for its next pass.
 
     What another one wrote meanwhile, which took over, stays.
@@ -161,7 +175,8 @@ def end(state_dir: Path, at: datetime.datetime, who: jobs.Submitter) -> None:
     newest = load(state_dir)
     if newest is not None and (newest.host, newest.pid) == (who.host, who.pid):
         with contextlib.suppress(OSError):
-            store(state_dir, dataclasses.replace(newest, next_pass_at=None, ended_at=at))
+            ended = dataclasses.replace(newest, next_pass_at=None, ended_at=at)
+            store(state_dir, ended, shared_folders=shared_folders)
 
 
 def _held(lease: lease_rows.Lease | None) -> bool:

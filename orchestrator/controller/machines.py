@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator import errors, jobs, local, rendering, run_folder, slurm, submission, values
+from orchestrator import (
+    errors,
+    files,
+    jobs,
+    local,
+    rendering,
+    run_folder,
+    slurm,
+    submission,
+    values,
+)
 from orchestrator.controller import context as contexts
 from orchestrator.controller import dependencies, environments, log_files
 from orchestrator.rendering import batch_file, batch_needs
@@ -41,7 +51,9 @@ def enter(
 
     Raises SpecError where the machine lost a GPU since `check`.
     """
-    spec = batch_needs.of(spec, folder.script.read_text(encoding="utf-8"))
+    spec = batch_needs.of(
+        spec, files.read_text(folder.script, limit_bytes=rendering.SCRIPT_LIMIT_BYTES)
+    )
     with context.store.reading() as work:
         found = work.jobs_of_tokens([job.token])
     tasks = tuple(one.array_task_id for one in found if one.array_task_id is not None)

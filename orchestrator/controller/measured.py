@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import errors, jobs, reports, specs
+from orchestrator import errors, files, jobs, reports, specs, values
 from orchestrator.controller import context as contexts
 from orchestrator.controller import gpu_files, ingest, unit_of_work
 from orchestrator.reports import measuring
@@ -90,7 +90,7 @@ def _told(
             job=job,
             spec=read[job.token],
             metrics=metrics.get(job.row, []),
-            result=_result(job),
+            result=_result(job, say or context.say),
             gpus=gpu_files.figures(job, read[job.token], papers[job.token]),
             provenance=papers[job.token],
         )
@@ -114,18 +114,15 @@ def _task_suffix(job: jobs.Job) -> str:
     return "" if job.array_task_id is None else f".{job.array_task_id}"
 
 
-def _result(job: jobs.Job) -> Mapping[str, Any]:
+def _result(job: jobs.Job, say: Callable[[str], None]) -> Mapping[str, Any]:
     path = Path(job.run_dir) / f"result{_task_suffix(job)}.json"
-    return _record(_text(path, _RESULT_LIMIT_BYTES))
-
-
-def _text(path: Path, limit_bytes: int) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(limit_bytes + 1)
+        return _record(files.read_text(path, limit_bytes=_RESULT_LIMIT_BYTES, errors="replace"))
+    except (files.NotRegularFileError, files.TooLargeError) as exc:
+        say(f"{values.visible(str(path))} is left out: it is {exc.strerror}")
     except OSError:
-        return ""
-    return "" if len(content) > limit_bytes else content.decode(errors="replace")
+        pass
+    return {}
 
 
 def _record(text: str) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import config, diagnosis, jobs
+from orchestrator import config, diagnosis, files, jobs
 from orchestrator.controller import cancel, doctor, render, submit, wait
 from orchestrator.controller import context as contexts
 
@@ -16,6 +16,8 @@ NAME = "doctor"
 CLOCK_SECONDS = 5
 #: Slurm counts in seconds, and a job's first line is printed some time after its start.
 LAUNCH_SECONDS = 3
+#: The probe prints some lines; a module may greet at length.
+_LOG_LIMIT_BYTES = 4 * 1024 * 1024
 #: Oldest Linux driver for a CUDA major version: table 3 of the CUDA release notes (12.9, 13.0).
 DRIVERS = {11: (450, 80), 12: (525, 60), 13: (580, 65)}
 
@@ -208,6 +210,6 @@ def _text(path: str | None) -> str:
     if path is None:
         return ""
     try:
-        return Path(path).read_text(errors="replace")
+        return files.read_text(path, limit_bytes=_LOG_LIMIT_BYTES, errors="replace")
     except OSError:
         return ""

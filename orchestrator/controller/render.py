@@ -114,6 +114,7 @@ def _rendered(
             batch_file.read_text(Path(request.spec.launch.batch_file)),
             runs_dir=configuration.runs_dir,
             templates_dir=configuration.templates_dir,
+            shared_folders=configuration.shared_folders,
             local=on_this_machine,
             origin=rendering.Origin(version=orchestrator.__version__, spec=request.source),
         )
@@ -122,6 +123,7 @@ def _rendered(
         configuration.profile,
         runs_dir=configuration.runs_dir,
         templates_dir=configuration.templates_dir,
+        shared_folders=configuration.shared_folders,
         local=on_this_machine,
         origin=rendering.Origin(version=orchestrator.__version__, spec=request.source),
     )

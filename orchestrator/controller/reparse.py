@@ -44,8 +44,10 @@ def reparse(
     with tempfile.TemporaryDirectory(prefix="orchestrator-reparse-") as folder:
         for number, job in enumerate(wanted):
             path = Path(folder, str(number), "numbers.db")
-            path.parent.mkdir()
-            with stores.Store(path) as store:
+            own = stores.Store(
+                path, shared_folders=context.configuration.shared_folders, setting="TMPDIR"
+            )
+            with own as store:
                 beside = dataclasses.replace(context, store=store)
                 # Without a metrics.jsonl: there is none in this folder.
                 row = _read(context, beside, job, names, path.parent)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import errors, jobs, run_folder, specs
+from orchestrator import errors, files, jobs, rendering, run_folder, specs
 from orchestrator.controller import (
     answers,
     environments,
@@ -147,6 +147,8 @@ def send_again(
         stored = work.submission_of(job.row)
     assert stored is not None, "each job belongs to one (foreign key)"
     folder = run_folder.RunFolder(Path(job.run_dir))
+    if exposed := contexts.exposure(context, folder.path):
+        raise NotFromHereError(f"{exposed} Nothing was sent.")
     spec = specs.from_json(stored.spec)
     calling_folder = _calling_folder(job, json.loads(stored.provenance))
     # Of an array all tasks are sent; the caller's view of its job is the one that is guarded.
@@ -332,6 +334,6 @@ def _send_anew(
 
 def _text(path: Path) -> str | None:
     try:
-        return path.read_bytes().decode("utf-8", errors="replace")
+        return files.read_text(path, limit_bytes=rendering.SCRIPT_LIMIT_BYTES, errors="replace")
     except OSError:
         return None

@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from orchestrator import errors, schedules
+from orchestrator import errors, files, schedules
 from orchestrator.controller import clock_check, firing, places, schedule_rows, submitted
 from orchestrator.controller import context as contexts
+
+#: A spec or a batch file; both are refused beyond 4 MiB.
+_SOURCE_LIMIT_BYTES = 4 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +94,8 @@ def add(
 def file_hash(folder: Path, source: str) -> str | None:
     """Return what tells a file from what it was before; none where there is no file."""
     try:
-        return hashlib.sha256((folder / source).read_bytes()).hexdigest()
+        content = files.read_bytes(folder / source, limit_bytes=_SOURCE_LIMIT_BYTES)
+        return hashlib.sha256(content).hexdigest()
     except OSError:
         return None
 

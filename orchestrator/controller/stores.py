@@ -7,10 +7,11 @@ import copy
 import dataclasses
 import datetime
 import itertools
+import os
 import pathlib
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Self
 
 import sqlalchemy as sa
@@ -18,7 +19,7 @@ from sqlalchemy import exc
 
 from db import backups, contents, session, sqlite
 from db import errors as db_errors
-from orchestrator import config, errors
+from orchestrator import config, errors, files
 from orchestrator.controller import content_checks, rows, unit_of_work
 
 _URLS = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
@@ -46,10 +47,23 @@ class Restored:
 class Store:
     """The database of one user, opened at its first use. Close it, or use it in a `with`."""
 
-    def __init__(self, location: str | pathlib.Path) -> None:
-        """Take a database URL (sqlite:///PATH, postgresql://...) or the path of an SQLite file."""
+    def __init__(
+        self,
+        location: str | pathlib.Path,
+        *,
+        shared_folders: Sequence[pathlib.Path] = (),
+        setting: str = "state_dir",
+    ) -> None:
+        """Take a database URL (sqlite:///PATH, postgresql://...) or the path of an SQLite file.
+
+        A file that other users can change is not opened, but for those of `shared_folders`.
+        setting: which key of the configuration names its folder, for the error's advice.
+        """
         self._database = _database(location)
         self._fence: int | None = None
+        self._shared_folders = tuple(shared_folders)
+        self._setting = setting
+        self._is_checked = False
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +110,7 @@ class Store:
     @contextlib.contextmanager
     def reading(self) -> Iterator[unit_of_work.UnitOfWork]:
         """Yield a view of one moment."""
-        with _translated(), self._database.reading() as db:
+        with _translated(), self._private().reading() as db:
             yield unit_of_work.UnitOfWork(db)
 
     @contextlib.contextmanager
@@ -105,7 +119,7 @@ class Store:
 
         With `durable` what was committed survives a power cut: for intents.
         """
-        with _translated(), self._database.writing(durable=durable) as db:
+        with _translated(), self._private().writing(durable=durable) as db:
             work = unit_of_work.UnitOfWork(db)
             if self._fence is not None:
                 work.leases.check(self._fence)
@@ -114,12 +128,12 @@ class Store:
     def version(self) -> str | None:
         """Return the revision of the tables as it is."""
         with _translated():
-            return self._database.version()
+            return self._private().version()
 
     def check(self) -> list[contents.Finding]:
         """Return what is wrong with the database, up to MOST_FINDINGS; an empty list is good."""
         with _translated():
-            findings = self._database.findings(_checks())
+            findings = self._private().findings(_checks())
             return list(itertools.islice(findings, MOST_FINDINGS))
 
     @contextlib.contextmanager
@@ -153,7 +167,7 @@ class Store:
             raise errors.ConflictError(f"{backup} is the database itself; name a backup of it")
         try:
             with _translated():
-                kept, version = self._database.restore(backup, _checks())
+                kept, version = self._private().restore(backup, _checks())
         except errors.DatabaseError as error:
             if isinstance(error.__cause__, db_errors.LockedError):
                 raise errors.ConflictError(str(error)) from error
@@ -163,7 +177,7 @@ class Store:
     def describe(self) -> str:
         """Return one line on how the file is kept, for people."""
         with _translated():
-            return self._database.describe()
+            return self._private().describe()
 
     def backup(self, target: pathlib.Path | None) -> pathlib.Path:
         """Copy the database, also while it is in use, to a new file; none: beside it.
@@ -178,7 +192,7 @@ class Store:
             target = backups.new_path(self.file, self.version() or "0000")
         try:
             with _translated():
-                self._database.backup(target)
+                self._private().backup(target)
         except FileExistsError as error:
             raise errors.ConflictError(f"{target} exists; name a new file.") from error
         except OSError as error:
@@ -187,14 +201,50 @@ class Store:
 
     def copy_to(self, location: str | pathlib.Path) -> int:
         """Store all that is here in another, empty database; return how many rows."""
-        with _translated(), _database(location) as other:
-            return self._database.copy_to(other)
+        with Store(location, shared_folders=self._shared_folders, setting="--to") as other:
+            with _translated():
+                return self._private().copy_to(other._private())
 
     def upgrade(self) -> rows.Upgrade:
         """Bring the tables to this version; a copy of an older database is kept beside it."""
         with _translated():
-            before, backup = self._database.upgrade()
+            before, backup = self._private().upgrade()
             return rows.Upgrade(before=before, after=self._database.version(), backup=backup)
+
+    def _private(self) -> session.Database:
+        """Return the database, whose folder is made where it is missing; raises DatabaseError."""
+        if not self._is_checked and isinstance(self._database, sqlite.Database):
+            path = self._database.path.absolute()
+            try:
+                files.make_private_folder(
+                    path.parent, shared_folders=self._shared_folders, setting=self._setting
+                )
+                # The mode of a file of the user's own is tightened when it is opened.
+                is_own = path.is_file() and path.lstat().st_uid == os.geteuid()
+                found = None
+                if path.is_symlink() or not is_own:
+                    found = files.exposure(path, shared_folders=self._shared_folders)
+            except files.PrivateFolderError as error:
+                raise errors.DatabaseError(str(error.strerror)) from error
+            except OSError as error:
+                raise errors.DatabaseError(
+                    f"The folder {path.parent} cannot be made ({error.strerror}). "
+                    f"Make it, or set {self._setting}."
+                ) from error
+            if found is not None:
+                raise errors.DatabaseError(found.refusal(path, self._setting))
+        self._is_checked = True
+        return self._database
+
+
+def of(configuration: config.Configuration) -> Store:
+    """Return the store that a configuration names."""
+    is_default = configuration.database == f"sqlite:///{configuration.state_dir}/orchestrator.db"
+    return Store(
+        configuration.database,
+        shared_folders=configuration.shared_folders,
+        setting="state_dir" if is_default else "database",
+    )
 
 
 def _checks() -> contents.Checks:

@@ -267,7 +267,14 @@ def store_intent(
         kept = environments.stored(context, spec.environment, reason="to a job that goes on")
         files[run_folder.RETRY_ENVIRONMENT] = json.dumps(kept)
     folder = run_folder.create(
-        runs_dir, spec.name, token, files, links or {}, copies=copies, sync=context.memory.sync
+        runs_dir,
+        spec.name,
+        token,
+        files,
+        links or {},
+        copies=copies,
+        shared_folders=context.configuration.shared_folders,
+        sync=context.memory.sync,
     )
     if begun is not None and waits is None:
         # Not beside the wait for the disk: what writes there has work for the processor too.

@@ -246,6 +246,7 @@ def _store(
         token,
         {"script.sbatch": script},
         copies={"spec.json": spec, "provenance.json": papers},
+        shared_folders=context.configuration.shared_folders,
         sync=context.memory.sync,
     )
     record = jobs.Submission(

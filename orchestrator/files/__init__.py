@@ -11,8 +11,11 @@ from orchestrator.files.ownership import (
 from orchestrator.files.reading import (
     NotRegularFileError,
     TooLargeError,
+    open_descriptor,
+    open_given,
     open_regular,
     read_bytes,
+    read_given,
     read_text,
 )
 
@@ -23,7 +26,10 @@ __all__ = [
     "TooLargeError",
     "exposure",
     "make_private_folder",
+    "open_descriptor",
+    "open_given",
     "open_regular",
     "read_bytes",
+    "read_given",
     "read_text",
 ]

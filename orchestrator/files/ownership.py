@@ -44,6 +44,19 @@ class Exposure:
     def __str__(self) -> str:
         return f"{values.visible(str(self.path))} {self.reason}"
 
+    def advice(self, setting: str) -> str:
+        """Return what to do about it; `setting` is the configuration's key of the folder."""
+        another = f"set {setting} to a folder of your own"
+        return f"{self.cure}, or {another}" if self.cure else another
+
+    def refusal(self, path: Path, setting: str) -> str:
+        """Return why `path` is not used, and what to do about it."""
+        advice = self.advice(setting)
+        return (
+            f"{values.visible(str(path))} is not used: {self}, and whoever can change it decides "
+            f"what your jobs run. {advice[:1].upper()}{advice[1:]}."
+        )
+
 
 def exposure(
     path: Path, *, shared_folders: Sequence[Path] = (), uid: int | None = None
@@ -59,17 +72,22 @@ def exposure(
     own = os.geteuid() if uid is None else uid
     shared = [Path(os.path.realpath(folder)) for folder in shared_folders]
     steps = list(_steps(path))
+    is_there = os.path.exists(path)
     for number, (step, status) in enumerate(steps, 1):
         is_shared = any(step.is_relative_to(folder) for folder in shared)
-        is_above = number < len(steps) or not _is_same(step, path)
+        is_above = number < len(steps) or not is_there
         reason = _reason(step, status, own, is_shared=is_shared, is_above=is_above)
         if reason:
             return Exposure(path=step, reason=reason, cure=_cure(step, status, own))
     return None
 
 
-def make_private_folder(folder: Path, *, shared_folders: Sequence[Path] = ()) -> None:
+def make_private_folder(
+    folder: Path, *, shared_folders: Sequence[Path] = (), setting: str = "it"
+) -> None:
     """Make a folder and the missing ones above it, each with mode 0700 whatever the umask is.
+
+    setting: the configuration's key of the folder, for the error's advice.
 
     Raises PrivateFolderError when others can change the folder, and OSError when it cannot be made.
     """
@@ -78,6 +96,9 @@ def make_private_folder(folder: Path, *, shared_folders: Sequence[Path] = ()) ->
         if os.path.lexists(place):
             break
         missing.append(place)
+    if missing:
+        # Nothing is left behind in a folder of somebody else.
+        _refuse_exposed(folder, shared_folders, setting)
     for place in reversed(missing):
         try:
             os.mkdir(place, 0o700)
@@ -86,11 +107,15 @@ def make_private_folder(folder: Path, *, shared_folders: Sequence[Path] = ()) ->
             continue
         if stat.S_IMODE(os.lstat(place).st_mode) & 0o700 != 0o700:
             os.chmod(place, 0o700)
-    found = exposure(folder, shared_folders=shared_folders)
-    if found is not None:
-        raise PrivateFolderError(errno.EPERM, str(found), str(folder))
+    _refuse_exposed(folder, shared_folders, setting)
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+
+
+def _refuse_exposed(folder: Path, shared_folders: Sequence[Path], setting: str) -> None:
+    found = exposure(folder, shared_folders=shared_folders)
+    if found is not None:
+        raise PrivateFolderError(errno.EPERM, found.refusal(folder, setting), str(folder))
 
 
 def _steps(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -120,10 +145,6 @@ def _steps(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
         if target.is_absolute():
             at = Path("/")
         pending.extend(part for part in reversed(target.parts) if part != "/")
-
-
-def _is_same(step: Path, path: Path) -> bool:
-    return os.path.realpath(step) == os.path.realpath(path)
 
 
 def _reason(

@@ -64,13 +64,15 @@ class Machine:
     """The jobs of this machine; answers the questions that slurm.Client answers for a cluster."""
 
     folder: Path
+    #: folders in which others may write, and which the user accepts
+    shared_folders: tuple[Path, ...] = ()
     host: str = dataclasses.field(default_factory=socket.gethostname)
     #: none: nothing is started here
     keeping: Keeping | None = None
 
     @property
     def files(self) -> spool.Spool:
-        return spool.Spool(self.folder)
+        return spool.Spool(self.folder, self.shared_folders)
 
     def submit(
         self,
@@ -285,7 +287,7 @@ class Machine:
             environ[PYTHONPATH] = os.environ.get("PYTHONPATH", "")
         try:
             keeper = subprocess.Popen(
-                [*argv, str(self.folder), entry.key],
+                [*argv, str(self.folder), entry.key, *map(str, self.shared_folders)],
                 cwd="/",
                 env={**environ, KEEPER: entry.mark},
                 stdin=subprocess.DEVNULL,

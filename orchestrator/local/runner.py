@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import errno
 import os
 import resource
 import signal
@@ -23,7 +24,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orchestrator import errors
+from orchestrator import errors, files
 from orchestrator.jobs import JobState
 from orchestrator.local import binding, lookup, machine, processes, spool, variables
 
@@ -32,12 +33,14 @@ LAUNCH_FAILED = 53
 
 
 def main(arguments: Sequence[str], *, keeping: machine.Keeping, look_up: binding.LookUp) -> int:
-    """Keep one job, SPOOL KEY; ends when the job has ended.
+    """Keep one job, SPOOL KEY [SHARED_FOLDER...]; ends when the job has ended.
 
     `look_up` may load what it likes.
     """
-    folder, key = arguments
-    here = machine.Machine(folder=Path(folder), keeping=keeping)
+    folder, key, *shared_folders = arguments
+    here = machine.Machine(
+        folder=Path(folder), shared_folders=tuple(map(Path, shared_folders)), keeping=keeping
+    )
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         # A machine that shuts down sends TERM to all; the runner answers it, and we wait.
         signal.signal(number, signal.SIG_IGN)
@@ -175,10 +178,11 @@ class _Run:
         """Return how the script ended, and whether it asked to be requeued."""
         with contextlib.ExitStack() as stack:
             try:
+                _refuse_exposed(Path(self._request.script), self._here.shared_folders)
                 # Its folder stays open while the script runs: bash reads on, and it may read $0.
                 opened = binding.opened(self._request, self._submitted)
                 script = self._start(stack.enter_context(opened))
-            except binding.DifferentError as exc:
+            except (binding.DifferentError, files.PrivateFolderError) as exc:
                 return _not_started(self._entry, f"not started: {exc}"), ""
             except OSError as exc:
                 why = f"cannot start: {exc.filename or self._request.script}: {exc.strerror}"
@@ -319,10 +323,19 @@ def _tree() -> list[int]:
     return processes.descendants(os.getpid(), without=others) if others else found
 
 
+def _refuse_exposed(script: Path, shared_folders: Sequence[Path]) -> None:
+    """Raise PrivateFolderError where another user could have changed the script."""
+    found = files.exposure(script, shared_folders=shared_folders)
+    if found is not None:
+        raise files.PrivateFolderError(errno.EPERM, found.refusal(script, "runs_dir"))
+
+
 @contextlib.contextmanager
 def _appended(path: str) -> Iterator[int]:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    # O_NONBLOCK: a FIFO that nobody reads is refused, not waited for.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600)
     try:
+        os.set_blocking(descriptor, True)
         yield descriptor
     finally:
         os.close(descriptor)

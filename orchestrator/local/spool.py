@@ -20,16 +20,20 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import errors
+from orchestrator import errors, files
 from orchestrator.jobs import JobState
 from orchestrator.local import processes, records
 
 #: Entries in queue/ with such a state are on their way to ended/.
 LIVE = frozenset({JobState.PENDING, JobState.RUNNING})
+#: A request holds an environment and arguments, which together the kernel limits to 6 MiB.
+_LIMIT_BYTES = 64 * 1024 * 1024
+#: An exit record is some 150 bytes; what is larger was not written by the script.
+_RECORD_LIMIT_BYTES = 16 * 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,16 +168,18 @@ class Entry:
 class Spool:
     """The files; every change is made inside `locked()`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, shared_folders: Sequence[Path] = ()) -> None:
         self.folder = folder
+        self._shared_folders = shared_folders
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the spool; the lock of a process that dies is given back by the kernel."""
         try:
-            # One after another: `parents` would make those above with the umask's mode.
             for name in ("", "requests", "queue", "ended"):
-                (self.folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+                files.make_private_folder(
+                    self.folder / name, shared_folders=self._shared_folders, setting="state_dir"
+                )
             descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -182,6 +188,8 @@ class Spool:
                 # A child between fork and exec still has the descriptor: closing it is not enough.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
                 os.close(descriptor)
+        except files.PrivateFolderError as exc:
+            raise errors.OrchestratorError(str(exc.strerror)) from exc
         except OSError as exc:
             raise errors.OrchestratorError(
                 f"{exc.filename or self.folder} cannot be used ({exc.strerror}); "
@@ -215,7 +223,9 @@ class Spool:
         if known is not None:
             return known
         last = self.folder / "last"
-        number = int(last.read_text()) + 1 if last.exists() else 1
+        number = (
+            int(files.read_text(last, limit_bytes=_RECORD_LIMIT_BYTES)) + 1 if last.exists() else 1
+        )
         records.write(last, str(number + len(request.tasks or (0,)) - 1))
         accepted = dataclasses.replace(request, number=number)
         data = dataclasses.asdict(accepted)
@@ -255,12 +265,14 @@ class Spool:
         request = self.request(entry.token)
         if request is None:
             return None
-        name = f"exit.{entry.task or 0}.{entry.restart_count}.json"
+        path = Path(request.run_dir, f"exit.{entry.task or 0}.{entry.restart_count}.json")
         try:
-            record = json.loads((Path(request.run_dir) / name).read_bytes())
+            if files.exposure(path.parent, shared_folders=self._shared_folders) is not None:
+                return None
+            record = json.loads(files.read_bytes(path, limit_bytes=_RECORD_LIMIT_BYTES))
             fits = record["done"] is True and record["job_id"] == str(entry.raw_number)
             return {"rc": int(record["rc"]), "outcome": str(record["outcome"])} if fits else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def put(self, entry: Entry) -> Entry:

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 
-from orchestrator import errors
+from orchestrator import errors, files
 
 NO_LOG_YET = "no log yet"
 
 
 def open_log(path: str) -> tuple[int, os.stat_result]:
     """Return a file descriptor and its status; OSError where there is no regular file to read."""
-    # Not blocking: opening a FIFO, which a job may put there, would wait for a writer.
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(handle)
-        raise OSError("not a regular file")
-    return handle, status
+    handle = files.open_descriptor(path)
+    return handle, os.fstat(handle)
 
 
 def hole_bytes(handle: int, offset: int, block: bytes) -> int:

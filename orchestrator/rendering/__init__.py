@@ -28,6 +28,8 @@ TRAINERS = sources.PACKAGE.parent / "trainers"
 TRAINERS_MOUNT = "/opt/orchestrator"
 #: The template that is rendered; a user's own says {% extends "orchestrator/job.sbatch.j2" %}.
 TEMPLATE = "job.sbatch.j2"
+#: slurmctld takes scripts of 4 MiB, unless the site lets it take more (max_script_size).
+SCRIPT_LIMIT_BYTES = 64 * 1024 * 1024
 #: Sources whose lines have not been run on a real system, and what the script's head calls them.
 NEVER_RUN = {
     "container/pyxis.sh.j2": "pyxis",
@@ -41,6 +43,7 @@ def render(
     *,
     runs_dir: pathlib.Path,
     templates_dir: pathlib.Path | None = None,
+    shared_folders: Sequence[pathlib.Path] = (),
     trainers_dir: pathlib.Path = TRAINERS,
     local: bool = False,
     origin: Origin,
@@ -48,12 +51,13 @@ def render(
     """Return the script of a job.
 
     `templates_dir` is the user's folder: its files win over ours of the same name. `local`: it
-    runs without Slurm. Raises TemplateError when a template cannot be rendered or its directives
+    runs without Slurm. Raises TemplateError when a template cannot be rendered, when other users
+    can change one of the user's (but for those below `shared_folders`), or when its directives
     are not those of the spec.
     """
     context = _context(spec, profile, runs_dir=runs_dir, trainers_dir=trainers_dir, local=local)
     context["origin"] = origin
-    templates = sources.Templates(templates_dir)
+    templates = sources.Templates(templates_dir, shared_folders=shared_folders)
     # The first lines name the sources, and those are known once they were used: mostly they are
     # those of the script before. One task of an array uses what a thousand do, but in a template
     # that counts them: that is rendered again.

@@ -10,9 +10,9 @@ import dataclasses
 import pathlib
 import re
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from orchestrator import documents, errors, jobs, values
+from orchestrator import documents, errors, files, jobs, values
 from orchestrator.jobs import dependency
 from orchestrator.rendering import batch_options, directives, sources, words
 from orchestrator.specs import checks, sbatch_options
@@ -55,7 +55,7 @@ def is_batch_file(path: pathlib.Path) -> bool:
     if path.suffix == ".toml":
         return False
     try:
-        with path.open("rb") as file:
+        with files.open_regular(path) as file:
             head = file.read(64 * 1024)
     except (OSError, ValueError):
         return False
@@ -142,7 +142,7 @@ def read_text(path: pathlib.Path) -> str:
     line: int | None = None
     text = message = ""
     try:
-        with path.open("rb") as file:
+        with files.open_regular(path) as file:
             content = file.read(_LARGEST_BYTES + 1)
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -212,13 +212,14 @@ def render(
     *,
     runs_dir: pathlib.Path,
     templates_dir: pathlib.Path | None = None,
+    shared_folders: Sequence[pathlib.Path] = (),
     local: bool = False,
     origin: sources.Origin,
 ) -> sources.Script:
     """Return the script that runs a batch file, `local` without Slurm; raises TemplateError."""
     context = _context(spec, text, runs_dir=runs_dir, local=local)
     context["origin"] = origin
-    templates = sources.Templates(templates_dir)
+    templates = sources.Templates(templates_dir, shared_folders=shared_folders)
     _, used = templates.render(TEMPLATE, context)
     context["template_hash"] = hashed = sources.digest(used)
     context["user_templates"] = [source.name for source in used if source.users]

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
-import stat
 import traceback
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jinja2
 from jinja2 import bccache, sandbox
 
-from orchestrator import errors
+from orchestrator import errors, files
 from orchestrator.rendering import directives, words
 
 #: The package orchestrator.
@@ -23,6 +22,8 @@ PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 TEMPLATES = next(
     folder for folder in (PACKAGE / "templates", PACKAGE.parent / "templates") if folder.is_dir()
 )
+#: What is larger is no template that a person wrote.
+_LIMIT_BYTES = 4 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,8 +95,11 @@ def _shipped(path: pathlib.Path) -> str:
 class _Loader(jinja2.BaseLoader):
     """Templates of the user's folder, else ours; `orchestrator/NAME` is always ours."""
 
-    def __init__(self, templates_dir: pathlib.Path | None) -> None:
+    def __init__(
+        self, templates_dir: pathlib.Path | None, shared_folders: Sequence[pathlib.Path]
+    ) -> None:
         self._templates_dir = templates_dir
+        self._shared_folders = shared_folders
         self._read: dict[str, tuple[Source, str]] = {}
         self.used: dict[str, Source] = {}
 
@@ -114,25 +118,36 @@ class _Loader(jinja2.BaseLoader):
         users = self._templates_dir.joinpath(*parts) if self._templates_dir else None
         if parts[0] == "orchestrator":
             path, is_users = TEMPLATES.joinpath(*parts[1:]), False
-        elif users is not None and users.is_file():
+        elif users is not None and users.exists():
             path, is_users = users, True
-            _refuse_open(users)
+            self._refuse_exposed(users)
         else:
             path, is_users = TEMPLATES.joinpath(*parts), False
         try:
-            text = path.read_text(encoding="utf-8") if is_users else _shipped(path)
+            text = files.read_text(path, limit_bytes=_LIMIT_BYTES) if is_users else _shipped(path)
         except (OSError, UnicodeDecodeError) as exc:
             raise jinja2.TemplateNotFound(template, f"cannot read template {path}: {exc}") from exc
         self._read[template] = Source(name=template, text=text, users=is_users), str(path)
         return self._read[template]
 
+    def _refuse_exposed(self, path: pathlib.Path) -> None:
+        # A template is code that runs with the user's rights.
+        found = files.exposure(path.absolute(), shared_folders=self._shared_folders)
+        if found is not None:
+            raise errors.TemplateError(found.refusal(path, "templates_dir"))
+
 
 class Templates:
     """The templates that one script is made of, each read and compiled once."""
 
-    def __init__(self, templates_dir: pathlib.Path | None) -> None:
+    def __init__(
+        self,
+        templates_dir: pathlib.Path | None,
+        *,
+        shared_folders: Sequence[pathlib.Path] = (),
+    ) -> None:
         self._templates_dir = templates_dir
-        self._loader = _Loader(templates_dir)
+        self._loader = _Loader(templates_dir, shared_folders)
         self._environment = sandbox.ImmutableSandboxedEnvironment(
             loader=self._loader,
             undefined=jinja2.StrictUndefined,
@@ -183,10 +198,3 @@ def digest(sources: Sequence[Source]) -> str:
     for source in sources:
         total.update(f"{source.name}\0{source.text}\0".encode())
     return total.hexdigest()[:12]
-
-
-def _refuse_open(path: pathlib.Path) -> None:
-    # A template is code that runs with the user's rights.
-    for place in (path, path.parent):
-        if place.stat().st_mode & stat.S_IWOTH:
-            raise errors.TemplateError(f"{place} can be written by everyone: chmod o-w {place}")

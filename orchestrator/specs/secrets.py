@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator import shapes
+from orchestrator import files, shapes
 
+#: The kernel takes 6 MiB of arguments and variables at most, and one variable of 128 KiB.
+_LIMIT_BYTES = 1024 * 1024
 _NAMED = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*=")
 
 
@@ -20,24 +21,24 @@ def problems(path: Path, shown: str) -> Iterator[str]:
     """Give what would end the job before it began; `shown` is the path as the user wrote it."""
     name = shapes.shown(shown)[1:-1]
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        opened = files.open_regular(path)
     except ValueError:
         # A NUL character: told with the other hostile characters.
         return
-    except FileNotFoundError:
+    except (FileNotFoundError, files.NotRegularFileError):
         yield f"no such file: {name}"
         return
     except OSError as error:
         yield f"{name} cannot be read: {error.strerror}"
         return
-    with open(handle, "rb") as file:
-        mode = os.fstat(handle).st_mode
-        if not stat.S_ISREG(mode):
-            yield f"no such file: {name}"
-            return
-        if mode & 0o077:
-            yield f"{name} is open to others: chmod 600 it"
-        for number, line in enumerate(file, 1):
-            text = line.rstrip(b"\n")
-            if text and not text.startswith(b"#") and not _NAMED.match(text):
-                yield f"{name}, line {number}: write NAME=VALUE"
+    with opened as file:
+        mode = os.fstat(file.fileno()).st_mode
+        content = file.read(_LIMIT_BYTES + 1)
+    if len(content) > _LIMIT_BYTES:
+        yield f"{name} is larger than {_LIMIT_BYTES} bytes"
+        return
+    if mode & 0o077:
+        yield f"{name} is open to others: chmod 600 it"
+    for number, text in enumerate(content.split(b"\n"), 1):
+        if text and not text.startswith(b"#") and not _NAMED.match(text):
+            yield f"{name}, line {number}: write NAME=VALUE"

@@ -431,7 +431,11 @@ def test_doctor_with_and_without_slurm(cli, fake_slurm):
     found = {item["check"]: item["outcome"] for item in good.items}
     assert found.pop("container") in ("ok", "warning")
     assert found == dict.fromkeys(
-        ("orchestrator", "slurm commands", "slurmctld", "accounting", "runs_dir", "database"), "ok"
+        (
+            *("orchestrator", "slurm commands", "slurmctld", "accounting"),
+            *("runs_dir", "state_dir", "database"),
+        ),
+        "ok",
     )
     assert good.code == 0
     alone = cli("doctor", PATH="/usr/bin:/bin", CUDA_VISIBLE_DEVICES="")
@@ -442,7 +446,7 @@ def test_doctor_with_and_without_slurm(cli, fake_slurm):
         "for a cluster: work on a login node, or load the module that brings Slurm\n"
     ) in alone.out
     bad = cli("doctor", PATH="/usr/bin:/bin", ORCHESTRATOR_SCHEDULER="slurm")
-    assert (bad.code, bad.err) == (1, "Error: 1 of 5 checks are bad\n")
+    assert (bad.code, bad.err) == (1, "Error: 1 of 6 checks are bad\n")
     assert (
         "slurm commands\tbad\tnot on PATH: sbatch, squeue, sacct, scontrol, scancel, srun\t"
         "work on a login node, or load the module that brings Slurm\n"

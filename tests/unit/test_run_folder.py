@@ -62,7 +62,9 @@ def test_create_keeps_others_out(tmp_path: Path) -> None:
 def test_create_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     sync = run_folder.Syncer()
-    with pytest.raises(errors.RunFolderError, match=r"cannot make the run folder .*: File exists"):
+    with pytest.raises(
+        errors.RunFolderError, match=r"cannot make the run folder .*: Not a directory"
+    ):
         run_folder.create(tmp_path / "file", "x", "abcd12345678", {}, sync=sync)
     with pytest.raises(errors.RunFolderError):
         run_folder.create(tmp_path / "runs", "x", "abcd12345678", {"no/such/place": ""}, sync=sync)

@@ -75,7 +75,7 @@ def test_who_is_replaced_says_that_it_has_ended(
 def test_a_full_disk_is_told_with_the_file_that_is_not_written(
     context: contexts.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(state_dir: Path, newest: health.Pass) -> None:
+    def full(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(ticking, "tick", lambda there, **more: iter(()))

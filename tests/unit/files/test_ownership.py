@@ -189,3 +189,15 @@ def test_how_a_group_or_an_owner_is_accepted(own: Path) -> None:
     os.chown(own, NOBODY, NOBODY)
     found = files.exposure(own)
     assert found is not None and found.cure == accept
+
+
+def test_nothing_is_made_in_a_folder_that_others_can_change(own: Path) -> None:
+    own.chmod(0o777)
+    with pytest.raises(files.PrivateFolderError) as raised:
+        files.make_private_folder(own / "new" / "deep", setting="runs_dir")
+    assert raised.value.strerror == (
+        f"{own}/new/deep is not used: {own} can be written by every user, and whoever can change "
+        f"it decides what your jobs run. Run `chmod go-w {own}`, or set runs_dir to a folder of "
+        "your own."
+    )
+    assert list(own.iterdir()) == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,12 +21,18 @@ ORIGIN = rendering.Origin(version="0.1.0", spec="digits.toml")
 EXTENDS = '{% extends "orchestrator/job.sbatch.j2" %}\n'
 
 
-def _make(templates_dir: Path | None = None, spec: jobs.JobSpec = SPEC) -> rendering.Script:
+def _make(
+    templates_dir: Path | None = None,
+    spec: jobs.JobSpec = SPEC,
+    *,
+    shared_folders: Sequence[Path] = (),
+) -> rendering.Script:
     return rendering.render(
         spec,
         profiles.Profile(),
         runs_dir=Path("/runs"),
         templates_dir=templates_dir,
+        shared_folders=shared_folders,
         origin=ORIGIN,
     )
 
@@ -161,8 +169,47 @@ def test_a_template_leaves_the_directives_alone(tmp_path: Path, header: str, cha
 def test_a_folder_that_everyone_can_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / "job.sbatch.j2").write_text(EXTENDS)
     tmp_path.chmod(0o777)
-    with pytest.raises(errors.TemplateError, match=r"can be written by everyone: chmod o-w "):
+    with pytest.raises(errors.TemplateError) as raised:
         _render(tmp_path)
+    assert str(raised.value) == (
+        f"{tmp_path}/job.sbatch.j2 is not used: {tmp_path} can be written by every user, and "
+        f"whoever can change it decides what your jobs run. Run `chmod go-w {tmp_path}`, or set "
+        "templates_dir to a folder of your own."
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to another user")
+def test_a_template_of_another_user_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "job.sbatch.j2").write_text(EXTENDS)
+    os.chown(tmp_path / "job.sbatch.j2", 65534, -1)
+    with pytest.raises(errors.TemplateError, match=r"job.sbatch.j2 belongs to user "):
+        _make(tmp_path)
+    assert _make(tmp_path, shared_folders=[tmp_path]).text != ""
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "huge", "device"])
+def test_a_template_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "job.sbatch.j2"
+    match kind:
+        case "FIFO":
+            os.mkfifo(path, 0o600)
+        case "huge":
+            path.touch(0o600)
+            os.truncate(path, 1 << 40)
+        case "device":
+            path.symlink_to("/dev/zero")
+    with pytest.raises(errors.TemplateError) as raised:
+        _render(tmp_path)
+    messages = {
+        "FIFO": f"[Errno 22] not a regular file but a FIFO: '{path}'",
+        "huge": f"[Errno 27] larger than 4194304 bytes: '{path}'",
+    }
+    told = messages.get(kind)
+    if told is None:
+        # Everybody can write to the device that the link leads to.
+        assert str(raised.value).startswith(f"{path} is not used: /dev/zero can be written by ")
+    else:
+        assert str(raised.value) == f"cannot read template {path}: {told}"
 
 
 def test_a_carriage_return_in_the_set_up_is_refused() -> None:

@@ -1,0 +1,70 @@
+"""Files are read through orchestrator.files: one place knows of FIFOs, devices and huge files."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+_READERS = ("open", "read_text", "read_bytes")
+#: What makes open() and os.open() one for writing, or of a folder.
+_WRITES = ("'w", "'x", "'a", "O_WRONLY", "O_CREAT", "O_DIRECTORY")
+#: Modules of which these functions are called: the helper, and what calls it.
+_WRAPPERS = ("files", "batch_file")
+#: Function -> why it may open a file for reading.
+_ALLOWED = {
+    "orchestrator/documents.py:read": "reads configuration and specs within a limit of its own",
+    "orchestrator/diagnosis/rules.py:load_shipped": "a file of this package",
+    "orchestrator/patterns/loading.py:load_shipped": "a file of this package",
+    "orchestrator/rendering/sources.py:_shipped": "a file of this package",
+    "orchestrator/local/processes.py:boot_id": "a file of the kernel",
+    "orchestrator/local/processes.py:marked": "a file of the kernel",
+    "orchestrator/local/processes.py:_stat": "a file of the kernel",
+    "orchestrator/receivers.py:_webhook": "a web address",
+    "orchestrator/run_folder.py:_sync_one": "syncs what was written this moment, and reads nothing",
+    "orchestrator/slurm/process.py": "pipes and memory of its own, and /dev/null",
+}
+
+
+def _calls(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.Call]]:
+    """Yield all calls with the name of the function that they stand in."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Call):
+            yield inside, node
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        yield from _calls(node, node.name if is_function else inside)
+
+
+def _opens_for_reading(call: ast.Call) -> bool:
+    function = call.func
+    if isinstance(function, ast.Attribute):
+        name = function.attr
+        owner = function.value
+        if isinstance(owner, ast.Name) and owner.id in _WRAPPERS:
+            return False
+    elif isinstance(function, ast.Name) and function.id == "open":
+        name = function.id
+    else:
+        return False
+    arguments = [ast.unparse(one) for one in [*call.args, *(k.value for k in call.keywords)]]
+    return name in _READERS and not any(word in text for text in arguments for word in _WRITES)
+
+
+def _found(checkout: Path) -> set[str]:
+    found = set()
+    for path in sorted((checkout / "orchestrator").rglob("*.py")):
+        name = path.relative_to(checkout).as_posix()
+        if name == "orchestrator/files/reading.py":
+            continue
+        for function, call in _calls(ast.parse(path.read_text())):
+            if _opens_for_reading(call):
+                found.add(name if name in _ALLOWED else f"{name}:{function}")
+    return found
+
+
+def test_files_are_read_through_the_helper(checkout: Path) -> None:
+    assert _found(checkout) - set(_ALLOWED) == set(), "use orchestrator.files"
+
+
+def test_no_exception_is_left_over(checkout: Path) -> None:
+    assert set(_ALLOWED) - _found(checkout) == set()
