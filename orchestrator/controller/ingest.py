@@ -127,7 +127,9 @@ def ingest_for_numbers(
     say: Callable[[str], None] | None = None,
 ) -> Ingested:
     """Read the files of jobs whose numbers are asked for; say so where some are missing yet."""
-    done = ingest(context, wanted, say=say, deadline=deadlines.NEVER.within(READ_SECONDS))
+    deadline = deadlines.NEVER.within(READ_SECONDS)
+    # In their order, as the command is repeated until it has read all.
+    done = ingest(context, wanted, say=say, deadline=deadline, choose=lambda many: 0)
     if told := done.report(READ_SECONDS, "numbers are missing: run the command again to read on"):
         (say or context.say)(told)
     return done
