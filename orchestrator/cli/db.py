@@ -117,7 +117,7 @@ def restore(ctx: click.Context, backup: Path | None, format_: str | None, as_jso
       orchestrator db restore
       orchestrator db restore ~/orchestrator-backup.db
     """
-    store = stores.Store(settings.configuration_of(ctx).database)
+    store = stores.of(settings.configuration_of(ctx))
     ctx.call_on_close(store.close)
     if backup is None:
         rows = [

@@ -1,6 +1,6 @@
 """What a local job is kept by: the runner of orchestrator.local, with the database to verify it.
 
-    python -S -P -m orchestrator.controller.keeper SPOOL KEY
+    python -S -P -m orchestrator.controller.keeper SPOOL KEY [SHARED_FOLDER...]
 
 The process stays as long as its job: it loads the standard library alone. What the database needs
 is loaded in the child that looks the job up.
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from orchestrator import local
@@ -18,17 +20,18 @@ from orchestrator.local import machine, runner, spool
 
 def main(arguments: list[str]) -> int:
     """Keep one job; the database's URL is in the environment."""
+    shared_folders = [Path(folder) for folder in arguments[2:]]
     keeping = local.Keeping(
         module="orchestrator.controller.keeper", database=os.environ[machine.DATABASE]
     )
 
     def look_up(entry: spool.Entry) -> local.Submitted:
-        return submitted(keeping.database, entry)
+        return submitted(keeping.database, entry, shared_folders)
 
     return runner.main(arguments, keeping=keeping, look_up=look_up)
 
 
-def submitted(database: str, entry: spool.Entry) -> local.Submitted:
+def submitted(database: str, entry: spool.Entry, shared_folders: Sequence[Path]) -> local.Submitted:
     """Return what the database says was submitted as this job; DatabaseError, NotFoundError."""
     import hashlib
     import json
@@ -42,7 +45,7 @@ def submitted(database: str, entry: spool.Entry) -> local.Submitted:
     try:
         found = direct.submission(database, entry.token, entry.task)
     except sqlite3.Error:
-        found = _by_the_store(database, entry)
+        found = _by_the_store(database, entry, shared_folders)
     if found is None or found["scheduler"] != "local":
         raise errors.NotFoundError(f"{place} knows no such job; submit it again if it is yours")
     places = log_files.Places.called_in(
@@ -59,7 +62,9 @@ def submitted(database: str, entry: spool.Entry) -> local.Submitted:
     )
 
 
-def _by_the_store(database: str, entry: spool.Entry) -> dict[str, Any] | None:
+def _by_the_store(
+    database: str, entry: spool.Entry, shared_folders: Sequence[Path]
+) -> dict[str, Any] | None:
     """Return the columns of the submission; DatabaseError."""
     import site
 
@@ -70,7 +75,7 @@ def _by_the_store(database: str, entry: spool.Entry) -> dict[str, Any] | None:
     from orchestrator import errors
     from orchestrator.controller import stores
 
-    with stores.Store(database) as store:
+    with stores.Store(database, shared_folders=shared_folders) as store:
         if not store.exists():
             raise errors.DatabaseError(f"there is no database {store.place}")
         with store.reading() as work:
