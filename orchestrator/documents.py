@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator import errors, files, toml_lines, values
+from orchestrator import errors, files, toml_limits, toml_lines, values
 
 #: Nobody writes this much by hand; a device or a log given by mistake must not fill the memory.
 _LARGEST_BYTES = 4 * 1024 * 1024
@@ -46,7 +46,7 @@ class _Places(Mapping[toml_lines.Path, Origin]):
         found: dict[toml_lines.Path, Origin] = {(): Origin(source=self._source)}
         try:
             numbers = toml_lines.key_lines(self._text)
-        except RecursionError:
+        except RecursionError:  # beyond toml_limits.MAX_DEPTH
             return found
         for path, number in numbers.items():
             line = lines[number - 1].rstrip("\r")
@@ -105,7 +105,7 @@ def parse(text: str, source: str) -> tuple[Document, list[errors.Problem]]:
     """Return the keys of a TOML text; with problems where it is none."""
     whole = Origin(source=source)
     try:
-        data = tomllib.loads(text)
+        data = toml_limits.loads(text)
     except tomllib.TOMLDecodeError as error:
         # Only its text tells the line before Python 3.14.
         found = _SYNTAX.fullmatch(str(error))
@@ -118,8 +118,11 @@ def parse(text: str, source: str) -> tuple[Document, list[errors.Problem]]:
             text=values.visible(lines[min(line, len(lines)) - 1].strip()),
         )
         return Document(origins={(): whole}), [problem]
-    except RecursionError:
-        problem = errors.Problem(source=values.visible(source), message="nested too deeply")
+    except toml_limits.TooComplexError as error:
+        places = _Places(text, source) if error.path else {(): whole}
+        problem = Document(origins=places).problem(error.path, str(error))
+        if error.line is not None:
+            problem = dataclasses.replace(problem, line=error.line)
         return Document(origins={(): whole}), [problem]
     return Document(data=data, origins=_Places(text, source)), []
 
@@ -165,7 +168,7 @@ def leaf(path: toml_lines.Path, value: object, origin: Origin) -> Document:
 
 def merge(lower: Document, upper: Document) -> Document:
     """Lay one document over another: tables are joined, everything else is replaced."""
-    origins = dict(lower.origins)
+    replaced: set[toml_lines.Path] = set()
 
     def joined(below: Mapping[str, Any], above: Mapping[str, Any], at: toml_lines.Path) -> Any:
         result = dict(below)
@@ -175,12 +178,16 @@ def merge(lower: Document, upper: Document) -> Document:
             if isinstance(under, Mapping) and isinstance(value, Mapping):
                 result[key] = joined(under, value, path)
                 continue
-            for old in [known for known in origins if known[: len(path)] == path]:
-                del origins[old]
+            replaced.add(path)
             result[key] = value
         return result
 
     data = joined(lower.data, upper.data, ())
+    origins = {
+        path: origin
+        for path, origin in lower.origins.items()
+        if not any(path[:length] in replaced for length in range(1, len(path) + 1))
+    }
     for path, origin in upper.origins.items():
         if path or () not in origins:
             origins[path] = origin

@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+#: Of the line as it was written: a file need not have line ends.
+_SHOWN_CHARACTERS = 500
+_SHOWN_PROBLEMS = 200
+
 
 class OrchestratorError(Exception):
     """The work failed."""
@@ -37,7 +41,10 @@ class Problem:
         head = ": ".join(part for part in (where, self.key, self.message) if part)
         if not self.text or self.line is None:
             return head
-        return f"{head}\n    {self.line} | {self.text.strip()}"
+        text = self.text.strip()
+        if len(text) > _SHOWN_CHARACTERS:
+            text = text[: _SHOWN_CHARACTERS - 3] + "..."
+        return f"{head}\n    {self.line} | {text}"
 
 
 class ProblemsError(OrchestratorError):
@@ -50,7 +57,10 @@ class ProblemsError(OrchestratorError):
         self.problems = tuple(problems)
         count = f"{len(self.problems)} problem" + ("" if len(self.problems) == 1 else "s")
         tail = f"{count}; {self.consequence}." if self.consequence else f"{count}."
-        super().__init__("\n".join([*(str(problem) for problem in self.problems), tail]))
+        shown = [str(problem) for problem in self.problems[:_SHOWN_PROBLEMS]]
+        if len(self.problems) > len(shown):
+            shown.append(f"... and {len(self.problems) - len(shown)} more")
+        super().__init__("\n".join([*shown, tail]))
 
 
 class SpecError(ProblemsError):

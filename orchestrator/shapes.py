@@ -10,6 +10,7 @@ import collections.abc
 import dataclasses
 import difflib
 import functools
+import itertools
 import math
 import re
 import tomllib
@@ -18,11 +19,13 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from orchestrator import documents, toml_lines, values
+from orchestrator import documents, toml_limits, toml_lines, values
 
 Record = TypeVar("Record")
 
 _SHOWN_CHARACTERS = 80
+#: The nearest known key is looked for so often: each search takes a millisecond.
+_MOST_ADVICE = 200
 
 
 def did_you_mean(word: str, known: collections.abc.Iterable[str]) -> str:
@@ -179,7 +182,11 @@ def unknown_keys(
                 table = isinstance(value, Mapping)
                 yield (*at, key), f"unknown {'table' if table else 'key'}. {advice(key, known)}"
 
+    given = itertools.count()
+
     def advice(key: str, known: Mapping[str, Any]) -> str:
+        if next(given) >= _MOST_ADVICE:
+            return f"Known here: {', '.join(sorted(known))}."
         tables = {
             name: fields_of(bare(hint))
             for name, hint in fields_of(record).items()
@@ -257,8 +264,8 @@ def from_text(text: str, hint: Any) -> object:
     job.account=4711` means the name and `01:00:00` is no TOML time.
     """
     try:
-        value = tomllib.loads(f"value = {text}")
-    except (tomllib.TOMLDecodeError, RecursionError):
+        value = toml_limits.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, toml_limits.TooComplexError):
         return text
     found = value.get("value")
     only_text = all(

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 import orchestrator
-from orchestrator.cli import terminal
+from orchestrator.cli import interrupts, terminal
 
 if typing.TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -158,7 +158,11 @@ def main() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     terminal.escape_streams()
     try:
+        interrupts.raise_on_interrupt()
         code = _run()
+    except KeyboardInterrupt:
+        # Pressed twice; one message is enough.
+        code = interrupts.EXIT_CODE
     except (ReaderGoneError, BrokenPipeError):
         # Who read has seen enough. As cat and ls end then.
         _drop(sys.stdout, sys.stderr)
@@ -173,6 +177,7 @@ def main() -> None:
                 err=True,
             )
         code = 1
+    interrupts.end_on_interrupt()
     # Or Python would look through all of it once more at its end.
     gc.freeze()
     sys.exit(code)
@@ -190,12 +195,27 @@ def _run() -> int:
         exc.show()
         return exc.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted.", err=True)
-        return 130
+        return _interrupted()
     except errors.OrchestratorError as exc:
         click.echo(f"Error: {exc}", err=True)
         return exc.exit_code
+    except OSError:
+        raise
+    except Exception as exc:
+        if interrupts.is_interrupt(exc):
+            return _interrupted()
+        from orchestrator.cli import bugs
+
+        click.echo(bugs.report(exc, os.environ), err=True)
+        return bugs.EXIT_CODE
     return ended if isinstance(ended, int) else 0
+
+
+def _interrupted() -> int:
+    # The second time it ends the process, without another message.
+    interrupts.end_on_interrupt()
+    click.echo("Interrupted.", err=True)
+    return interrupts.EXIT_CODE
 
 
 def _drop(*streams: typing.TextIO | None) -> None:

@@ -71,15 +71,15 @@ def test_the_command_runs_from_the_wheel(wheels: dict[str, Path], tmp_path: Path
     with zipfile.ZipFile(wheels["tree"]) as archive:
         archive.extractall(tmp_path / "site")
         (entry,) = (n for n in archive.namelist() if n.endswith("entry_points.txt"))
-        assert "orchestrator = orchestrator.cli:main" in archive.read(entry).decode()
+        assert "orchestrator = orchestrator.__main__:main" in archive.read(entry).decode()
     # Isolated: neither the checkout nor its editable install may serve the import.
     program = f"""
 import sys
 sys.path.insert(0, {str(tmp_path / "site")!r})
 sys.argv = ["orchestrator", "--help"]
-from orchestrator import cli
+from orchestrator import __main__, cli
 assert cli.__file__.startswith({str(tmp_path)!r}), cli.__file__
-sys.exit(cli.main())
+sys.exit(__main__.main())
 """
     done = subprocess.run(
         [sys.executable, "-I", "-c", program],
