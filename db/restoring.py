@@ -18,13 +18,18 @@ import sqlite3
 
 from db import contents, errors, filesystem, schema, session
 
-#: Who upgrades the database holds the same lock.
-LOCK_SECONDS = 30.0
+_LOCK_SECONDS = 30.0
 _DRAFT, _READY = ".restore-draft", ".restore-ready"
 #: What is wrong with a backup is counted so far.
 _MOST_COUNTED = 1000
 #: What belongs to the database file under its name.
 _BESIDE = ("-wal", "-shm", "-journal")
+
+
+def locked(database: pathlib.Path) -> contextlib.AbstractContextManager[int]:
+    """Hold the lock of who upgrades or restores a database."""
+    lock = database.with_name(f"{database.name}.lock")
+    return filesystem.file_lock(lock, timeout_seconds=_LOCK_SECONDS)
 
 
 def draft_of(backup: pathlib.Path, database: pathlib.Path) -> pathlib.Path:
@@ -78,11 +83,9 @@ def remove(draft: pathlib.Path) -> None:
 def replace(database: pathlib.Path, draft: pathlib.Path) -> pathlib.Path | None:
     """Put a checked draft in place; return under which name the old file is kept, if there was one.
 
-    LockedError where another process has the database open.
+    Within locked(). LockedError where another process has the database open.
     """
     with contextlib.ExitStack() as stack:
-        lock = database.with_name(f"{database.name}.lock")
-        stack.enter_context(filesystem.file_lock(lock, timeout_seconds=LOCK_SECONDS))
         kept = None
         if database.exists():
             stack.enter_context(filesystem.alone(database))
@@ -96,8 +99,7 @@ def replace(database: pathlib.Path, draft: pathlib.Path) -> pathlib.Path | None:
 def finish(database: pathlib.Path) -> None:
     """Go on where a process was killed that put a backup in place."""
     if database.with_name(database.name + _READY).exists():
-        lock = database.with_name(f"{database.name}.lock")
-        with filesystem.file_lock(lock, timeout_seconds=LOCK_SECONDS):
+        with locked(database):
             _finish(database)
 
 

@@ -178,15 +178,16 @@ class Database(session.Database):
         self, backup: pathlib.Path, checks: contents.Checks
     ) -> tuple[pathlib.Path | None, str | None]:
         self.close()
-        draft = restoring.draft_of(backup, self.path)
-        try:
-            with Database(
-                draft, migrations=self._migrations, find_locality=self._find_locality
-            ) as copy:
-                version = restoring.check(copy, backup, checks)
-            kept = restoring.replace(self.path, draft)
-        finally:
-            restoring.remove(draft)
+        with restoring.locked(self.path):
+            draft = restoring.draft_of(backup, self.path)
+            try:
+                with Database(
+                    draft, migrations=self._migrations, find_locality=self._find_locality
+                ) as copy:
+                    version = restoring.check(copy, backup, checks)
+                kept = restoring.replace(self.path, draft)
+            finally:
+                restoring.remove(draft)
         self._ready, self._damage = False, None
         return kept, version
 
