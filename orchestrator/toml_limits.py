@@ -1,7 +1,7 @@
 """How complex a TOML text may be: far beyond what a person writes, and read in seconds.
 
-tomllib's time grows with the square of the parts of a dotted key (60 KB of them take 15 s and 4 GB),
-nesting ends it with RecursionError, and int() refuses more than 4,300 digits.
+tomllib's time grows with the square of the parts of a dotted key (60 KB of them take 15 s and
+4 GB), nesting ends it with RecursionError, and int() refuses more than 4,300 digits.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def record(environ: Mapping[str, str], path: Path, reviewed: str) -> None:
     records = folder(environ)
     new = records / f".{secrets.token_hex(8)}"
     try:
-        files.make_private_folder(records)
+        files.make_private_folder(records, setting="XDG_DATA_HOME")
         try:
             descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with open(descriptor, "wb") as file:
@@ -103,6 +103,8 @@ def record(environ: Mapping[str, str], path: Path, reviewed: str) -> None:
         finally:
             new.unlink(missing_ok=True)
         _remove(environ, path, keep=reviewed)
+    except files.PrivateFolderError as exc:
+        raise errors.OrchestratorError(str(exc.strerror)) from exc
     except OSError as exc:
         raise _cannot(records, exc) from exc
 

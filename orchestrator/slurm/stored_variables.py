@@ -87,4 +87,4 @@ def left_out(environ: Mapping[str, str], inherit: Collection[str] = ()) -> list[
 def _has_credentials(name: str, value: str) -> bool:
     # The database's URL may name its user.
     is_database = name == variables.DATABASE
-    return (not is_database and bool(_CREDENTIALS.search(value))) or config.has_password(value)
+    return config.has_password(value) if is_database else bool(_CREDENTIALS.search(value))

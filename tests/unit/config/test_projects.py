@@ -302,8 +302,9 @@ def test_records_that_others_can_change_do_not_count(
     with pytest.raises(errors.OrchestratorError) as caught:
         trust.record(environ, path, "0" * 64)
     assert str(caught.value) == (
-        f"the records in {record.parent} cannot be written: {record.parent} can be written by "
-        "every user; set XDG_DATA_HOME to a folder that is your own"
+        f"{record.parent} is not used: {record.parent} can be written by every user, and whoever "
+        f"can change it decides what your jobs run. Run `chmod go-w {record.parent}`, or set "
+        "XDG_DATA_HOME to a folder of your own."
     )
 
 

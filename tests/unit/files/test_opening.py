@@ -10,17 +10,19 @@ _READERS = ("open", "read_text", "read_bytes")
 #: What makes open() and os.open() one for writing, or of a folder.
 _WRITES = ("'w", "'x", "'a", "O_WRONLY", "O_CREAT", "O_DIRECTORY")
 #: Modules of which these functions are called: the helper, and what calls it.
-_WRAPPERS = ("files", "batch_file")
+_WRAPPERS = ("files", "batch_file", "documents")
 #: Function -> why it may open a file for reading.
 _ALLOWED = {
-    "orchestrator/documents.py:read": "reads configuration and specs within a limit of its own",
     "orchestrator/diagnosis/rules.py:load_shipped": "a file of this package",
     "orchestrator/patterns/loading.py:load_shipped": "a file of this package",
     "orchestrator/rendering/sources.py:_shipped": "a file of this package",
     "orchestrator/local/processes.py:boot_id": "a file of the kernel",
     "orchestrator/local/processes.py:marked": "a file of the kernel",
     "orchestrator/local/processes.py:_stat": "a file of the kernel",
-    "orchestrator/receivers.py:_webhook": "a web address",
+    "orchestrator/cli/bugs.py:_write": "a descriptor of its own, for writing",
+    "orchestrator/local/binding.py:opened": "a folder",
+    "orchestrator/local/lookup.py:_ask": "a pipe to its own child",
+    "orchestrator/receivers.py:post": "a web address",
     "orchestrator/run_folder.py:_sync_one": "syncs what was written this moment, and reads nothing",
     "orchestrator/slurm/process.py": "pipes and memory of its own, and /dev/null",
 }
