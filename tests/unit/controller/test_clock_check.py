@@ -102,7 +102,7 @@ def add(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> schedule_
         kind="job",
         source="job.toml",
         spec={},
-        variables=(),
+        inherit=(),
         argv=(),
         catchup="latest",
         grace_seconds=6 * 3600,

@@ -50,8 +50,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert list(logs.scan(str(tmp_path / "none"), scan)) == []
     assert scan.problem == logs.NO_LOG_YET
     assert list(logs.scan(str(tmp_path), scan)) == []
-<<<<<<< ours
-    assert scan.problem == "not a regular file"
+    assert scan.problem == "not a regular file but a folder"
 
 
 def test_at_the_deadline_lines_are_no_longer_counted_and_then_not_read(tmp_path: Path) -> None:
@@ -87,6 +86,3 @@ def test_holes_are_not_read(tmp_path: Path) -> None:
     found = list(logs.scan(str(path), scan, banner=BANNER, attempt=0))
     assert [(line.number, line.text) for line in found[1:]] == [(2, "one"), (4, "two")]
     assert scan.skipped_bytes > 2**39 and scan.uncounted_bytes == 0
-=======
-    assert scan.problem == "not a regular file but a folder"
->>>>>>> theirs
