@@ -73,10 +73,10 @@ def test_absent_gone_and_unreadable_logs_are_notes(log: pathlib.Path):
     assert chunk.position == position
     # Without O_NONBLOCK this would hang.
     os.mkfifo(log)
-    assert logs.read(position).note == f"cannot read {log}: not a regular file"
+    assert logs.read(position).note == f"cannot read {log}: not a regular file but a FIFO"
     log.unlink()
     log.mkdir()
-    assert logs.read(position).note == f"cannot read {log}: not a regular file"
+    assert logs.read(position).note == f"cannot read {log}: not a regular file but a folder"
 
 
 def test_a_truncated_log_is_read_anew_within_the_same_attempt(log: pathlib.Path):

@@ -50,4 +50,4 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert list(logs.scan(str(tmp_path / "none"), scan)) == []
     assert scan.problem == logs.NO_LOG_YET
     assert list(logs.scan(str(tmp_path), scan)) == []
-    assert scan.problem == "not a regular file"
+    assert scan.problem == "not a regular file but a folder"

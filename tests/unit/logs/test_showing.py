@@ -64,7 +64,7 @@ def test_no_log_is_an_error(log: pathlib.Path):
     os.mkfifo(log)
     with pytest.raises(errors.OrchestratorError) as other:
         list(logs.tail(str(log)))
-    assert str(other.value) == f"cannot read {log}: not a regular file"
+    assert str(other.value) == f"cannot read {log}: not a regular file but a FIFO"
 
 
 class Script:
