@@ -71,13 +71,14 @@ def test_verdicts_on_what_a_schedule_submits(cli, fake_slurm):
 def test_what_the_commands_say(cli, fake_slurm):
     path = cli.spec(JOB)
     add = ("schedule", "add", "nightly", "--cron", "30 2 * * *", "--tz", "Europe/Oslo", path)
-    assert cli(*add, API_TOKEN="secret", KEPT="yes").code == 0
+    given = {"API_TOKEN": "secret", "KEPT": "yes", "OTHER": "x"}
+    assert cli(*add, "--inherit", "KEPT", **given).code == 0
     again = cli(*add)
     told = "Error: a schedule nightly is there: --replace takes it anew"
     assert (again.code, again.err[: len(told)]) == (6, told)
     ((environment,),) = cli.rows("SELECT environment FROM schedules")
     kept = json.loads(environment)
-    assert "API_TOKEN" not in kept and kept["KEPT"] == "yes"
+    assert not {"API_TOKEN", "OTHER"} & set(kept) and kept["KEPT"] == "yes"
     path.write_text(JOB.replace("true", "false"))
     (shown,) = cli("schedule", "show", "nightly", "--json").items
     assert (shown["state"], shown["source_changed"], shown["firings"]) == ("active", True, [])

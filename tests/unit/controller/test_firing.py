@@ -132,7 +132,7 @@ def add(
         "kind": "sweep" if "[sweep]" in text else "job",
         "source": "two.toml",
         "spec": spec,
-        "variables": (),
+        "inherit": (),
         "argv": ("orchestrator",),
         "catchup": "all",
         "grace_seconds": 6 * 3600,

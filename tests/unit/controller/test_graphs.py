@@ -39,8 +39,7 @@ LAUNCH = '[launch]\nlauncher = "python"\ncommand = "true"\n'
 FILES = {
     "prep.toml": '[job]\nname = "prep"\nrequeue = false\n[retry]\nmax_retries = 2\n'
     f"backoff_seconds = 0\n{LAUNCH}",
-    "train.toml": f'[job]\nname = "train"\n{LAUNCH}'
-    '[environment.variables]\nWANDB_API_KEY = "own"\n',
+    "train.toml": f'[job]\nname = "train"\n{LAUNCH}[environment]\ninherit = ["WANDB_API_KEY"]\n',
     "g.toml": '[graph]\nname = "g"\n[graph.nodes.prep]\nspec = "prep.toml"\n'
     '[graph.nodes.train]\nspec = "train.toml"\nafter_ok = ["prep"]\n',
 }

@@ -52,7 +52,7 @@ def context(tmp_path: Path, database_url: str) -> Iterator[contexts.Context]:
             ),
             store=store,
             client=lambda: slurm.Client(environ={}),
-            environ={"PATH": "/usr/bin:/bin", "MARK": "of the controller"},
+            environ={"PATH": "/usr/bin:/bin", "LANG": "of the controller"},
             folder=tmp_path,
             say=lambda text: None,
             sleep=time.sleep,
@@ -73,7 +73,7 @@ def failed(
         "template": "job.sbatch.j2",
         "template_sha256": "0123456789ab",
     }
-    there = dataclasses.replace(context, environ={"MARK": "of the submission"})
+    there = dataclasses.replace(context, environ={"LANG": "of the submission"})
     cluster = contexts.machine_facts(context).cluster
     job, _ = submit.store_intent(
         there, spec, "#!/bin/bash\n", json.dumps(papers), cluster=cluster, runs_dir=folder
@@ -104,7 +104,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[jobs.Job]:
     found: list[jobs.Job] = []
 
     def send(context: Any, spec: Any, job: jobs.Job, *rest: Any, **more: Any) -> jobs.Job:
-        assert context.environ["MARK"] == "of the submission"
+        assert context.environ["LANG"] == "of the submission"
         found.append(job)
         return job
 

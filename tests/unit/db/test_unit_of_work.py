@@ -461,7 +461,7 @@ def test_check_and_upgrade(store: stores.Store) -> None:
     assert store.check() == []
     assert store.upgrade() == rows.Upgrade(before="0009", after="0009", backup=None)
     assert store.describe().startswith(
-        ("tables 0008, journal wal, local disk", "tables 0008, Post")
+        ("tables 0009, journal wal, local disk", "tables 0009, Post")
     )
 
 
