@@ -40,7 +40,7 @@ def path_without_slurm(folder: Path) -> str:
 
 @pytest.fixture
 def here(
-    tmp_path: Path, pycache: Path, forking: zygote.Zygote
+    tmp_path: Path, pycache: Path, forking: zygote.Zygote, location: str | None
 ) -> Iterator[command_line.CommandLine]:
     """The orchestrator command on a machine without Slurm and without GPUs."""
     path = path_without_slurm(tmp_path / "bin")
@@ -49,7 +49,7 @@ def here(
         "CUDA_VISIBLE_DEVICES": "",
         "ORCHESTRATOR_LOCAL_KILL_WAIT_SECONDS": "2",
     }
-    yield (line := command_line.CommandLine(tmp_path, environ, pycache, forking=forking))
+    yield (line := command_line.CommandLine(tmp_path, environ, pycache, location, forking))
     there = machine_of(line)
     for entry in there.files.queue():
         there.cancel(entry.job_id, entry.name)

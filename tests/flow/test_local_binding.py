@@ -182,6 +182,15 @@ def test_a_job_is_not_run_again_under_another_number(here):
     assert (here.home / "ledger").read_text() == "again\n"
 
 
+@pytest.mark.both_databases
+def test_either_database_says_what_was_submitted(here):
+    _, job_id = waiting(here)
+    third = submit(here, "true")
+    rewrite(request_of(here, job_id), lambda data: data.update(folder="/"))
+    assert refused(here, job_id).startswith("not started: its request is not the one that was")
+    assert ended(here, third) == ("COMPLETED", "0:0")
+
+
 def test_a_replaced_script_and_another_interpreter(here):
     _, job_id = waiting(here)
     script = Path(job(here, job_id)["run_dir"], "script.sbatch")
