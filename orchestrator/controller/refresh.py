@@ -214,8 +214,8 @@ class _Judge:
     asked_to_cancel: set[int]
     #: by run folder: the attempts that began, by task. The tasks of an array share a folder
     attempts: dict[str, dict[int, list[int]]] = dataclasses.field(default_factory=dict)
-    #: run folders that others can change, or nobody else
-    private: dict[str, bool] = dataclasses.field(default_factory=dict)
+    #: by run folder: nobody else can change it
+    private: dict[Path, bool] = dataclasses.field(default_factory=dict)
     #: by job ID: scontrol's papers of jobs under a name of another
     papers: dict[str, Mapping[str, str] | None] = dataclasses.field(default_factory=dict)
 
@@ -237,13 +237,8 @@ class _Judge:
             reused = renamed is False
         several = len({row.job_id for row in rows} | {job.job_id or ""}) > 1
         finished = several or not rows or any(row.state in jobs.TERMINAL for row in rows)
-        if finished and not self._is_private(folder):
-            attempts, owner = [], None
-        else:
-            attempts = self._attempts(folder).get(task, []) if finished else []
-            # The machine itself numbers its jobs and knows them all by their tokens.
-            is_asked = finished and not self.context.is_local
-            owner = folder.owner(task) if is_asked else None
+        is_evidence = finished and self._is_private(folder)
+        attempts = self._attempts(folder).get(task, []) if is_evidence else []
         array_job_id = None
         if job.array_task_id is not None and not rows:
             array_job_id = witnesses.array_of(job, self.queue, self.accounts)
@@ -251,7 +246,8 @@ class _Judge:
             squeue=rows,
             sacct=self.accounts.of(job),
             record=_record(folder, job, task, attempts, self.observed_at) if attempts else None,
-            owner=owner,
+            # The machine itself numbers its jobs and knows them all by their tokens.
+            owner=folder.owner(task) if is_evidence and not self.context.is_local else None,
             reused=reused,
             array_job_id=array_job_id,
             cancel_asked=job.row in self.asked_to_cancel,
@@ -288,14 +284,11 @@ class _Judge:
         return self.papers[job_id]
 
     def _is_private(self, folder: run_folder.RunFolder) -> bool:
-        """Tell whether what lies in the folder is evidence: nobody else can change it."""
-        key = str(folder.path)
-        if key not in self.private:
-            why = contexts.exposure(self.context, folder.path)
-            if why:
+        if folder.path not in self.private:
+            if why := contexts.exposure(self.context, folder.path):
                 self.context.say(f"Its claims and exit records do not count: {why}")
-            self.private[key] = not why
-        return self.private[key]
+            self.private[folder.path] = not why
+        return self.private[folder.path]
 
     def _attempts(self, folder: run_folder.RunFolder) -> dict[int, list[int]]:
         key = str(folder.path)
