@@ -199,7 +199,7 @@ def _run() -> int:
     except errors.OrchestratorError as exc:
         click.echo(f"Error: {exc}", err=True)
         return exc.exit_code
-    except OSError:
+    except (OSError, ReaderGoneError):
         raise
     except Exception as exc:
         if interrupts.is_interrupt(exc):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import errno
 import os
 import resource
 import signal
@@ -178,11 +177,11 @@ class _Run:
         """Return how the script ended, and whether it asked to be requeued."""
         with contextlib.ExitStack() as stack:
             try:
-                _refuse_exposed(Path(self._request.script), self._here.shared_folders)
                 # Its folder stays open while the script runs: bash reads on, and it may read $0.
-                opened = binding.opened(self._request, self._submitted)
-                script = self._start(stack.enter_context(opened))
-            except (binding.DifferentError, files.PrivateFolderError) as exc:
+                opened = stack.enter_context(binding.opened(self._request, self._submitted))
+                _refuse_exposed(Path(self._request.script), self._here.shared_folders)
+                script = self._start(opened)
+            except binding.DifferentError as exc:
                 return _not_started(self._entry, f"not started: {exc}"), ""
             except OSError as exc:
                 why = f"cannot start: {exc.filename or self._request.script}: {exc.strerror}"
@@ -324,10 +323,10 @@ def _tree() -> list[int]:
 
 
 def _refuse_exposed(script: Path, shared_folders: Sequence[Path]) -> None:
-    """Raise PrivateFolderError where another user could have changed the script."""
+    """Raise DifferentError where another user could have changed the script or its log."""
     found = files.exposure(script, shared_folders=shared_folders)
     if found is not None:
-        raise files.PrivateFolderError(errno.EPERM, found.refusal(script, "runs_dir"))
+        raise binding.DifferentError(found.refusal(script, "runs_dir"))
 
 
 @contextlib.contextmanager

@@ -165,9 +165,7 @@ def test_a_script_that_was_replaced_is_not_started(here, scratch) -> None:
     (item,) = ended.items
     assert item["state"] == "FAILED"
     assert item["reason"] == (
-        f"cannot start: {script} is not used: {scratch}/mine can be written by every user, and "
-        f"whoever can change it decides what your jobs run. Run `chmod go-w {scratch}/mine`, or "
-        "set runs_dir to a folder of your own."
+        f"not started: {folder} belongs to another user: it is not the one that submit made"
     )
     assert not (scratch / "owned").exists()
 

@@ -126,10 +126,10 @@ def test_files_of_the_spool(cli, kind: str) -> None:
     why = {
         "FIFO": "not a regular file but a FIFO",
         "device": "not a regular file but a character device",
-        "huge": "larger than 67108864 bytes",
+        "huge": "larger than 16777216 bytes",
     }
     done = cli("submit", *local, *JOB)
-    assert f"{spool}/queue/7.json is {why[kind]}; move it away\n" in done.err
+    assert f"{spool}/queue/7.json is damaged ({why[kind]}); move it away\n" in done.err
 
 
 @pytest.mark.parametrize("kind", ["FIFO", "device", "huge", "folder"])

@@ -298,19 +298,6 @@ def test_a_job_that_an_earlier_version_put_into_the_line(here):
     assert ended(here, job_id) == ("COMPLETED", "0:0"), "nobody else can have written its request"
 
 
-def test_a_job_of_an_earlier_version_where_others_can_write(here):
-    _, job_id = waiting(here)
-    forget_hashes(here)
-    requests = local(here) / "requests"
-    requests.chmod(0o777)
-    told = refused(here, job_id)
-    assert told == (
-        "not started: it was submitted by an earlier version, which stored no hash of it, and "
-        f"{requests} can be written by every user: look at it, and send it with "
-        f"`orchestrator resubmit {job_id}`"
-    )
-
-
 def test_the_runner_of_an_earlier_version_starts_nothing(here):
     """At its end it starts the next job as it did then, and names no database."""
     _, job_id = waiting(here)

@@ -120,7 +120,7 @@ def store(database_url: str) -> Iterator[stores.Store]:
 @pytest.mark.parametrize("locality", [*(one.value for one in filesystem.Locality), "server"])
 def test_no_change_is_lost(tmp_path: Path, request: pytest.FixtureRequest, locality: str) -> None:
     """The tables are not there at first: the writers also race to make them."""
-    url = f"sqlite:///{tmp_path}/new/x.db"
+    url = f"sqlite:///{tmp_path}/x.db"
     if locality == "server":
         url = request.getfixturevalue("postgresql_server").make()
     finish([start(COUNT, url, locality, CHANGES) for _ in range(WRITERS)])
