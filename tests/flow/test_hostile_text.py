@@ -143,6 +143,9 @@ SHOWN: dict[str, list[list[str]]] = {
     + [["patterns", "test", "{strange}"]],
     "explain": [["explain", "@1", "@2", "--no-refresh", *more] for more in ROWS]
     + [["explain", "--log", "{log}", *more] for more in ROWS],
+    "trust": [["trust", "--list", *more] for more in ROWS] + [["trust", "EVIL\udc9b31m"]],
+    "db restore": [["db", "restore", *more] for more in ROWS]
+    + [["db", "restore", "EVIL\udc9b31m"]],
     "usage": [["usage", "--by", "name", *more] for more in ROWS],
     "sweep list": [["sweep", "list", *more] for more in ROWS],
     "sweep status": [["sweep", "status", "@1", "--no-refresh", *more] for more in ROWS]
@@ -235,7 +238,7 @@ SEEN = {
     *("sweep status", "sweep report", "schedule list", "schedule show", "schedule history"),
     *("graph list", "graph status", "baseline show", "baseline compare", "notices list", "serve"),
     *("notices test", "hold", "cancel", "track", "submit", "resubmit", "sweep submit", "usage"),
-    *("schedule pause", "graph submit", "doctor", "tick", ""),
+    *("schedule pause", "graph submit", "doctor", ""),
 }
 
 
