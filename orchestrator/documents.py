@@ -119,10 +119,8 @@ def parse(text: str, source: str) -> tuple[Document, list[errors.Problem]]:
         )
         return Document(origins={(): whole}), [problem]
     except toml_limits.TooComplexError as error:
-        places: Mapping[toml_lines.Path, Origin] = (
-            _Places(text, source) if error.path else {(): whole}
-        )
-        problem = Document(origins=places).problem(error.path, str(error))
+        document = Document(origins=_Places(text, source) if error.path else {(): whole})
+        problem = document.problem(error.path, str(error))
         if error.line is not None:
             problem = dataclasses.replace(problem, line=error.line)
         return Document(origins={(): whole}), [problem]

@@ -13,6 +13,18 @@ _TINY = 1e-300
 _MOST_STEPS = 500
 
 
+#: Of an exponent: e to this is 1e299, and 1e9 times as much is a float still.
+_LARGEST_EXPONENT = 690.0
+
+
+def exp(logarithm: float) -> float:
+    """Return e to this power, 1e299 at most.
+
+    The upper end of an interval on the scale of logarithms overflows where repeats differ wildly.
+    """
+    return math.exp(min(logarithm, _LARGEST_EXPONENT))
+
+
 def student_t(probability: float, degrees: float) -> float:
     """Return the value below which Student's t with `degrees` of freedom lies so often.
 

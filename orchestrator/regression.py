@@ -66,9 +66,9 @@ def compare(
     low = high = None
     if degrees is not None:
         margin = quantiles.student_t((1.0 + confidence) / 2.0, degrees) * error
-        low, high = math.exp(difference - margin), math.exp(difference + margin)
+        low, high = quantiles.exp(difference - margin), quantiles.exp(difference + margin)
     return Comparison(
-        ratio=math.exp(difference),
+        ratio=quantiles.exp(difference),
         low=low,
         high=high,
         verdict=_verdict(difference, low, high, threshold, higher_is_better),

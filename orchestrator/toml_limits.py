@@ -1,7 +1,7 @@
 """How complex a TOML text may be: far beyond what a person writes, and read in seconds.
 
-tomllib's time grows with the square of the parts of a dotted key (60 KB of them take 15 s and
-4 GB), nesting ends it with RecursionError, and int() refuses more than 4,300 digits.
+tomllib's time grows with the square of a dotted key's parts (60 KB of them take 15 s and 4 GB),
+nesting ends it with RecursionError, and int() refuses more than 4,300 digits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from orchestrator import toml_lines
 
 #: Tables and arrays within each other.
-MAX_DEPTH = 16
+MAX_DEPTH = toml_lines.MAX_KEY_PARTS
 #: Keys, tables and elements of arrays, all together.
 MAX_VALUES = 100_000
 MAX_KEY_CHARACTERS = 1024

@@ -10,6 +10,9 @@ from typing import TypeAlias
 #: The parts of a key; a number is a place in an array.
 Path: TypeAlias = tuple[str | int, ...]
 
+#: Of a dotted key: deeper tables are refused.
+MAX_KEY_PARTS = 16
+
 _BLANK = re.compile(r"[ \t]*")
 _BLANK_LINES = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -41,6 +44,8 @@ def read_key(text: str, position: int = 0) -> tuple[tuple[str, ...], int]:
         position = _end(_BLANK, text, found.end())
         if text[position : position + 1] != ".":
             return tuple(parts), position
+        if len(parts) >= MAX_KEY_PARTS:
+            raise NotTomlError(f"a dotted key has more than {MAX_KEY_PARTS} parts")
         position += 1
 
 

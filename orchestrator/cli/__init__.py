@@ -201,6 +201,10 @@ def _run() -> int:
         return exc.exit_code
     except (OSError, ReaderGoneError):
         raise
+    except UnicodeEncodeError as exc:
+        # An argument that is no path, for the database: paths may hold such bytes.
+        click.echo(f"Error: {exc.object!a} holds a byte that is not UTF-8", err=True)
+        return click.UsageError.exit_code
     except Exception as exc:
         if interrupts.is_interrupt(exc):
             return _interrupted()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -173,8 +174,12 @@ def _table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     longest = {
         name: max(map(cells.cell_len, (name, *(line[name] for line in lines)))) for name in columns
     }
+    # Rich takes COLUMNS and LINES with any digits for a number.
+    size = shutil.get_terminal_size()
     stdout = console.Console(
         file=terminal.unescaped(),
+        width=min(size.columns, _WIDE),
+        height=min(size.lines, _WIDE),
         # no_color leaves bold and dim, and FORCE_COLOR lets Rich take a pipe for a terminal.
         color_system="auto" if is_drawable() and not os.environ.get("NO_COLOR") else None,
         highlight=False,

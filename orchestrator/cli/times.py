@@ -50,13 +50,19 @@ def seconds(text: str) -> int:
     """Return the seconds of `90`, `10m`, `6h`, `1h30m`, `2d`; ValueError else."""
     text = text.strip().lower()
     if text.isascii() and text.isdecimal():
-        found = datetime.timedelta(seconds=int(text))
+        try:
+            found = datetime.timedelta(seconds=int(text))
+        except OverflowError as exc:
+            raise ValueError(f"too long: {text!r}") from exc
     elif _LENGTH.fullmatch(text):
         parts = re.findall(r"(\d+)([smhdw])", text)
-        found = sum(
-            (datetime.timedelta(**{_UNITS[unit]: int(count)}) for count, unit in parts),
-            datetime.timedelta(),
-        )
+        try:
+            found = sum(
+                (datetime.timedelta(**{_UNITS[unit]: int(count)}) for count, unit in parts),
+                datetime.timedelta(),
+            )
+        except OverflowError as exc:
+            raise ValueError(f"too long: {text!r}") from exc
     else:
         raise ValueError(f"not a length of time: {text!r}")
     return int(found.total_seconds())

@@ -93,12 +93,12 @@ def measurement(told: Told, unit: str) -> records.Measurement | str:
 
 
 class _Series:
-    """The metrics of one job by name; what is no number is left out."""
+    """The metrics of one job by name; what cannot have been measured is left out."""
 
     def __init__(self, metrics: Sequence[jobs.Metric]) -> None:
         self._by_name: dict[str, list[jobs.Metric]] = {}
         for metric in metrics:
-            if math.isfinite(metric.value):
+            if records.is_plausible(metric.value):
                 self._by_name.setdefault(metric.name, []).append(metric)
 
     def values(self, name: str) -> list[float]:
@@ -215,8 +215,9 @@ def _memory(metrics: Sequence[jobs.Metric]) -> tuple[float, ...]:
     """Return the most that was reserved on each rank's GPU: what the card must hold."""
     most: dict[int, float] = {}
     for metric in metrics:
-        if metric.name == "gpu_memory_reserved_peak" or (
-            metric.name == "memory" and metric.unit == "GB"
+        if records.is_plausible(metric.value) and (
+            metric.name == "gpu_memory_reserved_peak"
+            or (metric.name == "memory" and metric.unit == "GB")
         ):
             value = metric.value * (_GB if metric.unit == "GB" else 1.0)
             rank = metric.rank or 0

@@ -201,7 +201,11 @@ class _Row:
         except ValueError:
             value = math.nan
         if math.isfinite(value) and (value > 0.0 or (least is not None and value >= least)):
-            return value
+            if records.is_plausible(value):
+                return value
+            told = f"{records.SMALLEST:g} to {records.LARGEST:g}"
+            self.tell(name, f"{text!r} is outside {told}: nothing measures that")
+            return None
         has_marks = re.fullmatch(r"\d+([,' .]\d+)+", text) is not None and math.isnan(value)
         cure = "; write it without separators, and decimals with a point" if has_marks else ""
         self.tell(name, f"{text!r} is not a number above 0{cure}")

@@ -11,6 +11,15 @@ from orchestrator import scaling
 UNITS = ("gpus", "ranks", "nodes")
 
 
+#: Numbers beyond these measure nothing, and their products and squares overflow.
+SMALLEST, LARGEST = 1e-30, 1e30
+
+
+def is_plausible(value: float) -> bool:
+    """Tell whether a number may be what was measured; zero may, NaN may not."""
+    return value == 0.0 or SMALLEST <= abs(value) <= LARGEST
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
     """What one job showed: a repeat of one size."""

@@ -222,8 +222,8 @@ def _throughput(these: Sequence[Run], log: float, spread: _Spread) -> tuple[Esti
     # Nothing was repeated, so there is one run of this size.
     interval = quantiles.median_interval(these[0].windows, _CONFIDENCE)
     if interval is None:
-        return Estimate(value=math.exp(log)), "none"
-    value = math.exp(log)
+        return Estimate(value=quantiles.exp(log)), "none"
+    value = quantiles.exp(log)
     # A mean of all windows may lie beside the interval of their median.
     low, high = min(value, interval[0]), max(value, interval[1])
     return Estimate(value=value, low=low, high=high), "windows"
@@ -231,8 +231,10 @@ def _throughput(these: Sequence[Run], log: float, spread: _Spread) -> tuple[Esti
 
 def _ratio(log: float, margin: float | None) -> Estimate:
     if margin is None:
-        return Estimate(value=math.exp(log))
-    return Estimate(value=math.exp(log), low=math.exp(log - margin), high=math.exp(log + margin))
+        return Estimate(value=quantiles.exp(log))
+    return Estimate(
+        value=quantiles.exp(log), low=quantiles.exp(log - margin), high=quantiles.exp(log + margin)
+    )
 
 
 def _serial_share(efficiency: Estimate, gpus: int, base_gpus: int) -> Estimate | None:

@@ -281,7 +281,7 @@ def _solve(
 def _estimate(
     cells: Sequence[_Cell], free: Sequence[str], name: str, best: _Best, degrees: int
 ) -> Estimate:
-    shown: Callable[[float], float] = math.exp if name == "gamma" else float
+    shown: Callable[[float], float] = quantiles.exp if name == "gamma" else float
     value = best.value(name)
     bounds = (-math.inf, math.inf) if name == "gamma" else (0.0, 1.0)
     at_bound = value in bounds

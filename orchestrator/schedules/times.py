@@ -16,6 +16,7 @@ import dataclasses
 import datetime
 import functools
 import heapq
+import re
 import zoneinfo
 from collections.abc import Iterator
 
@@ -34,6 +35,11 @@ ALIASES = {
     "@hourly": "0 * * * *",
 }
 UTC = datetime.UTC
+#: All minutes, hours, days, months and weekdays one by one have 400.
+_CRON_CHARACTERS = 1000
+#: The longest of IANA's names has 32 characters and three parts.
+_ZONE_CHARACTERS = 64
+_ZONE = re.compile(rf"(?=.{{1,{_ZONE_CHARACTERS}}}\Z)[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+){{0,3}}")
 _MINUTE = datetime.timedelta(minutes=1)
 #: No clock was ever put back by as much (Pacific/Kwajalein by 23 hours, 1969).
 _DAY = datetime.timedelta(days=1)
@@ -56,6 +62,8 @@ class Calendar:
 
     def __post_init__(self) -> None:
         _ = self.zone
+        if len(self.cron) > _CRON_CHARACTERS:
+            raise ScheduleError(f"a cron expression has at most {_CRON_CHARACTERS} characters")
         fields = self._fields
         if len(fields.split()) != 5:
             raise ScheduleError(
@@ -64,7 +72,8 @@ class Calendar:
             )
         try:
             first = next(cronsim.CronSim(fields, datetime.datetime(2000, 1, 1)), None)
-        except cronsim.CronSimError as exc:
+        # ValueError: more digits than int() takes
+        except (cronsim.CronSimError, ValueError) as exc:
             told = str(exc).replace("Bad ", "")
             raise ScheduleError(
                 f'"{self.cron}" is no cron expression: its {told} cannot be read, or never comes'
@@ -75,13 +84,17 @@ class Calendar:
     @property
     def zone(self) -> zoneinfo.ZoneInfo:
         try:
+            # zoneinfo looks for files and packages of that name, part by part.
+            if not _ZONE.fullmatch(self.tz):
+                raise ValueError("not a name of a zone")
             return zoneinfo.ZoneInfo(self.tz)
         except (KeyError, ValueError, OSError) as exc:
             if zoneinfo.TZPATH and zoneinfo.available_timezones():
                 cure = "write an IANA name such as Europe/Oslo or UTC"
             else:
                 cure = "this host has no /usr/share/zoneinfo; `pip install tzdata` brings the zones"
-            raise ScheduleError(f"no time zone {self.tz!r} here: {cure}") from exc
+            tz = ascii(self.tz[:_ZONE_CHARACTERS])
+            raise ScheduleError(f"no time zone {tz} here: {cure}") from exc
 
     @property
     def names_times(self) -> bool:

@@ -89,12 +89,14 @@ def words_of_tasks(array_job_id: str, tasks: Iterable[int]) -> list[str]:
 
 def expand_tasks(text: str) -> Iterator[int]:
     """Yield the numbers of `1,3-5,10-16:3`; ValueError where the list is cut short or senseless."""
+    remaining = _MOST_TASKS
     for part in text.split(","):
         found = _RANGE.fullmatch(part)
         if found is None:
             raise ValueError(f"not a list of array tasks: {text[:80]!r}")
         first, last = int(found[1]), int(found[2] or found[1])
         step = int(found[3] or 1)
-        if step == 0 or last - first >= _MOST_TASKS:
+        remaining -= max(1, last - first + 1)
+        if step == 0 or remaining < 0:
             raise ValueError(f"not a list of array tasks: {text[:80]!r}")
         yield from range(first, last + 1, step)

@@ -66,7 +66,7 @@ def test_a_configuration_of_another_user_above_the_project(
     )
     assert marks(lab, scratch) == []
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count(f"{scratch}/orchestrator.toml") == 1
+    assert done.stderr.count(f"{scratch}/orchestrator.toml is not read: ") == 1
     assert "belongs to user bob" in done.stderr
     assert lab.orchestrator(["logs", "victim"], env=site.environ).stdout.endswith("alice\n")
 
@@ -174,7 +174,7 @@ def test_the_environment_of_a_local_job_is_not_public(site: sites.Site, lab: clu
     assert done.returncode == 0, done.stderr
     lab.wait_for(lambda: site.job("sleeper")["state"] == "RUNNING", 60, "the job to run")
     lines = lab.run(["ps", "-eww", "-o", "args="], user="bob").stdout
-    assert "orchestrator.local" in lines
+    assert "orchestrator.controller.keeper" in lines
     assert "very-secret-value" not in lines
     found = lab.run(["grep", "-rl", "very-secret-value", site.home], user="root")
     assert found.stdout == ""

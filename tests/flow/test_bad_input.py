@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -134,6 +135,61 @@ def test_a_job_that_does_not_exist(cli, unchanged):
         assert done.err == (
             f"Error: no job '{reference}' here; `orchestrator status --all` lists what is known\n"
         )
+
+
+@pytest.mark.parametrize("argv", [("show", "\udc80"), ("wait", "--name", "\udc80")])
+def test_an_argument_that_is_not_utf8(cli, unchanged, argv):
+    done = cli(*argv)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "Error: '\\udc80' holds a byte that is not UTF-8\n"
+
+
+def test_a_dotted_key_of_60_kb(cli, unchanged):
+    spec = cli.spec("[job]\nname" + ".a" * 30_000 + " = 1\n")
+    begun = time.monotonic()
+    done = cli("submit", spec)
+    assert time.monotonic() - begun < 10.0
+    assert (done.code, done.out) == (3, "")
+    told = f"Error: {spec}:2: a dotted key has more than 16 parts\n1 problem{NOTHING}"
+    assert done.err == told
+
+
+def test_an_integer_of_5000_digits(cli, unchanged):
+    spec = cli.spec(f"[resources]\nnodes = {'9' * 5000}\n")
+    done = cli("submit", spec)
+    assert (done.code, done.out) == (3, "")
+    assert done.err == (
+        f"Error: {spec}:2: an integer must lie between -2^63 and 2^63 - 1\n1 problem{NOTHING}"
+    )
+
+
+def test_figures_that_nothing_measures(cli):
+    (cli.folder / "x.csv").write_text("gpus,throughput\n1,1e154\n2,1e308\n")
+    done = cli("sweep", "report", "--from", "x.csv")
+    assert (done.code, done.out) == (3, "")
+    assert done.err == (
+        "Error: x.csv:2: throughput: '1e154' is outside 1e-30 to 1e+30: nothing measures that\n"
+        "x.csv:3: throughput: '1e308' is outside 1e-30 to 1e+30: nothing measures that\n"
+        "2 problems; nothing was reported.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "zone", ["a/" * 500 + "a", "../../etc/passwd", "/dev/zero", "Europe", "\x1b[31m"]
+)
+def test_what_is_no_time_zone(cli, unchanged, zone):
+    spec = cli.spec(GOOD)
+    done = cli("schedule", "add", "x", "--cron", "@daily", "--tz", zone, spec)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        f"Error: no time zone {zone[:64]!a} here: write an IANA name such as Europe/Oslo or UTC\n"
+    )
+
+
+@pytest.mark.parametrize("columns", ["9" * 5000, "\u00b2", "-1", "x"])
+def test_a_width_that_is_no_number(cli, columns):
+    done = cli("status", "--format", "table", COLUMNS=columns)
+    assert (done.code, done.err) == (0, "")
 
 
 # --- text that would be more than text if it were not quoted ---

@@ -61,3 +61,9 @@ def test_midnight_of_a_day_whose_clocks_changed():
     monday = datetime.datetime(2026, 10, 26, 8, tzinfo=datetime.UTC)
     expected = datetime.datetime(2026, 10, 24, 22, tzinfo=datetime.UTC)
     assert times.since("yesterday", monday) == expected
+
+
+@pytest.mark.parametrize("text", ["9" * 30, "99999999999d", "9" * 4000 + "w"])
+def test_a_length_beyond_any_calendar(text):
+    with pytest.raises(ValueError, match="too long"):
+        times.seconds(text)

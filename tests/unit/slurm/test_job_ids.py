@@ -1,5 +1,7 @@
 """Job IDs."""
 
+import collections
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,3 +91,8 @@ def test_a_long_list_of_tasks_is_several_arguments() -> None:
     assert max(map(len, words)) < 16 * 1024
     again = [task for word in words for task in job_ids.expand_tasks(word[12:-1])]
     assert again == list(scattered)
+
+
+def test_ranges_that_stand_for_too_many_tasks_together():
+    with pytest.raises(ValueError, match="not a list of array tasks"):
+        collections.deque(job_ids.expand_tasks(",".join(["0-4000000"] * 50)), maxlen=0)
