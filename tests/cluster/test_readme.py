@@ -89,5 +89,6 @@ def test_the_demo(lab: cluster.Lab, site: sites.Site) -> None:
     assert "\nState:       COMPLETED\n" in done.stdout
     assert "\nTotal processes: 2\nTraining completed successfully.\n" in done.stdout
     assert "That was a job on Slurm, on two ranks. " in done.stdout
-    told = lab.run(["orchestrator", "show", job_id, "--json"], env=site.environ, cwd=folder).stdout
+    there = {"ORCHESTRATOR_STATE_DIR": f"{folder}/state", "ORCHESTRATOR_RUNS_DIR": f"{folder}/runs"}
+    told = lab.run(["orchestrator", "show", job_id, "--json"], env={**site.environ, **there}).stdout
     assert '"state": "COMPLETED"' in told and '"nodes": 1' in told
