@@ -159,7 +159,8 @@ def test_ctrl_c_cancels_the_job_and_says_so(environ: Mapping[str, str], tmp_path
     )
     assert "Traceback" not in rest
     words = [sys.executable, "-m", "orchestrator", "status", "--json"]
-    told = subprocess.run(words, cwd=folder, env=environ, capture_output=True, check=True).stdout
+    there = {**environ, "ORCHESTRATOR_STATE_DIR": f"{folder}/state"}
+    told = subprocess.run(words, env=there, capture_output=True, check=True).stdout
     (item,) = json.loads(told)["items"]
     assert item["state"] == "CANCELLED"
 
@@ -178,6 +179,7 @@ def test_whoever_reads_it_may_go_away(environ: Mapping[str, str], tmp_path: Path
         assert demo.wait(TIMEOUT_SECONDS) == 1
     assert "Traceback" not in told
     words = [sys.executable, "-m", "orchestrator", "status", "--json"]
-    told = subprocess.run(words, cwd=folder, env=environ, capture_output=True, check=True).stdout
+    there = {**environ, "ORCHESTRATOR_STATE_DIR": f"{folder}/state"}
+    told = subprocess.run(words, env=there, capture_output=True, check=True).stdout
     (item,) = json.loads(told)["items"]
     assert item["state"] == "CANCELLED"
