@@ -52,7 +52,7 @@ def test_a_sparse_terabyte_is_passed_over_and_wait_ends_in_time(
     assert cli.rows("select name, value, line from metrics") == [("throughput", 5.5, 3)]
     assert cli("logs", "1", "-n", "1").out == "Epoch Throughput: 5.500 images/second\n"
     fake_slurm.set_state(1, "FAILED", exit="1:0")
-    explained = cli("explain", "1")
+    explained = cli("explain", "1", "--refresh")
     assert explained.code == 0 and "nonzero_exit" in explained.out
 
 
