@@ -172,19 +172,7 @@ def _contradicting(connection: sa.Connection) -> Iterator[Finding]:
         ),
     ):
         keys = statement.with_only_columns(*table.primary_key)
-        try:
-            for row in connection.execute(keys).mappings():
-                yield Finding(
-                    table=table.name,
-                    row=_key(table, dict(row)),
-                    column=column,
-                    problem=f"{column} {problem}",
-                )
-        except errors.DamagedValueError:
-            # It was found where the rows were looked at.
-            continue
-        except exc.DBAPIError as error:
-            yield Finding(table=table.name, problem=f"cannot be searched: {error.orig}")
+        yield from _search(connection, keys, table, column, problem)
 
 
 def _missing(connection: sa.Connection) -> Iterator[Finding]:
@@ -201,16 +189,22 @@ def _missing(connection: sa.Connection) -> Iterator[Finding]:
             .where(table.c[column].is_not(None))
             .where(~sa.exists().where(other.c[key] == table.c[column]))
         )
-        try:
-            for row in connection.execute(statement).mappings():
-                yield Finding(
-                    table=table_name,
-                    row=_key(table, dict(row)),
-                    column=column,
-                    problem=f"{column} is {row[column]}, and {other_name} has no such row",
-                )
-        except errors.DamagedValueError:
-            # It was found where the rows were looked at.
-            continue
-        except exc.DBAPIError as error:
-            yield Finding(table=table_name, problem=f"cannot be searched: {error.orig}")
+        yield from _search(
+            connection, statement, table, column, f"is {{value}}, and {other_name} has no such row"
+        )
+
+
+def _search(
+    connection: sa.Connection, statement: sa.Select[Any], table: sa.Table, column: str, problem: str
+) -> Iterator[Finding]:
+    """Yield the rows that `statement` finds; `problem` may name the column's `{value}`."""
+    try:
+        for row in connection.execute(statement).mappings():
+            text = problem.format(value=row.get(column))
+            key = _key(table, dict(row))
+            yield Finding(table=table.name, row=key, column=column, problem=f"{column} {text}")
+    except errors.DamagedValueError:
+        # It was found where the rows were looked at.
+        return
+    except exc.DBAPIError as error:
+        yield Finding(table=table.name, problem=f"cannot be searched: {error.orig}")

@@ -238,7 +238,7 @@ SEEN = {
     *("sweep status", "sweep report", "schedule list", "schedule show", "schedule history"),
     *("graph list", "graph status", "baseline show", "baseline compare", "notices list", "serve"),
     *("notices test", "hold", "cancel", "track", "submit", "resubmit", "sweep submit", "usage"),
-    *("schedule pause", "graph submit", "doctor", ""),
+    *("schedule pause", "graph submit", "tick", "doctor", ""),
 }
 
 
@@ -346,7 +346,14 @@ def world(cli: command_line.CommandLine, fake_slurm: FakeSlurm) -> dict[str, str
     health = cli.state_dir / "controller.json"
     newest = json.loads(health.read_text()) | {"steps": {"notices": WHOLE}, "host": WHOLE}
     health.write_text(json.dumps(newest | {"failing_since": newest["last_pass_at"]}))
-    words = {"log": log, "strange": strange, "spec": spec, "sweep": sweep, "graph": graph}
+    words = {
+        "waiting": waiting,
+        "log": log,
+        "strange": strange,
+        "spec": spec,
+        "sweep": sweep,
+        "graph": graph,
+    }
     return {**{key: str(path) for key, path in words.items()}, "wrong": str(wrong)}
 
 
@@ -397,6 +404,9 @@ def test_no_command_lets_it_through(
     for name, calls in DONE.items():
         shutil.copyfile(kept, cli.database)
         for argv in calls:
+            if name == "tick":
+                # Its users are told.
+                fake_slurm.set_state(world["waiting"], "FAILED", exit="1:0", reason=HOSTILE)
             fake_slurm.fail("scancel", stderr=f"scancel: error: {HOSTILE}", times=1)
             fake_slurm.fail("sbatch", stderr=f"sbatch: error: {HOSTILE}", times=1)
             fake_slurm.configure(SLURM_VERSION=f"24.11.5{HOSTILE}", JobRequeue=HOSTILE)
