@@ -85,8 +85,16 @@ class Document:
             line=origin.line,
             key=dotted(path),
             message=message,
-            text=values.visible(origin.text.replace("\t", " ")),
+            text=_shown(origin.text),
         )
+
+
+def _shown(line: str) -> str:
+    """Return a line for a message; "" for one with a URL, which may hold a password or be secret.
+
+    Its key may be misspelt, or the line no TOML: it is not known to be a secret's.
+    """
+    return "" if "://" in line else values.visible(line.replace("\t", " "))
 
 
 def dotted(path: toml_lines.Path) -> str:
@@ -115,7 +123,7 @@ def parse(text: str, source: str) -> tuple[Document, list[errors.Problem]]:
             source=values.visible(source),
             line=line,
             message=f"not TOML: {values.visible(found[1] if found else str(error))}",
-            text=values.visible(lines[min(line, len(lines)) - 1].strip()),
+            text=_shown(lines[min(line, len(lines)) - 1].strip()),
         )
         return Document(origins={(): whole}), [problem]
     except toml_limits.TooComplexError as error:

@@ -70,7 +70,7 @@ def _mail(channel: config.Channel, message: notices.Message, environ: Mapping[st
     servers: list[smtplib.SMTP] = []
     begun = False
 
-    def deliver() -> Mapping[str, tuple[int, bytes]]:
+    def deliver(proceed: Callable[[], None]) -> Mapping[str, tuple[int, bytes]]:
         nonlocal begun
         # Its constructor looks up the name of this host.
         server = (
@@ -85,6 +85,7 @@ def _mail(channel: config.Channel, message: notices.Message, environ: Mapping[st
                 server.starttls(context=ssl.create_default_context())
             if channel.user is not None and password is not None:
                 server.login(channel.user, password)
+            proceed()
             begun = True
             refused = server.send_message(mail)
             # From here on the server has it, whatever it answers to QUIT.
@@ -130,18 +131,27 @@ def _connect(server: smtplib.SMTP, channel: config.Channel) -> None:
 
 
 def _within(
-    seconds: float, work: Callable[[], _T], sockets: Callable[[], Iterable[socket.socket | None]]
+    seconds: float,
+    work: Callable[[Callable[[], None]], _T],
+    sockets: Callable[[], Iterable[socket.socket | None]],
 ) -> _T:
     """Do some work, and cut its connections when the time is up; raises TimeoutError.
 
     In a thread, for a name that is looked up cannot be interrupted, and a server that sends a byte
     a second keeps any time-out of a single read from coming. The thread ends with its connections.
+    The work calls what it is given once it is connected, before it sends anything: that raises
+    TimeoutError where the time was up before there was a connection to cut.
     """
     outcome: list[Callable[[], _T]] = []
+    is_over = threading.Event()
+
+    def proceed() -> None:
+        if is_over.is_set():
+            raise TimeoutError
 
     def run() -> None:
         try:
-            done = work()
+            done = work(proceed)
         except BaseException as exc:
             error = exc
 
@@ -156,6 +166,7 @@ def _within(
     thread.start()
     thread.join(seconds + _LATER_SECONDS)
     if not outcome:
+        is_over.set()
         for connection in sockets():
             if connection is not None:
                 with contextlib.suppress(OSError):
@@ -199,17 +210,18 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 class _Http(urllib.request.HTTPHandler):
     """urllib's handler, whose connections can be cut: they are kept in `sockets`."""
 
-    def __init__(self, sockets: list[socket.socket | None]) -> None:
+    def __init__(self, sockets: list[socket.socket | None], proceed: Callable[[], None]) -> None:
         super().__init__()
-        self._sockets = sockets
+        self._sockets, self._proceed = sockets, proceed
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        sockets = self._sockets
+        sockets, proceed = self._sockets, self._proceed
 
         class Connection(http.client.HTTPConnection):
             def connect(self) -> None:
                 super().connect()
                 sockets.append(self.sock)
+                proceed()
 
         return self.do_open(Connection, request)
 
@@ -217,17 +229,18 @@ class _Http(urllib.request.HTTPHandler):
 class _Https(urllib.request.HTTPSHandler):
     """The same with TLS."""
 
-    def __init__(self, sockets: list[socket.socket | None]) -> None:
+    def __init__(self, sockets: list[socket.socket | None], proceed: Callable[[], None]) -> None:
         super().__init__()
-        self._sockets = sockets
+        self._sockets, self._proceed = sockets, proceed
 
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        sockets = self._sockets
+        sockets, proceed = self._sockets, self._proceed
 
         class Connection(http.client.HTTPSConnection):
             def connect(self) -> None:
                 super().connect()
                 sockets.append(self.sock)
+                proceed()
 
         return self.do_open(Connection, request)
 
@@ -253,9 +266,10 @@ def _webhook(channel: config.Channel, message: notices.Message, environ: Mapping
     sockets: list[socket.socket | None] = []
     seconds = float(channel.timeout_seconds)
 
-    def post() -> tuple[int, str]:
+    def post(proceed: Callable[[], None]) -> tuple[int, str]:
         """Return the code of what is no success, and what was said; 0: it was taken."""
-        opener = urllib.request.build_opener(_NoRedirect, _Http(sockets), _Https(sockets))
+        handlers = (_Http(sockets, proceed), _Https(sockets, proceed))
+        opener = urllib.request.build_opener(_NoRedirect, *handlers)
         try:
             with opener.open(request, timeout=seconds):
                 return 0, ""

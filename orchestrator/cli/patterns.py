@@ -7,10 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import click
 
+from orchestrator import files as opening
 from orchestrator import jobs, logs, patterns
 from orchestrator.cli import output, settings
 from orchestrator.controller import vocabulary
@@ -71,8 +72,27 @@ def list_(ctx: click.Context, files: tuple[Path, ...], format_: str | None, as_j
     output.items("patterns", rows, columns, output.chosen(format_, as_json))
 
 
+class _Log(click.File):
+    """A file, also a pipe; of a FIFO to which nobody writes the end is not waited for."""
+
+    def __init__(self) -> None:
+        super().__init__("rb")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "-" or not isinstance(value, str):
+            return super().convert(value, param, ctx)
+        try:
+            found = opening.open_given(value)
+        except (OSError, ValueError) as exc:
+            told = getattr(exc, "strerror", None) or exc
+            self.fail(f"{value!r}: {told}", param, ctx)
+        if ctx is not None:
+            ctx.call_on_close(found.close)
+        return found
+
+
 @command.command(name="test", short_help="Print what patterns find in a log.")
-@click.argument("log", metavar="FILE", type=click.File("rb"))
+@click.argument("log", metavar="FILE", type=_Log())
 @click.option("--pattern", "names", multiple=True, help="Only this pattern; default: all.")
 @_file_option
 @output.format_option

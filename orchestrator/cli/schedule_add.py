@@ -18,6 +18,10 @@ if typing.TYPE_CHECKING:
     from orchestrator.controller import context as contexts
 
 
+#: Beyond it a time that is planned would lie where none can be stored.
+_MOST_DAYS = 366
+
+
 class Length(click.ParamType[int]):
     """A length of time, in seconds."""
 
@@ -27,9 +31,12 @@ class Length(click.ParamType[int]):
         if isinstance(value, int):
             return value
         try:
-            return times.seconds(str(value))
+            seconds = times.seconds(str(value))
         except (ValueError, OverflowError):
             self.fail(f"write 90s, 10m, 6h or 1d (got {value!r})", param, ctx)
+        if seconds > _MOST_DAYS * 86400:
+            self.fail(f"write at most {_MOST_DAYS}d (got {value!r})", param, ctx)
+        return seconds
 
 
 @click.command(short_help="Submit a job or sweep at planned times from now on.")

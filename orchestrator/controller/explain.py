@@ -195,7 +195,7 @@ def _with_logs(
         facts,
         findings=tuple(findings),
         last_line=last,
-        written_at=datetime.datetime.fromtimestamp(written, datetime.UTC) if written else None,
+        written_at=files.time_of(written) if written else None,
         skipped_bytes=skipped,
         uncounted_bytes=uncounted,
     )

@@ -15,8 +15,8 @@ from orchestrator import (
     submission,
     values,
 )
+from orchestrator.controller import clock_check, dependencies, environments, log_files
 from orchestrator.controller import context as contexts
-from orchestrator.controller import dependencies, environments, log_files
 from orchestrator.rendering import batch_file, batch_needs
 
 #: What a script starts with where the spec says export = "none" (man sbatch, --export=NONE).
@@ -107,7 +107,10 @@ def enter(
         with context.store.writing(durable=True) as work:
             work.set_request_hash(job.token, sha256)
 
-    def still_needed() -> set[str]:
+    def still_needed() -> set[str] | None:
+        # Nothing is old by a clock that leapt.
+        if clock_check.checked(context).clock_doubt:
+            return None
         # What it depends on was there when that was checked, and is not cleared before it waits.
         ids = local.dependencies(request.dependency)
         others = {entry.token for one in ids for entry in context.machine.known(one)}

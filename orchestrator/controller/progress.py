@@ -9,7 +9,7 @@ import os
 import re
 from pathlib import Path
 
-from orchestrator import jobs, recovery, run_folder
+from orchestrator import files, jobs, recovery, run_folder
 from orchestrator.controller import context as contexts
 
 #: Names that tell their step: "checkpoint-0000000120.pt", "step_120", "global_step120", "120.ckpt".
@@ -64,5 +64,5 @@ def _newest(folder: Path) -> tuple[int | None, datetime.datetime | None]:
                 stamps.append(entry.stat().st_mtime)
             if found := _STEP.search(entry.name):
                 steps.append(int(found["step"]))
-    newest = datetime.datetime.fromtimestamp(max(stamps), datetime.UTC) if stamps else None
+    newest = files.time_of(max(stamps)) if stamps else None
     return max(steps, default=None), newest

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator import alerts, deadlines, errors, jobs, run_folder, specs
+from orchestrator import alerts, deadlines, errors, files, jobs, run_folder, specs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import ingest, unit_of_work
 
@@ -162,7 +162,7 @@ def _written_at(job: jobs.Job) -> datetime.datetime | None:
     if not stamps:
         return None
     # The log of an attempt that has said nothing yet is as old as the attempt before.
-    written_at = datetime.datetime.fromtimestamp(max(stamps), datetime.UTC)
+    written_at = files.time_of(max(stamps))
     return max(written_at, job.started_at or written_at)
 
 
@@ -171,5 +171,5 @@ def _clock_of(folder: Path) -> datetime.datetime | None:
     with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
         file.write(b"\n")
         file.flush()
-        return datetime.datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, datetime.UTC)
+        return files.time_of(os.fstat(file.fileno()).st_mtime)
     return None

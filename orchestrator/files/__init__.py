@@ -17,6 +17,7 @@ from orchestrator.files.reading import (
     read_bytes,
     read_given,
     read_text,
+    time_of,
 )
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "read_bytes",
     "read_given",
     "read_text",
+    "time_of",
 ]

@@ -128,6 +128,7 @@ def _steps(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
         part = pending.pop()
         if part == "..":
             at = at.parent
+            yield at, os.lstat(at)
             continue
         step = at / part
         try:

@@ -6,6 +6,7 @@ sparse file of a terabyte fits on any disk. All three can be put wherever a job 
 
 from __future__ import annotations
 
+import datetime
 import errno
 import os
 import select
@@ -23,6 +24,9 @@ _KINDS = {
 # O_NONBLOCK: open(2) of a FIFO does not wait for a writer, and reading a regular file ignores it.
 # O_NOCTTY: a terminal does not become ours.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+#: Times that the database stores, too.
+_FIRST, _LAST = (datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (1970, 2999))
 
 #: A FIFO that the user named is waited for so long.
 _FIFO_TIMEOUT_SECONDS = 5
@@ -97,6 +101,12 @@ def read_given(path: str | os.PathLike[str], *, limit_bytes: int) -> bytes:
     """
     with open_given(path) as file:
         return _bounded(file, path, limit_bytes)
+
+
+def time_of(stamp: float) -> datetime.datetime:
+    """Return the time of a file's stamp, between 1970 and 2999: `touch` may set it to any."""
+    first, last = _FIRST.timestamp(), _LAST.timestamp()
+    return datetime.datetime.fromtimestamp(min(max(stamp, first), last), datetime.UTC)
 
 
 def _is_silent(descriptor: int) -> bool:

@@ -118,17 +118,21 @@ class Machine:
 
     def clear(
         self,
-        keep: Callable[[], Collection[str]],
+        keep: Callable[[], Collection[str] | None],
         stored: Callable[[Mapping[str, str]], Mapping[str, str]],
     ) -> list[str]:
         """Forget the jobs that ended long ago, once a day; returns their keys.
 
         `stored` returns which variables may be stored: earlier versions stored more. `keep` returns
-        the tokens of jobs whose end their database lacks, or that are needed yet.
+        the tokens of jobs whose end their database lacks, or that are needed yet; None: nothing is
+        forgotten now.
         """
         if not self.files.is_to_be_cleared(after_seconds=_CLEARED_EVERY_SECONDS):
             return []
-        tokens = set(keep())
+        kept = keep()
+        if kept is None:
+            return []
+        tokens = set(kept)
         with self.files.locked():
             for entry in self.files.queue():
                 for one in line.conditions(entry.dependency):

@@ -78,9 +78,11 @@ def search(
             more = len(data) == _BLOCK_BYTES
             block = carry + data
             begin = place - len(carry)
-            place += len(data)
+            # What is a hole has no line end, and may be a terabyte.
+            hole_bytes = files.hole_bytes(handle, place, data)
+            place += max(hole_bytes, len(data))
             cut = len(block)
-            if more and len(carry) < _BLOCK_BYTES:
+            if more and len(carry) < _BLOCK_BYTES and not hole_bytes:
                 cut = block.rfind(b"\n") + 1
             block, carry = block[:cut], block[cut:]
             yield from window.hits(block, begin, number, list(finds(expression, block)))

@@ -13,6 +13,10 @@ _EXIT_CODE = re.compile(r"(\d{1,4}):(\d{1,4})", re.ASCII)
 _PATTERN = re.compile(r"%(\d*)(.?)", re.ASCII | re.DOTALL)
 #: An epoch or a number of seconds longer than this is no time.
 _LONGEST_DIGITS = 12
+#: What is beyond these bounds cannot be stored, and no Slurm means it.
+_FIRST_YEAR, _LAST_YEAR = 1970, 2999
+_LARGEST_COUNT = 2**31 - 1
+_LONGEST_SECONDS = 60 * 2**32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,9 +51,13 @@ def parse_wait_status(raw: str) -> ExitCode | None:
 def parse_time(raw: str) -> datetime.datetime | None:
     """Read a time stamp: epoch seconds (SLURM_TIME_FORMAT=%s), or ISO in UTC as TZ=UTC makes it.
 
-    Unknown, None, N/A, Invalid, an empty column and 0 are None.
+    Unknown, None, N/A, Invalid, an empty column, 0 and a time before 1970 or after 2999 are None.
     """
-    text = raw.strip()
+    found = _time(raw.strip())
+    return found if found is not None and _FIRST_YEAR <= found.year <= _LAST_YEAR else None
+
+
+def _time(text: str) -> datetime.datetime | None:
     if text.isascii() and text.isdigit():
         if len(text) > _LONGEST_DIGITS or int(text) == 0:
             return None
@@ -77,7 +85,8 @@ def parse_duration_seconds(raw: str) -> int | None:
     else:
         # man squeue: a time without days is [HOURS:]MINUTES:SECONDS; a lone number is minutes.
         hours, (minutes, seconds) = 0, [*parts, 0][:2]
-    return (days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
+    total = (days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
+    return total if total <= _LONGEST_SECONDS else None
 
 
 def parse_minutes_as_seconds(raw: str) -> int | None:
@@ -91,7 +100,8 @@ def parse_count(raw: str) -> int | None:
     found = _COUNT.fullmatch(raw.strip())
     if found is None or len(found[1]) > _LONGEST_DIGITS:
         return None
-    return int(float(found[1]) * 1024 ** " KMGTP".index(found[2] or " "))
+    count = int(float(found[1]) * 1024 ** " KMGTP".index(found[2] or " "))
+    return count if count <= _LARGEST_COUNT else None
 
 
 def parse_gpus(raw: str) -> int | None:

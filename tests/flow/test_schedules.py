@@ -82,6 +82,9 @@ def test_what_the_commands_say(cli, fake_slurm):
     path.write_text(JOB.replace("true", "false"))
     (shown,) = cli("schedule", "show", "nightly", "--json").items
     assert (shown["state"], shown["source_changed"], shown["firings"]) == ("active", True, [])
+    for option in ("--grace", "--jitter"):
+        too_long = cli(*add, "--replace", option, "367d")
+        assert (too_long.code, "write at most 366d (got '367d')" in too_long.err) == (2, True)
     assert cli(*add, "--replace", "--jitter", "10m").code == 0
     done = cli("schedule", "show", "nightly", "--format", "table")
     assert done.err == ""

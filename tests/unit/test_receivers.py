@@ -17,6 +17,7 @@ import time
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -350,3 +351,31 @@ def test_a_name_that_is_looked_up_for_long_has_no_longer(
             send(tmp_path, **fields, timeout_seconds=1)
         assert asked.is_set() and caught.value.may_have_it is False
     answered.set()
+
+
+def test_what_was_given_up_is_not_sent_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, look_up = threading.Event(), socket.getaddrinfo
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        answered.wait(60)
+        return look_up(*arguments, **options)
+
+    with (
+        servers.mail_server(servers.free_port()) as taken,
+        servers.web_server(servers.free_port()) as hook,
+    ):
+        monkeypatch.setattr(socket, "getaddrinfo", slow)
+        for fields in (
+            mail(taken.port),
+            {"kind": "webhook", "url": f"http://127.0.0.1:{hook.port}/x"},
+        ):
+            with pytest.raises(receivers.ReceiverError, match="timed out after 1 s") as caught:
+                send(tmp_path, **fields, timeout_seconds=1)
+            assert caught.value.may_have_it is False
+        answered.set()
+        for thread in threading.enumerate():
+            if thread.name == "receiver":
+                thread.join(60)
+        assert (taken.got, hook.got) == ([], [])

@@ -96,3 +96,18 @@ def test_a_projects_file_tells_nobody(tmp_path: Path) -> None:
         "notices.chat: not allowed in a project's file",
     ]
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'databse = "postgresql://u:secret@host/db"',
+        'database = "postgresql://u:secret@host/db',
+        'notices.chat = {kind = "webhook", to = "x", url = "https://u:secret@host/x"}',
+        '[notices.chat]\nkind = "webhook"\nurls = "https://host/secret"',
+    ],
+)
+def test_a_line_with_a_url_is_shown_in_no_message(tmp_path: Path, line: str) -> None:
+    with pytest.raises(errors.ConfigurationError) as caught:
+        load(tmp_path, f"{line}\n")
+    assert "secret" not in str(caught.value)

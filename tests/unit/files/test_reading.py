@@ -89,3 +89,9 @@ def test_a_fifo_that_nobody_writes_to(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_folder_that_the_user_named(tmp_path: Path) -> None:
     with pytest.raises(files.NotRegularFileError, match="not a regular file but a folder"):
         files.read_given(tmp_path, limit_bytes=10)
+
+
+def test_the_time_of_a_file_is_one_that_can_be_stored() -> None:
+    assert files.time_of(1.5).isoformat() == "1970-01-01T00:00:01.500000+00:00"
+    for stamp, year in ((-1e14, 1970), (1e14, 2999), (6.7e16, 2999), (2.0**63, 2999)):
+        assert files.time_of(stamp).year == year

@@ -90,6 +90,16 @@ def test_the_lines_of_an_attempt(log: pathlib.Path) -> None:
     assert logs.attempt_span(str(log), pattern, 2) is None
 
 
+def test_a_hole_of_a_terabyte_takes_no_time(log: pathlib.Path) -> None:
+    with log.open("wb") as file:
+        file.write(b"loss 1\nhalf")
+        file.seek(1 << 40)
+        file.write(b"\nloss 2\n")
+    assert found(log, "^loss") == [(1, b"loss 1"), (3, b"loss 2")]
+    banner = logs.banner_pattern(job_id="7", task=0, name="demo")
+    assert logs.attempt_span(str(log), banner, 0) is None
+
+
 def test_several_logs_are_followed_in_whole_lines(tmp_path: pathlib.Path) -> None:
     one, two = tmp_path / "1.out", tmp_path / "2.out"
     one.write_text("a\nb\nhalf")

@@ -32,6 +32,7 @@ def test_times():
     assert fields.parse_time("1795248937") == noon
     assert fields.parse_time("2026-11-21T08:15:37") == noon
     nothing = ["", "0", "N/A", "None", "Unknown", "Invalid", "9" * 12, "9" * 40, "-1", "٣"]
+    nothing += ["99999999999", "3000-01-01T00:00:00", "1969-12-31T23:59:59"]
     assert [fields.parse_time(raw) for raw in nothing] == [None] * len(nothing)
 
 
@@ -49,6 +50,7 @@ def test_times():
         ("Partition_Limit", None),
         ("NOT_SET", None),
         ("INVALID", None),
+        ("999999999999-00", None),
         ("", None),
     ],
 )
@@ -115,3 +117,9 @@ def test_nothing_raises(raw, other):
     ):
         parse(raw)
     fields.expand_output_path(raw, name=other, job_id="1", array_job_id=None, task=None)
+
+
+def test_what_no_database_can_hold_is_not_read() -> None:
+    assert fields.parse_count("2147483647") == 2**31 - 1
+    assert fields.parse_count("2147483648") is fields.parse_count("9999P") is None
+    assert fields.parse_minutes_as_seconds("99999999999") is None
