@@ -48,9 +48,13 @@ def submitted(database: str, entry: spool.Entry, shared_folders: Sequence[Path])
         found = _by_the_store(database, entry, shared_folders)
     if found is None or found["scheduler"] != "local":
         raise errors.NotFoundError(f"{place} knows no such job; submit it again if it is yours")
-    places = log_files.Places.called_in(
-        json.loads(found["provenance"])["folder"], specs.from_json(found["spec"]), found["run_dir"]
-    )
+    folder = json.loads(found["provenance"]).get("folder")
+    if not isinstance(folder, str):
+        raise errors.DamagedRowError(
+            f"submission {entry.token}: provenance has no folder; "
+            "`orchestrator db restore` puts a backup back"
+        )
+    places = log_files.Places.called_in(folder, specs.from_json(found["spec"]), found["run_dir"])
     paths = places.paths_of(f"{found['name']}.{entry.token}", entry.job_id, str(entry.raw_number))
     error = paths["stderr_path"]
     return local.Submitted(

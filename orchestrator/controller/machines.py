@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from orchestrator import (
@@ -84,6 +85,8 @@ def enter(
         tasks=tasks or None,
         most_at_once=spec.array.max_running,
         dependency=spec.dependency or "",
+        # As sbatch does: the job's files get the modes that the user's shell gives them.
+        umask=_umask(),
         format=1,
     )
     if context.profile.scheduler == "auto":
@@ -124,6 +127,12 @@ def enter(
         )
     except OSError as exc:
         raise errors.OrchestratorError(f"cannot submit: {exc}") from exc
+
+
+def _umask() -> int:
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
 
 
 def estimate(context: contexts.Context, spec: jobs.JobSpec, script: str) -> str:

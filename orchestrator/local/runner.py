@@ -221,6 +221,7 @@ class _Run:
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,
+                umask=-1 if request.umask is None else request.umask,
                 preexec_fn=prepare,
             )
         # We take its end ourselves, with those of all orphans.

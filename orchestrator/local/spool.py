@@ -70,6 +70,8 @@ class Request:
     arguments: tuple[str, ...] = ()
     #: our number, `local-NUMBER`; given when it is accepted
     number: int = 0
+    #: the script's umask; none: the runner's own, 077, as in earlier versions
+    umask: int | None = None
     #: 0: of a version that stored all variables of the shell but those that looked like secrets
     format: int = 0
 

@@ -45,7 +45,7 @@ def parse_jsonl(text: str, *, path: str = "", line: int | None = None) -> list[j
             rank=_count(record, "rank"),
             world_size=_count(record, "world_size"),
             time=_time(record.get("time")),
-            attempt=_count(record, "attempt") or 0,
+            attempt=_count(record, "attempt", below=2**31) or 0,
             source=SOURCE,
             path=path,
             line=line,
@@ -68,9 +68,9 @@ def _value(record: Mapping[str, Any]) -> float | None:
     return number if math.isfinite(number) else math.nan
 
 
-def _count(record: Mapping[str, Any], key: str) -> int | None:
+def _count(record: Mapping[str, Any], key: str, *, below: int = 2**63) -> int | None:
     value = record.get(key)
-    fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+    fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
     return value if fits else None
 
 

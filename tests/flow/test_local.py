@@ -158,7 +158,7 @@ exit 3
 """
 '''
     )
-    done = here("submit", spec, "--wait")
+    done = here("submit", spec, "--wait", prefix=["sh", "-c", 'umask 027 && exec "$@"', "sh"])
     assert done.code == 1
     assert done.out == "Submitted batch job local-1 (@1, first)\n"
     talk = done.err.splitlines()
@@ -179,7 +179,7 @@ exit 3
     assert [event["source"] for event in item["events"]][:2] == ["user", "machine"]
     banner, *log = here("logs", "first").out.splitlines()
     assert banner.startswith("=== orchestrator first job 1 task 0 attempt 0 on ")
-    assert log[:2] == [f"it's five: 1 1 2 {here.folder}", "0077"]
+    assert log[:2] == [f"it's five: 1 1 2 {here.folder}", "0027"]
     assert here("show", "1").code == 4, "an ID of Slurm's is another"
     assert here("metrics", "first", "--name", "throughput", "--json").items[0]["value"] == 12.5
     spool_folder = here.state_dir / "local"

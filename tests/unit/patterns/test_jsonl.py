@@ -106,3 +106,8 @@ JSON = st.recursive(
 def test_no_record_raises(record: dict[str, object]):
     for metric in patterns.parse_jsonl(json.dumps({"name": "loss", "value": 1, **record})):
         assert isinstance(metric.value, float)
+
+
+def test_an_attempt_that_no_database_holds_is_left_out():
+    (metric,) = patterns.parse_jsonl(json.dumps({**LINE, "attempt": 2**31}))
+    assert metric.attempt == 0
