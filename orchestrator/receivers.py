@@ -313,6 +313,8 @@ def _command(channel: config.Channel, message: notices.Message, environ: Mapping
         )
     except slurm.CommandNotFound as exc:
         raise ReceiverError(f"{channel.command[0]} could not be started: {exc.__cause__}") from exc
+    except slurm.TooMuchOutputError as exc:
+        raise ReceiverError(str(exc), may_have_it=True) from exc
     if answer.timed_out:
         told = f"{channel.command[0]} had not ended after {channel.timeout_seconds} s"
         raise ReceiverError(told, may_have_it=True)
