@@ -309,6 +309,8 @@ def _command(channel: config.Channel, message: notices.Message, environ: Mapping
             channel.command,
             timeout_seconds=float(channel.timeout_seconds),
             environ=environ,
+            # Not where we were called: that may be a clone with a json.py for `python -m`.
+            folder=home if os.path.isdir(home := environ.get("HOME", "")) else "/",
             stdin=forms.as_json(message),
         )
     except slurm.CommandNotFound as exc:

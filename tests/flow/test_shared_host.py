@@ -323,6 +323,49 @@ def test_a_template_that_changes_after_the_trust(cli):
     assert "the file, which changed since you trusted it, and run" in done.err
 
 
+def test_a_command_runs_the_file_that_was_trusted(cli):
+    (cli.folder / "orchestrator.toml").write_text(
+        '[notices.x]\nkind = "command"\ncommand = ["sh", "tools/notify.sh"]\n'
+    )
+    elsewhere = cli.folder / "sub"
+    for folder, word in ((cli.folder, "reviewed"), (elsewhere, "planted")):
+        (folder / "tools").mkdir(parents=True)
+        (folder / "tools" / "notify.sh").write_text(f"touch {cli.home}/{word}\n")
+    (cli.folder / ".git").mkdir()
+    assert cli("trust", ".").code == 0
+    done = cli("notices", "test", "x", cwd=elsewhere)
+    assert done.code == 0, done.err
+    assert (cli.home / "reviewed").exists() and not (cli.home / "planted").exists()
+
+
+def test_a_command_of_the_user_runs_in_no_clone(cli):
+    path = cli.home / ".config/orchestrator/config.toml"
+    path.parent.mkdir(parents=True)
+    words = [sys.executable, "-m", "json.tool"]
+    path.write_text(f'[notices.x]\nkind = "command"\ncommand = {json.dumps(words)}\n')
+    (cli.folder / "json.py").write_text(f"open({str(cli.home / 'planted')!r}, 'w')\n")
+    done = cli("notices", "test", "x")
+    assert done.code == 0, done.err
+    assert not (cli.home / "planted").exists()
+
+
+@needs_root
+def test_a_command_that_its_owner_can_change_after_the_trust(host, alice, eve):
+    project = host / "project"
+    path = eve.write(
+        project / "orchestrator.toml",
+        '[notices.x]\nkind = "command"\ncommand = ["sh", "notify.sh"]\n',
+    )
+    eve.write(project / "notify.sh", "true\n")
+    assert alice.run("trust", ".", cwd=project).code == 0
+    done = alice.run("notices", "test", "x", cwd=project)
+    assert (done.code, done.out) == (3, "")
+    assert f"{path}:3: notices.x.command: runs {project}/notify.sh, which is not safe: " in done.err
+    assert f"{project} belongs to user ID {EVE}. Accept it with `shared_folders" in done.err
+    accepted = {"ORCHESTRATOR_SHARED_FOLDERS": str(project)}
+    assert alice.run("notices", "test", "x", cwd=project, **accepted).code == 0
+
+
 def test_doctor_says_which_projects_file_counts(cli):
     path = cli.folder / "orchestrator.toml"
 
