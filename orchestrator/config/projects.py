@@ -138,6 +138,19 @@ def read(path: Path, environ: Mapping[str, str], shared_folders: Sequence[Path])
     return Layer(project=project, document=whole, problems=problems, refused=told, advice=advice)
 
 
+def refuse_changed(project: Project | None, environ: Mapping[str, str]) -> None:
+    """Raise ConfigurationError where a file that was trusted when it was read is not any more."""
+    if project is None or not project.is_trusted:
+        return
+    if not read(project.path, environ, ()).project.is_trusted:
+        shown = values.visible(str(project.path))
+        message = (
+            "the file, or one that is trusted with it, changed since it was read. Review it, run "
+            f"`{command(project.path)}`, then start the command again"
+        )
+        raise errors.ConfigurationError([errors.Problem(source=shown, message=message)])
+
+
 def review(path: Path, environ: Mapping[str, str]) -> Review:
     """Return what to look at in a project's file, and the digest that stands for all of it.
 

@@ -338,6 +338,28 @@ def test_a_command_runs_the_file_that_was_trusted(cli):
     assert (cli.home / "reviewed").exists() and not (cli.home / "planted").exists()
 
 
+def test_a_controller_ends_when_what_it_acts_by_changes(cli):
+    (cli.folder / "orchestrator.toml").write_text('templates_dir = "t"\n')
+    template = cli.folder / "t" / "environment.sh.j2"
+    template.parent.mkdir()
+    template.write_text("echo reviewed\n")
+    assert cli("trust", ".").code == 0
+    process = cli.start("serve", "--interval", "1")
+    try:
+        cli.wait_until(lambda: (cli.state_dir / "controller.json").exists(), "the first pass")
+        template.write_text("echo planted\n")
+        out, err = process.communicate(timeout=command_line.TIMEOUT_SECONDS)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 3, out
+    assert err == (
+        f"Error: {cli.folder}/orchestrator.toml: the file, or one that is trusted with it, changed "
+        f"since it was read. Review it, run `orchestrator trust {cli.folder}`, then start the "
+        "command again\n1 problem; nothing was done.\n"
+    )
+
+
 def test_a_command_of_the_user_runs_in_no_clone(cli):
     path = cli.home / ".config/orchestrator/config.toml"
     path.parent.mkdir(parents=True)
