@@ -194,6 +194,31 @@ def test_a_file_that_another_user_put_above(host, alice, eve, key):
 
 
 @needs_root
+def test_nobody_holds_the_lock_of_the_line(host, alice, eve):
+    """A lock that others can open for reading is enough for flock(2), and keeps its owner out."""
+    work = host / "work"
+    work.mkdir()
+    os.chown(work, ALICE, ALICE)
+    words = ("submit", *LOCAL, "--name", "x", "--command", "true")
+    assert alice.run(*words, cwd=work).code == 0
+    lock = alice.home / ".local/state/orchestrator/local/lock"
+    # As `chmod -R go+rX` leaves it, to show somebody the runs.
+    for path in (lock, *lock.parents[:5]):
+        path.chmod(0o755)
+    assert alice.run("status", "--refresh", cwd=work).code == 0
+    assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+
+
+@needs_root
+def test_a_user_without_a_name(host, alice):
+    """In a container, or while LDAP is away, the user database does not know who asks."""
+    done = alice.run("submit", *LOCAL, "--name", "x", "--command", "true", cwd=alice.home)
+    assert done.code == 0, done.err
+    (record,) = (alice.home / "orchestrator-runs").glob("*/provenance.json")
+    assert json.loads(record.read_text())["user"] == str(ALICE)
+
+
+@needs_root
 def test_another_users_configuration_is_an_error(host, alice, eve):
     path = alice.write(alice.home / ".config/orchestrator/config.toml", "")
     os.chown(path.parent, EVE, EVE)
