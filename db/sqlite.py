@@ -33,6 +33,12 @@ from db import (
 _JOURNAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
 #: A file that others write can be opened beside them, soon if not now.
 _MOST_COPIES = 3
+#: A database from elsewhere can hold SQL of its own, which runs whenever something is stored. We
+#: make no trigger; views of the user's own change nothing.
+_FOREIGN = (
+    "SELECT type, name, tbl_name FROM sqlite_master WHERE type IN ('trigger', 'view') ORDER BY name"
+)
+_TABLES = frozenset(table.name for table in contents.tables())
 
 
 class Database(session.Database):
@@ -92,6 +98,11 @@ class Database(session.Database):
             for (text,) in connection.execute(sa.text("PRAGMA integrity_check")):
                 if text != "ok":
                     yield contents.Finding(problem=str(text))
+            for kind, name, table in connection.execute(sa.text(_FOREIGN)):
+                if kind == "trigger" or name in _TABLES:
+                    what = f"{kind} {name!r}" + (f" of {table}" if kind == "trigger" else "")
+                    told = "was not made by orchestrator, and changes what is stored or read"
+                    yield contents.Finding(problem=f"the {what} {told}")
         except exc.DBAPIError as error:
             yield contents.Finding(problem=f"not all pages can be read: {error.orig}")
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 
 #: DEL, C1, bytes that are not UTF-8 (surrogates), and characters that reorder or hide text or end a
-#: line for some readers. Joiners (U+200C, U+200D) stay: scripts and emoji need them.
+#: line for some readers, fillers that show nothing among them. Joiners (U+200C, U+200D) and the
+#: variation selectors of the BMP stay: scripts and emoji need them.
 _ACTING = (
-    r"\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
-    r"\ufff9-\ufffb\U000e0000-\U000e007f"
+    r"\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f"
+    r"\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _ANY = re.compile(rf"[\x00-\x1f{_ACTING}]")
 _IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_ACTING}]")
@@ -22,17 +24,22 @@ _SPACES = str.maketrans("\t\n\r", "   ")
 
 def visible(text: str) -> str:
     """Return the text with every such character escaped, newline and tab too."""
-    return text if text.isprintable() else _ANY.sub(_escape, text)
+    return text if _is_plain(text) else _ANY.sub(_escape, text)
 
 
 def one_line(text: str) -> str:
     """Return the text for a cell, a field or a heading: tabs and line ends become spaces."""
-    return text if text.isprintable() else visible(text.translate(_SPACES))
+    return text if _is_plain(text) else visible(text.translate(_SPACES))
 
 
 def lines(text: str) -> str:
     """Return a text of several lines: newline and tab stay."""
-    return text if text.isprintable() else _IN_LINES.sub(_escape, text)
+    return text if _is_plain(text) else _IN_LINES.sub(_escape, text)
+
+
+def _is_plain(text: str) -> bool:
+    """Return whether there is nothing to look for, as mostly; letters that show nothing print."""
+    return text.isascii() and text.isprintable()
 
 
 def _escape(found: re.Match[str]) -> str:

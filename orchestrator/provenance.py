@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import json
 import os
 import platform
@@ -13,6 +12,8 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from orchestrator import login
 
 #: A diff beyond this is cut: it is kept to tell what ran, not as a backup.
 DIFF_LIMIT_BYTES = 1024 * 1024
@@ -139,7 +140,7 @@ def collect(
             "template": template,
             "template_sha256": template_hash,
             "host": socket.gethostname(),
-            "user": getpass.getuser(),
+            "user": login.user_name(),
             "python": platform.python_version(),
             "folder": str(folder),
             "git_commit": commit.strip() if commit else None,

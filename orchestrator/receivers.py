@@ -323,10 +323,14 @@ def _command(channel: config.Channel, message: notices.Message, environ: Mapping
             channel.command,
             timeout_seconds=float(channel.timeout_seconds),
             environ=environ,
+            # Not where we were called: that may be a clone with a json.py for `python -m`.
+            folder=home if os.path.isdir(home := environ.get("HOME", "")) else "/",
             stdin=forms.as_json(message),
         )
     except slurm.CommandNotFound as exc:
         raise ReceiverError(f"{channel.command[0]} could not be started: {exc.__cause__}") from exc
+    except slurm.TooMuchOutputError as exc:
+        raise ReceiverError(str(exc), may_have_it=True) from exc
     if answer.timed_out:
         told = f"{channel.command[0]} had not ended after {channel.timeout_seconds} s"
         raise ReceiverError(told, may_have_it=True)

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import datetime
 import errno
-import getpass
 import json
 import os
 import re
@@ -21,7 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
 
-from orchestrator import errors, files, jobs, tracking
+from orchestrator import errors, files, jobs, login, tracking
 from orchestrator.jobs import JobState
 
 TOKEN_CHARACTERS = string.ascii_lowercase + string.digits
@@ -331,7 +330,7 @@ def expand(pattern: str, *, job_id: str, name: str, raw_job_id: str | None = Non
     values.update(j=own or "", J=own or "")
 
     def fill(match: re.Match[str]) -> str:
-        value = getpass.getuser() if match["letter"] == "u" else values.get(match["letter"])
+        value = login.user_name() if match["letter"] == "u" else values.get(match["letter"])
         if value is None:
             return match[0]
         return value.zfill(int(match["width"])) if match["width"] else value

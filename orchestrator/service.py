@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import Literal, Self
 
-from orchestrator import errors
+from orchestrator import config, errors
 from orchestrator.controller import clock_check, health, heard, leases, submitters, ticking
 from orchestrator.controller import context as contexts
 from orchestrator.local import processes
@@ -128,7 +128,8 @@ def serve(
     """Do pass after pass until SIGTERM or SIGINT, which end it between two things.
 
     Raises leases.HeldError where another controller acts, and FencedError where one took over;
-    with `stand_by` it waits for the other's end instead.
+    with `stand_by` it waits for the other's end instead. ConfigurationError: before a pass, where
+    the project's file that it acts by is not trusted any more.
     """
     with Stop() as stop:
         one = _Controller(context, log, stop, command="serve")
@@ -220,7 +221,11 @@ class _Controller:
             yield
 
     def one_pass(self, *, floor_seconds: float | None) -> list[ticking.Outcome]:
-        """Do each step once, and log what it did."""
+        """Do each step once, and log what it did.
+
+        Raises ConfigurationError where the project's file is not trusted any more.
+        """
+        config.refuse_changed(self._plain.configuration.project, self._plain.environ)
         check = clock_check.check_pass(self._context)
         context = check.context
         if context.clock_doubt:
@@ -263,7 +268,7 @@ class _Controller:
                 self.store_health(outcomes, next_pass_seconds=pause)
                 self._holding.rest()
                 self._stop.wait(pause)
-        except (ticking.Stopped, errors.FencedError):
+        except (ticking.Stopped, errors.FencedError, errors.ConfigurationError):
             me = processes.this_process()
             configuration = self._plain.configuration
             health.end(

@@ -22,6 +22,7 @@ Partition = profiles.Partition
 Profile = profiles.Profile
 Project = projects.Project
 ProjectRefusedError = projects.RefusedError
+refuse_changed = projects.refuse_changed
 has_password = database_urls.has_password
 without_password = database_urls.without_password
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import documents, errors, files, shapes, values
+from orchestrator import documents, errors, files, login, shapes, values
 
 PROJECT_FILE = "orchestrator.toml"
 FILE = Path("orchestrator", "config.toml")
@@ -74,7 +73,7 @@ def not_safe(
 def home(environ: Mapping[str, str]) -> Path:
     """Return the home folder."""
     folder = environ.get("HOME", "")
-    return Path(folder if folder.startswith("/") else pwd.getpwuid(os.getuid()).pw_dir)
+    return Path(folder if folder.startswith("/") else login.home_folder())
 
 
 def xdg(environ: Mapping[str, str], variable: str, default: str) -> Path:

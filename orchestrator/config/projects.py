@@ -111,7 +111,8 @@ def read(path: Path, environ: Mapping[str, str], shared_folders: Sequence[Path])
     project = Project(path=path, is_trusted=is_trusted)
     if is_trusted:
         document, wrong = places.with_whole_paths(document, path.parent, environ)
-        return Layer(project=project, document=document, problems=[*problems, *wrong])
+        document, unsafe = _with_whole_commands(document, path.parent, shared_folders)
+        return Layer(project=project, document=document, problems=[*problems, *wrong, *unsafe])
     if exposed is not None:
         return Layer(project=_ignored(path, exposed, changed=True), document=empty)
     whole, wrong = places.with_whole_paths(document, path.parent, environ)
@@ -135,6 +136,19 @@ def read(path: Path, environ: Mapping[str, str], shared_folders: Sequence[Path])
         f"or review the file{since} and run `{command(path)}`."
     )
     return Layer(project=project, document=whole, problems=problems, refused=told, advice=advice)
+
+
+def refuse_changed(project: Project | None, environ: Mapping[str, str]) -> None:
+    """Raise ConfigurationError where a file that was trusted when it was read is not any more."""
+    if project is None or not project.is_trusted:
+        return
+    if not read(project.path, environ, ()).project.is_trusted:
+        shown = values.visible(str(project.path))
+        message = (
+            "the file, or one that is trusted with it, changed since it was read. Review it, run "
+            f"`{command(project.path)}`, then start the command again"
+        )
+        raise errors.ConfigurationError([errors.Problem(source=shown, message=message)])
 
 
 def review(path: Path, environ: Mapping[str, str]) -> Review:
@@ -214,18 +228,51 @@ def _named(whole: documents.Document, folder: Path) -> Iterator[Path]:
     """Give what the file makes run or reads, as far as it belongs to the project."""
     given = whole.data.get("pattern_files")
     channels = whole.data.get("notices")
-    texts = [whole.data.get("templates_dir"), *(given if isinstance(given, list) else ())]
-    for channel in channels.values() if isinstance(channels, Mapping) else ():
-        command = channel.get("command") if isinstance(channel, Mapping) else None
-        for word in command if isinstance(command, list) else ():
-            if isinstance(word, str) and os.path.isfile(folder / word):
-                texts.append(str(folder / word))
+    texts: list[object] = [
+        whole.data.get("templates_dir"),
+        *(given if isinstance(given, list) else ()),
+    ]
+    texts += [str(folder / word) for _, word in _command_files(channels, folder)]
     for text in texts:
         if isinstance(text, str):
             path = Path(os.path.normpath(text))
             real = Path(os.path.realpath(path))
             if path.is_relative_to(folder) or real.is_relative_to(folder):
                 yield path
+
+
+def _command_files(channels: Any, folder: Path) -> Iterator[tuple[toml_lines.Path, str]]:
+    """Give each word of a channel's command that is a file, seen from the project's folder."""
+    for name, channel in channels.items() if isinstance(channels, Mapping) else ():
+        command = channel.get("command") if isinstance(channel, Mapping) else None
+        for place, word in enumerate(command if isinstance(command, list) else ()):
+            if isinstance(word, str) and os.path.isfile(folder / word):
+                yield ("notices", name, "command", place), word
+
+
+def _with_whole_commands(
+    document: documents.Document, folder: Path, shared_folders: Sequence[Path]
+) -> tuple[documents.Document, list[errors.Problem]]:
+    """Return the document with the files of its commands as absolute paths: those of the record.
+
+    The command may be called in another folder, in which such a name is another file. With problems
+    where others can change a file after it was compared with the record.
+    """
+    problems = []
+    for key, word in list(_command_files(document.data.get("notices"), folder)):
+        file = Path(os.path.normpath(folder / word))
+        if not file.is_relative_to(folder) or (key[3] == 0 and "/" not in word):
+            # Not in the record, or a program that is looked for in PATH.
+            continue
+        if exposed := places.exposed(file, shared_folders):
+            told = f"runs {values.visible(str(file))}, which is not safe: {exposed}"
+            cure = f". {exposed.cure[:1].upper()}{exposed.cure[1:]}" if exposed.cure else ""
+            problems.append(document.problem(key[:3], told + cure))
+        command = list(_value(document.data, key[:3]))
+        command[int(key[3])] = str(file)
+        leaf = documents.leaf(tuple(map(str, key[:3])), command, document.origin(key[:3]))
+        document = documents.merge(document, leaf)
+    return document, problems
 
 
 def _digest(

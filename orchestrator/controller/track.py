@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import getpass
 import json
 import os
 import re
@@ -17,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import errors, jobs, patterns, run_folder, specs, tracking, values
+from orchestrator import errors, jobs, login, patterns, run_folder, specs, tracking, values
 from orchestrator.controller import context as contexts
 from orchestrator.controller import identity, refresh, unit_of_work, vocabulary, witnesses
 
@@ -361,7 +360,7 @@ def _papers(context: contexts.Context, found: _Found) -> str:
             "template": "",
             "template_sha256": "",
             "host": socket.gethostname(),
-            "user": getpass.getuser(),
+            "user": login.user_name(),
             "folder": found.papers.get("WorkDir") or str(context.folder),
             "git_commit": None,
             "git_dirty": None,

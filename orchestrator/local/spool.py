@@ -184,6 +184,7 @@ class Spool:
                 )
             descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:
+                _tighten(descriptor)
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 yield
             finally:
@@ -332,6 +333,13 @@ class Spool:
         name = f"{entry.key}.json"
         (self.folder / "ended" / name).rename(self.folder / "queue" / name)
         return self.put(entry)
+
+
+def _tighten(descriptor: int) -> None:
+    """Take away what others may do with our lock: who can read it can hold it (flock(2))."""
+    found = os.fstat(descriptor)
+    if found.st_uid == os.geteuid() and found.st_mode & 0o077:
+        os.fchmod(descriptor, 0o600)
 
 
 def _entry(path: Path) -> Entry | None:

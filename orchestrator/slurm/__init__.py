@@ -12,7 +12,14 @@ if typing.TYPE_CHECKING:
     from orchestrator.slurm.client import Client, Steps
     from orchestrator.slurm.failures import AccountingDisabled, Unreachable, failure
     from orchestrator.slurm.job_ids import expand_tasks, fold_tasks, words_of_tasks
-    from orchestrator.slurm.process import Answer, CommandNotFound, Held, run, stream
+    from orchestrator.slurm.process import (
+        Answer,
+        CommandNotFound,
+        Held,
+        TooMuchOutputError,
+        run,
+        stream,
+    )
     from orchestrator.slurm.sacct import (
         MOST_JOB_IDS,
         parse_sacct,
@@ -53,6 +60,7 @@ __all__ = [
     "SbatchKind",
     "SbatchOutcome",
     "Steps",
+    "TooMuchOutputError",
     "Unreachable",
     "cancelled_by",
     "classify_sbatch",
@@ -91,7 +99,7 @@ __getattr__ = lazily.names_of(
         "variables": ("environment", "secret_names", "submission_environment"),
         "failures": ("AccountingDisabled", "Unreachable", "failure"),
         "job_ids": ("expand_tasks", "fold_tasks", "words_of_tasks"),
-        "process": ("Answer", "CommandNotFound", "Held", "run", "stream"),
+        "process": ("Answer", "CommandNotFound", "Held", "TooMuchOutputError", "run", "stream"),
         "sacct": (
             "MOST_JOB_IDS",
             "parse_sacct",

@@ -252,10 +252,9 @@ class Client:
 
     def jobs_before(self, job_id: str, partition: str, priority: int) -> int:
         """Count the jobs that wait in a partition and come before this one, as far as is shown."""
-        lines: list[str] = []
-        command = waiting.squeue_order_command(partition)
-        _check(self.stream(command, self.timeout_seconds, self.environ, lines.append))
-        return waiting.count_before(lines, job_id, priority)
+        answer = self._ask(waiting.squeue_order_command(partition))
+        _check(answer)
+        return waiting.count_before(answer.stdout.split("\n"), job_id, priority)
 
     def nodes_away(self, nodes: str) -> list[queue.Node]:
         """Return those of the nodes that are not available, with the reason that sinfo gives."""

@@ -27,12 +27,18 @@ _SHORT_LOOK_SECONDS = 2e-5
 _SHORT_LOOKS = 20
 #: More of stderr than this is dropped.
 _STDERR_BYTES = 256 * 1024
+#: No command of Slurm's prints as much for one user; it is all kept in memory.
+_STDOUT_BYTES = 128 * 1024 * 1024
 #: A longer line is no line of Slurm's: it is passed on cut.
 _LINE_BYTES = 4 * 1024 * 1024
 
 
 class CommandNotFound(errors.SlurmError):
     """The command could not be started."""
+
+
+class TooMuchOutputError(errors.SlurmError):
+    """The command printed more than is kept, and was ended."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,14 +71,27 @@ def run(
     folder: str | None = None,
     stdin: bytes | None = None,
 ) -> Answer:
-    """Run a command and return its answer; CommandNotFound where it can't be started.
+    """Run a command and return its answer.
+
+    Raises CommandNotFound where it can't be started, and TooMuchOutputError where its output does
+    not end: a broken command would fill the memory until its time is up.
 
     folder: where it runs, if not here. stdin: what it reads, if anything.
     die_with_parent: it and all it started get SIGKILL when this process ends, so that
     "the submitter is dead" also means "its sbatch is dead".
     """
     chunks: list[bytes] = []
-    answer = _execute(argv, timeout_seconds, environ, chunks.append, die_with_parent, folder, stdin)
+    left_bytes = _STDOUT_BYTES
+
+    def keep(chunk: bytes) -> None:
+        nonlocal left_bytes
+        left_bytes -= len(chunk)
+        if left_bytes < 0:
+            mib = _STDOUT_BYTES // 1024**2
+            raise TooMuchOutputError(f"{argv[0]} printed more than {mib} MiB and was ended")
+        chunks.append(chunk)
+
+    answer = _execute(argv, timeout_seconds, environ, keep, die_with_parent, folder, stdin)
     return dataclasses.replace(answer, stdout=b"".join(chunks).decode(errors="replace"))
 
 
@@ -163,12 +182,15 @@ class Held:
 
     def answer(self, timeout_seconds: float) -> Answer:
         """Return what it says after it was given its stdin."""
-        chunks: list[bytes] = []
+        stdout = bytearray()
+
+        def keep(chunk: bytes) -> None:
+            # It is not ended for what it prints: it may have done its work.
+            stdout.extend(chunk[: max(0, _STDOUT_BYTES - len(stdout))])
+
         began = time.monotonic()
-        answer = _attend(
-            self._process, self.argv, chunks.append, self._started_at, began, timeout_seconds
-        )
-        return dataclasses.replace(answer, stdout=b"".join(chunks).decode(errors="replace"))
+        answer = _attend(self._process, self.argv, keep, self._started_at, began, timeout_seconds)
+        return dataclasses.replace(answer, stdout=stdout.decode(errors="replace"))
 
     def _hand_over(self, stdin: bytes) -> bool:
         """Return whether its pipe has all of it now; else it is to be ended: part of it may be."""

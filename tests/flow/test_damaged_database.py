@@ -204,6 +204,11 @@ def test_nothing_is_stored_once_damage_was_seen(damaged: CommandLine) -> None:
             "INSERT INTO attempts (job_row, number, state) VALUES (1, 7, 'RUNNING')",
             "attempts row 1, 7: number is larger than the attempt of its job",
         ),
+        (
+            "CREATE TRIGGER t AFTER INSERT ON submissions BEGIN "
+            "UPDATE submissions SET script = 'planted'; END",
+            "the trigger 't' of submissions was not made by orchestrator, and changes what is ",
+        ),
     ],
 )
 def test_an_impossible_state_is_not_whole(cli: CommandLine, statement: str, problem: str) -> None:
@@ -311,6 +316,18 @@ def test_a_backup_that_cannot_be_restored(damaged: CommandLine, backup: Path) ->
     told = "submissions row @3: scheduler is 'x', not one of slurm, local"
     cases = [(f"{bad} cannot be restored: {told}. {end}", 1)]
     assert [ended(damaged, bad)] == cases
+    bad.write_bytes(backup.read_bytes())
+    with sqlite3.connect(bad) as connection:
+        connection.execute(
+            "CREATE TRIGGER t AFTER INSERT ON submissions BEGIN "
+            "UPDATE submissions SET script = 'planted'; END"
+        )
+    connection.close()
+    told = (
+        "the trigger 't' of submissions was not made by orchestrator, and changes what is stored "
+        "or read"
+    )
+    assert ended(damaged, bad) == (f"{bad} cannot be restored: {told}. {end}", 1)
     bad.write_bytes(b"text" * 5000)
     assert ended(damaged, bad) == (
         f"{bad} cannot be restored: file is not a database. {end}",

@@ -194,6 +194,31 @@ def test_a_file_that_another_user_put_above(host, alice, eve, key):
 
 
 @needs_root
+def test_nobody_holds_the_lock_of_the_line(host, alice, eve):
+    """A lock that others can open for reading is enough for flock(2), and keeps its owner out."""
+    work = host / "work"
+    work.mkdir()
+    os.chown(work, ALICE, ALICE)
+    words = ("submit", *LOCAL, "--name", "x", "--command", "true")
+    assert alice.run(*words, cwd=work).code == 0
+    lock = alice.home / ".local/state/orchestrator/local/lock"
+    # As `chmod -R go+rX` leaves it, to show somebody the runs.
+    for path in (lock, *lock.parents[:5]):
+        path.chmod(0o755)
+    assert alice.run("status", "--refresh", cwd=work).code == 0
+    assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+
+
+@needs_root
+def test_a_user_without_a_name(host, alice):
+    """In a container, or while LDAP is away, the user database does not know who asks."""
+    done = alice.run("submit", *LOCAL, "--name", "x", "--command", "true", cwd=alice.home)
+    assert done.code == 0, done.err
+    (record,) = (alice.home / "orchestrator-runs").glob("*/provenance.json")
+    assert json.loads(record.read_text())["user"] == str(ALICE)
+
+
+@needs_root
 def test_another_users_configuration_is_an_error(host, alice, eve):
     path = alice.write(alice.home / ".config/orchestrator/config.toml", "")
     os.chown(path.parent, EVE, EVE)
@@ -321,6 +346,71 @@ def test_a_template_that_changes_after_the_trust(cli):
     done = cli(*words)
     assert (done.code, done.out) == (3, "")
     assert "the file, which changed since you trusted it, and run" in done.err
+
+
+def test_a_command_runs_the_file_that_was_trusted(cli):
+    (cli.folder / "orchestrator.toml").write_text(
+        '[notices.x]\nkind = "command"\ncommand = ["sh", "tools/notify.sh"]\n'
+    )
+    elsewhere = cli.folder / "sub"
+    for folder, word in ((cli.folder, "reviewed"), (elsewhere, "planted")):
+        (folder / "tools").mkdir(parents=True)
+        (folder / "tools" / "notify.sh").write_text(f"touch {cli.home}/{word}\n")
+    (cli.folder / ".git").mkdir()
+    assert cli("trust", ".").code == 0
+    done = cli("notices", "test", "x", cwd=elsewhere)
+    assert done.code == 0, done.err
+    assert (cli.home / "reviewed").exists() and not (cli.home / "planted").exists()
+
+
+def test_a_controller_ends_when_what_it_acts_by_changes(cli):
+    (cli.folder / "orchestrator.toml").write_text('templates_dir = "t"\n')
+    template = cli.folder / "t" / "environment.sh.j2"
+    template.parent.mkdir()
+    template.write_text("echo reviewed\n")
+    assert cli("trust", ".").code == 0
+    process = cli.start("serve", "--interval", "1")
+    try:
+        cli.wait_until(lambda: (cli.state_dir / "controller.json").exists(), "the first pass")
+        template.write_text("echo planted\n")
+        out, err = process.communicate(timeout=command_line.TIMEOUT_SECONDS)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 3, out
+    assert err == (
+        f"Error: {cli.folder}/orchestrator.toml: the file, or one that is trusted with it, changed "
+        f"since it was read. Review it, run `orchestrator trust {cli.folder}`, then start the "
+        "command again\n1 problem; nothing was done.\n"
+    )
+
+
+def test_a_command_of_the_user_runs_in_no_clone(cli):
+    path = cli.home / ".config/orchestrator/config.toml"
+    path.parent.mkdir(parents=True)
+    words = [sys.executable, "-m", "json.tool"]
+    path.write_text(f'[notices.x]\nkind = "command"\ncommand = {json.dumps(words)}\n')
+    (cli.folder / "json.py").write_text(f"open({str(cli.home / 'planted')!r}, 'w')\n")
+    done = cli("notices", "test", "x")
+    assert done.code == 0, done.err
+    assert not (cli.home / "planted").exists()
+
+
+@needs_root
+def test_a_command_that_its_owner_can_change_after_the_trust(host, alice, eve):
+    project = host / "project"
+    path = eve.write(
+        project / "orchestrator.toml",
+        '[notices.x]\nkind = "command"\ncommand = ["sh", "notify.sh"]\n',
+    )
+    eve.write(project / "notify.sh", "true\n")
+    assert alice.run("trust", ".", cwd=project).code == 0
+    done = alice.run("notices", "test", "x", cwd=project)
+    assert (done.code, done.out) == (3, "")
+    assert f"{path}:3: notices.x.command: runs {project}/notify.sh, which is not safe: " in done.err
+    assert f"{project} belongs to user ID {EVE}. Accept it with `shared_folders" in done.err
+    accepted = {"ORCHESTRATOR_SHARED_FOLDERS": str(project)}
+    assert alice.run("notices", "test", "x", cwd=project, **accepted).code == 0
 
 
 def test_doctor_says_which_projects_file_counts(cli):

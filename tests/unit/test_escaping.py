@@ -33,6 +33,9 @@ HARMLESS = set("\u200c\u200d")
         ("a\u202eb\u2066c\u2028d\u200be\ufeff", r"a\u202eb\u2066c\u2028d\u200be\ufeff"),
         ("\udc9b31m", r"\udc9b31m"),
         ("\U000e0041", r"\U000e0041"),
+        ("train\u3164\u034f", r"train\u3164\u034f"),
+        ("a\U000e0148\U0001d173", r"a\U000e0148\U0001d173"),
+        ("\u2764\ufe0f", "\u2764\ufe0f"),
     ],
 )
 def test_what_acts_is_shown(text: str, shown: str) -> None:

@@ -72,6 +72,14 @@ def test_a_command_that_never_stops_writing_is_given_up():
     assert answer.timed_out
 
 
+def test_output_without_end_does_not_fill_the_memory():
+    before = time.monotonic()
+    with pytest.raises(slurm.TooMuchOutputError) as caught:
+        slurm.run(["cat", "/dev/zero"], 60, ENVIRON)
+    assert str(caught.value) == "cat printed more than 128 MiB and was ended"
+    assert time.monotonic() - before < 30
+
+
 def test_stream_hands_on_lines_as_they_come():
     lines = []
     script = "import sys; sys.stdout.write('first\\n\\nz' + 'ü' * 70000 + '\\nno end'); sys.exit(2)"
