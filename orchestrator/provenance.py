@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -49,12 +50,23 @@ Git = Callable[[Sequence[str]], str | None]
 def git_in(folder: Path) -> Git:
     """Return a function that runs git in `folder`: its output, or None when it failed.
 
+    All its calls together take at most GIT_TIMEOUT_SECONDS.
     Where git would find no tree it is not started: that would be a process for each submission.
     """
     places = (folder, *folder.parents)
     if "GIT_DIR" not in os.environ and not any((place / ".git").exists() for place in places):
         return lambda arguments: None
-    return lambda arguments: _run(_command(folder, arguments))
+    left_seconds = GIT_TIMEOUT_SECONDS
+
+    def git(arguments: Sequence[str]) -> str | None:
+        nonlocal left_seconds
+        begun = time.monotonic()
+        try:
+            return _run(_command(folder, arguments), left_seconds)
+        finally:
+            left_seconds = max(0.0, left_seconds - (time.monotonic() - begun))
+
+    return git
 
 
 def _command(folder: Path, arguments: Sequence[str]) -> list[str]:
@@ -62,7 +74,7 @@ def _command(folder: Path, arguments: Sequence[str]) -> list[str]:
     return ["git", "-C", str(folder), *settings, *arguments]
 
 
-def _run(command: Sequence[str]) -> str | None:
+def _run(command: Sequence[str], timeout_seconds: float) -> str | None:
     """Return what a command prints, at most the limit; None where it fails or takes too long."""
     try:
         process = subprocess.Popen(
@@ -77,7 +89,7 @@ def _run(command: Sequence[str]) -> str | None:
         return None
     assert process.stdout is not None
     # The clock runs for all that git starts: its children may hold the pipe open.
-    clock = threading.Timer(GIT_TIMEOUT_SECONDS, _kill, [process])
+    clock = threading.Timer(timeout_seconds, _kill, [process])
     clock.start()
     try:
         with process.stdout as stream:

@@ -38,13 +38,17 @@ def submitted(database: str, entry: spool.Entry, shared_folders: Sequence[Path])
     import sqlite3
 
     from db import direct
-    from orchestrator import config, errors, specs
+    from orchestrator import config, errors, files, specs
     from orchestrator.controller import log_files
 
     place = config.without_password(database)
     try:
+        path = database.removeprefix("sqlite:///")
+        if path != database and files.exposure(Path(path), shared_folders=shared_folders):
+            # The store says why, or tightens the file's mode.
+            raise sqlite3.NotSupportedError(path)
         found = direct.submission(database, entry.token, entry.task)
-    except sqlite3.Error:
+    except (sqlite3.Error, OSError):
         found = _by_the_store(database, entry, shared_folders)
     if found is None or found["scheduler"] != "local":
         raise errors.NotFoundError(f"{place} knows no such job; submit it again if it is yours")

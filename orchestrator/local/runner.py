@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import errno
 import os
 import resource
 import signal
@@ -263,7 +264,10 @@ class _Run:
             return
         self._cause = cause
         self._kill_at = time.monotonic() + self._request.kill_wait_seconds
-        with contextlib.suppress(OSError), _appended(self._entry.stdout_path) as log:
+        with (
+            contextlib.suppress(OSError, binding.DifferentError),
+            _appended(self._entry.stdout_path) as log,
+        ):
             at = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
             why = {"time limit": " DUE TO TIME LIMIT", "requeue": " DUE TO JOB REQUEUE"}
             line = f"orchestrator: *** JOB {self._entry.job_id} ON {self._here.host} CANCELLED AT"
@@ -324,7 +328,7 @@ def _tree() -> list[int]:
 
 
 def _refuse_exposed(script: Path, shared_folders: Sequence[Path]) -> None:
-    """Raise DifferentError where another user could have changed the script or its log."""
+    """Raise DifferentError where another user could have changed the script."""
     found = files.exposure(script, shared_folders=shared_folders)
     if found is not None:
         raise binding.DifferentError(found.refusal(script, "runs_dir"))
@@ -333,7 +337,20 @@ def _refuse_exposed(script: Path, shared_folders: Sequence[Path]) -> None:
 @contextlib.contextmanager
 def _appended(path: str) -> Iterator[int]:
     # O_NONBLOCK: a FIFO that nobody reads is refused, not waited for.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    except OSError as exc:
+        if exc.errno != errno.ELOOP:
+            raise
+        # Another user's link would lead the log into any file of ours. The kernel forbids to follow
+        # one only in folders such as /tmp (proc(5), protected_symlinks).
+        if (owner := os.lstat(path).st_uid) not in (0, os.geteuid()):
+            raise binding.DifferentError(
+                f"its log {path} is a symbolic link of user {owner}; remove it, or choose another "
+                "folder for the log"
+            ) from exc
+        descriptor = os.open(path, flags, 0o600)
     try:
         os.set_blocking(descriptor, True)
         yield descriptor

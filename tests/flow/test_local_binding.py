@@ -24,6 +24,8 @@ submit, running, ended, job = (
 )
 
 here = test_local.here
+EVE = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as a second user")
 
 Change = Callable[[dict], None]
 
@@ -238,6 +240,47 @@ def test_a_run_folder_that_is_a_link(here):
     folder.rename(folder.with_name("away"))
     folder.symlink_to("away")
     assert refused(here, job_id) == f"cannot start: {folder}: Not a directory"
+
+
+@needs_root
+def test_a_log_that_is_a_link_of_another_user(here):
+    bashrc = here.home / ".bashrc"
+    bashrc.write_text("")
+    _, job_id = waiting(here)
+    log = Path(job(here, job_id)["stdout_path"])
+    log.symlink_to(bashrc)
+    os.lchown(log, EVE, EVE)
+    assert refused(here, job_id) == (
+        f"not started: its log {log} is a symbolic link of user {EVE}; remove it, or choose "
+        "another folder for the log"
+    )
+    assert bashrc.read_text() == ""
+
+
+def test_a_log_that_is_a_link_of_the_user(here):
+    _, job_id = waiting(here)
+    log = Path(job(here, job_id)["stdout_path"])
+    log.symlink_to(here.home / "elsewhere")
+    go(here)
+    assert ended(here, job_id) == ("COMPLETED", "0:0")
+    assert (here.home / "elsewhere").read_text().startswith("=== orchestrator ")
+
+
+def test_a_database_whose_folder_others_can_write_meanwhile(here):
+    here.needs_file()
+    path = here.home / "elsewhere" / "o.db"
+    settings = here.home / ".config" / "orchestrator" / "config.toml"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text(f'database = "sqlite:///{path}"\n')
+    _, job_id = waiting(here)
+    path.parent.chmod(0o777)
+    go(here)
+    here.wait_until(lambda: getattr(test_local.entry_of(here, job_id), "note", ""), "the note")
+    entry = test_local.entry_of(here, job_id)
+    assert entry is not None
+    assert entry.note.startswith(f"waits for the database: {path.parent} is not used: ")
+    path.parent.chmod(0o700)
+    assert ended(here, job_id) == ("COMPLETED", "0:0")
 
 
 def test_a_requeue_after_the_script_was_replaced(here):
