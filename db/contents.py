@@ -147,12 +147,22 @@ def _contradicting(connection: sa.Connection) -> Iterator[Finding]:
     known = service_tables.METADATA.tables
     job, attempt = known["jobs"], known["attempts"]
     point, shape = known["sweep_points"], known["sweep_shapes"]
+    submission = known["submissions"]
     for table, statement, column, problem in (
         (
             job,
             sa.select(job).where(job.c.continues >= job.c.row),
             "continues",
             "names a job that is not older",
+        ),
+        (
+            job,
+            sa.select(job)
+            .join(submission, submission.c.id == job.c.submission_id)
+            .where(job.c.tracked_name.is_not(None))
+            .where(sa.cast(submission.c.provenance, sa.Text).not_like('%"slurm"%')),
+            "tracked_name",
+            "is set, and the provenance of its submission has nothing of Slurm",
         ),
         (
             attempt,

@@ -193,6 +193,11 @@ def test_nothing_is_stored_once_damage_was_seen(damaged: CommandLine) -> None:
             "jobs row @1: continues names a job that is not older",
         ),
         (
+            "UPDATE jobs SET tracked_name = 'x'",
+            "jobs row @1: tracked_name is set, and the provenance of its submission has nothing of "
+            "Slurm",
+        ),
+        (
             "UPDATE submissions SET provenance = substr(provenance, 2)",
             "submissions row @1: provenance is ",
         ),
