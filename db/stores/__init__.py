@@ -1,0 +1,1 @@
+"""One store per subject: the statements within one transaction, and their conversion to records."""
