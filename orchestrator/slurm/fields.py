@@ -16,6 +16,7 @@ _LONGEST_DIGITS = 12
 #: What is beyond these bounds cannot be stored, and no Slurm means it.
 _FIRST_YEAR, _LAST_YEAR = 1970, 2999
 _LARGEST_COUNT = 2**31 - 1
+_LARGEST_AMOUNT = 2**63 - 1
 _LONGEST_SECONDS = 60 * 2**32
 
 
@@ -96,12 +97,18 @@ def parse_minutes_as_seconds(raw: str) -> int | None:
 
 
 def parse_count(raw: str) -> int | None:
-    """Read a whole number; squeue shortens round ones in the 1024 manner: `2K` nodes."""
+    """Read a number of things (nodes, CPUs, restarts); None where it is missing or too large."""
+    amount = parse_amount(raw)
+    return amount if amount is not None and amount <= _LARGEST_COUNT else None
+
+
+def parse_amount(raw: str) -> int | None:
+    """Read a number that may be large (bytes, joules, a priority), with a suffix such as `4K`."""
     found = _COUNT.fullmatch(raw.strip())
     if found is None or len(found[1]) > _LONGEST_DIGITS:
         return None
-    count = int(float(found[1]) * 1024 ** " KMGTP".index(found[2] or " "))
-    return count if count <= _LARGEST_COUNT else None
+    amount = int(float(found[1]) * 1024 ** " KMGTP".index(found[2] or " "))
+    return amount if amount <= _LARGEST_AMOUNT else None
 
 
 def parse_gpus(raw: str) -> int | None:

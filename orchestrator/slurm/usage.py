@@ -70,10 +70,10 @@ def parse_sacct_usage(
 def _used(row: Row, steps: Sequence[Row]) -> efficiency.Used:
     tres = fields.parse_tres(row["AllocTRES"])
     nodes = fields.parse_count(row["NNodes"]) or 1
-    asked = fields.parse_count(tres.get("mem", ""))
+    asked = fields.parse_amount(tres.get("mem", ""))
     peaks = [peak for step in steps if (peak := _peak_bytes(step))]
     cpu_seconds = _cpu_seconds(row["TotalCPU"])
-    joules = fields.parse_count(row["ConsumedEnergyRaw"])
+    joules = fields.parse_amount(row["ConsumedEnergyRaw"])
     return efficiency.Used(
         elapsed_seconds=fields.parse_count(row["ElapsedRaw"]),
         cpus=fields.parse_count(row["NCPUS"]),
@@ -92,12 +92,12 @@ def _peak_bytes(step: Row) -> int | None:
     MaxRSS is of one task. Of several on a node it is at most that many times as much, and at most
     the sum over all tasks; with a task a node, as torchrun has it, MaxRSS is exact.
     """
-    largest = fields.parse_count(step["MaxRSS"])
+    largest = fields.parse_amount(step["MaxRSS"])
     if largest is None:
         return None
     tasks = fields.parse_count(step["NTasks"]) or 1
     a_node = math.ceil(tasks / (fields.parse_count(step["NNodes"]) or 1))
-    total = fields.parse_count(fields.parse_tres(step["TRESUsageInTot"]).get("mem", ""))
+    total = fields.parse_amount(fields.parse_tres(step["TRESUsageInTot"]).get("mem", ""))
     return min(largest * a_node, max(total or largest * a_node, largest))
 
 

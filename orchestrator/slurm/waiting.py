@@ -38,7 +38,7 @@ def parse_request(job: Mapping[str, str]) -> queue.Request:
         dependency=fields.parse_text(job.get("Dependency") or ""),
         reservation=fields.parse_text(job.get("Reservation") or ""),
         licenses=fields.parse_text(job.get("Licenses") or ""),
-        priority=fields.parse_count(job.get("Priority") or ""),
+        priority=fields.parse_amount(job.get("Priority") or ""),
         eligible_at=fields.parse_time(job.get("EligibleTime") or ""),
         deadline=fields.parse_time(job.get("Deadline") or ""),
         expected_start=fields.parse_time(job.get("StartTime") or ""),
@@ -139,7 +139,7 @@ def count_before(lines: Iterable[str], job_id: str, priority: int) -> int:
     for line in lines:
         number, _, rest = line.strip().partition(_DELIMITER)
         other, _, reason = rest.partition(_DELIMITER)
-        theirs, own = fields.parse_count(other), fields.parse_count(job_id)
+        theirs, own = fields.parse_amount(other), fields.parse_count(job_id)
         if theirs is None or reason not in _IN_LINE or number == job_id:
             continue
         older = (fields.parse_count(number) or 0) < (own or 0)

@@ -59,6 +59,10 @@ EXTREME = ("1e154", "1e308", "1e-308", "5e-324", "1e154")
 @pytest.fixture(scope="module")
 def template(pycache: Path) -> Iterator[Path]:
     """A folder with what a user has: files, and a database with jobs, a sweep and a schedule."""
+    hidden = [path for path in Path(__file__).parents if not path.stat().st_mode & 0o001]
+    if os.geteuid() == 0 and hidden:
+        # As another user; Alembic asks access(2) for its folder, which counts no capability.
+        pytest.skip(f"another user cannot enter {hidden[-1]}, in which this checkout lies")
     with tempfile.TemporaryDirectory(prefix="orchestrator-fuzz-") as name:
         base = Path(name)
         base.chmod(0o755)

@@ -21,6 +21,7 @@ _ALLOWED = {
     "orchestrator/local/processes.py:_stat": "a file of the kernel",
     "orchestrator/cli/bugs.py:_write": "a descriptor of its own, for writing",
     "orchestrator/local/binding.py:opened": "a folder",
+    "orchestrator/local/runner.py:_appended": "a log, for writing",
     "orchestrator/local/lookup.py:_ask": "a pipe to its own child",
     "orchestrator/receivers.py:post": "a web address",
     "orchestrator/run_folder.py:_sync_one": "syncs what was written this moment, and reads nothing",

@@ -122,4 +122,11 @@ def test_nothing_raises(raw, other):
 def test_what_no_database_can_hold_is_not_read() -> None:
     assert fields.parse_count("2147483647") == 2**31 - 1
     assert fields.parse_count("2147483648") is fields.parse_count("9999P") is None
+
+
+def test_amounts_are_larger_than_counts() -> None:
+    # 2 GiB, as AllocTRES gives the memory of a job; the largest priority.
+    assert fields.parse_amount("2147483648") == fields.parse_amount("2G") == 2**31
+    assert fields.parse_amount("4294967295") == 2**32 - 1
+    assert fields.parse_amount("99999P") is None
     assert fields.parse_minutes_as_seconds("99999999999") is None

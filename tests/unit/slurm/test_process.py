@@ -155,7 +155,7 @@ def test_a_held_command_is_given_its_stdin_as_a_whole(tmp_path):
 
 
 def test_a_held_command_that_is_dropped_has_read_nothing(tmp_path):
-    line = "sleep 600 & echo $! $$ >new; mv new pids; cat >script; touch ended; wait"
+    line = ">script; sleep 600 & echo $! $$ >new; mv new pids; cat >script; touch ended; wait"
     command = held(tmp_path, line)
     wait_until((tmp_path / "pids").exists, "the command started", 30)
     command.close()
