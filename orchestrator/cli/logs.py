@@ -257,7 +257,7 @@ def _no_place(job: jobs.Job) -> str:
 def _missing(context: contexts.Context, row: int, path: str) -> str:
     with context.store.reading() as work:
         job = work.job(row)
-        was_read = any(cursor.path == path and cursor.inode for cursor in work.log_cursors(row))
+        was_read = any(cursor.path == path and cursor.inode for cursor in work.log_cursors.of(row))
     if was_read:
         return f"the log {path} was deleted"
     if job is not None and job.state in jobs.TERMINAL:

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import click
 
-from orchestrator import jobs
+from orchestrator import jobs, metrics
 from orchestrator.cli import completing, output, session, times
 from orchestrator.controller import context as contexts
-from orchestrator.controller import unit_of_work
 
 FORMATS = (*output.FORMATS, "parquet")
 _COUNT = click.IntRange(min=1, max=10**9)
@@ -140,14 +139,14 @@ def chosen_jobs(context: contexts.Context, asked: Asked) -> list[jobs.Job]:
     return session.jobs_and_sweeps(context, asked.references, asked.sweeps)
 
 
-def query(context: contexts.Context, asked: Asked, rows: Sequence[int]) -> unit_of_work.MetricQuery:
+def query(context: contexts.Context, asked: Asked, rows: Sequence[int]) -> metrics.MetricQuery:
     """Return which metrics are meant; UsageError where that cannot be told."""
     if asked.every is not None and asked.points is not None:
         raise click.UsageError("--every and --points both thin out: say one")
     first_step, last_step = _range("--steps", asked.steps)
     first_epoch, last_epoch = _range("--epochs", asked.epochs)
-    return unit_of_work.MetricQuery(
-        rows=tuple(rows),
+    return metrics.MetricQuery(
+        job_rows=tuple(rows),
         names=asked.names,
         attempt=asked.attempt,
         rank=asked.rank,

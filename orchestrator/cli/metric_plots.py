@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 
-from orchestrator import errors, jobs
+from orchestrator import errors, jobs, metrics
 from orchestrator.cli import files
 from orchestrator.controller import context as contexts
-from orchestrator.controller import numbers, unit_of_work
+from orchestrator.controller import numbers
 from orchestrator.reports import drawing, lines
 
 #: More points of a line than a figure has dots of width cannot be seen.
@@ -23,7 +23,7 @@ MOST_FIGURES = 8
 
 def plot(
     context: contexts.Context,
-    wanted: unit_of_work.MetricQuery,
+    wanted: metrics.MetricQuery,
     found: Sequence[jobs.Job],
     path: Path,
     by: str | None,
@@ -53,7 +53,7 @@ def plot(
 
 
 def _lines(
-    context: contexts.Context, wanted: unit_of_work.MetricQuery, found: Sequence[jobs.Job]
+    context: contexts.Context, wanted: metrics.MetricQuery, found: Sequence[jobs.Job]
 ) -> list[lines.Line]:
     points: dict[tuple[str, str, int, int | None], list[lines.Point]] = {}
     for page in numbers.pages(context, wanted):

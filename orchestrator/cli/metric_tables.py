@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from orchestrator import jobs, summaries
+from orchestrator import jobs, metrics, summaries
 from orchestrator.cli import files, metric_options, output, views
 from orchestrator.controller import context as contexts
-from orchestrator.controller import numbers, unit_of_work
+from orchestrator.controller import numbers
 
 #: Rows of a table for a person, unless so many were asked for.
 MOST_SHOWN = 1000
@@ -23,7 +23,7 @@ Key = tuple[str, str]
 
 def rows(
     context: contexts.Context,
-    wanted: unit_of_work.MetricQuery,
+    wanted: metrics.MetricQuery,
     by_row: Mapping[int, jobs.Job],
     asked: metric_options.Asked,
 ) -> bool:
@@ -48,7 +48,7 @@ def rows(
 
 def _drawn(
     context: contexts.Context,
-    wanted: unit_of_work.MetricQuery,
+    wanted: metrics.MetricQuery,
     by_row: Mapping[int, jobs.Job],
 ) -> Iterable[str]:
     """Yield a line for each series that has several numbers, how they went from left to right."""
@@ -83,7 +83,7 @@ def _knows_blocks() -> bool:
 
 def summarise(
     context: contexts.Context,
-    wanted: unit_of_work.MetricQuery,
+    wanted: metrics.MetricQuery,
     found: Sequence[jobs.Job],
     asked: metric_options.Asked,
     form: str,
@@ -115,7 +115,7 @@ def summarise(
 
 def compare(
     context: contexts.Context,
-    wanted: unit_of_work.MetricQuery,
+    wanted: metrics.MetricQuery,
     found: Sequence[jobs.Job],
     asked: metric_options.Asked,
     form: str,
@@ -162,7 +162,7 @@ def _statistics(asked: metric_options.Asked) -> tuple[str, ...]:
 
 
 def _summaries(
-    context: contexts.Context, wanted: unit_of_work.MetricQuery
+    context: contexts.Context, wanted: metrics.MetricQuery
 ) -> dict[int, dict[Key, summaries.Summary]]:
     made: dict[int, dict[Key, summaries.Summary]] = {}
     for page in numbers.pages(context, wanted):
@@ -193,7 +193,7 @@ def _statistics_of_each(
 
 def _places_of_each(
     context: contexts.Context,
-    wanted: unit_of_work.MetricQuery,
+    wanted: metrics.MetricQuery,
     found: Sequence[jobs.Job],
     by: str,
 ) -> list[tuple[dict[str, object], list[float | int | None]]]:

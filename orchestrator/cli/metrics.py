@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from orchestrator import jobs
+from orchestrator import jobs, metrics
 from orchestrator.cli import files, metric_options, output, session, views
 from orchestrator.controller import context as contexts
-from orchestrator.controller import numbers, unit_of_work
+from orchestrator.controller import numbers
 
 #: Seconds between two looks at the files of running jobs.
 LOOK_SECONDS = 1.0
@@ -142,7 +142,7 @@ def _refuse(asked: metric_options.Asked, form: str) -> None:
 
 
 def _print(
-    pages: Iterator[list[unit_of_work.MetricRow]],
+    pages: Iterator[list[metrics.MetricRow]],
     by_row: dict[int, jobs.Job],
     asked: metric_options.Asked,
     form: str,
@@ -159,7 +159,7 @@ def _print(
 
 def _follow(
     context: contexts.Context,
-    wanted: unit_of_work.MetricQuery,
+    wanted: metrics.MetricQuery,
     by_row: dict[int, jobs.Job],
     form: str,
 ) -> None:

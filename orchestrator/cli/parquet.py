@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator import errors, jobs
+from orchestrator import errors, jobs, metrics
 from orchestrator.cli import files, views
-from orchestrator.controller import unit_of_work
 
 
 class NoPyarrowError(errors.OrchestratorError):
@@ -18,7 +17,7 @@ class NoPyarrowError(errors.OrchestratorError):
 
 def write(
     path: Path,
-    pages: Iterable[list[unit_of_work.MetricRow]],
+    pages: Iterable[list[metrics.MetricRow]],
     by_row: Mapping[int, jobs.Job],
 ) -> bool:
     """Write the rows, a row group a page; false where there were none. NoPyarrowError."""
@@ -37,7 +36,7 @@ def write(
     return some
 
 
-def _row(row: unit_of_work.MetricRow, job: jobs.Job) -> dict[str, object]:
+def _row(row: metrics.MetricRow, job: jobs.Job) -> dict[str, object]:
     return {**views.metric_row(row, job), "job_row": job.row, "job_name": job.name}
 
 

@@ -7,9 +7,9 @@ import math
 import typing
 from collections.abc import Sequence
 
-from orchestrator import jobs, slurm
+from orchestrator import jobs, metrics, slurm
 from orchestrator.cli import output
-from orchestrator.controller import naming, unit_of_work
+from orchestrator.controller import naming
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller import chains, submitted
@@ -200,7 +200,7 @@ def named(whole: submitted.Whole) -> str:
     return "" if whole.job_row is None else f"@{whole.job_row}"
 
 
-def metric_row(row: unit_of_work.MetricRow, job: jobs.Job) -> dict[str, object]:
+def metric_row(row: metrics.MetricRow, job: jobs.Job) -> dict[str, object]:
     """Return a metric as printed."""
     return {
         "row": row.id,

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from orchestrator import deadlines, errors, jobs, logs, patterns, run_folder, specs
+from orchestrator import deadlines, errors, jobs, logs, metrics, patterns, run_folder, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import rows, unit_of_work, vocabulary
+from orchestrator.controller import unit_of_work, vocabulary
 
 #: One look at the logs of all live jobs takes so long; the next one reads on.
 LOOK_SECONDS = 5.0
@@ -78,7 +78,7 @@ def ingest(
     deadline = deadline.earlier(context.deadline)
     known = shipped or vocabulary.known(context.configuration)
     with context.store.reading() as work:
-        cursors = work.log_cursors_of([job.row for job in wanted])
+        cursors = work.log_cursors.of_jobs([job.row for job in wanted])
         texts = work.specs({job.token for job in wanted})
     # The tasks of an array share their spec, which holds the arguments of all of them.
     chosen: dict[str, tuple[patterns.Pattern, ...]] = {}
@@ -180,7 +180,7 @@ def _readers(
     yield _Reader(str(metrics_file), None, None, banners=False, attempt=job.attempt)
 
 
-def _leave(job: jobs.Job, cursors: Sequence[rows.LogCursor], done: Ingested) -> None:
+def _leave(job: jobs.Job, cursors: Sequence[metrics.LogCursor], done: Ingested) -> None:
     """Note what there is to read of a job whose turn did not come."""
     read = {cursor.path: cursor.offset_bytes for cursor in cursors}
     left = sum(
@@ -196,7 +196,7 @@ def _read_job(
     context: contexts.Context,
     job: jobs.Job,
     readers: Sequence[_Reader],
-    cursors: Sequence[rows.LogCursor],
+    cursors: Sequence[metrics.LogCursor],
     say: Callable[[str], None],
     deadline: deadlines.Deadline,
     done: Ingested,
@@ -215,7 +215,7 @@ def _read_file(
     context: contexts.Context,
     job: jobs.Job,
     reader: _Reader,
-    cursor: rows.LogCursor | None,
+    cursor: metrics.LogCursor | None,
     say: Callable[[str], None],
     deadline: deadlines.Deadline,
     done: Ingested,
@@ -240,10 +240,10 @@ def _read_file(
         done.read_bytes += chunk.read_bytes
         if after != cursor and chunk.position != position:
             with context.store.writing() as work:
-                if not work.put_log_cursor(job.row, after, expect=cursor):
+                if not work.log_cursors.move(job.row, after, expect=cursor):
                     # Another process read the same bytes and stored their metrics.
                     break
-                done.stored += work.add_numbers(job.row, found)
+                done.stored += work.metrics.add(job.row, found)
             cursor, position = after, chunk.position
         if not chunk.more:
             if chunk.note and chunk.note != logs.NO_LOG_YET:
@@ -261,12 +261,13 @@ def _read_file(
 
 def _numbers(
     reader: _Reader, matcher: patterns.Matcher, chunk: logs.Chunk
-) -> Iterator[unit_of_work.Numbers]:
+) -> Iterator[metrics.ParsedLine]:
     """Yield the numbers of the lines that have any."""
     path = reader.path
     for number, text, _, attempt, marks in chunk.lines:
         if reader.known is None:
-            yield from rows.numbers_of(patterns.parse_jsonl(text, path=path, line=number))
+            for metric in patterns.parse_jsonl(text, path=path, line=number):
+                yield metrics.ParsedLine.of(metric)
             continue
         if attempt is None:
             if reader.banners:
@@ -274,12 +275,12 @@ def _numbers(
             attempt = reader.attempt
         for found in matcher.read(text, attempt=attempt, marks=marks):
             source, rank, world_size, step, epoch, time, names, values = found
-            yield unit_of_work.Numbers(
+            yield metrics.ParsedLine(
                 path, source, attempt, rank, world_size, names, step, epoch, time, number, values
             )
 
 
-def _resume(path: str, cursor: rows.LogCursor | None) -> tuple[logs.Position, Mapping[str, Any]]:
+def _resume(path: str, cursor: metrics.LogCursor | None) -> tuple[logs.Position, Mapping[str, Any]]:
     if cursor is None:
         return logs.Position(path=path), {}
     try:
@@ -300,8 +301,8 @@ def _resume(path: str, cursor: rows.LogCursor | None) -> tuple[logs.Position, Ma
     return position, matching
 
 
-def _cursor(position: logs.Position, state: Mapping[str, Any]) -> rows.LogCursor:
-    return rows.LogCursor(
+def _cursor(position: logs.Position, state: Mapping[str, Any]) -> metrics.LogCursor:
+    return metrics.LogCursor(
         path=position.path,
         device=position.device or 0,
         inode=position.inode or 0,

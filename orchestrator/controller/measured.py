@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import errors, files, jobs, reports, specs, values
+from orchestrator import errors, files, jobs, metrics, reports, specs, values
 from orchestrator.controller import context as contexts
-from orchestrator.controller import gpu_files, ingest, unit_of_work
+from orchestrator.controller import gpu_files, ingest
 from orchestrator.reports import measuring
 
 #: result.json holds the history of all epochs; what is larger was not written by the trainer.
@@ -70,26 +70,23 @@ def _told(
         ingest.ingest_for_numbers(context, done, say=say)
     except errors.DatabaseError as exc:
         context.say(f"What the logs got since the last look is left out: {exc}")
-    wanted = unit_of_work.MetricQuery(
-        rows=tuple(job.row for job in done), names=measuring.NAMES, prefer_jsonl=True
+    wanted = metrics.MetricQuery(
+        job_rows=tuple(job.row for job in done), names=measuring.NAMES, prefer_jsonl=True
     )
     with context.store.reading() as work:
-        stored = work.metrics(wanted)
+        stored = work.metrics.by_job(wanted)
         submissions = {
             token: submission
             for token in dict.fromkeys(job.token for job in done)
             if (submission := work.submission(token)) is not None
         }
-    metrics: dict[int, list[jobs.Metric]] = {}
-    for one in stored:
-        metrics.setdefault(one.job.row, []).append(one.metric)
     read = {token: specs.from_json(one.spec) for token, one in submissions.items()}
     papers = {token: _record(one.provenance) for token, one in submissions.items()}
     return [
         measuring.Told(
             job=job,
             spec=read[job.token],
-            metrics=metrics.get(job.row, []),
+            metrics=stored.get(job.row, []),
             result=_result(job, say or context.say),
             gpus=gpu_files.figures(job, read[job.token], papers[job.token]),
             provenance=papers[job.token],

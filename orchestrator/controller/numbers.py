@@ -8,9 +8,9 @@ import heapq
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from orchestrator import errors, jobs
+from orchestrator import errors, jobs, metrics
 from orchestrator.controller import context as contexts
-from orchestrator.controller import ingest, unit_of_work
+from orchestrator.controller import ingest
 
 #: Rows of a page: some 5 MB.
 PAGE_ROWS = 10_000
@@ -35,8 +35,8 @@ def read_part(context: contexts.Context, wanted: Sequence[jobs.Job]) -> bool:
 
 
 def pages(
-    context: contexts.Context, query: unit_of_work.MetricQuery
-) -> Iterator[list[unit_of_work.MetricRow]]:
+    context: contexts.Context, query: metrics.MetricQuery
+) -> Iterator[list[metrics.MetricRow]]:
     """Yield the rows that are wanted: job by job in the query's order, in each as they were read.
 
     No transaction is open while a page is in use.
@@ -45,11 +45,11 @@ def pages(
 
 
 def newest(
-    context: contexts.Context, query: unit_of_work.MetricQuery, most: int | None
-) -> tuple[int, Iterator[list[unit_of_work.MetricRow]]]:
+    context: contexts.Context, query: metrics.MetricQuery, most: int | None
+) -> tuple[int, Iterator[list[metrics.MetricRow]]]:
     """Return how many rows are wanted, and pages() of the newest so many (None: all) of them."""
     with context.store.reading() as work:
-        found = work.metric_ids(query)
+        found = work.metrics.ids(query)
     ids = array.array("q", itertools.chain.from_iterable(found.values()))
     count = len(ids)
     if most is not None and count > most:
@@ -61,14 +61,14 @@ def newest(
 
 def _pages(
     context: contexts.Context, ids: array.array[int], places: Mapping[int, int]
-) -> Iterator[list[unit_of_work.MetricRow]]:
+) -> Iterator[list[metrics.MetricRow]]:
     for start in range(0, len(ids), PAGE_ROWS):
         with context.store.reading() as work:
-            rows = work.metric_rows(ids[start : start + PAGE_ROWS])
+            rows = work.metrics.rows(ids[start : start + PAGE_ROWS])
         yield sorted(rows, key=lambda row: places[row.job_row]) if len(places) > 1 else rows
 
 
-def thinned(query: unit_of_work.MetricQuery, points: int) -> unit_of_work.MetricQuery:
+def thinned(query: metrics.MetricQuery, points: int) -> metrics.MetricQuery:
     """Return the query for at most so many of each name and rank."""
     return dataclasses.replace(query, points=min(points, query.points or points))
 
@@ -76,4 +76,4 @@ def thinned(query: unit_of_work.MetricQuery, points: int) -> unit_of_work.Metric
 def names(context: contexts.Context, rows: Sequence[int]) -> list[str]:
     """Return the names that numbers of these jobs have."""
     with context.store.reading() as work:
-        return sorted({one.name for one in work.series_of(rows)})
+        return work.metrics.names(rows)

@@ -7,6 +7,7 @@ import typing
 from db import statements
 
 if typing.TYPE_CHECKING:
+    from db.stores import log_cursors, metrics
     from orchestrator.controller import (
         baselines,
         dependency_rows,
@@ -24,6 +25,18 @@ class Parts:
 
     def __init__(self, db: statements.Session) -> None:
         self._db = db
+
+    @property
+    def metrics(self) -> metrics.MetricStore:
+        from db.stores import metrics
+
+        return metrics.MetricStore(self._db)
+
+    @property
+    def log_cursors(self) -> log_cursors.LogCursorStore:
+        from db.stores import log_cursors
+
+        return log_cursors.LogCursorStore(self._db)
 
     @property
     def sweeps(self) -> sweep_rows.SweepStore:

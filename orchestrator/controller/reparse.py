@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orchestrator import jobs, specs
+from orchestrator import jobs, metrics, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import ingest, rows, stores, unit_of_work
+from orchestrator.controller import ingest, stores
 
 GONE = "the log is gone: its old numbers stay"
 CUT = "the log was cut or replaced: its old numbers stay"
@@ -91,26 +91,26 @@ def _replace(
     """Put the numbers of the job's logs in place of those that are stored."""
     made = []
     with other.reading() as read, context.store.writing() as work:
-        before = {cursor.path: cursor for cursor in work.log_cursors(job.row)}
-        after = {cursor.path: cursor for cursor in read.log_cursors(row)}
+        before = {cursor.path: cursor for cursor in work.log_cursors.of(job.row)}
+        after = {cursor.path: cursor for cursor in read.log_cursors.of(row)}
         for path in dict.fromkeys((job.stdout_path, job.stderr_path)):
             if path is None:
                 continue
-            old = work.held_numbers(job.row, path)
+            old = work.metrics.file_summary(job.row, path)
             kept = _kept(path, before.get(path), old)
             count = old.count
             if not kept and path in after:
-                work.drop_numbers(job.row, path)
+                work.metrics.delete_file(job.row, path)
                 count = sum(
-                    work.add_numbers(job.row, part) for part in read.numbers_of_file(row, path)
+                    work.metrics.add(job.row, part) for part in read.metrics.of_file(row, path)
                 )
-                work.put_log_cursor(job.row, after[path], expect=before.get(path))
+                work.log_cursors.move(job.row, after[path], expect=before.get(path))
             if count or old.count or kept:
                 made.append(Reparsed(job=job, path=path, before=old.count, after=count, kept=kept))
     return made
 
 
-def _kept(path: str, cursor: rows.LogCursor | None, old: unit_of_work.Held) -> str:
+def _kept(path: str, cursor: metrics.LogCursor | None, old: metrics.FileSummary) -> str:
     """Return why what was read of this file cannot be read again; "" where it can."""
     if cursor is None or not cursor.inode:
         return ""
@@ -119,4 +119,4 @@ def _kept(path: str, cursor: rows.LogCursor | None, old: unit_of_work.Held) -> s
     except OSError:
         return GONE
     same = status.st_ino == cursor.inode and status.st_size >= cursor.offset_bytes
-    return "" if same and not old.began_anew else CUT
+    return "" if same and not old.restarted else CUT

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator import alerts, deadlines, errors, files, jobs, run_folder, specs
+from orchestrator import alerts, deadlines, errors, files, jobs, metrics, run_folder, specs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import ingest, unit_of_work
 
@@ -85,23 +85,20 @@ def _look(context: contexts.Context, some: Sequence[jobs.Job]) -> int:
     quiet = dataclasses.replace(context, say=lambda told: None)
     with contextlib.suppress(errors.OrchestratorError):
         ingest.ingest(quiet, some, deadline=deadlines.NEVER.within(READING_SECONDS))
-    wanted = unit_of_work.MetricQuery(
-        rows=tuple(job.row for job in some),
+    wanted = metrics.MetricQuery(
+        job_rows=tuple(job.row for job in some),
         names=(*alerts.LOSSES, *alerts.THROUGHPUTS),
         prefer_jsonl=True,
         last=alerts.READINGS,
     )
     with context.store.reading() as work:
-        stored = work.metrics(wanted)
+        stored = work.metrics.by_job(wanted)
         texts = work.specs({job.token for job in some})
-    metrics: dict[int, list[jobs.Metric]] = {}
-    for one in stored:
-        metrics.setdefault(one.job.row, []).append(one.metric)
     rules = {token: _rules(text, context.profile.alerts) for token, text in texts.items()}
     now = context.clock()
     changes = []
     for job in some:
-        seen = _seen(job, metrics.get(job.row, []), rules[job.token], now)
+        seen = _seen(job, stored.get(job.row, []), rules[job.token], now)
         found, events = alerts.judge(job, rules[job.token], seen, now=now)
         if events:
             changes.append((job, found, events))
@@ -130,20 +127,20 @@ def _rules(spec: str, default: jobs.Alerts) -> alerts.Rules:
 
 def _seen(
     job: jobs.Job,
-    metrics: Sequence[jobs.Metric],
+    found: Sequence[jobs.Metric],
     rules: alerts.Rules,
     now: datetime.datetime,
 ) -> alerts.Seen:
     written_at = _written_at(job)
     if written_at is None:
-        return alerts.Seen(written_at=None, silent_seconds=0.0, metrics=metrics)
+        return alerts.Seen(written_at=None, silent_seconds=0.0, metrics=found)
     silent = (now - written_at).total_seconds()
     limit = rules.stalled_minutes * 60
     if silent < 0 or (limit and silent >= limit):
         # The files' stamps are another host's, whose clock may differ: it is asked.
         there = _clock_of(Path(job.run_dir)) or now
         silent = (there - written_at).total_seconds()
-    return alerts.Seen(written_at=written_at, silent_seconds=silent, metrics=metrics)
+    return alerts.Seen(written_at=written_at, silent_seconds=silent, metrics=found)
 
 
 def _written_at(job: jobs.Job) -> datetime.datetime | None:

@@ -10,9 +10,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 
-import sqlalchemy as sa
-
-from db import metrics, models, sqlite
+from db import sqlite
+from db.stores import metrics as stored_metrics
+from orchestrator import metrics
 from tests.benchmarks import ratios, startup
 
 #: Names of a line, as trainers print them.
@@ -87,19 +87,19 @@ def _metrics(environ: Mapping[str, str], *argv: str) -> Callable[[], object]:
 def _fill(folder: pathlib.Path, counts: Mapping[int, int]) -> None:
     """Store numbers as a refresh does: of each job a few lines, again and again."""
     with sqlite.Database(folder / "orchestrator.db") as database, database.writing() as writing:
-        now = writing.scalar(sa.select(sa.func.max(models.Job.created_at)))
+        store = stored_metrics.MetricStore(writing)
         steps = dict.fromkeys(counts, 0)
         while any(steps[row] * len(NAMES) < count for row, count in counts.items()):
             for row, count in counts.items():
                 last = min(steps[row] + 1000, -(-count // len(NAMES)))
-                metrics.add_numbers(writing, row, list(_lines(row, steps[row], last)), now)
+                store.add(row, list(_lines(row, steps[row], last)))
                 steps[row] = last
 
 
-def _lines(row: int, first: int, last: int) -> Iterator[metrics.Numbers]:
+def _lines(row: int, first: int, last: int) -> Iterator[metrics.ParsedLine]:
     names = tuple((name, "images/second" if name == "throughput" else "") for name in NAMES)
     for step in range(first, last):
-        yield metrics.Numbers(
+        yield metrics.ParsedLine(
             path=f"/scratch/runs/{row}/{row}.out",
             source="log:demo",
             attempt=0,

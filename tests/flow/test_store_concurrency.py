@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from db import filesystem, sqlite
-from orchestrator import errors
-from orchestrator.controller import stores, unit_of_work
+from orchestrator import errors, metrics
+from orchestrator.controller import stores
 
 ROOT = Path(sqlite.__file__).parents[1]
 WRITERS = 4
@@ -23,8 +23,8 @@ CHANGES = 150
 HEAD = """
 import datetime, itertools, pathlib, sys
 from db import filesystem, models, sqlite
-from orchestrator import jobs
-from orchestrator.controller import stores, unit_of_work
+from orchestrator import jobs, metrics
+from orchestrator.controller import stores
 url = sys.argv[1]
 now = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
 """
@@ -79,17 +79,17 @@ READ_LOG = """
 with stores.Store(url) as store:
     for pause in itertools.count():
         with store.reading() as work:
-            cursor = next(iter(work.log_cursors(1)), None)
+            cursor = next(iter(work.log_cursors.of(1)), None)
         line = cursor.line if cursor else 0
         if line == 100:
             break
-        moved = unit_of_work.LogCursor(path="/r/1.out", offset_bytes=line * 10 + 10, line=line + 1)
+        moved = metrics.LogCursor(path="/r/1.out", offset_bytes=line * 10 + 10, line=line + 1)
         # The same line number under ever new values: only the cursor can keep them apart.
         metric = jobs.Metric(name="loss", value=float(pause), source="log:x", path="/r/1.out",
                              line=line)
         with store.writing() as work:
-            if work.put_log_cursor(1, moved, expect=cursor):
-                assert work.add_metrics(1, [metric]) == 1
+            if work.log_cursors.move(1, moved, expect=cursor):
+                assert work.metrics.add(1, [metrics.ParsedLine.of(metric)]) == 1
 """
 
 
@@ -161,8 +161,8 @@ def test_two_readers_of_a_log_store_each_line_once(store: stores.Store, database
     finish([start(code, database_url)])
     finish([start(READ_LOG, database_url) for _ in range(2)])
     with store.reading() as work:
-        stored = work.metrics(unit_of_work.MetricQuery(rows=[1]))
-    assert [found.metric.line for found in stored] == list(range(100))
+        stored = work.metrics.by_job(metrics.MetricQuery(job_rows=[1]))[1]
+    assert [metric.line for metric in stored] == list(range(100))
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from click import testing
 
+from db.stores import metrics as stored_metrics
 from orchestrator import cli, errors, jobs, specs, summaries
-from orchestrator.controller import stores, unit_of_work
+from orchestrator.controller import stores
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 EPOCH = (
@@ -242,7 +243,7 @@ def test_reparse(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as patch:
         # The old ones are taken out by then.
-        patch.setattr(unit_of_work.UnitOfWork, "numbers_of_file", die)
+        patch.setattr(stored_metrics.MetricStore, "of_file", die)
         assert run("metrics", "reparse", "1")[0] == 1
     assert len(numbers(home)) == 16
 

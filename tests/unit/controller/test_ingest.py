@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import config, deadlines, errors, jobs, logs, slurm, specs
+from orchestrator import config, deadlines, errors, jobs, logs, metrics, slurm, specs
 from orchestrator.controller import context as contexts
 from orchestrator.controller import ingest, stores, unit_of_work
 
@@ -167,8 +167,8 @@ def test_each_metric_once_whatever_happens(
     while part(plain, job, limit).unread:
         pass
     with plain.store.reading() as work:
-        found = work.metrics(unit_of_work.MetricQuery(rows=[job.row]))
-    assert [(one.metric.value, one.metric.line) for one in found] == [
+        found = work.metrics.by_job(metrics.MetricQuery(job_rows=[job.row]))[job.row]
+    assert [(one.value, one.line) for one in found] == [
         (number + 0.5, 2),
         *((each + 0.5, each + 3) for each in range(9)),
     ]
@@ -240,8 +240,8 @@ def test_what_no_column_holds_ends_no_look(context: contexts.Context) -> None:
     )
     assert ingest.ingest(context, [job]).stored == 3
     with context.store.reading() as work:
-        query = unit_of_work.MetricQuery(rows=[job.row], names=["loss"])
-        found = [one.metric for one in work.metrics(query)]
+        query = metrics.MetricQuery(job_rows=[job.row], names=["loss"])
+        found = work.metrics.by_job(query)[job.row]
     context.store.close()
     year = datetime.datetime(999, 1, 1, tzinfo=datetime.UTC)
     assert [(one.value, one.unit, one.time) for one in found] == [(1, "", year), (2, "", None)]

@@ -15,7 +15,7 @@ from alembic import autogenerate, migration
 
 from db import errors, models, postgres, schema, service_tables
 from orchestrator import errors as our_errors
-from orchestrator import jobs
+from orchestrator import jobs, metrics
 from orchestrator.controller import rows, stores, unit_of_work
 from tests import postgresql
 
@@ -182,12 +182,9 @@ def test_an_older_database_is_upgraded(bare: str, tmp_path: Path) -> None:
         )
         with store.writing() as work:
             again = jobs.Metric(name="loss", value=float("nan"), attempt=0, source="jsonl")
-            work.add_metrics(7, [again])
-            told = [
-                (one.row, one.metric.step, str(one.metric.value))
-                for one in work.metrics(unit_of_work.MetricQuery(rows=[7]))
-            ]
-            assert told == [(40, 3, "0.5"), (48, None, "nan")]
+            work.metrics.add(7, [metrics.ParsedLine.of(again)])
+            told = [(one.id, one.step, str(one.value)) for one in work.metrics.rows([40, 48])]
+            assert told == [(40, 3, "0.5"), (48, None, "None")]
             assert add(work, "abcd00000002") == 8
         assert store.check() == []
 
@@ -285,7 +282,7 @@ def test_there_and_back(url: str, tmp_path: Path) -> None:
         with store.writing() as work:
             first = add(work, "abcd00000001")
             metric = jobs.Metric(name="loss", value=0.5, step=3, time=NOW, source="jsonl")
-            work.add_metrics(first, [metric])
+            work.metrics.add(first, [metrics.ParsedLine.of(metric)])
             installation = work.installation_id()
             gone = add(work, "abcd00000002")
         with store._database.writing() as db:
@@ -308,5 +305,5 @@ def test_there_and_back(url: str, tmp_path: Path) -> None:
             assert add(work, "abcd00000003") == gone + 1
 
 
-def metrics_of(work: unit_of_work.UnitOfWork, row: int) -> list[unit_of_work.StoredMetric]:
-    return work.metrics(unit_of_work.MetricQuery(rows=[row]))
+def metrics_of(work: unit_of_work.UnitOfWork, row: int) -> list[jobs.Metric]:
+    return work.metrics.by_job(metrics.MetricQuery(job_rows=[row]))[row]

@@ -18,8 +18,8 @@ from alembic import autogenerate, migration, script
 
 from db import errors, filesystem, models, schema, service_tables, sqlite
 from orchestrator import errors as our_errors
-from orchestrator import jobs
-from orchestrator.controller import stores, unit_of_work
+from orchestrator import jobs, metrics
+from orchestrator.controller import stores
 
 ROOT = Path(sqlite.__file__).parents[1]
 Opened = Callable[..., sqlite.Database]
@@ -260,8 +260,8 @@ def test_first_revision_with_rows(tmp_path: Path, opened: Opened) -> None:
         assert job.tracked_name is None
         assert work.sweeps.newest() == []
         assert [
-            (one.metric.name, str(one.metric.value), one.metric.step, one.metric.world_size)
-            for one in work.metrics(unit_of_work.MetricQuery(rows=[7]))
+            (one.name, str(one.value), one.step, one.world_size)
+            for one in work.metrics.by_job(metrics.MetricQuery(job_rows=[7]))[7]
         ] == [
             ("loss", "0.5", 3, 8),
             ("lr", "0.1", 3, 8),
@@ -269,9 +269,8 @@ def test_first_revision_with_rows(tmp_path: Path, opened: Opened) -> None:
             ("loss", "0.25", None, None),
         ]
         about = jobs.Metric(name="loss", value=1.5, attempt=1, source="jsonl")
-        assert work.add_metrics(7, [about]) == 1
-        *_, newest = work.metrics(unit_of_work.MetricQuery(rows=[7]))
-        assert newest.metric == about
+        assert work.metrics.add(7, [metrics.ParsedLine.of(about)]) == 1
+        assert work.metrics.by_job(metrics.MetricQuery(job_rows=[7]))[7][-1] == about
         assert work.change_job(7, {"refusals": 1}, version=3)
     assert opened(path).upgrade() == (schema.SHIPPED.head, None)
     assert len(list(tmp_path.glob("x.db.0001.*.backup"))) == 1

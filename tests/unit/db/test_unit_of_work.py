@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from orchestrator import errors, jobs
 from orchestrator.controller import references, rows, stores, unit_of_work
@@ -329,91 +326,6 @@ def test_attempts_and_events(store: stores.Store) -> None:
         assert work.attempts(row + 1) == []
 
 
-def metric(value: float = 1.5, **changes: object) -> jobs.Metric:
-    record = jobs.Metric(name="loss", value=value, source="log:olivia", path="/r/1.out", line=3)
-    return dataclasses.replace(record, **changes)  # type: ignore[arg-type]
-
-
-def test_metrics_of_a_line_are_several(store: stores.Store) -> None:
-    row = add(store).row
-    line = [
-        metric(),
-        metric(name="throughput", unit="images/second", step=3, time=NOW),
-        metric(rank=1),
-        metric(rank=2),
-        metric(rank=2),
-        metric(math.inf),
-    ]
-    with store.writing() as work:
-        assert work.add_metrics(row, line) == 6
-        assert work.add_metrics(row, [metric(attempt=1), metric(line=4), metric(2.5)]) == 3
-        assert work.add_metrics(row, []) == 0
-        stored = work.metrics(unit_of_work.MetricQuery(rows=[row]))
-    assert [found.metric for found in stored][:6] == line
-    numbers = [found.row for found in stored]
-    assert numbers == sorted(set(numbers)) and len(numbers) == 9
-    assert {found.job.row for found in stored} == {row}
-
-
-def test_odd_numbers(store: stores.Store) -> None:
-    row = add(store).row
-    with store.writing() as work:
-        assert work.add_metrics(row, [metric(math.nan), metric(step=10**30, path="", line=None)])
-        nan, huge = work.metrics(unit_of_work.MetricQuery(rows=[row]))
-    assert math.isnan(nan.metric.value)
-    assert (huge.metric.step, huge.metric.path, huge.metric.line) == (None, "", None)
-
-
-def test_metric_queries(store: stores.Store) -> None:
-    row = add(store).row
-    other = add(store, "abcd00000002").row
-    with store.writing() as work:
-        work.add_metrics(row, [metric(step=step, line=step) for step in range(5)])
-        work.add_metrics(row, [metric(9.0, source="jsonl", path="/r/metrics.jsonl", step=4)])
-        work.add_metrics(row, [metric(name="acc", line=9), metric(attempt=1, line=10, step=7)])
-        work.add_metrics(other, [metric(step=1)])
-        newest = work.metrics(unit_of_work.MetricQuery(rows=[row]))[-1].row
-
-    def lines(**query: object) -> list[tuple[str, int | None]]:
-        with store.reading() as work:
-            wanted = unit_of_work.MetricQuery(**{"rows": [row], **query})  # type: ignore[arg-type]
-            return [(found.metric.source, found.metric.step) for found in work.metrics(wanted)]
-
-    log = "log:olivia"
-    assert len(lines()) == 8 and len(lines(rows=[row, other])) == 9 and lines(rows=[]) == []
-    assert lines(source="jsonl") == [("jsonl", 4)]
-    assert len(lines(source="log")) == len(lines(source=log)) == 7
-    assert lines(prefer_jsonl=True) == [("jsonl", 4), (log, None), (log, 7)]
-    assert lines(names=["acc"]) == [(log, None)]
-    assert lines(attempt=1) == [(log, 7)]
-    assert lines(first_step=3, last_step=4, source="log") == [(log, 3), (log, 4)]
-    assert lines(last=1) == [(log, None), (log, 7)]
-    assert lines(after=newest) == []
-    assert lines(last=2, names=["loss"], prefer_jsonl=True) == [("jsonl", 4), (log, 7)]
-    assert lines(every=3, names=["loss"]) == [(log, 0), (log, 3), (log, 7)]
-    assert lines(points=2, names=["loss"]) == [(log, 0), (log, 7)]
-    assert lines(points=1, names=["loss"]) == [(log, 7)]
-    assert lines(first_epoch=0) == lines(since=NOW) == lines(rank=1) == []
-
-
-def test_cursor_moves_only_from_where_it_was_read(store: stores.Store) -> None:
-    row = add(store).row
-    start = unit_of_work.LogCursor(path="/r/1.out")
-    one = dataclasses.replace(start, device=2**64 - 1, inode=2**63, offset_bytes=10**12, line=7)
-    two = dataclasses.replace(one, offset_bytes=10**12 + 5, carry='{"partial": "é"}')
-    with store.writing() as work:
-        assert work.log_cursors(row) == []
-        assert work.put_log_cursor(row, one, expect=None)
-        assert not work.put_log_cursor(row, two, expect=None)
-        assert work.put_log_cursor(row, two, expect=one)
-        assert not work.put_log_cursor(row, one, expect=one)
-        assert work.log_cursors(row) == [two]
-        work.add_metrics(row, [metric(path="/r/2.out")])
-        second = dataclasses.replace(start, path="/r/2.out", offset_bytes=1)
-        assert work.put_log_cursor(row, second, expect=None)
-        assert work.log_cursors(row) == [two, second]
-
-
 def test_one_refresh_an_interval(store: stores.Store) -> None:
     def claim(seconds: float, holder: str, floor: float = 10) -> bool:
         with store.writing() as work:
@@ -477,25 +389,6 @@ def test_orphans_are_found(store: stores.Store) -> None:
     ]
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    value=st.floats(),
-    step=st.none() | st.integers(),
-    unit=st.text(st.characters(exclude_categories=["Cs"])),
-    path=st.text(st.characters(exclude_categories=["Cs"])),
-)
-def test_any_metric_can_be_stored(
-    store: stores.Store, value: float, step: int | None, unit: str, path: str
-) -> None:
-    token = "any000000000"
-    with store.writing() as work:
-        found = work.jobs_of_tokens([token])
-        row = (found or work.add_submission(submission(token)))[0].row
-        work.add_metrics(row, [metric(value, step=step, unit=unit, path=path)])
-        (last,) = work.metrics(unit_of_work.MetricQuery(rows=[row], names=["loss"], last=1))
-    assert last.metric.source == "log:olivia"
-
-
 def test_more_values_than_a_statement_binds(store: stores.Store) -> None:
     job = add(store)
     many = range(job.row, 300_000)
@@ -509,4 +402,3 @@ def test_more_values_than_a_statement_binds(store: stores.Store) -> None:
         ):
             assert [one.row for one in work.jobs(query)] == [job.row]
         assert len(work.jobs_of_tokens([job.token, *map(str, many)])) == 1
-        assert work.metrics(unit_of_work.MetricQuery(rows=many)) == []

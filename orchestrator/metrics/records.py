@@ -1,0 +1,128 @@
+"""What is read from the files of a job, how far they have been read, and queries for metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Collection
+from typing import NamedTuple
+
+from orchestrator import jobs
+
+
+class ParsedLine(NamedTuple):
+    """The metrics of one line of a log or a metrics.jsonl."""
+
+    #: "": the file is unknown
+    path: str
+    #: log:PATTERN or jsonl
+    source: str
+    attempt: int
+    rank: int | None
+    world_size: int | None
+    #: name and unit of each metric. Lines that share this object are stored faster.
+    names: tuple[tuple[str, str], ...]
+    step: int | None
+    epoch: int | None
+    time: datetime.datetime | None
+    #: number of the line in its file
+    line: int | None
+    #: in the order of the names
+    values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, metric: jobs.Metric) -> ParsedLine:
+        """Return a line with this metric alone."""
+        return cls(
+            path=metric.path,
+            source=metric.source,
+            attempt=metric.attempt,
+            rank=metric.rank,
+            world_size=metric.world_size,
+            names=((metric.name, metric.unit),),
+            step=metric.step,
+            epoch=metric.epoch,
+            time=metric.time,
+            line=metric.line,
+            values=(metric.value,),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FileSummary:
+    """What is stored from one file of a job."""
+
+    #: metrics, not lines
+    count: int
+    #: line numbers started over from 1: the file was truncated or replaced
+    restarted: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogCursor:
+    """How far one file of a job has been read."""
+
+    path: str
+    #: st_dev and st_ino of the file; 0 until the file is seen
+    device: int = 0
+    inode: int = 0
+    #: next byte to read
+    offset_bytes: int = 0
+    #: number of the last line read
+    line: int = 0
+    #: JSON of the reader's state at that offset
+    carry: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MetricQuery:
+    """Selects metrics that meet all given conditions. Ranges include their ends."""
+
+    job_rows: Collection[int]
+    #: names or shell patterns such as `val_*`; empty: all
+    names: Collection[str] = ()
+    attempt: int | None = None
+    rank: int | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    first_epoch: int | None = None
+    last_epoch: int | None = None
+    #: metrics without a time match neither
+    since: datetime.datetime | None = None
+    until: datetime.datetime | None = None
+    #: "log:PATTERN", "jsonl" or "log" (all patterns); None: all
+    source: str | None = None
+    #: skip metrics from the log if metrics.jsonl has the same name for the same attempt
+    prefer_jsonl: bool = False
+    #: only metrics stored after the one with this number
+    after: int | None = None
+    #: only the last N of each job, name and rank
+    last: int | None = None
+    #: only every Nth of each job, name and rank, starting with the first
+    every: int | None = None
+    #: only N of each job, name and rank, evenly spaced, including the first and the last
+    points: int | None = None
+
+
+class MetricRow(NamedTuple):
+    """One stored metric."""
+
+    #: unique, in the order of reading
+    id: int
+    job_row: int
+    name: str
+    #: None: NaN
+    value: float | None
+    unit: str
+    step: int | None
+    epoch: int | None
+    rank: int | None
+    world_size: int | None
+    #: UTC, without a time zone
+    time: datetime.datetime | None
+    attempt: int
+    source: str
+    #: number of the log cursor of its file
+    log_id: int | None
+    #: number of the line in its file
+    line: int | None
