@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator import jobs, run_folder, slurm
+from orchestrator.jobs import naming
 from orchestrator.rendering import batch_file
 
 
@@ -52,4 +53,4 @@ def _part_of_array(spec: jobs.JobSpec, sent: Sequence[int | None]) -> list[str]:
     if spec.array.task_ids is None or len(tasks) == len(spec.array.task_ids):
         return []
     limit = "" if spec.array.max_running is None else f"%{spec.array.max_running}"
-    return [f"--array={slurm.fold_tasks(tasks)}{limit}"]
+    return [f"--array={naming.fold_tasks(tasks)}{limit}"]

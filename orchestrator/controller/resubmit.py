@@ -12,7 +12,6 @@ from orchestrator.controller import (
     answers,
     environments,
     machines,
-    naming,
     render,
     room,
     submit,
@@ -20,6 +19,7 @@ from orchestrator.controller import (
     wishes,
 )
 from orchestrator.controller import context as contexts
+from orchestrator.jobs import naming
 from orchestrator.local import processes
 
 

@@ -14,7 +14,8 @@ from sqlalchemy import orm
 from db import models
 from db import sweeps as queries
 from orchestrator import config, jobs, specs, sweeps
-from orchestrator.controller import naming, rows
+from orchestrator.controller import rows
+from orchestrator.jobs import naming
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
