@@ -10,7 +10,7 @@ import click
 
 from orchestrator import jobs
 from orchestrator.cli import output, views
-from orchestrator.controller import naming
+from orchestrator.jobs import naming
 
 #: So many of those that ended badly are named; `status` has all.
 FIRST = 10

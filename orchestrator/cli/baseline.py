@@ -47,10 +47,11 @@ def set_(
     study = figures.study(ctx, references, sweep, file, refresh_)
     for sentence in study.left_out:
         output.say(sentence)
+    runs = len(study.measurements)
     context = session.open_context(ctx)
     with context.store.writing(durable=True) as work:
-        work.baselines.add(name, study.source, study.numbers, context.clock())
-    runs = len(study.measurements)
+        text = baselines.to_json(study.numbers)
+        work.baselines.add(name, study.source, runs, text, context.clock())
     click.echo(f"Baseline {name}: {runs} run{'' if runs == 1 else 's'} of {study.source}")
 
 

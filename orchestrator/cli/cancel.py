@@ -8,8 +8,9 @@ import click
 
 from orchestrator import errors, jobs
 from orchestrator.cli import verbs
-from orchestrator.controller import cancel, naming
+from orchestrator.controller import cancel
 from orchestrator.controller import context as contexts
+from orchestrator.jobs import naming
 
 
 @click.command(short_help="Cancel jobs, and see that Slurm did.")

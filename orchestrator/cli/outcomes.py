@@ -8,7 +8,8 @@ import click
 
 from orchestrator import errors
 from orchestrator.controller import context as contexts
-from orchestrator.controller import naming, wishes
+from orchestrator.controller import wishes
+from orchestrator.jobs import naming
 
 
 def _alike(outcomes: Sequence[wishes.Outcome]) -> Iterable[list[wishes.Outcome]]:

@@ -179,7 +179,7 @@ def _checked(
         prepared = sweep_plan.whole(context, sweep, source=source, argv=sys.argv)
         output.say(sweep_sending.plan_line(sweep.name, sweep.table.kind, prepared))
         sweep_sending.ask(sweep_plan.needs_consent(context, prepared), yes=yes)
-        inherit = {name for spec in sweep.shapes.values() for name in spec.environment.inherit}
+        inherit = {name for point in sweep.points for name in point.spec.environment.inherit}
         found = {"kind": "sweep", "spec": sweep.document}
         return {**found, "source": source, "inherit": sorted(inherit)}, prepared.context
     request = spec_options.request(options, configuration)

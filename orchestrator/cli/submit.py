@@ -139,7 +139,7 @@ def _announce(
 
 def reporter(context: contexts.Context) -> Callable[[Sequence[jobs.Job]], None]:
     """Return what tells a person of new states, on stderr; tasks of an array in one line."""
-    from orchestrator.controller import naming
+    from orchestrator.jobs import naming
 
     def changed(news: Sequence[jobs.Job]) -> None:
         stamp = output.clock(context.clock())

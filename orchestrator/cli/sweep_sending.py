@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import click
 
-from orchestrator import errors, jobs
+from orchestrator import errors, jobs, sweeps
 from orchestrator.cli import output, submit, sweep_views
 from orchestrator.controller import context as contexts
-from orchestrator.controller import sweep_plan, sweep_query, sweep_rows, sweep_submit
+from orchestrator.controller import sweep_plan, sweep_query, sweep_submit
 from orchestrator.controller import wait as waiting
 
 PLAN_COLUMNS = ("points", "nodes", "gpus_per_node", "partition", "time_limit", "first", "last")
@@ -18,18 +18,18 @@ PLAN_COLUMNS = ("points", "nodes", "gpus_per_node", "partition", "time_limit", "
 
 def plan_line(name: str, kind: str, prepared: sweep_plan.Prepared) -> str:
     """Return what a sweep comes to, in a sentence."""
-    asked = prepared.asked
+    totals = prepared.totals
     calls = len(prepared.ready)
     parts = [
-        f"{asked.points} point" + ("s" if asked.points != 1 else ""),
+        f"{totals.points} point" + ("s" if totals.points != 1 else ""),
         f"{calls} submission" + ("s" if calls != 1 else ""),
     ]
-    if asked.points_without_time_limit < asked.points:
+    if totals.points_without_time_limit < totals.points:
         parts.append(
-            f"at most {asked.gpu_hours:.4g} GPU-hours and {asked.node_hours:.4g} node-hours"
+            f"at most {totals.gpu_hours:.4g} GPU-hours and {totals.node_hours:.4g} node-hours"
         )
-    if asked.points_without_time_limit:
-        parts.append(f"{asked.points_without_time_limit} without a known time limit")
+    if totals.points_without_time_limit:
+        parts.append(f"{totals.points_without_time_limit} without a known time limit")
     return f"{name} ({kind}): {', '.join(parts)}"
 
 
@@ -102,7 +102,7 @@ def told(
         )
 
 
-def wait(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> None:
+def wait(context: contexts.Context, sweep: sweeps.StoredSweep) -> None:
     """Wait for the end of all points; OrchestratorError unless all are COMPLETED."""
     with context.store.reading() as work:
         rows = [job.row for job in work.sweeps.jobs(sweep.row)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 
-from orchestrator import jobs
+from orchestrator import jobs, sweeps
 from orchestrator.cli import views
-from orchestrator.controller import sweep_query, sweep_rows
+from orchestrator.controller import sweep_query
 
 SWEEP_COLUMNS = (
     "name",
@@ -57,11 +57,11 @@ def sweep_row(summary: sweep_query.Summary) -> dict[str, object]:
         "state": sweep.state,
         "cluster": sweep.cluster,
         "scheduler": sweep.scheduler,
-        "points": summary.asked.points,
+        "points": summary.totals.points,
         **counts,
-        "gpu_hours": round(summary.asked.gpu_hours, 3),
-        "node_hours": round(summary.asked.node_hours, 3),
-        "points_without_time_limit": summary.asked.points_without_time_limit,
+        "gpu_hours": round(summary.totals.gpu_hours, 3),
+        "node_hours": round(summary.totals.node_hours, 3),
+        "points_without_time_limit": summary.totals.points_without_time_limit,
         "max_running": sweep.max_running,
         "source": sweep.source,
         "folder": sweep.folder,
@@ -73,7 +73,7 @@ def sweep_row(summary: sweep_query.Summary) -> dict[str, object]:
 _PLACES = ("completed", "failed", "missing", "running", "pending", "waiting", "unsubmitted")
 
 
-def _place(group: sweep_rows.PointGroup) -> str:
+def _place(group: sweeps.PointGroup) -> str:
     """Return in which column a person looks for these points."""
     state = group.state
     if state is None:

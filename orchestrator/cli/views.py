@@ -7,9 +7,9 @@ import math
 import typing
 from collections.abc import Sequence
 
-from orchestrator import jobs, metrics, slurm
+from orchestrator import jobs, metrics
 from orchestrator.cli import output
-from orchestrator.controller import naming
+from orchestrator.jobs import naming
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller import chains, submitted
@@ -120,7 +120,7 @@ def _folded_line(tasks: Sequence[jobs.Job], now: datetime.datetime) -> dict[str,
         return lines[0]
     same = {name: value for name, value in lines[0].items() if _is_same(name, value, lines)}
     rows = sorted(job.row for job in tasks)
-    numbers = slurm.fold_tasks(job.array_task_id or 0 for job in tasks)
+    numbers = naming.fold_tasks(job.array_task_id or 0 for job in tasks)
     named = tasks[0].array_job_id is not None
     return {
         **dict.fromkeys(lines[0]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator import jobs, run_folder, slurm
+from orchestrator.jobs import naming
 from orchestrator.rendering import batch_file
 
 
@@ -28,19 +29,19 @@ def command(
 
 
 def options(
-    spec: jobs.JobSpec, tasks: Sequence[int | None], *, turn: str, is_patient: bool
+    spec: jobs.JobSpec, tasks: Sequence[int | None], *, dependency: str, may_be_recovered: bool
 ) -> list[str]:
-    """Return what stands on the command line beside the script, where these tasks are sent.
+    """Return sbatch's options beside the script, if these tasks are sent.
 
-    `turn`: what takes the place of the script's dependency, if anything; one that `is_patient`
-    waits on where that cannot be met.
+    `dependency` replaces that of the script, unless it is empty. `may_be_recovered`: the job stays
+    pending if the dependency can never be satisfied.
     """
     found = [*_part_of_array(spec, tasks), *batch_file.options_of(spec)]
-    if turn:
+    if dependency:
         # A batch file's own is in it.
         found = [one for one in found if not one.startswith("--dependency=")]
-        found.append(f"--dependency={turn}")
-    if is_patient:
+        found.append(f"--dependency={dependency}")
+    if may_be_recovered:
         # Or a site with kill_invalid_depend cancels it at the first bad end of a chain.
         found.append("--kill-on-invalid-dep=no")
     return found
@@ -52,4 +53,4 @@ def _part_of_array(spec: jobs.JobSpec, sent: Sequence[int | None]) -> list[str]:
     if spec.array.task_ids is None or len(tasks) == len(spec.array.task_ids):
         return []
     limit = "" if spec.array.max_running is None else f"%{spec.array.max_running}"
-    return [f"--array={slurm.fold_tasks(tasks)}{limit}"]
+    return [f"--array={naming.fold_tasks(tasks)}{limit}"]

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from orchestrator import errors, jobs, recovery, run_folder, slurm
-from orchestrator.controller import chains, identity, naming, refresh, wishes
+from orchestrator.controller import chains, identity, refresh, wishes
 from orchestrator.controller import context as contexts
+from orchestrator.jobs import naming
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

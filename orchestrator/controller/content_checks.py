@@ -125,7 +125,7 @@ def _baseline(row: _Row) -> _Wrong:
     from orchestrator.controller import baselines
 
     try:
-        found = baselines.figures_of(row["measurements"])
+        found = baselines.from_json(row["measurements"])
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         yield "measurements", f"cannot be read: {error}"
     else:

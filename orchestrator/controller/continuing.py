@@ -133,12 +133,12 @@ def _close(folder: run_folder.RunFolder, job: jobs.Job) -> None:
 
 
 def _follow(work: unit_of_work.UnitOfWork, job: jobs.Job, new: jobs.Job) -> None:
-    sweep = work.sweeps.cancelled(job.row)
+    sweep = work.sweeps.cancelled_sweep_of(job.row)
     if sweep is not None:
         raise OverError(f"its sweep {sweep.name} was cancelled")
-    if not work.sweeps.has_point(job.row):
+    if work.sweeps.point_of(job.row) is None:
         raise OverError("its point of the sweep was submitted again")
-    work.sweeps.follow([(job.row, new.row)])
+    work.sweeps.replace_jobs([(job.row, new.row)])
 
 
 def _links(job: jobs.Job, folder: run_folder.RunFolder) -> dict[str, Path]:

@@ -1,22 +1,23 @@
-"""Jobs that wait in Slurm for others: turned to who goes on where one failed, told if none does.
+"""Dependents that are pending in Slurm: after a failure they depend on the continuation job.
 
-Of one that failed and was requeued under its ID Slurm goes on saying that who waits for its good
-end waits in vain, also when it has come (22.05, 24.11, 26.05): Slurm has to be told anew.
+A dependent that can never start is reported. After a failed job was requeued under its ID, Slurm
+keeps the reason DependencyNeverSatisfied of its dependents, even when the job has completed
+(22.05, 24.11, 26.05), until the dependency is set again.
 """
 
 from __future__ import annotations
 
 from orchestrator import errors, jobs, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import dependency_rows, turns, unit_of_work
+from orchestrator.controller import dependencies, sweep_query, unit_of_work
 from orchestrator.jobs import dependency
 
 #: After so many Slurm is taken to be away, and the rest waits for the next pass.
 MOST_FAILURES = 3
 
 
-def turn(context: contexts.Context) -> list[str]:
-    """Let what waits for a job that failed wait for the one that goes on; tell what never can."""
+def update(context: contexts.Context) -> list[str]:
+    """Set dependencies on the jobs that continue failed ones; returns what was done, as lines."""
     with context.store.reading() as work:
         dependents = work.dependencies.dependents()
     told: list[str] = []
@@ -26,9 +27,9 @@ def turn(context: contexts.Context) -> list[str]:
         with context.store.reading() as work:
             job = work.job(row)
             assert job is not None, "rows are never deleted"
-            standing = work.dependencies.standing_of(row)
+            status = dependencies.status_of(work, row)
             stored = work.dependencies.of(row)
-            newest = {one.id: work.dependencies.newest(one.depends) for one in stored}
+            newest = {each.id: dependencies.continuation(work, each.dependency) for each in stored}
             submission = work.submission_of(row)
             assert submission is not None, "each job belongs to one (foreign key)"
             told_already = "never" in {event.kind for event in work.events(row)}
@@ -40,15 +41,15 @@ def turn(context: contexts.Context) -> list[str]:
                 told.append(f"{_named(job)} is not looked at, {why}: {exc.problems[0]}")
                 continue
             own, _ = dependency.split(spec.dependency)
-            text = turns.text(work, spec, job) or own or ""
-        if standing.never and not told_already:
-            told += _tell_never(context, job, standing)
-        turned = [one for one in stored if newest[one.id] not in (None, one.turned_to)]
-        # With IDs of the user's own it may be one of those that failed.
-        again = job.reason == dependency_rows.IN_VAIN and not own
-        if not turned and not again:
+            text = dependencies.text(work, spec, job) or own or ""
+        if status.never and not told_already:
+            told += _tell_never(context, job, status)
+        changed = [each.id for each in stored if newest[each.id] not in (None, each.continuation)]
+        # With IDs that the user gave, one of those jobs may have failed.
+        again = job.reason == dependency.NEVER_SATISFIED and not own
+        if not changed and not again:
             continue
-        if standing.never or standing.unsent or job.scheduler != "slurm" or not is_open:
+        if status.never or status.unsent or job.scheduler != "slurm" or not is_open:
             continue
         there = contexts.at(context, job.scheduler)
         if job.cluster != contexts.cluster_facts(there).cluster:
@@ -66,11 +67,11 @@ def turn(context: contexts.Context) -> list[str]:
                 break
             continue
         with context.store.writing() as work:
-            for one in turned:
-                work.dependencies.turn([one], newest[one.id] or 0)
+            for number in changed:
+                work.dependencies.set_continuation(number, newest[number] or 0)
             # Until Slurm is asked again it is not known why it waits.
             work.change_job(row, {"reason": None}, version=job.version)
-            why = "the job that goes on" if turned else "what had failed was started again"
+            why = "the job that goes on" if changed else "what had failed was started again"
             detail = f"waits for {text or 'nothing more'}: {why}"
             event = jobs.JobEvent(
                 at=context.clock(), kind="depend", source="controller", detail=detail
@@ -81,17 +82,15 @@ def turn(context: contexts.Context) -> list[str]:
 
 
 def _is_open(work: unit_of_work.UnitOfWork, job: jobs.Job) -> bool:
-    """Tell whether none of the points that its sweep begins with has failed for good, or as yet."""
+    """Return whether all points of its sweep's baseline are in Slurm or completed."""
     if job.sweep is None:
         return True
-    turn = work.sweeps.turn_of(job.row, len(work.tasks(job.token)))
-    return not turn.failed and not turn.unsent
+    before = sweep_query.prerequisites_of(work, job.row, len(work.tasks(job.token)))
+    return not before.failed and not before.unsent
 
 
-def _tell_never(
-    context: contexts.Context, job: jobs.Job, standing: dependency.Standing
-) -> list[str]:
-    detail = f"it can never start: {standing.never[0]}"
+def _tell_never(context: contexts.Context, job: jobs.Job, status: dependency.Status) -> list[str]:
+    detail = f"it can never start: {status.never[0]}"
     event = jobs.JobEvent(at=context.clock(), kind="never", source="controller", detail=detail)
     with context.store.writing() as work:
         work.add_event(job.row, event)

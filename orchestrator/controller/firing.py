@@ -21,7 +21,6 @@ from orchestrator.controller import (
     schedule_rows,
     submitted,
     sweep_query,
-    sweep_rows,
     unit_of_work,
     verdicts,
 )
@@ -253,7 +252,7 @@ def _fire_sweep(
         there, sweep, source=stored.source, argv=texts.argv, scheduler=stored.scheduler
     )
 
-    def bind(work: unit_of_work.UnitOfWork, made: sweep_rows.StoredSweep) -> None:
+    def bind(work: unit_of_work.UnitOfWork, made: sweeps.StoredSweep) -> None:
         _fired(work, there, firing, sweep_row=made.row)
 
     made = sweep_submit.create(there, prepared, sweep, stored.source, with_it=bind)
@@ -340,7 +339,7 @@ def go_on(context: contexts.Context, firing: schedule_rows.Firing) -> list[str]:
 
 def _close(
     context: contexts.Context,
-    sweep: sweep_rows.StoredSweep,
+    sweep: sweeps.StoredSweep,
     firing: schedule_rows.Firing,
     why: str,
 ) -> str:
@@ -352,7 +351,7 @@ def _close(
 
 
 def _sent(
-    firing: schedule_rows.Firing, sweep: sweep_rows.StoredSweep, submitted: int, waiting: int
+    firing: schedule_rows.Firing, sweep: sweeps.StoredSweep, submitted: int, waiting: int
 ) -> str:
     count = f"{submitted} point" + ("s" if submitted != 1 else "")
     more = f", {waiting} wait for room" if waiting else ""

@@ -12,7 +12,7 @@ from sqlalchemy import orm
 
 from db import graphs as queries
 from db import service_tables
-from orchestrator.controller import naming
+from orchestrator.jobs import naming
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

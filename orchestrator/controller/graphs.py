@@ -23,7 +23,6 @@ from orchestrator.controller import (
     submitted,
     sweep_plan,
     sweep_query,
-    sweep_rows,
     sweep_submit,
     unit_of_work,
 )
@@ -218,7 +217,7 @@ def _submit(
     def bind_job(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
         bind(work, job_row=added[0].row)
 
-    def bind_sweep(work: unit_of_work.UnitOfWork, made: sweep_rows.StoredSweep) -> None:
+    def bind_sweep(work: unit_of_work.UnitOfWork, made: sweeps.StoredSweep) -> None:
         bind(work, sweep_row=made.row)
 
     if node.kind == "job":
@@ -295,7 +294,7 @@ def step(context: contexts.Context) -> list[str]:
         except errors.ConfigurationError as exc:
             said.append(str(exc))
         told += [f"Graph {graph.name}: {one}" for one in said]
-    return [*told, *dependents.turn(context)]
+    return [*told, *dependents.update(context)]
 
 
 def _place(context: contexts.Context, graph: graph_rows.StoredGraph) -> contexts.Context | None:

@@ -7,16 +7,13 @@ import typing
 from db import statements
 
 if typing.TYPE_CHECKING:
-    from db.stores import log_cursors, metrics
+    from db.stores import baselines, dependencies, log_cursors, metrics, sweeps
     from orchestrator.controller import (
-        baselines,
-        dependency_rows,
         graph_rows,
         lease_rows,
         notice_rows,
         recovery_rows,
         schedule_rows,
-        sweep_rows,
     )
 
 
@@ -39,22 +36,22 @@ class Parts:
         return log_cursors.LogCursorStore(self._db)
 
     @property
-    def sweeps(self) -> sweep_rows.SweepStore:
-        from orchestrator.controller import sweep_rows
+    def sweeps(self) -> sweeps.SweepStore:
+        from db.stores import sweeps
 
-        return sweep_rows.SweepStore(self._db)
+        return sweeps.SweepStore(self._db)
 
     @property
     def baselines(self) -> baselines.BaselineStore:
-        from orchestrator.controller import baselines
+        from db.stores import baselines
 
         return baselines.BaselineStore(self._db)
 
     @property
-    def dependencies(self) -> dependency_rows.DependencyStore:
-        from orchestrator.controller import dependency_rows
+    def dependencies(self) -> dependencies.DependencyStore:
+        from db.stores import dependencies
 
-        return dependency_rows.DependencyStore(self._db)
+        return dependencies.DependencyStore(self._db)
 
     @property
     def graphs(self) -> graph_rows.GraphStore:

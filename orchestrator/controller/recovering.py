@@ -16,7 +16,6 @@ from orchestrator.controller import (
     continuing,
     explain,
     ingest,
-    naming,
     progress,
     recovery_rows,
     requeue,
@@ -25,7 +24,7 @@ from orchestrator.controller import (
     wishes,
 )
 from orchestrator.controller import context as contexts
-from orchestrator.jobs import retry
+from orchestrator.jobs import naming, retry
 from orchestrator.slurm import host_lists
 
 #: Decided, and done, in one pass at the most; the rest follows in the next.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from orchestrator import jobs, slurm
-from orchestrator.controller import naming, unit_of_work
+from orchestrator.controller import unit_of_work
+from orchestrator.jobs import naming
 
 
 def find(work: unit_of_work.UnitOfWork, reference: str) -> list[jobs.Job]:

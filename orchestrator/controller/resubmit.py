@@ -10,9 +10,9 @@ from typing import Any
 from orchestrator import errors, files, jobs, rendering, run_folder, specs
 from orchestrator.controller import (
     answers,
+    dependencies,
     environments,
     machines,
-    naming,
     render,
     room,
     submit,
@@ -20,6 +20,7 @@ from orchestrator.controller import (
     wishes,
 )
 from orchestrator.controller import context as contexts
+from orchestrator.jobs import naming
 from orchestrator.local import processes
 
 
@@ -206,25 +207,30 @@ def send_again(
 def _refuse_before_its_turn(context: contexts.Context, wanted: Sequence[jobs.Job]) -> None:
     job = wanted[0]
     with context.store.reading() as work:
-        standing = work.dependencies.standing_of(job.row)
-    if standing.never:
-        raise errors.ConflictError(f"it can never start: {standing.never[0]}")
-    if standing.unsent:
-        raise BeforeItsTurnError(standing.unsent[0])
+        status = dependencies.status_of(work, job.row)
+    if status.never:
+        raise errors.ConflictError(f"it can never start: {status.never[0]}")
+    if status.unsent:
+        raise BeforeItsTurnError(status.unsent[0])
     if job.sweep is None:
         return
+    # Loads all of sweeps.
+    from orchestrator.controller import sweep_query
+
     with context.store.reading() as work:
         # First: of a cancelled sweep the baseline may never be submitted.
         _refuse_cancelled(work, job)
-        turn = work.sweeps.turn_of(job.row, len(wanted))
-    if turn.failed:
-        raise errors.ConflictError(f"{turn.failed} points of its sweep's baseline did not end well")
-    if turn.unsent:
+        before = sweep_query.prerequisites_of(work, job.row, len(wanted))
+    if before.failed:
+        raise errors.ConflictError(
+            f"{before.failed} points of its sweep's baseline did not end well"
+        )
+    if before.unsent:
         raise BeforeItsTurnError("its sweep's baseline is not in Slurm yet, or is to go on")
 
 
 def _refuse_cancelled(work: unit_of_work.UnitOfWork, job: jobs.Job) -> None:
-    sweep = None if job.sweep is None else work.sweeps.cancelled(job.row)
+    sweep = None if job.sweep is None else work.sweeps.cancelled_sweep_of(job.row)
     if sweep is not None:
         raise errors.ConflictError(
             f"its sweep {sweep.name} is cancelled: `orchestrator sweep resume @{sweep.row}` "
@@ -296,7 +302,7 @@ def _send_anew(
         if job.sweep is not None:
             # Its points follow, as they do in `sweep rerun`.
             pairs = zip(wanted, added, strict=True)
-            work.sweeps.follow([(old.row, new.row) for old, new in pairs])
+            work.sweeps.replace_jobs([(old.row, new.row) for old, new in pairs])
         at = context.clock()
         told = [
             pair
@@ -312,7 +318,7 @@ def _send_anew(
         )
 
     with context.store.reading() as work:
-        depends = [one.depends for one in work.dependencies.of(job.row)]
+        depends = [stored.dependency for stored in work.dependencies.of(job.row)]
     new, new_folder = submit.store_intent(
         context,
         request.spec,

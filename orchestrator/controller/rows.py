@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 import sqlalchemy as sa
 
 from db import models
+from db.stores import jobs as job_store
 from orchestrator import jobs
 
 
@@ -88,42 +89,11 @@ _ATTEMPT_FIELDS = tuple(
 )
 
 
-def job_records(found: Sequence[sa.Row[Any]]) -> list[jobs.Job]:
-    if not found:
-        return []
-    names = found[0]._fields
-    return [_job(dict(zip(names, row, strict=True))) for row in found]
+job_records = job_store.job_records
 
 
 def job_record(row: sa.Row[Any]) -> jobs.Job:
     return job_records([row])[0]
-
-
-def _job(columns: dict[str, Any]) -> jobs.Job:
-    for name in ("submission_id", "array_task"):
-        columns.pop(name, None)
-    host, boot_id, pid, start_ticks = (columns.pop(name, None) for name in _SUBMITTER_COLUMNS)
-    columns["submitter"] = host and jobs.Submitter(
-        host=host, boot_id=boot_id, pid=pid, start_ticks=start_ticks
-    )
-    columns["state"] = jobs.JobState(columns["state"])
-    # Few jobs have labels.
-    columns["labels"] = () if columns["labels"] == "[]" else tuple(json.loads(columns["labels"]))
-    # Fewer have alerts.
-    if (alerts := columns.pop("alerts", None)) is not None:
-        columns["alerts"] = _alerts(alerts)
-    # A frozen dataclass sets each field by a call: 20 us a job, and as much as all the rest of it.
-    # A field that is left out has its default, which is an attribute of the class.
-    job = object.__new__(jobs.Job)
-    vars(job).update(columns)
-    return job
-
-
-def _alerts(text: str) -> tuple[jobs.Alert, ...]:
-    return tuple(
-        jobs.Alert(**{**found, "since": datetime.datetime.fromisoformat(found["since"])})
-        for found in json.loads(text)
-    )
 
 
 def new_jobs(
@@ -148,7 +118,8 @@ def new_record(
 ) -> jobs.Job:
     """Return a job that was just stored, as it would be read."""
     names = ("token", "cluster", "scheduler", "name", "run_dir")
-    return _job({"row": row, **columns, **{name: getattr(submission, name) for name in names}})
+    shared = {name: getattr(submission, name) for name in names}
+    return job_store.job_record({"row": row, **columns, **shared})
 
 
 def task_record(row: sa.Row[Any]) -> Task:

@@ -27,13 +27,13 @@ from orchestrator.controller import (
     ahead,
     answers,
     calling,
+    dependencies,
     environments,
     log_files,
     machines,
     refresh,
     render,
     room,
-    turns,
     unit_of_work,
 )
 from orchestrator.controller import context as contexts
@@ -63,7 +63,7 @@ def submit(
     request: render.Request,
     *,
     queue: bool = False,
-    depends: Sequence[dependency.Depends] | None = None,
+    depends: Sequence[dependency.Dependency] | None = None,
     with_it: Callable[[unit_of_work.UnitOfWork, Sequence[jobs.Job]], None] = _nothing_more,
 ) -> jobs.Job:
     """Store the intent, call sbatch, store its answer; returns the job as it is known then.
@@ -125,21 +125,23 @@ def send(
     room.
     """
     tasks: Sequence[int | None] = spec.array.task_ids or [None]
-    turn, is_patient = "", False
+    text, may_be_recovered = "", False
     if stored_at is None or clocks.boot_seconds() - stored_at > _UNTOUCHED_SECONDS:
         with context.store.reading() as work:
             sent = work.tasks(job.token)
-            turn = turns.text(work, spec, job)
-            is_patient = bool(turn) and turns.is_patient(work, spec, job)
+            text = dependencies.text(work, spec, job)
+            may_be_recovered = bool(text) and dependencies.may_be_recovered(work, spec, job)
         _refuse_given_up(job, sent)
         tasks = [one.array_task_id for one in sent]
     try:
         if context.is_local:
             own, _ = dependency.split(spec.dependency)
-            turned = dataclasses.replace(spec, dependency=turn or own)
-            job_id = machines.enter(context, turned, job, folder, calling_folder)
+            sent_spec = dataclasses.replace(spec, dependency=text or own)
+            job_id = machines.enter(context, sent_spec, job, folder, calling_folder)
         else:
-            options = calling.options(spec, tasks, turn=turn, is_patient=is_patient)
+            options = calling.options(
+                spec, tasks, dependency=text, may_be_recovered=may_be_recovered
+            )
             job_id = _call_sbatch(context, spec, job, folder, calling_folder, options, begun)
     except submission.RefusedError as exc:
         kept = answers.store_refusal(context, job, exc.outcome)
@@ -224,7 +226,7 @@ def store_intent(
     runs_dir: Path,
     queue: bool = False,
     behind: jobs.Job | None = None,
-    depends: Sequence[dependency.Depends] | None = None,
+    depends: Sequence[dependency.Dependency] | None = None,
     tasks: Sequence[int] | None = None,
     sweep: str | None = None,
     continues: int | None = None,
@@ -243,15 +245,15 @@ def store_intent(
     """
     tasks = spec.array.task_ids if tasks is None else tasks
     _, named = dependency.split(spec.dependency)
-    standing = dependency.Standing()
+    status = dependency.Status()
     if named or depends:
         # Slurm may have forgotten how a job ended that runs here still.
         refresh.refresh(context)
         with context.store.reading() as work:
             if depends is None:
-                depends = work.dependencies.resolve(named)
-            standing = work.dependencies.standing(depends)
-    waits = _why_it_waits(context, behind, standing)
+                depends = dependencies.resolve(work, named)
+            status = dependencies.status(work, depends)
+    waits = _why_it_waits(context, behind, status)
     queue = queue or waits is not None
     token = run_folder.new_token(contexts.installation_id(context))
     spec_json = specs.to_json(spec)
@@ -333,24 +335,24 @@ def _may_be_stored(context: contexts.Context, token: str, error: errors.Orchestr
 
 
 def _why_it_waits(
-    context: contexts.Context, behind: jobs.Job | None, standing: dependency.Standing
+    context: contexts.Context, behind: jobs.Job | None, status: dependency.Status
 ) -> dict[str, Any] | None:
     """Return reason and time of the next try of what is not sent now; none: it is sent.
 
     NeverError for what can never start.
     """
-    if standing.never:
-        raise NeverError(f"it could never start: {standing.never[0]}. Nothing was submitted.")
+    if status.never:
+        raise NeverError(f"it could never start: {status.never[0]}. Nothing was submitted.")
     if behind is not None:
         return {"reason": behind.reason, "resend_at": behind.resend_at}
-    if not standing.unsent:
+    if not status.unsent:
         return None
     if context.is_local:
         raise errors.ConflictError(
-            f"{standing.unsent[0]}: jobs on this machine wait for what is in its line alone. "
+            f"{status.unsent[0]}: jobs on this machine wait for what is in its line alone. "
             "Nothing was submitted."
         )
-    return room.before_its_turn(standing.unsent[0], context.profile, context.clock())
+    return room.before_its_turn(status.unsent[0], context.profile, context.clock())
 
 
 def _wait_for_room(

@@ -13,14 +13,13 @@ from orchestrator.controller import (
     submit,
     sweep_plan,
     sweep_query,
-    sweep_rows,
     sweep_submit,
 )
 
 
 def resume(
     context: contexts.Context,
-    sweep: sweep_rows.StoredSweep,
+    sweep: sweeps.StoredSweep,
     *,
     argv: Sequence[str],
     tell: sweep_submit.Tell,
@@ -39,7 +38,7 @@ def resume(
 
 def rerun(
     context: contexts.Context,
-    sweep: sweep_rows.StoredSweep,
+    sweep: sweeps.StoredSweep,
     *,
     failed: bool = False,
     missing: bool = False,
@@ -83,7 +82,7 @@ def _is_of(job: jobs.Job | None, *, failed: bool, missing: bool) -> bool:
 
 def _send_again(
     context: contexts.Context,
-    sweep: sweep_rows.StoredSweep,
+    sweep: sweeps.StoredSweep,
     wanted: Sequence[sweep_query.PointJob],
     argv: Sequence[str],
     tell: sweep_submit.Tell,
@@ -119,7 +118,7 @@ def _send_again(
     )
 
 
-def _opened(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> sweep_rows.StoredSweep:
+def _opened(context: contexts.Context, sweep: sweeps.StoredSweep) -> sweeps.StoredSweep:
     if sweep.state == "open":
         return sweep
     with context.store.writing() as work:
@@ -147,7 +146,7 @@ def _resend(
 
 
 def new_points(
-    context: contexts.Context, stored: sweep_rows.StoredSweep, sweep: sweeps.Sweep
+    context: contexts.Context, stored: sweeps.StoredSweep, sweep: sweeps.Sweep
 ) -> list[sweeps.Point]:
     """Return the points of `sweep` that the stored one lacks, by their identity.
 
@@ -166,7 +165,8 @@ def new_points(
         )
     _refuse_other_place(context, stored)
     with context.store.reading() as work:
-        known = {one.point.identity: one.point for one in work.sweeps.points(stored.row)}
+        points = sweeps.points_of(work.sweeps.points(stored.row))
+    known = {point.identity: point for point in points}
     for point in sweep.points:
         before = known.get(point.identity)
         # Its sweep's name does not make it another job.
@@ -182,7 +182,7 @@ def new_points(
 
 def add(
     prepared: sweep_plan.Prepared,
-    stored: sweep_rows.StoredSweep,
+    stored: sweeps.StoredSweep,
     sweep: sweeps.Sweep,
     new: Sequence[sweeps.Point],
     *,
@@ -199,11 +199,11 @@ def add(
                 "this moment; nothing was added: `orchestrator sweep add` once more takes what is "
                 "new then"
             )
-        first = work.sweeps.add_points(stored.row, sweep, new, context.profile)
+        first = work.sweeps.add_points(stored.row, sweep, new)
     return sweep_submit.send_new(prepared, stored, new, first=first, tell=tell)
 
 
-def _refuse_other_place(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> None:
+def _refuse_other_place(context: contexts.Context, sweep: sweeps.StoredSweep) -> None:
     """Raise ConflictError where points would become other jobs than the sweep's earlier ones."""
     there = contexts.at(context, sweep.scheduler)
     cluster = contexts.cluster_facts(there).cluster
@@ -224,7 +224,7 @@ def _is_unsubmitted(job: jobs.Job) -> bool:
 
 
 def _sendable(
-    context: contexts.Context, sweep: sweep_rows.StoredSweep, several: Sequence[jobs.Job]
+    context: contexts.Context, sweep: sweeps.StoredSweep, several: Sequence[jobs.Job]
 ) -> set[int]:
     """Return the rows of the jobs that Slurm never got, and may get as they are.
 
@@ -250,7 +250,7 @@ def _by_token(several: Iterable[jobs.Job]) -> list[list[jobs.Job]]:
     return list(found.values())
 
 
-def _look(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> None:
+def _look(context: contexts.Context, sweep: sweeps.StoredSweep) -> None:
     """Refresh before points are judged; SlurmError where Slurm does not answer.
 
     What is not known now (a job that may have failed meanwhile) must not be submitted again.

@@ -33,7 +33,7 @@ class Prepared:
     context: contexts.Context
     #: in this order
     ready: tuple[Ready, ...]
-    asked: sweeps.Asked
+    totals: sweeps.ResourceTotals
 
 
 def prepare(
@@ -74,7 +74,7 @@ def prepare(
         if not without_slurm:
             machines.check(context, one.spec, script.text)
         ready.append(Ready(submission=one, request=request, script=script))
-    return Prepared(context=context, ready=tuple(ready), asked=plan.asked)
+    return Prepared(context=context, ready=tuple(ready), totals=plan.totals)
 
 
 def whole(
@@ -101,20 +101,20 @@ def whole(
 
 def needs_consent(context: contexts.Context, prepared: Prepared) -> str:
     """Return what is more than the profile lets be submitted unasked; "" where nothing is."""
-    asked = prepared.asked
+    totals = prepared.totals
     most_points, most_hours = context.profile.confirm_points, context.profile.confirm_gpu_hours
     found = []
-    if asked.points > most_points:
-        found.append(f"{asked.points} points are more than confirm_points = {most_points}")
-    if asked.gpu_hours > most_hours:
+    if totals.points > most_points:
+        found.append(f"{totals.points} points are more than confirm_points = {most_points}")
+    if totals.gpu_hours > most_hours:
         found.append(
-            f"{asked.gpu_hours:.4g} GPU-hours are more than confirm_gpu_hours = {most_hours}"
+            f"{totals.gpu_hours:.4g} GPU-hours are more than confirm_gpu_hours = {most_hours}"
         )
     endless = sum(
         len(one.submission.points)
         for one in prepared.ready
         if ranks.gpus_per_node(one.submission.spec)
-        and sweeps.asked(one.submission.spec, context.profile).points_without_time_limit
+        and sweeps.resources_of(one.submission.spec, context.profile).points_without_time_limit
     )
     # On one's own machine GPU-hours are nobody's budget, and time limits are rare.
     if endless and not prepared.context.is_local:

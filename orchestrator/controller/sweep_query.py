@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from orchestrator import errors, jobs, sweeps
+from orchestrator import errors, jobs, specs, sweeps
 from orchestrator.controller import context as contexts
-from orchestrator.controller import sweep_rows
+from orchestrator.controller import unit_of_work
 
 #: The program, the node or a limit ended it; neither a person nor a loss.
 FAILED = frozenset(
@@ -26,9 +26,9 @@ FAILED = frozenset(
 class Summary:
     """How far a sweep is."""
 
-    sweep: sweep_rows.StoredSweep
-    asked: sweeps.Asked
-    groups: tuple[sweep_rows.PointGroup, ...]
+    sweep: sweeps.StoredSweep
+    totals: sweeps.ResourceTotals
+    groups: tuple[sweeps.PointGroup, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,10 +46,10 @@ class PointJob:
         return None if self.job is None else self.job.row
 
 
-def find(context: contexts.Context, reference: str) -> sweep_rows.StoredSweep:
+def find(context: contexts.Context, reference: str) -> sweeps.StoredSweep:
     """Return the sweep that `@3` or NAME means, of a name the newest; NotFoundError."""
     with context.store.reading() as work:
-        found = work.sweeps.named(reference)
+        found = work.sweeps.find(reference)
     if found is None:
         raise errors.NotFoundError(
             f"no sweep {reference!r} here; `orchestrator sweep list` lists what is known"
@@ -57,16 +57,16 @@ def find(context: contexts.Context, reference: str) -> sweep_rows.StoredSweep:
     return found
 
 
-def summaries(context: contexts.Context, found: Sequence[sweep_rows.StoredSweep]) -> list[Summary]:
+def summaries(context: contexts.Context, found: Sequence[sweeps.StoredSweep]) -> list[Summary]:
     """Return how far these sweeps are."""
     rows = [sweep.row for sweep in found]
     with context.store.reading() as work:
         groups = work.sweeps.groups(rows)
-        asked = work.sweeps.asked(rows)
+        totals = work.sweeps.totals(rows)
     return [
         Summary(
             sweep=sweep,
-            asked=asked.get(sweep.row, sweeps.Asked()),
+            totals=totals.get(sweep.row, sweeps.ResourceTotals()),
             groups=tuple(groups.get(sweep.row, [])),
         )
         for sweep in found
@@ -80,7 +80,7 @@ def newest(context: contexts.Context, limit: int | None) -> list[Summary]:
     return summaries(context, found)
 
 
-def unfinished(sweep: sweep_rows.StoredSweep, groups: Sequence[sweep_rows.PointGroup]) -> int:
+def unfinished(sweep: sweeps.StoredSweep, groups: Sequence[sweeps.PointGroup]) -> int:
     """Return how many points have not ended; those that were given up count as ended."""
     return sum(
         group.points
@@ -89,33 +89,33 @@ def unfinished(sweep: sweep_rows.StoredSweep, groups: Sequence[sweep_rows.PointG
     )
 
 
-def ended(group: sweep_rows.PointGroup) -> bool:
+def ended(group: sweeps.PointGroup) -> bool:
     """Return whether nothing happens to these points any more by itself."""
     return group.state in jobs.TERMINAL and not group.waits_for_room
 
 
-def points(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> list[PointJob]:
+def points(context: contexts.Context, sweep: sweeps.StoredSweep) -> list[PointJob]:
     """Return the points of a sweep in their order, each with its newest job."""
     with context.store.reading() as work:
-        found = work.sweeps.points(sweep.row)
+        stored = work.sweeps.points(sweep.row)
         newest = {job.row: job for job in work.sweeps.jobs(sweep.row)}
     return [
         PointJob(
-            number=one.number,
-            point=one.point,
-            job=None if one.job_row is None else newest[one.job_row],
+            number=row.number,
+            point=point,
+            job=None if row.job_row is None else newest[row.job_row],
         )
-        for one in found
+        for row, point in zip(stored, sweeps.points_of(stored), strict=True)
     ]
 
 
-def baseline_first(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> bool:
+def baseline_first(context: contexts.Context, sweep: sweeps.StoredSweep) -> bool:
     """Return whether the smallest size goes first, and the rest after its good end."""
     with context.store.reading() as work:
         return work.sweeps.baseline_first(sweep.row)
 
 
-def close(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> tuple[int, list[jobs.Job]]:
+def close(context: contexts.Context, sweep: sweeps.StoredSweep) -> tuple[int, list[jobs.Job]]:
     """Let nothing more of a sweep be submitted.
 
     Returns how many points never were, and the jobs of which more is to come.
@@ -125,3 +125,40 @@ def close(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> tuple[int
         groups = work.sweeps.groups([sweep.row]).get(sweep.row, [])
         live = [job for job in work.sweeps.jobs(sweep.row) if not job.is_over]
     return sum(group.points for group in groups if group.state is None), live
+
+
+def prerequisites_of(
+    work: unit_of_work.UnitOfWork, job_row: int, tasks: int
+) -> sweeps.Prerequisites:
+    """Return what the submission of a job depends on by its sweep; nothing if it has none."""
+    point = work.sweeps.point_of(job_row)
+    return sweeps.Prerequisites() if point is None else prerequisites(work, *point, tasks)
+
+
+def prerequisites(
+    work: unit_of_work.UnitOfWork, row: int, shape: str, tasks: int
+) -> sweeps.Prerequisites:
+    """Return what a submission of points of this shape depends on by its sweep."""
+    sweep = work.sweeps.get(row)
+    assert sweep is not None, "sweeps are never deleted"
+    after: tuple[str, ...] = ()
+    if sweep.max_running is not None:
+        after = sweeps.after(work.sweeps.live_submissions(row), tasks, sweep.max_running)
+    baseline: set[str] = set()
+    if work.sweeps.baseline_first(row):
+        texts = work.sweeps.shape_specs(row)
+        baseline = sweeps.smallest({key: specs.from_json(text) for key, text in texts.items()})
+    if not baseline or shape in baseline:
+        return sweeps.Prerequisites(after_any=after)
+    ids: list[str] = []
+    unsent = failed = 0
+    for group in work.sweeps.baseline_groups(row, baseline):
+        if group.job_id is None:
+            unsent += group.points
+        elif group.state not in jobs.TERMINAL:
+            ids.append(group.job_id)
+        elif group.state is not jobs.JobState.COMPLETED:
+            failed += group.points
+    return sweeps.Prerequisites(
+        after_any=after, after_ok=tuple(dict.fromkeys(ids)), unsent=unsent, failed=failed
+    )

@@ -18,7 +18,6 @@ from orchestrator.controller import (
     submit,
     sweep_plan,
     sweep_query,
-    sweep_rows,
     unit_of_work,
 )
 
@@ -34,7 +33,7 @@ def _tell_nobody(tasks: Sequence[jobs.Job]) -> None:
 class Sent:
     """What became of points that were to be submitted."""
 
-    sweep: sweep_rows.StoredSweep
+    sweep: sweeps.StoredSweep
     #: points that Slurm has, and that wait for room
     submitted: int = 0
     waiting: int = 0
@@ -45,10 +44,10 @@ class BaselineError(errors.ConflictError):
 
 
 #: Joins a transaction in which a sweep is stored.
-WithIt = Callable[[unit_of_work.UnitOfWork, sweep_rows.StoredSweep], None]
+WithIt = Callable[[unit_of_work.UnitOfWork, sweeps.StoredSweep], None]
 
 
-def _nothing_more(work: unit_of_work.UnitOfWork, sweep: sweep_rows.StoredSweep) -> None:
+def _nothing_more(work: unit_of_work.UnitOfWork, sweep: sweeps.StoredSweep) -> None:
     return
 
 
@@ -59,7 +58,7 @@ def create(
     source: str,
     *,
     with_it: WithIt = _nothing_more,
-) -> sweep_rows.StoredSweep:
+) -> sweeps.StoredSweep:
     """Store a sweep and its points; ConflictError while another one of its name is at it."""
     there = prepared.context
     # Slurm may be asked for them: not while the database is held.
@@ -76,7 +75,7 @@ def create(
                 )
         stored = work.sweeps.add(
             sweep,
-            context.profile,
+            profile=context.profile.name,
             cluster=cluster,
             scheduler="local" if there.is_local else "slurm",
             source=source,
@@ -89,7 +88,7 @@ def create(
 
 def send(
     prepared: sweep_plan.Prepared,
-    sweep: sweep_rows.StoredSweep,
+    sweep: sweeps.StoredSweep,
     points: Mapping[str, tuple[int, int | None]],
     *,
     tell: Tell = _tell_nobody,
@@ -138,7 +137,7 @@ def send(
 
 def send_new(
     prepared: sweep_plan.Prepared,
-    sweep: sweep_rows.StoredSweep,
+    sweep: sweeps.StoredSweep,
     points: Sequence[sweeps.Point],
     *,
     first: int = 1,
@@ -152,7 +151,7 @@ def send_new(
 
 
 def send_rest(
-    there: contexts.Context, sweep: sweep_rows.StoredSweep, argv: Sequence[str]
+    there: contexts.Context, sweep: sweeps.StoredSweep, argv: Sequence[str]
 ) -> Sent | None:
     """Submit the points of an open sweep that nothing was submitted of; none: there are none."""
     left = [pair for pair in sweep_query.points(there, sweep) if pair.job is None]
@@ -172,7 +171,7 @@ def send_rest(
 
 def _behind_baseline(
     context: contexts.Context,
-    sweep: sweep_rows.StoredSweep,
+    sweep: sweeps.StoredSweep,
     one: sweep_plan.Ready,
     refused: Sequence[tuple[jobs.Job, int]],
 ) -> jobs.Job | None:
@@ -182,12 +181,13 @@ def _behind_baseline(
     """
     points = one.submission.points
     with context.store.reading() as work:
-        turn = work.sweeps.turn(sweep.row, points[0].shape, len(points))
-    if turn.unsent and refused:
+        before = sweep_query.prerequisites(work, sweep.row, points[0].shape, len(points))
+    if before.unsent and refused:
         return refused[0][0]
-    if turn.unsent or turn.failed:
+    if before.unsent or before.failed:
+        count = before.unsent + before.failed
         raise BaselineError(
-            f"{turn.unsent + turn.failed} points of the baseline of {sweep.name} are not submitted "
+            f"{count} points of the baseline of {sweep.name} are not submitted "
             f"or did not end well: `orchestrator sweep rerun @{sweep.row}` submits them first"
         )
     return None
@@ -195,7 +195,7 @@ def _behind_baseline(
 
 def _send_one(
     context: contexts.Context,
-    sweep: sweep_rows.StoredSweep,
+    sweep: sweeps.StoredSweep,
     one: sweep_plan.Ready,
     points: Mapping[str, tuple[int, int | None]],
     behind: jobs.Job | None,
@@ -205,14 +205,14 @@ def _send_one(
     places = [points[point.identity] for point in one.submission.points]
 
     def bind(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
-        moves = [(number, old, job.row) for (number, old), job in zip(places, added, strict=True)]
+        changes = [(number, old, job.row) for (number, old), job in zip(places, added, strict=True)]
         now = work.sweeps.get(sweep.row)
-        if now is None or now.state != "open" or not work.sweeps.bind(sweep.row, moves):
+        if now is None or now.state != "open" or not work.sweeps.assign_jobs(sweep.row, changes):
             raise errors.ConflictError(
                 f"another process submits or cancels points of {sweep.name} at this moment; these "
                 f"were left to it: `orchestrator sweep status @{sweep.row}` shows them"
             )
-        if again := [old for _, old, _ in moves if old is not None]:
+        if again := [old for _, old, _ in changes if old is not None]:
             work.recoveries.withdraw(again, "its point was submitted again")
 
     made = one.script
@@ -240,7 +240,7 @@ def _send_one(
     return submit.tasks_of(context, job)
 
 
-def _rest(context: contexts.Context, sweep: sweep_rows.StoredSweep) -> str:
+def _rest(context: contexts.Context, sweep: sweeps.StoredSweep) -> str:
     """Return how many points are not submitted, and how to go on."""
     with context.store.reading() as work:
         groups = work.sweeps.groups([sweep.row])[sweep.row]

@@ -131,13 +131,13 @@ def _before(
     renamed: Mapping[str, str],
 ) -> tuple[reports.Figures | None, str]:
     """Return the numbers that a firing is held to, and what they are, or that there are none."""
-    from orchestrator.controller import measured
+    from orchestrator.controller import baselines, measured
 
     if stored.baseline is not None:
         with context.store.reading() as work:
-            found = work.baselines.numbers(stored.baseline)
+            text = work.baselines.measurements(stored.baseline)
         name = f"baseline {stored.baseline}"
-        return found, name if found else f"no {name}"
+        return (None, f"no {name}") if text is None else (baselines.from_json(text), name)
     with context.store.reading() as work:
         earlier = work.schedules.measures_for(firing, stored, unlike=NO_MEASURE, limit=HISTORY)
         several = [job for one in earlier for job in submitted.jobs_of(work, one)]

@@ -12,13 +12,13 @@ from orchestrator.controller import (
     clock_check,
     freshness,
     ingest,
-    naming,
     refresh,
     resend,
     unit_of_work,
     vocabulary,
 )
 from orchestrator.controller import context as contexts
+from orchestrator.jobs import naming
 
 #: A job that ended waits this long for the details of its accounting row.
 DETAILS_SECONDS = 30.0

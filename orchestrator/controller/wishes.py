@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator import errors, jobs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import naming, refresh, unit_of_work
+from orchestrator.controller import refresh, unit_of_work
+from orchestrator.jobs import naming
 
 #: KillWait is 30 s by default, and COMPLETING may follow it.
 CONFIRM_SECONDS = 60.0

@@ -1,6 +1,6 @@
 """`--dependency` with our own names in it: `afterok:@7`, `afterok:prep`, `afterok:sweep/lr`.
 
-Slurm knows job IDs alone (man sbatch), so what it is told is made when sbatch is called.
+Slurm accepts only job IDs (man sbatch), so the names become IDs when sbatch is called.
 """
 
 from __future__ import annotations
@@ -13,25 +13,28 @@ from orchestrator.jobs import records, states
 
 Kind: TypeAlias = Literal["afterok", "afterany", "afternotok"]
 
+#: Slurm's reason of a pending job that can never start because of its dependency.
+NEVER_SATISFIED = "DependencyNeverSatisfied"
+
 _PART = re.compile(r"(afterok|afterany|afternotok):(.+)")
 _OURS = re.compile(r"@[0-9]+|(?!local-[0-9])[A-Za-z].*")
 _SWEEP = "sweep/"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Named:
-    """One of our own names in a dependency."""
+class Reference:
+    """A job or sweep of ours in the text of a dependency."""
 
     kind: Kind
     #: `@7` or NAME
-    reference: str
-    #: of a sweep: all its points
+    name: str
+    #: a sweep: all its points
     is_sweep: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Depends:
-    """What a job waits for, by our rows."""
+class Dependency:
+    """A job or sweep that a submission depends on, by our rows."""
 
     kind: Kind
     #: one of the two
@@ -40,49 +43,59 @@ class Depends:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Standing:
-    """How it is with what a job waits for."""
+class StoredDependency:
+    """A dependency of a stored submission."""
 
-    #: IDs of the jobs whose good end, end, bad end Slurm is to wait for
+    id: int
+    dependency: Dependency
+    #: row of the continuation job on which it depends in Slurm by now; None: on no other job
+    continuation: int | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Status:
+    """What the dependencies of a submission come to now."""
+
+    #: job IDs for Slurm: it starts after all of these completed, ended, failed
     after_ok: tuple[str, ...] = ()
     after_any: tuple[str, ...] = ()
     after_not_ok: tuple[str, ...] = ()
-    #: what Slurm does not have yet, or show now, in words; then the job itself has to wait
+    #: jobs that Slurm does not have or show now, as sentences; the submission is deferred
     unsent: tuple[str, ...] = ()
-    #: why it can never start, in words
+    #: why it can never start, as sentences
     never: tuple[str, ...] = ()
-    #: one of those is under [retry]: where it fails it may go on
+    #: one of the jobs has [retry]: it may be continued after a failure
     is_recovered: bool = False
 
     @property
     def text(self) -> str:
-        """As sbatch takes it; "": nothing is left to wait for."""
+        """The value of sbatch's --dependency; "": no dependency is left."""
         kinds = {"afterok": self.after_ok, "afterany": self.after_any}
         kinds["afternotok"] = self.after_not_ok
         return ",".join(":".join([kind, *ids]) for kind, ids in kinds.items() if ids)
 
 
-def split(text: str | None) -> tuple[str | None, tuple[Named, ...]]:
-    """Return what Slurm itself understands of a dependency, and our own names in it."""
+def split(text: str | None) -> tuple[str | None, tuple[Reference, ...]]:
+    """Return the part of a dependency that Slurm understands, and the references to ours."""
     if not text or "?" in text:
         return text, ()
     slurms: list[str] = []
-    named: list[Named] = []
+    references: list[Reference] = []
     for part in text.split(","):
-        found = _PART.fullmatch(part)
-        words = found[2].split(":") if found else []
-        if found is None or not all(_OURS.fullmatch(_bare(word)) for word in words):
+        parsed = _PART.fullmatch(part)
+        words = parsed[2].split(":") if parsed else []
+        if parsed is None or not all(_OURS.fullmatch(_bare(word)) for word in words):
             slurms.append(part)
             continue
-        named += [
-            Named(
-                kind=cast("Kind", found[1]),
-                reference=_bare(word),
+        references += [
+            Reference(
+                kind=cast("Kind", parsed[1]),
+                name=_bare(word),
                 is_sweep=word.startswith(_SWEEP),
             )
             for word in words
         ]
-    return ",".join(slurms) or None, tuple(named)
+    return ",".join(slurms) or None, tuple(references)
 
 
 def _bare(word: str) -> str:
@@ -90,9 +103,9 @@ def _bare(word: str) -> str:
 
 
 def never(kind: Kind, job: records.Job) -> str:
-    """Return why a job that ended keeps who waits for it from ever starting; "": it does not.
+    """Return why a dependency on a job that ended can never be satisfied; "": it can be.
 
-    For a job of which nothing more comes, by itself or by a recovery rule.
+    For a job that is not continued, neither by Slurm nor by a recovery rule.
     """
     name = f"{job.job_id or f'@{job.row}'} ({job.name})"
     if job.state is states.JobState.NOT_SUBMITTED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Mapping
 
 from orchestrator import scaling
@@ -132,3 +133,16 @@ class Wishes:
     epochs: int | None = None
     #: ... within this time
     within_seconds: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """A stored baseline, without its measurements."""
+
+    #: our own number
+    row: int
+    name: str
+    created_at: datetime.datetime
+    #: the jobs, the sweep or the file that it was taken from
+    source: str
+    runs: int

@@ -11,7 +11,7 @@ from orchestrator import lazily
 if typing.TYPE_CHECKING:
     from orchestrator.slurm.client import Client, Steps
     from orchestrator.slurm.failures import AccountingDisabled, Unreachable, failure
-    from orchestrator.slurm.job_ids import expand_tasks, fold_tasks, words_of_tasks
+    from orchestrator.slurm.job_ids import expand_tasks, words_of_tasks
     from orchestrator.slurm.process import (
         Answer,
         CommandNotFound,
@@ -67,7 +67,6 @@ __all__ = [
     "environment",
     "expand_tasks",
     "failure",
-    "fold_tasks",
     "lacked_script",
     "left_out",
     "parse_sacct",
@@ -98,7 +97,7 @@ __getattr__ = lazily.names_of(
         "stored_variables": ("left_out", "stored_environment"),
         "variables": ("environment", "secret_names", "submission_environment"),
         "failures": ("AccountingDisabled", "Unreachable", "failure"),
-        "job_ids": ("expand_tasks", "fold_tasks", "words_of_tasks"),
+        "job_ids": ("expand_tasks", "words_of_tasks"),
         "process": ("Answer", "CommandNotFound", "Held", "TooMuchOutputError", "run", "stream"),
         "sacct": (
             "MOST_JOB_IDS",

@@ -6,6 +6,8 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator
 
+from orchestrator.jobs import naming
+
 # Forms measured on 22.05, 24.11 and 26.05; the list is cut at 64 bytes ("1,3-...") unless
 # SLURM_BITSTR_LEN=0.
 _JOB_ID = re.compile(
@@ -64,23 +66,12 @@ def each_task(job_id: JobId) -> Iterator[JobId]:
         )
 
 
-def fold_tasks(tasks: Iterable[int]) -> str:
-    """Return the numbers as Slurm writes them, `1,3-5`; those of expand_tasks."""
-    parts: list[list[int]] = []
-    for task in sorted(set(tasks)):
-        if parts and parts[-1][-1] == task - 1:
-            parts[-1][1:] = [task]
-        else:
-            parts.append([task])
-    return ",".join("-".join(map(str, part)) for part in parts)
-
-
 def words_of_tasks(array_job_id: str, tasks: Iterable[int]) -> list[str]:
     """Return the tasks of an array as arguments of Slurm's commands, `12_[1,3-5]`.
 
     They are several where the tasks lie scattered: one argument has 128 KiB at the most.
     """
-    ranges = fold_tasks(tasks).split(",")
+    ranges = naming.fold_tasks(tasks).split(",")
     return [
         f"{array_job_id}_[{','.join(ranges[start : start + _RANGES_AT_ONCE])}]"
         for start in range(0, len(ranges), _RANGES_AT_ONCE)

@@ -11,42 +11,46 @@ from pathlib import Path
 
 from orchestrator import config, documents, errors, specs
 from orchestrator.specs import ranks
-from orchestrator.sweeps import combinations, plans, points, sizes, table, turns
+from orchestrator.sweeps import combinations, order, plans, points, sizes, table
 from orchestrator.sweeps.records import (
-    Asked,
     Limits,
     Plan,
     Point,
+    PointGroup,
+    Prerequisites,
+    ResourceTotals,
+    StoredSweep,
     Submission,
     Sweep,
     Table,
 )
 
 __all__ = [
-    "Asked",
     "Limits",
     "Plan",
     "Point",
-    "Sent",
+    "PointGroup",
+    "Prerequisites",
+    "ResourceTotals",
+    "StoredSweep",
     "Submission",
     "Sweep",
     "Table",
     "after",
-    "asked",
     "expand",
     "load",
     "plan",
+    "points_of",
+    "resources_of",
     "smallest",
-    "spec_of",
     "world_size",
 ]
 
-Sent = turns.Sent
-after = turns.after
-asked = sizes.asked
+after = order.after
 plan = plans.plan
+points_of = points.points_of
+resources_of = sizes.resources_of
 smallest = sizes.smallest
-spec_of = points.spec_of
 world_size = ranks.world_size
 
 
@@ -96,12 +100,12 @@ def expand(
     made = builder.points(each)
     if not each:
         builder.tell(("sweep",), "has no points")
-    asked = sizes.total([sizes.asked(point.spec, profile) for point in made])
+    totals = sizes.total([sizes.resources_of(point.spec, profile) for point in made])
     if swept.max_gpu_hours is not None:
-        if asked.gpu_hours > swept.max_gpu_hours:
-            told = f"the sweep asks for {asked.gpu_hours:.4g} GPU-hours, and this allows fewer"
+        if totals.gpu_hours > swept.max_gpu_hours:
+            told = f"the sweep asks for {totals.gpu_hours:.4g} GPU-hours, and this allows fewer"
             builder.tell(("sweep", "max_gpu_hours"), told)
-        if asked.points_without_time_limit:
+        if totals.points_without_time_limit:
             told = "cannot be held against points without a time limit: set job.time_limit"
             builder.tell(("sweep", "max_gpu_hours"), told)
     _raise(builder.problems)
@@ -114,7 +118,7 @@ def expand(
         document=document.data,
         shapes=builder.shapes(),
         points=tuple(made),
-        asked=asked,
+        totals=totals,
     )
 
 

@@ -27,16 +27,15 @@ def plan(
 ) -> records.Plan:
     """Return what to submit for these points: each of them once, in their order within a shape.
 
-    `max_running` is of the sweep: here it holds within each submission, `turns` has them follow
-    one another.
+    `max_running` is that of the sweep: here it limits each submission; `order` limits them all.
     """
     submissions = [
         records.Submission(spec=_spec(some, max_running), points=tuple(some))
         for group in by_shape(points)
         for some in _chunks(group, limits)
     ]
-    asked = sizes.total([sizes.asked(point.spec, profile) for point in points])
-    return records.Plan(submissions=tuple(submissions), asked=asked)
+    totals = sizes.total([sizes.resources_of(point.spec, profile) for point in points])
+    return records.Plan(submissions=tuple(submissions), totals=totals)
 
 
 def by_shape(points: Sequence[records.Point]) -> list[list[records.Point]]:

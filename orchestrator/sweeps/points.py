@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import config, documents, errors, jobs, shapes, specs, toml_lines, values
@@ -37,8 +37,24 @@ def _word(value: jobs.ArgumentValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def spec_of(shape: jobs.JobSpec, changes: Mapping[str, jobs.ArgumentValue]) -> jobs.JobSpec:
-    """Return the job of a point of this shape: Sweep.shapes' with the arguments that it changes."""
+def points_of(stored: Sequence[records.StoredPoint]) -> list[records.Point]:
+    """Return stored points with the jobs that they are."""
+    shapes_of = {text: specs.from_json(text) for text in {point.shape_spec for point in stored}}
+    return [
+        records.Point(
+            name=point.name,
+            identity=point.identity,
+            shape=point.shape,
+            repeat=point.repeat,
+            settings=point.settings,
+            changes=point.changes,
+            spec=_spec_of(shapes_of[point.shape_spec], point.changes),
+        )
+        for point in stored
+    ]
+
+
+def _spec_of(shape: jobs.JobSpec, changes: Mapping[str, jobs.ArgumentValue]) -> jobs.JobSpec:
     paths = {key: keys.split(key) for key in changes}
     given = {path[1]: changes[key] for key, path in paths.items() if path[0] == "args"}
     return dataclasses.replace(shape, args=_arguments(shape.args, given))
@@ -93,10 +109,20 @@ class Builder:
             for found in [identity(point.changes, repeat)]
         ]
 
-    def shapes(self) -> dict[str, jobs.JobSpec]:
-        """Return the shapes of the points that were made, with the arguments they begin from."""
-        found = [shape for shape in self._shapes.values() if shape is not None]
-        return {shape.key: dataclasses.replace(shape.spec, args=self._args) for shape in found}
+    def shapes(self) -> dict[str, records.Shape]:
+        """Return the shapes of the points that were made, by key."""
+        found: dict[str, records.Shape] = {}
+        for shape in filter(None, self._shapes.values()):
+            spec = dataclasses.replace(shape.spec, args=self._args)
+            totals = sizes.resources_of(spec, self._profile)
+            is_known = not totals.points_without_time_limit
+            found[shape.key] = records.Shape(
+                key=shape.key,
+                spec=specs.to_json(spec),
+                gpu_hours=totals.gpu_hours if is_known else None,
+                node_hours=totals.node_hours if is_known else None,
+            )
+        return found
 
     def tell(self, at: toml_lines.Path, message: str) -> None:
         """Keep a problem, once."""

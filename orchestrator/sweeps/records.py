@@ -1,8 +1,9 @@
-"""A sweep as it was asked for, its points, and how they are submitted."""
+"""Records of a sweep: its table, its points, how they are submitted, and what the store has."""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -127,14 +128,27 @@ class Point:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What is asked for in all, were each job to run until its time limit."""
+class ResourceTotals:
+    """Resources that jobs request, if each of them runs until its time limit."""
 
     points: int = 0
     gpu_hours: float = 0.0
     node_hours: float = 0.0
-    #: whose time limit is not known: they are not in the hours
+    #: points without a known time limit; the hours leave them out
     points_without_time_limit: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What points share that differ only in their arguments."""
+
+    #: `Point.shape`
+    key: str
+    #: JSON of the job, with the arguments that the points begin from
+    spec: str
+    #: of one point; None: it has no known time limit
+    gpu_hours: float | None
+    node_hours: float | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,11 +160,11 @@ class Sweep:
     table: Table
     #: what the file and the command line say, by table and key
     document: Mapping[str, Any]
-    #: by shape: the job with the arguments that its points begin from
-    shapes: Mapping[str, jobs.JobSpec]
+    #: by key
+    shapes: Mapping[str, Shape]
     #: every point once before any is repeated: one that is cut short has all of them
     points: tuple[Point, ...]
-    asked: Asked
+    totals: ResourceTotals
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,4 +194,97 @@ class Plan:
     """What would be submitted, in this order."""
 
     submissions: tuple[Submission, ...]
-    asked: Asked
+    totals: ResourceTotals
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoredSweep:
+    """A sweep as it was submitted, without its points."""
+
+    #: our own number, `@3`
+    row: int
+    name: str
+    kind: str
+    #: cancelled: no more points are submitted
+    state: Literal["open", "cancelled"]
+    cluster: str
+    scheduler: Literal["slurm", "local"]
+    #: name of the profile in force
+    profile: str
+    #: the file that it was read from
+    source: str
+    #: where it was submitted
+    folder: str
+    max_running: int | None
+    created_at: datetime.datetime
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoredPoint:
+    """A point of a stored sweep and its newest job; `points_of` makes a Point of it."""
+
+    #: from 1, in the order of the sweep
+    number: int
+    name: str
+    identity: str
+    #: key of its shape, and that shape's job as JSON
+    shape: str
+    shape_spec: str
+    repeat: int
+    settings: Mapping[str, jobs.ArgumentValue]
+    changes: Mapping[str, jobs.ArgumentValue]
+    #: None: not submitted yet
+    job_row: int | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PointGroup:
+    """Points that are in the same state for the same reason."""
+
+    points: int
+    #: None: not submitted yet
+    state: jobs.JobState | None
+    reason: str | None
+    cause: str | None
+    exit_code: int | None
+    exit_signal: int | None
+    #: not submitted because of a submit limit; sent automatically
+    waits_for_room: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LiveSubmission:
+    """A submission of a sweep that Slurm has and that has not ended."""
+
+    #: Slurm's ID of the job or of the whole array
+    job_id: str
+    #: its tasks that have not ended
+    tasks: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BaselineGroup:
+    """Points of the baseline that have the same job or array and the same state."""
+
+    #: None: nothing was submitted, Slurm does not show it, or it failed and may be recovered
+    job_id: str | None
+    state: jobs.JobState | None
+    points: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prerequisites:
+    """What a submission of a sweep depends on."""
+
+    #: job IDs: it starts after all of these ended, and after all of these completed
+    after_any: tuple[str, ...] = ()
+    after_ok: tuple[str, ...] = ()
+    #: points of the baseline that Slurm does not have yet, and that did not complete
+    unsent: int = 0
+    failed: int = 0
+
+    @property
+    def dependency(self) -> str:
+        """The value of sbatch's --dependency; "": no dependency."""
+        kinds = (("afterok", self.after_ok), ("afterany", self.after_any))
+        return ",".join(":".join([kind, *ids]) for kind, ids in kinds if ids)

@@ -58,10 +58,10 @@ def smallest(specs: Mapping[str, jobs.JobSpec]) -> set[str]:
     return {key for key, count in ranks_of.items() if count == fewest}
 
 
-def asked(spec: jobs.JobSpec, profile: config.Profile) -> records.Asked:
-    """Return what one job asks for, were it to run until its time limit.
+def resources_of(spec: jobs.JobSpec, profile: config.Profile) -> records.ResourceTotals:
+    """Return what one job requests, if it runs until its time limit.
 
-    Without one, until the longest that its partition gives, where the profile knows that.
+    Without a time limit, the longest time that its partition allows counts, if the profile has it.
     """
     limits = [
         profile.partitions[name].max_time
@@ -70,9 +70,9 @@ def asked(spec: jobs.JobSpec, profile: config.Profile) -> records.Asked:
     ]
     seconds = _longest([spec.time_limit] if spec.time_limit is not None else limits)
     if seconds is None:
-        return records.Asked(points=1, points_without_time_limit=1)
+        return records.ResourceTotals(points=1, points_without_time_limit=1)
     node_hours = spec.resources.nodes * seconds / 3600
-    return records.Asked(
+    return records.ResourceTotals(
         points=1, gpu_hours=node_hours * ranks.gpus_per_node(spec), node_hours=node_hours
     )
 
@@ -84,9 +84,9 @@ def _longest(limits: list[str | None]) -> int | None:
     return max(known) if known and len(known) == len(seconds) else None
 
 
-def total(of: list[records.Asked]) -> records.Asked:
+def total(of: list[records.ResourceTotals]) -> records.ResourceTotals:
     """Return the sum."""
-    return records.Asked(
+    return records.ResourceTotals(
         points=sum(one.points for one in of),
         gpu_hours=math.fsum(one.gpu_hours for one in of),
         node_hours=math.fsum(one.node_hours for one in of),

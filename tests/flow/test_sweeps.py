@@ -535,7 +535,7 @@ def test_10000_points_are_shown_in_a_second(cli, tmp_path):
     with stores.Store(cli.location) as store, store.writing() as work:
         stored = work.sweeps.add(
             sweep,
-            config.Profile(),
+            profile=config.Profile().name,
             cluster="fake",
             scheduler="slurm",
             source="many.toml",
@@ -559,7 +559,7 @@ def test_10000_points_are_shown_in_a_second(cli, tmp_path):
             added = work.add_submission(record, array_tasks=range(1000), **fields)
             first = 1000 * number + 1
             moves = [(place, None, job.row) for place, job in enumerate(added, first)]
-            assert work.sweeps.bind(stored.row, moves)
+            assert work.sweeps.assign_jobs(stored.row, moves)
 
     def seconds(*argv):
         begun = time.monotonic()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import errors, jobs, specs, values
-from orchestrator.controller import stores, unit_of_work
+from orchestrator.controller import dependencies, stores, unit_of_work
 from orchestrator.jobs import dependency
 
 _ALL = unit_of_work.JobQuery(limit=None)
@@ -36,7 +36,7 @@ def test_what_is_slurms_and_what_is_ours(
 ) -> None:
     assert values.misfit("dependency", text) == ""
     found = dependency.split(text)
-    told = [(one.kind, ("sweep/" if one.is_sweep else "") + one.reference) for one in found[1]]
+    told = [(each.kind, ("sweep/" if each.is_sweep else "") + each.name) for each in found[1]]
     assert (found[0], told) == (slurms, named)
 
 
@@ -82,9 +82,9 @@ def store(tmp_path: Path) -> Iterator[stores.Store]:
         yield store
 
 
-def standing(store: stores.Store, text: str) -> dependency.Standing:
+def status(store: stores.Store, text: str) -> dependency.Status:
     with store.reading() as work:
-        return work.dependencies.standing(work.dependencies.resolve(dependency.split(text)[1]))
+        return dependencies.status(work, dependencies.resolve(work, dependency.split(text)[1]))
 
 
 def test_how_it_is_with_a_job(store: stores.Store) -> None:
@@ -92,19 +92,19 @@ def test_how_it_is_with_a_job(store: stores.Store) -> None:
     add(store, "prep", RUNNING, job_id="2")
     add(store, "bad", FAILED, job_id="3")
     add(store, "later", jobs.JobState.NOT_SUBMITTED, resend_at=NOW)
-    assert standing(store, "afterok:@1") == dependency.Standing()
-    assert standing(store, "afterok:prep").text == "afterok:2"
-    assert standing(store, "afterok:bad").never == ("afterok: 3 (bad) ended FAILED",)
-    assert standing(store, "afternotok:@1").never == ("afternotok: 1 (prep) ended COMPLETED",)
-    assert standing(store, "afterany:bad:prep").text == "afterany:2"
-    assert standing(store, "afterok:later").unsent == ("@4 (later) is not submitted yet",)
+    assert status(store, "afterok:@1") == dependency.Status()
+    assert status(store, "afterok:prep").text == "afterok:2"
+    assert status(store, "afterok:bad").never == ("afterok: 3 (bad) ended FAILED",)
+    assert status(store, "afternotok:@1").never == ("afternotok: 1 (prep) ended COMPLETED",)
+    assert status(store, "afterany:bad:prep").text == "afterany:2"
+    assert status(store, "afterok:later").unsent == ("@4 (later) is not submitted yet",)
     with pytest.raises(errors.NotFoundError, match="no job 'nobody' here"):
-        standing(store, "afterok:nobody")
+        status(store, "afterok:nobody")
     with pytest.raises(errors.NotFoundError, match="no sweep 'prep' here"):
-        standing(store, "afterok:sweep/prep")
+        status(store, "afterok:sweep/prep")
     add(store, "prep", RUNNING, job_id="5")
     with pytest.raises(errors.ConflictError, match="several live jobs have this name: @5, @2"):
-        standing(store, "afterok:prep")
+        status(store, "afterok:prep")
 
 
 def test_an_array_is_one_id_and_a_task_of_it_another(store: stores.Store) -> None:
@@ -113,19 +113,20 @@ def test_an_array_is_one_id_and_a_task_of_it_another(store: stores.Store) -> Non
         for place, job in enumerate(tasks):
             work.change_job(job.row, {"job_id": f"9_{place}"})
         work.change_job(tasks[0].row, {"state": COMPLETED, "settled": True})
-    assert standing(store, "afterok:many").text == "afterok:9"
-    assert standing(store, "afterok:@2").text == "afterok:9_1"
+    assert status(store, "afterok:many").text == "afterok:9"
+    assert status(store, "afterok:@2").text == "afterok:9_1"
 
 
 def test_who_goes_on_stands_for_who_failed(store: stores.Store) -> None:
     (first,) = add(store, "first", FAILED, job_id="1")
     (undecided,) = add(store, "undecided", FAILED, job_id="2", recovers=True)
     add(store, "second", RUNNING, job_id="3", continues=first.row)
-    assert standing(store, "afterok:first").text == "afterok:3"
-    assert standing(store, f"afterok:@{undecided.row}").unsent == (
+    assert status(store, "afterok:first").text == "afterok:3"
+    assert status(store, f"afterok:@{undecided.row}").unsent == (
         "@2 (undecided) ended FAILED and is to go on",
     )
     add(store, "third", COMPLETED, job_id="4", continues=3)
-    assert standing(store, "afterok:first") == dependency.Standing()
+    assert status(store, "afterok:first") == dependency.Status()
+    first_job = dependency.Dependency(kind="afterok", on_job=1)
     with store.reading() as work:
-        assert work.dependencies.newest(dependency.Depends(kind="afterok", on_job=1)) == 4
+        assert dependencies.continuation(work, first_job) == 4

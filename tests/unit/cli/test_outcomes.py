@@ -8,7 +8,8 @@ import pytest
 
 from orchestrator import errors, jobs
 from orchestrator.cli import outcomes
-from orchestrator.controller import naming, wishes
+from orchestrator.controller import wishes
+from orchestrator.jobs import naming
 
 
 def outcome(task: int, end: wishes.End, why: str, *, sent: bool = True) -> wishes.Outcome:

@@ -50,7 +50,7 @@ class Queue:
             )
             (job,) = work.add_submission(record, state=state, job_id=str(self.jobs), **fields)
             if on_job is not None:
-                depends = dependency.Depends(kind="afterok", on_job=on_job)
+                depends = dependency.Dependency(kind="afterok", on_job=on_job)
                 work.dependencies.add(job.row, [depends])
         return job.row
 
@@ -93,12 +93,12 @@ def test_one_that_slurm_refuses_keeps_no_other_waiting(queue: Queue) -> None:
     queue.add(jobs.JobState.PENDING, runs)
     with queue.context.store.reading() as work:
         assert work.dependencies.dependents() == [first, second]
-    assert dependents.turn(queue.context) == [
+    assert dependents.update(queue.context) == [
         "4 x is not turned to the job that goes on: Job/step already completing or completed",
         "5 x waits for afterok:3: the job that goes on",
     ]
     assert queue.asked == [("4", "afterok:3"), ("5", "afterok:3")]
-    assert len(dependents.turn(queue.context)) == 1, "what was turned is not asked for again"
+    assert len(dependents.update(queue.context)) == 1, "what was turned is not asked for again"
 
 
 def test_a_spec_of_another_version_keeps_no_other_waiting(queue: Queue) -> None:
@@ -106,7 +106,7 @@ def test_a_spec_of_another_version_keeps_no_other_waiting(queue: Queue) -> None:
     queue.add(jobs.JobState.RUNNING, continues=failed)
     for spec in ('{"of_later": 1}', '{"of_later": 2}', None):
         queue.add(jobs.JobState.PENDING, failed, spec)
-    *unread, turned = dependents.turn(queue.context)
+    *unread, turned = dependents.update(queue.context)
     assert len(unread) == 2 and "of_later" in unread[0]
     why = "another version wrote its spec: stored spec: "
     assert unread[0].startswith(f"3 x is not looked at, {why}") and "\n" not in unread[0]
@@ -120,15 +120,15 @@ def test_slurm_is_told_anew_of_what_failed_and_was_started_again(
 ) -> None:
     failed = queue.add(jobs.JobState.FAILED, recovers=True)
     waits = queue.add(jobs.JobState.PENDING, failed, reason="DependencyNeverSatisfied")
-    assert dependents.turn(queue.context) == [], "what follows is not decided"
+    assert dependents.update(queue.context) == [], "what follows is not decided"
     queue.change(failed, state=jobs.JobState(state), attempt=1)
     sentence = f"waits for {told or 'nothing more'}: what had failed was started again"
-    assert dependents.turn(queue.context) == [f"2 x {sentence}"]
-    assert dependents.turn(queue.context) == [], "until Slurm says again that it waits in vain"
+    assert dependents.update(queue.context) == [f"2 x {sentence}"]
+    assert dependents.update(queue.context) == [], "until Slurm says again that it waits in vain"
     assert queue.asked == [("2", told)]
     queue.change(failed, state=jobs.JobState.FAILED, recovers=None)
     queue.change(waits, reason="DependencyNeverSatisfied")
-    assert dependents.turn(queue.context) == [
+    assert dependents.update(queue.context) == [
         "2 x: it can never start: afterok: 1 (x) ended FAILED"
     ]
     assert len(queue.asked) == 1
@@ -138,8 +138,8 @@ def test_slurm_is_not_told_to_wait_for_what_it_does_not_show(queue: Queue) -> No
     """It drops what it has purged from a dependency, and starts who waited for its good end."""
     gone = queue.add(jobs.JobState.RUNNING, missing_since=NOW)
     queue.add(jobs.JobState.PENDING, gone, reason="DependencyNeverSatisfied")
-    assert (dependents.turn(queue.context), queue.asked) == ([], [])
+    assert (dependents.update(queue.context), queue.asked) == ([], [])
     queue.change(gone, missing_since=None)
-    assert dependents.turn(queue.context) == [
+    assert dependents.update(queue.context) == [
         "2 x waits for afterok:1: what had failed was started again"
     ]

@@ -14,6 +14,7 @@ from orchestrator import config, errors, jobs, slurm
 from orchestrator.controller import (
     cancel,
     continuing,
+    dependencies,
     graph_rows,
     graphs,
     recovering,
@@ -166,12 +167,12 @@ def test_a_sweep_that_was_cancelled_by_itself_is_not_looked_at(
     with context.store.reading() as work:
         (node, train) = work.graphs.nodes(made.row)
         assert work.graphs.unfinished() == [made.row]
-        depends = [dependency.Depends(kind="afterany", on_sweep=node.sweep_row)]
-        assert work.dependencies.standing(depends).unsent
+        depends = [dependency.Dependency(kind="afterany", on_sweep=node.sweep_row)]
+        assert dependencies.status(work, depends).unsent
     sweep_query.close(context, sweep_query.find(context, f"@{node.sweep_row}"))
     with context.store.writing() as work:
         assert work.graphs.give_up(made.row, train.name, "for the test")
         assert work.graphs.unfinished() == []
-        assert work.dependencies.standing(depends).never == (
+        assert dependencies.status(work, depends).never == (
             "afterany: 2 points of sweep train were never submitted, and it was cancelled",
         )

@@ -51,7 +51,7 @@ def test_points_that_another_process_was_faster_with(
         with store.writing() as work:
             stored = work.sweeps.add(
                 expanded(TEXT),
-                config.Profile(),
+                profile=config.Profile().name,
                 cluster="lab",
                 scheduler="slurm",
                 source="grid.toml",
@@ -61,7 +61,7 @@ def test_points_that_another_process_was_faster_with(
         more = expanded(TEXT.replace("[1, 2]", "[1, 2, 3]"))
         new = more.points[2:]
         # Both looked, and found the same points new; nothing is to be sent here.
-        prepared = sweep_plan.Prepared(context=context, ready=(), asked=more.asked)
+        prepared = sweep_plan.Prepared(context=context, ready=(), totals=more.totals)
         if by == "a cancel":
             with store.writing() as work:
                 work.sweeps.set_state(stored, "cancelled")

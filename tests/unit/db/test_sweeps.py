@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator import config, documents, errors, jobs, sweeps
-from orchestrator.controller import stores, sweep_rows, unit_of_work
+from orchestrator.controller import stores, sweep_query, unit_of_work
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 PROFILE = config.Profile(name="lab", partitions={"gpu": config.Partition(gpus_per_node=4)})
@@ -44,11 +44,11 @@ def store(database_url: str) -> Iterator[stores.Store]:
         yield store
 
 
-def add(store: stores.Store, sweep: sweeps.Sweep) -> sweep_rows.StoredSweep:
+def add(store: stores.Store, sweep: sweeps.Sweep) -> sweeps.StoredSweep:
     with store.writing() as work:
         return work.sweeps.add(
             sweep,
-            PROFILE,
+            profile=PROFILE.name,
             cluster="lab",
             scheduler="slurm",
             source="wrn.toml",
@@ -76,7 +76,7 @@ def submit(
         )
         added = work.add_submission(record, array_tasks=range(len(moves)), sweep="wrn", **fields)
         new = {number: job.row for number, job in zip(moves, added, strict=True)}
-        if not work.sweeps.bind(row, [(n, old, new[n]) for n, old in moves.items()]):
+        if not work.sweeps.assign_jobs(row, [(n, old, new[n]) for n, old in moves.items()]):
             raise errors.ConflictError("another process was faster")
         return new
 
@@ -88,13 +88,13 @@ def test_what_is_stored_comes_back(store: stores.Store) -> None:
         assert work.sweeps.newest(name="wrn") == [stored]
         assert work.sweeps.newest(name="other") == []
         assert work.sweeps.get(stored.row) == stored
-        found = work.sweeps.points(stored.row)
+        points = work.sweeps.points(stored.row)
         assert work.sweeps.document(stored.row) == sweep.document
-        assert work.sweeps.asked([stored.row]) == {stored.row: sweep.asked}
+        assert work.sweeps.totals([stored.row]) == {stored.row: sweep.totals}
     assert (stored.name, stored.kind, stored.state) == ("wrn", "strong", "open")
     assert (stored.max_running, stored.profile) == (3, "lab")
-    assert [one.number for one in found] == [*range(1, 9)]
-    assert tuple(one.point for one in found) == sweep.points
+    assert [point.number for point in points] == [*range(1, 9)]
+    assert tuple(sweeps.points_of(points)) == sweep.points
     assert sweep.points[-1].spec.args == {
         "base_lr": 0.1,
         "precision": "fp32",
@@ -108,21 +108,21 @@ def test_a_baseline_that_failed_and_may_go_on_has_not_failed(store: stores.Store
     failed = {"job_id": "7", "state": jobs.JobState.FAILED}
     new = submit(store, stored.row, dict.fromkeys(range(1, 9)), recovers=True, **failed)
 
-    def turn() -> sweeps.Turn:
+    def prerequisites() -> sweeps.Prerequisites:
         with store.reading() as work:
-            return work.sweeps.turn_of(new[8], 1)
+            return sweep_query.prerequisites_of(work, new[8], 1)
 
-    waits = turn()
+    waits = prerequisites()
     assert waits.unsent > 0 and waits.failed == 0
     with store.writing() as work:
         for row in new.values():
             work.change_job(row, {"recovers": None})
-    assert (turn().unsent, turn().failed) == (0, waits.unsent)
+    assert (prerequisites().unsent, prerequisites().failed) == (0, waits.unsent)
     with store.writing() as work:
         for row in new.values():
             lost = {"state": jobs.JobState.RUNNING, "missing_since": stored.created_at}
             work.change_job(row, lost)
-    assert turn() == waits
+    assert prerequisites() == waits
 
 
 def test_points_that_are_added_share_a_shape_of_the_same_job(store: stores.Store) -> None:
@@ -130,16 +130,16 @@ def test_points_that_are_added_share_a_shape_of_the_same_job(store: stores.Store
     more = expanded(TEXT.replace("[2, 8]", "[8, 16]").replace("base_lr = 0.1", "base_lr = 0.2"))
     new = [point for point in more.points if point.settings["gpus"] == 16]
     with store.writing() as work:
-        work.sweeps.add_points(stored.row, more, new, PROFILE)
+        work.sweeps.add_points(stored.row, more, new)
     with store.reading() as work:
-        found = work.sweeps.points(stored.row)
-        assert work.sweeps.asked([stored.row])[stored.row].gpu_hours == 4 * 2 * (2 + 8 + 16)
-    assert [one.number for one in found] == [*range(1, 13)]
-    assert {one.point.spec.args["base_lr"] for one in found[:8]} == {0.1}
-    assert [one.point for one in found[8:]] == new
+        points = work.sweeps.points(stored.row)
+        assert work.sweeps.totals([stored.row])[stored.row].gpu_hours == 4 * 2 * (2 + 8 + 16)
+    assert [point.number for point in points] == [*range(1, 13)]
+    assert {point.spec.args["base_lr"] for point in sweeps.points_of(points[:8])} == {0.1}
+    assert sweeps.points_of(points[8:]) == new
     # A point is there once.
     with pytest.raises(errors.DatabaseError, match=r"(?i)unique"), store.writing() as work:
-        work.sweeps.add_points(stored.row, more, new[:1], PROFILE)
+        work.sweeps.add_points(stored.row, more, new[:1])
 
 
 def test_a_point_has_one_job_at_a_time(store: stores.Store) -> None:
@@ -154,8 +154,8 @@ def test_a_point_has_one_job_at_a_time(store: stores.Store) -> None:
     with store.reading() as work:
         assert [job.row for job in work.sweeps.jobs(stored.row)] == [first[1], again[2]]
         assert len(work.jobs(unit_of_work.JobQuery())) == 3
-        (point,) = work.sweeps.points(stored.row, job_rows=[again[2]])
-        assert (point.number, point.job_row) == (2, again[2])
+        second = work.sweeps.points(stored.row)[1]
+        assert (second.number, second.job_row) == (2, again[2])
 
 
 def test_points_are_counted_by_what_they_do(store: stores.Store) -> None:
@@ -166,7 +166,7 @@ def test_points_are_counted_by_what_they_do(store: stores.Store) -> None:
     submit(store, stored.row, {4: None}, state=state.NOT_SUBMITTED, resend_at=NOW)
     with store.reading() as work:
         groups = work.sweeps.groups([stored.row])
-    blank = sweep_rows.PointGroup(
+    blank = sweeps.PointGroup(
         points=1,
         state=None,
         reason=None,

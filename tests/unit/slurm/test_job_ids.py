@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.jobs import naming
 from orchestrator.slurm import job_ids
 
 
@@ -76,12 +77,12 @@ def test_other_text_is_refused_or_read(raw):
 
 @given(st.sets(st.integers(0, 300)))
 def test_folded_tasks_are_read_back(tasks: set[int]) -> None:
-    folded = job_ids.fold_tasks(tasks)
+    folded = naming.fold_tasks(tasks)
     assert (set(job_ids.expand_tasks(folded)) if folded else set()) == tasks
 
 
 def test_tasks_are_folded_as_slurm_does() -> None:
-    assert job_ids.fold_tasks([9, 1, 3, 5, 4, 8]) == "1,3-5,8-9"
+    assert naming.fold_tasks([9, 1, 3, 5, 4, 8]) == "1,3-5,8-9"
 
 
 def test_a_long_list_of_tasks_is_several_arguments() -> None:

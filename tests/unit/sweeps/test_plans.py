@@ -33,7 +33,7 @@ def test_2500_points_are_three_calls(expand: Expand, profile: config.Profile) ->
     plan = sweeps.plan(sweep.points, sweeps.Limits(max_array_size=1001), profile)
     assert [len(one.points) for one in plan.submissions] == [1001, 1001, 498]
     assert len(plan.submissions) == 3
-    assert plan.asked == sweeps.Asked(points=2500, node_hours=2500.0)
+    assert plan.totals == sweeps.ResourceTotals(points=2500, node_hours=2500.0)
     # MaxArraySize is one more than the largest index.
     assert plan.submissions[0].spec.array.task_ids == range(1001)
 

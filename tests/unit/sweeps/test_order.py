@@ -5,16 +5,17 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.sweeps import turns
+from orchestrator.sweeps import order, records
 
 
 def test_which_ones_a_new_submission_waits_for() -> None:
-    sent = [turns.Sent(job_id=str(number), tasks=tasks) for number, tasks in enumerate([5, 1, 1])]
-    assert turns.after(sent, 1, 3) == ("0",)
-    assert turns.after(sent, 2, 3) == ("1",), "1 waits for 0 by itself"
-    assert turns.after(sent, 7, 3) == ("1", "2")
-    assert turns.after(sent, 1, 8) == ()
-    assert turns.after([], 1, 1) == ()
+    sizes = enumerate([5, 1, 1])
+    sent = [records.LiveSubmission(job_id=str(number), tasks=tasks) for number, tasks in sizes]
+    assert order.after(sent, 1, 3) == ("0",)
+    assert order.after(sent, 2, 3) == ("1",), "1 waits for 0 by itself"
+    assert order.after(sent, 7, 3) == ("1", "2")
+    assert order.after(sent, 1, 8) == ()
+    assert order.after([], 1, 1) == ()
 
 
 @settings(max_examples=300, deadline=None)
@@ -43,8 +44,8 @@ def test_never_more_run_and_all_do(sizes: list[int], most: int, data: st.DataObj
         step, job_id = data.draw(st.sampled_from(steps))
         if step == "send":
             number, size = coming.pop(0)
-            sent = [turns.Sent(job_id=one, tasks=n) for one, n in left.items() if n]
-            waits[str(number)] = set(turns.after(sent, size, most))
+            sent = [records.LiveSubmission(job_id=one, tasks=n) for one, n in left.items() if n]
+            waits[str(number)] = set(order.after(sent, size, most))
             left[str(number)], running[str(number)] = size, 0
         elif step == "start":
             running[job_id] += 1
