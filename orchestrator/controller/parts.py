@@ -7,14 +7,12 @@ import typing
 from db import statements
 
 if typing.TYPE_CHECKING:
+    from db.stores import leases, notices, schedules
     from orchestrator.controller import (
         baselines,
         dependency_rows,
         graph_rows,
-        lease_rows,
-        notice_rows,
         recovery_rows,
-        schedule_rows,
         sweep_rows,
     )
 
@@ -50,22 +48,22 @@ class Parts:
         return graph_rows.GraphStore(self._db)
 
     @property
-    def leases(self) -> lease_rows.LeaseStore:
-        from orchestrator.controller import lease_rows
+    def leases(self) -> leases.LeaseStore:
+        from db.stores import leases
 
-        return lease_rows.LeaseStore(self._db)
-
-    @property
-    def schedules(self) -> schedule_rows.ScheduleStore:
-        from orchestrator.controller import schedule_rows
-
-        return schedule_rows.ScheduleStore(self._db)
+        return leases.LeaseStore(self._db)
 
     @property
-    def notices(self) -> notice_rows.NoticeStore:
-        from orchestrator.controller import notice_rows
+    def schedules(self) -> schedules.ScheduleStore:
+        from db.stores import schedules
 
-        return notice_rows.NoticeStore(self._db)
+        return schedules.ScheduleStore(self._db)
+
+    @property
+    def notices(self) -> notices.NoticeStore:
+        from db.stores import notices
+
+        return notices.NoticeStore(self._db)
 
     @property
     def recoveries(self) -> recovery_rows.RecoveryStore:
