@@ -17,14 +17,15 @@ from orchestrator.schedules import records
 _SCHEDULES = service_tables.METADATA.tables["schedules"]
 _TRIGGERS = service_tables.METADATA.tables["firings"]
 _SCHEDULE, _TRIGGER = _SCHEDULES.c, _TRIGGERS.c
-_SELECT_SCHEDULES = sa.select(
-    _SCHEDULE.id.label("row"),
-    *(_SCHEDULE[field.name] for field in dataclasses.fields(records.Schedule)[1:]),
-)
-_RENAMED = {"row": "id", "schedule_row": "schedule_id", "sweep_row": "sweep_id"}
+#: Columns whose names differ from those of the records.
+_COLUMNS = {"row": "id", "schedule_row": "schedule_id", "sweep_row": "sweep_id"}
+_SCHEDULE_FIELDS = [field.name for field in dataclasses.fields(records.Schedule)]
 _TRIGGER_FIELDS = [field.name for field in dataclasses.fields(records.Trigger)]
+_SELECT_SCHEDULES = sa.select(
+    *(_SCHEDULE[_COLUMNS.get(name, name)].label(name) for name in _SCHEDULE_FIELDS)
+)
 _SELECT_TRIGGERS = sa.select(
-    *(_TRIGGER[_RENAMED.get(name, name)].label(name) for name in _TRIGGER_FIELDS)
+    *(_TRIGGER[_COLUMNS.get(name, name)].label(name) for name in _TRIGGER_FIELDS)
 )
 _HAS_NO_VERDICT = _TRIGGER.verdict_at.is_(None)
 
@@ -38,7 +39,7 @@ class ScheduleStore:
     def add(self, payload: records.Payload, **fields: object) -> records.Schedule:
         """Store a schedule; `fields` are those of Schedule."""
         statement = sa.insert(_SCHEDULES).returning(_SCHEDULE.id)
-        values = {"version": 0, **fields, **_columns(payload)}
+        values = {"version": 0, **fields, **_payload_columns(payload)}
         return self.get(self._session.execute(statement, values).scalar_one())
 
     def change(
@@ -46,7 +47,7 @@ class ScheduleStore:
     ) -> bool:
         """Change fields of a schedule, and its payload; return False if it changed meanwhile."""
         is_same = _SCHEDULE.id == schedule.row, _SCHEDULE.version == schedule.version
-        values = {**fields, **(_columns(payload) if payload else {})}
+        values = {**fields, **(_payload_columns(payload) if payload else {})}
         values["version"] = schedule.version + 1
         result = self._session.execute(sa.update(_SCHEDULES).where(*is_same).values(values))
         return queries.row_count(result) == 1
@@ -190,7 +191,7 @@ class ScheduleStore:
     def change_trigger(self, trigger: records.Trigger, **fields: object) -> bool:
         """Change fields of a trigger; return False if its state changed or it has a verdict."""
         is_same = _TRIGGER.id == trigger.row, _TRIGGER.state == trigger.state, _HAS_NO_VERDICT
-        values = {_RENAMED.get(name, name): value for name, value in fields.items()}
+        values = {_COLUMNS.get(name, name): value for name, value in fields.items()}
         if "verdict_detail" in values:
             detail = values["verdict_detail"]
             values["verdict_detail"] = json.dumps(detail, default=str, ensure_ascii=False)
@@ -205,7 +206,7 @@ class ScheduleStore:
         return [_trigger(row) for row in self._session.execute(statement)]
 
 
-def _columns(payload: records.Payload) -> dict[str, object]:
+def _payload_columns(payload: records.Payload) -> dict[str, object]:
     return {
         # TOML's times and dates, which JSON lacks, are no value of any key of a spec.
         "spec": json.dumps(payload.spec, default=str, ensure_ascii=False),
