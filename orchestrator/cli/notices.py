@@ -37,10 +37,10 @@ def list_(ctx: click.Context, limit: int, unsent: bool, format_: str | None, as_
     context = session.open_context(ctx)
     states = ("waiting", "sending", "failed") if unsent else ()
     with context.store.reading() as work:
-        found = work.notices.newest(limit, states)
+        found = work.notices.deliveries(limit, states)
     rows = [
         {
-            "row": one.id,
+            "row": one.notice_row,
             "key": one.notice.key,
             "at": one.created_at,
             "kind": one.notice.kind,
@@ -99,6 +99,6 @@ def retry(ctx: click.Context, channel: str | None) -> None:
     """
     context = session.open_context(ctx)
     with context.store.writing() as work:
-        count = work.notices.again(channel, context.clock())
+        count = work.notices.retry(channel, context.clock())
     verb = "is" if count == 1 else "are"
     click.echo(f"{count} notice{'' if count == 1 else 's'} {verb} sent with the next tick")

@@ -7,9 +7,10 @@ import datetime
 import zoneinfo
 from collections.abc import Sequence
 
+from orchestrator import schedules
 from orchestrator.cli import output, views
 from orchestrator.controller import context as contexts
-from orchestrator.controller import schedule_rows, scheduling
+from orchestrator.controller import scheduling
 
 COLUMNS = ("name", "state", "cron", "tz", "kind", "next", "last", "outcome")
 _CURE = (
@@ -50,7 +51,7 @@ def schedule_row(summary: scheduling.Summary, chosen: str) -> dict[str, object]:
     }
 
 
-def firing_row(firing: schedule_rows.Firing, tz: str, chosen: str) -> dict[str, object]:
+def firing_row(firing: schedules.Trigger, tz: str, chosen: str) -> dict[str, object]:
     """Return a firing as a row; plain in JSON."""
     if output.is_json(chosen):
         return {
@@ -77,13 +78,13 @@ def firing_row(firing: schedule_rows.Firing, tz: str, chosen: str) -> dict[str, 
 
 
 def firing_rows(
-    firings: Sequence[schedule_rows.Firing], tz: str, chosen: str
+    firings: Sequence[schedules.Trigger], tz: str, chosen: str
 ) -> list[dict[str, object]]:
     return [firing_row(one, tz, chosen) for one in firings]
 
 
 def tell_who_acts(
-    context: contexts.Context, found: Sequence[schedule_rows.Stored], *, at_all: bool = False
+    context: contexts.Context, found: Sequence[schedules.Schedule], *, at_all: bool = False
 ) -> None:
     """Say where no controller looks at these schedules, and what to do; `at_all`: else its pass."""
     from orchestrator.controller import health

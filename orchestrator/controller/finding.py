@@ -11,9 +11,8 @@ import datetime
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from db import service_tables
-from orchestrator import jobs, notices
-from orchestrator.controller import notice_rows, sweep_query, unit_of_work
+from orchestrator import jobs, notices, schedules
+from orchestrator.controller import sweep_query, unit_of_work
 
 #: Events of one pass; the rest follow with the next.
 EVENTS_AT_ONCE = 5000
@@ -73,13 +72,13 @@ def look(
     found = [*_alerts(work, events)]
     told, still_open = _ends(work, ended, now)
     since = max(cursor.since, now - _FIRINGS_WITHIN)
-    firings = work.notices.firings(since, _FIRINGS_AT_ONCE)
+    firings = work.schedules.recent_triggers(since, _FIRINGS_AT_ONCE)
     planned = list(_firings(firings, since))
     found += [*told, *(one for one in planned if one.key not in cursor.seen)]
-    known = work.notices.known([one.key for one in found])
+    known = work.notices.known_keys([one.key for one in found])
     after = dataclasses.replace(
         cursor,
-        event=events[-1].id if events else cursor.event,
+        event=events[-1].row if events else cursor.event,
         since=_looked_until(firings, cursor.since),
         open=still_open,
         seen=frozenset(one.key for one in planned),
@@ -87,14 +86,14 @@ def look(
     return [one for one in found if one.key not in known], after
 
 
-def _may_end(event: notice_rows.Event) -> bool:
+def _may_end(event: notices.StoredEvent) -> bool:
     # What waits for room is given up without a change of its state (resend).
     given_up = event.kind == "submit" and event.source == "controller"
     return given_up or event.state in jobs.TERMINAL
 
 
 def _alerts(
-    work: unit_of_work.UnitOfWork, events: Iterable[notice_rows.Event]
+    work: unit_of_work.UnitOfWork, events: Iterable[notices.StoredEvent]
 ) -> Iterator[notices.Notice]:
     mine = [
         event
@@ -108,9 +107,9 @@ def _alerts(
         if job.ended:
             continue
         if event.kind == "never":
-            yield notices.of_never(event.id, job, event.detail)
+            yield notices.of_never(event.row, job, event.detail)
         else:
-            yield notices.of_alert(event.id, job, event.detail)
+            yield notices.of_alert(event.row, job, event.detail)
 
 
 def _ends(
@@ -120,7 +119,7 @@ def _ends(
     some = _jobs(work, list(ended))
     if not some:
         return [], {}
-    sweeps = work.notices.sweeps_of(list(some))
+    sweeps = work.notices.sweeps_of_jobs(list(some))
     apart = [job for row, job in some.items() if row not in sweeps]
     wholes: list[tuple[int | None, list[jobs.Job]]] = [(None, one) for one in _wholes(work, apart)]
     groups = work.sweeps.groups(set(sweeps.values()))
@@ -140,8 +139,8 @@ def _ends(
             # A link of a chain, whose last has been told.
             continue
         failed = [job for job in found if notices.is_failure(job)]
-        decisions = work.notices.decisions([job.row for job in failed])
-        verdict = [_decided(job, decisions) for job in failed]
+        states = work.notices.recovery_states([job.row for job in failed])
+        verdict = [_decided(job, states) for job in failed]
         if not _all_said(found, failed, max(mine.values()), now) or "planned" in verdict:
             still_open |= mine
         elif sweep_row is not None and "done" not in verdict:
@@ -164,14 +163,13 @@ def _all_said(
     )
 
 
-def _decided(job: jobs.Job, decisions: Mapping[tuple[int, int], notice_rows.Decision]) -> str:
+def _decided(job: jobs.Job, states: Mapping[tuple[int, int], str]) -> str:
     """Return planned or done where a recovery rule goes on from this end, else ""."""
     if job.recovers:
         # What follows is not decided yet.
         return "planned"
-    found = decisions.get((job.row, job.attempt))
-    goes_on = found is not None and found.action != "none" and found.state in ("planned", "done")
-    return found.state if found is not None and goes_on else ""
+    state = states.get((job.row, job.attempt), "")
+    return "" if state == "refused" else state
 
 
 def _seen_by_hand(
@@ -185,7 +183,7 @@ def _seen_by_hand(
         and job.continues is None
         and ended.get(job.row, job.created_at) - job.created_at < _SEEN_BY_HAND
         for job in found
-    ) and not work.notices.planned([job.row for job in found])
+    ) and not work.schedules.submitted_any([job.row for job in found])
 
 
 def _of_sweep(work: unit_of_work.UnitOfWork, row: int, found: Sequence[jobs.Job]) -> notices.Notice:
@@ -202,47 +200,39 @@ def _of_jobs(work: unit_of_work.UnitOfWork, found: Sequence[jobs.Job]) -> notice
 
 
 def _looked_until(
-    firings: Sequence[tuple[service_tables.Firing, str]], since: datetime.datetime
+    firings: Sequence[tuple[schedules.Trigger, str]], since: datetime.datetime
 ) -> datetime.datetime:
     moments = [at for one, _ in firings for at in (one.decided_at, one.verdict_at) if at]
     return max([since, *(at - _COMMITTED_WITHIN for at in moments)])
 
 
 def _firings(
-    firings: Sequence[tuple[service_tables.Firing, str]], since: datetime.datetime
+    firings: Sequence[tuple[schedules.Trigger, str]], since: datetime.datetime
 ) -> Iterator[notices.Notice]:
     for firing, name in firings:
         # What is paused, removed or overlaps is as somebody wished.
         is_missed = (firing.reason or "").startswith("missed") and firing.state == "skipped"
         if (is_missed or firing.state == "failed") and firing.decided_at >= since:
             yield notices.of_firing(
-                firing.id,
+                firing.row,
                 name,
                 firing.planned_at,
                 firing.state,
                 firing.reason or "",
-                schedule_row=firing.schedule_id,
+                schedule_row=firing.schedule_row,
             )
+        sentence = firing.verdict_detail.get("sentence")
         if firing.verdict and firing.verdict_at and firing.verdict_at >= since:
             yield notices.of_verdict(
-                firing.id,
+                firing.row,
                 name,
                 firing.planned_at,
                 firing.verdict,
-                _sentences(firing.verdict_detail),
-                schedule_row=firing.schedule_id,
-                sweep_row=firing.sweep_id,
+                [str(sentence)] if sentence else [],
+                schedule_row=firing.schedule_row,
+                sweep_row=firing.sweep_row,
                 job_row=firing.job_row,
             )
-
-
-def _sentences(detail: str | None) -> list[str]:
-    """Return what is to be read of a verdict's JSON."""
-    found = json.loads(detail) if detail else None
-    if isinstance(found, str):
-        return [found]
-    sentence = found.get("sentence") if isinstance(found, dict) else None
-    return [str(sentence)] if sentence else []
 
 
 def _jobs(work: unit_of_work.UnitOfWork, rows: Sequence[int]) -> dict[int, jobs.Job]:

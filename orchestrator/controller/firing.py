@@ -18,7 +18,6 @@ from orchestrator import clocks, config, documents, errors, jobs, schedules, spe
 from orchestrator.controller import context as contexts
 from orchestrator.controller import (
     places,
-    schedule_rows,
     submitted,
     sweep_query,
     unit_of_work,
@@ -38,7 +37,7 @@ def step(context: contexts.Context) -> list[str]:
     """Decide what was planned up to now, submit what is due, judge what has ended; return what."""
     with context.store.reading() as work:
         found = work.schedules.all()
-        unjudged = work.schedules.unjudged()
+        unjudged = work.schedules.triggers_without_verdict()
     told: list[str] = []
     for firing in unjudged:
         if firing.sweep_row is not None:
@@ -47,7 +46,7 @@ def step(context: contexts.Context) -> list[str]:
         context.proceed()
         told += decide(context, stored)
     with context.store.reading() as work:
-        waiting = work.schedules.waiting()
+        waiting = work.schedules.waiting_triggers()
     kept: set[int] = set()
     for firing in waiting:
         # What keeps one of a schedule, Slurm that is away or an earlier one, keeps the others.
@@ -64,7 +63,7 @@ def next_at(context: contexts.Context, after: datetime.datetime) -> datetime.dat
     """Return when something is planned or due next after a moment; none: nothing that is known."""
     with context.store.reading() as work:
         found = [one for one in work.schedules.all() if one.state == "active"]
-        times = [one.due_at for one in work.schedules.waiting() if one.due_at > after]
+        times = [one.due_at for one in work.schedules.waiting_triggers() if one.due_at > after]
     for stored in found:
         # A zone that this host does not know is told by each pass.
         with contextlib.suppress(schedules.ScheduleError):
@@ -73,7 +72,7 @@ def next_at(context: contexts.Context, after: datetime.datetime) -> datetime.dat
     return min(times, default=None)
 
 
-def decide(context: contexts.Context, stored: schedule_rows.Stored) -> list[str]:
+def decide(context: contexts.Context, stored: schedules.Schedule) -> list[str]:
     """Store what becomes of each time that was planned up to now."""
     skipped: list[schedules.Planned] = []
     for _ in range(ROUNDS):
@@ -87,14 +86,13 @@ def decide(context: contexts.Context, stored: schedule_rows.Stored) -> list[str]
         if not decided.planned:
             break
         with context.store.writing() as work:
-            if not work.schedules.store_decided(stored, decided, now):
+            if not work.schedules.add_triggers(stored, decided, now):
                 # It was changed, or decided, by another: the next pass sees what is left.
                 break
-            following = work.schedules.get(stored.row)
+            stored = work.schedules.get(stored.row)
         skipped += [one for one in decided.planned if one.state == "skipped"]
-        if not decided.more or following is None:
+        if not decided.more:
             break
-        stored = following
         context.proceed()
     if not skipped or stored.state == "paused":
         return []
@@ -105,8 +103,8 @@ def decide(context: contexts.Context, stored: schedule_rows.Stored) -> list[str]
 
 
 def _not_ahead(
-    context: contexts.Context, stored: schedule_rows.Stored, now: datetime.datetime
-) -> schedule_rows.Stored:
+    context: contexts.Context, stored: schedules.Schedule, now: datetime.datetime
+) -> schedules.Schedule:
     """Let a schedule go on from now that was decided up to a time that is still to come.
 
     It was added by a clock that was early. What has an entry in its history keeps it.
@@ -114,35 +112,31 @@ def _not_ahead(
     if stored.decided_until - now <= clocks.TOLERANCE:
         return stored
     with context.store.writing() as work:
-        newest = work.schedules.newest_planned(stored.row)
+        newest = work.schedules.last_planned_at(stored.row)
         until = now if newest is None else max(now, newest)
         if until < stored.decided_until:
             work.schedules.change(stored, decided_until=until)
-        found = work.schedules.get(stored.row)
-    assert found is not None, "schedules are never deleted"
-    return found
+        return work.schedules.get(stored.row)
 
 
-def attempt(context: contexts.Context, firing: schedule_rows.Firing) -> list[str]:
+def attempt(context: contexts.Context, firing: schedules.Trigger) -> list[str]:
     """Submit what a waiting firing is of, if it is its turn; skip it if that is over."""
     now = context.clock()
     with context.store.reading() as work:
         stored = work.schedules.get(firing.schedule_row)
-        assert stored is not None, "schedules are never deleted"
         others = [
-            one.waiting
-            for one in work.schedules.waiting()
+            one
+            for one in work.schedules.waiting_triggers()
             if one.schedule_row == stored.row and one.row != firing.row
         ]
         is_live = any(
-            not submitted.has_ended(work, one) for one in work.schedules.unjudged(stored.row)
+            not submitted.has_ended(work, one)
+            for one in work.schedules.triggers_without_verdict(stored.row)
         )
     if stored.state == "removed":
         return _end(context, stored, firing, "skipped", "removed")
     try:
-        step, reason = schedules.next_step(
-            stored.rule, firing.waiting, now, others=others, is_live=is_live
-        )
+        step, reason = schedules.next_step(stored.rule, firing, now, others=others, is_live=is_live)
     except schedules.ScheduleError as exc:
         return _keep(context, stored, firing, str(exc))
     if step is schedules.Step.SKIP:
@@ -153,16 +147,16 @@ def attempt(context: contexts.Context, firing: schedule_rows.Firing) -> list[str
 
 
 def fire(
-    context: contexts.Context, stored: schedule_rows.Stored, firing: schedule_rows.Firing
+    context: contexts.Context, stored: schedules.Schedule, firing: schedules.Trigger
 ) -> list[str]:
     """Submit what a waiting firing is of; where that is not possible now it goes on waiting."""
     try:
         if told := _not_here(context, stored):
             return _keep(context, stored, firing, told)
         with context.store.reading() as work:
-            texts = work.schedules.texts(stored.row)
-        there = place(context, stored, texts)
-        told = _fire(there, stored, firing, texts)
+            payload = work.schedules.payload(stored.row)
+        there = place(context, stored, payload)
+        told = _fire(there, stored, firing, payload)
     except (errors.DatabaseError, errors.FencedError):
         raise
     except (errors.SlurmError, errors.ConflictError, errors.RunFolderError) as exc:
@@ -178,7 +172,7 @@ def fire(
     return [f"Schedule {stored.name}: {told}"]
 
 
-def _is_new(context: contexts.Context, firing: schedule_rows.Firing) -> bool:
+def _is_new(context: contexts.Context, firing: schedules.Trigger) -> bool:
     """Return whether a configuration that is wrong may be right in a moment.
 
     Who fires by hand is told at once.
@@ -189,7 +183,7 @@ def _is_new(context: contexts.Context, firing: schedule_rows.Firing) -> bool:
 
 
 def place(
-    context: contexts.Context, stored: schedule_rows.Stored, texts: schedule_rows.Texts
+    context: contexts.Context, stored: schedules.Schedule, payload: schedules.Payload
 ) -> contexts.Context:
     """Return the context of what a schedule submits: folder, variables and profile as it was added.
 
@@ -198,13 +192,13 @@ def place(
     return places.there(
         context,
         folder=Path(stored.folder),
-        environment=texts.environment,
+        environment=payload.environment,
         profile=stored.profile,
         scheduler=stored.scheduler,
     )
 
 
-def _not_here(context: contexts.Context, stored: schedule_rows.Stored) -> str:
+def _not_here(context: contexts.Context, stored: schedules.Schedule) -> str:
     """Return why this process cannot submit what the schedule is of; "" where it can."""
     here = contexts.cluster_facts(contexts.at(context, stored.scheduler)).cluster
     if here != stored.cluster:
@@ -216,16 +210,16 @@ def _not_here(context: contexts.Context, stored: schedule_rows.Stored) -> str:
 
 def _fire(
     there: contexts.Context,
-    stored: schedule_rows.Stored,
-    firing: schedule_rows.Firing,
-    texts: schedule_rows.Texts,
+    stored: schedules.Schedule,
+    firing: schedules.Trigger,
+    payload: schedules.Payload,
 ) -> str:
     if stored.kind == "sweep":
-        return _fire_sweep(there, stored, firing, texts)
+        return _fire_sweep(there, stored, firing, payload)
     from orchestrator.controller import render, submit
 
-    spec = specs.from_json(json.dumps(texts.spec))
-    request = render.Request(spec=spec, source=stored.source, argv=texts.argv)
+    spec = specs.from_json(json.dumps(payload.spec))
+    request = render.Request(spec=spec, source=stored.source, argv=payload.argv)
 
     def bind(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
         _fired(work, there, firing, job_row=added[0].row)
@@ -239,17 +233,17 @@ def _fire(
 
 def _fire_sweep(
     there: contexts.Context,
-    stored: schedule_rows.Stored,
-    firing: schedule_rows.Firing,
-    texts: schedule_rows.Texts,
+    stored: schedules.Schedule,
+    firing: schedules.Trigger,
+    payload: schedules.Payload,
 ) -> str:
     from orchestrator.controller import sweep_plan, sweep_submit
 
-    sweep = expanded(stored, texts, there.profile)
+    sweep = expanded(stored, payload, there.profile)
     # Firings may overlap, and of one name only one sweep may be at it.
     sweep = dataclasses.replace(sweep, name=sweep_name(sweep.name, firing))
     prepared = sweep_plan.whole(
-        there, sweep, source=stored.source, argv=texts.argv, scheduler=stored.scheduler
+        there, sweep, source=stored.source, argv=payload.argv, scheduler=stored.scheduler
     )
 
     def bind(work: unit_of_work.UnitOfWork, made: sweeps.StoredSweep) -> None:
@@ -261,15 +255,15 @@ def _fire_sweep(
 
 
 def expanded(
-    stored: schedule_rows.Stored, texts: schedule_rows.Texts, profile: config.Profile
+    stored: schedules.Schedule, payload: schedules.Payload, profile: config.Profile
 ) -> sweeps.Sweep:
     """Return the sweep of a schedule, filled from the profile as it is now."""
     whole = documents.Origin(source=stored.source)
-    document = documents.Document(data=texts.spec, origins={(): whole})
+    document = documents.Document(data=payload.spec, origins={(): whole})
     return sweeps.expand(document, profile)
 
 
-def sweep_name(name: str, firing: schedule_rows.Firing) -> str:
+def sweep_name(name: str, firing: schedules.Trigger) -> str:
     """Return the name of the sweep of a firing: its own, and when it was planned, in UTC."""
     form = "%Y%m%dT%H%M%SZ" if firing.by_hand else "%Y%m%dT%H%MZ"
     return f"{name}-{firing.planned_at:{form}}"
@@ -278,15 +272,15 @@ def sweep_name(name: str, firing: schedule_rows.Firing) -> str:
 def _fired(
     work: unit_of_work.UnitOfWork,
     context: contexts.Context,
-    firing: schedule_rows.Firing,
+    firing: schedules.Trigger,
     **of: int,
 ) -> None:
     changes = {"state": "fired", "reason": None, "decided_at": context.clock(), **of}
-    if not work.schedules.change_firing(firing, **changes):
+    if not work.schedules.change_trigger(firing, **changes):
         raise errors.ConflictError("another process fired it at this moment")
 
 
-def go_on(context: contexts.Context, firing: schedule_rows.Firing) -> list[str]:
+def go_on(context: contexts.Context, firing: schedules.Trigger) -> list[str]:
     """Submit the points of a fired sweep that nothing was submitted of.
 
     What Slurm never got of the others is sent by refreshes, as all that waits for room.
@@ -297,7 +291,6 @@ def go_on(context: contexts.Context, firing: schedule_rows.Firing) -> list[str]:
         assert sweep is not None, "sweeps are never deleted"
         groups = work.sweeps.groups([sweep.row]).get(sweep.row, [])
         stored = work.schedules.get(firing.schedule_row)
-        assert stored is not None, "schedules are never deleted"
     age_seconds = (context.clock() - firing.decided_at).total_seconds()
     if (
         sweep.state != "open"
@@ -312,9 +305,9 @@ def go_on(context: contexts.Context, firing: schedule_rows.Firing) -> list[str]:
         if told := _not_here(context, stored):
             return _keep(context, stored, firing, told)
         with context.store.reading() as work:
-            texts = work.schedules.texts(stored.row)
-        there = place(context, stored, texts)
-        sent = sweep_submit.send_rest(there, sweep, texts.argv)
+            payload = work.schedules.payload(stored.row)
+        there = place(context, stored, payload)
+        sent = sweep_submit.send_rest(there, sweep, payload.argv)
         if sent is None:
             return []
         told = _sent(firing, sweep, sent.submitted, sent.waiting)
@@ -340,53 +333,53 @@ def go_on(context: contexts.Context, firing: schedule_rows.Firing) -> list[str]:
 def _close(
     context: contexts.Context,
     sweep: sweeps.StoredSweep,
-    firing: schedule_rows.Firing,
+    firing: schedules.Trigger,
     why: str,
 ) -> str:
     """Let nothing more of a sweep be submitted: its rest never can be."""
     left, _ = sweep_query.close(context, sweep)
     with context.store.writing() as work:
-        work.schedules.change_firing(firing, reason=why)
+        work.schedules.change_trigger(firing, reason=why)
     return f"{_planned(firing)} {left} points of {sweep.name} (@{sweep.row}) are given up: {why}"
 
 
 def _sent(
-    firing: schedule_rows.Firing, sweep: sweeps.StoredSweep, submitted: int, waiting: int
+    firing: schedules.Trigger, sweep: sweeps.StoredSweep, submitted: int, waiting: int
 ) -> str:
     count = f"{submitted} point" + ("s" if submitted != 1 else "")
     more = f", {waiting} wait for room" if waiting else ""
     return f"{_planned(firing)} submitted {count} of sweep {sweep.name} (@{sweep.row}){more}"
 
 
-def _planned(firing: schedule_rows.Firing) -> str:
+def _planned(firing: schedules.Trigger) -> str:
     if firing.by_hand:
         return "by hand:"
     return f"{firing.planned_at:%Y-%m-%dT%H:%MZ}"
 
 
-def _is_waiting(context: contexts.Context, firing: schedule_rows.Firing) -> bool:
+def _is_waiting(context: contexts.Context, firing: schedules.Trigger) -> bool:
     with context.store.reading() as work:
-        return work.schedules.firing(firing.row).state == "waiting"
+        return work.schedules.trigger(firing.row).state == "waiting"
 
 
 def _keep(
     context: contexts.Context,
-    stored: schedule_rows.Stored,
-    firing: schedule_rows.Firing,
+    stored: schedules.Schedule,
+    firing: schedules.Trigger,
     reason: str | None,
 ) -> list[str]:
     """Store why a firing goes on waiting; what is known already is not told again."""
     if reason == firing.reason:
         return []
     with context.store.writing() as work:
-        work.schedules.change_firing(firing, reason=reason)
+        work.schedules.change_trigger(firing, reason=reason)
     return [f"Schedule {stored.name}: {_planned(firing)} {reason}"] if reason else []
 
 
 def _end(
     context: contexts.Context,
-    stored: schedule_rows.Stored,
-    firing: schedule_rows.Firing,
+    stored: schedules.Schedule,
+    firing: schedules.Trigger,
     state: str,
     reason: str,
 ) -> list[str]:
@@ -396,6 +389,6 @@ def _end(
             "reason": reason,
             "decided_at": context.clock(),
         }
-        if not work.schedules.change_firing(firing, **changes):
+        if not work.schedules.change_trigger(firing, **changes):
             return []
     return [f"Schedule {stored.name}: {_planned(firing)} {state} ({reason})"]

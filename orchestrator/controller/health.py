@@ -17,7 +17,7 @@ from orchestrator.controller import stores
 from orchestrator.local import processes
 
 if TYPE_CHECKING:
-    from orchestrator.controller import lease_rows
+    from orchestrator.jobs import leases
 
 NAME = "controller.json"
 #: It is some 600 bytes; an error of a step may be long.
@@ -55,7 +55,7 @@ class Pass:
 class Health:
     """What is known of the controller."""
 
-    lease: lease_rows.Lease | None
+    lease: leases.Lease | None
     newest: Pass | None
     #: plain sentences; none: it is healthy
     problems: tuple[str, ...]
@@ -124,7 +124,7 @@ def last_pass(newest: Pass) -> str:
 def examine(store: stores.Store, state_dir: Path, now: datetime.datetime) -> Health:
     """Return how the controller is, from the lease and the file."""
     # `status` reads the file alone, and is not to load this.
-    from orchestrator.controller import clock_check, lease_rows
+    from orchestrator.controller import clock_check, lease_messages
 
     newest = load(state_dir)
     lease = None
@@ -145,10 +145,10 @@ def examine(store: stores.Store, state_dir: Path, now: datetime.datetime) -> Hea
         assert lease is not None and lease.holder is not None
         same_boot = lease.holder.boot_id == processes.boot_id()
         if same_boot and processes.is_alive(lease.holder) is False:
-            problems.append(f"{lease_rows.described(lease)} was killed.")
+            problems.append(f"{lease_messages.described(lease)} was killed.")
         elif lease.lapsed:
             problems.append(
-                f"{lease_rows.described(lease)} has not renewed its lease for "
+                f"{lease_messages.described(lease)} has not renewed its lease for "
                 f"{lease.age_seconds:.0f} s."
             )
     # Of an earlier controller it means nothing while another one acts.
@@ -179,11 +179,11 @@ def end(
             store(state_dir, ended, shared_folders=shared_folders)
 
 
-def _held(lease: lease_rows.Lease | None) -> bool:
+def _held(lease: leases.Lease | None) -> bool:
     return lease is not None and lease.holder is not None
 
 
-def _of_another(lease: lease_rows.Lease | None, newest: Pass | None) -> bool:
+def _of_another(lease: leases.Lease | None, newest: Pass | None) -> bool:
     holder = None if lease is None else lease.holder
     if holder is None or newest is None:
         return False

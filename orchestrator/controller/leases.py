@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 
 from orchestrator import errors
 from orchestrator.controller import context as contexts
-from orchestrator.controller import lease_rows, stores
+from orchestrator.controller import lease_messages, stores
+from orchestrator.jobs import leases as records
 from orchestrator.local import clocks, processes
 
 #: Who stands by looks so often in the time that a lease holds, and a holder renews so often.
@@ -56,7 +57,9 @@ class Holding:
         asked_at = self._boot_clock()
         try:
             with self._context.store.writing() as work:
-                work.leases.renew(self._fence, self._context.clock())
+                now = self._context.clock()
+                if not work.leases.renew(self._fence, now):
+                    raise lease_messages.taken_over(work.leases.read(now))
         except errors.FencedError as exc:
             self._lost = exc
             raise
@@ -183,12 +186,12 @@ def acquire(
         if not may_wait and (changed or one_clock or not lease.lapsed):
             raise HeldError(_refusal(lease, command, elsewhere=elsewhere))
         if not waits:
-            told(f"{lease_rows.described(lease)} acts; waiting for it to end.")
+            told(f"{lease_messages.described(lease)} acts; waiting for it to end.")
         waits = True
         pause(lease.seconds / _LOOKS)
 
 
-def _look(context: contexts.Context) -> tuple[lease_rows.Lease, bool]:
+def _look(context: contexts.Context) -> tuple[records.Lease, bool]:
     here = context.clock()
     with context.store.reading() as work:
         lease, one_clock = work.leases.read(here), work.leases.one_clock
@@ -203,7 +206,7 @@ def _look(context: contexts.Context) -> tuple[lease_rows.Lease, bool]:
     return lease, one_clock
 
 
-def has_ended(lease: lease_rows.Lease) -> bool:
+def has_ended(lease: records.Lease) -> bool:
     """Return whether the holder's process is known to be gone.
 
     Of another boot nothing is known: two machines may have the same name.
@@ -214,8 +217,8 @@ def has_ended(lease: lease_rows.Lease) -> bool:
     return processes.is_alive(holder) is False
 
 
-def _refusal(lease: lease_rows.Lease, command: str, *, elsewhere: bool) -> str:
-    told = f"{lease_rows.described(lease)} acts already"
+def _refusal(lease: records.Lease, command: str, *, elsewhere: bool) -> str:
+    told = f"{lease_messages.described(lease)} acts already"
     if elsewhere:
         return (
             f"{told}, and this is {socket.gethostname()}. Use the one there; a second host "

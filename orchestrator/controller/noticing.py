@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator import config, errors, jobs, notices
 from orchestrator.controller import context as contexts
-from orchestrator.controller import finding, notice_rows, unit_of_work
+from orchestrator.controller import finding, unit_of_work
 
 #: Notices in one message, which tells some in full and counts the others.
 AT_ONCE = 1000
@@ -110,9 +110,9 @@ def _receivers(
 
 def _deliver(context: contexts.Context, channels: Mapping[str, config.Channel]) -> list[str]:
     with context.store.reading() as work:
-        waits = work.notices.waits()
+        names = work.notices.unsent_channels()
     done: list[str] = []
-    for name in sorted(waits):
+    for name in sorted(names):
         channel = channels.get(name)
         if channel is None:
             done += _drop(context, name)
@@ -128,7 +128,7 @@ def _deliver(context: contexts.Context, channels: Mapping[str, config.Channel]) 
 def _drop(context: contexts.Context, name: str) -> list[str]:
     why = f"the configuration has no channel {name} any more"
     with context.store.writing() as work:
-        count = work.notices.drop_channel(name, why)
+        count = work.notices.give_up(name, why)
     return [f"{_count(count)} by {name} not sent: {why}"] if count else []
 
 
@@ -167,7 +167,7 @@ def _send_one(
 def _failed(
     context: contexts.Context,
     name: str,
-    some: Sequence[notice_rows.Waiting],
+    some: Sequence[notices.Delivery],
     why: str,
     *,
     may_have_it: bool,

@@ -7,13 +7,19 @@ import typing
 from db import statements
 
 if typing.TYPE_CHECKING:
-    from db.stores import baselines, dependencies, log_cursors, metrics, sweeps
+    from db.stores import (
+        baselines,
+        dependencies,
+        leases,
+        log_cursors,
+        metrics,
+        notices,
+        schedules,
+        sweeps,
+    )
     from orchestrator.controller import (
         graph_rows,
-        lease_rows,
-        notice_rows,
         recovery_rows,
-        schedule_rows,
     )
 
 
@@ -60,22 +66,22 @@ class Parts:
         return graph_rows.GraphStore(self._db)
 
     @property
-    def leases(self) -> lease_rows.LeaseStore:
-        from orchestrator.controller import lease_rows
+    def leases(self) -> leases.LeaseStore:
+        from db.stores import leases
 
-        return lease_rows.LeaseStore(self._db)
-
-    @property
-    def schedules(self) -> schedule_rows.ScheduleStore:
-        from orchestrator.controller import schedule_rows
-
-        return schedule_rows.ScheduleStore(self._db)
+        return leases.LeaseStore(self._db)
 
     @property
-    def notices(self) -> notice_rows.NoticeStore:
-        from orchestrator.controller import notice_rows
+    def schedules(self) -> schedules.ScheduleStore:
+        from db.stores import schedules
 
-        return notice_rows.NoticeStore(self._db)
+        return schedules.ScheduleStore(self._db)
+
+    @property
+    def notices(self) -> notices.NoticeStore:
+        from db.stores import notices
+
+        return notices.NoticeStore(self._db)
 
     @property
     def recoveries(self) -> recovery_rows.RecoveryStore:

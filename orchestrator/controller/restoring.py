@@ -7,7 +7,7 @@ import datetime
 import pathlib
 
 from orchestrator import errors
-from orchestrator.controller import lease_rows, leases, stores
+from orchestrator.controller import lease_messages, leases, stores
 
 
 def restore(store: stores.Store, backup: pathlib.Path, now: datetime.datetime) -> stores.Restored:
@@ -29,5 +29,5 @@ def _refuse_controller(store: stores.Store, now: datetime.datetime) -> None:
     if lease is None or lease.holder is None or leases.has_ended(lease) or lease.lapsed:
         return
     raise errors.ConflictError(
-        f"{lease_rows.described(lease)} acts on this database. End it first, then restore."
+        f"{lease_messages.described(lease)} acts on this database. End it first, then restore."
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator import errors, files, schedules
-from orchestrator.controller import clock_check, firing, places, schedule_rows, submitted
+from orchestrator.controller import clock_check, firing, places, submitted
 from orchestrator.controller import context as contexts
 
 #: A spec or a batch file; both are refused beyond 4 MiB.
@@ -38,9 +38,7 @@ class Wanted:
     baseline: str | None
 
 
-def add(
-    context: contexts.Context, wanted: Wanted, *, replace: bool = False
-) -> schedule_rows.Stored:
+def add(context: contexts.Context, wanted: Wanted, *, replace: bool = False) -> schedules.Schedule:
     """Store a schedule, with the variables and the profile in force here.
 
     Its first planned time is the first after now. `replace`: in place of the one of its name, whose
@@ -49,7 +47,7 @@ def add(
     """
     clock_check.require(context)
     now = context.clock()
-    texts = schedule_rows.Texts(
+    payload = schedules.Payload(
         spec=wanted.spec,
         environment=places.variables(context, wanted.inherit),
         argv=tuple(wanted.argv),
@@ -77,7 +75,7 @@ def add(
         if there is None and replace:
             raise unknown(wanted.name)
         if there is None:
-            return work.schedules.add(texts, name=wanted.name, decided_until=now, **fields)
+            return work.schedules.add(payload, name=wanted.name, decided_until=now, **fields)
         if not replace:
             raise errors.ConflictError(
                 f"a schedule {wanted.name} is there: --replace takes it anew, and "
@@ -85,10 +83,8 @@ def add(
             )
         # What was decided stays so, whatever clock was in force then.
         fields["decided_until"] = max(now, there.decided_until)
-        work.schedules.replace(there, texts, **fields)
-        found = work.schedules.get(there.row)
-    assert found is not None, "schedules are never deleted"
-    return found
+        work.schedules.change(there, payload, **fields)
+        return work.schedules.get(there.row)
 
 
 def file_hash(folder: Path, source: str) -> str | None:
@@ -100,7 +96,7 @@ def file_hash(folder: Path, source: str) -> str | None:
         return None
 
 
-def changed(stored: schedule_rows.Stored) -> str:
+def changed(stored: schedules.Schedule) -> str:
     """Return what has become of the file since it was read; "" where it is as it was."""
     if stored.source_hash is None:
         return ""
@@ -114,7 +110,7 @@ def changed(stored: schedule_rows.Stored) -> str:
     )
 
 
-def find(context: contexts.Context, name: str) -> schedule_rows.Stored:
+def find(context: contexts.Context, name: str) -> schedules.Schedule:
     """Return the schedule of this name; NotFoundError."""
     with context.store.reading() as work:
         found = work.schedules.all(name=name)
@@ -134,27 +130,27 @@ def unknown(name: str) -> errors.NotFoundError:
 class Summary:
     """A schedule, what is next, and what was last."""
 
-    stored: schedule_rows.Stored
+    stored: schedules.Schedule
     #: none: it is paused, removed, or nothing comes any more
     next_at: datetime.datetime | None
     #: newest first
-    firings: tuple[schedule_rows.Firing, ...]
+    firings: tuple[schedules.Trigger, ...]
 
 
 def summaries(
-    context: contexts.Context, found: Sequence[schedule_rows.Stored], *, firings: int = 1
+    context: contexts.Context, found: Sequence[schedules.Schedule], *, firings: int = 1
 ) -> list[Summary]:
     """Return these schedules, each with so many of its newest firings."""
     now = context.clock()
     made = []
     for stored in found:
         with context.store.reading() as work:
-            newest = work.schedules.history(stored.row, limit=firings)
+            newest = work.schedules.triggers(stored.row, limit=firings)
         made.append(Summary(stored=stored, next_at=_next_at(stored, now), firings=tuple(newest)))
     return made
 
 
-def _next_at(stored: schedule_rows.Stored, now: datetime.datetime) -> datetime.datetime | None:
+def _next_at(stored: schedules.Schedule, now: datetime.datetime) -> datetime.datetime | None:
     if stored.state != "active":
         return None
     after = max(now, stored.decided_until)
@@ -162,7 +158,7 @@ def _next_at(stored: schedule_rows.Stored, now: datetime.datetime) -> datetime.d
 
 
 def overlooked(
-    context: contexts.Context, found: Sequence[schedule_rows.Stored], *, late_seconds: float
+    context: contexts.Context, found: Sequence[schedules.Schedule], *, late_seconds: float
 ) -> list[str]:
     """Return the schedules whose planned time came that long ago and that nobody looked at."""
     told = []
@@ -181,12 +177,12 @@ def overlooked(
     return told
 
 
-def pause(context: contexts.Context, name: str) -> schedule_rows.Stored:
+def pause(context: contexts.Context, name: str) -> schedules.Schedule:
     """Let a schedule plan nothing; what it planned and has not submitted is skipped."""
     return _change(context, name, "paused")
 
 
-def resume(context: contexts.Context, name: str) -> schedule_rows.Stored:
+def resume(context: contexts.Context, name: str) -> schedules.Schedule:
     """Let a schedule go on; what was planned while it was paused stays skipped."""
     stored = find(context, name)
     if stored.state == "paused":
@@ -200,14 +196,14 @@ def resume(context: contexts.Context, name: str) -> schedule_rows.Stored:
     return _change(context, name, "active")
 
 
-def remove(context: contexts.Context, name: str) -> schedule_rows.Stored:
+def remove(context: contexts.Context, name: str) -> schedules.Schedule:
     """End a schedule; its jobs go on, and its history is kept."""
     return _change(context, name, "removed")
 
 
 def _change(
-    context: contexts.Context, name: str, state: schedule_rows.State
-) -> schedule_rows.Stored:
+    context: contexts.Context, name: str, state: schedules.ScheduleState
+) -> schedules.Schedule:
     with context.store.writing(durable=True) as work:
         found = work.schedules.all(name=name)
         if not found:
@@ -217,7 +213,7 @@ def _change(
     return dataclasses.replace(found[0], state=state)
 
 
-def run_now(context: contexts.Context, name: str) -> tuple[schedule_rows.Firing, list[str]]:
+def run_now(context: contexts.Context, name: str) -> tuple[schedules.Trigger, list[str]]:
     """Fire a schedule once, now; also one that is paused. Return the firing and what was done.
 
     ConflictError where an earlier one has not ended and the schedule's overlap is "skip".
@@ -226,25 +222,26 @@ def run_now(context: contexts.Context, name: str) -> tuple[schedule_rows.Firing,
     stored = find(context, name)
     with context.store.writing(durable=True) as work:
         live = any(
-            not submitted.has_ended(work, one) for one in work.schedules.unjudged(stored.row)
+            not submitted.has_ended(work, one)
+            for one in work.schedules.triggers_without_verdict(stored.row)
         )
         if live and stored.overlap == "skip":
             raise errors.ConflictError(
                 f"what {name} submitted before has not ended, and its overlap is skip: "
                 f"`orchestrator schedule show {name}` shows it"
             )
-        made = work.schedules.add_by_hand(stored, now)
+        made = work.schedules.add_trigger_by_hand(stored, now)
     told = firing.attempt(context, made)
     with context.store.reading() as work:
-        return work.schedules.firing(made.row), told
+        return work.schedules.trigger(made.row), told
 
 
 def history(
     context: contexts.Context, name: str, limit: int | None
-) -> tuple[schedule_rows.Stored, list[schedule_rows.Firing]]:
+) -> tuple[schedules.Schedule, list[schedules.Trigger]]:
     """Return the newest schedule of this name, removed ones too, and its firings, newest first."""
     with context.store.reading() as work:
         found = work.schedules.all(name=name, states=("active", "paused", "removed"))
         if not found:
             raise unknown(name)
-        return found[-1], work.schedules.history(found[-1].row, limit=limit)
+        return found[-1], work.schedules.triggers(found[-1].row, limit=limit)

@@ -121,8 +121,12 @@ class Store:
         """
         with _translated(), self._private().writing(durable=durable) as db:
             work = unit_of_work.UnitOfWork(db)
-            if self._fence is not None:
-                work.leases.check(self._fence)
+            if self._fence is not None and not work.leases.has_fence(self._fence):
+                from orchestrator.controller import lease_messages
+
+                raise lease_messages.taken_over(
+                    work.leases.read(datetime.datetime.now(datetime.UTC))
+                )
             yield work
 
     def version(self) -> str | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator import errors, jobs, reports
+from orchestrator import errors, jobs, reports, schedules
 from orchestrator.controller import context as contexts
-from orchestrator.controller import schedule_rows, submitted, unit_of_work
+from orchestrator.controller import submitted, unit_of_work
 
 if typing.TYPE_CHECKING:
     from orchestrator.reports import comparing
@@ -40,12 +39,15 @@ def judge(context: contexts.Context) -> list[str]:
     """Judge what has ended; return what was said of each."""
     told = []
     with context.store.reading() as work:
-        found = [one for one in work.schedules.unjudged() if submitted.has_ended(work, one)]
+        found = [
+            one
+            for one in work.schedules.triggers_without_verdict()
+            if submitted.has_ended(work, one)
+        ]
     for firing in found[:MOST]:
         context.proceed()
         with context.store.reading() as work:
             stored = work.schedules.get(firing.schedule_row)
-        assert stored is not None, "schedules are never deleted"
         try:
             verdict = of(context, stored, firing)
         except (errors.DatabaseError, errors.FencedError):
@@ -54,10 +56,10 @@ def judge(context: contexts.Context) -> list[str]:
             verdict = Verdict(word="inconclusive", sentence=str(exc))
         detail = {"sentence": verdict.sentence, **verdict.detail}
         with context.store.writing(durable=True) as work:
-            if work.schedules.change_firing(
+            if work.schedules.change_trigger(
                 firing,
                 verdict=verdict.word,
-                verdict_detail=json.dumps(detail, default=str, ensure_ascii=False),
+                verdict_detail=detail,
                 verdict_at=context.clock(),
             ):
                 at = f"{firing.planned_at:%Y-%m-%dT%H:%MZ}"
@@ -69,9 +71,7 @@ def _nobody(told: str) -> None:
     """Tell nobody: who removed files of earlier firings knows, and what was read is stored."""
 
 
-def of(
-    context: contexts.Context, stored: schedule_rows.Stored, firing: schedule_rows.Firing
-) -> Verdict:
+def of(context: contexts.Context, stored: schedules.Schedule, firing: schedules.Trigger) -> Verdict:
     """Return the verdict on a firing whose jobs have all ended."""
     from orchestrator.controller import measured
     from orchestrator.reports import comparing
@@ -126,8 +126,8 @@ def _judged(compared: comparing.Comparison, worse: Sequence[str], against: str) 
 
 def _before(
     context: contexts.Context,
-    stored: schedule_rows.Stored,
-    firing: schedule_rows.Firing,
+    stored: schedules.Schedule,
+    firing: schedules.Trigger,
     renamed: Mapping[str, str],
 ) -> tuple[reports.Figures | None, str]:
     """Return the numbers that a firing is held to, and what they are, or that there are none."""
@@ -139,7 +139,9 @@ def _before(
         name = f"baseline {stored.baseline}"
         return (None, f"no {name}") if text is None else (baselines.from_json(text), name)
     with context.store.reading() as work:
-        earlier = work.schedules.measures_for(firing, stored, unlike=NO_MEASURE, limit=HISTORY)
+        earlier = work.schedules.triggers_to_compare(
+            firing, stored, except_verdicts=NO_MEASURE, limit=HISTORY
+        )
         several = [job for one in earlier for job in submitted.jobs_of(work, one)]
     before = measured.measure(context, several, renamed=renamed, say=_nobody)
     if not before.measurements:
@@ -148,7 +150,7 @@ def _before(
     return reports.Figures(unit=before.unit, measurements=before.measurements), f"{count} before"
 
 
-def _renamed(work: unit_of_work.UnitOfWork, firing: schedule_rows.Firing) -> dict[str, str]:
+def _renamed(work: unit_of_work.UnitOfWork, firing: schedules.Trigger) -> dict[str, str]:
     from orchestrator.controller import studies
 
     if firing.sweep_row is None:

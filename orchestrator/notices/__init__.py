@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import datetime
 import hashlib
 from collections.abc import Sequence
 
 from orchestrator import jobs, values
+from orchestrator.notices import records
+
+Notice = records.Notice
+Message = records.Message
+Delivery = records.Delivery
+StoredEvent = records.StoredEvent
 
 #: Of a message's notices so many are told in full; of the others there is a count.
 IN_FULL = 20
@@ -30,37 +35,6 @@ _WORDS = {
     "nan_loss": "lost loss",
     "missed": "missed time",
 }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Notice:
-    """Something that people are told once."""
-
-    #: names what happened, so that it is told once: "end:@7:0"
-    key: str
-    #: one of config.channels.KINDS
-    kind: str
-    subject: str
-    body: str
-    job_row: int | None = None
-    sweep_row: int | None = None
-    schedule_row: int | None = None
-    #: of the jobs that it is about
-    labels: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Message:
-    """One or more notices on their way to one receiver."""
-
-    #: the same for the same notices to the same receiver, whenever it is sent
-    id: str
-    subject: str
-    body: str
-    #: keys and kinds of its notices
-    notices: tuple[Notice, ...]
-    #: when the first of them was found
-    at: datetime.datetime
 
 
 def is_failure(job: jobs.Job) -> bool:

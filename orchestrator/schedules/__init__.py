@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.schedules import deciding, times
+from orchestrator.schedules import deciding, records, times
 
 __all__ = [
     "ALIASES",
@@ -11,11 +11,14 @@ __all__ = [
     "Decided",
     "Moment",
     "Overlap",
+    "Payload",
     "Planned",
     "Rule",
+    "Schedule",
     "ScheduleError",
+    "ScheduleState",
     "Step",
-    "Waiting",
+    "Trigger",
     "clock_change",
     "decide",
     "moments",
@@ -31,12 +34,15 @@ clock_change = times.clock_change
 moments = times.moments
 note = times.note
 
-Catchup = deciding.Catchup
-Overlap = deciding.Overlap
-Decided = deciding.Decided
-Planned = deciding.Planned
-Rule = deciding.Rule
+Catchup = records.Catchup
+Overlap = records.Overlap
+Decided = records.Decided
+Planned = records.Planned
+Rule = records.Rule
+Schedule = records.Schedule
+ScheduleState = records.ScheduleState
+Payload = records.Payload
+Trigger = records.Trigger
 Step = deciding.Step
-Waiting = deciding.Waiting
 decide = deciding.decide
 next_step = deciding.next_step

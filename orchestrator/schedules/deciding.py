@@ -9,21 +9,16 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
-import hashlib
 import itertools
 from collections.abc import Iterable
-from typing import Literal
 
 from orchestrator import values
-from orchestrator.schedules import times
-
-Catchup = Literal["latest", "skip", "all"]
-Overlap = Literal["skip", "queue", "allow"]
+from orchestrator.schedules import records, times
 
 #: With catchup "skip" a planned time that is later than this counts as missed. Longer than the
 #: interval of any driver that `schedule install` sets up, and than scrontab's own delays.
 ON_TIME_SECONDS = 600
-#: Planned times that are decided at once.
+#: Planned times that are decided in one call.
 MOST = 1000
 #: Of planned times that are skipped together, so many have an entry each; one entry stands for all
 #: those before. A month of minutes would be 43,200 entries.
@@ -31,58 +26,9 @@ SINGLE = 100
 _FIRST_WINDOW = datetime.timedelta(hours=1)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Rule:
-    """When a schedule fires, and what holds it back."""
-
-    #: of the schedule; jitter is drawn from it
-    name: str
-    calendar: times.Calendar
-    #: which of several planned times that were missed fire: the latest, none or all
-    catchup: Catchup
-    #: how late a firing may be
-    grace_seconds: int
-    #: while an earlier firing's jobs have not ended
-    overlap: Overlap
-    #: a firing is due so much after its planned time at the most
-    jitter_seconds: int
-    paused: bool = False
-
-    def due(self, planned_at: datetime.datetime) -> datetime.datetime:
-        """Return the planned time with its jitter, which is the same whenever it is asked for."""
-        if not self.jitter_seconds:
-            return planned_at
-        text = f"{self.name} {planned_at.astimezone(datetime.UTC).isoformat()}"
-        drawn = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
-        return planned_at + datetime.timedelta(seconds=drawn % (self.jitter_seconds + 1))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Planned:
-    """What was decided about one planned time."""
-
-    planned_at: datetime.datetime
-    due_at: datetime.datetime
-    state: Literal["waiting", "skipped"]
-    reason: str | None = None
-    #: the first of the planned times that this one stands for, all of them skipped; none: it alone
-    first_at: datetime.datetime | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Decided:
-    """What was decided about all planned times of an interval."""
-
-    planned: tuple[Planned, ...]
-    #: all planned times up to here are decided
-    until: datetime.datetime
-    #: there are more of them up to now
-    more: bool
-
-
 def decide(
-    rule: Rule, since: datetime.datetime, now: datetime.datetime, *, most: int = MOST
-) -> Decided:
+    rule: records.Rule, since: datetime.datetime, now: datetime.datetime, *, most: int = MOST
+) -> records.Decided:
     """Decide about the planned times after `since` and up to `now`, the first `most` of them.
 
     What waits is due then, or later by its jitter.
@@ -102,10 +48,12 @@ def decide(
     planned = tuple(_decided(rule, at, now, is_latest=not more and at == found[-1]) for at in found)
     if folded is not None:
         planned = (folded, *planned)
-    return Decided(planned=planned, until=found[-1] if found else since, more=more)
+    return records.Decided(planned=planned, until=found[-1] if found else since, more=more)
 
 
-def _folded(rule: Rule, since: datetime.datetime, now: datetime.datetime) -> Planned | None:
+def _folded(
+    rule: records.Rule, since: datetime.datetime, now: datetime.datetime
+) -> records.Planned | None:
     """Return the entry for what is skipped before the last SINGLE planned times; none: there is not
     so much.
     """
@@ -140,7 +88,9 @@ def _newest(
         window *= 2
 
 
-def _decided(rule: Rule, at: datetime.datetime, now: datetime.datetime, is_latest: bool) -> Planned:
+def _decided(
+    rule: records.Rule, at: datetime.datetime, now: datetime.datetime, is_latest: bool
+) -> records.Planned:
     due = rule.due(at)
     reason = None
     if rule.paused:
@@ -149,13 +99,13 @@ def _decided(rule: Rule, at: datetime.datetime, now: datetime.datetime, is_lates
         reason = "missed: nobody looked before the next planned time came"
     else:
         reason = _too_late(rule, due, now, in_time=rule.catchup == "skip")
-    return Planned(
+    return records.Planned(
         planned_at=at, due_at=due, state="skipped" if reason else "waiting", reason=reason
     )
 
 
 def _too_late(
-    rule: Rule, due: datetime.datetime, now: datetime.datetime, *, in_time: bool = False
+    rule: records.Rule, due: datetime.datetime, now: datetime.datetime, *, in_time: bool = False
 ) -> str | None:
     late = (now - due).total_seconds()
     allowed = min(rule.grace_seconds, ON_TIME_SECONDS) if in_time else rule.grace_seconds
@@ -166,47 +116,35 @@ def _too_late(
 
 
 class Step(enum.Enum):
-    """What is to be done with a firing that waits."""
+    """What to do with a waiting trigger."""
 
     FIRE = "fire"
     KEEP = "keep"
     SKIP = "skip"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Waiting:
-    """A firing that waits."""
-
-    planned_at: datetime.datetime
-    due_at: datetime.datetime
-    #: asked for by a person; neither grace nor pause hold it back
-    by_hand: bool = False
-    #: why it could not be submitted when somebody looked
-    kept: str | None = None
-
-
 def next_step(
-    rule: Rule,
-    firing: Waiting,
+    rule: records.Rule,
+    trigger: records.Trigger,
     now: datetime.datetime,
     *,
-    others: Iterable[Waiting] = (),
+    others: Iterable[records.Trigger] = (),
     is_live: bool,
 ) -> tuple[Step, str | None]:
-    """Return what to do with a firing that waits, and why it is skipped or goes on waiting.
+    """Return what to do with a waiting trigger, and why it is skipped or stays waiting.
 
-    `others` wait as well. `is_live`: jobs of an earlier firing have not ended.
+    `others` are the other waiting triggers. `is_live`: jobs of an earlier trigger have not ended.
     """
-    if not firing.by_hand:
+    if not trigger.by_hand:
         if rule.paused:
             return Step.SKIP, "paused"
-        if firing.due_at > now:
+        if trigger.due_at > now:
             return Step.KEEP, None
-        why = f"; before that: {firing.kept}" if firing.kept else ""
-        if rule.catchup != "all" and rule.overlap != "queue" and _newer(firing, others, now):
+        why = f"; before that: {trigger.reason}" if trigger.reason else ""
+        if rule.catchup != "all" and rule.overlap != "queue" and _newer(trigger, others, now):
             came = "the next planned time came"
             return Step.SKIP, f"missed: {came if why else f'nobody looked before {came}'}{why}"
-        if reason := _too_late(rule, firing.due_at, now):
+        if reason := _too_late(rule, trigger.due_at, now):
             return Step.SKIP, reason + why
     if not is_live or rule.overlap == "allow":
         return Step.FIRE, None
@@ -215,8 +153,10 @@ def next_step(
     return Step.SKIP, "overlap: an earlier one has not ended"
 
 
-def _newer(firing: Waiting, others: Iterable[Waiting], now: datetime.datetime) -> bool:
+def _newer(
+    trigger: records.Trigger, others: Iterable[records.Trigger], now: datetime.datetime
+) -> bool:
     return any(
-        other.planned_at > firing.planned_at and other.due_at <= now and not other.by_hand
+        other.planned_at > trigger.planned_at and other.due_at <= now and not other.by_hand
         for other in others
     )

@@ -18,7 +18,6 @@ from orchestrator.controller import (
     firing,
     health,
     resend,
-    schedule_rows,
     scheduling,
     stores,
     ticking,
@@ -93,7 +92,7 @@ def tick(context: contexts.Context) -> tuple[list[str], list[tuple[str, str]]]:
 ALL = [step.name for step in ticking.steps(None)]
 
 
-def add(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> schedule_rows.Stored:
+def add(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> schedules.Schedule:
     facts = dataclasses.replace(contexts.machine_facts(context), cluster="lab")
     monkeypatch.setattr(contexts, "cluster_facts", lambda context, **options: facts)
     wanted = scheduling.Wanted(
@@ -132,7 +131,7 @@ def test_a_pass_with_a_wrong_clock_looks_and_decides_nothing(
         scheduling.add(context, None, replace=True)  # type: ignore[arg-type]
     assert str(refused.value) == text
     with context.store.reading() as work:
-        assert work.schedules.history(stored.row) == []
+        assert work.schedules.triggers(stored.row) == []
     # Set right again it is trusted at once.
     host.ahead = 0
     steps, told = tick(context)
@@ -209,7 +208,7 @@ def test_a_machine_that_was_off_for_a_month_catches_up(
     host.up = MONTH
     firing.decide(clock_check.check_pass(context).context, stored)
     with context.store.reading() as work:
-        newest, *others = work.schedules.history(stored.row)
+        newest, *others = work.schedules.triggers(stored.row)
     assert newest.state == "waiting"
     assert len(others) == 100 and {one.state for one in others} == {"skipped"}
 
@@ -223,11 +222,11 @@ def test_a_schedule_that_was_added_by_a_wrong_clock_goes_on_from_now(
     firing.decide(context, stored)
     with context.store.reading() as work:
         found = work.schedules.get(stored.row)
-        assert found is not None and found.decided_until == context.clock()
+        assert found.decided_until == context.clock()
     host.up = 160
     firing.decide(context, found)
     with context.store.reading() as work:
-        (one,) = work.schedules.history(stored.row)
+        (one,) = work.schedules.triggers(stored.row)
     assert one.state == "waiting"
 
 

@@ -21,7 +21,6 @@ from orchestrator.controller import (
     health,
     ingest,
     leases,
-    schedule_rows,
     scheduling,
     stores,
     sweep_query,
@@ -122,7 +121,7 @@ def make(tmp_path: Path, store: Any, clock: Clock) -> contexts.Context:
 
 def add(
     context: contexts.Context, text: str, *, replace: bool = False, **fields: object
-) -> schedule_rows.Stored:
+) -> schedules.Schedule:
     spec: Any
     if "[sweep]" in text:
         spec = documents.parse(text, "two.toml")[0].data
@@ -145,7 +144,7 @@ def add(
     return scheduling.add(context, scheduling.Wanted(**{**usual, **fields}), replace=replace)
 
 
-def history(context: contexts.Context) -> list[schedule_rows.Firing]:
+def history(context: contexts.Context) -> list[schedules.Trigger]:
     return scheduling.history(context, "hourly", None)[1][::-1]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator import config, jobs, receivers, schedules, slurm, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import noticing, schedule_rows, stores
+from orchestrator.controller import noticing, stores
 from tests import receivers as servers
 
 HOUR = datetime.timedelta(hours=1)
@@ -85,7 +85,9 @@ class Bench:
     def told(self) -> list[tuple[str, str | None]]:
         """Return all notices, oldest first, and where each is."""
         with self.store.reading() as work:
-            return [(one.notice.subject, one.state) for one in reversed(work.notices.newest(100))]
+            return [
+                (one.notice.subject, one.state) for one in reversed(work.notices.deliveries(100))
+            ]
 
 
 @pytest.fixture
@@ -186,7 +188,7 @@ def test_after_a_day_it_is_given_up_and_told(bench: Bench) -> None:
         "not told by hook, and given up after a day:",
     )
     with bench.store.writing() as work:
-        assert work.notices.again("hook", bench.now) == 1
+        assert work.notices.retry("hook", bench.now) == 1
     with servers.web_server(int(bench.channels["hook"].url.split(":")[2].split("/")[0])) as server:  # type: ignore[union-attr]
         bench.step()
         assert len(server.got) == 1
@@ -340,22 +342,21 @@ def test_who_names_a_channel_is_not_told_of_times_missed_before(bench: Bench) ->
         **{"scheduler": "slurm", "catchup": "latest", "grace_seconds": 60, "overlap": "skip"},
         **{"jitter_seconds": 0, "baseline": None, "created_at": NOW, "decided_until": NOW},
     }
-    texts = schedule_rows.Texts(spec={}, environment={}, argv=())
+    payload = schedules.Payload(spec={}, environment={}, argv=())
     with bench.store.writing() as work:
-        row = work.schedules.add(texts, name="hourly", **fields).row
+        row = work.schedules.add(payload, name="hourly", **fields).row
 
     def miss() -> None:
         bench.now += 3 * HOUR
         with bench.store.writing() as work:
             stored = work.schedules.get(row)
-            assert stored is not None
             decided = schedules.decide(stored.rule, stored.decided_until, bench.now)
             skipped = [
                 dataclasses.replace(one, state="skipped", reason="missed: late")
                 for one in decided.planned
             ]
             decided = dataclasses.replace(decided, planned=tuple(skipped))
-            assert work.schedules.store_decided(stored, decided, bench.now)
+            assert work.schedules.add_triggers(stored, decided, bench.now)
 
     miss()
     assert bench.step() == []

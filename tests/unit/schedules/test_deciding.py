@@ -34,6 +34,24 @@ def rule(cron: str = "0 * * * *", **fields: object) -> schedules.Rule:
     return schedules.Rule(**{**usual, **fields})  # type: ignore[arg-type]
 
 
+def trigger(
+    planned_at: datetime.datetime,
+    due_at: datetime.datetime,
+    *,
+    by_hand: bool = False,
+    reason: str | None = None,
+) -> schedules.Trigger:
+    return schedules.Trigger(
+        row=1,
+        schedule_row=1,
+        planned_at=planned_at,
+        due_at=due_at,
+        by_hand=by_hand,
+        reason=reason,
+        decided_at=due_at,
+    )
+
+
 def decided(one: schedules.Rule, minutes: float) -> list[tuple[str, str | None]]:
     found = schedules.decide(one, BEGIN, at(minutes))
     return [(each.state, each.reason) for each in found.planned]
@@ -65,8 +83,8 @@ def test_what_waits() -> None:
         by_hand: bool = False,
         kept: str | None = None,
     ) -> tuple[str, str | None]:
-        waits = schedules.Waiting(planned_at=at(60), due_at=at(65), by_hand=by_hand, kept=kept)
-        later = schedules.Waiting(planned_at=at(120), due_at=at(120))
+        waits = trigger(at(60), at(65), by_hand=by_hand, reason=kept)
+        later = trigger(at(120), at(120))
         found, why = schedules.next_step(one, waits, at(minutes), others=[later], is_live=is_live)
         return found.value, why
 
@@ -101,7 +119,7 @@ def test_jitter_is_the_same_after_a_restart_and_differs_between_schedules() -> N
 
 @dataclasses.dataclass
 class World:
-    """A database of firings, and a controller that is killed at any point."""
+    """A database of triggers, and a controller that is killed at any point."""
 
     rule: schedules.Rule
     runs_minutes: int
@@ -131,12 +149,12 @@ class World:
             if transactions <= 0:
                 return
             others = [
-                schedules.Waiting(planned_at=other, due_at=self.due[other])
+                trigger(other, self.due[other])
                 for other, state in self.rows.items()
                 if state == "waiting" and other != one
             ]
             is_live = any(end > now for end in self.ends.values())
-            waits = schedules.Waiting(planned_at=one, due_at=self.due[one])
+            waits = trigger(one, self.due[one])
             step, why = schedules.next_step(self.rule, waits, now, others=others, is_live=is_live)
             if step is schedules.Step.FIRE:
                 assert self.due[one] <= now
@@ -164,7 +182,7 @@ class World:
         max_size=25,
     ),
 )
-def test_each_planned_time_has_one_firing(
+def test_each_planned_time_has_one_trigger(
     cron: str,
     catchup: str,
     overlap: str,
