@@ -187,7 +187,7 @@ def status(
 def continuation(work: unit_of_work.UnitOfWork, dependency: records.Dependency) -> int | None:
     """Return the row of the newest job that continues a job of the dependency; None: none does."""
     if dependency.on_job is not None:
-        last = work.recoveries.last([dependency.on_job])[dependency.on_job]
+        last = work.recovery.last_in_chain([dependency.on_job])[dependency.on_job]
         return None if last == dependency.on_job else last
     rows = [job.row for job in _continuations(work, [dependency]) if job.continues is not None]
     return max(rows, default=None)
@@ -238,7 +238,7 @@ def _continuations(
             rows += [job.row for job in work.sweeps.jobs(each.on_sweep)]
     if not rows:
         return []
-    last = work.recoveries.last(rows)
+    last = work.recovery.last_in_chain(rows)
     query = unit_of_work.JobQuery(rows=tuple(set(last.values())), limit=None)
     return sorted(work.jobs(query), key=lambda job: job.row)
 

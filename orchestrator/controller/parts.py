@@ -10,16 +10,14 @@ if typing.TYPE_CHECKING:
     from db.stores import (
         baselines,
         dependencies,
+        graphs,
         leases,
         log_cursors,
         metrics,
         notices,
+        recovery,
         schedules,
         sweeps,
-    )
-    from orchestrator.controller import (
-        graph_rows,
-        recovery_rows,
     )
 
 
@@ -60,10 +58,10 @@ class Parts:
         return dependencies.DependencyStore(self._db)
 
     @property
-    def graphs(self) -> graph_rows.GraphStore:
-        from orchestrator.controller import graph_rows
+    def graphs(self) -> graphs.GraphStore:
+        from db.stores import graphs
 
-        return graph_rows.GraphStore(self._db)
+        return graphs.GraphStore(self._db)
 
     @property
     def leases(self) -> leases.LeaseStore:
@@ -84,7 +82,7 @@ class Parts:
         return notices.NoticeStore(self._db)
 
     @property
-    def recoveries(self) -> recovery_rows.RecoveryStore:
-        from orchestrator.controller import recovery_rows
+    def recovery(self) -> recovery.RecoveryStore:
+        from db.stores import recovery
 
-        return recovery_rows.RecoveryStore(self._db)
+        return recovery.RecoveryStore(self._db)
