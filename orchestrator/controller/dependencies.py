@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from orchestrator import errors, jobs, local
 from orchestrator.controller import context as contexts
-from orchestrator.controller import unit_of_work
 from orchestrator.jobs import dependency as names
 
 #: What to do where a dependency asks for an end that nobody can tell.
@@ -84,7 +83,7 @@ def on_ends(dependency: str) -> list[str]:
 
 def _known(context: contexts.Context, job_id: str) -> str:
     with context.store.reading() as work:
-        newest = work.jobs(unit_of_work.JobQuery(job_ids=(job_id,), limit=1))
+        newest = work.jobs.find(jobs.JobQuery(job_ids=(job_id,), limit=1))
     if not newest:
         return "it is none of yours here"
     (job,) = newest

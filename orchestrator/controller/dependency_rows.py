@@ -12,8 +12,9 @@ import sqlalchemy as sa
 from db import dependencies as queries
 from db import statements
 from db import sweeps as sweep_queries
+from db.stores import jobs as job_store
 from orchestrator import errors, jobs
-from orchestrator.controller import rows, sweep_rows, unit_of_work
+from orchestrator.controller import sweep_rows, unit_of_work
 from orchestrator.jobs import dependency
 
 #: Slurm's reason of a job that can never start, as things are.
@@ -55,11 +56,11 @@ class DependencyStore:
                 )
             return [dependency.Depends(kind=one.kind, on_sweep=sweep.row)]
         if reference.startswith("@"):
-            job = self._work.job(int(reference[1:]))
+            job = self._work.jobs.get(int(reference[1:]))
             found = [] if job is None else [job]
         else:
-            query = unit_of_work.JobQuery(names=(reference,), limit=1000, whole_arrays=True)
-            found = self._work.jobs(query)
+            query = jobs.JobQuery(names=(reference,), limit=1000, whole_arrays=True)
+            found = self._work.jobs.find(query)
         if not found:
             raise errors.NotFoundError(
                 f"{one.kind}:{reference}: no job {reference!r} here; "
@@ -162,13 +163,13 @@ class DependencyStore:
         wanted = [one.on_job for one in depends if one.on_job is not None]
         for one in depends:
             if one.on_sweep is not None:
-                found = rows.job_records(sweep_queries.jobs(self._db, one.on_sweep))
+                found = job_store.job_records(sweep_queries.jobs(self._db, one.on_sweep))
                 wanted += [job.row for job in found]
         if not wanted:
             return []
         last = self._work.recoveries.last(wanted)
-        query = unit_of_work.JobQuery(rows=tuple(set(last.values())), limit=None)
-        return sorted(self._work.jobs(query), key=lambda job: job.row)
+        query = jobs.JobQuery(rows=tuple(set(last.values())), limit=None)
+        return sorted(self._work.jobs.find(query), key=lambda job: job.row)
 
     def _ids(self, live: Sequence[jobs.Job], found: Sequence[jobs.Job]) -> list[str]:
         """Return the live jobs' IDs; of an array of which all tasks are meant the whole array's."""

@@ -24,14 +24,14 @@ def turn(context: contexts.Context) -> list[str]:
     for row in dependents:
         context.proceed()
         with context.store.reading() as work:
-            job = work.job(row)
+            job = work.jobs.get(row)
             assert job is not None, "rows are never deleted"
             standing = work.dependencies.standing_of(row)
             stored = work.dependencies.of(row)
             newest = {one.id: work.dependencies.newest(one.depends) for one in stored}
-            submission = work.submission_of(row)
+            submission = work.jobs.submission_of(row)
             assert submission is not None, "each job belongs to one (foreign key)"
-            told_already = "never" in {event.kind for event in work.events(row)}
+            told_already = "never" in {event.kind for event in work.events.of_job(row)}
             is_open = _is_open(work, job)
             try:
                 spec = specs.from_json(submission.spec)
@@ -69,13 +69,13 @@ def turn(context: contexts.Context) -> list[str]:
             for one in turned:
                 work.dependencies.turn([one], newest[one.id] or 0)
             # Until Slurm is asked again it is not known why it waits.
-            work.change_job(row, {"reason": None}, version=job.version)
+            work.jobs.change(row, {"reason": None}, version=job.version)
             why = "the job that goes on" if turned else "what had failed was started again"
             detail = f"waits for {text or 'nothing more'}: {why}"
             event = jobs.JobEvent(
                 at=context.clock(), kind="depend", source="controller", detail=detail
             )
-            work.add_event(row, event)
+            work.events.add(row, event)
         told.append(f"{job_id} {job.name} {detail}")
     return told
 
@@ -84,7 +84,7 @@ def _is_open(work: unit_of_work.UnitOfWork, job: jobs.Job) -> bool:
     """Tell whether none of the points that its sweep begins with has failed for good, or as yet."""
     if job.sweep is None:
         return True
-    turn = work.sweeps.turn_of(job.row, len(work.tasks(job.token)))
+    turn = work.sweeps.turn_of(job.row, len(work.jobs.tasks(job.token)))
     return not turn.failed and not turn.unsent
 
 
@@ -94,7 +94,7 @@ def _tell_never(
     detail = f"it can never start: {standing.never[0]}"
     event = jobs.JobEvent(at=context.clock(), kind="never", source="controller", detail=detail)
     with context.store.writing() as work:
-        work.add_event(job.row, event)
+        work.events.add(job.row, event)
     return [f"{_named(job)}: {detail}"]
 
 

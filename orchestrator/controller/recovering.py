@@ -21,7 +21,6 @@ from orchestrator.controller import (
     recovery_rows,
     requeue,
     resubmit,
-    unit_of_work,
     wishes,
 )
 from orchestrator.controller import context as contexts
@@ -67,8 +66,8 @@ def _due(context: contexts.Context) -> Iterator[list[_Due]]:
     while True:
         with context.store.reading() as work:
             due = work.recoveries.planned(now, AT_ONCE, after)
-            query = unit_of_work.JobQuery(rows=[one.job_row for one in due], limit=None)
-            found = {job.row: job for job in work.jobs(query)} if due else {}
+            query = jobs.JobQuery(rows=[one.job_row for one in due], limit=None)
+            found = {job.row: job for job in work.jobs.find(query)} if due else {}
         yield [(found[one.job_row], one) for one in due]
         if len(due) < AT_ONCE:
             return
@@ -119,7 +118,7 @@ def _wait_for(
     if new:
         kind = recovery_rows.AWAY
         with context.store.writing() as work:
-            work.add_events((job.row, _event(job, now, kind, detail[job.row])) for job in new)
+            work.events.add_many((job.row, _event(job, now, kind, detail[job.row])) for job in new)
     over = {row for row, at in since.items() if (now - at).total_seconds() >= AWAY_SECONDS}
     return [f"{naming.name_of(job)}: {detail[job.row]}" for job in new], over
 
@@ -173,7 +172,7 @@ def _sent(context: contexts.Context, job: jobs.Job) -> bool:
 def _release(context: contexts.Context, job: jobs.Job) -> None:
     """Store that nothing is to follow what ended well."""
     with context.store.writing() as work:
-        changed = work.change_job(job.row, {"recovers": None}, version=job.version)
+        changed = work.jobs.change(job.row, {"recovers": None}, version=job.version)
     if changed:
         continuing.drop_environment(context, job)
 
@@ -190,11 +189,11 @@ def _decide(context: contexts.Context, job: jobs.Job) -> list[str]:
     event = _event(job, now, "retry", decision.why)
     with context.store.writing(durable=True) as work:
         changes: dict[str, object] = {"recovers": None} if nothing else {}
-        if not work.change_job(job.row, changes, version=job.version):
+        if not work.jobs.change(job.row, changes, version=job.version):
             # Somebody did something with it: the next pass sees what.
             return []
         work.recoveries.add(job, decision, now)
-        work.add_events([(job.row, event)])
+        work.events.add_many([(job.row, event)])
     if nothing:
         continuing.drop_environment(context, job)
     return [f"{naming.name_of(job)} {decision.why}"]
@@ -218,8 +217,8 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
     with context.store.reading() as work:
         rows = [*work.recoveries.earlier(job.row), job.row]
         history = work.recoveries.of_jobs(rows)
-        chain = work.jobs(unit_of_work.JobQuery(rows=rows, limit=None))
-        attempts = work.attempts_of(rows)
+        chain = work.jobs.find(jobs.JobQuery(rows=rows, limit=None))
+        attempts = work.attempts.of_jobs(rows)
         end_asked = bool(work.recoveries.end_asked([job.row]))
     facts = recovery.Facts(
         cause=job.cause,
@@ -367,6 +366,6 @@ def _refuse(
     event = _event(job, context.clock(), "retry", detail)
     with context.store.writing() as work:
         if work.recoveries.finish(one, "refused", detail=detail):
-            work.change_job(job.row, {"recovers": None})
-            work.add_events([(job.row, event)])
+            work.jobs.change(job.row, {"recovers": None})
+            work.events.add_many([(job.row, event)])
     continuing.drop_environment(context, job)

@@ -12,8 +12,8 @@ from sqlalchemy import orm
 
 from db import recoveries as queries
 from db import service_tables
+from db.stores import jobs as job_store
 from orchestrator import jobs, recovery
-from orchestrator.controller import rows
 
 #: Kind of the event that says so: a folder of the job is not seen from here.
 AWAY = "away"
@@ -47,7 +47,7 @@ class RecoveryStore:
 
         Oldest first, those with rows behind `after`.
         """
-        return rows.job_records(queries.undecided(self._db, clusters, limit, after))
+        return job_store.job_records(queries.undecided(self._db, clusters, limit, after))
 
     def planned(self, now: datetime.datetime, limit: int, after: int) -> list[StoredRecovery]:
         """Return what is due and not done, oldest first, with numbers behind `after`."""

@@ -128,7 +128,7 @@ def send(
     turn, is_patient = "", False
     if stored_at is None or clocks.boot_seconds() - stored_at > _UNTOUCHED_SECONDS:
         with context.store.reading() as work:
-            sent = work.tasks(job.token)
+            sent = work.jobs.tasks(job.token)
             turn = turns.text(work, spec, job)
             is_patient = bool(turn) and turns.is_patient(work, spec, job)
         _refuse_given_up(job, sent)
@@ -168,10 +168,10 @@ def send(
 def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
     """Return all jobs of the job's submission, an array's tasks in their order."""
     with context.store.reading() as work:
-        return work.jobs_of_tokens([job.token])
+        return work.jobs.of_submissions([job.token])
 
 
-def _refuse_given_up(job: jobs.Job, found: Sequence[unit_of_work.Task]) -> None:
+def _refuse_given_up(job: jobs.Job, found: Sequence[jobs.Task]) -> None:
     if any(one.state is not jobs.JobState.SUBMITTING for one in found):
         # This process was stopped for so long that a refresh took it for dead.
         raise OvertakenError(
@@ -293,7 +293,7 @@ def store_intent(
     )
     try:
         with context.store.writing(durable=True) as work:
-            added = work.add_submission(
+            added = work.jobs.add_submission(
                 record,
                 array_tasks=tasks,
                 labels=spec.labels,
@@ -312,7 +312,7 @@ def store_intent(
                 work.dependencies.add(added[0].row, depends)
             source = context.who if continues is None else "rules"
             stored = answers.event(context, "intent stored", added[0].state, source)
-            work.add_events((job.row, stored) for job in added)
+            work.events.add_many((job.row, stored) for job in added)
             with_it(work, added)
     except errors.OrchestratorError as exc:
         if not _may_be_stored(context, token, exc):
@@ -327,7 +327,7 @@ def _may_be_stored(context: contexts.Context, token: str, error: errors.Orchestr
         return False
     try:
         with context.store.reading() as work:
-            return work.submission(token) is not None
+            return work.jobs.submission(token) is not None
     except errors.DatabaseError:
         return True
 

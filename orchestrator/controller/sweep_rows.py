@@ -13,8 +13,9 @@ from sqlalchemy import orm
 
 from db import models
 from db import sweeps as queries
+from db.stores import jobs as job_store
 from orchestrator import config, jobs, specs, sweeps
-from orchestrator.controller import naming, rows
+from orchestrator.controller import naming
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -215,7 +216,7 @@ class SweepStore:
 
     def jobs(self, row: int) -> list[jobs.Job]:
         """Return the newest job of each point that has one, in the order of the points."""
-        return rows.job_records(queries.jobs(self._db, row))
+        return job_store.job_records(queries.jobs(self._db, row))
 
     def bind(self, row: int, moves: Sequence[tuple[int, int | None, int]]) -> bool:
         """Give points a job, each (number, row of the job it has or none, row of the new one).

@@ -14,7 +14,7 @@ def text(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job) -> st
     """
     turns = [work.dependencies.standing_of(job.row).text]
     if job.sweep is not None:
-        turns.append(work.sweeps.turn_of(job.row, len(work.tasks(job.token))).dependency)
+        turns.append(work.sweeps.turn_of(job.row, len(work.jobs.tasks(job.token))).dependency)
     turn = ",".join(filter(None, turns))
     own, _ = dependency.split(spec.dependency)
     return ",".join(filter(None, [own, turn])) if turn else ""
