@@ -1,4 +1,4 @@
-"""What the verbs store and find again."""
+"""Submissions and jobs in the store, with their attempts and events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from orchestrator import errors, jobs
 from orchestrator.controller import references, stores, unit_of_work
-from orchestrator.tracking import records
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
@@ -54,14 +53,6 @@ def add(store: stores.Store, token: str = "abcd00000001", **changes: object) -> 
     rest = {name: value for name, value in changes.items() if name not in names}
     with store.writing() as work:
         return work.jobs.add_submission(submission(token, **ours), **rest)[0]  # type: ignore[arg-type]
-
-
-def test_installation_id_is_made_once(store: stores.Store, database_url: str) -> None:
-    with store.reading() as work:
-        name = work.settings.installation_id()
-    assert len(name) == 4 and name.isascii() and name.isalnum() and name == name.lower()
-    with stores.Store(database_url) as again, again.reading() as work:
-        assert work.settings.installation_id() == name
 
 
 def test_job_comes_back_as_it_was(store: stores.Store) -> None:
@@ -156,15 +147,6 @@ def test_jobs_seen_unchanged(store: stores.Store) -> None:
             seen = work.jobs.get(job.row)
         assert seen is not None
         assert (seen.observed_at, seen.version) == (NOW + kept * SECOND, job.version)
-
-
-def test_a_claim_is_given_back_by_its_holder_only(store: stores.Store) -> None:
-    with store.writing() as work:
-        assert work.refreshes.claim("lab", NOW, 10, "a")
-        work.refreshes.finish("lab", holder="b")
-        assert not work.refreshes.claim("lab", NOW, 0, "b")
-        work.refreshes.finish("lab", holder="a")
-        assert work.refreshes.claim("lab", NOW, 0, "b")
 
 
 def test_token_is_stored_once(store: stores.Store) -> None:
@@ -413,49 +395,6 @@ def test_cursor_moves_only_from_where_it_was_read(store: stores.Store) -> None:
         second = dataclasses.replace(start, path="/r/2.out", offset_bytes=1)
         assert work.put_log_cursor(row, second, expect=None)
         assert work.log_cursors(row) == [two, second]
-
-
-def test_one_refresh_an_interval(store: stores.Store) -> None:
-    def claim(seconds: float, holder: str, floor: float = 10) -> bool:
-        with store.writing() as work:
-            return work.refreshes.claim("lab", NOW + seconds * SECOND, floor, holder)
-
-    def state() -> records.RefreshState:
-        with store.reading() as work:
-            return work.refreshes.get("lab")
-
-    assert state() == records.RefreshState(cluster="lab")
-    assert claim(0, "a")
-    assert not claim(1, "b") and not claim(30, "b") and not claim(30, "b", floor=0)
-    with store.writing() as work:
-        work.refreshes.finish("lab", holder="a", squeue_at=NOW, sacct_at=NOW)
-    assert state() == records.RefreshState(
-        cluster="lab", last_good_squeue_at=NOW, last_good_sacct_at=NOW, last_tried_at=NOW
-    )
-    assert not claim(9, "b")
-    assert claim(9, "b", floor=0)
-    for seconds in (9, 10):
-        with store.writing() as work:
-            work.refreshes.finish("lab", holder="b", failed_at=NOW + seconds * SECOND, error="away")
-    assert (state().failing_since, state().last_error) == (NOW + 9 * SECOND, "away")
-    assert not claim(15, "c"), "a failed one counts as well"
-    assert claim(20, "c")
-    assert not claim(139, "d") and claim(140, "d"), "the holder died"
-    with store.writing() as work:
-        work.refreshes.finish("lab", holder="d", squeue_at=NOW + 140 * SECOND)
-    assert (state().failing_since, state().last_error) == (None, None)
-    assert state().last_good_sacct_at == NOW
-    assert claim(-7200, "e"), "the clock was set back"
-
-
-def test_settings(store: stores.Store) -> None:
-    with store.writing() as work:
-        assert work.settings.get("a") is None
-        work.settings.put("a", "1")
-        work.settings.put("a", "2")
-        assert work.settings.get("a") == "2"
-    with pytest.raises(errors.DatabaseError), store.reading() as work:
-        work.settings.put("a", "3")
 
 
 def test_check_and_upgrade(store: stores.Store) -> None:
