@@ -24,9 +24,9 @@ def job_references(
     """Return the jobs that begin so, with their states beside them; the database alone is read."""
     from click.shell_completion import CompletionItem
 
-    from orchestrator import errors
+    from orchestrator import errors, jobs
     from orchestrator.cli import settings
-    from orchestrator.controller import stores, unit_of_work
+    from orchestrator.controller import stores
 
     # click makes the contexts of the parents without running them: ctx.obj is not set here.
     ctx.obj = {key: value for key, value in ctx.find_root().params.items() if value is not None}
@@ -37,7 +37,7 @@ def job_references(
             return []
         try:
             with store.reading() as work:
-                found = work.jobs(unit_of_work.JobQuery(limit=10 * MOST))
+                found = work.jobs.find(jobs.JobQuery(limit=10 * MOST))
         finally:
             store.close()
     except errors.OrchestratorError:

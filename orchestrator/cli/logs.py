@@ -11,7 +11,6 @@ import click
 from orchestrator import errors, escaping, jobs, logs
 from orchestrator.cli import completing, log_lines, session, terminal
 from orchestrator.controller import context as contexts
-from orchestrator.controller import unit_of_work
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,7 +88,7 @@ def command(
     context = session.open_context(ctx)
     if everything:
         with context.store.reading() as work:
-            found = sorted(work.jobs(unit_of_work.JobQuery(limit=None)), key=lambda job: job.row)
+            found = sorted(work.jobs.find(jobs.JobQuery(limit=None)), key=lambda job: job.row)
     else:
         found = session.jobs_and_sweeps(context, references, sweeps)
     if grep is not None:
@@ -256,7 +255,7 @@ def _no_place(job: jobs.Job) -> str:
 
 def _missing(context: contexts.Context, row: int, path: str) -> str:
     with context.store.reading() as work:
-        job = work.job(row)
+        job = work.jobs.get(row)
         was_read = any(cursor.path == path and cursor.inode for cursor in work.log_cursors.of(row))
     if was_read:
         return f"the log {path} was deleted"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from orchestrator import errors
+from orchestrator import errors, jobs
 from orchestrator.cli import session
 
 
@@ -20,13 +20,13 @@ def command(ctx: click.Context) -> None:
     Example:
       orchestrator refresh
     """
-    from orchestrator.controller import ingest, resend, unit_of_work
+    from orchestrator.controller import ingest, resend
 
     context = session.open_context(ctx)
-    live = unit_of_work.JobQuery(live=True, limit=None)
+    live = jobs.JobQuery(live=True, limit=None)
     with context.store.reading() as work:
         # Named before the refresh: one that ends in it has a log to be read to its end.
-        rows = [job.row for job in work.jobs(live)]
+        rows = [job.row for job in work.jobs.find(live)]
     fresh = resend.refresh_and_send(context, floor_seconds=0)
     stored = ingest.ingest_all(context, rows)
     if fresh.busy:

@@ -13,7 +13,7 @@ import click
 from orchestrator import errors, jobs, slurm
 from orchestrator.cli import completing, output, settings
 from orchestrator.controller import context as contexts
-from orchestrator.controller import query, stores, unit_of_work
+from orchestrator.controller import query, stores
 
 
 def client() -> slurm.Client:
@@ -102,9 +102,7 @@ def chosen_jobs(
     """
     wanted = [job for reference in references for job in jobs_of(context, reference)]
     if names or labels:
-        live = unit_of_work.JobQuery(
-            names=tuple(names), labels=tuple(labels), live=True, limit=None
-        )
+        live = jobs.JobQuery(names=tuple(names), labels=tuple(labels), live=True, limit=None)
         found = query.list_jobs(context, live)[0]
         if not found and not wanted:
             told = ", ".join([*names, *labels])

@@ -11,7 +11,7 @@ import click
 
 from orchestrator import errors, jobs, slurm
 from orchestrator.cli import completing, output, session, terminal, times, views
-from orchestrator.controller import clock_check, freshness, query, unit_of_work
+from orchestrator.controller import clock_check, freshness, query
 from orchestrator.controller import context as contexts
 
 
@@ -67,7 +67,7 @@ def command(
     chosen = output.chosen(format_, as_json)
     narrowed = bool(references or states or partitions or names or labels or sweeps or since)
     now = context.clock()
-    wanted = unit_of_work.JobQuery(
+    wanted = jobs.JobQuery(
         names=names,
         labels=labels,
         sweeps=tuple(word for word in sweeps if not word.startswith("@")),
@@ -115,7 +115,7 @@ def _sweep_rows(context: contexts.Context, words: tuple[str, ...]) -> tuple[int,
 def _show(
     context: contexts.Context,
     references: tuple[str, ...],
-    wanted: unit_of_work.JobQuery,
+    wanted: jobs.JobQuery,
     chosen: str,
     *,
     expand: bool,

@@ -6,9 +6,8 @@ import datetime
 
 import click
 
-from orchestrator import usage
+from orchestrator import jobs, usage
 from orchestrator.cli import completing, output, session, times
-from orchestrator.controller import unit_of_work
 from orchestrator.controller import usage as used
 
 _NUMBERS = ("jobs", "starts", "gpu_hours", "core_hours", "node_hours", "wasted")
@@ -68,7 +67,7 @@ def command(
     begin = None if since is None else _time(since, now, "'-S' / '--since'")
     end = None if until is None else _time(until, now, "'-E' / '--until'")
     rows = [job.row for word in references for job in session.jobs_of(context, word)]
-    wanted = unit_of_work.JobQuery(
+    wanted = jobs.JobQuery(
         rows=rows, names=names, labels=labels, sweeps=sweeps, partitions=partitions, limit=None
     )
     told = used.of(context, wanted, keys, since=begin, until=end)

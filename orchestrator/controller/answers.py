@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from db import unit_of_work
 from orchestrator import errors, jobs, run_folder, slurm
 from orchestrator.controller import context as contexts
-from orchestrator.controller import log_files, refresh, room, unit_of_work
+from orchestrator.controller import log_files, refresh, room
 
 #: What another process may have written about a submission that it took for dead.
 FOUND: Mapping[str, object] = {
@@ -58,19 +59,19 @@ def _write_job_id(
     with context.store.writing() as work:
         if job.array_task_id is None:
             changes = {**common, **_ids(job, None, job_id, places)}
-            if work.change_job(job.row, changes, version=job.version):
+            if work.jobs.change(job.row, changes, version=job.version):
                 # As mostly: nobody touched it while sbatch ran, so there is nothing to read.
-                work.add_event(job.row, told)
+                work.events.add(job.row, told)
                 return dataclasses.replace(job, **changes, version=job.version + 1)
         unclaimed = _unclaimed(work, job)
-        work.change_jobs(
+        work.jobs.change_many(
             [
                 (one.row, {**common, **_ids(job, one.array_task_id, job_id, places)}, None)
                 for one in unclaimed
             ]
         )
-        work.add_events((one.row, told) for one in unclaimed)
-        stored = work.job(job.row)
+        work.events.add_many((one.row, told) for one in unclaimed)
+        stored = work.jobs.get(job.row)
     assert stored is not None, "a row that was just written"
     return stored
 
@@ -88,12 +89,12 @@ def _ids(
     return {"job_id": own, "array_job_id": job_id, **places.paths(job, own)}
 
 
-def _unclaimed(work: unit_of_work.UnitOfWork, job: jobs.Job) -> list[unit_of_work.Task]:
+def _unclaimed(work: unit_of_work.UnitOfWork, job: jobs.Job) -> list[jobs.Task]:
     """Return the submission's jobs for which nobody stored an ID yet.
 
     A refresh may have found them before us.
     """
-    return [one for one in work.tasks(job.token) if one.job_id is None]
+    return [one for one in work.jobs.tasks(job.token) if one.job_id is None]
 
 
 def kept(job: jobs.Job, outcome: slurm.SbatchOutcome) -> str:
@@ -113,16 +114,16 @@ def store_refusal(
     state = jobs.JobState.NOT_SUBMITTED
     changes: dict[str, object] = {"state": state, "reason": outcome.sentence, "settled": True}
     with context.store.writing() as work:
-        current = work.job(job.row)
+        current = work.jobs.get(job.row)
         assert current is not None, "rows are never deleted"
         waits = outcome.kind in room.FOR_NOW and current.resend_at is not None
         if current.job_id is None:
             now = context.clock()
             changes |= room.refused(current, outcome.cause, context.profile, now) if waits else SENT
-            work.change_jobs([(one.row, changes, None) for one in _unclaimed(work, job)])
+            work.jobs.change_many([(one.row, changes, None) for one in _unclaimed(work, job)])
         told = event(context, outcome.sentence, state)
-        work.add_events((one.row, told) for one in work.tasks(job.token))
-        stored = work.job(job.row)
+        work.events.add_many((one.row, told) for one in work.jobs.tasks(job.token))
+        stored = work.jobs.get(job.row)
     assert stored is not None, "a row that was just written"
     if not stored.waits_for_room:
         run_folder.RunFolder(Path(job.run_dir)).drop_environment()
@@ -133,7 +134,7 @@ def store_unsent(context: contexts.Context, job: jobs.Job, why: str, *, again: b
     """Store that sbatch could not be started here."""
     state = jobs.JobState.NOT_SUBMITTED
     with context.store.writing() as work:
-        current = work.job(job.row)
+        current = work.jobs.get(job.row)
         assert current is not None, "rows are never deleted"
         waits = again and current.resend_at is not None
         changes: dict[str, object] = {"reason": why, **SENT}
@@ -141,9 +142,9 @@ def store_unsent(context: contexts.Context, job: jobs.Job, why: str, *, again: b
             host, now = socket.gethostname(), context.clock()
             changes = room.not_from(current, host, why, context.profile, now)
         changes |= {"state": state, "settled": True}
-        work.change_jobs([(one.row, changes, None) for one in _unclaimed(work, job)])
+        work.jobs.change_many([(one.row, changes, None) for one in _unclaimed(work, job)])
         told = event(context, why, state)
-        work.add_events((one.row, told) for one in work.tasks(job.token))
+        work.events.add_many((one.row, told) for one in work.jobs.tasks(job.token))
     if not waits:
         run_folder.RunFolder(Path(job.run_dir)).drop_environment()
 
@@ -153,12 +154,12 @@ def look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutc
     state = jobs.JobState.SUBMIT_UNKNOWN
     with context.store.writing(durable=True) as work:
         changes = {"state": state, **FOUND, "grace_since": context.clock()}
-        work.change_jobs([(one.row, changes, None) for one in _unclaimed(work, job)])
+        work.jobs.change_many([(one.row, changes, None) for one in _unclaimed(work, job)])
         told = event(context, outcome.sentence, state)
-        work.add_events((one.row, told) for one in work.tasks(job.token))
+        work.events.add_many((one.row, told) for one in work.jobs.tasks(job.token))
     refresh.refresh(context, floor_seconds=0)
     with context.store.reading() as work:
-        found = work.job(job.row)
+        found = work.jobs.get(job.row)
     if found is not None and found.job_id is not None:
         return found
     raise errors.SlurmError(

@@ -129,7 +129,7 @@ def _store(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
     detail = "its end was asked for" if context.is_local else "scancel was asked"
     at = context.clock()
     with context.store.writing() as work:
-        work.add_events(
+        work.events.add_many(
             (
                 job.row,
                 jobs.JobEvent(
@@ -164,7 +164,9 @@ def _not_started_again(
         }
         left = [job for job in open_ if job.row not in requeued]
         work.recovery.withdraw(list(attempts), "its user cancelled it")
-        work.add_events((job.row, dataclasses.replace(event, attempt=job.attempt)) for job in left)
+        work.events.add_many(
+            (job.row, dataclasses.replace(event, attempt=job.attempt)) for job in left
+        )
     found: dict[int, jobs.Job] = {}
     objections: dict[int, str] = {}
     again = [job for job in open_ if job.row in requeued]
@@ -191,7 +193,7 @@ def _taken_back(
     kept: dict[int, str] = {}
     with context.store.writing() as work:
         # All in one transaction: what another process sends, it sends as a whole.
-        found = work.jobs_of_tokens(tokens)
+        found = work.jobs.of_submissions(tokens)
         parts = {job.token for job in found if job.row not in rows and job.waits_for_room}
         open_: list[jobs.Job] = []
         for job in found:
@@ -204,12 +206,12 @@ def _taken_back(
                 )
             else:
                 open_.append(job)
-        work.change_jobs([(job.row, _not_again(job), None) for job in open_])
+        work.jobs.change_many([(job.row, _not_again(job), None) for job in open_])
         event = jobs.JobEvent(
             at=context.clock(), kind="cancel", source="user", detail="not sent again"
         )
-        work.add_events((job.row, event) for job in open_)
-        now = {job.row: job for job in work.jobs_of_tokens(tokens)}
+        work.events.add_many((job.row, event) for job in open_)
+        now = {job.row: job for job in work.jobs.of_submissions(tokens)}
     for folder in sorted({now[row].run_dir for row in rows if now[row].ended}):
         run_folder.RunFolder(Path(folder)).drop_environment()
     return [now.get(job.row, job) for job in wanted], kept
@@ -236,7 +238,7 @@ def _ids(context: contexts.Context, tasks: Sequence[jobs.Job]) -> list[str]:
         return [str(job.job_id) for job in tasks]
     rows = {job.row for job in tasks}
     with context.store.reading() as work:
-        others = [job for job in work.jobs_of_tokens([tasks[0].token]) if job.row not in rows]
+        others = [job for job in work.jobs.of_submissions([tasks[0].token]) if job.row not in rows]
     # Of an array that was submitted by hand some tasks may be tracked alone, or not at all.
     if tasks[0].tracked_name is None and all(job.ended for job in others):
         return [array_job_id]

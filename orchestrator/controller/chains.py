@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
+from db import unit_of_work
 from orchestrator import jobs, recovery
 from orchestrator.controller import context as contexts
-from orchestrator.controller import unit_of_work
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,9 +44,9 @@ def of(context: contexts.Context, job: jobs.Job) -> Chain:
         decided = work.recovery.of_jobs(rows)
         if len(rows) == 1 and not decided:
             return Chain()
-        query = unit_of_work.JobQuery(rows=rows, limit=None)
-        found = {one.row: one for one in work.jobs(query)}
-        attempts = work.attempts_of(rows)
+        query = jobs.JobQuery(rows=rows, limit=None)
+        found = {one.row: one for one in work.jobs.find(query)}
+        attempts = work.attempts.of_jobs(rows)
     links: list[Link] = []
     for row in rows:
         mine = [one for one in decided if one.job_row == row]
@@ -83,6 +83,17 @@ def newest(context: contexts.Context, job_rows: Sequence[int]) -> dict[int, jobs
     """Return the last job of the chain of each of these, by the row that was asked for."""
     with context.store.reading() as work:
         last = work.recovery.last_in_chain(job_rows)
-        query = unit_of_work.JobQuery(rows=list(last.values()), limit=None)
-        found = {job.row: job for job in work.jobs(query)} if last else {}
+        query = jobs.JobQuery(rows=list(last.values()), limit=None)
+        found = {job.row: job for job in work.jobs.find(query)} if last else {}
     return {row: found[now] for row, now in last.items() if now in found}
+
+
+def newest_of(work: unit_of_work.UnitOfWork, several: Sequence[jobs.Job]) -> list[jobs.Job]:
+    """Return each job, or the last job of the chain that continues it."""
+    last = work.recovery.last_in_chain([job.row for job in several])
+    continued = [last[job.row] for job in several if last[job.row] != job.row]
+    if not continued:
+        return list(several)
+    query = jobs.JobQuery(rows=continued, limit=None)
+    newest = {job.row: job for job in work.jobs.find(query)}
+    return [newest.get(last[job.row], job) for job in several]

@@ -11,9 +11,9 @@ import dataclasses
 import datetime
 import socket
 
+from db import unit_of_work
 from orchestrator import clocks, errors
 from orchestrator.controller import context as contexts
-from orchestrator.controller import unit_of_work
 from orchestrator.local import clocks as kernel
 from orchestrator.local import processes
 
@@ -64,13 +64,13 @@ def trust(context: contexts.Context) -> datetime.datetime:
     """Store that a person has looked at the clock and found it right."""
     now = _read(context)
     with context.store.writing() as work:
-        work.put_setting(_KEY, clocks.State(trusted=now).to_json())
+        work.settings.put(_KEY, clocks.State(trusted=now).to_json())
     return now.at
 
 
 def stored_doubt(work: unit_of_work.UnitOfWork) -> str:
     """Return what the last check found wrong with the clock; "": nothing."""
-    state = clocks.State.of_json(work.setting(_KEY) or "")
+    state = clocks.State.of_json(work.settings.get(_KEY) or "")
     return "" if state is None else clocks.explanation(state)
 
 
@@ -85,7 +85,7 @@ def _read(context: contexts.Context) -> clocks.Reading:
 
 def _check(context: contexts.Context, *, keep: bool) -> Check:
     with context.store.reading() as work:
-        text = work.setting(_KEY) or ""
+        text = work.settings.get(_KEY) or ""
     now = _read(context)
     before = clocks.State.of_json(text)
     doubt = None if before is None else before.doubt
@@ -97,8 +97,8 @@ def _check(context: contexts.Context, *, keep: bool) -> Check:
         if keep or (before is not None and (doubt or after.doubt)):
             with context.store.writing() as work:
                 # Another process may have been faster.
-                if (work.setting(_KEY) or "") == text:
-                    work.put_setting(_KEY, after.to_json())
+                if (work.settings.get(_KEY) or "") == text:
+                    work.settings.put(_KEY, after.to_json())
     return Check(
         context=dataclasses.replace(context, clock_doubt=clocks.explanation(after)),
         is_new=after.doubt is not None and (doubt is None or doubt.since != after.doubt.since),

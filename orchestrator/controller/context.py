@@ -244,7 +244,7 @@ def installation_id(context: Context) -> str:
     """Return the four characters that begin every token of the context's database."""
     if context.memory.installation_id is None:
         with context.store.reading() as work:
-            context.memory.installation_id = work.installation_id()
+            context.memory.installation_id = work.settings.installation_id()
     return context.memory.installation_id
 
 
@@ -253,7 +253,7 @@ def known_facts(context: Context) -> ClusterFacts | None:
     if context.is_local:
         return machine_facts(context)
     with context.store.reading() as work:
-        text = work.setting(_key(context))
+        text = work.settings.get(_key(context))
     return _from_json(text) if text else None
 
 
@@ -283,7 +283,7 @@ def cluster_facts(
                 raise
             return known
         with context.store.writing() as work:
-            work.put_setting(key, _to_json(answer))
+            work.settings.put(key, _to_json(answer))
         known = answer
     context.memory.facts[key] = known
     return known

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from db import unit_of_work
 from orchestrator import errors, jobs, recovery, run_folder, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import progress, render, submit, unit_of_work
+from orchestrator.controller import progress, render, submit
 
 
 class OverError(errors.ConflictError):
@@ -41,7 +42,7 @@ def go_on(
     if contexts.cluster_facts(context).cluster != job.cluster:
         return None
     with context.store.reading() as work:
-        stored = work.submission_of(job.row)
+        stored = work.jobs.submission_of(job.row)
     assert stored is not None, "each job belongs to one (foreign key)"
     papers: dict[str, Any] = json.loads(stored.provenance)
     calling_folder = Path(str(papers["folder"]))
@@ -71,7 +72,7 @@ def go_on(
 
     def tell(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
         (new,) = added
-        if not work.change_job(job.row, {"recovers": None}, version=job.version):
+        if not work.jobs.change(job.row, {"recovers": None}, version=job.version):
             raise BusyError(f"@{job.row} was changed by another process just now")
         if work.recovery.cancel_requested([job.row]):
             raise OverError("its end was asked for")
@@ -91,7 +92,7 @@ def go_on(
             (new.row, f"goes on with {job.job_id or f'@{job.row}'} (@{job.row})"),
         ):
             event = jobs.JobEvent(at=at, kind="retry", source="rules", detail=detail)
-            work.add_events([(row, event)])
+            work.events.add_many([(row, event)])
 
     new, folder = submit.store_intent(
         context,
@@ -116,7 +117,7 @@ def drop_environment(context: contexts.Context, job: jobs.Job) -> None:
     """Remove what was kept for the next job, unless another task of the array may need it."""
     if job.array_task_id is not None:
         with context.store.reading() as work:
-            if any(other.recovers for other in work.jobs_of_tokens([job.token])):
+            if any(other.recovers for other in work.jobs.of_submissions([job.token])):
                 return
     run_folder.RunFolder(Path(job.run_dir)).drop_retry_environment()
 
@@ -154,7 +155,7 @@ def _links(job: jobs.Job, folder: run_folder.RunFolder) -> dict[str, Path]:
 def checkpoints_of(context: contexts.Context, job: jobs.Job) -> tuple[jobs.JobSpec, Path]:
     """Return the job's stored spec and the folder of its checkpoints. SpecError, as from_json."""
     with context.store.reading() as work:
-        stored = work.submission_of(job.row)
+        stored = work.jobs.submission_of(job.row)
     assert stored is not None, "each job belongs to one (foreign key)"
     spec = specs.from_json(stored.spec)
     return spec, progress.folder_of(job, spec, stored.provenance)

@@ -12,9 +12,9 @@ import collections
 import re
 from collections.abc import Collection, Sequence
 
+from db import unit_of_work
 from orchestrator import errors, jobs, local
 from orchestrator.controller import context as contexts
-from orchestrator.controller import unit_of_work
 from orchestrator.jobs import dependency as records
 
 #: What to do where a dependency asks for an end that nobody can tell.
@@ -86,7 +86,7 @@ def on_ends(dependency: str) -> list[str]:
 
 def _known(context: contexts.Context, job_id: str) -> str:
     with context.store.reading() as work:
-        newest = work.jobs(unit_of_work.JobQuery(job_ids=(job_id,), limit=1))
+        newest = work.jobs.find(jobs.JobQuery(job_ids=(job_id,), limit=1))
     if not newest:
         return "it is none of yours here"
     (job,) = newest
@@ -118,11 +118,11 @@ def _resolve(
             )
         return [records.Dependency(kind=kind, on_sweep=sweep.row)]
     if name.startswith("@"):
-        job = work.job(int(name[1:]))
+        job = work.jobs.get(int(name[1:]))
         matching = [] if job is None else [job]
     else:
-        query = unit_of_work.JobQuery(names=(name,), limit=1000, whole_arrays=True)
-        matching = work.jobs(query)
+        query = jobs.JobQuery(names=(name,), limit=1000, whole_arrays=True)
+        matching = work.jobs.find(query)
     if not matching:
         raise errors.NotFoundError(
             f"{kind}:{name}: no job {name!r} here; `orchestrator status --all` lists what is known"
@@ -203,7 +203,7 @@ def text(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job) -> st
         # Loads all of sweeps.
         from orchestrator.controller import sweep_query
 
-        tasks = len(work.tasks(job.token))
+        tasks = len(work.jobs.tasks(job.token))
         added.append(sweep_query.prerequisites_of(work, job.row, tasks).dependency)
     if not any(added):
         return ""
@@ -239,8 +239,8 @@ def _continuations(
     if not rows:
         return []
     last = work.recovery.last_in_chain(rows)
-    query = unit_of_work.JobQuery(rows=tuple(set(last.values())), limit=None)
-    return sorted(work.jobs(query), key=lambda job: job.row)
+    query = jobs.JobQuery(rows=tuple(set(last.values())), limit=None)
+    return sorted(work.jobs.find(query), key=lambda job: job.row)
 
 
 def _ids(

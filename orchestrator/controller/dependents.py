@@ -7,9 +7,10 @@ keeps the reason DependencyNeverSatisfied of its dependents, even when the job h
 
 from __future__ import annotations
 
+from db import unit_of_work
 from orchestrator import errors, jobs, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import dependencies, sweep_query, unit_of_work
+from orchestrator.controller import dependencies, sweep_query
 from orchestrator.jobs import dependency
 
 #: After so many Slurm is taken to be away, and the rest waits for the next pass.
@@ -25,14 +26,14 @@ def update(context: contexts.Context) -> list[str]:
     for row in dependents:
         context.proceed()
         with context.store.reading() as work:
-            job = work.job(row)
+            job = work.jobs.get(row)
             assert job is not None, "rows are never deleted"
             status = dependencies.status_of(work, row)
             stored = work.dependencies.of(row)
             newest = {each.id: dependencies.continuation(work, each.dependency) for each in stored}
-            submission = work.submission_of(row)
+            submission = work.jobs.submission_of(row)
             assert submission is not None, "each job belongs to one (foreign key)"
-            told_already = "never" in {event.kind for event in work.events(row)}
+            told_already = "never" in {event.kind for event in work.events.of_job(row)}
             is_open = _is_open(work, job)
             try:
                 spec = specs.from_json(submission.spec)
@@ -70,13 +71,13 @@ def update(context: contexts.Context) -> list[str]:
             for number in changed:
                 work.dependencies.set_continuation(number, newest[number] or 0)
             # Until Slurm is asked again it is not known why it waits.
-            work.change_job(row, {"reason": None}, version=job.version)
+            work.jobs.change(row, {"reason": None}, version=job.version)
             why = "the job that goes on" if changed else "what had failed was started again"
             detail = f"waits for {text or 'nothing more'}: {why}"
             event = jobs.JobEvent(
                 at=context.clock(), kind="depend", source="controller", detail=detail
             )
-            work.add_event(row, event)
+            work.events.add(row, event)
         told.append(f"{job_id} {job.name} {detail}")
     return told
 
@@ -85,7 +86,7 @@ def _is_open(work: unit_of_work.UnitOfWork, job: jobs.Job) -> bool:
     """Return whether all points of its sweep's baseline are in Slurm or completed."""
     if job.sweep is None:
         return True
-    before = sweep_query.prerequisites_of(work, job.row, len(work.tasks(job.token)))
+    before = sweep_query.prerequisites_of(work, job.row, len(work.jobs.tasks(job.token)))
     return not before.failed and not before.unsent
 
 
@@ -93,7 +94,7 @@ def _tell_never(context: contexts.Context, job: jobs.Job, status: dependency.Sta
     detail = f"it can never start: {status.never[0]}"
     event = jobs.JobEvent(at=context.clock(), kind="never", source="controller", detail=detail)
     with context.store.writing() as work:
-        work.add_event(job.row, event)
+        work.events.add(job.row, event)
     return [f"{_named(job)}: {detail}"]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator import deadlines, diagnosis, errors, files, jobs, logs, run_folder, slurm
 from orchestrator.controller import context as contexts
-from orchestrator.controller import query, unit_of_work, waiting
+from orchestrator.controller import query, waiting
 from orchestrator.diagnosis import advice, pending
 
 #: Logs are read for so long in one refresh; what failed beside is left to the next one.
@@ -107,12 +107,12 @@ def store_causes(
     to the next refresh; the first job's logs count as far as they were read.
     """
     with context.store.reading() as work:
-        found = work.jobs(unit_of_work.JobQuery(rows=job_rows, limit=None))
+        found = work.jobs.find(jobs.JobQuery(rows=job_rows, limit=None))
         failed = [job for job in found if job.cause is None and is_failed(job)]
-        attempts = work.attempts_of([job.row for job in failed])
+        attempts = work.attempts.of_jobs([job.row for job in failed])
         # Who cancelled a job stands in its history; of others it tells nothing.
         cancelled = [job.row for job in failed if job.state is jobs.JobState.CANCELLED]
-        events = {row: tuple(work.events(row)) for row in cancelled}
+        events = {row: tuple(work.events.of_job(row)) for row in cancelled}
     if not failed:
         return 0
     rules = diagnosis.load_shipped()
@@ -131,8 +131,10 @@ def store_causes(
             changes: dict[str, object] = {"cause": str(explanation.cause)}
             told.append((job, _event(job, explanation, context.clock()), changes))
     with context.store.writing() as work:
-        stored = work.change_jobs([(job.row, changes, job.version) for job, _, changes in told])
-        work.add_events((job.row, event) for job, event, _ in told if job.row in stored)
+        stored = work.jobs.change_many(
+            [(job.row, changes, job.version) for job, _, changes in told]
+        )
+        work.events.add_many((job.row, event) for job, event, _ in told if job.row in stored)
     return len(stored)
 
 

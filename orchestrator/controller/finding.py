@@ -11,8 +11,9 @@ import datetime
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from db import unit_of_work
 from orchestrator import jobs, notices, schedules
-from orchestrator.controller import sweep_query, unit_of_work
+from orchestrator.controller import chains, sweep_query
 
 #: Events of one pass; the rest follow with the next.
 EVENTS_AT_ONCE = 5000
@@ -238,8 +239,8 @@ def _firings(
 def _jobs(work: unit_of_work.UnitOfWork, rows: Sequence[int]) -> dict[int, jobs.Job]:
     if not rows:
         return {}
-    query = unit_of_work.JobQuery(rows=tuple(rows), limit=None)
-    return {job.row: job for job in work.jobs(query)}
+    query = jobs.JobQuery(rows=tuple(rows), limit=None)
+    return {job.row: job for job in work.jobs.find(query)}
 
 
 def _wholes(work: unit_of_work.UnitOfWork, some: Sequence[jobs.Job]) -> list[list[jobs.Job]]:
@@ -252,6 +253,6 @@ def _wholes(work: unit_of_work.UnitOfWork, some: Sequence[jobs.Job]) -> list[lis
     }
     began = _jobs(work, sorted(set(first.values())))
     by_token: dict[str, list[jobs.Job]] = {}
-    for job in work.jobs_of_tokens({job.token for job in began.values()}):
+    for job in work.jobs.of_submissions({job.token for job in began.values()}):
         by_token.setdefault(job.token, []).append(job)
-    return [work.newest_of_chains(found) for found in by_token.values()]
+    return [chains.newest_of(work, found) for found in by_token.values()]

@@ -14,15 +14,10 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from db import unit_of_work
 from orchestrator import clocks, config, documents, errors, jobs, schedules, specs, sweeps
 from orchestrator.controller import context as contexts
-from orchestrator.controller import (
-    places,
-    submitted,
-    sweep_query,
-    unit_of_work,
-    verdicts,
-)
+from orchestrator.controller import places, submitted, sweep_query, verdicts
 
 #: Rounds of schedules.MOST planned times in one pass: after years without a controller the rest
 #: follows with the next passes.

@@ -7,8 +7,9 @@ import datetime
 import socket
 from pathlib import Path
 
+from db import unit_of_work
+from orchestrator import jobs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import unit_of_work
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Freshness:
 def of(context: contexts.Context, cluster: str) -> Freshness:
     """Return what is known of a cluster's last answers."""
     with context.store.reading() as work:
-        state = work.refresh_state(cluster)
+        state = work.refreshes.get(cluster)
     return Freshness(
         good_at=state.last_good_squeue_at,
         tried_at=state.last_tried_at,
@@ -51,10 +52,10 @@ def nothing_is_due(context: contexts.Context) -> bool:
 
     resend.refresh_and_send() finds the same; who calls this first need not load it.
     """
-    due = unit_of_work.JobQuery(due=context.clock(), limit=1)
-    waiting = unit_of_work.JobQuery(waiting=True, limit=1)
+    due = jobs.JobQuery(due=context.clock(), limit=1)
+    waiting = jobs.JobQuery(waiting=True, limit=1)
     with context.store.reading() as work:
-        return not work.jobs(due) and not work.jobs(waiting)
+        return not work.jobs.find(due) and not work.jobs.find(waiting)
 
 
 def drop_dead_claim(work: unit_of_work.UnitOfWork, cluster: str) -> None:
@@ -64,7 +65,7 @@ def drop_dead_claim(work: unit_of_work.UnitOfWork, cluster: str) -> None:
     runs out: a terminal that was closed on `submit --wait` left a running job PENDING for two
     minutes.
     """
-    holder = work.refresh_state(cluster).holder or ""
+    holder = work.refreshes.get(cluster).holder or ""
     host, _, pid = holder.rpartition(":")
     if host == socket.gethostname() and pid.isdecimal() and not Path(f"/proc/{pid}").exists():
-        work.finish_refresh(cluster, holder=holder)
+        work.refreshes.finish(cluster, holder=holder)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from db import unit_of_work
 from orchestrator import config, documents, errors, graphs, jobs, specs, sweeps
 from orchestrator.controller import context as contexts
 from orchestrator.controller import (
@@ -23,7 +24,6 @@ from orchestrator.controller import (
     sweep_plan,
     sweep_query,
     sweep_submit,
-    unit_of_work,
 )
 from orchestrator.jobs import naming
 

@@ -11,8 +11,8 @@ import dataclasses
 import datetime
 from collections.abc import Iterable, Sequence
 
+from db import unit_of_work
 from orchestrator import jobs, tracking
-from orchestrator.controller import unit_of_work
 
 #: A row of the database takes more than the job that is made of it.
 READ_AT_ONCE = 1000
@@ -31,7 +31,7 @@ class Heard:
 
     def live_jobs(self, work: unit_of_work.UnitOfWork, cluster: str) -> list[jobs.Job]:
         """Return the jobs that are not settled, oldest first; only the changed ones are read."""
-        versions = work.live_versions(cluster)
+        versions = work.jobs.live_versions(cluster)
         known = {
             row: self.live[row]
             for row, version in versions
@@ -44,8 +44,8 @@ class Heard:
             del self.quiet[row]
         same: dict[object, object] = {}
         for start in range(0, len(new), READ_AT_ONCE):
-            query = unit_of_work.JobQuery(rows=new[start : start + READ_AT_ONCE], limit=None)
-            known.update((job.row, job) for job in _thin(work.jobs(query), same))
+            query = jobs.JobQuery(rows=new[start : start + READ_AT_ONCE], limit=None)
+            known.update((job.row, job) for job in _thin(work.jobs.find(query), same))
         self.live.update((row, known[row]) for row, _ in versions)
         return list(self.live.values())
 

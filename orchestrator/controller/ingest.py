@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from orchestrator import deadlines, errors, jobs, logs, metrics, patterns, run_folder, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import unit_of_work, vocabulary
+from orchestrator.controller import vocabulary
 
 #: One look at the logs of all live jobs takes so long; the next one reads on.
 LOOK_SECONDS = 5.0
@@ -79,7 +79,7 @@ def ingest(
     known = shipped or vocabulary.known(context.configuration)
     with context.store.reading() as work:
         cursors = work.log_cursors.of_jobs([job.row for job in wanted])
-        texts = work.specs({job.token for job in wanted})
+        texts = work.jobs.specs({job.token for job in wanted})
     # The tasks of an array share their spec, which holds the arguments of all of them.
     chosen: dict[str, tuple[patterns.Pattern, ...]] = {}
     scanners: _Scanners = {}
@@ -112,7 +112,7 @@ def ingest_all(context: contexts.Context, job_rows: Sequence[int]) -> int:
     if not job_rows:
         return 0
     with context.store.reading() as work:
-        found = work.jobs(unit_of_work.JobQuery(rows=job_rows, limit=None))
+        found = work.jobs.find(jobs.JobQuery(rows=job_rows, limit=None))
     ordered = sorted(found, key=lambda job: job.row)
     done = ingest(context, ordered, deadline=deadlines.NEVER.within(LOOK_SECONDS))
     if told := done.report(LOOK_SECONDS, "the next refresh continues"):

@@ -87,8 +87,8 @@ def _by_the_store(
         if not store.exists():
             raise errors.DatabaseError(f"there is no database {store.place}")
         with store.reading() as work:
-            submission = work.submission(entry.token)
-            tasks = [job.array_task_id for job in work.jobs_of_tokens([entry.token])]
+            submission = work.jobs.submission(entry.token)
+            tasks = [job.array_task_id for job in work.jobs.of_submissions([entry.token])]
     return None if submission is None or entry.task not in tasks else dict(vars(submission))
 
 

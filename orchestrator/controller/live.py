@@ -6,7 +6,7 @@ import contextlib
 
 from orchestrator import errors, jobs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import refresh, unit_of_work
+from orchestrator.controller import refresh
 
 
 def update(context: contexts.Context, by_row: dict[int, jobs.Job]) -> bool:
@@ -15,6 +15,6 @@ def update(context: contexts.Context, by_row: dict[int, jobs.Job]) -> bool:
         # Said nowhere: a log is followed on a full disk too, and the next look may go well.
         refresh.refresh(context)
     with context.store.reading() as work:
-        found = work.jobs(unit_of_work.JobQuery(rows=list(by_row), limit=None))
+        found = work.jobs.find(jobs.JobQuery(rows=list(by_row), limit=None))
     by_row.update((job.row, job) for job in found)
     return any(not job.ended for job in found)

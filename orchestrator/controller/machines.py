@@ -56,7 +56,7 @@ def enter(
         spec, files.read_text(folder.script, limit_bytes=rendering.SCRIPT_LIMIT_BYTES)
     )
     with context.store.reading() as work:
-        found = work.jobs_of_tokens([job.token])
+        found = work.jobs.of_submissions([job.token])
     tasks = tuple(one.array_task_id for one in found if one.array_task_id is not None)
     called_in = Path(calling_folder or context.folder)
     slots = _slots(context)
@@ -96,7 +96,7 @@ def enter(
     if asked and not slots.are_gpus:
         context.tell("This machine has no GPU: the job gets none, and its ranks share the CPU")
     with context.store.reading() as work:
-        papers = work.submission_of(job.row)
+        papers = work.jobs.submission_of(job.row)
     assert papers is not None, "each job belongs to one (foreign key)"
     places = log_files.Places.of(papers)
 
@@ -108,7 +108,7 @@ def enter(
     def bind(sha256: str) -> None:
         # Durably: a job that outlives a power cut without its hash would not be started.
         with context.store.writing(durable=True) as work:
-            work.set_request_hash(job.token, sha256)
+            work.jobs.set_request_hash(job.token, sha256)
 
     def still_needed() -> set[str] | None:
         # Nothing is old by a clock that leapt.
@@ -118,7 +118,7 @@ def enter(
         ids = local.dependencies(request.dependency)
         others = {entry.token for one in ids for entry in context.machine.known(one)}
         with context.store.reading() as work:
-            return others | {one.token for one in work.live_jobs(job.cluster)}
+            return others | {one.token for one in work.jobs.live(job.cluster)}
 
     try:
         context.machine.clear(still_needed, slurm.stored_environment)

@@ -78,7 +78,7 @@ def _told(
         submissions = {
             token: submission
             for token in dict.fromkeys(job.token for job in done)
-            if (submission := work.submission(token)) is not None
+            if (submission := work.jobs.submission(token)) is not None
         }
     read = {token: specs.from_json(one.spec) for token, one in submissions.items()}
     papers = {token: _record(one.provenance) for token, one in submissions.items()}

@@ -11,9 +11,10 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 
+from db import unit_of_work
 from orchestrator import config, errors, jobs, notices
 from orchestrator.controller import context as contexts
-from orchestrator.controller import finding, unit_of_work
+from orchestrator.controller import finding
 
 #: Notices in one message, which tells some in full and counts the others.
 AT_ONCE = 1000
@@ -38,7 +39,7 @@ def try_out(context: contexts.Context, name: str) -> str:
 
     now = context.clock()
     with context.store.reading() as work:
-        origin = work.installation_id()
+        origin = work.settings.installation_id()
     notice = notices.Notice(
         key=f"test:{now.isoformat()}",
         kind="end",
@@ -55,7 +56,7 @@ def try_out(context: contexts.Context, name: str) -> str:
 
 def _find(context: contexts.Context, channels: Mapping[str, config.Channel]) -> None:
     with context.store.reading() as work:
-        text = work.setting(KEY)
+        text = work.settings.get(KEY)
         if not channels:
             if not text:
                 return
@@ -69,19 +70,19 @@ def _find(context: contexts.Context, channels: Mapping[str, config.Channel]) -> 
                 return
     now = context.clock()
     with context.store.writing() as work:
-        if work.setting(KEY) != text:
+        if work.settings.get(KEY) != text:
             # Another process was faster.
             return
         if not channels:
             # Who names a channel again is not told of all that was meanwhile.
-            work.put_setting(KEY, "")
+            work.settings.put(KEY, "")
         elif not text:
             first = finding.Cursor(event=work.notices.newest_event(), since=now)
-            work.put_setting(KEY, first.to_json())
+            work.settings.put(KEY, first.to_json())
         else:
             for one, by in told:
                 work.notices.add(one, by, now)
-            work.put_setting(KEY, after.to_json())
+            work.settings.put(KEY, after.to_json())
 
 
 def _labels(
@@ -91,8 +92,8 @@ def _labels(
     rows = [one.job_row for one in found if one.job_row is not None and not one.labels]
     if not rows:
         return {}
-    query = unit_of_work.JobQuery(rows=rows, limit=None)
-    return {job.row: job.labels for job in work.jobs(query)}
+    query = jobs.JobQuery(rows=rows, limit=None)
+    return {job.row: job.labels for job in work.jobs.find(query)}
 
 
 def _receivers(
@@ -142,7 +143,7 @@ def _send_one(
         # What may have been taken before is sent alone: the same notices make the same message.
         some = work.notices.due(name, "sending", now, AT_ONCE)
         some = some or work.notices.due(name, "waiting", now, AT_ONCE)
-        origin = work.installation_id()
+        origin = work.settings.installation_id()
     if not some:
         return [], False
     until = now + datetime.timedelta(seconds=channel.timeout_seconds + 5.0)
@@ -186,7 +187,9 @@ def _failed(
             work.notices.change(name, over, state="failed", error=why)
             detail = f"not told by {name}, and given up after a day: {why}"
             event = jobs.JobEvent(at=now, kind="notice", source="controller", detail=detail)
-            work.add_events((row, event) for one in over if (row := one.notice.job_row) is not None)
+            work.events.add_many(
+                (row, event) for one in over if (row := one.notice.job_row) is not None
+            )
             told.append(f"{_count(len(over))} given up after a day, {name} failed: {why}")
         if rest:
             # Together as before where the receiver may have them, else with what is new by then.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from orchestrator import errors, jobs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import freshness, references, unit_of_work
+from orchestrator.controller import freshness, references
 
 #: `status` shows live jobs and those that ended within this time (design section 5).
 RECENT = datetime.timedelta(days=1)
@@ -25,17 +25,15 @@ class Details:
     events: Sequence[jobs.JobEvent]
 
 
-def list_jobs(
-    context: contexts.Context, wanted: unit_of_work.JobQuery
-) -> tuple[list[jobs.Job], str]:
+def list_jobs(context: contexts.Context, wanted: jobs.JobQuery) -> tuple[list[jobs.Job], str]:
     """Return jobs, newest first, with `stale_since`, and what Slurm said when it did not answer."""
     with context.store.reading() as work:
-        found = work.jobs(wanted)
+        found = work.jobs.find(wanted)
     return _with_staleness(context, found)
 
 
 def list_readable(
-    context: contexts.Context, wanted: unit_of_work.JobQuery
+    context: contexts.Context, wanted: jobs.JobQuery
 ) -> tuple[list[jobs.Job], str, list[errors.DamagedRowError]]:
     """Return what list_jobs does, less the jobs that cannot be read, with an error for these."""
     try:
@@ -43,15 +41,15 @@ def list_readable(
     except errors.DamagedRowError as error:
         damage = [error]
     with context.store.reading() as work:
-        parts = [work.job_rows(wanted)]
+        parts = [work.jobs.find_rows(wanted)]
     found: list[jobs.Job] = []
     unreadable: list[int] = []
     while parts:
         part = parts.pop()
         try:
             with context.store.reading() as work:
-                query = unit_of_work.JobQuery(rows=part, limit=None)
-                found += work.jobs(query) if part else []
+                query = jobs.JobQuery(rows=part, limit=None)
+                found += work.jobs.find(query) if part else []
         except errors.DamagedRowError as error:
             # All that can be read are found in a few steps for each one that cannot.
             half = len(part) // 2
@@ -80,13 +78,13 @@ def find(context: contexts.Context, reference: str) -> list[jobs.Job]:
 def details(context: contexts.Context, job: jobs.Job) -> Details:
     """Return all that is kept of the job."""
     with context.store.reading() as work:
-        submission = work.submission_of(job.row)
+        submission = work.jobs.submission_of(job.row)
         assert submission is not None, "each job belongs to one (foreign key)"
         return Details(
             job=job,
             submission=submission,
-            attempts=work.attempts(job.row),
-            events=work.events(job.row),
+            attempts=work.attempts.of_job(job.row),
+            events=work.events.of_job(job.row),
         )
 
 

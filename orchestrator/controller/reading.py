@@ -8,8 +8,9 @@ from __future__ import annotations
 import datetime
 import json
 
+from orchestrator import jobs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import ingest, unit_of_work
+from orchestrator.controller import ingest
 
 #: So many jobs are read, then it is stored how far that was ...
 AT_ONCE = 20
@@ -32,16 +33,16 @@ def step(context: contexts.Context) -> list[str]:
     now = context.clock()
     stored = 0
     with context.store.reading() as work:
-        known = work.setting(KEY)
+        known = work.settings.get(KEY)
     places = places_of(known) if known else [(now - _RECENT, 0)]
     # What follows is to be read; from the second on some was not read to its end.
     place, behind = places[0], places[1:]
     while not deadline.is_over:
         context.proceed()
         with context.store.reading() as work:
-            found = work.settled_after(place, now - _RECENT, AT_ONCE)
-            query = unit_of_work.JobQuery(rows=[row for _, row in found], limit=None)
-            some = work.jobs(query) if found else []
+            found = work.jobs.settled_after(place, now - _RECENT, AT_ONCE)
+            query = jobs.JobQuery(rows=[row for _, row in found], limit=None)
+            some = work.jobs.find(query) if found else []
         done = ingest.ingest(
             context,
             [job for job in some if not contexts.elsewhere(context, job)],
@@ -57,7 +58,7 @@ def step(context: contexts.Context) -> list[str]:
         place = found[-1]
     if found or known is None:
         with context.store.writing() as work:
-            work.put_setting(KEY, _text([place, *behind]))
+            work.settings.put(KEY, _text([place, *behind]))
     return [f"{stored} numbers read from the logs of jobs that ended"] if stored else []
 
 

@@ -19,7 +19,6 @@ from orchestrator.controller import (
     progress,
     requeue,
     resubmit,
-    unit_of_work,
     wishes,
 )
 from orchestrator.controller import context as contexts
@@ -65,8 +64,8 @@ def _due(context: contexts.Context) -> Iterator[list[_Due]]:
     while True:
         with context.store.reading() as work:
             due = work.recovery.planned(now, AT_ONCE, after)
-            query = unit_of_work.JobQuery(rows=[one.job_row for one in due], limit=None)
-            found = {job.row: job for job in work.jobs(query)} if due else {}
+            query = jobs.JobQuery(rows=[one.job_row for one in due], limit=None)
+            found = {job.row: job for job in work.jobs.find(query)} if due else {}
         yield [(found[one.job_row], one) for one in due]
         if len(due) < AT_ONCE:
             return
@@ -83,8 +82,8 @@ def _undecided(
     while len(ended) < AT_ONCE:
         with context.store.reading() as work:
             rows = work.recovery.undecided(clusters, AT_ONCE, after)
-            query = unit_of_work.JobQuery(rows=rows, limit=None)
-            found = sorted(work.jobs(query), key=lambda job: job.row) if rows else []
+            query = jobs.JobQuery(rows=rows, limit=None)
+            found = sorted(work.jobs.find(query), key=lambda job: job.row) if rows else []
         away = {job.row: why for job in found if (why := _not_seen(job))}
         said, given_up = _wait_for(context, [job for job in found if job.row in away], away)
         told += said
@@ -118,7 +117,7 @@ def _wait_for(
     detail = {job.row: f"{why[job.row]}; it is waited for" for job in new}
     if new:
         with context.store.writing() as work:
-            work.add_events(
+            work.events.add_many(
                 (job.row, _event(job, now, recovery.AWAY, detail[job.row])) for job in new
             )
     over = {row for row, at in since.items() if (now - at).total_seconds() >= AWAY_SECONDS}
@@ -174,7 +173,7 @@ def _sent(context: contexts.Context, job: jobs.Job) -> bool:
 def _release(context: contexts.Context, job: jobs.Job) -> None:
     """Store that nothing is to follow what ended well."""
     with context.store.writing() as work:
-        changed = work.change_job(job.row, {"recovers": None}, version=job.version)
+        changed = work.jobs.change(job.row, {"recovers": None}, version=job.version)
     if changed:
         continuing.drop_environment(context, job)
 
@@ -191,11 +190,11 @@ def _decide(context: contexts.Context, job: jobs.Job) -> list[str]:
     event = _event(job, now, "retry", decision.why)
     with context.store.writing(durable=True) as work:
         changes: dict[str, object] = {"recovers": None} if nothing else {}
-        if not work.change_job(job.row, changes, version=job.version):
+        if not work.jobs.change(job.row, changes, version=job.version):
             # Somebody did something with it: the next pass sees what.
             return []
         work.recovery.add(job, decision, now)
-        work.add_events([(job.row, event)])
+        work.events.add_many([(job.row, event)])
     if nothing:
         continuing.drop_environment(context, job)
     return [f"{naming.name_of(job)} {decision.why}"]
@@ -219,8 +218,8 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
     with context.store.reading() as work:
         rows = [*work.recovery.predecessors(job.row), job.row]
         history = work.recovery.of_jobs(rows)
-        chain = work.jobs(unit_of_work.JobQuery(rows=rows, limit=None))
-        attempts = work.attempts_of(rows)
+        chain = work.jobs.find(jobs.JobQuery(rows=rows, limit=None))
+        attempts = work.attempts.of_jobs(rows)
         end_asked = bool(work.recovery.cancel_requested([job.row]))
     facts = recovery.Facts(
         cause=job.cause,
@@ -370,6 +369,6 @@ def _refuse(
     event = _event(job, context.clock(), "retry", detail)
     with context.store.writing() as work:
         if work.recovery.finish(one, "refused", detail=detail):
-            work.change_job(job.row, {"recovers": None})
-            work.add_events([(job.row, event)])
+            work.jobs.change(job.row, {"recovers": None})
+            work.events.add_many([(job.row, event)])
     continuing.drop_environment(context, job)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from db import unit_of_work
 from orchestrator import jobs, slurm
-from orchestrator.controller import unit_of_work
 from orchestrator.jobs import naming
 
 
@@ -17,12 +17,12 @@ def find(work: unit_of_work.UnitOfWork, reference: str) -> list[jobs.Job]:
     """
     if reference.startswith("@"):
         row = naming.row_named(reference)
-        found = None if row is None else work.job(row)
+        found = None if row is None else work.jobs.get(row)
         return _rows_of_one(work, reference[1:]) if found is None else [found]
     master, tasks = _tasks_named(reference)
     # SLURM_JOB_ID of local-7 is 7, and so may be the ID of a job in Slurm.
     scheduler = "local" if reference.startswith("local-") else "slurm"
-    by_id = work.jobs(unit_of_work.JobQuery(job_ids=(master,), scheduler=scheduler, limit=None))
+    by_id = work.jobs.find(jobs.JobQuery(job_ids=(master,), scheduler=scheduler, limit=None))
     if by_id:
         # Slurm may give an ID to another job later: on one cluster the newest is meant.
         newest = {job.cluster: job.token for job in reversed(by_id)}
@@ -32,7 +32,7 @@ def find(work: unit_of_work.UnitOfWork, reference: str) -> list[jobs.Job]:
         # All that were asked for or none: half a range would be a misunderstanding.
         chosen = [job for job in named if job.array_task_id in tasks]
         return chosen if {job.array_task_id for job in chosen} == tasks else []
-    by_name = work.jobs(unit_of_work.JobQuery(names=(reference,), limit=None))
+    by_name = work.jobs.find(jobs.JobQuery(names=(reference,), limit=None))
     live = {job.token for job in by_name if not job.ended}
     tokens = live if len(live) > 1 else {job.token for job in by_name[:1]}
     return [job for job in by_name if job.token in tokens]
@@ -59,8 +59,8 @@ def _rows_of_one(work: unit_of_work.UnitOfWork, text: str) -> list[jobs.Job]:
     except ValueError:
         return []
     # `6-5` names no row, and SQLite's integers have 64 bits.
-    first = work.job(min(wanted)) if wanted and max(wanted) < 2**63 else None
+    first = work.jobs.get(min(wanted)) if wanted and max(wanted) < 2**63 else None
     if first is None:
         return []
-    mine = [job for job in work.jobs_of_tokens([first.token]) if job.row in wanted]
+    mine = [job for job in work.jobs.of_submissions([first.token]) if job.row in wanted]
     return mine if len(mine) == len(wanted) else []

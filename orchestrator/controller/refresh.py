@@ -10,6 +10,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from db import unit_of_work
 from orchestrator import errors, jobs, run_folder, tracking
 from orchestrator.controller import (
     clock_check,
@@ -17,7 +18,6 @@ from orchestrator.controller import (
     identity,
     log_files,
     submitters,
-    unit_of_work,
     witnesses,
 )
 from orchestrator.controller import context as contexts
@@ -60,8 +60,8 @@ def refresh_one(
     scheduler = "local" if context.is_local else "slurm"
     with context.store.reading() as work:
         # Slurm is looked at before something is sent to it again.
-        due = unit_of_work.JobQuery(due=context.clock(), scheduler=scheduler, limit=1)
-        expected = expecting or work.jobs(due)
+        due = jobs.JobQuery(due=context.clock(), scheduler=scheduler, limit=1)
+        expected = expecting or work.jobs.find(due)
     # Without live jobs nothing is expected of Slurm; who asks outright (floor 0) is still answered,
     # so that a job requeued by hand after its end is seen.
     nothing = context.is_local and not context.machine.files.queue()
@@ -74,15 +74,15 @@ def refresh_one(
     holder = f"{socket.gethostname()}:{os.getpid()}"
     with context.store.writing() as work:
         freshness.drop_dead_claim(work, facts.cluster)
-        if not work.claim_refresh(facts.cluster, context.clock(), floor, holder):
-            busy = work.refresh_state(facts.cluster).holder not in (None, holder)
+        if not work.refreshes.claim(facts.cluster, context.clock(), floor, holder):
+            busy = work.refreshes.get(facts.cluster).holder not in (None, holder)
             return dataclasses.replace(_unasked(context), busy=busy)
     try:
         return _ask(context, facts, holder, insist=floor == 0)
     except BaseException:
         # Ctrl-C, a full disk: nobody else would ask until the claim runs out by itself.
         with contextlib.suppress(errors.DatabaseError), context.store.writing() as work:
-            work.finish_refresh(facts.cluster, holder=holder)
+            work.refreshes.finish(facts.cluster, holder=holder)
         raise
 
 
@@ -98,7 +98,7 @@ def _ask(
     # Read after the claim: what another process stored before it is not judged again.
     with context.store.reading() as work:
         live = _live(context, work, facts.cluster)
-        installation_id = work.installation_id()
+        installation_id = work.settings.installation_id()
         ended = _tracked_and_ended(work, context.clock())
     observed_at = context.clock()
     try:
@@ -134,10 +134,10 @@ def _ask(
         unchanged = [job for job, verdict in verdicts if _is_unchanged(verdict)]
         with context.store.writing() as work:
             seen = [job.row for job in unchanged]
-            work.confirm_jobs([*sorted(quiet), *seen] if start == 0 else seen, observed_at)
+            work.jobs.confirm([*sorted(quiet), *seen] if start == 0 else seen, observed_at)
             changed += _store(work, [pair for pair in verdicts if not _is_unchanged(pair[1])])
             if start + PORTION >= len(others):
-                work.finish_refresh(
+                work.refreshes.finish(
                     facts.cluster,
                     holder=holder,
                     squeue_at=observed_at,
@@ -167,7 +167,7 @@ def _heard(context: contexts.Context) -> hearing.Heard | None:
 
 def _live(context: contexts.Context, work: unit_of_work.UnitOfWork, cluster: str) -> list[jobs.Job]:
     heard = _heard(context)
-    return work.live_jobs(cluster) if heard is None else heard.live_jobs(work, cluster)
+    return work.jobs.live(cluster) if heard is None else heard.live_jobs(work, cluster)
 
 
 def _reopened(
@@ -179,15 +179,15 @@ def _reopened(
     if not tokens:
         return []
     with context.store.reading() as work:
-        settled = [job for job in work.jobs_of_tokens(sorted(tokens)) if job.settled]
+        settled = [job for job in work.jobs.of_submissions(sorted(tokens)) if job.settled]
     return [job for job in settled if tracking.is_news(job, queue.of(job))]
 
 
 def _tracked_and_ended(work: unit_of_work.UnitOfWork, now: datetime.datetime) -> list[jobs.Job]:
     """Return settled jobs that are known to squeue by their ID alone, and may be requeued yet."""
     since = now - REOPENED_WITHIN
-    query = unit_of_work.JobQuery(tracked=True, since=since, limit=None)
-    return [job for job in work.jobs(query) if job.settled]
+    query = jobs.JobQuery(tracked=True, since=since, limit=None)
+    return [job for job in work.jobs.find(query) if job.settled]
 
 
 def _asked_to_cancel(
@@ -198,7 +198,7 @@ def _asked_to_cancel(
     if not gone:
         return set()
     with context.store.reading() as work:
-        return work.asked_to_cancel(gone)
+        return work.events.cancel_requested(gone)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -331,9 +331,9 @@ def _has_ended(job: jobs.Job, verdict: tracking.Verdict) -> bool:
 def _explain(context: contexts.Context, cluster: str) -> None:
     """Store the causes of new failures, also where a refresh before was ended before it did."""
     since = context.clock() - EXPLAINED_WITHIN
-    query = unit_of_work.JobQuery(unexplained_since=since, limit=None)
+    query = jobs.JobQuery(unexplained_since=since, limit=None)
     with context.store.reading() as work:
-        failed = [job.row for job in work.jobs(query) if job.cluster == cluster]
+        failed = [job.row for job in work.jobs.find(query) if job.cluster == cluster]
     if failed:
         # Reads logs: only where there is a failure to be told.
         from orchestrator.controller import explain
@@ -367,28 +367,28 @@ def _store(
         if job.tracked_name is not None or not (is_new or has_begun):
             return verdict.changes
         if job.token not in places:
-            submission = work.submission(job.token)
+            submission = work.jobs.submission(job.token)
             places[job.token] = None if submission is None else log_files.Places.of(submission)
         found = places[job.token]
         raw_job_id = None if after.started_at is None else after.raw_job_id
         paths = {} if found is None else found.paths(job, str(after.job_id), raw_job_id)
         return {**verdict.changes, **{name: path for name, path in paths.items() if path}}
 
-    stored = work.change_jobs(
+    stored = work.jobs.change_many(
         [(job.row, changes(job, verdict), job.version) for job, verdict in wanted]
     )
     kept = [pair for pair in wanted if pair[0].row in stored]
     earlier = {
         (row, attempt.number): attempt
-        for row, attempts in work.attempts_of(stored).items()
+        for row, attempts in work.attempts.of_jobs(stored).items()
         for attempt in attempts
     }
-    work.put_attempts(
+    work.attempts.put(
         (job.row, tracking.merged(earlier.get((job.row, attempt.number)), attempt))
         for job, verdict in kept
         for attempt in verdict.attempts
     )
-    work.add_events((job.row, event) for job, verdict in kept for event in verdict.events)
+    work.events.add_many((job.row, event) for job, verdict in kept for event in verdict.events)
     return sum(bool(verdict.events) for _, verdict in kept)
 
 
@@ -398,5 +398,5 @@ def _store_failure(
     with context.store.writing() as work:
         # Absence counts only over answers that follow one another (tracking.adopting).
         present = {"misses": 0, "missing_since": None}
-        work.change_jobs([(job.row, present, job.version) for job in live if job.misses])
-        work.finish_refresh(cluster, holder=holder, failed_at=context.clock(), error=error)
+        work.jobs.change_many([(job.row, present, job.version) for job in live if job.misses])
+        work.refreshes.finish(cluster, holder=holder, failed_at=context.clock(), error=error)

@@ -63,7 +63,7 @@ def _read(
 ) -> int:
     """Read the logs of a job into the other database; returns its row there."""
     with context.store.reading() as work:
-        submission = work.submission(job.token)
+        submission = work.jobs.submission(job.token)
     assert submission is not None, "each job belongs to one (foreign key)"
     spec = specs.from_json(submission.spec)
     if names:
@@ -78,7 +78,7 @@ def _read(
     fields |= {"tracked_name": job.tracked_name, "stdout_path": job.stdout_path}
     tasks = None if job.array_task_id is None else [job.array_task_id]
     with beside.store.writing() as work:
-        (copy,) = work.add_submission(
+        (copy,) = work.jobs.add_submission(
             papers, array_tasks=tasks, stderr_path=job.stderr_path, **fields
         )
     ingest.ingest(beside, [copy])

@@ -75,7 +75,7 @@ def _kept(context: contexts.Context, wanted: Sequence[jobs.Job]) -> Collection[i
     if not ended:
         return local
     with context.store.reading() as work:
-        installation_id = work.installation_id()
+        installation_id = work.settings.installation_id()
     queue = witnesses.ask_queue(context, ended, installation_id)
     kept = {job.row for job in ended if any(row.job_id == job.job_id for row in queue.of(job))}
     return kept | local

@@ -8,16 +8,9 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from db import unit_of_work
 from orchestrator import errors, jobs, run_folder, specs
-from orchestrator.controller import (
-    clock_check,
-    dependencies,
-    freshness,
-    refresh,
-    room,
-    submitters,
-    unit_of_work,
-)
+from orchestrator.controller import clock_check, dependencies, freshness, refresh, room, submitters
 from orchestrator.controller import context as contexts
 
 #: Of one cause in one round; the rest are due still, and follow with the next refresh.
@@ -70,7 +63,7 @@ def _waiting(context: contexts.Context) -> tuple[list[jobs.Job], Mapping[str, in
     """Return what waits here, a job of each submission, and how many each has, by token."""
     facts = contexts.known_facts(context)
     with context.store.reading() as work:
-        found = work.jobs(unit_of_work.JobQuery(waiting=True, limit=None))
+        found = work.jobs.find(jobs.JobQuery(waiting=True, limit=None))
     here = None if facts is None else facts.cluster
     waiting = [job for job in found if job.waits_for_room and job.cluster == here]
     # Newest first: of a submission its first job stands for all.
@@ -93,8 +86,8 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[s
         now = context.clock()
 
         def nobody_sends(work: unit_of_work.UnitOfWork, now: datetime.datetime = now) -> bool:
-            sending = unit_of_work.JobQuery(waiting=True, states=("SUBMITTING",), limit=None)
-            return not any(submitters.is_submitting(one, now) for one in work.jobs(sending))
+            sending = jobs.JobQuery(waiting=True, states=("SUBMITTING",), limit=None)
+            return not any(submitters.is_submitting(one, now) for one in work.jobs.find(sending))
 
         try:
             _check_dependency(context, job, resubmit.without_dependency(job))
@@ -142,14 +135,14 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[s
 def _check_dependency(context: contexts.Context, job: jobs.Job, cure: str) -> None:
     # What it depends on may have ended, and been forgotten, while it waited.
     with context.store.reading() as work:
-        stored = work.submission_of(job.row)
+        stored = work.jobs.submission_of(job.row)
     assert stored is not None, "each job belongs to one (foreign key)"
     dependencies.check(context, specs.from_json(stored.spec).dependency, cure=cure)
 
 
 def _stored(context: contexts.Context, job: jobs.Job) -> jobs.Job:
     with context.store.reading() as work:
-        found = work.job(job.row)
+        found = work.jobs.get(job.row)
     assert found is not None, "rows are never deleted"
     return found
 
@@ -160,8 +153,8 @@ def _put_off(context: contexts.Context, job: jobs.Job, why: str) -> None:
     is_news = room.why_not_from(job) != why
     with context.store.writing() as work:
         # Of an array one task stands for all.
-        wanted = [one for one in work.jobs_of_tokens([job.token]) if one.waits_for_room]
-        changed = work.change_jobs(
+        wanted = [one for one in work.jobs.of_submissions([job.token]) if one.waits_for_room]
+        changed = work.jobs.change_many(
             [
                 (one.row, room.not_from(one, host, why, context.profile, now), one.version)
                 for one in wanted
@@ -169,7 +162,7 @@ def _put_off(context: contexts.Context, job: jobs.Job, why: str) -> None:
         )
         detail = f"cannot be sent from {host}: {why}"
         event = jobs.JobEvent(at=now, kind="submit", source="controller", detail=detail)
-        work.add_events((row, event) for row in sorted(changed) if is_news)
+        work.events.add_many((row, event) for row in sorted(changed) if is_news)
     if is_news:
         context.say(f"@{job.row} cannot be sent from here: {why}")
 
@@ -181,11 +174,11 @@ def _wait_on(context: contexts.Context, job: jobs.Job, why: str) -> None:
     is_news = job.reason != changes["reason"]
     with context.store.writing() as work:
         # Of an array one task stands for all.
-        wanted = [one for one in work.jobs_of_tokens([job.token]) if one.waits_for_room]
-        changed = work.change_jobs([(one.row, changes, one.version) for one in wanted])
+        wanted = [one for one in work.jobs.of_submissions([job.token]) if one.waits_for_room]
+        changed = work.jobs.change_many([(one.row, changes, one.version) for one in wanted])
         detail = str(changes["reason"])
         event = jobs.JobEvent(at=now, kind="submit", source="controller", detail=detail)
-        work.add_events((row, event) for row in sorted(changed) if is_news)
+        work.events.add_many((row, event) for row in sorted(changed) if is_news)
 
 
 def _postpone(context: contexts.Context, others: Sequence[jobs.Job], refused: jobs.Job) -> None:
@@ -194,9 +187,9 @@ def _postpone(context: contexts.Context, others: Sequence[jobs.Job], refused: jo
         return
     with context.store.writing() as work:
         # Of an array one task stands for all.
-        later = work.jobs_of_tokens([job.token for job in others])
+        later = work.jobs.of_submissions([job.token for job in others])
         changes = {"resend_at": refused.resend_at}
-        work.change_jobs([(job.row, changes, None) for job in later if job.waits_for_room])
+        work.jobs.change_many([(job.row, changes, None) for job in later if job.waits_for_room])
 
 
 def _give_up(context: contexts.Context, job: jobs.Job, why: str) -> None:
@@ -205,9 +198,9 @@ def _give_up(context: contexts.Context, job: jobs.Job, why: str) -> None:
     with context.store.writing() as work:
         changes = {"resend_at": None, "reason": why}
         # Of an array one task stands for all.
-        wanted = [one for one in work.jobs_of_tokens([job.token]) if one.waits_for_room]
+        wanted = [one for one in work.jobs.of_submissions([job.token]) if one.waits_for_room]
         event = jobs.JobEvent(at=now, kind="submit", source="controller", detail=why)
-        changed = work.change_jobs([(one.row, changes, one.version) for one in wanted])
-        work.add_events((row, event) for row in sorted(changed))
+        changed = work.jobs.change_many([(one.row, changes, one.version) for one in wanted])
+        work.events.add_many((row, event) for row in sorted(changed))
     run_folder.RunFolder(Path(job.run_dir)).drop_environment()
     context.say(f"@{job.row} is not sent again: {why}")

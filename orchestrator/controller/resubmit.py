@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from db import unit_of_work
 from orchestrator import errors, files, jobs, rendering, run_folder, specs
 from orchestrator.controller import (
     answers,
@@ -16,7 +17,6 @@ from orchestrator.controller import (
     render,
     room,
     submit,
-    unit_of_work,
     wishes,
 )
 from orchestrator.controller import context as contexts
@@ -73,7 +73,7 @@ def resubmit(
             f"{facts.cluster}; resubmit it on a login host of that cluster"
         )
     with context.store.reading() as work:
-        stored = work.submission_of(now.row)
+        stored = work.jobs.submission_of(now.row)
     assert stored is not None, "each job belongs to one (foreign key)"
     spec = specs.from_json(stored.spec)
     machines.check(context, spec, stored.script, cure=without_dependency(now))
@@ -145,7 +145,7 @@ def send_again(
     what submit.send raises.
     """
     with context.store.reading() as work:
-        stored = work.submission_of(job.row)
+        stored = work.jobs.submission_of(job.row)
     assert stored is not None, "each job belongs to one (foreign key)"
     folder = run_folder.RunFolder(Path(job.run_dir))
     if exposed := contexts.exposure(context, folder.path):
@@ -255,13 +255,13 @@ def _take_up(
         state = changes.get("state", wanted[0].state)
         assert isinstance(state, jobs.JobState)
         told = answers.event(context, detail, state, source)
-        work.add_events((job.row, told) for job in wanted)
+        work.events.add_many((job.row, told) for job in wanted)
 
 
 def _guard(
     work: unit_of_work.UnitOfWork, wanted: Sequence[jobs.Job], changes: dict[str, object]
 ) -> None:
-    changed = work.change_jobs([(job.row, changes, job.version) for job in wanted])
+    changed = work.jobs.change_many([(job.row, changes, job.version) for job in wanted])
     for job in wanted:
         if job.row in changed:
             continue
@@ -312,7 +312,7 @@ def _send_anew(
                 (new.row, f"resubmits @{old.row}"),
             )
         ]
-        work.add_events(
+        work.events.add_many(
             (row, jobs.JobEvent(at=at, kind="resubmit", source="user", detail=detail))
             for row, detail in told
         )

@@ -17,10 +17,10 @@ from typing import Self
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from db import backups, contents, session, sqlite
+from db import backups, contents, session, sqlite, unit_of_work
 from db import errors as db_errors
 from orchestrator import config, errors, files
-from orchestrator.controller import content_checks, rows, unit_of_work
+from orchestrator.controller import content_checks
 
 _URLS = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
 #: What code raises that meets a value which cannot be.
@@ -42,6 +42,18 @@ class Restored:
     kept: pathlib.Path | None
     #: revision of the backup's tables, before they were brought to ours
     version: str | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Upgrade:
+    """What an upgrade of the tables did."""
+
+    #: revision before; none: there was no database
+    before: str | None
+    #: revision now
+    after: str | None
+    #: copy of the database as it was
+    backup: pathlib.Path | None
 
 
 class Store:
@@ -209,11 +221,11 @@ class Store:
             with _translated():
                 return self._private().copy_to(other._private())
 
-    def upgrade(self) -> rows.Upgrade:
+    def upgrade(self) -> Upgrade:
         """Bring the tables to this version; a copy of an older database is kept beside it."""
         with _translated():
             before, backup = self._private().upgrade()
-            return rows.Upgrade(before=before, after=self._database.version(), backup=backup)
+            return Upgrade(before=before, after=self._database.version(), backup=backup)
 
     def _private(self) -> session.Database:
         """Return the database, whose folder is made where it is missing; raises DatabaseError."""

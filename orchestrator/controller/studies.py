@@ -7,9 +7,10 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from db import unit_of_work
 from orchestrator import errors, jobs, reports, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import measured, sweep_query, unit_of_work
+from orchestrator.controller import measured, sweep_query
 from orchestrator.reports import curves
 from orchestrator.specs import ranks
 
@@ -74,13 +75,13 @@ def history(context: contexts.Context, wanted: Sequence[jobs.Job], most: int) ->
     tokens = {job.token for job in wanted}
     with context.store.reading() as work:
         begun = min(_begun(work, job) for job in wanted)
-        query = unit_of_work.JobQuery(
-            names=names, states=(jobs.JobState.COMPLETED.value,), limit=None
-        )
+        query = jobs.JobQuery(names=names, states=(jobs.JobState.COMPLETED.value,), limit=None)
         earlier = [
-            job for job in work.jobs(query) if job.created_at < begun and job.token not in tokens
+            job
+            for job in work.jobs.find(query)
+            if job.created_at < begun and job.token not in tokens
         ]
-        stored = work.specs({job.token for job in [*wanted, *earlier]})
+        stored = work.jobs.specs({job.token for job in [*wanted, *earlier]})
     ranks_of = {token: ranks.world_size(specs.from_json(text)) for token, text in stored.items()}
 
     def size(job: jobs.Job) -> tuple[int, int]:

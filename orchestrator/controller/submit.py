@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import orchestrator
+from db import unit_of_work
 from orchestrator import (
     errors,
     jobs,
@@ -34,7 +35,6 @@ from orchestrator.controller import (
     refresh,
     render,
     room,
-    unit_of_work,
 )
 from orchestrator.controller import context as contexts
 from orchestrator.jobs import dependency
@@ -128,7 +128,7 @@ def send(
     text, may_be_recovered = "", False
     if stored_at is None or clocks.boot_seconds() - stored_at > _UNTOUCHED_SECONDS:
         with context.store.reading() as work:
-            sent = work.tasks(job.token)
+            sent = work.jobs.tasks(job.token)
             text = dependencies.text(work, spec, job)
             may_be_recovered = bool(text) and dependencies.may_be_recovered(work, spec, job)
         _refuse_given_up(job, sent)
@@ -170,10 +170,10 @@ def send(
 def tasks_of(context: contexts.Context, job: jobs.Job) -> list[jobs.Job]:
     """Return all jobs of the job's submission, an array's tasks in their order."""
     with context.store.reading() as work:
-        return work.jobs_of_tokens([job.token])
+        return work.jobs.of_submissions([job.token])
 
 
-def _refuse_given_up(job: jobs.Job, found: Sequence[unit_of_work.Task]) -> None:
+def _refuse_given_up(job: jobs.Job, found: Sequence[jobs.Task]) -> None:
     if any(one.state is not jobs.JobState.SUBMITTING for one in found):
         # This process was stopped for so long that a refresh took it for dead.
         raise OvertakenError(
@@ -295,7 +295,7 @@ def store_intent(
     )
     try:
         with context.store.writing(durable=True) as work:
-            added = work.add_submission(
+            added = work.jobs.add_submission(
                 record,
                 array_tasks=tasks,
                 labels=spec.labels,
@@ -314,7 +314,7 @@ def store_intent(
                 work.dependencies.add(added[0].row, depends)
             source = context.who if continues is None else "rules"
             stored = answers.event(context, "intent stored", added[0].state, source)
-            work.add_events((job.row, stored) for job in added)
+            work.events.add_many((job.row, stored) for job in added)
             with_it(work, added)
     except errors.OrchestratorError as exc:
         if not _may_be_stored(context, token, exc):
@@ -329,7 +329,7 @@ def _may_be_stored(context: contexts.Context, token: str, error: errors.Orchestr
         return False
     try:
         with context.store.reading() as work:
-            return work.submission(token) is not None
+            return work.jobs.submission(token) is not None
     except errors.DatabaseError:
         return True
 

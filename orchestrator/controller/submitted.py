@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from db import unit_of_work
 from orchestrator import jobs
-from orchestrator.controller import sweep_query, unit_of_work
+from orchestrator.controller import chains, sweep_query
 
 
 class Whole(Protocol):
@@ -21,8 +22,8 @@ def jobs_of(work: unit_of_work.UnitOfWork, whole: Whole) -> list[jobs.Job]:
     """Return the newest job of each task, or of each point."""
     if whole.sweep_row is not None:
         return work.sweeps.jobs(whole.sweep_row)
-    first = None if whole.job_row is None else work.job(whole.job_row)
-    return [] if first is None else work.newest_of_chains(work.jobs_of_tokens([first.token]))
+    first = None if whole.job_row is None else work.jobs.get(whole.job_row)
+    return [] if first is None else chains.newest_of(work, work.jobs.of_submissions([first.token]))
 
 
 def has_ended(work: unit_of_work.UnitOfWork, whole: Whole) -> bool:

@@ -6,7 +6,6 @@ import datetime
 
 from orchestrator import jobs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import unit_of_work
 from orchestrator.local import processes
 
 #: A submitter on another host cannot be looked at: it is given all of sbatch's time-out.
@@ -30,7 +29,7 @@ def is_submitting(job: jobs.Job, now: datetime.datetime) -> bool:
 def disown(context: contexts.Context) -> None:
     """Store that this process submits nothing, so that others look for what it may have sent."""
     me = processes.this_process()
-    query = unit_of_work.JobQuery(live=True, states=(jobs.JobState.SUBMITTING,), limit=None)
+    query = jobs.JobQuery(live=True, states=(jobs.JobState.SUBMITTING,), limit=None)
     with context.store.writing() as work:
-        mine = [job for job in work.jobs(query) if job.submitter == me]
-        work.change_jobs([(job.row, {"submitter": None}, job.version) for job in mine])
+        mine = [job for job in work.jobs.find(query) if job.submitter == me]
+        work.jobs.change_many([(job.row, {"submitter": None}, job.version) for job in mine])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from db import unit_of_work
 from orchestrator import errors, jobs, specs, sweeps
 from orchestrator.controller import context as contexts
-from orchestrator.controller import unit_of_work
 
 #: The program, the node or a limit ended it; neither a person nor a loss.
 FAILED = frozenset(

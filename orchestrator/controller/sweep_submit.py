@@ -11,15 +11,10 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from db import unit_of_work
 from orchestrator import errors, jobs, provenance, sweeps
 from orchestrator.controller import context as contexts
-from orchestrator.controller import (
-    room,
-    submit,
-    sweep_plan,
-    sweep_query,
-    unit_of_work,
-)
+from orchestrator.controller import room, submit, sweep_plan, sweep_query
 
 #: Told of each submission: its jobs.
 Tell = Callable[[Sequence[jobs.Job]], None]

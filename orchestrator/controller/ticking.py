@@ -67,7 +67,7 @@ def _refresh(context: contexts.Context, floor_seconds: float | None) -> list[str
 
 def _resend_at(context: contexts.Context, after: datetime.datetime) -> datetime.datetime | None:
     with context.store.reading() as work:
-        return work.next_resend_at(after)
+        return work.jobs.next_resend_at(after)
 
 
 def _logs(context: contexts.Context) -> list[str]:

@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import orchestrator
+from db import unit_of_work
 from orchestrator import errors, jobs, login, patterns, run_folder, specs, tracking, values
 from orchestrator.controller import context as contexts
-from orchestrator.controller import identity, refresh, unit_of_work, vocabulary, witnesses
+from orchestrator.controller import identity, refresh, vocabulary, witnesses
 
 _JOB_ID = re.compile(r"([0-9]{1,10})(?:_[0-9]{1,10})?", re.ASCII)
 #: sacct needs a beginning; slurmdbd keeps less than this.
@@ -86,7 +87,7 @@ def track(context: contexts.Context, job_id: str, wanted: Wanted) -> Tracked:
         already = True
         _add_log(context, job_id, known, wanted)
     with context.store.reading() as work:
-        now = [job for old in known if (job := work.job(old.row)) is not None]
+        now = [job for old in known if (job := work.jobs.get(old.row)) is not None]
     return Tracked(jobs=tuple(now), already=already)
 
 
@@ -183,7 +184,7 @@ def _accounts(
 def _known(work: unit_of_work.UnitOfWork, cluster: str, found: _Found) -> tuple[jobs.Job, ...]:
     """Return the jobs that are stored already, sent by us or tracked before."""
     by_id = {row.job_id: row for row in found.rows}
-    stored = work.jobs(unit_of_work.JobQuery(job_ids=tuple(by_id), limit=None))
+    stored = work.jobs.find(jobs.JobQuery(job_ids=tuple(by_id), limit=None))
     return tuple(
         job
         for job in reversed(stored)
@@ -217,7 +218,7 @@ def _add_log(
                 name=job.tracked_name,
             )
             if path is not None:
-                work.change_job(job.row, {"stdout_path": str(context.folder / path)})
+                work.jobs.change(job.row, {"stdout_path": str(context.folder / path)})
 
 
 def _script(context: contexts.Context, job_id: str) -> str:
@@ -288,9 +289,9 @@ def _submitted(
     """Return new jobs: of a submission of their own, or beside others of their array."""
     tasks = [row.array_task_id for row in rows if row.array_task_id is not None]
     if others is None:
-        return work.add_submission(record, array_tasks=tasks or None, labels=wanted.labels)
+        return work.jobs.add_submission(record, array_tasks=tasks or None, labels=wanted.labels)
     state = jobs.JobState.SUBMITTING
-    return work.add_tasks(others.token, tasks, state=state, labels=others.labels)
+    return work.jobs.add_tasks(others.token, tasks, state=state, labels=others.labels)
 
 
 def _add(
@@ -315,7 +316,7 @@ def _add(
             "restart_count": restarts,
             **_logs(context, row, found.papers, wanted),
         }
-        work.change_job(job.row, changes)
+        work.jobs.change(job.row, changes)
         event = jobs.JobEvent(
             at=context.clock(),
             kind="track",
@@ -325,7 +326,7 @@ def _add(
             source=row.source,
             detail=f"tracked from now on; found {row.state} under the name {row.name}",
         )
-        work.add_event(job.row, event)
+        work.events.add(job.row, event)
     return tuple(added)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from orchestrator import jobs, usage
 from orchestrator.controller import context as contexts
-from orchestrator.controller import unit_of_work
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,7 +23,7 @@ class Told:
 
 def of(
     context: contexts.Context,
-    wanted: unit_of_work.JobQuery,
+    wanted: jobs.JobQuery,
     keys: Sequence[str],
     *,
     since: datetime.datetime | None = None,
@@ -33,8 +32,8 @@ def of(
     """Return what the jobs of a query have used between two moments, by keys of usage.KEYS."""
     with context.store.reading() as work:
         # A start that had not ended by then is of a job that had not, or that is live.
-        found = work.jobs(dataclasses.replace(wanted, live_or_since=since, limit=None))
-        starts = work.started_attempts([job.row for job in found], since=since, until=until)
+        found = work.jobs.find(dataclasses.replace(wanted, live_or_since=since, limit=None))
+        starts = work.attempts.started([job.row for job in found], since=since, until=until)
     owners = {job.row: job for job in found}
     now = context.clock()
     runs, endless = [], 0

@@ -37,7 +37,7 @@ def of(context: contexts.Context, details: query.Details, *, ask: bool) -> Told:
     if job.started_at is None:
         return Told(card=None, gpus=())
     with context.store.reading() as work:
-        stored = work.used_figures(job.row, job.attempt)
+        stored = work.attempts.used_figures(job.row, job.attempt)
     if stored is not None and (kept := _from_json(stored)) is not None:
         return Told(card=_card(context, job, kept[0], kept[1], ""), gpus=tuple(kept[1]))
     spec = specs.from_json(details.submission.spec)
@@ -49,7 +49,7 @@ def of(context: contexts.Context, details: query.Details, *, ask: bool) -> Told:
     if used is not None and is_final and (used.complete or old):
         # On a disk that is full it is asked for again next time.
         with contextlib.suppress(errors.DatabaseError), context.store.writing() as work:
-            work.put_used_figures(job.row, job.attempt, _to_json(used, found))
+            work.attempts.put_used_figures(job.row, job.attempt, _to_json(used, found))
     return Told(card=_card(context, job, used, found, why), gpus=tuple(found))
 
 

@@ -7,9 +7,10 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from db import unit_of_work
 from orchestrator import errors, jobs, reports, schedules
 from orchestrator.controller import context as contexts
-from orchestrator.controller import submitted, unit_of_work
+from orchestrator.controller import submitted
 
 if typing.TYPE_CHECKING:
     from orchestrator.reports import comparing

@@ -14,7 +14,6 @@ from orchestrator.controller import (
     ingest,
     refresh,
     resend,
-    unit_of_work,
     vocabulary,
 )
 from orchestrator.controller import context as contexts
@@ -182,7 +181,7 @@ def _recover(
 
 def _jobs(context: contexts.Context, rows: Sequence[int]) -> list[jobs.Job]:
     with context.store.reading() as work:
-        found = work.jobs(unit_of_work.JobQuery(rows=rows, limit=None)) if rows else []
+        found = work.jobs.find(jobs.JobQuery(rows=rows, limit=None)) if rows else []
     by_row = {job.row: job for job in found}
     return [by_row[row] for row in rows if row in by_row]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orchestrator import alerts, deadlines, errors, files, jobs, metrics, run_folder, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import ingest, unit_of_work
+from orchestrator.controller import ingest
 
 #: A look at running jobs costs reading; it is taken by one process in so long ...
 EVERY_SECONDS = 60.0
@@ -42,22 +42,22 @@ def _turn(context: contexts.Context, *, insist: bool) -> list[jobs.Job]:
     """Take the right to look; return the jobs whose turn it is, newest first."""
     now = context.clock()
     with context.store.reading() as work:
-        known = work.setting(KEY)
+        known = work.settings.get(KEY)
         if not insist and _is_fresh(known, now):
             return []
         last = json.loads(known)["row"] if known else None
-        some = work.jobs(_running(last))
+        some = work.jobs.find(_running(last))
         if len(some) < AT_ONCE and last is not None:
-            some += work.jobs(_running(None))
+            some += work.jobs.find(_running(None))
     some = list({job.row: job for job in some}.values())[:AT_ONCE]
     if not some and known is None:
         return []
     with context.store.writing() as work:
-        if work.setting(KEY) != known:
+        if work.settings.get(KEY) != known:
             # Another process was faster.
             return []
         row = some[-1].row if len(some) == AT_ONCE else None
-        work.put_setting(KEY, json.dumps({"at": now.isoformat(), "row": row}))
+        work.settings.put(KEY, json.dumps({"at": now.isoformat(), "row": row}))
     return [job for job in some if not contexts.elsewhere(context, job)]
 
 
@@ -74,10 +74,8 @@ def looked_at(known: str) -> datetime.datetime:
     return datetime.datetime.fromisoformat(json.loads(known)["at"])
 
 
-def _running(below: int | None) -> unit_of_work.JobQuery:
-    return unit_of_work.JobQuery(
-        live=True, states=(jobs.JobState.RUNNING,), below=below, limit=AT_ONCE
-    )
+def _running(below: int | None) -> jobs.JobQuery:
+    return jobs.JobQuery(live=True, states=(jobs.JobState.RUNNING,), below=below, limit=AT_ONCE)
 
 
 def _look(context: contexts.Context, some: Sequence[jobs.Job]) -> int:
@@ -93,7 +91,7 @@ def _look(context: contexts.Context, some: Sequence[jobs.Job]) -> int:
     )
     with context.store.reading() as work:
         stored = work.metrics.by_job(wanted)
-        texts = work.specs({job.token for job in some})
+        texts = work.jobs.specs({job.token for job in some})
     rules = {token: _rules(text, context.profile.alerts) for token, text in texts.items()}
     now = context.clock()
     changes = []
@@ -105,10 +103,10 @@ def _look(context: contexts.Context, some: Sequence[jobs.Job]) -> int:
     if not changes:
         return 0
     with context.store.writing() as work:
-        stored_rows = work.change_jobs(
+        stored_rows = work.jobs.change_many(
             [(job.row, {"alerts": found}, job.version) for job, found, _ in changes]
         )
-        work.add_events(
+        work.events.add_many(
             (job.row, event)
             for job, _, events in changes
             if job.row in stored_rows

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator import errors, jobs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import refresh, unit_of_work
+from orchestrator.controller import refresh
 from orchestrator.jobs import naming
 
 #: KillWait is 30 s by default, and COMPLETING may follow it.
@@ -164,14 +164,14 @@ def ask(context: contexts.Context, asked: Sequence[jobs.Job], wish: Wish) -> lis
     command = wish.command.removeprefix("scontrol ") if context.is_local else wish.command
     with context.store.writing() as work:
         detail = f"{command} is asked"
-        work.add_events((job.row, _event(context, job, detail, wish.source)) for job in asked)
+        work.events.add_many((job.row, _event(context, job, detail, wish.source)) for job in asked)
     # To requeue what another controller has requeued meanwhile would end it in mid-work.
     context.confirm()
     refused = wish.ask(context.scheduler, [job.job_id for job in asked if job.job_id])
     said = [(job, refused[job.job_id]) for job in asked if job.job_id and job.job_id in refused]
     if said:
         with context.store.writing() as work:
-            work.add_events(
+            work.events.add_many(
                 (job.row, _event(context, job, f"{command} was refused: {why}", wish.source))
                 for job, why in said
             )
@@ -214,8 +214,8 @@ def stored(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.J
     if not wanted:
         return []
     with context.store.reading() as work:
-        query = unit_of_work.JobQuery(rows=[job.row for job in wanted], limit=None)
-        found = {job.row: job for job in work.jobs(query)}
+        query = jobs.JobQuery(rows=[job.row for job in wanted], limit=None)
+        found = {job.row: job for job in work.jobs.find(query)}
     return [found[job.row] for job in wanted if job.row in found]
 
 

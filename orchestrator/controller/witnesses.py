@@ -263,7 +263,7 @@ def _urgent(
     if any(_is_news(job, observed_at) for job in gone):
         return True
     with context.store.reading() as work:
-        asked_at = work.refresh_state(cluster).last_good_sacct_at
+        asked_at = work.refreshes.get(cluster).last_good_sacct_at
     patience = datetime.timedelta(seconds=DETAILS_EVERY_SECONDS)
     return bool(gone) and (asked_at is None or observed_at - asked_at >= patience)
 
@@ -279,7 +279,7 @@ def rest(context: contexts.Context, cluster: str, error: str) -> None:
     """Store that sacct failed just now."""
     with context.store.writing() as work:
         failure = json.dumps([context.clock().isoformat(), error])
-        work.put_setting(_failed_key(cluster), failure)
+        work.settings.put(_failed_key(cluster), failure)
 
 
 def resting(context: contexts.Context, cluster: str, observed_at: datetime.datetime) -> str:
@@ -288,7 +288,7 @@ def resting(context: contexts.Context, cluster: str, observed_at: datetime.datet
     Measured: with slurmdbd hung each sacct takes 40 s, and all the others wait behind it.
     """
     with context.store.reading() as work:
-        failure = work.setting(_failed_key(cluster))
+        failure = work.settings.get(_failed_key(cluster))
     if failure is None:
         return ""
     failed_at, error = json.loads(failure)

@@ -4,7 +4,17 @@ Frozen records and enums; no I/O. Words are those of `man sbatch`, `man sacct` a
 """
 
 from orchestrator.jobs.arguments import ArgumentValue
-from orchestrator.jobs.records import Alert, Attempt, Job, JobEvent, Metric, Submission, Submitter
+from orchestrator.jobs.query import JobQuery
+from orchestrator.jobs.records import (
+    Alert,
+    Attempt,
+    Job,
+    JobEvent,
+    Metric,
+    Submission,
+    Submitter,
+    Task,
+)
 from orchestrator.jobs.retry import Retry
 from orchestrator.jobs.spec import (
     Alerts,
@@ -31,6 +41,7 @@ __all__ = [
     "Environment",
     "Job",
     "JobEvent",
+    "JobQuery",
     "JobSpec",
     "JobState",
     "Launch",
@@ -41,4 +52,5 @@ __all__ = [
     "SbatchValue",
     "Submission",
     "Submitter",
+    "Task",
 ]

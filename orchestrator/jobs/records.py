@@ -156,6 +156,17 @@ class Job:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """The fields of a job that a submission needs of each of its many array tasks."""
+
+    row: int
+    #: none: the submission is no array
+    array_task_id: int | None
+    state: states.JobState
+    job_id: str | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Attempt:
     """One start of a job: a requeue, a preemption or a lost node begins the next one."""
 

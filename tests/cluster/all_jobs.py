@@ -7,15 +7,15 @@ import json
 
 import click
 
-from orchestrator import cli
+from orchestrator import cli, jobs
 from orchestrator.cli import session, views
-from orchestrator.controller import query, unit_of_work
+from orchestrator.controller import query
 
 
 def main():
     with click.Context(cli.cli, obj={}) as ctx:
         context = session.open_context(ctx)
-        everything = unit_of_work.JobQuery(limit=None)
+        everything = jobs.JobQuery(limit=None)
         items = []
         for job in query.list_jobs(context, everything)[0]:
             details = query.details(context, job)

@@ -21,8 +21,9 @@ import signal
 import sys
 import threading
 
+from db.stores import attempts, jobs
 from orchestrator import cli, run_folder, slurm, submission
-from orchestrator.controller import answers, unit_of_work
+from orchestrator.controller import answers
 from orchestrator.slurm import process
 
 
@@ -47,7 +48,6 @@ def soon(function, delay_seconds):
 
 
 def arm(point, delay_seconds):
-    work = unit_of_work.UnitOfWork
     if point == "folder":
         run_folder.create = die
     elif point == "started":
@@ -57,7 +57,7 @@ def arm(point, delay_seconds):
     elif point == "rowless":
         run_folder.create = after(run_folder.create)
     elif point == "intent":
-        work.add_submission = after(work.add_submission)
+        jobs.JobStore.add_submission = after(jobs.JobStore.add_submission)
     elif point == "committed":
         submission.submit = die
     elif point == "given":
@@ -67,14 +67,14 @@ def arm(point, delay_seconds):
     elif point == "answered":
         submission.submit = after(submission.submit)
     elif point == "storing":
-        answers.store_job_id = storing(answers.store_job_id, work)
+        answers.store_job_id = storing(answers.store_job_id)
     else:
         raise SystemExit(f"no point {point}")
 
 
-def storing(function, work):
+def storing(function):
     def wrapped(*args, **kwargs):
-        work.add_events = die
+        attempts.EventStore.add_many = die
         return function(*args, **kwargs)
 
     return wrapped

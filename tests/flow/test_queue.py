@@ -396,7 +396,7 @@ def test_a_sender_that_was_killed(cli, fake_slurm):
     sending = {"state": jobs.JobState.SUBMITTING, "settled": False, "submitter": dead}
     long_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=10)
     with stores.Store(cli.location) as store, store.writing() as work:
-        assert work.change_job(1, {**sending, "grace_since": long_ago})
+        assert work.jobs.change(1, {**sending, "grace_since": long_ago})
     grace = {"ORCHESTRATOR_SUBMIT_GRACE_SECONDS": "1", **SOON}
     make_due(cli, 1)
     cli.wait_until(lambda: cli("refresh", **grace) and fake_slurm.jobs(), "the job")

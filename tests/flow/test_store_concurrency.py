@@ -65,7 +65,7 @@ for number in range(20):
             with stores.Store(url) as store:
                 os.read(gate, 1)
                 with store.writing() as work:
-                    print(work.claim_refresh("lab", now, 10, str(number)), flush=True)
+                    print(work.refreshes.claim("lab", now, 10, str(number)), flush=True)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -126,13 +126,13 @@ def test_no_change_is_lost(tmp_path: Path, request: pytest.FixtureRequest, local
     finish([start(COUNT, url, locality, CHANGES) for _ in range(WRITERS)])
     with stores.Store(url) as store:
         with store.reading() as work:
-            assert work.setting("counter") == str(WRITERS * CHANGES)
+            assert work.settings.get("counter") == str(WRITERS * CHANGES)
         assert store.check() == []
 
 
 def test_killed_writer_leaves_the_old_state(store: stores.Store, database_url: str) -> None:
     with store.writing() as work:
-        work.put_setting("whole", "yes")
+        work.settings.put("whole", "yes")
     writer = start(HOLD, database_url)
     assert writer.stdout is not None
     assert writer.stdout.readline() == "inside\n"
@@ -140,8 +140,8 @@ def test_killed_writer_leaves_the_old_state(store: stores.Store, database_url: s
     writer.communicate()
     assert writer.returncode == -signal.SIGKILL
     with store.writing() as work:
-        assert (work.setting("whole"), work.setting("half")) == ("yes", None)
-        work.put_setting("after", "yes")
+        assert (work.settings.get("whole"), work.settings.get("half")) == ("yes", None)
+        work.settings.put("after", "yes")
     assert store.check() == []
 
 
@@ -155,7 +155,7 @@ def test_twenty_waiters_ask_slurm_once(store: stores.Store, database_url: str) -
 def test_two_readers_of_a_log_store_each_line_once(store: stores.Store, database_url: str) -> None:
     code = (
         "with stores.Store(url) as store, store.writing() as work:\n"
-        "    work.add_submission(jobs.Submission(token='t', cluster='c', scheduler='slurm',\n"
+        "    work.jobs.add_submission(jobs.Submission(token='t', cluster='c', scheduler='slurm',\n"
         "        name='n', script='', spec='', run_dir='', provenance='', created_at=now))\n"
     )
     finish([start(code, database_url)])
@@ -186,16 +186,16 @@ def test_full_disk_stores_nothing_and_says_so(small_disk: Path) -> None:
     path = small_disk / "x.db"
     with stores.Store(path) as store:
         with store.writing() as work:
-            work.put_setting("whole", "yes")
+            work.settings.put("whole", "yes")
         with pytest.raises(errors.DatabaseError) as refusal, store.writing(durable=True) as work:
-            work.put_setting("whole", "no")
-            work.put_setting("large", "x" * 2_000_000)
+            work.settings.put("whole", "no")
+            work.settings.put("large", "x" * 2_000_000)
         assert str(refusal.value) == (
             f"No space left on device: {path}. Nothing was stored; "
             "make room or move state_dir to another disk, then try again."
         )
         with store.reading() as work:
-            assert (work.setting("whole"), work.setting("large")) == ("yes", None)
+            assert (work.settings.get("whole"), work.settings.get("large")) == ("yes", None)
         assert store.check() == []
 
 
@@ -207,4 +207,4 @@ def test_disk_that_is_full_from_the_start(small_disk: Path) -> None:
                 pass
         (small_disk / "ballast").unlink()
         with store.writing() as work:
-            assert len(work.installation_id()) == 4
+            assert len(work.settings.installation_id()) == 4

@@ -224,7 +224,7 @@ def test_a_resend_on_another_host_is_given_its_time(cli, fake_slurm):
     sending = {"state": jobs.JobState.SUBMITTING, "settled": False, "submitter": there}
     for sent_at, state in ((now, "SUBMITTING"), (now - LONG, "SUBMIT_UNKNOWN")):
         with stores.Store(cli.location) as store, store.writing() as work:
-            assert work.change_job(1, {**sending, "grace_since": sent_at})
+            assert work.jobs.change(1, {**sending, "grace_since": sent_at})
         done = cli("resubmit", "@1")
         assert (done.code, done.out) == (6, "")
         assert done.err == (

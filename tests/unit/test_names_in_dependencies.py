@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator import errors, jobs, specs, values
-from orchestrator.controller import dependencies, stores, unit_of_work
+from orchestrator.controller import dependencies, stores
 from orchestrator.jobs import dependency
 
-_ALL = unit_of_work.JobQuery(limit=None)
+_ALL = jobs.JobQuery(limit=None)
 NOW = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
 COMPLETED, FAILED, RUNNING = (
     jobs.JobState.COMPLETED,
@@ -56,7 +56,7 @@ def add(
     **fields: object,
 ) -> list[jobs.Job]:
     with store.reading() as work:
-        number = max((job.row for job in work.jobs(_ALL)), default=0) + 1
+        number = max((job.row for job in work.jobs.find(_ALL)), default=0) + 1
     record = jobs.Submission(
         token=f"abcd{number:08}",
         cluster="lab",
@@ -71,7 +71,7 @@ def add(
     array = None if tasks is None else range(tasks)
     settled = state in jobs.TERMINAL
     with store.writing() as work:
-        return work.add_submission(
+        return work.jobs.add_submission(
             record, array_tasks=array, state=state, settled=settled, **fields
         )
 
@@ -111,8 +111,8 @@ def test_an_array_is_one_id_and_a_task_of_it_another(store: stores.Store) -> Non
     tasks = add(store, "many", RUNNING, tasks=3, array_job_id="9")
     with store.writing() as work:
         for place, job in enumerate(tasks):
-            work.change_job(job.row, {"job_id": f"9_{place}"})
-        work.change_job(tasks[0].row, {"state": COMPLETED, "settled": True})
+            work.jobs.change(job.row, {"job_id": f"9_{place}"})
+        work.jobs.change(tasks[0].row, {"state": COMPLETED, "settled": True})
     assert status(store, "afterok:many").text == "afterok:9"
     assert status(store, "afterok:@2").text == "afterok:9_1"
 

@@ -39,7 +39,7 @@ def main(log: str, folder: pathlib.Path) -> None:
     )
     about = {"tracked_name": "bench", "job_id": "1", "stdout_path": log}
     with context.store.writing() as work:
-        (job,) = work.add_submission(record, state=jobs.JobState.RUNNING, **about)
+        (job,) = work.jobs.add_submission(record, state=jobs.JobState.RUNNING, **about)
     # As each command does.
     gc.set_threshold(cli.OBJECTS_BEFORE_SEARCH)
     peak = _peak_kib()

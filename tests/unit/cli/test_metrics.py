@@ -58,7 +58,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 provenance="{}",
                 created_at=NOW,
             )
-            work.add_submission(
+            work.jobs.add_submission(
                 record,
                 state=jobs.JobState.COMPLETED,
                 settled=True,

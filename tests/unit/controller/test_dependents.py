@@ -48,7 +48,7 @@ class Queue:
                 provenance="{}",
                 created_at=NOW,
             )
-            (job,) = work.add_submission(record, state=state, job_id=str(self.jobs), **fields)
+            (job,) = work.jobs.add_submission(record, state=state, job_id=str(self.jobs), **fields)
             if on_job is not None:
                 depends = dependency.Dependency(kind="afterok", on_job=on_job)
                 work.dependencies.add(job.row, [depends])
@@ -56,7 +56,7 @@ class Queue:
 
     def change(self, row: int, **changes: object) -> None:
         with self.context.store.writing() as work:
-            work.change_job(row, changes)
+            work.jobs.change(row, changes)
 
 
 @pytest.fixture

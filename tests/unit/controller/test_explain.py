@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator import config, jobs, logs, slurm, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import explain, stores, unit_of_work
+from orchestrator.controller import explain, stores
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 
@@ -46,12 +46,12 @@ def test_what_there_is_no_time_to_read_is_left_to_the_next_refresh(
 
     monkeypatch.setattr(logs, "scan", scan)
     assert explain.store_causes(context, rows, clock=lambda: now) == 1
-    wanted = unit_of_work.JobQuery(unexplained_since=NOW, limit=None)
+    wanted = jobs.JobQuery(unexplained_since=NOW, limit=None)
     with context.store.reading() as work:
-        assert [job.row for job in work.jobs(wanted)] == rows[1:]
+        assert [job.row for job in work.jobs.find(wanted)] == rows[1:]
     assert explain.store_causes(context, rows) == 1
     with context.store.reading() as work:
-        assert {job.cause for job in work.jobs(unit_of_work.JobQuery())} == {"python_exception"}
+        assert {job.cause for job in work.jobs.find(jobs.JobQuery())} == {"python_exception"}
 
 
 def _add(context: contexts.Context, number: int, log: str) -> int:
@@ -70,7 +70,7 @@ def _add(context: contexts.Context, number: int, log: str) -> int:
     )
     failed = {"exit_code": 1, "exit_signal": 0, "settled": True, "ended_at": NOW}
     with context.store.writing() as work:
-        job = work.add_submission(
+        job = work.jobs.add_submission(
             record,
             state=jobs.JobState.FAILED,
             job_id=str(number),

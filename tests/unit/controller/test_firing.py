@@ -13,19 +13,11 @@ from typing import Any
 
 import pytest
 
+from db import unit_of_work
 from orchestrator import config, documents, errors, jobs, schedules, slurm, specs, submission
 from orchestrator.cli import schedule_views
 from orchestrator.controller import context as contexts
-from orchestrator.controller import (
-    firing,
-    health,
-    ingest,
-    leases,
-    scheduling,
-    stores,
-    sweep_query,
-    unit_of_work,
-)
+from orchestrator.controller import firing, health, ingest, leases, scheduling, stores, sweep_query
 
 HOUR = datetime.timedelta(hours=1)
 BEGIN = datetime.datetime(2026, 11, 22, 8, 30, tzinfo=datetime.UTC)
@@ -313,13 +305,13 @@ def test_what_a_rule_may_go_on_with_is_not_judged(
     failed = {"state": jobs.JobState.FAILED, "settled": True, "cause": "node_fail"}
     with store.writing() as work:
         # Nothing is decided of it yet: its log was not read, or more wait than one pass decides.
-        work.change_job(fired.job_row or 0, {**failed, "recovers": True})
+        work.jobs.change(fired.job_row or 0, {**failed, "recovers": True})
     clock.now += HOUR
     firing.step(context)
     assert outcomes(context)[1:] == [("skipped", "overlap: an earlier one has not ended")]
     assert history(context)[0].verdict is None
     with store.writing() as work:
-        work.change_job(fired.job_row or 0, {"recovers": None})
+        work.jobs.change(fired.job_row or 0, {"recovers": None})
     firing.step(context)
     assert history(context)[0].verdict == "failed"
 
@@ -335,8 +327,8 @@ def test_a_verdict_says_nothing_of_files_that_a_person_removed(
     (fired,) = history(context)
     with store.writing() as work:
         row = fired.job_row or 0
-        work.change_job(row, {"state": jobs.JobState.COMPLETED, "settled": True})
-        job = work.job(row)
+        work.jobs.change(row, {"state": jobs.JobState.COMPLETED, "settled": True})
+        job = work.jobs.get(row)
     assert job is not None and job.stdout_path is not None
     log = Path(job.stdout_path)
     log.write_text("epoch 1\n")
@@ -385,8 +377,8 @@ def test_a_cancelled_sweep_is_not_gone_on_with(
     first, second = (pair.row for pair in sweep_query.points(context, sweep))
     failed = {"state": jobs.JobState.FAILED, "settled": True, "cause": "node_fail"}
     with store.writing() as work:
-        work.change_job(first or 0, {**failed, "recovers": True})
-        work.change_job(second or 0, failed)
+        work.jobs.change(first or 0, {**failed, "recovers": True})
+        work.jobs.change(second or 0, failed)
     # A requeue may be planned: cancelling takes it back.
     assert [job.row for job in sweep_query.close(context, sweep)[1]] == [first]
 

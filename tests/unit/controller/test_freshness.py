@@ -31,6 +31,6 @@ def test_who_was_killed_while_it_asked(
     ended.wait()
     holder = f"{host}:{ended.pid if is_gone else os.getpid()}"
     with stores.Store(database_url) as store, store.writing() as work:
-        assert work.claim_refresh("lab", NOW, 0, holder)
+        assert work.refreshes.claim("lab", NOW, 0, holder)
         freshness.drop_dead_claim(work, "lab")
-        assert work.claim_refresh("lab", NOW, 0, "other:1") is may
+        assert work.refreshes.claim("lab", NOW, 0, "other:1") is may

@@ -71,7 +71,7 @@ def graph(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> records
     def send(context: Any, spec: Any, job: jobs.Job, *rest: Any, **more: Any) -> jobs.Job:
         with context.store.writing() as work:
             seen = {"state": jobs.JobState.PENDING, "job_id": f"local-{job.row}"}
-            work.change_job(job.row, seen)
+            work.jobs.change(job.row, seen)
         return job
 
     monkeypatch.setattr(submit, "send", send)
@@ -82,7 +82,7 @@ def graph(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> records
     assert graphs.advance(prepared.context, made, lambda text: None) == []
     with context.store.writing() as work:
         failed = {"state": jobs.JobState.FAILED, "cause": "node_fail", "settled": True}
-        work.change_job(1, failed)
+        work.jobs.change(1, failed)
     return made
 
 
@@ -112,7 +112,7 @@ def test_what_is_cancelled_does_not_go_on(
     context: contexts.Context, graph: records.StoredGraph
 ) -> None:
     with context.store.writing() as work:
-        work.change_job(2, {"state": jobs.JobState.CANCELLED, "settled": True})
+        work.jobs.change(2, {"state": jobs.JobState.CANCELLED, "settled": True})
         assert not graphs.has_ended(work, graph), "a rule may go on with prep"
     live = graphs.close(context, graph)
     assert live and [job.row for job in live] == [1]
@@ -130,7 +130,7 @@ def test_what_has_ended_is_not_cancelled_any_more(
     with context.store.writing() as work:
         for row in (1, 2):
             done = {"state": jobs.JobState.COMPLETED, "settled": True, "cause": None}
-            work.change_job(row, {**done, "recovers": None})
+            work.jobs.change(row, {**done, "recovers": None})
     assert graphs.close(context, graph) is None
     assert graphs.find(context, "g").state == "open"
 

@@ -83,8 +83,8 @@ def world(folder: Path) -> Iterator[World]:
             contexts.machine_facts(context), cluster="lab", accounting=False
         )
         with store.writing() as work:
-            work.put_setting("installation_id", "abcd")
-            work.put_setting(contexts._key(context), contexts._to_json(facts))
+            work.settings.put("installation_id", "abcd")
+            work.settings.put(contexts._key(context), contexts._to_json(facts))
         yield found
 
 
@@ -102,7 +102,7 @@ def add(one: World, number: int) -> jobs.Job:
         created_at=NOW,
     )
     with one.context.store.writing() as work:
-        (job,) = work.add_submission(record, state=jobs.JobState.PENDING, job_id=str(number))
+        (job,) = work.jobs.add_submission(record, state=jobs.JobState.PENDING, job_id=str(number))
     return job
 
 
@@ -119,8 +119,8 @@ def line(job: jobs.Job, state: str, restarts: int) -> str:
 def said(one: World, rows: Sequence[int]) -> list[object]:
     """All that is stored of these jobs; the two databases number and place them alike."""
     with one.context.store.reading() as work:
-        found = [work.job(row) for row in rows]
-        told = [[*work.events(row), *work.attempts(row)] for row in rows]
+        found = [work.jobs.get(row) for row in rows]
+        told = [[*work.events.of_job(row), *work.attempts.of_job(row)] for row in rows]
     return [[dataclasses.replace(job, run_dir="") for job in found if job], told]
 
 
@@ -153,13 +153,13 @@ def test_it_finds_the_same_as_a_refresh_from_nothing(
                     ]
                     with each.context.store.writing() as work:
                         for place in sorted(changed):
-                            work.change_job(rows[place], {"reason": "of another process"})
+                            work.jobs.change(rows[place], {"reason": "of another process"})
                 refresh.refresh_one(plain.context, floor_seconds=0)
                 refresh.refresh_one(context, floor_seconds=0)
                 assert said(keeps, rows) == said(plain, rows)
             for each in worlds.values():
                 with each.context.store.writing() as work:
-                    work.change_jobs([(row, {"settled": True}, None) for row in rows])
+                    work.jobs.change_many([(row, {"settled": True}, None) for row in rows])
 
         worlds = {"plain": plain, "keeps": keeps}
         check()

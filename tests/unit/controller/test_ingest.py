@@ -18,9 +18,10 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from db import unit_of_work
 from orchestrator import config, deadlines, errors, jobs, logs, metrics, slurm, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import ingest, stores, unit_of_work
+from orchestrator.controller import ingest, stores
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 
@@ -66,7 +67,7 @@ def add(context: contexts.Context, number: int, spec: str | None = None) -> jobs
     # Of a job by hand every line counts, with no banner above.
     by_hand = {"tracked_name": "demo", "job_id": str(number), "stdout_path": str(folder / "log")}
     with context.store.writing() as work:
-        return work.add_submission(record, state=jobs.JobState.RUNNING, **by_hand)[0]
+        return work.jobs.add_submission(record, state=jobs.JobState.RUNNING, **by_hand)[0]
 
 
 def test_one_question_for_all_jobs_and_no_script(context: contexts.Context) -> None:

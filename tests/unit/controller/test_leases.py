@@ -86,7 +86,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def write(holding: leases.Holding, text: str) -> None:
     with holding.store.writing() as work:
-        work.put_setting("by", text)
+        work.settings.put("by", text)
 
 
 def free(world: World) -> None:
@@ -117,8 +117,8 @@ def test_who_lost_the_lease_writes_no_more(world: World) -> None:
     write(second, "second")
     # People's own commands go on beside any controller.
     with world.context.store.writing() as work:
-        assert work.setting("by") == "second"
-        work.put_setting("by", "a person")
+        assert work.settings.get("by") == "second"
+        work.settings.put("by", "a person")
 
 
 def test_a_process_that_ended_is_replaced_at_once_on_its_host(world: World) -> None:

@@ -64,7 +64,7 @@ class Bench:
         )
         array = None if tasks is None else range(tasks)
         with self.store.writing() as work:
-            return work.add_submission(
+            return work.jobs.add_submission(
                 record, array_tasks=array, state=jobs.JobState.RUNNING, **fields
             )
 
@@ -79,8 +79,8 @@ class Bench:
         event = jobs.JobEvent(at=self.now, kind="state", state=state, source="squeue", detail="")
         with self.store.writing() as work:
             changes = {"state": state, "settled": settled, "cause": cause, "ended_at": self.now}
-            work.change_job(job.row, changes)
-            work.add_event(job.row, event)
+            work.jobs.change(job.row, changes)
+            work.events.add(job.row, event)
 
     def told(self) -> list[tuple[str, str | None]]:
         """Return all notices, oldest first, and where each is."""
@@ -181,7 +181,7 @@ def test_after_a_day_it_is_given_up_and_told(bench: Bench) -> None:
     assert 18 <= len(told) <= 26, "about every hour, and then no more"
     assert told[-1].startswith("1 notice given up after a day, hook failed: http://127.0.0.1/***")
     with bench.store.reading() as work:
-        event = work.events(job.row)[-1]
+        event = work.events.of_job(job.row)[-1]
         assert work.notices.counts() == {("hook", "failed"): 1}
     assert (event.kind, event.detail[:43]) == (
         "notice",
@@ -251,7 +251,7 @@ def test_an_end_waits_for_its_cause(bench: Bench) -> None:
     bench.end(job, cause=None)
     assert bench.later(10) == []
     with bench.store.writing() as work:
-        work.change_job(job.row, {"cause": "host_memory"})
+        work.jobs.change(job.row, {"cause": "host_memory"})
     assert bench.later(10) == ["Sent 1 notice by log: @1 demo1: FAILED, host_memory"]
     # One that nobody finds is not waited for, and one that was requeued has not ended.
     (lost,) = bench.add(2)
@@ -259,7 +259,7 @@ def test_an_end_waits_for_its_cause(bench: Bench) -> None:
     (again,) = bench.add(3)
     bench.end(again, cause=None)
     with bench.store.writing() as work:
-        work.change_job(again.row, {"state": jobs.JobState.PENDING, "settled": False})
+        work.jobs.change(again.row, {"state": jobs.JobState.PENDING, "settled": False})
     assert bench.later(10) == []
     assert bench.later(600) == ["Sent 1 notice by log: @2 demo2: FAILED"]
 
@@ -309,12 +309,12 @@ def test_an_array_with_a_chain_tells_once_at_the_end_of_all(bench: Bench) -> Non
     first, lost = bench.add(1, tasks=2, array_job_id="9")
     bench.end(lost)
     with bench.store.writing() as work:
-        work.change_job(first.row, {"recovers": True})
+        work.jobs.change(first.row, {"recovers": True})
     bench.end(first, cause="node_fail")
     assert bench.later(10) == []
     (second,) = bench.add(2, continues=first.row)
     with bench.store.writing() as work:
-        work.change_job(first.row, {"recovers": None})
+        work.jobs.change(first.row, {"recovers": None})
     assert bench.later(10) == bench.later(10) == []
     bench.end(second, jobs.JobState.COMPLETED, cause=None)
     assert bench.later(10) == ["Sent 1 notice by log: - demo2: 1 COMPLETED, 1 FAILED"]

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from db import unit_of_work
 from orchestrator import config, errors, jobs, local, slurm, specs
 from orchestrator.controller import (
     cancel,
@@ -23,7 +24,6 @@ from orchestrator.controller import (
     refresh,
     stores,
     submit,
-    unit_of_work,
     wait,
     wishes,
 )
@@ -87,15 +87,15 @@ def failed(
             "started_at": NOW - datetime.timedelta(minutes=5),
             "ended_at": NOW,
         }
-        work.change_job(job.row, seen)
-        found = work.job(job.row)
+        work.jobs.change(job.row, seen)
+        found = work.jobs.get(job.row)
     assert found is not None
     return found
 
 
 def all_jobs(context: contexts.Context) -> list[jobs.Job]:
     with context.store.reading() as work:
-        return sorted(work.jobs(unit_of_work.JobQuery(limit=None)), key=lambda job: job.row)
+        return sorted(work.jobs.find(jobs.JobQuery(limit=None)), key=lambda job: job.row)
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_one_job_goes_on_wherever_a_pass_is_killed(
     assert (Path(first.run_dir) / "attempt.0.1").exists()
     with context.store.writing() as work:
         lost = {"state": jobs.JobState.NOT_SUBMITTED, "settled": True, "cause": "not_submitted"}
-        work.change_job(second.row, lost)
+        work.jobs.change(second.row, lost)
     assert recovering.step(context) == ["@2 was sent again"]
     assert [job.row for job in sent] == [second.row] and len(all_jobs(context)) == 2
     chain = chains.of(context, second)
@@ -168,7 +168,7 @@ def test_wait_ends_with_the_chain_whenever_another_process_goes_on_with_it(
         with context.store.writing() as work:
             for job in sent:
                 over = {"state": jobs.JobState.COMPLETED, "settled": True, "recovers": None}
-                work.change_job(job.row, over)
+                work.jobs.change(job.row, over)
 
     # A controller elsewhere does what follows: `wait` merely looks.
     monkeypatch.setattr(wait, "_recover", lambda *rest: None)
@@ -208,7 +208,7 @@ def test_a_changed_job_is_rendered_anew(context: contexts.Context, sent: list[jo
     assert len(recovering.step(context)) == 2
     (new,) = sent
     with context.store.reading() as work:
-        stored = work.submission_of(new.row)
+        stored = work.jobs.submission_of(new.row)
     assert stored is not None
     assert "#SBATCH --mem=4G\n" in stored.script and "dependency" not in stored.script
     assert specs.from_json(stored.spec).retry == rules
@@ -228,7 +228,7 @@ def test_all_that_is_to_be_requeued_is_looked_at_once(
         with context.store.writing() as work:
             # By a pass that was killed before it could store that.
             again = {"state": state, "attempt": 1, "settled": False}
-            work.change_job(2, {**again, "missing_since": None, "observed_at": NOW})
+            work.jobs.change(2, {**again, "missing_since": None, "observed_at": NOW})
         return wishes.stored(context, wanted)
 
     def asked(machine: object, job_ids: list[str], *, hold: bool) -> dict[str, str]:
@@ -241,13 +241,13 @@ def test_all_that_is_to_be_requeued_is_looked_at_once(
     for row in (1, 2, 3):
         failed(context, "node_fail", requeue=True)
         with context.store.writing() as work:
-            work.change_job(row, {"job_id": f"local-{row}"})
+            work.jobs.change(row, {"job_id": f"local-{row}"})
     told = recovering.step(context)[3:]
     assert told == ["local-1 was requeued", "@4 (@4) goes on with local-3"]
     assert looks == [3, -2] and [job.continues for job in sent] == [3]
     assert recovering.step(context) == []
     with context.store.reading() as work:
-        events = [one for row in (1, 2, 3, 4) for one in work.events(row)]
+        events = [one for row in (1, 2, 3, 4) for one in work.events.of_job(row)]
     automatic = {(one.kind, one.detail, one.source) for one in events if one.kind != "retry"}
     assert automatic == {
         ("submit", "intent stored", "user"),
@@ -274,7 +274,7 @@ def test_what_is_cancelled_as_it_is_requeued_does_not_run(
         with context.store.writing() as work:
             state = jobs.JobState.CANCELLED if ended else jobs.JobState.PENDING
             again = {"state": state, "attempt": 1, "settled": bool(ended)}
-            work.change_job(seen.row, {**again, "missing_since": None, "observed_at": NOW})
+            work.jobs.change(seen.row, {**again, "missing_since": None, "observed_at": NOW})
 
     def looked(context: contexts.Context, wanted: list[jobs.Job]) -> list[jobs.Job]:
         return wishes.stored(context, wanted)
@@ -341,7 +341,7 @@ def test_what_is_not_seen_for_two_days_is_decided_once(
     assert recovering.step(later) == [] == sent
     (now,) = all_jobs(context)
     with context.store.reading() as work:
-        newest = work.events(now.row)[-1]
+        newest = work.events.of_job(now.row)[-1]
         (decided,) = work.recovery.of_jobs([now.row])
     assert now.is_over and (newest.kind, newest.source) == ("retry", "rules")
     assert newest.detail == decided.detail

@@ -64,7 +64,7 @@ def test_what_a_failed_try_means(
         )
         with store.writing() as work:
             # Of an array one task stands for all.
-            first, *_ = work.add_submission(
+            first, *_ = work.jobs.add_submission(
                 record,
                 array_tasks=[0, 1],
                 state=jobs.JobState.NOT_SUBMITTED,
@@ -74,8 +74,8 @@ def test_what_a_failed_try_means(
             )
         assert resend._send(context, [first], {record.token: 2}) is goes_on
         with store.reading() as work:
-            found = work.jobs_of_tokens([record.token])
-            told = [work.events(job.row) for job in found]
+            found = work.jobs.of_submissions([record.token])
+            told = [work.events.of_job(job.row) for job in found]
     assert [(job.reason, job.waits_for_room) for job in found] == [(reason, waits)] * 2
     assert [[event.detail for event in events] for events in told] == (
         [[]] * 2 if reason.startswith("waits for room") else [[reason]] * 2

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from db import models
 from orchestrator import config, jobs, slurm, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import stores, unit_of_work, watching
+from orchestrator.controller import stores, watching
 
 
 @pytest.fixture
@@ -75,14 +75,14 @@ def add(
     begun = now - datetime.timedelta(hours=5)
     fields = {"job_id": str(number), "stdout_path": str(folder / "log"), "started_at": begun}
     with context.store.writing() as work:
-        return work.add_submission(record, state=jobs.JobState.RUNNING, **fields)[0]
+        return work.jobs.add_submission(record, state=jobs.JobState.RUNNING, **fields)[0]
 
 
 def alerts_of(context: contexts.Context, job: jobs.Job) -> tuple[list[str], list[str]]:
     """What is wrong with it now, and what its history says."""
     with context.store.reading() as work:
-        found = work.job(job.row)
-        events = work.events(job.row)
+        found = work.jobs.get(job.row)
+        events = work.events.of_job(job.row)
     assert found is not None
     told = [f"{event.kind} {event.detail}" for event in events if event.source == "alerts"]
     return [alert.rule for alert in found.current_alerts], told
@@ -122,13 +122,13 @@ def test_many_take_turns(context: contexts.Context, monkeypatch: pytest.MonkeyPa
     some = [add(context, number, silent_minutes=34) for number in range(1, 6)]
     ended = add(context, 6, silent_minutes=34)
     with context.store.writing() as work:
-        work.change_job(ended.row, {"state": jobs.JobState.COMPLETED, "settled": True})
+        work.jobs.change(ended.row, {"state": jobs.JobState.COMPLETED, "settled": True})
     changed = [watching.watch(context, insist=True) for _ in range(4)]
     assert changed == [2, 2, 1, 0], "the newest first, then round again"
     assert all(alerts_of(context, job)[0] == ["stalled"] for job in some)
     assert alerts_of(context, ended) == ([], [])
     with context.store.reading() as work:
-        assert len(work.jobs(unit_of_work.JobQuery(below=some[2].row))) == 2
+        assert len(work.jobs.find(jobs.JobQuery(below=some[2].row))) == 2
 
 
 def test_a_spec_of_another_version_keeps_nobody_from_an_alert(context: contexts.Context) -> None:

@@ -38,7 +38,7 @@ def test_a_cursor_moves_only_from_where_it_was_read(store: stores.Store) -> None
         created_at=NOW,
     )
     with store.writing() as work:
-        row = work.add_submission(submission)[0].row
+        row = work.jobs.add_submission(submission)[0].row
         cursors = work.log_cursors
         assert cursors.of(row) == []
         assert not cursors.move(row, two, expect=one)

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from db import unit_of_work
 from orchestrator import jobs, metrics
-from orchestrator.controller import stores, unit_of_work
+from orchestrator.controller import stores
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 
@@ -37,7 +38,7 @@ def add_job(store: stores.Store, token: str = "abcd00000001") -> int:
         created_at=NOW,
     )
     with store.writing() as work:
-        return work.add_submission(submission)[0].row
+        return work.jobs.add_submission(submission)[0].row
 
 
 def metric(value: float = 1.5, **changes: object) -> jobs.Metric:
@@ -151,7 +152,7 @@ def test_any_metric_can_be_stored(
 ) -> None:
     token = "any000000000"
     with store.reading() as work:
-        found = work.jobs_of_tokens([token])
+        found = work.jobs.of_submissions([token])
     row = found[0].row if found else add_job(store, token)
     with store.writing() as work:
         work.metrics.add(row, lines(metric(value, step=step, unit=unit, path=path)))

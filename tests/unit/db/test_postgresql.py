@@ -13,10 +13,10 @@ import pytest
 import sqlalchemy as sa
 from alembic import autogenerate, migration
 
-from db import errors, models, postgres, schema, service_tables
+from db import errors, models, postgres, schema, service_tables, unit_of_work
 from orchestrator import errors as our_errors
 from orchestrator import jobs, metrics
-from orchestrator.controller import rows, stores, unit_of_work
+from orchestrator.controller import stores
 from tests import postgresql
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
@@ -45,7 +45,7 @@ def database(url: str, **options: object) -> postgres.Database:
 def refusal(url: str) -> str:
     with stores.Store(url) as store, pytest.raises(our_errors.DatabaseError) as refused:
         with store.writing() as work:
-            work.put_setting("a", "b")
+            work.settings.put("a", "b")
     return str(refused.value)
 
 
@@ -144,7 +144,7 @@ def test_first_use_by_many_at_once(bare: str) -> None:
         with stores.Store(bare) as store:
             ready.wait()
             with store.writing() as work:
-                found.append(work.installation_id())
+                found.append(work.settings.installation_id())
 
     threads = [threading.Thread(target=use) for _ in range(4)]
     for thread in threads:
@@ -177,7 +177,7 @@ def test_an_older_database_is_upgraded(bare: str, tmp_path: Path) -> None:
         ):
             db.execute(sa.text(words))
     with stores.Store(bare) as store:
-        assert store.upgrade() == rows.Upgrade(
+        assert store.upgrade() == stores.Upgrade(
             before="0001", after=schema.SHIPPED.head, backup=None
         )
         with store.writing() as work:
@@ -201,7 +201,7 @@ def add(work: unit_of_work.UnitOfWork, token: str) -> int:
         provenance="{}",
         created_at=NOW,
     )
-    return work.add_submission(record, labels=["a"])[0].row
+    return work.jobs.add_submission(record, labels=["a"])[0].row
 
 
 def test_databases_that_are_not_ours(
@@ -283,12 +283,12 @@ def test_there_and_back(url: str, tmp_path: Path) -> None:
             first = add(work, "abcd00000001")
             metric = jobs.Metric(name="loss", value=0.5, step=3, time=NOW, source="jsonl")
             work.metrics.add(first, [metrics.ParsedLine.of(metric)])
-            installation = work.installation_id()
+            installation = work.settings.installation_id()
             gone = add(work, "abcd00000002")
         with store._database.writing() as db:
             db.execute(sa.delete(models.Submission).where(models.Submission.token.like("%2")))
         with store.reading() as work:
-            before = (work.jobs(unit_of_work.JobQuery()), metrics_of(work, first))
+            before = (work.jobs.find(jobs.JobQuery()), metrics_of(work, first))
         assert store.copy_to(url) > 0
         with pytest.raises(our_errors.ConflictError, match="is not empty: submissions has rows"):
             store.copy_to(url)
@@ -299,8 +299,8 @@ def test_there_and_back(url: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("backup.db*")] == ["backup.db"]
     for place in (url, target):
         with stores.Store(place) as copy, copy.writing() as work:
-            assert (work.jobs(unit_of_work.JobQuery()), metrics_of(work, first)) == before
-            assert work.installation_id() == installation
+            assert (work.jobs.find(jobs.JobQuery()), metrics_of(work, first)) == before
+            assert work.settings.installation_id() == installation
             # As ever, a number is not given twice.
             assert add(work, "abcd00000003") == gone + 1
 

@@ -41,7 +41,7 @@ def test_file_and_folder_are_private(tmp_path: Path) -> None:
     store = stores.Store(path)
     try:
         with store.writing() as work:
-            work.put_setting("a", "b")
+            work.settings.put("a", "b")
         modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
     finally:
         os.umask(old_umask)
@@ -254,7 +254,7 @@ def test_first_revision_with_rows(tmp_path: Path, opened: Opened) -> None:
         ):
             db.execute(sa.text(f"INSERT INTO metrics VALUES {values}"))
     with stores.Store(path) as store, store.writing() as work:
-        job = work.job(7)
+        job = work.jobs.get(7)
         assert job is not None
         assert (job.resend_at, job.refusals, job.version, job.ended) == (None, 0, 3, True)
         assert job.tracked_name is None
@@ -271,7 +271,7 @@ def test_first_revision_with_rows(tmp_path: Path, opened: Opened) -> None:
         about = jobs.Metric(name="loss", value=1.5, attempt=1, source="jsonl")
         assert work.metrics.add(7, [metrics.ParsedLine.of(about)]) == 1
         assert work.metrics.by_job(metrics.MetricQuery(job_rows=[7]))[7][-1] == about
-        assert work.change_job(7, {"refusals": 1}, version=3)
+        assert work.jobs.change(7, {"refusals": 1}, version=3)
     assert opened(path).upgrade() == (schema.SHIPPED.head, None)
     assert len(list(tmp_path.glob("x.db.0001.*.backup"))) == 1
 
@@ -350,7 +350,7 @@ def test_backup(tmp_path: Path) -> None:
     target = tmp_path / "copy.db"
     with stores.Store(tmp_path / "x.db") as store:
         with store.writing() as work:
-            work.put_setting("a", "b")
+            work.settings.put("a", "b")
         store.backup(target)
         with pytest.raises(our_errors.ConflictError, match=r"copy\.db exists; name a new file"):
             store.backup(target)
@@ -360,7 +360,7 @@ def test_backup(tmp_path: Path) -> None:
     assert not target.with_name("copy.db-wal").exists()
     with stores.Store(target) as store:
         with store.reading() as work:
-            assert work.setting("a") == "b"
+            assert work.settings.get("a") == "b"
         assert store.check() == []
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator import config, documents, errors, jobs, sweeps
-from orchestrator.controller import stores, sweep_query, unit_of_work
+from orchestrator.controller import stores, sweep_query
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 PROFILE = config.Profile(name="lab", partitions={"gpu": config.Partition(gpus_per_node=4)})
@@ -62,7 +62,7 @@ def submit(
 ) -> dict[int, int]:
     """Store an array for these points, and give it to them; returns rows by point."""
     with store.writing() as work:
-        token = f"abcd{len(work.jobs(unit_of_work.JobQuery())):08}"
+        token = f"abcd{len(work.jobs.find(jobs.JobQuery())):08}"
         record = jobs.Submission(
             token=token,
             cluster="lab",
@@ -74,7 +74,9 @@ def submit(
             provenance="{}",
             created_at=NOW,
         )
-        added = work.add_submission(record, array_tasks=range(len(moves)), sweep="wrn", **fields)
+        added = work.jobs.add_submission(
+            record, array_tasks=range(len(moves)), sweep="wrn", **fields
+        )
         new = {number: job.row for number, job in zip(moves, added, strict=True)}
         if not work.sweeps.assign_jobs(row, [(n, old, new[n]) for n, old in moves.items()]):
             raise errors.ConflictError("another process was faster")
@@ -116,12 +118,12 @@ def test_a_baseline_that_failed_and_may_go_on_has_not_failed(store: stores.Store
     assert waits.unsent > 0 and waits.failed == 0
     with store.writing() as work:
         for row in new.values():
-            work.change_job(row, {"recovers": None})
+            work.jobs.change(row, {"recovers": None})
     assert (prerequisites().unsent, prerequisites().failed) == (0, waits.unsent)
     with store.writing() as work:
         for row in new.values():
             lost = {"state": jobs.JobState.RUNNING, "missing_since": stored.created_at}
-            work.change_job(row, lost)
+            work.jobs.change(row, lost)
     assert prerequisites() == waits
 
 
@@ -153,7 +155,7 @@ def test_a_point_has_one_job_at_a_time(store: stores.Store) -> None:
         submit(store, stored.row, {2: first[2]})
     with store.reading() as work:
         assert [job.row for job in work.sweeps.jobs(stored.row)] == [first[1], again[2]]
-        assert len(work.jobs(unit_of_work.JobQuery())) == 3
+        assert len(work.jobs.find(jobs.JobQuery())) == 3
         second = work.sweeps.points(stored.row)[1]
         assert (second.number, second.job_row) == (2, again[2])
 

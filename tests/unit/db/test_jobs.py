@@ -1,4 +1,4 @@
-"""What the verbs store and find again."""
+"""Submissions and jobs in the store, with their attempts and events."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from db import unit_of_work
 from orchestrator import errors, jobs
-from orchestrator.controller import references, rows, stores, unit_of_work
+from orchestrator.controller import references, stores
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
@@ -49,22 +50,14 @@ def add(store: stores.Store, token: str = "abcd00000001", **changes: object) -> 
     ours = {name: value for name, value in changes.items() if name in names}
     rest = {name: value for name, value in changes.items() if name not in names}
     with store.writing() as work:
-        return work.add_submission(submission(token, **ours), **rest)[0]  # type: ignore[arg-type]
-
-
-def test_installation_id_is_made_once(store: stores.Store, database_url: str) -> None:
-    with store.reading() as work:
-        name = work.installation_id()
-    assert len(name) == 4 and name.isascii() and name.isalnum() and name == name.lower()
-    with stores.Store(database_url) as again, again.reading() as work:
-        assert work.installation_id() == name
+        return work.jobs.add_submission(submission(token, **ours), **rest)[0]  # type: ignore[arg-type]
 
 
 def test_job_comes_back_as_it_was(store: stores.Store) -> None:
     submitter = jobs.Submitter(host="login1", boot_id="b-1", pid=4711, start_ticks=2**40)
     east = datetime.timezone(datetime.timedelta(hours=9))
     with store.writing(durable=True) as work:
-        (job,) = work.add_submission(
+        (job,) = work.jobs.add_submission(
             submission(created_at=NOW.astimezone(east)),
             labels=("team=vision", 'odd "label", ü'),
             submitter=submitter,
@@ -88,12 +81,12 @@ def test_job_comes_back_as_it_was(store: stores.Store) -> None:
         time_limit_seconds=10**10,
     )
     with store.reading() as work:
-        assert work.job(1) == job
-        assert work.live_jobs("lab") == [job]
-        assert work.live_jobs("other") == []
-        assert work.submission("abcd00000001") == submission()
-        assert work.submission_of(1) == submission()
-        assert work.job(2) is None and work.submission_of(2) is None
+        assert work.jobs.get(1) == job
+        assert work.jobs.live("lab") == [job]
+        assert work.jobs.live("other") == []
+        assert work.jobs.submission("abcd00000001") == submission()
+        assert work.jobs.submission_of(1) == submission()
+        assert work.jobs.get(2) is None and work.jobs.submission_of(2) is None
 
 
 def test_every_field_of_a_job_can_be_changed(store: stores.Store) -> None:
@@ -115,16 +108,16 @@ def test_every_field_of_a_job_can_be_changed(store: stores.Store) -> None:
             continue
         samples[field.name] = NOW if "datetime" in kind else 7 if "int" in kind else "text"
     with store.writing() as work:
-        assert work.change_job(job.row, samples)
+        assert work.jobs.change(job.row, samples)
         expected = dataclasses.replace(job, version=1, **samples)  # type: ignore[arg-type]
-        assert work.job(job.row) == expected
-        assert work.change_job(job.row, {"submitter": None, "reason": None})
-        changed = work.job(job.row)
+        assert work.jobs.get(job.row) == expected
+        assert work.jobs.change(job.row, {"submitter": None, "reason": None})
+        changed = work.jobs.get(job.row)
     assert changed is not None and changed.submitter is None and changed.reason is None
     for name in sorted(fixed):
         with pytest.raises(ValueError, match=f"{name} of a job cannot be set"):
             with store.writing() as work:
-                work.change_job(job.row, {name: "x"})
+                work.jobs.change(job.row, {name: "x"})
 
 
 def test_a_change_from_an_older_view_is_refused(store: stores.Store) -> None:
@@ -132,15 +125,15 @@ def test_a_change_from_an_older_view_is_refused(store: stores.Store) -> None:
 
     def change(version: int | None) -> bool:
         with store.writing() as work:
-            return work.change_job(first.row, {"reason": str(version)}, version=version)
+            return work.jobs.change(first.row, {"reason": str(version)}, version=version)
 
     assert change(first.version)
     assert not change(first.version), "somebody else was first"
     assert change(None)
     assert change(first.version + 2)
     with store.writing() as work:
-        assert not work.change_job(first.row + 1, {"cause": "x"})
-        job = work.job(first.row)
+        assert not work.jobs.change(first.row + 1, {"cause": "x"})
+        job = work.jobs.get(first.row)
     assert job is not None and (job.reason, job.version) == ("2", first.version + 3)
 
 
@@ -148,19 +141,10 @@ def test_jobs_seen_unchanged(store: stores.Store) -> None:
     job = add(store)
     for seconds, kept in ((2, 2), (1, 2), (3, 3)):
         with store.writing() as work:
-            work.confirm_jobs([job.row], NOW + seconds * SECOND)
-            seen = work.job(job.row)
+            work.jobs.confirm([job.row], NOW + seconds * SECOND)
+            seen = work.jobs.get(job.row)
         assert seen is not None
         assert (seen.observed_at, seen.version) == (NOW + kept * SECOND, job.version)
-
-
-def test_a_claim_is_given_back_by_its_holder_only(store: stores.Store) -> None:
-    with store.writing() as work:
-        assert work.claim_refresh("lab", NOW, 10, "a")
-        work.finish_refresh("lab", holder="b")
-        assert not work.claim_refresh("lab", NOW, 0, "b")
-        work.finish_refresh("lab", holder="a")
-        assert work.claim_refresh("lab", NOW, 0, "b")
 
 
 def test_token_is_stored_once(store: stores.Store) -> None:
@@ -168,7 +152,7 @@ def test_token_is_stored_once(store: stores.Store) -> None:
     with pytest.raises(errors.DatabaseError, match=r"(?i)unique constraint .*submissions.token"):
         add(store)
     with store.reading() as work:
-        assert len(work.jobs(unit_of_work.JobQuery())) == 1
+        assert len(work.jobs.find(jobs.JobQuery())) == 1
 
 
 def test_row_numbers_are_never_given_twice(store: stores.Store) -> None:
@@ -180,16 +164,16 @@ def test_row_numbers_are_never_given_twice(store: stores.Store) -> None:
 
 def test_array(store: stores.Store) -> None:
     with store.writing() as work:
-        tasks = work.add_submission(submission(), array_tasks=(0, 2, 5), array_job_id="123")
+        tasks = work.jobs.add_submission(submission(), array_tasks=(0, 2, 5), array_job_id="123")
         for job in tasks:
-            work.change_job(job.row, {"job_id": f"123_{job.array_task_id}"})
+            work.jobs.change(job.row, {"job_id": f"123_{job.array_task_id}"})
     assert [(job.array_task_id, job.array_job_id) for job in tasks] == [
         (0, "123"),
         (2, "123"),
         (5, "123"),
     ]
     with store.reading() as work:
-        assert len(work.jobs_of_tokens(["abcd00000001", "missing"])) == 3
+        assert len(work.jobs.of_submissions(["abcd00000001", "missing"])) == 3
         assert [job.array_task_id for job in references.find(work, "123")] == [5, 2, 0]
         assert [job.array_task_id for job in references.find(work, "digits")] == [5, 2, 0]
         assert [job.array_task_id for job in references.find(work, "123_2")] == [2]
@@ -201,16 +185,16 @@ def test_array(store: stores.Store) -> None:
             == references.find(work, "x_[0]")
             == []
         )
-        whole = unit_of_work.JobQuery(limit=1, whole_arrays=True)
-        assert len(work.jobs(whole)) == 3
-        assert len(work.jobs(unit_of_work.JobQuery(limit=1))) == 1
+        whole = jobs.JobQuery(limit=1, whole_arrays=True)
+        assert len(work.jobs.find(whole)) == 3
+        assert len(work.jobs.find(jobs.JobQuery(limit=1))) == 1
 
 
 def test_many_changes_at_once(store: stores.Store) -> None:
     with store.writing() as work:
-        first, second, third = work.add_submission(submission(), array_tasks=range(3))
-        assert work.change_job(second.row, {"reason": "newer"})
-        changed = work.change_jobs(
+        first, second, third = work.jobs.add_submission(submission(), array_tasks=range(3))
+        assert work.jobs.change(second.row, {"reason": "newer"})
+        changed = work.jobs.change_many(
             [
                 (first.row, {"reason": "x", "ended_at": NOW}, first.version),
                 (second.row, {"reason": "older"}, second.version),
@@ -219,7 +203,7 @@ def test_many_changes_at_once(store: stores.Store) -> None:
             ]
         )
         assert changed == {first.row, third.row}
-        after = work.jobs_of_tokens([first.token])
+        after = work.jobs.of_submissions([first.token])
     assert [(job.reason, job.version) for job in after] == [("x", 1), ("newer", 1), (None, 1)]
     assert (after[0].ended_at, after[2].state) == (NOW, jobs.JobState.RUNNING)
 
@@ -248,7 +232,7 @@ def test_find(store: stores.Store) -> None:
     third = add(store, "abcd00000006", state=running)
     assert find("digits") == [third, second], "several live ones"
     with store.writing() as work:
-        work.change_job(second.row, {"state": done})
+        work.jobs.change(second.row, {"state": done})
     assert find("digits") == [third]
     elsewhere = add(store, "abcd00000007", cluster="sea", job_id="8", state=done)
     assert find("8") == [elsewhere, dataclasses.replace(second, state=done, version=1)]
@@ -264,7 +248,7 @@ def test_queries(store: stores.Store) -> None:
 
     def rows(**query: object) -> list[int]:
         with store.reading() as work:
-            found = work.jobs(unit_of_work.JobQuery(**query))  # type: ignore[arg-type]
+            found = work.jobs.find(jobs.JobQuery(**query))  # type: ignore[arg-type]
         return [job.row for job in found]
 
     assert rows() == [4, 3, 2, 1]
@@ -298,12 +282,12 @@ def test_default_status_reads_no_whole_table(store: stores.Store) -> None:
         sa.event.listen(connection, "before_cursor_execute", explain)
         work = unit_of_work.UnitOfWork(db)
         for query in (
-            unit_of_work.JobQuery(live_or_since=NOW),
-            unit_of_work.JobQuery(job_ids=("7",)),
-            unit_of_work.JobQuery(names=("digits",)),
+            jobs.JobQuery(live_or_since=NOW),
+            jobs.JobQuery(job_ids=("7",)),
+            jobs.JobQuery(names=("digits",)),
         ):
-            work.jobs(query)
-        work.live_jobs("lab")
+            work.jobs.find(query)
+        work.jobs.live("lab")
     assert plans
     assert [plan for plan in plans if plan.startswith("SCAN")] == []
 
@@ -317,29 +301,29 @@ def test_attempts_and_events(store: stores.Store) -> None:
     other = dataclasses.replace(event, state=jobs.JobState.RUNNING, raw_state="R", attempt=1)
     with store.writing() as work:
         for attempt in (second, first, ended):
-            work.put_attempts([(row, attempt)])
-        work.add_event(row, event)
-        work.add_event(row, other)
+            work.attempts.put([(row, attempt)])
+        work.events.add(row, event)
+        work.events.add(row, other)
     with store.reading() as work:
-        assert work.attempts(row) == [ended, second]
-        assert work.events(row) == [event, other]
-        assert work.attempts(row + 1) == []
+        assert work.attempts.of_job(row) == [ended, second]
+        assert work.events.of_job(row) == [event, other]
+        assert work.attempts.of_job(row + 1) == []
 
 
 def test_one_refresh_an_interval(store: stores.Store) -> None:
     def claim(seconds: float, holder: str, floor: float = 10) -> bool:
         with store.writing() as work:
-            return work.claim_refresh("lab", NOW + seconds * SECOND, floor, holder)
+            return work.refreshes.claim("lab", NOW + seconds * SECOND, floor, holder)
 
     def state() -> unit_of_work.RefreshState:
         with store.reading() as work:
-            return work.refresh_state("lab")
+            return work.refreshes.get("lab")
 
     assert state() == unit_of_work.RefreshState(cluster="lab")
     assert claim(0, "a")
     assert not claim(1, "b") and not claim(30, "b") and not claim(30, "b", floor=0)
     with store.writing() as work:
-        work.finish_refresh("lab", holder="a", squeue_at=NOW, sacct_at=NOW)
+        work.refreshes.finish("lab", holder="a", squeue_at=NOW, sacct_at=NOW)
     assert state() == unit_of_work.RefreshState(
         cluster="lab", last_good_squeue_at=NOW, last_good_sacct_at=NOW, last_tried_at=NOW
     )
@@ -347,13 +331,13 @@ def test_one_refresh_an_interval(store: stores.Store) -> None:
     assert claim(9, "b", floor=0)
     for seconds in (9, 10):
         with store.writing() as work:
-            work.finish_refresh("lab", holder="b", failed_at=NOW + seconds * SECOND, error="away")
+            work.refreshes.finish("lab", holder="b", failed_at=NOW + seconds * SECOND, error="away")
     assert (state().failing_since, state().last_error) == (NOW + 9 * SECOND, "away")
     assert not claim(15, "c"), "a failed one counts as well"
     assert claim(20, "c")
     assert not claim(139, "d") and claim(140, "d"), "the holder died"
     with store.writing() as work:
-        work.finish_refresh("lab", holder="d", squeue_at=NOW + 140 * SECOND)
+        work.refreshes.finish("lab", holder="d", squeue_at=NOW + 140 * SECOND)
     assert (state().failing_since, state().last_error) == (None, None)
     assert state().last_good_sacct_at == NOW
     assert claim(-7200, "e"), "the clock was set back"
@@ -361,17 +345,17 @@ def test_one_refresh_an_interval(store: stores.Store) -> None:
 
 def test_settings(store: stores.Store) -> None:
     with store.writing() as work:
-        assert work.setting("a") is None
-        work.put_setting("a", "1")
-        work.put_setting("a", "2")
-        assert work.setting("a") == "2"
+        assert work.settings.get("a") is None
+        work.settings.put("a", "1")
+        work.settings.put("a", "2")
+        assert work.settings.get("a") == "2"
     with pytest.raises(errors.DatabaseError), store.reading() as work:
-        work.put_setting("a", "3")
+        work.settings.put("a", "3")
 
 
 def test_check_and_upgrade(store: stores.Store) -> None:
     assert store.check() == []
-    assert store.upgrade() == rows.Upgrade(before="0009", after="0009", backup=None)
+    assert store.upgrade() == stores.Upgrade(before="0009", after="0009", backup=None)
     assert store.describe().startswith(
         ("tables 0009, journal wal, local disk", "tables 0009, Post")
     )
@@ -393,12 +377,12 @@ def test_more_values_than_a_statement_binds(store: stores.Store) -> None:
     job = add(store)
     many = range(job.row, 300_000)
     with store.writing() as work:
-        work.change_job(job.row, {"job_id": "7"})
+        work.jobs.change(job.row, {"job_id": "7"})
     with store.reading() as work:
         for query in (
-            unit_of_work.JobQuery(rows=many, limit=None),
-            unit_of_work.JobQuery(job_ids=[str(one) for one in many], limit=None),
-            unit_of_work.JobQuery(names=["digits", *map(str, many)], limit=None),
+            jobs.JobQuery(rows=many, limit=None),
+            jobs.JobQuery(job_ids=[str(one) for one in many], limit=None),
+            jobs.JobQuery(names=["digits", *map(str, many)], limit=None),
         ):
-            assert [one.row for one in work.jobs(query)] == [job.row]
-        assert len(work.jobs_of_tokens([job.token, *map(str, many)])) == 1
+            assert [one.row for one in work.jobs.find(query)] == [job.row]
+        assert len(work.jobs.of_submissions([job.token, *map(str, many)])) == 1
