@@ -1,4 +1,4 @@
-"""Our own names in a dependency: what is Slurm's, what they mean, how it is with them."""
+"""Dependencies: references to our jobs and sweeps, what they come to, and ends that count."""
 
 from __future__ import annotations
 
@@ -130,3 +130,19 @@ def test_who_goes_on_stands_for_who_failed(store: stores.Store) -> None:
     first_job = dependency.Dependency(kind="afterok", on_job=1)
     with store.reading() as work:
         assert dependencies.continuation(work, first_job) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "job_ids"),
+    [
+        ("", []),
+        ("singleton", []),
+        # Met by any end: a job that Slurm has forgotten has ended.
+        ("afterany:7,after:8+5", []),
+        ("afterok:7:8,afternotok:9", ["7", "8", "9"]),
+        ("afterok:7?aftercorr:12_3", ["7", "12"]),
+        ("afterok:12_*:12_3:12+10,afterany:5", ["12"]),
+    ],
+)
+def test_on_ends(text: str, job_ids: list[str]) -> None:
+    assert dependencies.on_ends(text) == job_ids
