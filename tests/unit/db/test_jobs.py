@@ -310,49 +310,6 @@ def test_attempts_and_events(store: stores.Store) -> None:
         assert work.attempts.of_job(row + 1) == []
 
 
-def test_one_refresh_an_interval(store: stores.Store) -> None:
-    def claim(seconds: float, holder: str, floor: float = 10) -> bool:
-        with store.writing() as work:
-            return work.refreshes.claim("lab", NOW + seconds * SECOND, floor, holder)
-
-    def state() -> unit_of_work.RefreshState:
-        with store.reading() as work:
-            return work.refreshes.get("lab")
-
-    assert state() == unit_of_work.RefreshState(cluster="lab")
-    assert claim(0, "a")
-    assert not claim(1, "b") and not claim(30, "b") and not claim(30, "b", floor=0)
-    with store.writing() as work:
-        work.refreshes.finish("lab", holder="a", squeue_at=NOW, sacct_at=NOW)
-    assert state() == unit_of_work.RefreshState(
-        cluster="lab", last_good_squeue_at=NOW, last_good_sacct_at=NOW, last_tried_at=NOW
-    )
-    assert not claim(9, "b")
-    assert claim(9, "b", floor=0)
-    for seconds in (9, 10):
-        with store.writing() as work:
-            work.refreshes.finish("lab", holder="b", failed_at=NOW + seconds * SECOND, error="away")
-    assert (state().failing_since, state().last_error) == (NOW + 9 * SECOND, "away")
-    assert not claim(15, "c"), "a failed one counts as well"
-    assert claim(20, "c")
-    assert not claim(139, "d") and claim(140, "d"), "the holder died"
-    with store.writing() as work:
-        work.refreshes.finish("lab", holder="d", squeue_at=NOW + 140 * SECOND)
-    assert (state().failing_since, state().last_error) == (None, None)
-    assert state().last_good_sacct_at == NOW
-    assert claim(-7200, "e"), "the clock was set back"
-
-
-def test_settings(store: stores.Store) -> None:
-    with store.writing() as work:
-        assert work.settings.get("a") is None
-        work.settings.put("a", "1")
-        work.settings.put("a", "2")
-        assert work.settings.get("a") == "2"
-    with pytest.raises(errors.DatabaseError), store.reading() as work:
-        work.settings.put("a", "3")
-
-
 def test_check_and_upgrade(store: stores.Store) -> None:
     assert store.check() == []
     assert store.upgrade() == stores.Upgrade(before="0009", after="0009", backup=None)
