@@ -115,12 +115,14 @@ class RecoveryStore:
 
         Returns the rows of the jobs that had a planned decision.
         """
-        planned = [one for one in self.of_jobs(job_rows) if one.state == "planned"]
+        planned = [stored for stored in self.of_jobs(job_rows) if stored.state == "planned"]
         undecided = sa.update(_JOBS).where(  # type: ignore[arg-type]
             queries.among(_JOB.row, job_rows), _JOB.recovers.is_(True)
         )
         self._session.execute(undecided.values(recovers=None, version=_JOB.version + 1))
-        return {one.job_row for one in planned if self.finish(one, "refused", detail=detail)}
+        return {
+            stored.job_row for stored in planned if self.finish(stored, "refused", detail=detail)
+        }
 
     def of_jobs(self, job_rows: Collection[int]) -> list[records.StoredDecision]:
         """Return the decisions about these jobs, oldest first."""
