@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from orchestrator import diagnosis, escaping, jobs
+from orchestrator import diagnosis, escaping, jobs, recovery
 from orchestrator.cli import completing, output, session
-from orchestrator.controller import chains, explain, recovery_rows, resend
+from orchestrator.controller import chains, explain, resend
 
 COLUMNS = ("job_id", "name", "state", "cause", "summary", "first_failing_rank")
 _TRACEBACK_LINES = 24
@@ -99,13 +99,13 @@ def _worth(tasks: Sequence[jobs.Job]) -> Sequence[jobs.Job]:
     return failed or tasks[:1]
 
 
-_NOTHING_DECIDED: Mapping[int, recovery_rows.StoredRecovery] = types.MappingProxyType({})
+_NOTHING_DECIDED: Mapping[int, recovery.StoredDecision] = types.MappingProxyType({})
 
 
 def _put(
     told: Sequence[tuple[jobs.Job | None, diagnosis.Explanation]],
     chosen: str,
-    decided: Mapping[int, recovery_rows.StoredRecovery] = _NOTHING_DECIDED,
+    decided: Mapping[int, recovery.StoredDecision] = _NOTHING_DECIDED,
 ) -> None:
     if chosen != "table":
         rows = [_row(job, one, decided.get(job.row) if job else None) for job, one in told]
@@ -126,7 +126,7 @@ def _put(
 def _row(
     job: jobs.Job | None,
     told: diagnosis.Explanation,
-    decided: recovery_rows.StoredRecovery | None,
+    decided: recovery.StoredDecision | None,
 ) -> dict[str, object]:
     row: dict[str, object] = {
         "job_id": None if job is None else job.job_id,

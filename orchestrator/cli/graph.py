@@ -13,7 +13,7 @@ from orchestrator.cli import output, session, settings, verbs, views
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller import context as contexts
-    from orchestrator.controller import graph_rows
+    from orchestrator.graphs import records
 
 NODE_COLUMNS = ("node", "kind", "state", "job_id", "after", "reason", "row")
 GRAPH_COLUMNS = ("name", "state", "nodes", "submitted", "ended", "created_at", "row")
@@ -140,7 +140,7 @@ def cancel(ctx: click.Context, graph: str, timeout: float) -> None:
     click.echo(f"Cancelled graph {found.name} (@{found.row}): {count}")
 
 
-def _show(context: contexts.Context, graph: graph_rows.StoredGraph, chosen: str) -> None:
+def _show(context: contexts.Context, graph: records.StoredGraph, chosen: str) -> None:
     from orchestrator.controller import submitted
 
     plain = output.is_json(chosen)

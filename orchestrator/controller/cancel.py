@@ -157,12 +157,12 @@ def _not_started_again(
     with context.store.writing() as work:
         requeued = {
             one.job_row
-            for one in work.recoveries.of_jobs(list(attempts))
+            for one in work.recovery.of_jobs(list(attempts))
             if one.attempt == attempts[one.job_row]
             and (one.state, one.decision.action) == ("done", recovery.Action.REQUEUE)
         }
         left = [job for job in open_ if job.row not in requeued]
-        work.recoveries.withdraw(list(attempts), "its user cancelled it")
+        work.recovery.withdraw(list(attempts), "its user cancelled it")
         work.add_events((job.row, dataclasses.replace(event, attempt=job.attempt)) for job in left)
     found: dict[int, jobs.Job] = {}
     objections: dict[int, str] = {}

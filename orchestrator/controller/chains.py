@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from orchestrator import jobs
+from orchestrator import jobs, recovery
 from orchestrator.controller import context as contexts
-from orchestrator.controller import recovery_rows, unit_of_work
+from orchestrator.controller import unit_of_work
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ class Link:
     #: of that attempt
     state: jobs.JobState
     #: what followed; none: nothing is decided
-    decision: recovery_rows.StoredRecovery | None = None
+    decision: recovery.StoredDecision | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Chain:
     continued_by: jobs.Job | None = None
 
     @property
-    def planned(self) -> recovery_rows.StoredRecovery | None:
+    def planned(self) -> recovery.StoredDecision | None:
         """Return what is planned next."""
         last = self.links[-1].decision if self.links else None
         return last if last is not None and last.state == "planned" else None
@@ -40,8 +40,8 @@ class Chain:
 def of(context: contexts.Context, job: jobs.Job) -> Chain:
     """Return the chain of a job; without links where it is alone and nothing was decided of it."""
     with context.store.reading() as work:
-        rows = work.recoveries.chain(job.row)
-        decided = work.recoveries.of_jobs(rows)
+        rows = work.recovery.chain(job.row)
+        decided = work.recovery.of_jobs(rows)
         if len(rows) == 1 and not decided:
             return Chain()
         query = unit_of_work.JobQuery(rows=rows, limit=None)
@@ -69,20 +69,20 @@ def of(context: contexts.Context, job: jobs.Job) -> Chain:
 
 def decisions(
     context: contexts.Context, several: Iterable[jobs.Job], *, attempt: int | None = None
-) -> dict[int, recovery_rows.StoredRecovery]:
+) -> dict[int, recovery.StoredDecision]:
     """Return what was decided of an attempt of each job (none: its newest), by row."""
     wanted = {job.row: job.attempt if attempt is None else attempt for job in several}
     if not wanted:
         return {}
     with context.store.reading() as work:
-        found = work.recoveries.of_jobs(list(wanted))
+        found = work.recovery.of_jobs(list(wanted))
     return {one.job_row: one for one in found if one.attempt == wanted[one.job_row]}
 
 
 def newest(context: contexts.Context, job_rows: Sequence[int]) -> dict[int, jobs.Job]:
     """Return the last job of the chain of each of these, by the row that was asked for."""
     with context.store.reading() as work:
-        last = work.recoveries.last(job_rows)
+        last = work.recovery.last_in_chain(job_rows)
         query = unit_of_work.JobQuery(rows=list(last.values()), limit=None)
         found = {job.row: job for job in work.jobs(query)} if last else {}
     return {row: found[now] for row, now in last.items() if now in found}

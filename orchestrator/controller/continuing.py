@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator import errors, jobs, recovery, run_folder, specs
 from orchestrator.controller import context as contexts
-from orchestrator.controller import progress, recovery_rows, render, submit, unit_of_work
+from orchestrator.controller import progress, render, submit, unit_of_work
 
 
 class OverError(errors.ConflictError):
@@ -28,7 +28,7 @@ class BusyError(errors.ConflictError):
 
 
 def go_on(
-    context: contexts.Context, job: jobs.Job, one: recovery_rows.StoredRecovery
+    context: contexts.Context, job: jobs.Job, one: recovery.StoredDecision
 ) -> jobs.Job | None:
     """Submit the job that goes on with `job`, as it was decided; None: another host has to.
 
@@ -73,11 +73,13 @@ def go_on(
         (new,) = added
         if not work.change_job(job.row, {"recovers": None}, version=job.version):
             raise BusyError(f"@{job.row} was changed by another process just now")
-        if work.recoveries.end_asked([job.row]):
+        if work.recovery.cancel_requested([job.row]):
             raise OverError("its end was asked for")
-        if graph := work.graphs.cancelled([*work.recoveries.earlier(job.row), job.row][0]):
+        if graph := work.graphs.cancelled_graph_of(
+            [*work.recovery.predecessors(job.row), job.row][0]
+        ):
             raise OverError(f"its graph {graph} was cancelled")
-        if not work.recoveries.finish(
+        if not work.recovery.finish(
             one, "done", next_job_row=new.row, action=recovery.Action.CONTINUE
         ):
             raise BusyError(f"another process goes on with @{job.row}")

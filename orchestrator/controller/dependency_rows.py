@@ -141,7 +141,7 @@ class DependencyStore:
     def newest(self, one: dependency.Depends) -> int | None:
         """Return the newest job that goes on where one of these ended; none: none does."""
         if one.on_job is not None:
-            found = self._work.recoveries.last([one.on_job])[one.on_job]
+            found = self._work.recovery.last_in_chain([one.on_job])[one.on_job]
             return None if found == one.on_job else found
         continuing = [job.row for job in self._jobs([one]) if job.continues is not None]
         return max(continuing, default=None)
@@ -166,7 +166,7 @@ class DependencyStore:
                 wanted += [job.row for job in found]
         if not wanted:
             return []
-        last = self._work.recoveries.last(wanted)
+        last = self._work.recovery.last_in_chain(wanted)
         query = unit_of_work.JobQuery(rows=tuple(set(last.values())), limit=None)
         return sorted(self._work.jobs(query), key=lambda job: job.row)
 

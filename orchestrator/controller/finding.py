@@ -256,7 +256,7 @@ def _wholes(work: unit_of_work.UnitOfWork, some: Sequence[jobs.Job]) -> list[lis
     """Return what these jobs are of: a job, or the tasks of an array; of each chain the last."""
     first = {job.row: job.row for job in some}
     first |= {
-        job.row: min(work.recoveries.earlier(job.row), default=job.row)
+        job.row: min(work.recovery.predecessors(job.row), default=job.row)
         for job in some
         if job.continues is not None
     }

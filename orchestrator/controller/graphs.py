@@ -15,8 +15,8 @@ from orchestrator import config, documents, errors, graphs, jobs, specs, sweeps
 from orchestrator.controller import context as contexts
 from orchestrator.controller import (
     dependents,
-    graph_rows,
     machines,
+    naming,
     places,
     render,
     submit,
@@ -43,7 +43,7 @@ class Prepared:
     context: contexts.Context
     graph: graphs.Graph
     #: in the order of submitting, each with the keys of its file
-    nodes: tuple[tuple[graph_rows.StoredNode, Mapping[str, Any]], ...]
+    nodes: tuple[tuple[graphs.StoredNode, Mapping[str, Any]], ...]
     #: names of the variables that its specs name
     inherit: frozenset[str]
 
@@ -56,7 +56,7 @@ def prepare(context: contexts.Context, path: Path) -> Prepared:
     graph = graphs.build(document)
     here = render.is_local(context.configuration, context.environ)
     there = contexts.at(context, "local" if here else "slurm")
-    nodes: list[tuple[graph_rows.StoredNode, Mapping[str, Any]]] = []
+    nodes: list[tuple[graphs.StoredNode, Mapping[str, Any]]] = []
     wrong: list[errors.Problem] = []
     inherit: set[str] = set()
     for name, node in graph.nodes.items():
@@ -71,7 +71,7 @@ def prepare(context: contexts.Context, path: Path) -> Prepared:
         except errors.SpecError as exc:
             wrong += exc.problems
             continue
-        stored = graph_rows.StoredNode(name=name, kind=kind, after=node.after, source=str(file))
+        stored = graphs.StoredNode(name=name, kind=kind, after=node.after, source=str(file))
         nodes.append((stored, found.data))
         inherit.update(*(spec.environment.inherit for spec in several))
     if wrong:
@@ -104,7 +104,7 @@ def _check(
     return "sweep" if "sweep" in document.data else "job", several
 
 
-def create(prepared: Prepared, source: str, argv: Sequence[str]) -> graph_rows.StoredGraph:
+def create(prepared: Prepared, source: str, argv: Sequence[str]) -> graphs.StoredGraph:
     """Store a graph, nothing of it submitted; ConflictError while one of its name is at it."""
     there = prepared.context
     cluster = contexts.cluster_facts(there).cluster
@@ -130,10 +130,14 @@ def create(prepared: Prepared, source: str, argv: Sequence[str]) -> graph_rows.S
         )
 
 
-def find(context: contexts.Context, reference: str) -> graph_rows.StoredGraph:
-    """Return the graph that `@3` or NAME means, of a name the newest; NotFoundError."""
+def find(context: contexts.Context, reference: str) -> graphs.StoredGraph:
+    """Return the graph with a row, `@3`, or the newest with a name; raises NotFoundError."""
     with context.store.reading() as work:
-        found = work.graphs.named(reference)
+        if reference.startswith("@"):
+            row = naming.row_named(reference)
+            found = None if row is None else work.graphs.get(row)
+        else:
+            found = next(iter(work.graphs.newest(name=reference, limit=1)), None)
     if found is None:
         raise errors.NotFoundError(
             f"no graph {reference!r} here; `orchestrator graph list` lists what is known"
@@ -141,7 +145,7 @@ def find(context: contexts.Context, reference: str) -> graph_rows.StoredGraph:
     return found
 
 
-def has_ended(work: unit_of_work.UnitOfWork, graph: graph_rows.StoredGraph) -> bool:
+def has_ended(work: unit_of_work.UnitOfWork, graph: graphs.StoredGraph) -> bool:
     """Tell whether nothing more becomes of a graph by itself."""
     for node in work.graphs.nodes(graph.row):
         if not node.is_bound and node.given_up is None:
@@ -151,7 +155,7 @@ def has_ended(work: unit_of_work.UnitOfWork, graph: graph_rows.StoredGraph) -> b
     return True
 
 
-def advance(there: contexts.Context, graph: graph_rows.StoredGraph, tell: Tell) -> list[str]:
+def advance(there: contexts.Context, graph: graphs.StoredGraph, tell: Tell) -> list[str]:
     """Submit what is not submitted of a graph, in its order; return what went wrong."""
     wrong: list[str] = []
     with there.store.reading() as work:
@@ -186,8 +190,8 @@ def advance(there: contexts.Context, graph: graph_rows.StoredGraph, tell: Tell) 
 
 def _references(
     work: unit_of_work.UnitOfWork,
-    node: graph_rows.StoredNode,
-    nodes: Mapping[str, graph_rows.StoredNode],
+    node: graphs.StoredNode,
+    nodes: Mapping[str, graphs.StoredNode],
 ) -> list[str]:
     """Return what a node waits for, in the words of a dependency."""
     found: list[str] = []
@@ -202,8 +206,8 @@ def _references(
 
 def _submit(
     there: contexts.Context,
-    graph: graph_rows.StoredGraph,
-    node: graph_rows.StoredNode,
+    graph: graphs.StoredGraph,
+    node: graphs.StoredNode,
     after: Sequence[str],
     tell: Tell,
 ) -> None:
@@ -236,7 +240,7 @@ def _submit(
 
 
 def _send_rest(
-    there: contexts.Context, node: graph_rows.StoredNode, argv: Sequence[str], tell: Tell
+    there: contexts.Context, node: graphs.StoredNode, argv: Sequence[str], tell: Tell
 ) -> None:
     """Submit the points of a node's sweep that nothing was submitted of."""
     if node.sweep_row is None:
@@ -268,7 +272,7 @@ def _with_dependency(
     return documents.merge(document, documents.leaf(("job", "dependency"), text, graphs_own))
 
 
-def _sent(node: graph_rows.StoredNode, sent: sweep_submit.Sent) -> str:
+def _sent(node: graphs.StoredNode, sent: sweep_submit.Sent) -> str:
     waiting = f", {sent.waiting} wait for room" if sent.waiting else ""
     return (
         f"{node.name} is sweep {sent.sweep.name} (@{sent.sweep.row}): "
@@ -298,7 +302,7 @@ def step(context: contexts.Context) -> list[str]:
     return [*told, *dependents.turn(context)]
 
 
-def _place(context: contexts.Context, graph: graph_rows.StoredGraph) -> contexts.Context | None:
+def _place(context: contexts.Context, graph: graphs.StoredGraph) -> contexts.Context | None:
     """Return the context of what a graph submits; none: another host has to."""
     here = contexts.cluster_facts(contexts.at(context, graph.scheduler)).cluster
     if here != graph.cluster or not Path(graph.folder).is_dir():
@@ -314,7 +318,7 @@ def _place(context: contexts.Context, graph: graph_rows.StoredGraph) -> contexts
     )
 
 
-def close(context: contexts.Context, graph: graph_rows.StoredGraph) -> list[jobs.Job] | None:
+def close(context: contexts.Context, graph: graphs.StoredGraph) -> list[jobs.Job] | None:
     """Let nothing more of a graph be submitted; return its jobs of which more is to come.
 
     None: it had ended, and stays as it was.
@@ -322,7 +326,7 @@ def close(context: contexts.Context, graph: graph_rows.StoredGraph) -> list[jobs
     with context.store.writing() as work:
         if has_ended(work, graph):
             return None
-        work.graphs.set_state(graph.row, "cancelled")
+        work.graphs.cancel(graph.row)
         nodes = work.graphs.nodes(graph.row)
         closed = [work.sweeps.get(node.sweep_row) for node in nodes if node.sweep_row is not None]
     for sweep in closed:

@@ -7,13 +7,12 @@ import typing
 from db import statements
 
 if typing.TYPE_CHECKING:
+    from db.stores import graphs, recovery
     from orchestrator.controller import (
         baselines,
         dependency_rows,
-        graph_rows,
         lease_rows,
         notice_rows,
-        recovery_rows,
         schedule_rows,
         sweep_rows,
     )
@@ -44,10 +43,10 @@ class Parts:
         return dependency_rows.DependencyStore(self._db)
 
     @property
-    def graphs(self) -> graph_rows.GraphStore:
-        from orchestrator.controller import graph_rows
+    def graphs(self) -> graphs.GraphStore:
+        from db.stores import graphs
 
-        return graph_rows.GraphStore(self._db)
+        return graphs.GraphStore(self._db)
 
     @property
     def leases(self) -> lease_rows.LeaseStore:
@@ -68,7 +67,7 @@ class Parts:
         return notice_rows.NoticeStore(self._db)
 
     @property
-    def recoveries(self) -> recovery_rows.RecoveryStore:
-        from orchestrator.controller import recovery_rows
+    def recovery(self) -> recovery.RecoveryStore:
+        from db.stores import recovery
 
-        return recovery_rows.RecoveryStore(self._db)
+        return recovery.RecoveryStore(self._db)

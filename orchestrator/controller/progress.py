@@ -48,7 +48,7 @@ def of(context: contexts.Context, job: jobs.Job, checkpoints: Path) -> recovery.
     saved = written_at is not None and written_at > began - datetime.timedelta(seconds=5)
     if step is None:
         with context.store.reading() as work:
-            step = work.recoveries.furthest_step(job.row, job.attempt)
+            step = work.recovery.highest_step(job.row, job.attempt)
     return recovery.Progress(step=step, saved=saved)
 
 

@@ -18,7 +18,6 @@ from orchestrator.controller import (
     ingest,
     naming,
     progress,
-    recovery_rows,
     requeue,
     resubmit,
     unit_of_work,
@@ -36,7 +35,7 @@ DOING_SECONDS = 60.0
 AWAY_SECONDS = 48 * 3600.0
 _BAD_NODE = frozenset({"node_fail", "device_fault"})
 
-_Due = tuple[jobs.Job, recovery_rows.StoredRecovery]
+_Due = tuple[jobs.Job, recovery.StoredDecision]
 
 
 def step(context: contexts.Context) -> list[str]:
@@ -66,7 +65,7 @@ def _due(context: contexts.Context) -> Iterator[list[_Due]]:
     now, after = context.clock(), 0
     while True:
         with context.store.reading() as work:
-            due = work.recoveries.planned(now, AT_ONCE, after)
+            due = work.recovery.planned(now, AT_ONCE, after)
             query = unit_of_work.JobQuery(rows=[one.job_row for one in due], limit=None)
             found = {job.row: job for job in work.jobs(query)} if due else {}
         yield [(found[one.job_row], one) for one in due]
@@ -84,7 +83,9 @@ def _undecided(
     after = 0
     while len(ended) < AT_ONCE:
         with context.store.reading() as work:
-            found = work.recoveries.undecided(clusters, AT_ONCE, after)
+            rows = work.recovery.undecided(clusters, AT_ONCE, after)
+            query = unit_of_work.JobQuery(rows=rows, limit=None)
+            found = sorted(work.jobs(query), key=lambda job: job.row) if rows else []
         away = {job.row: why for job in found if (why := _not_seen(job))}
         said, given_up = _wait_for(context, [job for job in found if job.row in away], away)
         told += said
@@ -113,13 +114,14 @@ def _wait_for(
         return [], set()
     now = context.clock()
     with context.store.reading() as work:
-        since = work.recoveries.away_since([job.row for job in away])
+        since = work.recovery.away_since([job.row for job in away])
     new = [job for job in away if job.row not in since]
     detail = {job.row: f"{why[job.row]}; it is waited for" for job in new}
     if new:
-        kind = recovery_rows.AWAY
         with context.store.writing() as work:
-            work.add_events((job.row, _event(job, now, kind, detail[job.row])) for job in new)
+            work.add_events(
+                (job.row, _event(job, now, recovery.AWAY, detail[job.row])) for job in new
+            )
     over = {row for row, at in since.items() if (now - at).total_seconds() >= AWAY_SECONDS}
     return [f"{naming.name_of(job)}: {detail[job.row]}" for job in new], over
 
@@ -193,7 +195,7 @@ def _decide(context: contexts.Context, job: jobs.Job) -> list[str]:
         if not work.change_job(job.row, changes, version=job.version):
             # Somebody did something with it: the next pass sees what.
             return []
-        work.recoveries.add(job, decision, now)
+        work.recovery.add(job, decision, now)
         work.add_events([(job.row, event)])
     if nothing:
         continuing.drop_environment(context, job)
@@ -216,11 +218,11 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         ingest.ingest(context, [job], say=lambda note: None, deadline=deadline)
         far = progress.of(context, job, checkpoints)
     with context.store.reading() as work:
-        rows = [*work.recoveries.earlier(job.row), job.row]
-        history = work.recoveries.of_jobs(rows)
+        rows = [*work.recovery.predecessors(job.row), job.row]
+        history = work.recovery.of_jobs(rows)
         chain = work.jobs(unit_of_work.JobQuery(rows=rows, limit=None))
         attempts = work.attempts_of(rows)
-        end_asked = bool(work.recoveries.end_asked([job.row]))
+        end_asked = bool(work.recovery.cancel_requested([job.row]))
     facts = recovery.Facts(
         cause=job.cause,
         title=kind.title,
@@ -232,7 +234,9 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         gpu_hours=sum(_gpu_hours(one, attempts.get(one.row, ())) for one in chain),
         node_failures=_node_failures(job, chain, attempts, history),
     )
-    return recovery.decide(facts, spec.retry, recovery_rows.pasts(history), context.clock())
+    # A refused decision has started nothing.
+    decisions = [one.decision for one in history if one.state != "refused"]
+    return recovery.decide(facts, spec.retry, decisions, context.clock())
 
 
 def _none(job: jobs.Job, rule: str, why: str) -> recovery.Decision:
@@ -257,7 +261,7 @@ def _node_failures(
     job: jobs.Job,
     chain: Sequence[jobs.Job],
     attempts: dict[int, list[jobs.Attempt]],
-    history: Sequence[recovery_rows.StoredRecovery],
+    history: Sequence[recovery.StoredDecision],
 ) -> dict[str, int]:
     """Return how often attempts of the chain failed by a node, by the nodes that they had."""
     if job.cause not in _BAD_NODE or job.scheduler == "local":
@@ -280,7 +284,7 @@ def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str],
     Returns what was told, and what is to be done otherwise.
     """
     with context.store.reading() as work:
-        cancelled = work.recoveries.end_asked([job.row for job, _ in due])
+        cancelled = work.recovery.cancel_requested([job.row for job, _ in due])
     asked = {
         job.row: one for job, one in due if _can_requeue(job, one) and job.row not in cancelled
     }
@@ -300,11 +304,11 @@ def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str],
         no = (wishes.End.IMPOSSIBLE, wishes.End.REFUSED)
         taken = [outcome.job for outcome in outcomes if outcome.end not in no]
         with context.store.writing() as work:
-            kept = {job.row for job in taken if work.recoveries.finish(asked[job.row], "done")}
+            kept = {job.row for job in taken if work.recovery.finish(asked[job.row], "done")}
             lost = [job for job in taken if job.row not in kept]
             withdrawn = {
                 one.id
-                for one in work.recoveries.of_jobs([job.row for job in lost])
+                for one in work.recovery.of_jobs([job.row for job in lost])
                 if one.state == "refused"
             }
         told += [f"{naming.name_of(job)} was requeued" for job in taken if job.row in kept]
@@ -317,12 +321,12 @@ def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str],
     return told, [pair for pair in due if pair[0].row not in over]
 
 
-def _can_requeue(job: jobs.Job, one: recovery_rows.StoredRecovery) -> bool:
+def _can_requeue(job: jobs.Job, one: recovery.StoredDecision) -> bool:
     is_as_decided = job.ended and job.attempt == one.attempt
     return is_as_decided and one.decision.action is recovery.Action.REQUEUE
 
 
-def _do(context: contexts.Context, job: jobs.Job, one: recovery_rows.StoredRecovery) -> list[str]:
+def _do(context: contexts.Context, job: jobs.Job, one: recovery.StoredDecision) -> list[str]:
     """Go on with the job, unless something else became of it; what cannot be done waits."""
     name = naming.name_of(job)
     # As it is after what was asked of Slurm.
@@ -331,13 +335,13 @@ def _do(context: contexts.Context, job: jobs.Job, one: recovery_rows.StoredRecov
         # By us, before we could store that; by a person; or by Slurm.
         with context.store.writing() as work:
             if one.decision.action is recovery.Action.REQUEUE:
-                work.recoveries.finish(one, "done")
+                work.recovery.finish(one, "done")
             else:
-                work.recoveries.finish(one, "refused", detail="it was started again meanwhile")
+                work.recovery.finish(one, "refused", detail="it was started again meanwhile")
         return []
     try:
         with context.store.reading() as work:
-            if work.recoveries.end_asked([job.row]):
+            if work.recovery.cancel_requested([job.row]):
                 raise continuing.OverError("its end was asked for")
         new = continuing.go_on(context, now, one)
     except continuing.OverError as exc:
@@ -361,12 +365,12 @@ def _do(context: contexts.Context, job: jobs.Job, one: recovery_rows.StoredRecov
 
 
 def _refuse(
-    context: contexts.Context, job: jobs.Job, one: recovery_rows.StoredRecovery, detail: str
+    context: contexts.Context, job: jobs.Job, one: recovery.StoredDecision, detail: str
 ) -> None:
     """Store that a plan comes to nothing, and the chain to its end."""
     event = _event(job, context.clock(), "retry", detail)
     with context.store.writing() as work:
-        if work.recoveries.finish(one, "refused", detail=detail):
+        if work.recovery.finish(one, "refused", detail=detail):
             work.change_job(job.row, {"recovers": None})
             work.add_events([(job.row, event)])
     continuing.drop_environment(context, job)

@@ -292,7 +292,7 @@ def _send_anew(
 
     def tell_both(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
         _guard(work, wanted, {})
-        work.recoveries.withdraw([old.row for old in wanted], "it was resubmitted by hand")
+        work.recovery.withdraw([old.row for old in wanted], "it was resubmitted by hand")
         if job.sweep is not None:
             # Its points follow, as they do in `sweep rerun`.
             pairs = zip(wanted, added, strict=True)

@@ -213,7 +213,7 @@ def _send_one(
                 f"were left to it: `orchestrator sweep status @{sweep.row}` shows them"
             )
         if again := [old for _, old, _ in moves if old is not None]:
-            work.recoveries.withdraw(again, "its point was submitted again")
+            work.recovery.withdraw(again, "its point was submitted again")
 
     made = one.script
     papers = submit.papers_of(

@@ -102,7 +102,7 @@ def _planned_at(context: contexts.Context, after: datetime.datetime) -> datetime
 
 def _recover(context: contexts.Context) -> list[str]:
     with context.store.reading() as work:
-        if not work.recoveries.waiting(context.clock()):
+        if not work.recovery.has_work(context.clock()):
             return []
     # Brings submitit, a fifth of a second: only where there is something to do.
     from orchestrator.controller import recovering
@@ -112,7 +112,7 @@ def _recover(context: contexts.Context) -> list[str]:
 
 def _recover_at(context: contexts.Context, after: datetime.datetime) -> datetime.datetime | None:
     with context.store.reading() as work:
-        return work.recoveries.next_due_at(after)
+        return work.recovery.next_due_at(after)
 
 
 def steps(floor_seconds: float | None) -> tuple[Step, ...]:

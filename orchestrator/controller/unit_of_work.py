@@ -131,7 +131,7 @@ class UnitOfWork(parts.Parts):
 
     def newest_of_chains(self, found: Sequence[records.Job]) -> list[records.Job]:
         """Return in place of each of these jobs the last of those that go on with it."""
-        last = self.recoveries.last([job.row for job in found])
+        last = self.recovery.last_in_chain([job.row for job in found])
         followers = [last[job.row] for job in found if last[job.row] != job.row]
         if not followers:
             return list(found)

@@ -14,7 +14,6 @@ from orchestrator import config, errors, jobs, slurm
 from orchestrator.controller import (
     cancel,
     continuing,
-    graph_rows,
     graphs,
     recovering,
     refresh,
@@ -25,6 +24,7 @@ from orchestrator.controller import (
     sweep_submit,
 )
 from orchestrator.controller import context as contexts
+from orchestrator.graphs import records
 from orchestrator.jobs import dependency
 
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
@@ -64,7 +64,7 @@ def context(tmp_path: Path, database_url: str) -> Iterator[contexts.Context]:
 
 
 @pytest.fixture
-def graph(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> graph_rows.StoredGraph:
+def graph(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> records.StoredGraph:
     """Two nodes; this machine has the job of each, the first has failed and may go on."""
 
     def send(context: Any, spec: Any, job: jobs.Job, *rest: Any, **more: Any) -> jobs.Job:
@@ -85,14 +85,14 @@ def graph(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> graph_r
     return made
 
 
-def rows_of(context: contexts.Context, graph: graph_rows.StoredGraph) -> list[list[int]]:
+def rows_of(context: contexts.Context, graph: records.StoredGraph) -> list[list[int]]:
     with context.store.reading() as work:
         nodes = work.graphs.nodes(graph.row)
         return [[job.row for job in submitted.jobs_of(work, node)] for node in nodes]
 
 
 def test_no_secret_is_stored_that_no_node_names(
-    context: contexts.Context, graph: graph_rows.StoredGraph
+    context: contexts.Context, graph: records.StoredGraph
 ) -> None:
     with context.store.reading() as work:
         stored = work.graphs.environment(graph.row)
@@ -100,9 +100,7 @@ def test_no_secret_is_stored_that_no_node_names(
     assert stored == {name: text for name, text in ENVIRON.items() if name not in left_out}
 
 
-def test_who_goes_on_is_of_the_node(
-    context: contexts.Context, graph: graph_rows.StoredGraph
-) -> None:
+def test_who_goes_on_is_of_the_node(context: contexts.Context, graph: records.StoredGraph) -> None:
     assert rows_of(context, graph) == [[1], [2]]
     recovering.step(context)
     assert rows_of(context, graph) == [[3], [2]]
@@ -110,7 +108,7 @@ def test_who_goes_on_is_of_the_node(
 
 
 def test_what_is_cancelled_does_not_go_on(
-    context: contexts.Context, graph: graph_rows.StoredGraph
+    context: contexts.Context, graph: records.StoredGraph
 ) -> None:
     with context.store.writing() as work:
         work.change_job(2, {"state": jobs.JobState.CANCELLED, "settled": True})
@@ -126,7 +124,7 @@ def test_what_is_cancelled_does_not_go_on(
 
 
 def test_what_has_ended_is_not_cancelled_any_more(
-    context: contexts.Context, graph: graph_rows.StoredGraph
+    context: contexts.Context, graph: records.StoredGraph
 ) -> None:
     with context.store.writing() as work:
         for row in (1, 2):
@@ -137,7 +135,7 @@ def test_what_has_ended_is_not_cancelled_any_more(
 
 
 def test_nothing_goes_on_that_was_decided_before_the_graph_was_cancelled(
-    context: contexts.Context, graph: graph_rows.StoredGraph, monkeypatch: pytest.MonkeyPatch
+    context: contexts.Context, graph: records.StoredGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[jobs.Job] = []
 

@@ -342,7 +342,7 @@ def test_what_is_not_seen_for_two_days_is_decided_once(
     (now,) = all_jobs(context)
     with context.store.reading() as work:
         newest = work.events(now.row)[-1]
-        (decided,) = work.recoveries.of_jobs([now.row])
+        (decided,) = work.recovery.of_jobs([now.row])
     assert now.is_over and (newest.kind, newest.source) == ("retry", "rules")
     assert newest.detail == decided.detail
     told = f"{why} for 48 h"

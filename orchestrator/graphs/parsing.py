@@ -1,4 +1,4 @@
-"""A graph: jobs and sweeps that wait for each other, from a TOML file. Pure."""
+"""Read a graph from its TOML document, with every problem in it."""
 
 from __future__ import annotations
 
@@ -7,31 +7,11 @@ import graphlib
 from collections.abc import Iterator, Mapping
 
 from orchestrator import documents, errors, shapes, toml_lines, values
-
-#: Keys of a node and the kind of dependency that each is.
-KINDS = {"after_ok": "afterok", "after_any": "afterany", "after_not_ok": "afternotok"}
+from orchestrator.graphs.records import KINDS, Graph, Node
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Node:
-    """`[graph.nodes.NAME]`: one job or sweep."""
-
-    #: its spec, seen from the graph's own folder
-    spec: str = ""
-    #: nodes after whose good end, end, bad end it starts
-    after_ok: tuple[str, ...] = ()
-    after_any: tuple[str, ...] = ()
-    after_not_ok: tuple[str, ...] = ()
-
-    @property
-    def after(self) -> tuple[tuple[str, str], ...]:
-        """Return kind of dependency and node, each once."""
-        pairs = [(kind, name) for key, kind in KINDS.items() for name in getattr(self, key)]
-        return tuple(dict.fromkeys(pairs))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Table:
+class _Table:
     """`[graph]`."""
 
     name: str = ""
@@ -40,31 +20,21 @@ class Table:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _File:
-    graph: Table = dataclasses.field(default_factory=Table)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Graph:
-    """A graph that can be submitted."""
-
-    name: str
-    #: each after those that it waits for, else in the order of the file
-    nodes: Mapping[str, Node]
-    document: documents.Document
+    graph: _Table = dataclasses.field(default_factory=_Table)
 
 
 def build(document: documents.Document) -> Graph:
-    """Return the graph of a file; SpecError with every problem there is."""
-    found = [*shapes.unknown_keys(document, _File), *documents.refused_characters(document)]
-    file, wrong = shapes.build(document, _File)
-    found.extend(wrong.items())
-    if not wrong:
-        found.extend(_findings(file.graph, document))
+    """Return the graph of a document; raises SpecError with all problems."""
+    messages = [*shapes.unknown_keys(document, _File), *documents.refused_characters(document)]
+    file, wrong_types = shapes.build(document, _File)
+    messages.extend(wrong_types.items())
+    if not wrong_types:
+        messages.extend(_check(file.graph, document))
     problems: dict[toml_lines.Path, errors.Problem] = {}
-    for path, message in found:
+    for path, message in messages:
         problems.setdefault(path, document.problem(path, message))
     if problems:
-        raise errors.SpecError(sorted(problems.values(), key=lambda one: one.line or 0))
+        raise errors.SpecError(sorted(problems.values(), key=lambda problem: problem.line or 0))
     nodes = file.graph.nodes
     order = _order(nodes).static_order()
     return Graph(
@@ -78,7 +48,8 @@ def _order(nodes: Mapping[str, Node]) -> graphlib.TopologicalSorter[str]:
     )
 
 
-def _findings(table: Table, document: documents.Document) -> Iterator[tuple[toml_lines.Path, str]]:
+def _check(table: _Table, document: documents.Document) -> Iterator[tuple[toml_lines.Path, str]]:
+    """Yield the path and the message of each problem."""
     if "graph" not in document.data:
         yield (), "has no table [graph]: it is no graph"
         return
@@ -96,15 +67,15 @@ def _findings(table: Table, document: documents.Document) -> Iterator[tuple[toml
         if not node.spec:
             yield here, 'needs spec, such as "train.toml"'
         for key in KINDS:
-            for place, other in enumerate(getattr(node, key)):
+            for index, other in enumerate(getattr(node, key)):
                 if other not in table.nodes:
                     near = shapes.did_you_mean(other, table.nodes)
                     advice = f'Did you mean "{near}"?' if near else "It is none of this graph."
-                    yield (*here, key, place), f"unknown node {shapes.shown(other)}. {advice}"
+                    yield (*here, key, index), f"unknown node {shapes.shown(other)}. {advice}"
     try:
         _order(table.nodes).prepare()
     except graphlib.CycleError as exc:
+        # graphlib lists each node before the nodes that wait for it.
         cycle = [str(name) for name in exc.args[1]]
-        # From who waits to whom it waits for.
-        told = " waits for ".join(reversed(cycle))
-        yield (*at, "nodes", cycle[-1]), f"is in a circle: {told}"
+        message = " waits for ".join(reversed(cycle))
+        yield (*at, "nodes", cycle[-1]), f"is in a circle: {message}"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator import diagnosis, jobs, recovery
 from orchestrator.jobs import retry
-from orchestrator.recovery import Action, Past, Progress
+from orchestrator.recovery import Action, Decision, Progress
 from orchestrator.slurm import host_lists
 from orchestrator.specs import changes
 
@@ -28,7 +28,7 @@ RULES = jobs.Retry(max_retries=3)
 
 
 def decide(
-    cause: str, rules: jobs.Retry = RULES, history: list[Past] | None = None, **facts: Any
+    cause: str, rules: jobs.Retry = RULES, history: list[Decision] | None = None, **facts: Any
 ) -> recovery.Decision:
     kind = diagnosis.kind_of(diagnosis.Cause(cause))
     about = recovery.Facts(
@@ -40,8 +40,8 @@ def decide(
     return recovery.decide(about, rules, history or [], NOW)
 
 
-def past(cause: str, step: int | None = None) -> Past:
-    return Past(cause=cause, action=Action.CONTINUE, step=step)
+def past(cause: str, step: int | None = None) -> Decision:
+    return Decision(action=Action.CONTINUE, cause=cause, rule="retry", why="", step=step)
 
 
 def test_words_are_those_of_the_diagnosis() -> None:
@@ -131,7 +131,7 @@ def test_words_are_those_of_the_diagnosis() -> None:
         ),
     ],
 )
-def test_decisions(cause: str, facts: dict[str, Any], history: list[Past], told: str) -> None:
+def test_decisions(cause: str, facts: dict[str, Any], history: list[Decision], told: str) -> None:
     assert decide(cause, history=history, **facts).why == told
 
 
@@ -181,7 +181,7 @@ def test_a_node_that_is_asked_for_is_not_left_out() -> None:
 )
 def test_every_chain_ends(causes: list[str], most: int) -> None:
     """Whatever comes: no more starts than the limits allow."""
-    history: list[Past] = []
+    history: list[Decision] = []
     rules = jobs.Retry(max_retries=most, limits={"time_limit": 4})
     for number, cause in enumerate(causes):
         made = decide(cause, rules, history, progress=Progress(step=number, saved=True))
@@ -189,7 +189,7 @@ def test_every_chain_ends(causes: list[str], most: int) -> None:
             assert made.due_at is None
             continue
         assert made.due_at is not None and made.due_at <= NOW + datetime.timedelta(hours=1)
-        history.append(Past(cause=cause, action=made.action, step=made.step))
+        history.append(made)
     starts = [one.cause for one in history]
     assert len(starts) - starts.count("time_limit") <= most
     assert starts.count("time_limit") <= 4 and starts.count("io_error") <= 2

@@ -1,0 +1,6 @@
+"""Graphs: jobs and sweeps that wait for each other. Pure."""
+
+from orchestrator.graphs.parsing import build
+from orchestrator.graphs.records import Graph, Node, StoredGraph, StoredNode
+
+__all__ = ["Graph", "Node", "StoredGraph", "StoredNode", "build"]
