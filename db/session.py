@@ -235,7 +235,7 @@ class Database(abc.ABC):
 
     def _on_begin(self, connection: sa.Connection) -> None:
         mode = connection.get_execution_options().get(statements.MODE, Mode.READ)
-        for statement in () if mode is None else self._begin(mode):
+        for statement in self._begin(mode):
             self._send(connection, statement)
 
     def _send(self, connection: sa.Connection, statement: str) -> None:

@@ -64,7 +64,6 @@ class Database(session.Database):
         self._locality: filesystem.Locality | None = None
         self._copy: copies.Copy | None = None
         self._of_copy: Database | None = None
-        self._statements: dict[tuple[object, ...], statements.Statement] = {}
         sa.event.listen(self._engine, "do_connect", self._before_connect)
         sa.event.listen(self._engine, "connect", self._on_connect)
 
@@ -120,30 +119,26 @@ class Database(session.Database):
             driver.text_factory = str
 
     @contextlib.contextmanager
-    def _session(self, mode: session.Mode) -> Iterator[statements.FileSession]:
-        self._prepare()
-        with contextlib.closing(self._engine.raw_connection()) as connection:
-            with statements.FileSession(self._engine, connection, mode, self._statements) as found:
-                for statement in self._begin(mode):
-                    found.driver.execute(statement)
-                if mode is not session.Mode.READ and connection.info["file"] != self._file():
-                    raise errors.LockedError(
-                        f"Another file was put in place of {self.path} meanwhile; nothing was "
-                        "stored. Run the command again."
-                    )
-                yield found
+    def _session(self, mode: session.Mode) -> Iterator[statements.Session]:
+        with super()._session(mode) as opened:
+            if mode is not session.Mode.READ and opened.connection().info["file"] != self._file():
+                raise errors.LockedError(
+                    f"Another file was put in place of {self.path} meanwhile; nothing was "
+                    "stored. Run the command again."
+                )
+            yield opened
 
-    def _reader(self, stack: contextlib.ExitStack) -> statements.FileSession:
+    def _reader(self, stack: contextlib.ExitStack) -> statements.Session:
         """Return a session on a copy of the file where a full or read-only disk is in the way.
 
         To read in WAL mode SQLite makes a file of 32 KiB beside the database (3.40).
         """
         try:
             with self._plain_errors():
-                found = stack.enter_context(self._session(session.Mode.READ))
-                # SQLite opens what it needs at the first look.
-                found.driver.execute("SELECT 1 FROM sqlite_master LIMIT 1")
-                return found
+                opened = stack.enter_context(self._session(session.Mode.READ))
+                # SQLite opens the files that it needs at the first query.
+                self._send(opened.connection(), "SELECT 1 FROM sqlite_master LIMIT 1")
+                return opened
         except (errors.DiskFullError, errors.ReadOnlyError):
             with contextlib.suppress(OSError):
                 return stack.enter_context(self._copied()._session(session.Mode.READ))
