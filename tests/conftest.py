@@ -106,7 +106,7 @@ def postgresql_server() -> Iterator[postgresql.Server]:
 @pytest.fixture(scope="session")
 def postgresql_template(postgresql_server: postgresql.Server) -> str:
     """The name of a database with our tables, to be copied."""
-    from orchestrator.controller import stores
+    from orchestrator.controller.session import stores
     from tests import postgresql
 
     url = postgresql_server.make()
@@ -118,7 +118,7 @@ def postgresql_template(postgresql_server: postgresql.Server) -> str:
 @pytest.fixture(scope="session")
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A database file with our tables."""
-    from orchestrator.controller import stores
+    from orchestrator.controller.session import stores
 
     path = tmp_path_factory.mktemp("made") / "x.db"
     with stores.Store(path) as store, store.writing():

@@ -8,7 +8,7 @@ import click
 
 from orchestrator import values
 from orchestrator.cli import figures, output, session
-from orchestrator.controller import baselines, studies
+from orchestrator.controller.reports import baselines, studies
 
 BASELINE_COLUMNS = ("name", "created_at", "runs", "source")
 RUN_COLUMNS = ("name", "size", "throughput", "epoch_seconds", "accuracy", "node_list", "attributes")

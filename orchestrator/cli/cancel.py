@@ -8,8 +8,8 @@ import click
 
 from orchestrator import errors, jobs
 from orchestrator.cli import verbs
-from orchestrator.controller import cancel
-from orchestrator.controller import context as contexts
+from orchestrator.controller.actions import cancel
+from orchestrator.controller.session import context as contexts
 from orchestrator.jobs import naming
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from orchestrator import efficiency, gpus
 from orchestrator.cli import output
-from orchestrator.controller import used
+from orchestrator.controller.usage import efficiency as used
 
 _WIDTH = 20
 

@@ -26,7 +26,7 @@ def job_references(
 
     from orchestrator import errors, jobs
     from orchestrator.cli import settings
-    from orchestrator.controller import stores
+    from orchestrator.controller.session import stores
 
     # click makes the contexts of the parents without running them: ctx.obj is not set here.
     ctx.obj = {key: value for key, value in ctx.find_root().params.items() if value is not None}

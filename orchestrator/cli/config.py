@@ -55,7 +55,7 @@ def init(print_: bool) -> None:
     """
     from orchestrator.cli import session
     from orchestrator.config import places
-    from orchestrator.controller import draft
+    from orchestrator.controller.setup import draft
 
     text = draft.draft(draft.ask(session.client(), os.environ))
     if print_:

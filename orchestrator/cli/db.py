@@ -10,7 +10,7 @@ import click
 
 from orchestrator import errors
 from orchestrator.cli import output, session, settings
-from orchestrator.controller import stores
+from orchestrator.controller.session import stores
 
 
 @click.group(name="db", short_help="Check, back up, restore, upgrade or move the database.")
@@ -128,7 +128,7 @@ def restore(ctx: click.Context, backup: Path | None, format_: str | None, as_jso
         output.items("backups", rows, columns, output.chosen(format_, as_json))
         return
     from orchestrator.cli import progress
-    from orchestrator.controller import restoring
+    from orchestrator.controller.setup import restore as restoring
 
     with progress.waiting("Checking the backup", output.say):
         restored = restoring.restore(store, backup, datetime.datetime.now(datetime.UTC))

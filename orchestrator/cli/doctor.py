@@ -6,7 +6,7 @@ import click
 
 from orchestrator import config, errors
 from orchestrator.cli import output, session, settings, verbs
-from orchestrator.controller import doctor
+from orchestrator.controller.setup import doctor
 
 #: A probe that waits longer tells more about the queue than about the node.
 PROBE_TIMEOUT_SECONDS = 120.0
@@ -69,7 +69,7 @@ def command(
 def _probe(
     ctx: click.Context, partition: str | None, gpus_per_node: int | None, timeout_seconds: float
 ) -> list[doctor.Check]:
-    from orchestrator.controller import probe
+    from orchestrator.controller.setup import probe
 
     context = session.open_context(ctx)
     asked = probe.request(context.configuration, partition=partition, gpus_per_node=gpus_per_node)

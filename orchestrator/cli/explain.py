@@ -10,7 +10,9 @@ import click
 
 from orchestrator import diagnosis, escaping, jobs, recovery
 from orchestrator.cli import completing, output, session
-from orchestrator.controller import chains, explain, resend
+from orchestrator.controller.diagnosis import explain
+from orchestrator.controller.recovery import chains
+from orchestrator.controller.resubmission import resend
 
 COLUMNS = ("job_id", "name", "state", "cause", "summary", "first_failing_rank")
 _TRACEBACK_LINES = 24

@@ -10,7 +10,8 @@ import click
 
 from orchestrator import errors, files, reports
 from orchestrator.cli import completing, output, session
-from orchestrator.controller import freshness, studies
+from orchestrator.controller.refresh import freshness
+from orchestrator.controller.reports import studies
 from orchestrator.reports import comparing
 
 #: A line is some 200 bytes, and a study has thousands of them at the most.
@@ -85,7 +86,7 @@ def study(
     context = session.open_context(ctx)
     if refresh_ or (refresh_ is not False and not freshness.nothing_is_due(context)):
         # What asks Slurm takes as long to load as all the rest.
-        from orchestrator.controller import resend
+        from orchestrator.controller.resubmission import resend
 
         resend.look(context, floor_seconds=0 if refresh_ else None)
     if sweep is not None:

@@ -12,7 +12,7 @@ from orchestrator import errors
 from orchestrator.cli import output, session, settings, verbs, views
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller import context as contexts
+    from orchestrator.controller.session import context as contexts
     from orchestrator.graphs import records
 
 NODE_COLUMNS = ("node", "kind", "state", "job_id", "after", "reason", "row")
@@ -39,7 +39,7 @@ def submit_(ctx: click.Context, file: Path, format_: str | None, as_json: bool) 
     Example:
       orchestrator graph submit examples/graph/nightly.toml
     """
-    from orchestrator.controller import graphs
+    from orchestrator.controller.graphs import graphs
 
     context = session.open_context(ctx)
     prepared = graphs.prepare(context, file)
@@ -66,7 +66,8 @@ def status(
     Example:
       orchestrator graph status nightly
     """
-    from orchestrator.controller import graphs, resend
+    from orchestrator.controller.graphs import graphs
+    from orchestrator.controller.resubmission import resend
 
     context = session.open_context(ctx)
     found = graphs.find(context, graph)
@@ -86,7 +87,7 @@ def list_(ctx: click.Context, limit: int, format_: str | None, as_json: bool) ->
     Example:
       orchestrator graph list
     """
-    from orchestrator.controller import graphs
+    from orchestrator.controller.graphs import graphs
 
     context = session.open_context(ctx)
     chosen = output.chosen(format_, as_json)
@@ -125,8 +126,8 @@ def cancel(ctx: click.Context, graph: str, timeout: float) -> None:
       orchestrator graph cancel nightly
     """
     from orchestrator.cli import cancel as jobs_cancel
-    from orchestrator.controller import cancel as cancelling
-    from orchestrator.controller import graphs
+    from orchestrator.controller.actions import cancel as cancelling
+    from orchestrator.controller.graphs import graphs
 
     context = session.open_context(ctx)
     found = graphs.find(context, graph)
@@ -141,7 +142,7 @@ def cancel(ctx: click.Context, graph: str, timeout: float) -> None:
 
 
 def _show(context: contexts.Context, graph: records.StoredGraph, chosen: str) -> None:
-    from orchestrator.controller import submitted
+    from orchestrator.controller.schedules import submitted
 
     plain = output.is_json(chosen)
     rows: list[dict[str, object]] = []

@@ -11,7 +11,7 @@ import click
 
 from orchestrator import errors, escaping, jobs, logs
 from orchestrator.cli import output, terminal
-from orchestrator.controller import context as contexts
+from orchestrator.controller.session import context as contexts
 
 #: Lines of each log that are shown first, as tail -f shows them.
 FIRST_LINES = 10

@@ -10,7 +10,7 @@ import click
 
 from orchestrator import errors, escaping, jobs, logs
 from orchestrator.cli import completing, log_lines, session, terminal
-from orchestrator.controller import context as contexts
+from orchestrator.controller.session import context as contexts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -202,7 +202,7 @@ def _follow(
     context: contexts.Context, found: Sequence[jobs.Job], stderr_: bool, lines: int | None
 ) -> None:
     # What asks Slurm takes as long to load as all the rest.
-    from orchestrator.controller import live
+    from orchestrator.controller.actions import live
 
     by_row = {job.row: job for job in found}
     if len(found) > 1:

@@ -11,7 +11,7 @@ import click
 
 from orchestrator import jobs, metrics
 from orchestrator.cli import completing, output, session, times
-from orchestrator.controller import context as contexts
+from orchestrator.controller.session import context as contexts
 
 FORMATS = (*output.FORMATS, "parquet")
 _COUNT = click.IntRange(min=1, max=10**9)

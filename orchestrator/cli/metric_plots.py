@@ -11,8 +11,8 @@ import click
 
 from orchestrator import errors, jobs, metrics
 from orchestrator.cli import files
-from orchestrator.controller import context as contexts
-from orchestrator.controller import numbers
+from orchestrator.controller.metrics import pages
+from orchestrator.controller.session import context as contexts
 from orchestrator.reports import drawing, lines
 
 #: More points of a line than a figure has dots of width cannot be seen.
@@ -33,7 +33,7 @@ def plot(
     if form not in drawing.FORMATS:
         raise click.UsageError(f"--plot {path}: end it in .svg, .png or .pdf")
     drawer = drawing.Drawer()
-    made = _lines(context, numbers.thinned(wanted, MOST_POINTS), found)
+    made = _lines(context, pages.thinned(wanted, MOST_POINTS), found)
     if not made:
         return False
     axis: lines.Axis | None = by  # type: ignore[assignment]
@@ -56,7 +56,7 @@ def _lines(
     context: contexts.Context, wanted: metrics.MetricQuery, found: Sequence[jobs.Job]
 ) -> list[lines.Line]:
     points: dict[tuple[str, str, int, int | None], list[lines.Point]] = {}
-    for page in numbers.pages(context, wanted):
+    for page in pages.pages(context, wanted):
         for row in page:
             points.setdefault((row.name, row.unit, row.job_row, row.rank), []).append(
                 lines.Point(

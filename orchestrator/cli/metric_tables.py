@@ -12,8 +12,8 @@ import click
 
 from orchestrator import jobs, metrics, summaries
 from orchestrator.cli import files, metric_options, output, views
-from orchestrator.controller import context as contexts
-from orchestrator.controller import numbers
+from orchestrator.controller.metrics import pages as numbers
+from orchestrator.controller.session import context as contexts
 
 #: Rows of a table for a person, unless so many were asked for.
 MOST_SHOWN = 1000

@@ -12,8 +12,8 @@ import click
 
 from orchestrator import jobs, metrics
 from orchestrator.cli import files, metric_options, output, session, views
-from orchestrator.controller import context as contexts
-from orchestrator.controller import numbers
+from orchestrator.controller.metrics import pages as numbers
+from orchestrator.controller.session import context as contexts
 
 #: Seconds between two looks at the files of running jobs.
 LOOK_SECONDS = 1.0
@@ -165,7 +165,7 @@ def _follow(
 ) -> None:
     """Print rows as they come, until all jobs have ended and their files are read to the end."""
     # What asks Slurm takes as long to load as all the rest.
-    from orchestrator.controller import live
+    from orchestrator.controller.actions import live
 
     told: set[str] = set()
 

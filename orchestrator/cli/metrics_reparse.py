@@ -41,7 +41,7 @@ def command(
       orchestrator metrics reparse 123
       orchestrator metrics reparse --sweep digits-scaling --pattern olivia
     """
-    from orchestrator.controller import reparse
+    from orchestrator.controller.metrics import reparse
 
     if not references and not sweeps:
         raise click.UsageError("name jobs, or --sweep")

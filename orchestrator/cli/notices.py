@@ -71,7 +71,7 @@ def test(ctx: click.Context, channel: str) -> None:
     Example:
       orchestrator notices test mail
     """
-    from orchestrator.controller import noticing
+    from orchestrator.controller.notices import send
 
     context = session.open_context(ctx)
     channels = context.configuration.notices
@@ -81,7 +81,7 @@ def test(ctx: click.Context, channel: str) -> None:
             f"no channel {channel!r} in the configuration. Known: {known}. [notices.NAME] in "
             "the user's configuration file makes one"
         )
-    note = noticing.try_out(context, channel)
+    note = send.try_out(context, channel)
     click.echo(f"Sent a test by {channel}: {channels[channel].receiver}")
     if note:
         output.say(note)

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 import click
 
 from orchestrator import errors
-from orchestrator.controller import context as contexts
-from orchestrator.controller import wishes
+from orchestrator.controller.actions import confirmed
+from orchestrator.controller.session import context as contexts
 from orchestrator.jobs import naming
 
 
-def _alike(outcomes: Sequence[wishes.Outcome]) -> Iterable[list[wishes.Outcome]]:
+def _alike(outcomes: Sequence[confirmed.Outcome]) -> Iterable[list[confirmed.Outcome]]:
     """Give together the tasks of one array with which the same happened."""
-    found: dict[tuple[object, ...], list[wishes.Outcome]] = {}
+    found: dict[tuple[object, ...], list[confirmed.Outcome]] = {}
     for one in outcomes:
         job = one.job
         alone = job.row if job.array_task_id is None else 0
@@ -24,12 +24,12 @@ def _alike(outcomes: Sequence[wishes.Outcome]) -> Iterable[list[wishes.Outcome]]
     return found.values()
 
 
-def _why(outcome: wishes.Outcome, name: str) -> str:
+def _why(outcome: confirmed.Outcome, name: str) -> str:
     """Return the sentence with this name in place of the job's own."""
     return outcome.why.replace(naming.name_of(outcome.job), name)
 
 
-def tell(outcomes: Sequence[wishes.Outcome], *, already: str) -> None:
+def tell(outcomes: Sequence[confirmed.Outcome], *, already: str) -> None:
     """Print a line for each job that is as wished; raise an error that tells of the others.
 
     SlurmError where Slurm refused or does not show it, else ConflictError.
@@ -41,24 +41,24 @@ def tell(outcomes: Sequence[wishes.Outcome], *, already: str) -> None:
         asked = contexts.asked([job])
         shown = f"{job.state}" if job.reason in (None, "None") else f"{job.state} ({job.reason})"
         match outcome.end:
-            case wishes.End.DONE:
+            case confirmed.End.DONE:
                 click.echo(f"{name} is {shown}")
-            case wishes.End.ALREADY:
+            case confirmed.End.ALREADY:
                 click.echo(f"{name} {already}: {shown}")
-            case wishes.End.IMPOSSIBLE | wishes.End.TOO_LATE:
+            case confirmed.End.IMPOSSIBLE | confirmed.End.TOO_LATE:
                 # Of an array that was never submitted one row stands for all.
                 troubles.append(_why(outcome, name) if job.job_id else outcome.why)
-            case wishes.End.REFUSED:
+            case confirmed.End.REFUSED:
                 troubles.append(
                     f"{asked[0].upper()}{asked[1:]} refused it for {name}: {_why(outcome, name)}"
                 )
-            case wishes.End.UNSEEN:
+            case confirmed.End.UNSEEN:
                 troubles.append(
                     f"asked, but {asked} still shows {name} {shown}; "
                     f"look again with `orchestrator status {name}`"
                 )
     if troubles:
         ours = not any(
-            outcome.end in (wishes.End.REFUSED, wishes.End.UNSEEN) for outcome in outcomes
+            outcome.end in (confirmed.End.REFUSED, confirmed.End.UNSEEN) for outcome in outcomes
         )
         raise (errors.ConflictError if ours else errors.SlurmError)("\n".join(troubles))

@@ -14,7 +14,7 @@ import click
 from orchestrator import files as opening
 from orchestrator import jobs, logs, patterns
 from orchestrator.cli import output, settings
-from orchestrator.controller import vocabulary
+from orchestrator.controller.metrics import patterns as vocabulary
 
 _BLOCK_BYTES = 256 * 1024
 #: Rows that are printed together: memory stays small, whatever the size of the log.

@@ -20,7 +20,8 @@ def command(ctx: click.Context) -> None:
     Example:
       orchestrator refresh
     """
-    from orchestrator.controller import ingest, resend
+    from orchestrator.controller.metrics import ingest
+    from orchestrator.controller.resubmission import resend
 
     context = session.open_context(ctx)
     live = jobs.JobQuery(live=True, limit=None)

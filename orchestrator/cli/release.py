@@ -8,8 +8,8 @@ import click
 
 from orchestrator import jobs
 from orchestrator.cli import outcomes, verbs
-from orchestrator.controller import context as contexts
-from orchestrator.controller import hold
+from orchestrator.controller.actions import hold
+from orchestrator.controller.session import context as contexts
 
 
 @click.command(short_help="Let held jobs start.")

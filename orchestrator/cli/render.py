@@ -25,7 +25,7 @@ def command(ctx: click.Context, /, **options: object) -> None:
     Example:
       orchestrator render examples/digits_ddp.toml --set resources.nodes=2
     """
-    from orchestrator.controller import render
+    from orchestrator.controller.submission import render
 
     configuration = settings.configuration_of(ctx)
     request = spec_options.request(options, configuration)

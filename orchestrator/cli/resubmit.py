@@ -9,7 +9,8 @@ import click
 from orchestrator import errors, jobs
 from orchestrator.cli import completing, session
 from orchestrator.cli import submit as submit_command
-from orchestrator.controller import resubmit, submit
+from orchestrator.controller.resubmission import resubmit
+from orchestrator.controller.submission import submit
 
 
 @click.command(short_help="Send jobs again that have ended or that Slurm never got.")

@@ -15,7 +15,7 @@ from orchestrator import config, errors, specs, values
 from orchestrator.cli import output, settings, spec_options, times
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller import context as contexts
+    from orchestrator.controller.session import context as contexts
 
 
 #: Beyond it a time that is planned would lie where none can be stored.
@@ -130,7 +130,8 @@ def command(
         "argv": sys.argv,
     }
     wanted, context = _checked(ctx, options, configuration, yes=yes)
-    from orchestrator.controller import baselines, scheduling
+    from orchestrator.controller.reports import baselines
+    from orchestrator.controller.schedules import management
 
     if baseline is not None:
         baselines.find(context, baseline)
@@ -138,10 +139,10 @@ def command(
     if runs_dir := (ctx.obj or {}).get("runs_dir"):
         environ["ORCHESTRATOR_RUNS_DIR"] = str(runs_dir)
     context = _with(context, environ)
-    stored = scheduling.add(context, scheduling.Wanted(**wish, **wanted), replace=replace)
+    stored = management.add(context, management.Wanted(**wish, **wanted), replace=replace)
     from orchestrator.cli import schedule_views
 
-    (summary,) = scheduling.summaries(context, [stored])
+    (summary,) = management.summaries(context, [stored])
     if format_ is not None or as_json:
         chosen = output.chosen(format_, as_json)
         output.items(
@@ -173,26 +174,26 @@ def _checked(
     if spec_options.is_sweep(options):
         sweep, source = spec_options.sweep(options, configuration)
         from orchestrator.cli import session, sweep_sending
-        from orchestrator.controller import sweep_plan
+        from orchestrator.controller.sweeps import plan
 
         context = session.open_context(ctx)
-        prepared = sweep_plan.whole(context, sweep, source=source, argv=sys.argv)
+        prepared = plan.whole(context, sweep, source=source, argv=sys.argv)
         output.say(sweep_sending.plan_line(sweep.name, sweep.table.kind, prepared))
-        sweep_sending.ask(sweep_plan.needs_consent(context, prepared), yes=yes)
+        sweep_sending.ask(plan.needs_consent(context, prepared), yes=yes)
         inherit = {name for point in sweep.points for name in point.spec.environment.inherit}
         found = {"kind": "sweep", "spec": sweep.document}
         return {**found, "source": source, "inherit": sorted(inherit)}, prepared.context
     request = spec_options.request(options, configuration)
     from orchestrator.cli import session
-    from orchestrator.controller import context as contexts
-    from orchestrator.controller import machines, render
+    from orchestrator.controller.session import context as contexts
+    from orchestrator.controller.submission import local_jobs, render
 
     context = session.open_context(ctx)
     here = render.is_local(configuration, os.environ)
     context = contexts.at(context, "local" if here else "slurm")
     script = render.make(configuration, request, on_this_machine=here)
     render.refuse_too_many_tasks(request, contexts.cluster_facts(context))
-    machines.check(context, request.spec, script.text)
+    local_jobs.check(context, request.spec, script.text)
     found = {"kind": "job", "spec": json.loads(specs.to_json(request.spec))}
     inherit = set(request.spec.environment.inherit)
     return {**found, "source": request.source, "inherit": sorted(inherit)}, context

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from orchestrator.cli import output, schedule_views, session
-from orchestrator.controller import scheduling
+from orchestrator.controller.schedules import management
 
 
 @click.command(short_help="List what became of each planned time.")
@@ -23,7 +23,7 @@ def command(ctx: click.Context, name: str, limit: int, format_: str | None, as_j
       orchestrator schedule history nightly --format csv
     """
     context = session.open_context(ctx)
-    stored, firings = scheduling.history(context, name, limit)
+    stored, firings = management.history(context, name, limit)
     chosen = output.chosen(format_, as_json)
     rows = schedule_views.firing_rows(firings, stored.tz, chosen)
     output.items("firings", rows, schedule_views.FIRING_COLUMNS, chosen)

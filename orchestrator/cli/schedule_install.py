@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from orchestrator.cli import output, settings, terminal
-from orchestrator.controller import drivers
+from orchestrator.controller.schedules import install
 
 KINDS = ("cron", "scrontab", "systemd")
 
@@ -40,17 +40,17 @@ def command(ctx: click.Context, kind: str | None, write: bool, remove: bool) -> 
     # The configuration is read for its mistakes: nobody reads what a driver says.
     configuration = settings.configuration_of(ctx)
     if not remove:
-        drivers.refuse_password(os.environ)
-    driver = drivers.Driver(
+        install.refuse_password(os.environ)
+    driver = install.Driver(
         argv=(*_command(), *_options(ctx), "tick", "--quiet"),
-        environ=drivers.environment(os.environ),
+        environ=install.environment(os.environ),
         home=Path(os.path.expanduser("~")),
         state_dir=configuration.state_dir,
     )
     if not write and not remove:
-        terminal.print_exactly(drivers.text(driver, kind))
+        terminal.print_exactly(install.text(driver, kind))
         return
-    for sentence in drivers.install(driver, kind, os.environ, remove=remove):
+    for sentence in install.install(driver, kind, os.environ, remove=remove):
         output.say(sentence)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from orchestrator.cli import output, schedule_views, session
-from orchestrator.controller import scheduling
+from orchestrator.controller.schedules import management
 
 
 @click.command(short_help="List the schedules, what is next and what was last.")
@@ -27,7 +27,7 @@ def command(ctx: click.Context, everything: bool, format_: str | None, as_json: 
             found = work.schedules.all()
     chosen = output.chosen(format_, as_json)
     rows = [
-        schedule_views.schedule_row(one, chosen) for one in scheduling.summaries(context, found)
+        schedule_views.schedule_row(one, chosen) for one in management.summaries(context, found)
     ]
     output.items("schedules", rows, schedule_views.COLUMNS, chosen)
     if found:

@@ -6,7 +6,7 @@ import click
 
 from orchestrator import schedules
 from orchestrator.cli import output, session
-from orchestrator.controller import scheduling
+from orchestrator.controller.schedules import management
 
 COLUMNS = ("local", "utc", "note")
 
@@ -34,7 +34,7 @@ def command(ctx: click.Context, name: str, count: int, format_: str | None, as_j
       orchestrator schedule next nightly --count 10
     """
     context = session.open_context(ctx)
-    stored = scheduling.find(context, name)
+    stored = management.find(context, name)
     calendar = stored.rule.calendar
     zone = calendar.zone
     after = max(context.clock(), stored.decided_until)

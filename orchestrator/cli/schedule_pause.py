@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from orchestrator.cli import session
-from orchestrator.controller import scheduling
+from orchestrator.controller.schedules import management
 
 
 @click.command(short_help="Let a schedule plan nothing for a while.")
@@ -21,5 +21,5 @@ def command(ctx: click.Context, name: str) -> None:
       orchestrator schedule pause nightly
     """
     context = session.open_context(ctx)
-    stored = scheduling.pause(context, name)
+    stored = management.pause(context, name)
     click.echo(f"Schedule {stored.name} is {stored.state}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from orchestrator.cli import session
-from orchestrator.controller import scheduling
+from orchestrator.controller.schedules import management
 
 
 @click.command(short_help="End a schedule; its history is kept.")
@@ -19,5 +19,5 @@ def command(ctx: click.Context, name: str) -> None:
       orchestrator schedule remove nightly
     """
     context = session.open_context(ctx)
-    stored = scheduling.remove(context, name)
+    stored = management.remove(context, name)
     click.echo(f"Schedule {stored.name} is {stored.state}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from orchestrator.cli import session
-from orchestrator.controller import scheduling
+from orchestrator.controller.schedules import management
 
 
 @click.command(short_help="Let a paused schedule go on.")
@@ -19,5 +19,5 @@ def command(ctx: click.Context, name: str) -> None:
       orchestrator schedule resume nightly
     """
     context = session.open_context(ctx)
-    stored = scheduling.resume(context, name)
+    stored = management.resume(context, name)
     click.echo(f"Schedule {stored.name} is {stored.state}")

@@ -6,7 +6,8 @@ import click
 
 from orchestrator import errors
 from orchestrator.cli import output, schedule_views, session
-from orchestrator.controller import resend, scheduling
+from orchestrator.controller.resubmission import resend
+from orchestrator.controller.schedules import management
 
 
 @click.command(short_help="Submit it once, now.")
@@ -26,10 +27,10 @@ def command(ctx: click.Context, name: str, format_: str | None, as_json: bool) -
     context = session.open_context(ctx)
     # Whether an earlier one has ended is for Slurm to say.
     resend.look(context)
-    firing, told = scheduling.run_now(context, name)
+    firing, told = management.run_now(context, name)
     for sentence in told:
         output.say(sentence)
-    stored = scheduling.find(context, name)
+    stored = management.find(context, name)
     chosen = output.chosen(format_, as_json)
     rows = schedule_views.firing_rows([firing], stored.tz, chosen)
     output.items("firings", rows, schedule_views.FIRING_COLUMNS, chosen)

@@ -6,7 +6,8 @@ import click
 
 from orchestrator import escaping, values
 from orchestrator.cli import output, schedule_views, session
-from orchestrator.controller import clock_check, scheduling
+from orchestrator.controller.schedules import management
+from orchestrator.controller.session import clock_check
 
 #: Firings that are shown; `schedule history` lists all of them.
 SHOWN = 10
@@ -24,14 +25,14 @@ def command(ctx: click.Context, name: str, format_: str | None, as_json: bool) -
       orchestrator schedule show nightly
     """
     context = session.open_context(ctx)
-    stored = scheduling.find(context, name)
-    (summary,) = scheduling.summaries(context, [stored], firings=SHOWN)
+    stored = management.find(context, name)
+    (summary,) = management.summaries(context, [stored], firings=SHOWN)
     with context.store.reading() as work:
         doubt = clock_check.stored_doubt(work)
     if doubt:
         output.say(doubt)
     chosen = format_ or ("json" if as_json else "table")
-    changed = scheduling.changed(stored)
+    changed = management.changed(stored)
     if output.is_json(chosen):
         row = schedule_views.schedule_row(summary, chosen)
         row["source_changed"] = bool(changed)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from orchestrator import schedules
 from orchestrator.cli import output, views
-from orchestrator.controller import context as contexts
-from orchestrator.controller import scheduling
+from orchestrator.controller.schedules import management
+from orchestrator.controller.session import context as contexts
 
 COLUMNS = ("name", "state", "cron", "tz", "kind", "next", "last", "outcome")
 _CURE = (
@@ -30,7 +30,7 @@ def local(at: datetime.datetime | None, tz: str) -> str:
     return at.astimezone(zone).isoformat(timespec="minutes")
 
 
-def schedule_row(summary: scheduling.Summary, chosen: str) -> dict[str, object]:
+def schedule_row(summary: management.Summary, chosen: str) -> dict[str, object]:
     """Return a schedule as a row; plain in JSON."""
     stored = summary.stored
     newest = summary.firings[0] if summary.firings else None
@@ -87,7 +87,7 @@ def tell_who_acts(
     context: contexts.Context, found: Sequence[schedules.Schedule], *, at_all: bool = False
 ) -> None:
     """Say where no controller looks at these schedules, and what to do; `at_all`: else its pass."""
-    from orchestrator.controller import health
+    from orchestrator.controller.service import health
 
     state = health.examine(context.store, context.configuration.state_dir, context.clock())
     newest = state.newest
@@ -96,7 +96,7 @@ def tell_who_acts(
         return
     by_ticks = newest is None or newest.command != "serve"
     late_seconds = health.TICKS_LATE_SECONDS if by_ticks else health.LATE_SECONDS
-    overlooked = scheduling.overlooked(context, found, late_seconds=late_seconds)
+    overlooked = management.overlooked(context, found, late_seconds=late_seconds)
     # One that acts, with a step that fails, needs no other beside it.
     fails = newest is not None and newest.failing_since is not None
     cure = [] if fails and not overlooked else [_CURE]

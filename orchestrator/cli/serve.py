@@ -10,8 +10,8 @@ from orchestrator import errors, formats
 from orchestrator.cli import output, session, verbs
 
 if TYPE_CHECKING:
-    from orchestrator import service
-    from orchestrator.controller import context as contexts
+    from orchestrator.controller.service import serve
+    from orchestrator.controller.session import context as contexts
 
 
 @click.command(short_help="Do what is due, again and again, until it is ended.")
@@ -58,12 +58,12 @@ def command(
         return
     if format_ is not None or as_json:
         raise click.UsageError("--format and --json belong to --status; the log has --log-format")
-    from orchestrator import service
+    from orchestrator.controller.service import serve
 
-    def log(line: service.Line) -> None:
+    def log(line: serve.Line) -> None:
         click.echo(_as_json(line) if log_format == "json" else _as_text(line))
 
-    service.serve(
+    serve.serve(
         context,
         log,
         interval_seconds=interval or context.profile.serve_interval_seconds,
@@ -72,7 +72,7 @@ def command(
     )
 
 
-def _as_json(line: service.Line) -> str:
+def _as_json(line: serve.Line) -> str:
     fields = {
         "time": line.at.isoformat(),
         "level": line.level,
@@ -84,7 +84,7 @@ def _as_json(line: service.Line) -> str:
     return formats.json_text(fields)
 
 
-def _as_text(line: service.Line) -> str:
+def _as_text(line: serve.Line) -> str:
     at = line.at.astimezone().isoformat(timespec="seconds")
     level = "" if line.level == "info" else f"{line.level}: "
     step = f"{line.step}: " if line.step else ""
@@ -92,7 +92,7 @@ def _as_text(line: service.Line) -> str:
 
 
 def _tell_health(context: contexts.Context, chosen: str) -> None:
-    from orchestrator.controller import health
+    from orchestrator.controller.service import health
 
     found = health.examine(context.store, context.configuration.state_dir, context.clock())
     lease, newest = found.lease, found.newest

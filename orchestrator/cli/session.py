@@ -12,8 +12,8 @@ import click
 
 from orchestrator import errors, jobs, slurm
 from orchestrator.cli import completing, output, settings
-from orchestrator.controller import context as contexts
-from orchestrator.controller import query, stores
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import queries, stores
 
 
 def client() -> slurm.Client:
@@ -103,7 +103,7 @@ def chosen_jobs(
     wanted = [job for reference in references for job in jobs_of(context, reference)]
     if names or labels:
         live = jobs.JobQuery(names=tuple(names), labels=tuple(labels), live=True, limit=None)
-        found = query.list_jobs(context, live)[0]
+        found = queries.list_jobs(context, live)[0]
         if not found and not wanted:
             told = ", ".join([*names, *labels])
             raise errors.NotFoundError(f"no live job is named or labelled {told}")
@@ -128,10 +128,10 @@ def jobs_and_sweeps(
 
 def _of_sweep(context: contexts.Context, reference: str, *, whole: bool) -> list[jobs.Job]:
     """Return the newest job of each point; ConflictError where `whole` and some have none."""
-    from orchestrator.controller import sweep_query
+    from orchestrator.controller.sweeps import queries
 
-    sweep = sweep_query.find(context, reference)
-    pairs = sweep_query.points(context, sweep)
+    sweep = queries.find(context, reference)
+    pairs = queries.points(context, sweep)
     left = sum(pair.job is None for pair in pairs)
     if whole and left and sweep.state == "open":
         raise errors.ConflictError(
@@ -146,7 +146,7 @@ def jobs_of(context: contexts.Context, reference: str) -> list[jobs.Job]:
 
     Raises NotFoundError when there is none, ConflictError with the list when several live ones fit.
     """
-    found = query.find(context, reference)
+    found = queries.find(context, reference)
     if not found:
         raise errors.NotFoundError(
             f"no job {reference!r} here; `orchestrator status --all` lists what is known"

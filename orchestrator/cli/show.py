@@ -11,7 +11,10 @@ import click
 
 from orchestrator import diagnosis, escaping, jobs
 from orchestrator.cli import array, card, completing, output, session, terminal, views
-from orchestrator.controller import chains, query, resend, used
+from orchestrator.controller.recovery import chains
+from orchestrator.controller.resubmission import resend
+from orchestrator.controller.session import queries
+from orchestrator.controller.usage import efficiency as used
 
 
 @click.command(short_help="Show all that is known of one job.")
@@ -48,7 +51,7 @@ def command(
     if refresh_ is not False:
         resend.look(context, floor_seconds=0 if refresh_ else None)
     tasks = session.jobs_of(context, reference)
-    details = query.details(context, tasks[0])
+    details = queries.details(context, tasks[0])
     papers = json.loads(details.submission.provenance)
     if script_:
         terminal.print_exactly(details.submission.script)
@@ -65,7 +68,7 @@ def command(
         _show_array(tasks, papers, chosen, now)
         return
     row = views.job_row(details.job, now)
-    row["arguments"] = query.arguments(details)
+    row["arguments"] = queries.arguments(details)
     if chosen in ("tsv", "csv"):
         output.items("job", [views.job_line(details.job, now)], views.JOB_COLUMNS, chosen)
         return
@@ -99,7 +102,7 @@ def _show_array(
 
 
 def _print(
-    details: query.Details,
+    details: queries.Details,
     row: dict[str, object],
     papers: dict[str, object],
     now: datetime.datetime,
@@ -131,7 +134,7 @@ def _print(
         ("Submitted", row["submitted_at"]),
         ("Started", row["started_at"]),
         ("Ended", row["ended_at"]),
-        ("Arguments", shlex.join(query.arguments(details) or ())),
+        ("Arguments", shlex.join(queries.arguments(details) or ())),
         ("Labels", ", ".join(job.labels)),
         ("Run folder", job.run_dir),
         ("Log", job.stdout_path),

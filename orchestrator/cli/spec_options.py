@@ -15,7 +15,7 @@ import click
 
 from orchestrator import config, specs
 from orchestrator.cli import output
-from orchestrator.controller import render
+from orchestrator.controller.submission import render
 from orchestrator.rendering import batch_file
 
 if typing.TYPE_CHECKING:

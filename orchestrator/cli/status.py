@@ -11,8 +11,9 @@ import click
 
 from orchestrator import errors, jobs, slurm
 from orchestrator.cli import completing, output, session, terminal, times, views
-from orchestrator.controller import clock_check, freshness, query
-from orchestrator.controller import context as contexts
+from orchestrator.controller.refresh import freshness
+from orchestrator.controller.session import clock_check, queries
+from orchestrator.controller.session import context as contexts
 
 
 @click.command(short_help="List jobs and their states.")
@@ -75,7 +76,7 @@ def command(
         states=_states(states),
         partitions=_partitions(partitions),
         since=None if since is None else _since(since, now),
-        live_or_since=None if all_ or narrowed else now - query.RECENT,
+        live_or_since=None if all_ or narrowed else now - queries.RECENT,
         limit=limit,
     )
     while True:
@@ -94,7 +95,7 @@ def _refresh(context: contexts.Context, refresh_: bool | None, *, insist: bool) 
     if not insist and (refresh_ is False or freshness.nothing_is_due(context)):
         return ""
     # What asks Slurm takes as long to load as all the rest.
-    from orchestrator.controller import resend
+    from orchestrator.controller.resubmission import resend
 
     fresh = resend.look(context, floor_seconds=0 if insist else None)
     return fresh.error if insist and fresh.failing_since is not None else ""
@@ -104,9 +105,9 @@ def _sweep_rows(context: contexts.Context, words: tuple[str, ...]) -> tuple[int,
     """Return the numbers of sweeps among these words; NotFoundError for a sweep there is not."""
     if not words:
         return ()
-    from orchestrator.controller import sweep_query
+    from orchestrator.controller.sweeps import queries
 
-    found = [sweep_query.find(context, word) for word in words]
+    found = [queries.find(context, word) for word in words]
     return tuple(
         sweep.row for word, sweep in zip(words, found, strict=True) if word.startswith("@")
     )
@@ -129,7 +130,7 @@ def _show(
     folds = chosen == "table" and not expand
     # What is folded is folded whole: the limit is one of lines then.
     looked_for = dataclasses.replace(wanted, whole_arrays=True) if folds else wanted
-    found, told, damage = query.list_readable(context, looked_for)
+    found, told, damage = queries.list_readable(context, looked_for)
     error = error or told
     places = {row: place for place, row in enumerate(named)}
     if references:
@@ -172,7 +173,7 @@ def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:
     state_dir = context.configuration.state_dir
     if not (state_dir / "controller.json").exists():
         return ""
-    from orchestrator.controller import health
+    from orchestrator.controller.service import health
 
     newest = health.load(state_dir)
     return health.late(newest, now) if newest is not None and newest.command == "serve" else ""

@@ -12,7 +12,7 @@ from orchestrator import errors, jobs
 from orchestrator.cli import output, settings, spec_options, terminal
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller import context as contexts
+    from orchestrator.controller.session import context as contexts
 
 
 def queue_option(command: Callable[..., object]) -> Callable[..., object]:
@@ -61,7 +61,7 @@ def command(
       orchestrator submit train.sbatch --time-limit 2:00:00 -- --epochs 5
       orchestrator submit --name x --nodes 2 --gpus-per-node 4 --time-limit 1:00:00 -- train.py
     """
-    from orchestrator.controller import render
+    from orchestrator.controller.submission import render
 
     for option, given in (
         ("--dry-run", dry_run),
@@ -78,7 +78,8 @@ def command(
         return
     # A spec with problems is told before the database is loaded, which takes a fifth of a second.
     from orchestrator.cli import session
-    from orchestrator.controller import submit, wait
+    from orchestrator.controller.actions import wait
+    from orchestrator.controller.submission import submit
 
     context = session.open_context(ctx)
     if test_only:

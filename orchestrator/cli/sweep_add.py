@@ -38,12 +38,12 @@ def command(
     configuration = settings.configuration_of(ctx)
     found, source = spec_options.sweep(options, configuration)
     from orchestrator.cli import session, sweep_sending
-    from orchestrator.controller import sweep_again, sweep_plan, sweep_query, sweep_submit
+    from orchestrator.controller.sweeps import plan, queries, resume, submit
 
     context = session.open_context(ctx)
-    stored = sweep_query.find(context, sweep)
-    new = sweep_again.new_points(context, stored, found)
-    baseline_first = sweep_query.baseline_first(context, stored)
+    stored = queries.find(context, sweep)
+    new = resume.new_points(context, stored, found)
+    baseline_first = queries.baseline_first(context, stored)
     for key, here, there in (
         ("max_running", found.table.max_running, stored.max_running),
         ("baseline_first", found.table.baseline_first or None, baseline_first or None),
@@ -53,9 +53,9 @@ def command(
     if not new:
         output.say(f"All {len(found.points)} points are in {stored.name} already")
         if format_ is not None or as_json:
-            sweep_sending.told(context, sweep_submit.Sent(sweep=stored), format_, as_json)
+            sweep_sending.told(context, submit.Sent(sweep=stored), format_, as_json)
         return
-    prepared = sweep_plan.prepare(
+    prepared = plan.prepare(
         context,
         new,
         source=source,
@@ -68,6 +68,6 @@ def command(
     if dry_run:
         sweep_sending.show_plan(prepared, output.chosen(format_, as_json))
         return
-    sweep_sending.ask(sweep_plan.needs_consent(context, prepared), yes=yes)
-    sent = sweep_again.add(prepared, stored, found, new, tell=sweep_sending.tell)
+    sweep_sending.ask(plan.needs_consent(context, prepared), yes=yes)
+    sent = resume.add(prepared, stored, found, new, tell=sweep_sending.tell)
     sweep_sending.told(context, sent, format_, as_json)

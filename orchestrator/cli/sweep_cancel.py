@@ -7,7 +7,7 @@ import click
 from orchestrator import jobs
 from orchestrator.cli import cancel as jobs_cancel
 from orchestrator.cli import session, verbs
-from orchestrator.controller import sweep_query
+from orchestrator.controller.sweeps import queries
 
 
 @click.command(short_help="Cancel a sweep: its jobs, and what is not submitted yet.")
@@ -23,11 +23,11 @@ def command(ctx: click.Context, sweep: str, timeout: float) -> None:
     Example:
       orchestrator sweep cancel digits-scaling
     """
-    from orchestrator.controller import cancel
+    from orchestrator.controller.actions import cancel
 
     context = session.open_context(ctx)
-    found = sweep_query.find(context, sweep)
-    left, live = sweep_query.close(context, found)
+    found = queries.find(context, sweep)
+    left, live = queries.close(context, found)
     outcomes = cancel.cancel(context, live, confirm_seconds=timeout) if live else []
     jobs_cancel.raise_troubles(outcomes)
     more = f"; {left} were never submitted" if left else ""

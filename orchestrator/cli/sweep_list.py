@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from orchestrator.cli import output, session, sweep_views
-from orchestrator.controller import sweep_query
+from orchestrator.controller.sweeps import queries
 
 
 @click.command(short_help="List the sweeps, and how far they are.")
@@ -25,7 +25,7 @@ def command(ctx: click.Context, limit: int, format_: str | None, as_json: bool) 
       orchestrator sweep list
     """
     context = session.open_context(ctx)
-    rows = [sweep_views.sweep_row(one) for one in sweep_query.newest(context, limit)]
+    rows = [sweep_views.sweep_row(one) for one in queries.newest(context, limit)]
     chosen = output.chosen(format_, as_json)
     if not output.is_json(chosen):
         for row in rows:

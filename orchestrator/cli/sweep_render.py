@@ -42,10 +42,10 @@ def command(ctx: click.Context, /, point: int | None, **options: object) -> None
         terminal.print_exactly(f"{line}\n")
         return
     from orchestrator.cli import session
-    from orchestrator.controller import sweep_plan
+    from orchestrator.controller.sweeps import plan
 
     context = session.open_context(ctx)
-    prepared = sweep_plan.whole(context, sweep, source=source, argv=sys.argv, without_slurm=True)
+    prepared = plan.whole(context, sweep, source=source, argv=sys.argv, without_slurm=True)
     for number, one in enumerate(prepared.ready, 1):
         if len(prepared.ready) > 1:
             count = len(one.submission.points)

@@ -10,7 +10,7 @@ import click
 
 from orchestrator import errors, reports, values
 from orchestrator.cli import figures, output, session
-from orchestrator.controller import baselines
+from orchestrator.controller.reports import baselines
 from orchestrator.reports import documents, drawing, files, tables
 
 #: What people read as a whole; the other formats are rows.

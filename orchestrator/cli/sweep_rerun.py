@@ -7,7 +7,7 @@ import sys
 import click
 
 from orchestrator.cli import output, session, sweep_sending
-from orchestrator.controller import sweep_query
+from orchestrator.controller.sweeps import queries
 
 
 @click.command(short_help="Submit points again that failed or are missing.")
@@ -42,12 +42,12 @@ def command(
       orchestrator sweep rerun digits-scaling
       orchestrator sweep rerun digits-scaling --point 3 --point gpus4-r2-9f86d081
     """
-    from orchestrator.controller import sweep_again
+    from orchestrator.controller.sweeps import resume
 
     context = session.open_context(ctx)
-    found = sweep_query.find(context, sweep)
+    found = queries.find(context, sweep)
     both = not (failed or missing or points)
-    sent = sweep_again.rerun(
+    sent = resume.rerun(
         context,
         found,
         failed=failed or both,

@@ -7,7 +7,7 @@ import sys
 import click
 
 from orchestrator.cli import output, session, sweep_sending
-from orchestrator.controller import sweep_query
+from orchestrator.controller.sweeps import queries
 
 
 @click.command(short_help="Submit the points that are not submitted yet.")
@@ -23,9 +23,9 @@ def command(ctx: click.Context, sweep: str, format_: str | None, as_json: bool) 
     Example:
       orchestrator sweep resume digits-scaling
     """
-    from orchestrator.controller import sweep_again
+    from orchestrator.controller.sweeps import resume
 
     context = session.open_context(ctx)
-    found = sweep_query.find(context, sweep)
-    sent = sweep_again.resume(context, found, argv=sys.argv, tell=sweep_sending.tell)
+    found = queries.find(context, sweep)
+    sent = resume.resume(context, found, argv=sys.argv, tell=sweep_sending.tell)
     sweep_sending.told(context, sent, format_, as_json)

@@ -9,14 +9,15 @@ import click
 
 from orchestrator import errors, jobs, sweeps
 from orchestrator.cli import output, submit, sweep_views
-from orchestrator.controller import context as contexts
-from orchestrator.controller import sweep_plan, sweep_query, sweep_submit
-from orchestrator.controller import wait as waiting
+from orchestrator.controller.actions import wait as waiting
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.sweeps import plan, queries
+from orchestrator.controller.sweeps import submit as sweep_submit
 
 PLAN_COLUMNS = ("points", "nodes", "gpus_per_node", "partition", "time_limit", "first", "last")
 
 
-def plan_line(name: str, kind: str, prepared: sweep_plan.Prepared) -> str:
+def plan_line(name: str, kind: str, prepared: plan.Prepared) -> str:
     """Return what a sweep comes to, in a sentence."""
     totals = prepared.totals
     calls = len(prepared.ready)
@@ -33,13 +34,13 @@ def plan_line(name: str, kind: str, prepared: sweep_plan.Prepared) -> str:
     return f"{name} ({kind}): {', '.join(parts)}"
 
 
-def show_plan(prepared: sweep_plan.Prepared, chosen: str) -> None:
+def show_plan(prepared: plan.Prepared, chosen: str) -> None:
     """Print what would be submitted; in JSON with the points themselves."""
     rows = _plan_rows(prepared, plain=output.is_json(chosen))
     output.items("submissions", rows, PLAN_COLUMNS, chosen)
 
 
-def _plan_rows(prepared: sweep_plan.Prepared, *, plain: bool) -> list[dict[str, object]]:
+def _plan_rows(prepared: plan.Prepared, *, plain: bool) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for one in prepared.ready:
         spec, points = one.submission.spec, one.submission.points
@@ -85,7 +86,7 @@ def told(
     """Print what became of the points."""
     sweep = sent.sweep
     if format_ is not None or as_json:
-        rows = sweep_views.group_rows(sweep_query.summaries(context, [sweep])[0])
+        rows = sweep_views.group_rows(queries.summaries(context, [sweep])[0])
         output.items(
             "sweep_states", rows, sweep_views.GROUP_COLUMNS, output.chosen(format_, as_json)
         )

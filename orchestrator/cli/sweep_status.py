@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from orchestrator.cli import output, session, sweep_views
-from orchestrator.controller import freshness, sweep_query
+from orchestrator.controller.refresh import freshness
+from orchestrator.controller.sweeps import queries
 
 
 @click.command(short_help="Show what the points of a sweep do.")
@@ -32,20 +33,20 @@ def command(
       orchestrator sweep status digits-scaling --points --format csv
     """
     context = session.open_context(ctx)
-    found = sweep_query.find(context, sweep)
+    found = queries.find(context, sweep)
     if refresh_ or (refresh_ is not False and not freshness.nothing_is_due(context)):
         # What asks Slurm takes as long to load as all the rest.
-        from orchestrator.controller import resend
+        from orchestrator.controller.resubmission import resend
 
         resend.look(context, floor_seconds=0 if refresh_ else None)
     if points:
-        pairs = sweep_query.points(context, found)
+        pairs = queries.points(context, found)
         chosen = output.chosen(format_, as_json)
         plain = output.is_json(chosen)
         rows = [sweep_views.point_row(pair, context.clock(), plain=plain) for pair in pairs]
         output.items("sweep_points", rows, sweep_views.POINT_COLUMNS, chosen)
         return
-    (summary,) = sweep_query.summaries(context, [found])
+    (summary,) = queries.summaries(context, [found])
     chosen = output.chosen(format_, as_json)
     rows = sweep_views.group_rows(summary)
     output.items("sweep_states", rows, sweep_views.GROUP_COLUMNS, chosen)

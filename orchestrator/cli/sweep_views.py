@@ -6,7 +6,7 @@ import datetime
 
 from orchestrator import jobs, sweeps
 from orchestrator.cli import views
-from orchestrator.controller import sweep_query
+from orchestrator.controller.sweeps import queries
 
 SWEEP_COLUMNS = (
     "name",
@@ -45,7 +45,7 @@ _OF_JOB = (
 )
 
 
-def sweep_row(summary: sweep_query.Summary) -> dict[str, object]:
+def sweep_row(summary: queries.Summary) -> dict[str, object]:
     """Return a sweep as printed, with how many points are where."""
     sweep, counts = summary.sweep, dict.fromkeys(_PLACES, 0)
     for group in summary.groups:
@@ -86,13 +86,13 @@ def _place(group: sweeps.PointGroup) -> str:
         return "completed"
     if state in jobs.TERMINAL:
         # In the words of `sweep rerun`.
-        return "failed" if state in sweep_query.FAILED else "missing"
+        return "failed" if state in queries.FAILED else "missing"
     if state in jobs.UNCONFIRMED or state is jobs.JobState.PENDING:
         return "pending"
     return "running"
 
 
-def group_rows(summary: sweep_query.Summary) -> list[dict[str, object]]:
+def group_rows(summary: queries.Summary) -> list[dict[str, object]]:
     """Return a row for each state and reason that points of a sweep have."""
     alike: dict[tuple[object, ...], dict[str, object]] = {}
     for group in summary.groups:
@@ -122,9 +122,7 @@ def group_rows(summary: sweep_query.Summary) -> list[dict[str, object]]:
     return list(alike.values())
 
 
-def point_row(
-    pair: sweep_query.PointJob, now: datetime.datetime, *, plain: bool
-) -> dict[str, object]:
+def point_row(pair: queries.PointJob, now: datetime.datetime, *, plain: bool) -> dict[str, object]:
     """Return a point as printed; `plain`: with its job's times as they are."""
     point, job = pair.point, pair.job
     row: dict[str, object] = {

@@ -30,14 +30,14 @@ def command(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
     Example:
       orchestrator tick
     """
-    from orchestrator import service
-    from orchestrator.controller import clock_check, leases, ticking
+    from orchestrator.controller.service import leases, serve, tick
+    from orchestrator.controller.session import clock_check
 
     context = session.open_context(ctx, talks=not quiet)
 
     told_of_clock = False
 
-    def log(line: service.Line) -> None:
+    def log(line: serve.Line) -> None:
         nonlocal told_of_clock
         told_of_clock = told_of_clock or line.event == "clock"
         if line.level != "info" or not quiet:
@@ -48,12 +48,12 @@ def command(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
         at = clock_check.trust(context).astimezone()
         output.say(f"The clock of this host is trusted: {at:%Y-%m-%d %H:%M:%S}")
     try:
-        outcomes = service.tick(context, log, lease_seconds=context.profile.lease_seconds)
+        outcomes = serve.tick(context, log, lease_seconds=context.profile.lease_seconds)
     except leases.HeldError:
         if quiet:
             return
         raise
-    except ticking.Stopped:
+    except tick.Stopped:
         raise KeyboardInterrupt from None
     failed = [one for one in outcomes if one.error is not None]
     if failed:

@@ -6,7 +6,7 @@ import click
 
 from orchestrator import errors, jobs
 from orchestrator.cli import session
-from orchestrator.controller import track
+from orchestrator.controller.refresh import track
 
 
 @click.command(short_help="Follow a job that was submitted by hand.")

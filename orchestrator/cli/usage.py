@@ -8,7 +8,7 @@ import click
 
 from orchestrator import jobs, usage
 from orchestrator.cli import completing, output, session, times
-from orchestrator.controller import usage as used
+from orchestrator.controller.usage import usage as used
 
 _NUMBERS = ("jobs", "starts", "gpu_hours", "core_hours", "node_hours", "wasted")
 

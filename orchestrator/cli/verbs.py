@@ -10,7 +10,7 @@ import click
 
 from orchestrator import errors
 from orchestrator.cli import session
-from orchestrator.controller import wishes
+from orchestrator.controller.actions import confirmed
 
 
 class Seconds(click.FloatRange):
@@ -30,7 +30,7 @@ def timeout_option(command: Callable[..., object]) -> Callable[..., object]:
     return click.option(
         "--timeout",
         type=Seconds(min=0),
-        default=wishes.CONFIRM_SECONDS,
+        default=confirmed.CONFIRM_SECONDS,
         show_default=True,
         metavar="SECONDS",
         help="Look at most so long until Slurm shows it.",

@@ -12,7 +12,8 @@ from orchestrator.cli import output
 from orchestrator.jobs import naming
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller import chains, submitted
+    from orchestrator.controller.recovery import chains
+    from orchestrator.controller.schedules import submitted
 
 JOB_COLUMNS = (
     "job_id",

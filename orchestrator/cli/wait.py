@@ -12,7 +12,7 @@ import click
 
 from orchestrator import errors, jobs
 from orchestrator.cli import output, session, submit, verbs, views
-from orchestrator.controller import wait
+from orchestrator.controller.actions import wait
 from orchestrator.jobs import naming
 
 #: After --timeout, for what has been begun to end by itself.

@@ -39,7 +39,7 @@ def submitted(database: str, entry: spool.Entry, shared_folders: Sequence[Path])
 
     from db import direct
     from orchestrator import config, errors, files, specs
-    from orchestrator.controller import log_files
+    from orchestrator.controller.metrics import log_files
 
     place = config.without_password(database)
     try:
@@ -81,7 +81,7 @@ def _by_the_store(
         of_command = os.environ.get(machine.PYTHONPATH, "").split(os.pathsep)
         sys.path += [path for path in of_command if os.path.isabs(path)]
     from orchestrator import errors
-    from orchestrator.controller import stores
+    from orchestrator.controller.session import stores
 
     with stores.Store(database, shared_folders=shared_folders) as store:
         if not store.exists():

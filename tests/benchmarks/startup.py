@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 import sqlalchemy as sa
 
 from db import models, sqlite
-from orchestrator.controller import stores
+from orchestrator.controller.session import stores
 from tests import postgresql
 from tests.benchmarks import ratios
 

@@ -9,7 +9,7 @@ import click
 
 from orchestrator import cli, jobs
 from orchestrator.cli import session, views
-from orchestrator.controller import query
+from orchestrator.controller.session import queries
 
 
 def main():
@@ -17,8 +17,8 @@ def main():
         context = session.open_context(ctx)
         everything = jobs.JobQuery(limit=None)
         items = []
-        for job in query.list_jobs(context, everything)[0]:
-            details = query.details(context, job)
+        for job in queries.list_jobs(context, everything)[0]:
+            details = queries.details(context, job)
             items.append(
                 {
                     **views.job_row(job, context.clock()),

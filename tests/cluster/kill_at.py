@@ -23,7 +23,7 @@ import threading
 
 from db.stores import attempts, jobs
 from orchestrator import cli, run_folder, slurm, submission
-from orchestrator.controller import answers
+from orchestrator.controller.submission import sbatch_outcomes
 from orchestrator.slurm import process
 
 
@@ -67,7 +67,7 @@ def arm(point, delay_seconds):
     elif point == "answered":
         submission.submit = after(submission.submit)
     elif point == "storing":
-        answers.store_job_id = storing(answers.store_job_id)
+        sbatch_outcomes.store_job_id = storing(sbatch_outcomes.store_job_id)
     else:
         raise SystemExit(f"no point {point}")
 

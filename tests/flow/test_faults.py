@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, jobs, slurm, specs
-from orchestrator.controller import context as contexts
-from orchestrator.controller import render, stores, submit
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import stores
+from orchestrator.controller.submission import render, submit
 from tests.flow import command_line
 from tests.flow.conftest import COMMANDS
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import jobs
-from orchestrator.controller import stores
+from orchestrator.controller.session import stores
 
 FAILED = "sbatch: error: Batch job submission failed: "
 POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)\n"

@@ -13,7 +13,7 @@ import pytest
 
 from db import filesystem, sqlite
 from orchestrator import errors, metrics
-from orchestrator.controller import stores
+from orchestrator.controller.session import stores
 
 ROOT = Path(sqlite.__file__).parents[1]
 WRITERS = 4

@@ -15,7 +15,7 @@ import time
 import pytest
 
 from orchestrator import config, jobs, sweeps
-from orchestrator.controller import stores
+from orchestrator.controller.session import stores
 from tests.flow import command_line
 
 GRID = """\

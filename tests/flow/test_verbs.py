@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import jobs
-from orchestrator.controller import stores
+from orchestrator.controller.session import stores
 
 #: Longer than sbatch may take.
 LONG = datetime.timedelta(minutes=10)

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator import efficiency, gpus, jobs
 from orchestrator.cli import card as cards
-from orchestrator.controller import used
+from orchestrator.controller.usage import efficiency as used
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 GIB = 1 << 30

@@ -7,7 +7,7 @@ import datetime
 import pytest
 
 from orchestrator import jobs, tracking
-from orchestrator.controller import identity
+from orchestrator.controller.refresh import identity
 
 AT = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
 LINE = "sbatch job.sh"

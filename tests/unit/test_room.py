@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 
 from orchestrator import config, jobs
-from orchestrator.controller import room
+from orchestrator.controller.resubmission import submit_limit as room
 
 NOW = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
 JOB = jobs.Job(

@@ -7,8 +7,9 @@ import sys
 import time
 
 from orchestrator import config, jobs, slurm, specs
-from orchestrator.controller import context as contexts
-from orchestrator.controller import render, stores, submit
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import stores
+from orchestrator.controller.submission import render, submit
 
 
 def open_context() -> contexts.Context:

@@ -11,8 +11,9 @@ import sys
 import time
 
 from orchestrator import cli, config, jobs, slurm, specs
-from orchestrator.controller import context as contexts
-from orchestrator.controller import ingest, stores
+from orchestrator.controller.metrics import ingest
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import stores
 
 
 def main(log: str, folder: pathlib.Path) -> None:

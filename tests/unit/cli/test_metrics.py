@@ -15,7 +15,7 @@ from click import testing
 
 from db.stores import metrics as stored_metrics
 from orchestrator import cli, errors, jobs, specs, summaries
-from orchestrator.controller import stores
+from orchestrator.controller.session import stores
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 EPOCH = (

@@ -8,11 +8,11 @@ import pytest
 
 from orchestrator import errors, jobs
 from orchestrator.cli import outcomes
-from orchestrator.controller import wishes
+from orchestrator.controller.actions import confirmed
 from orchestrator.jobs import naming
 
 
-def outcome(task: int, end: wishes.End, why: str, *, sent: bool = True) -> wishes.Outcome:
+def outcome(task: int, end: confirmed.End, why: str, *, sent: bool = True) -> confirmed.Outcome:
     job = jobs.Job(
         row=task + 4,
         token="abcd12345678",
@@ -26,17 +26,17 @@ def outcome(task: int, end: wishes.End, why: str, *, sent: bool = True) -> wishe
         job_id=f"41_{task}" if sent else None,
         array_job_id="41" if sent else None,
     )
-    return wishes.Outcome(job=job, end=end, why=why.format(naming.name_of(job)))
+    return confirmed.Outcome(job=job, end=end, why=why.format(naming.name_of(job)))
 
 
 def test_what_is_alike_is_told_once() -> None:
     runs = "{0} is RUNNING: only a job that waits can be held; `requeue --hold {0}` stops it"
-    impossible = [outcome(task, wishes.End.IMPOSSIBLE, runs) for task in (0, 1, 2, 4, 12)]
+    impossible = [outcome(task, confirmed.End.IMPOSSIBLE, runs) for task in (0, 1, 2, 4, 12)]
     with pytest.raises(errors.ConflictError) as caught:
         outcomes.tell(impossible, already="")
     assert str(caught.value) == runs.format("41_[0-2,4,12]")
-    refused = [outcome(task, wishes.End.REFUSED, "no") for task in (0, 1)]
-    other = outcome(2, wishes.End.REFUSED, "never")
+    refused = [outcome(task, confirmed.End.REFUSED, "no") for task in (0, 1)]
+    other = outcome(2, confirmed.End.REFUSED, "never")
     with pytest.raises(errors.SlurmError) as refusal:
         outcomes.tell([*refused, other], already="")
     assert str(refusal.value).splitlines() == [
@@ -47,7 +47,7 @@ def test_what_is_alike_is_told_once() -> None:
 
 def test_one_row_stands_for_an_array_that_was_never_submitted() -> None:
     never = "{0} was never submitted; `orchestrator resubmit {0}` sends it"
-    unsent = [outcome(task, wishes.End.IMPOSSIBLE, never, sent=False) for task in range(500)]
+    unsent = [outcome(task, confirmed.End.IMPOSSIBLE, never, sent=False) for task in range(500)]
     with pytest.raises(errors.ConflictError) as caught:
         outcomes.tell(unsent, already="")
     assert str(caught.value) == never.format("@4")

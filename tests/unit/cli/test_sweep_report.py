@@ -9,7 +9,7 @@ from click import testing
 
 from orchestrator import cli, reports
 from orchestrator.cli import figures
-from orchestrator.controller import studies
+from orchestrator.controller.reports import studies
 
 
 def run(*words: str, text: str | None = None) -> testing.Result:

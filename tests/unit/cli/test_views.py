@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator import jobs, sweeps
 from orchestrator.cli import sweep_views, views
-from orchestrator.controller import sweep_query
+from orchestrator.controller.sweeps import queries
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 JOB = jobs.Job(
@@ -54,7 +54,7 @@ def test_a_point_without_a_job_has_the_fields_of_one_with_a_job() -> None:
         changes={"args.x": 1},
         spec=jobs.JobSpec(name="demo", launch=jobs.Launch(command="true")),
     )
-    found = [sweep_query.PointJob(number=1, point=point, job=job) for job in (JOB, None)]
+    found = [queries.PointJob(number=1, point=point, job=job) for job in (JOB, None)]
     with_job, without = (sweep_views.point_row(pair, NOW, plain=True) for pair in found)
     assert list(with_job) == list(without)
     assert (with_job["elapsed_seconds"], without["elapsed_seconds"]) == (3600, None)

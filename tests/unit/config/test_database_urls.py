@@ -10,7 +10,8 @@ import pytest
 from hypothesis import strategies as st
 
 from orchestrator import config, errors
-from orchestrator.controller import drivers, stores
+from orchestrator.controller.schedules import install
+from orchestrator.controller.session import stores
 
 MARK = "\0"
 PLACES = (
@@ -36,7 +37,7 @@ def shown_everywhere(url: str) -> list[str]:
     except errors.DatabaseError as exc:
         shown.append(str(exc))
     try:
-        drivers.refuse_password({"ORCHESTRATOR_DATABASE": url})
+        install.refuse_password({"ORCHESTRATOR_DATABASE": url})
     except errors.OrchestratorError as exc:
         shown.append(str(exc))
     return shown

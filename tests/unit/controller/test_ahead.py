@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, jobs, run_folder, slurm
-from orchestrator.controller import ahead, stores, submit
-from orchestrator.controller import context as contexts
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import stores
+from orchestrator.controller.submission import ahead, submit
 
 SCRIPT = "#!/bin/bash\ntrue\n"
 SPEC = jobs.JobSpec(name="x", launch=jobs.Launch(launcher="python", command="true"))

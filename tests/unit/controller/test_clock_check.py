@@ -12,17 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, errors, schedules, service, slurm
-from orchestrator.controller import (
-    clock_check,
-    firing,
-    health,
-    resend,
-    scheduling,
-    stores,
-    ticking,
-)
-from orchestrator.controller import context as contexts
+from orchestrator import config, errors, schedules, slurm
+from orchestrator.controller.resubmission import resend
+from orchestrator.controller.schedules import management, triggers
+from orchestrator.controller.service import health, serve
+from orchestrator.controller.service import tick as ticking
+from orchestrator.controller.session import clock_check, stores
+from orchestrator.controller.session import context as contexts
 from orchestrator.local import clocks as kernel
 
 BEGIN = datetime.datetime(2026, 11, 22, 8, 30, 30, tzinfo=datetime.UTC)
@@ -83,8 +79,8 @@ def context(tmp_path: Path, host: Host) -> Iterator[contexts.Context]:
 
 def tick(context: contexts.Context) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the steps of a pass, and what its log says of the clock."""
-    log: list[service.Line] = []
-    outcomes = service.tick(context, log.append, lease_seconds=30)
+    log: list[serve.Line] = []
+    outcomes = serve.tick(context, log.append, lease_seconds=30)
     of_clock = [(line.level, line.text) for line in log if line.event == "clock"]
     return [one.step for one in outcomes], of_clock
 
@@ -95,7 +91,7 @@ ALL = [step.name for step in ticking.steps(None)]
 def add(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> schedules.Schedule:
     facts = dataclasses.replace(contexts.machine_facts(context), cluster="lab")
     monkeypatch.setattr(contexts, "cluster_facts", lambda context, **options: facts)
-    wanted = scheduling.Wanted(
+    wanted = management.Wanted(
         name="often",
         calendar=schedules.Calendar("* * * * *", "UTC"),
         kind="job",
@@ -109,7 +105,7 @@ def add(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> schedules
         jitter_seconds=0,
         baseline=None,
     )
-    return scheduling.add(context, wanted)
+    return management.add(context, wanted)
 
 
 @pytest.mark.parametrize("seconds", [MONTH, -MONTH, 7200.0])
@@ -128,7 +124,7 @@ def test_a_pass_with_a_wrong_clock_looks_and_decides_nothing(
     # It is a warning once.
     assert tick(context) == (["refresh", "logs"], [("info", text)])
     with pytest.raises(errors.ConflictError) as refused:
-        scheduling.add(context, None, replace=True)  # type: ignore[arg-type]
+        management.add(context, None, replace=True)  # type: ignore[arg-type]
     assert str(refused.value) == text
     with context.store.reading() as work:
         assert work.schedules.triggers(stored.row) == []
@@ -206,7 +202,7 @@ def test_a_machine_that_was_off_for_a_month_catches_up(
     stored = add(context, monkeypatch)
     tick(context)
     host.up = MONTH
-    firing.decide(clock_check.check_pass(context).context, stored)
+    triggers.decide(clock_check.check_pass(context).context, stored)
     with context.store.reading() as work:
         newest, *others = work.schedules.triggers(stored.row)
     assert newest.state == "waiting"
@@ -219,12 +215,12 @@ def test_a_schedule_that_was_added_by_a_wrong_clock_goes_on_from_now(
     host.ahead = MONTH
     stored = add(context, monkeypatch)
     host.ahead, host.up = 0, 100
-    firing.decide(context, stored)
+    triggers.decide(context, stored)
     with context.store.reading() as work:
         found = work.schedules.get(stored.row)
         assert found.decided_until == context.clock()
     host.up = 160
-    firing.decide(context, found)
+    triggers.decide(context, found)
     with context.store.reading() as work:
         (one,) = work.schedules.triggers(stored.row)
     assert one.state == "waiting"

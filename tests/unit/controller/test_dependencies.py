@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator import errors, jobs, specs, values
-from orchestrator.controller import dependencies, stores
+from orchestrator.controller.session import stores
+from orchestrator.controller.submission import dependencies
 from orchestrator.jobs import dependency
 
 _ALL = jobs.JobQuery(limit=None)

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from orchestrator import config, errors, jobs, specs
-from orchestrator.controller import context as contexts
-from orchestrator.controller import dependents, stores
+from orchestrator.controller.graphs import dependents
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import stores
 from orchestrator.jobs import dependency
 
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from orchestrator.controller import doctor
+from orchestrator.controller.setup import doctor
 
 
 def test_a_machine_that_does_not_know_localhost() -> None:

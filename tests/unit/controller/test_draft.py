@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator import config, errors, slurm
 from orchestrator.config import places
-from orchestrator.controller import draft
+from orchestrator.controller.setup import draft
 from orchestrator.slurm import sinfo
 
 # sinfo -h -o of a site with two kinds of GPU nodes in one partition.

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator import errors
-from orchestrator.controller import drivers
+from orchestrator.controller.schedules import install
 
-DRIVER = drivers.Driver(
+DRIVER = install.Driver(
     argv=("/opt/o b/orchestrator", "--profile", "$x", "tick", "--quiet"),
     environ={"PATH": "/usr/bin", "ORCHESTRATOR_RUNS_DIR": '/r/50%"'},
     home=Path("/home/a"),
@@ -20,13 +20,13 @@ DRIVER = drivers.Driver(
 def test_lines() -> None:
     env = "env PATH=/usr/bin 'ORCHESTRATOR_RUNS_DIR=/r/50\\%\"' '/opt/o b/orchestrator'"
     line = f"* * * * {env} --profile '$x' tick --quiet"
-    assert drivers.lines(DRIVER, "cron") == [drivers.BEGIN, f"* {line}", drivers.END]
-    assert drivers.lines(DRIVER, "scrontab")[-2] == f"*/5 {line}".replace("\\%", "%")
+    assert install.lines(DRIVER, "cron") == [install.BEGIN, f"* {line}", install.END]
+    assert install.lines(DRIVER, "scrontab")[-2] == f"*/5 {line}".replace("\\%", "%")
 
 
 def test_units() -> None:
-    service, timer = drivers.units(DRIVER).values()
-    assert next(iter(drivers.units(DRIVER))) == Path(
+    service, timer = install.units(DRIVER).values()
+    assert next(iter(install.units(DRIVER))) == Path(
         "/home/a/.config/systemd/user/orchestrator-tick.service"
     )
     assert 'ExecStart="/opt/o b/orchestrator" --profile $$x tick --quiet\n' in service
@@ -35,22 +35,22 @@ def test_units() -> None:
 
 
 def test_foreign_lines_stay() -> None:
-    ours = drivers.lines(DRIVER, "cron")
+    ours = install.lines(DRIVER, "cron")
     before = "MAILTO=a\n0 1 * * * backup\n"
-    once = drivers.merged(before, ours)
+    once = install.merged(before, ours)
     assert once == before + "\n".join(ours) + "\n"
-    assert drivers.merged(once, ours) == once
-    assert drivers.merged(f"{once}# mine\n", []) == f"{before}# mine\n"
+    assert install.merged(once, ours) == once
+    assert install.merged(f"{once}# mine\n", []) == f"{before}# mine\n"
 
 
-@pytest.mark.parametrize("broken", [f"{drivers.BEGIN}\nx\n", f"x\n{drivers.END}\n"])
+@pytest.mark.parametrize("broken", [f"{install.BEGIN}\nx\n", f"x\n{install.END}\n"])
 def test_a_mark_that_stands_alone(broken: str) -> None:
     with pytest.raises(errors.ConflictError, match="stands alone: take it out first"):
-        drivers.merged(broken, [])
+        install.merged(broken, [])
 
 
 def test_no_password_gets_into_a_line_that_all_see() -> None:
     url = "postgresql://alice{}@db/alice"
-    drivers.refuse_password({"ORCHESTRATOR_DATABASE": url.format("")})
+    install.refuse_password({"ORCHESTRATOR_DATABASE": url.format("")})
     with pytest.raises(errors.OrchestratorError, match="ORCHESTRATOR_DATABASE holds a password"):
-        drivers.refuse_password({"ORCHESTRATOR_DATABASE": url.format(":secret")})
+        install.refuse_password({"ORCHESTRATOR_DATABASE": url.format(":secret")})

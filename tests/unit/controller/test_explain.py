@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from orchestrator import config, jobs, logs, slurm, specs
-from orchestrator.controller import context as contexts
-from orchestrator.controller import explain, stores
+from orchestrator.controller.diagnosis import explain
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import stores
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 

@@ -16,8 +16,12 @@ import pytest
 from db import unit_of_work
 from orchestrator import config, documents, errors, jobs, schedules, slurm, specs, submission
 from orchestrator.cli import schedule_views
-from orchestrator.controller import context as contexts
-from orchestrator.controller import firing, health, ingest, leases, scheduling, stores, sweep_query
+from orchestrator.controller.metrics import ingest
+from orchestrator.controller.schedules import management, triggers
+from orchestrator.controller.service import health, leases
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import stores
+from orchestrator.controller.sweeps import queries
 
 HOUR = datetime.timedelta(hours=1)
 BEGIN = datetime.datetime(2026, 11, 22, 8, 30, tzinfo=datetime.UTC)
@@ -133,11 +137,11 @@ def add(
         "jitter_seconds": 0,
         "baseline": None,
     }
-    return scheduling.add(context, scheduling.Wanted(**{**usual, **fields}), replace=replace)
+    return management.add(context, management.Wanted(**{**usual, **fields}), replace=replace)
 
 
 def history(context: contexts.Context) -> list[schedules.Trigger]:
-    return scheduling.history(context, "hourly", None)[1][::-1]
+    return management.history(context, "hourly", None)[1][::-1]
 
 
 def outcomes(context: contexts.Context) -> list[tuple[str, str | None]]:
@@ -155,16 +159,16 @@ def test_killed_in_each_transaction(tmp_path: Path, store: stores.Store, sent: l
             hours += 1
             mortal: Any = Mortal(store, lives, before_commit=before_commit)
             with contextlib.suppress(Killed):
-                firing.step(make(tmp_path, mortal, clock))
-            firing.step(context)
-            assert firing.step(context) == []
+                triggers.step(make(tmp_path, mortal, clock))
+            triggers.step(context)
+            assert triggers.step(context) == []
     found = history(context)
     assert [one.planned_at.hour for one in found] == [(9 + n) % 24 for n in range(hours)]
     assert {one.state for one in found} == {"fired"}
     assert len({one.sweep_row for one in found}) == hours
     rows = set()
     for one in found:
-        pairs = sweep_query.points(context, sweep_query.find(context, f"@{one.sweep_row}"))
+        pairs = queries.points(context, queries.find(context, f"@{one.sweep_row}"))
         rows.update(pair.row for pair in pairs)
     assert len(rows) == 2 * hours and None not in rows
     # No submission was sent twice; killed before sbatch, a later refresh looks for it.
@@ -180,9 +184,9 @@ def test_a_job_is_fired_with_its_intent(
     clock.now += HOUR
     mortal: Any = Mortal(store, 2, before_commit=True)
     with pytest.raises(Killed):
-        firing.step(make(tmp_path, mortal, clock))
+        triggers.step(make(tmp_path, mortal, clock))
     assert outcomes(context) == [("waiting", None)] and sent == []
-    (told,) = firing.step(context)
+    (told,) = triggers.step(context)
     (fired,) = history(context)
     at = f"@{fired.job_row}, one"
     assert told == f"Schedule hourly: 2026-11-22T09:00Z submitted batch job 1 ({at})"
@@ -201,11 +205,11 @@ def test_what_slurm_does_not_answer_waits_until_its_grace_is_over(
 
     monkeypatch.setattr(contexts, "cluster_facts", away)
     clock.now += HOUR
-    assert firing.step(context) == ["Schedule hourly: 2026-11-22T09:00Z Slurm is away"]
-    assert firing.step(context) == []
+    assert triggers.step(context) == ["Schedule hourly: 2026-11-22T09:00Z Slurm is away"]
+    assert triggers.step(context) == []
     assert outcomes(context) == [("waiting", "Slurm is away")]
     clock.now += 6 * HOUR
-    firing.step(context)
+    triggers.step(context)
     late = "missed: 06:30:00 late, its grace is 06:00:00; before that: Slurm is away"
     assert outcomes(context)[0] == ("skipped", late)
     assert [state for state, _ in outcomes(context)[1:]] == ["waiting"] * 6
@@ -218,7 +222,7 @@ def test_what_cannot_be_rendered_has_failed(
     context = make(tmp_path, store, clock)
     add(context, SWEEP.replace("nodes = [1, 2]", "nodes = [0]"))
     clock.now += HOUR
-    firing.step(context)
+    triggers.step(context)
     ((state, reason),) = outcomes(context)
     assert state == "failed" and "resources.nodes" in (reason or "") and sent == []
 
@@ -232,22 +236,22 @@ def test_a_configuration_that_is_being_written_is_waited_for(
     clock.now += HOUR
     written = tmp_path / "orchestrator.toml"
     written.write_text("[prof")
-    (told,) = firing.step(context)
+    (told,) = triggers.step(context)
     ((state, reason),) = outcomes(context)
     assert state == "waiting" and "orchestrator.toml" in (reason or "") and sent == []
     assert told == f"Schedule hourly: 2026-11-22T09:00Z {reason}"
-    assert firing.step(context) == []
+    assert triggers.step(context) == []
     # Who asks for it now is told now, and it does not come later by itself.
-    by_hand, _ = scheduling.run_now(context, "hourly")
+    by_hand, _ = management.run_now(context, "hourly")
     assert (by_hand.state, by_hand.reason) == ("failed", reason)
     written.write_text("")
-    assert len(firing.step(context)) == 1
+    assert len(triggers.step(context)) == 1
     assert [one.state for one in history(context)] == ["fired", "failed"] and len(sent) == 1
     # What stays wrong is told soon, and not when its grace is over.
     written.write_text("[prof")
     for minutes, state in ((60, "waiting"), (9, "waiting"), (1, "failed")):
         clock.now += datetime.timedelta(minutes=minutes)
-        firing.step(context)
+        triggers.step(context)
         assert [(one.state, one.reason) for one in history(context)[2:]] == [(state, reason)]
 
 
@@ -256,9 +260,9 @@ def test_two_that_decide_at_once(tmp_path: Path, store: stores.Store, sent: list
     context = make(tmp_path, store, clock)
     seen = add(context, JOB)
     clock.now += 3 * HOUR
-    firing.decide(context, seen)
+    triggers.decide(context, seen)
     # The other one has looked before the first has stored.
-    assert firing.decide(context, seen) == []
+    assert triggers.decide(context, seen) == []
     assert outcomes(context) == [("waiting", None)] * 3
 
 
@@ -270,27 +274,27 @@ def test_pause_resume_replace_and_remove(
     add(context, JOB)
     with pytest.raises(errors.ConflictError, match="--replace takes it anew"):
         add(context, JOB)
-    scheduling.pause(context, "hourly")
+    management.pause(context, "hourly")
     clock.now += 2 * HOUR
-    scheduling.resume(context, "hourly")
+    management.resume(context, "hourly")
     assert outcomes(context) == [("skipped", "paused")] * 2
     clock.now += HOUR
     # Replaced before anybody looked: it is planned from now on.
     assert add(context, JOB, replace=True).decided_until == clock.now
     clock.now += HOUR
-    firing.step(context)
+    triggers.step(context)
     assert [one.planned_at.hour for one in history(context)] == [9, 10, 12]
-    made, _ = scheduling.run_now(context, "hourly")
+    made, _ = management.run_now(context, "hourly")
     assert (made.state, made.planned_at.second) == ("fired", 1)
     clock.now += HOUR
-    found = scheduling.find(context, "hourly")
-    firing.decide(context, found)
-    scheduling.remove(context, "hourly")
-    firing.step(context)
+    found = management.find(context, "hourly")
+    triggers.decide(context, found)
+    management.remove(context, "hourly")
+    triggers.step(context)
     assert outcomes(context)[-1] == ("skipped", "removed")
     assert len(sent) == 2
     with pytest.raises(errors.NotFoundError):
-        scheduling.pause(context, "hourly")
+        management.pause(context, "hourly")
 
 
 def test_what_a_rule_may_go_on_with_is_not_judged(
@@ -300,19 +304,19 @@ def test_what_a_rule_may_go_on_with_is_not_judged(
     context = make(tmp_path, store, clock)
     add(context, JOB, overlap="skip")
     clock.now += HOUR
-    firing.step(context)
+    triggers.step(context)
     (fired,) = history(context)
     failed = {"state": jobs.JobState.FAILED, "settled": True, "cause": "node_fail"}
     with store.writing() as work:
         # Nothing is decided of it yet: its log was not read, or more wait than one pass decides.
         work.jobs.change(fired.job_row or 0, {**failed, "recovers": True})
     clock.now += HOUR
-    firing.step(context)
+    triggers.step(context)
     assert outcomes(context)[1:] == [("skipped", "overlap: an earlier one has not ended")]
     assert history(context)[0].verdict is None
     with store.writing() as work:
         work.jobs.change(fired.job_row or 0, {"recovers": None})
-    firing.step(context)
+    triggers.step(context)
     assert history(context)[0].verdict == "failed"
 
 
@@ -323,7 +327,7 @@ def test_a_verdict_says_nothing_of_files_that_a_person_removed(
     context = dataclasses.replace(make(tmp_path, store, clock), say=pytest.fail)
     add(context, JOB)
     clock.now += HOUR
-    firing.step(context)
+    triggers.step(context)
     (fired,) = history(context)
     with store.writing() as work:
         row = fired.job_row or 0
@@ -334,7 +338,7 @@ def test_a_verdict_says_nothing_of_files_that_a_person_removed(
     log.write_text("epoch 1\n")
     ingest.ingest(context, [job])
     log.unlink()
-    firing.step(context)
+    triggers.step(context)
     assert history(context)[0].verdict == "not measured"
 
 
@@ -351,17 +355,17 @@ def test_a_wrong_configuration_takes_no_points_from_a_fired_sweep(
             raise Killed
 
     with pytest.raises(Killed):
-        firing.step(dataclasses.replace(context, proceed=killed))
+        triggers.step(dataclasses.replace(context, proceed=killed))
     with monkeypatch.context() as patch:
 
         def wrong(*rest: object) -> None:
             raise errors.ConfigurationError(["config.toml:1: no"])
 
-        patch.setattr(firing, "place", wrong)
+        patch.setattr(triggers, "place", wrong)
         why = "config.toml:1: no\n1 problem; nothing was done."
         for told in ([f"Schedule hourly: 2026-11-22T09:00Z {why}"], []):
-            assert firing.step(context) == told
-    firing.step(context)
+            assert triggers.step(context) == told
+    triggers.step(context)
     assert len(set(sent)) == len(sent) == 2
 
 
@@ -372,15 +376,15 @@ def test_a_cancelled_sweep_is_not_gone_on_with(
     context = make(tmp_path, store, clock)
     add(context, SWEEP)
     clock.now += HOUR
-    firing.step(context)
-    sweep = sweep_query.find(context, f"@{history(context)[0].sweep_row}")
-    first, second = (pair.row for pair in sweep_query.points(context, sweep))
+    triggers.step(context)
+    sweep = queries.find(context, f"@{history(context)[0].sweep_row}")
+    first, second = (pair.row for pair in queries.points(context, sweep))
     failed = {"state": jobs.JobState.FAILED, "settled": True, "cause": "node_fail"}
     with store.writing() as work:
         work.jobs.change(first or 0, {**failed, "recovers": True})
         work.jobs.change(second or 0, failed)
     # A requeue may be planned: cancelling takes it back.
-    assert [job.row for job in sweep_query.close(context, sweep)[1]] == [first]
+    assert [job.row for job in queries.close(context, sweep)[1]] == [first]
 
 
 def test_slurm_that_is_away_is_asked_once_for_each_schedule(
@@ -398,10 +402,10 @@ def test_slurm_that_is_away_is_asked_once_for_each_schedule(
     with monkeypatch.context() as patch:
         patch.setattr(contexts, "cluster_facts", away)
         clock.now += 5 * HOUR
-        firing.step(context)
+        triggers.step(context)
     assert len(asked) == 1
     assert outcomes(context) == [("waiting", "Slurm is away"), *[("waiting", None)] * 4]
-    firing.step(context)
+    triggers.step(context)
     assert [state for state, _ in outcomes(context)] == ["fired"] * 5
 
 
@@ -447,6 +451,6 @@ def test_who_looks_at_schedules_is_told(
     planned = f"{BEGIN.replace(hour=9, minute=0).astimezone():%Y-%m-%d %H:%M}"
     assert told() == (f"hourly was planned for {planned}, and nobody has looked since. {cure}")
     health.store(context.configuration.state_dir, newest)
-    firing.decide(context, stored)
-    stored = scheduling.find(context, "hourly")
+    triggers.decide(context, stored)
+    stored = management.find(context, "hourly")
     assert told(at_all=True) == f"{last} {cure}"

@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-from orchestrator.controller import freshness, stores
+from orchestrator.controller.refresh import freshness
+from orchestrator.controller.session import stores
 
 NOW = datetime.datetime(2026, 11, 22, 2, 0, tzinfo=datetime.UTC)
 

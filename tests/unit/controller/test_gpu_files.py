@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import jobs
-from orchestrator.controller import gpu_files
+from orchestrator.controller.usage import gpu_files
 
 HEAD = "timestamp, index, utilization.gpu [%]\n"
 

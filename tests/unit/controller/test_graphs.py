@@ -11,20 +11,16 @@ from typing import Any
 import pytest
 
 from orchestrator import config, errors, jobs, slurm
-from orchestrator.controller import (
-    cancel,
-    continuing,
-    dependencies,
-    graphs,
-    recovering,
-    refresh,
-    stores,
-    submit,
-    submitted,
-    sweep_query,
-    sweep_submit,
-)
-from orchestrator.controller import context as contexts
+from orchestrator.controller.actions import cancel
+from orchestrator.controller.graphs import graphs
+from orchestrator.controller.recovery import continuation, retry
+from orchestrator.controller.refresh import refresh
+from orchestrator.controller.schedules import submitted
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import stores
+from orchestrator.controller.submission import dependencies, submit
+from orchestrator.controller.sweeps import queries
+from orchestrator.controller.sweeps import submit as sweep_submit
 from orchestrator.graphs import records
 from orchestrator.jobs import dependency
 
@@ -103,7 +99,7 @@ def test_no_secret_is_stored_that_no_node_names(
 
 def test_who_goes_on_is_of_the_node(context: contexts.Context, graph: records.StoredGraph) -> None:
     assert rows_of(context, graph) == [[1], [2]]
-    recovering.step(context)
+    retry.step(context)
     assert rows_of(context, graph) == [[3], [2]]
     assert [job.row for job in graphs.close(context, graph) or []] == [3, 2]
 
@@ -118,7 +114,7 @@ def test_what_is_cancelled_does_not_go_on(
     assert live and [job.row for job in live] == [1]
     (outcome,) = cancel.cancel(context, live)
     assert outcome.withdrawn
-    assert recovering.step(context) == []
+    assert retry.step(context) == []
     assert rows_of(context, graph) == [[1], [2]]
     with context.store.reading() as work:
         assert graphs.has_ended(work, graph)
@@ -143,11 +139,11 @@ def test_nothing_goes_on_that_was_decided_before_the_graph_was_cancelled(
     def cancelled(folder: Any, job: jobs.Job) -> None:
         found.extend(graphs.close(context, graph))
 
-    monkeypatch.setattr(continuing, "_close", cancelled)
+    monkeypatch.setattr(continuation, "_close", cancelled)
     told = "local-1 is not gone on with: its graph g was cancelled"
-    assert recovering.step(context)[1:] == [told]
+    assert retry.step(context)[1:] == [told]
     assert [job.row for job in found] == [1, 2] and rows_of(context, graph) == [[1], [2]]
-    assert recovering.step(context) == []
+    assert retry.step(context) == []
 
 
 def test_a_sweep_that_was_cancelled_by_itself_is_not_looked_at(
@@ -167,7 +163,7 @@ def test_a_sweep_that_was_cancelled_by_itself_is_not_looked_at(
         assert work.graphs.unfinished() == [made.row]
         depends = [dependency.Dependency(kind="afterany", on_sweep=node.sweep_row)]
         assert dependencies.status(work, depends).unsent
-    sweep_query.close(context, sweep_query.find(context, f"@{node.sweep_row}"))
+    queries.close(context, queries.find(context, f"@{node.sweep_row}"))
     with context.store.writing() as work:
         assert work.graphs.give_up(made.row, train.name, "for the test")
         assert work.graphs.unfinished() == []

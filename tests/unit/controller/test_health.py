@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator import jobs
-from orchestrator.controller import health, stores
+from orchestrator.controller.service import health
+from orchestrator.controller.session import stores
 from orchestrator.local import processes
 
 NOW = datetime.datetime(2026, 11, 22, 2, 0, tzinfo=datetime.UTC)

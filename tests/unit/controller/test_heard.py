@@ -16,8 +16,9 @@ import pytest
 from hypothesis import strategies as st
 
 from orchestrator import config, jobs, run_folder, slurm, specs
-from orchestrator.controller import context as contexts
-from orchestrator.controller import heard, refresh, stores
+from orchestrator.controller.refresh import cache, refresh
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import stores
 
 # Later than what squeue's rows are stamped with, so that each row counts as of the refresh.
 NOW = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
@@ -128,7 +129,7 @@ def test_it_finds_the_same_as_a_refresh_from_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refresh, "PORTION", 2)
-    monkeypatch.setattr(heard, "READ_AT_ONCE", 2)
+    monkeypatch.setattr(cache, "READ_AT_ONCE", 2)
     numbers = itertools.count(1)
     with world(tmp_path / "plain") as plain, world(tmp_path / "keeps") as keeps:
 
@@ -138,7 +139,7 @@ def test_it_finds_the_same_as_a_refresh_from_nothing(
         @hypothesis.given(PASSES)
         def check(passes: list[tuple[tuple[Shown, ...], set[int]]]) -> None:
             client = dataclasses.replace(keeps.context.slurm, remembered={})
-            memory = heard.Heard()
+            memory = cache.Heard()
             context = dataclasses.replace(keeps.context, client=lambda: client, heard=memory)
             drawn = [next(numbers) for _ in range(JOBS)]
             mine = {one: [add(each, number) for number in drawn] for one, each in worlds.items()}

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 from db import unit_of_work
 from orchestrator import config, deadlines, errors, jobs, logs, metrics, slurm, specs
-from orchestrator.controller import context as contexts
-from orchestrator.controller import ingest, stores
+from orchestrator.controller.metrics import ingest
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import stores
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import strategies
 
 from orchestrator import config, errors, jobs, slurm
-from orchestrator.controller import context as contexts
-from orchestrator.controller import leases, stores
+from orchestrator.controller.service import leases
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import stores
 from orchestrator.local import processes
 
 NOW = datetime.datetime(2026, 11, 22, 2, 0, tzinfo=datetime.UTC)

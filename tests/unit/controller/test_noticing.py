@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, jobs, receivers, schedules, slurm, specs
-from orchestrator.controller import context as contexts
-from orchestrator.controller import noticing, stores
+from orchestrator.controller.notices import send as noticing
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import stores
 from tests import receivers as servers
 
 HOUR = datetime.timedelta(hours=1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator import jobs
-from orchestrator.controller import probe
+from orchestrator.controller.setup import probe
 
 T0 = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 LOG = """\

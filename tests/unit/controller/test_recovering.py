@@ -16,18 +16,12 @@ import pytest
 
 from db import unit_of_work
 from orchestrator import config, errors, jobs, local, slurm, specs
-from orchestrator.controller import (
-    cancel,
-    chains,
-    continuing,
-    recovering,
-    refresh,
-    stores,
-    submit,
-    wait,
-    wishes,
-)
-from orchestrator.controller import context as contexts
+from orchestrator.controller.actions import cancel, confirmed, wait
+from orchestrator.controller.recovery import chains, continuation, retry
+from orchestrator.controller.refresh import refresh
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import stores
+from orchestrator.controller.submission import submit
 
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
 SPEC = jobs.JobSpec(
@@ -123,13 +117,13 @@ def test_one_job_goes_on_wherever_a_pass_is_killed(
         raise Killed
 
     # After the decision, after the claim, and after the new job is stored.
-    places = [(continuing, "go_on"), (submit, "store_intent"), (submit, "send")]
+    places = [(continuation, "go_on"), (submit, "store_intent"), (submit, "send")]
     for module, name in places:
         with monkeypatch.context() as patch:
             patch.setattr(module, name, killed)
             with pytest.raises(Killed):
-                recovering.step(context)
-    assert recovering.step(context) == []
+                retry.step(context)
+    assert retry.step(context) == []
     first, second = all_jobs(context)
     assert (first.recovers, second.recovers, second.continues) == (None, True, first.row)
     assert second.state is jobs.JobState.SUBMITTING and sent == []
@@ -139,7 +133,7 @@ def test_one_job_goes_on_wherever_a_pass_is_killed(
     with context.store.writing() as work:
         lost = {"state": jobs.JobState.NOT_SUBMITTED, "settled": True, "cause": "not_submitted"}
         work.jobs.change(second.row, lost)
-    assert recovering.step(context) == ["@2 was sent again"]
+    assert retry.step(context) == ["@2 was sent again"]
     assert [job.row for job in sent] == [second.row] and len(all_jobs(context)) == 2
     chain = chains.of(context, second)
     assert [(link.job.row, link.decision is not None) for link in chain.links] == [
@@ -162,7 +156,7 @@ def test_wait_ends_with_the_chain_whenever_another_process_goes_on_with_it(
         if looks == moment:
             with monkeypatch.context() as patch:
                 patch.setattr(stores.Store, "reading", reading)
-                recovering.step(context)
+                retry.step(context)
 
     def ends(seconds: float) -> None:
         with context.store.writing() as work:
@@ -184,12 +178,12 @@ def test_wait_ends_with_the_chain_whenever_another_process_goes_on_with_it(
 def test_what_a_person_did_meanwhile_wins(context: contexts.Context, sent: list[jobs.Job]) -> None:
     waits = dataclasses.replace(SPEC.retry, backoff_seconds=60)
     job = failed(context, "node_fail", retry=waits)
-    (told,) = recovering.step(context)
+    (told,) = retry.step(context)
     assert told.startswith("local-1 node_fail: a new job goes on with it, in 00:01:00 (1 of")
     (outcome,) = cancel.cancel(context, all_jobs(context))
     assert (outcome.already, outcome.withdrawn) == (True, True)
     later = dataclasses.replace(context, clock=lambda: NOW + datetime.timedelta(hours=1))
-    assert recovering.step(later) == [] and len(all_jobs(context)) == 1
+    assert retry.step(later) == [] and len(all_jobs(context)) == 1
     assert chains.of(context, job).planned is None
 
 
@@ -198,14 +192,14 @@ def test_a_job_of_a_person_who_said_nothing_is_left_alone(
 ) -> None:
     job = failed(context, "node_fail", retry=jobs.Retry())
     assert job.recovers is None
-    assert recovering.step(context) == [] and len(all_jobs(context)) == 1
+    assert retry.step(context) == [] and len(all_jobs(context)) == 1
 
 
 def test_a_changed_job_is_rendered_anew(context: contexts.Context, sent: list[jobs.Job]) -> None:
     rules = dataclasses.replace(SPEC.retry, changes={"oom_host": {"resources.mem": "x2"}})
     resources = jobs.Resources(mem="2G")
     failed(context, "oom_host", retry=rules, resources=resources, dependency="afterok:local-9")
-    assert len(recovering.step(context)) == 2
+    assert len(retry.step(context)) == 2
     (new,) = sent
     with context.store.reading() as work:
         stored = work.jobs.submission_of(new.row)
@@ -229,23 +223,23 @@ def test_all_that_is_to_be_requeued_is_looked_at_once(
             # By a pass that was killed before it could store that.
             again = {"state": state, "attempt": 1, "settled": False}
             work.jobs.change(2, {**again, "missing_since": None, "observed_at": NOW})
-        return wishes.stored(context, wanted)
+        return confirmed.stored(context, wanted)
 
     def asked(machine: object, job_ids: list[str], *, hold: bool) -> dict[str, str]:
         looks.append(-len(job_ids))
         return {"local-3": "no"}
 
-    monkeypatch.setattr(wishes, "look", look)
+    monkeypatch.setattr(confirmed, "look", look)
     monkeypatch.setattr(refresh, "refresh_one", lambda *rest, **more: None)
     monkeypatch.setattr(local.Machine, "requeue", asked)
     for row in (1, 2, 3):
         failed(context, "node_fail", requeue=True)
         with context.store.writing() as work:
             work.jobs.change(row, {"job_id": f"local-{row}"})
-    told = recovering.step(context)[3:]
+    told = retry.step(context)[3:]
     assert told == ["local-1 was requeued", "@4 (@4) goes on with local-3"]
     assert looks == [3, -2] and [job.continues for job in sent] == [3]
-    assert recovering.step(context) == []
+    assert retry.step(context) == []
     with context.store.reading() as work:
         events = [one for row in (1, 2, 3, 4) for one in work.events.of_job(row)]
     automatic = {(one.kind, one.detail, one.source) for one in events if one.kind != "retry"}
@@ -277,14 +271,14 @@ def test_what_is_cancelled_as_it_is_requeued_does_not_run(
             work.jobs.change(seen.row, {**again, "missing_since": None, "observed_at": NOW})
 
     def looked(context: contexts.Context, wanted: list[jobs.Job]) -> list[jobs.Job]:
-        return wishes.stored(context, wanted)
+        return confirmed.stored(context, wanted)
 
     monkeypatch.setattr(refresh, "refresh_one", look)
     monkeypatch.setattr(refresh, "refresh", look)
-    monkeypatch.setattr(wishes, "look", looked)
+    monkeypatch.setattr(confirmed, "look", looked)
     monkeypatch.setattr(local.Machine, "requeue", requeued)
     monkeypatch.setattr(local.Machine, "cancel", lambda machine, job_id, name: ended.append(job_id))
-    done = recovering.step(context)[1:]
+    done = retry.step(context)[1:]
     if when == "after":
         assert done == ["local-1 was requeued"] and ended == []
         # As somebody saw it before.
@@ -292,33 +286,33 @@ def test_what_is_cancelled_as_it_is_requeued_does_not_run(
         assert (outcome.already, outcome.confirmed, outcome.withdrawn) == (False, True, False)
     else:
         assert done == ["local-1 was cancelled again"]
-    assert ended == ["local-1"] and recovering.step(context) == []
+    assert ended == ["local-1"] and retry.step(context) == []
 
 
 def test_what_this_host_cannot_go_on_with_keeps_nobody_waiting(
     context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovering, "AT_ONCE", 1)
+    monkeypatch.setattr(retry, "AT_ONCE", 1)
     away, mine = failed(context, "node_fail"), failed(context, "node_fail")
-    go_on = continuing.go_on
+    go_on = continuation.go_on
 
     def here(context: contexts.Context, job: jobs.Job, one: Any) -> jobs.Job | None:
         return None if job.row == away.row else go_on(context, job, one)
 
-    monkeypatch.setattr(continuing, "go_on", here)
+    monkeypatch.setattr(continuation, "go_on", here)
     for _ in range(2):
-        recovering.step(context)
+        retry.step(context)
     assert [job.continues for job in sent] == [mine.row]
 
 
 def test_a_folder_that_is_not_seen_from_here_keeps_nobody_waiting(
     context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovering, "AT_ONCE", 1)
+    monkeypatch.setattr(retry, "AT_ONCE", 1)
     failed(context, "node_fail", runs="scratch")
     mine = failed(context, "node_fail")
     (context.folder / "scratch").rename(context.folder / "elsewhere")
-    recovering.step(context)
+    retry.step(context)
     assert [job.continues for job in sent] == [mine.row]
 
 
@@ -334,11 +328,11 @@ def test_what_is_not_seen_for_two_days_is_decided_once(
     why = f"{there.folder}, where it was submitted, is not seen from {host}"
     if gone == "scratch":
         why = f"its run folder {job.run_dir} is not seen from {host}"
-    assert recovering.step(context)[-1] == f"local-1: {why}; it is waited for"
-    assert recovering.step(context) == []
+    assert retry.step(context)[-1] == f"local-1: {why}; it is waited for"
+    assert retry.step(context) == []
     later = dataclasses.replace(context, clock=lambda: NOW + datetime.timedelta(hours=48))
-    recovering.step(later)
-    assert recovering.step(later) == [] == sent
+    retry.step(later)
+    assert retry.step(later) == [] == sent
     (now,) = all_jobs(context)
     with context.store.reading() as work:
         newest = work.events.of_job(now.row)[-1]
@@ -357,7 +351,7 @@ def test_a_controller_that_lost_its_lease_requeues_nothing(context: contexts.Con
         pytest.fail("Slurm was asked")
 
     job = failed(context, "node_fail")
-    wish = wishes.Wish(
+    wish = confirmed.Wish(
         command="x",
         ask=told,
         objection=lambda job: "",
@@ -365,7 +359,7 @@ def test_a_controller_that_lost_its_lease_requeues_nothing(context: contexts.Con
         done=lambda before, now: True,
     )
     with pytest.raises(errors.FencedError):
-        wishes.ask(dataclasses.replace(context, confirm=lost), [job], wish)
+        confirmed.ask(dataclasses.replace(context, confirm=lost), [job], wish)
 
 
 @pytest.mark.parametrize("is_stored", [True, False])

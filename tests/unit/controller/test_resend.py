@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, errors, jobs, slurm, specs
-from orchestrator.controller import context as contexts
-from orchestrator.controller import resend, resubmit, stores, submit
+from orchestrator.controller.resubmission import resend, resubmit
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import stores
+from orchestrator.controller.submission import submit
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 HERE = f"cannot be sent from {socket.gethostname()}: no"

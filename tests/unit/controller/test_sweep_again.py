@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, documents, errors, slurm, sweeps
-from orchestrator.controller import context as contexts
-from orchestrator.controller import stores, sweep_again, sweep_plan
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import stores
+from orchestrator.controller.sweeps import plan, resume
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 TEXT = """\
@@ -61,13 +62,13 @@ def test_points_that_another_process_was_faster_with(
         more = expanded(TEXT.replace("[1, 2]", "[1, 2, 3]"))
         new = more.points[2:]
         # Both looked, and found the same points new; nothing is to be sent here.
-        prepared = sweep_plan.Prepared(context=context, ready=(), totals=more.totals)
+        prepared = plan.Prepared(context=context, ready=(), totals=more.totals)
         if by == "a cancel":
             with store.writing() as work:
                 work.sweeps.set_state(stored, "cancelled")
         else:
-            sweep_again.add(prepared, stored, more, new, tell=tell_nobody)
+            resume.add(prepared, stored, more, new, tell=tell_nobody)
         with pytest.raises(errors.ConflictError, match="nothing was added"):
-            sweep_again.add(prepared, stored, more, new, tell=tell_nobody)
+            resume.add(prepared, stored, more, new, tell=tell_nobody)
         with store.reading() as work:
             assert len(work.sweeps.points(stored.row)) == (2 if by == "a cancel" else 3)

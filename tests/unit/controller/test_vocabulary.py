@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator import errors, jobs, patterns
-from orchestrator.controller import vocabulary
+from orchestrator.controller.metrics import patterns as vocabulary
 
 LINE = {"name": "speed", "regex": "speed (?P<speed>{number})", "metrics": {"speed": "m/s"}}
 

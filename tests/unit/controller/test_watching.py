@@ -15,8 +15,9 @@ import sqlalchemy as sa
 
 from db import models
 from orchestrator import config, jobs, slurm, specs
-from orchestrator.controller import context as contexts
-from orchestrator.controller import stores, watching
+from orchestrator.controller.notices import alerts
+from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import stores
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def context(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[contexts.Context]:
     # On a machine that is busy with other tests a second may read nothing.
-    monkeypatch.setattr(watching, "READING_SECONDS", 600.0)
+    monkeypatch.setattr(alerts, "READING_SECONDS", 600.0)
     # The files' age is measured by the clock that stamps them, so this one must agree with it now.
     now = datetime.datetime.now(datetime.UTC)
     with stores.Store(database_url) as store:
@@ -92,38 +93,36 @@ def test_a_stalled_job_and_a_loss_without_a_number(context: contexts.Context) ->
     well = add(context, 1, 2.0)
     stalled = add(context, 2, 2.0, silent_minutes=34)
     lost = add(context, 3, 2.0, float("nan"))
-    assert watching.watch(context) == 2
+    assert alerts.watch(context) == 2
     assert alerts_of(context, well) == ([], [])
     told = "alert stalled: no new line in its log or its metrics for 34 minutes"
     assert alerts_of(context, stalled) == (["stalled"], [told])
     assert alerts_of(context, lost) == (["nan_loss"], ["alert nan_loss: loss is NaN at step 1"])
     # Within a minute nobody looks again, and who does finds nothing new.
     (Path(stalled.run_dir) / "log").write_text("it goes on\n")
-    assert watching.watch(later(context, 59)) == 0
+    assert alerts.watch(later(context, 59)) == 0
     assert alerts_of(context, stalled)[0] == ["stalled"]
-    assert watching.watch(later(context, 61)) == 1
+    assert alerts.watch(later(context, 61)) == 1
     assert alerts_of(context, stalled) == ([], [told, "recovered no longer stalled"])
     assert alerts_of(context, lost)[0] == ["nan_loss"]
 
 
 def test_a_clock_that_is_early_alarms_nobody(context: contexts.Context) -> None:
     job = add(context, 1, 2.0)
-    assert watching.watch(later(context, 3600)) == 0, (
-        "its files were written just now, by their own"
-    )
+    assert alerts.watch(later(context, 3600)) == 0, "its files were written just now, by their own"
     # One that is late: the files are of the future, and silent for as long as they are.
     silent = add(context, 2, 2.0, silent_minutes=34)
-    assert watching.watch(later(context, -7200), insist=True) == 1
+    assert alerts.watch(later(context, -7200), insist=True) == 1
     assert (alerts_of(context, job)[0], alerts_of(context, silent)[0]) == ([], ["stalled"])
 
 
 def test_many_take_turns(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "AT_ONCE", 2)
+    monkeypatch.setattr(alerts, "AT_ONCE", 2)
     some = [add(context, number, silent_minutes=34) for number in range(1, 6)]
     ended = add(context, 6, silent_minutes=34)
     with context.store.writing() as work:
         work.jobs.change(ended.row, {"state": jobs.JobState.COMPLETED, "settled": True})
-    changed = [watching.watch(context, insist=True) for _ in range(4)]
+    changed = [alerts.watch(context, insist=True) for _ in range(4)]
     assert changed == [2, 2, 1, 0], "the newest first, then round again"
     assert all(alerts_of(context, job)[0] == ["stalled"] for job in some)
     assert alerts_of(context, ended) == ([], [])
@@ -136,5 +135,5 @@ def test_a_spec_of_another_version_keeps_nobody_from_an_alert(context: contexts.
     with context.store._database.writing() as db:
         db.execute(sa.update(models.Submission).values(spec='{"job": {"colour": "red"}}'))
     stalled = add(context, 2, silent_minutes=34)
-    assert watching.watch(context) == 2
+    assert alerts.watch(context) == 2
     assert [alerts_of(context, job)[0] for job in (other, stalled)] == [["stalled"], ["stalled"]]

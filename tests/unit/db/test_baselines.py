@@ -6,7 +6,8 @@ import datetime
 import json
 
 from orchestrator import reports
-from orchestrator.controller import baselines, stores
+from orchestrator.controller.reports import baselines
+from orchestrator.controller.session import stores
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 WHOLE = reports.Measurement(

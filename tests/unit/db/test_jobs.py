@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from db import unit_of_work
 from orchestrator import errors, jobs
-from orchestrator.controller import references, stores
+from orchestrator.controller.session import references, stores
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)

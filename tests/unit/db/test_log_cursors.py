@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator import jobs, metrics
-from orchestrator.controller import stores
+from orchestrator.controller.session import stores
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from db import unit_of_work
 from orchestrator import jobs, metrics
-from orchestrator.controller import stores
+from orchestrator.controller.session import stores
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 

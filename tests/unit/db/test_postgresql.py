@@ -16,7 +16,7 @@ from alembic import autogenerate, migration
 from db import errors, models, postgres, schema, service_tables, unit_of_work
 from orchestrator import errors as our_errors
 from orchestrator import jobs, metrics
-from orchestrator.controller import stores
+from orchestrator.controller.session import stores
 from tests import postgresql
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)

@@ -19,7 +19,7 @@ from alembic import autogenerate, migration, script
 from db import errors, filesystem, models, schema, service_tables, sqlite
 from orchestrator import errors as our_errors
 from orchestrator import jobs, metrics
-from orchestrator.controller import stores
+from orchestrator.controller.session import stores
 
 ROOT = Path(sqlite.__file__).parents[1]
 Opened = Callable[..., sqlite.Database]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator import errors
-from orchestrator.controller import stores
+from orchestrator.controller.session import stores
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator import config, documents, errors, jobs, sweeps
-from orchestrator.controller import stores, sweep_query
+from orchestrator.controller.session import stores
+from orchestrator.controller.sweeps import queries
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 PROFILE = config.Profile(name="lab", partitions={"gpu": config.Partition(gpus_per_node=4)})
@@ -112,7 +113,7 @@ def test_a_baseline_that_failed_and_may_go_on_has_not_failed(store: stores.Store
 
     def prerequisites() -> sweeps.Prerequisites:
         with store.reading() as work:
-            return sweep_query.prerequisites_of(work, new[8], 1)
+            return queries.prerequisites_of(work, new[8], 1)
 
     waits = prerequisites()
     assert waits.unsent > 0 and waits.failed == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, errors, jobs
-from orchestrator.controller import render
+from orchestrator.controller.submission import render
 from orchestrator.specs import arguments
 from tests.unit.rendering import machine as machines
 

@@ -1,0 +1,259 @@
+"""Dependencies: the jobs and sweeps that they refer to, and what they come to now.
+
+A dependency on a job that Slurm has forgotten is refused before sbatch is called. Measured with
+`afterok` and `afternotok` on a job that had failed and was older than MinJobAge: 22.05 treats the
+dependency as satisfied and starts the new job at once; 24.11 and 26.05 report "Job dependency
+problem". All releases treat `afterany` and `after` as satisfied, which they are.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+from collections.abc import Collection, Sequence
+
+from db import unit_of_work
+from orchestrator import errors, jobs, local
+from orchestrator.controller.session import context as contexts
+from orchestrator.jobs import dependency as records
+
+#: What to do where a dependency asks for an end that nobody can tell.
+LEAVE_OUT = "Leave the dependency out if that end will do."
+_ON_AN_END = re.compile(r"after(?:ok|notok|corr)((?::[0-9_*+]+)+)")
+
+
+def check(
+    context: contexts.Context,
+    dependency: str | None,
+    *,
+    cure: str = LEAVE_OUT,
+) -> None:
+    """Raise ConflictError for a dependency on a job that the scheduler can tell nothing of.
+
+    Of slurmctld only that matters of which the dependency asks how it ended. `cure`: the sentence
+    on what to do then.
+    """
+    dependency, _ = records.split(dependency)
+    if context.is_local:
+        unknown = [
+            one for one in local.dependencies(dependency or "") if not _is_here(context, one)
+        ]
+        if unknown:
+            raise errors.ConflictError(
+                f"{unknown[0]} is no job of this machine, or was cleared away: "
+                "`orchestrator status --all` shows those there are. Nothing was submitted."
+            )
+        return
+    for job_id in _unseen(context, on_ends(dependency or "")):
+        if context.slurm.show_job_text(job_id) is None:
+            raise errors.ConflictError(
+                f"Slurm has forgotten job {job_id} ({_known(context, job_id)}), so it cannot tell"
+                f' whether "{dependency}" is met: some releases would start the job at once. {cure}'
+                " Nothing was submitted."
+            )
+
+
+def _unseen(context: contexts.Context, job_ids: Sequence[str]) -> list[str]:
+    """Return those of the jobs that are not the user's own and in the queue: one squeue for all.
+
+    scontrol shows one job a call; `squeue -j` of several fetches the jobs of all users.
+    """
+    if len(job_ids) < 2:
+        return list(job_ids)
+    wanted, found = set(job_ids), set()
+
+    def keep(name: str, job_id: str, stdout_path: str) -> bool:
+        found.add(job_id.partition("_")[0])
+        return False
+
+    context.slurm.squeue(keep)
+    return [job_id for job_id in job_ids if job_id not in wanted & found]
+
+
+def _is_here(context: contexts.Context, job_id: str) -> bool:
+    return bool(context.machine.known(job_id))
+
+
+def on_ends(dependency: str) -> list[str]:
+    """Return the IDs of the jobs whose ends count, each once; those of arrays without their tasks.
+
+    `afterok:12_3+10` is task 3 of array 12, and ten minutes more.
+    """
+    found = _ON_AN_END.findall(dependency)
+    words = [word for group in found for word in group[1:].split(":")]
+    return list(dict.fromkeys(re.split(r"[_+]", word)[0] for word in words))
+
+
+def _known(context: contexts.Context, job_id: str) -> str:
+    with context.store.reading() as work:
+        newest = work.jobs.find(jobs.JobQuery(job_ids=(job_id,), limit=1))
+    if not newest:
+        return "it is none of yours here"
+    (job,) = newest
+    if job.state in jobs.TERMINAL:
+        return f"here it is {job.state}"
+    return f"here it was {job.state} when Slurm was last asked"
+
+
+def resolve(
+    work: unit_of_work.UnitOfWork, references: Sequence[records.Reference]
+) -> list[records.Dependency]:
+    """Return what references mean now; a name means the newest job or sweep with it.
+
+    NotFoundError; ConflictError if several live jobs have the name.
+    """
+    return [each for reference in references for each in _resolve(work, reference)]
+
+
+def _resolve(
+    work: unit_of_work.UnitOfWork, reference: records.Reference
+) -> list[records.Dependency]:
+    kind, name = reference.kind, reference.name
+    if reference.is_sweep:
+        sweep = work.sweeps.find(name)
+        if sweep is None:
+            raise errors.NotFoundError(
+                f"{kind}:sweep/{name}: no sweep {name!r} here; "
+                "`orchestrator sweep list` lists what is known"
+            )
+        return [records.Dependency(kind=kind, on_sweep=sweep.row)]
+    if name.startswith("@"):
+        job = work.jobs.get(int(name[1:]))
+        matching = [] if job is None else [job]
+    else:
+        query = jobs.JobQuery(names=(name,), limit=1000, whole_arrays=True)
+        matching = work.jobs.find(query)
+    if not matching:
+        raise errors.NotFoundError(
+            f"{kind}:{name}: no job {name!r} here; `orchestrator status --all` lists what is known"
+        )
+    live = [job for job in matching if not job.ended]
+    if len({job.token for job in live}) > 1:
+        rows = ", ".join(f"@{job.row}" for job in live)
+        raise errors.ConflictError(f"{kind}:{name}: several live jobs have this name: {rows}")
+    token = (live or matching)[0].token
+    rows_of_token = sorted(job.row for job in matching if job.token == token)
+    return [records.Dependency(kind=kind, on_job=row) for row in rows_of_token]
+
+
+def status_of(work: unit_of_work.UnitOfWork, job_row: int) -> records.Status:
+    """Return what the dependencies of the submission of this job come to now."""
+    return status(work, [stored.dependency for stored in work.dependencies.of(job_row)])
+
+
+def status(
+    work: unit_of_work.UnitOfWork, dependencies: Sequence[records.Dependency]
+) -> records.Status:
+    """Return what dependencies come to now; a job that is continued counts as its continuation."""
+    ids: dict[str, list[str]] = collections.defaultdict(list)
+    unsent: list[str] = []
+    never: list[str] = []
+    is_recovered = False
+    for kind in dict.fromkeys(each.kind for each in dependencies):
+        of_kind = [each for each in dependencies if each.kind == kind]
+        several = _continuations(work, of_kind)
+        for row in [each.on_sweep for each in of_kind if each.on_sweep is not None]:
+            text, is_open = _points_without_jobs(work, row)
+            if text and is_open:
+                unsent.append(f"{text} are not submitted yet")
+            elif text:
+                never.append(f"{kind}: {text} were never submitted, and it was cancelled")
+        recoverable = work.dependencies.may_be_recovered([job.row for job in several if job.ended])
+        is_recovered |= any(job.recovers for job in several)
+        live = []
+        for job in several:
+            if job.row in recoverable:
+                unsent.append(f"@{job.row} ({job.name}) ended {job.state} and is to go on")
+            elif job.ended:
+                never += filter(None, [records.never(kind, job)])
+            elif job.job_id is None:
+                unsent.append(f"@{job.row} ({job.name}) is not submitted yet")
+            elif job.missing_since is not None:
+                # Slurm treats a dependency on a purged job as satisfied, however the job ended.
+                unsent.append(f"{job.job_id} ({job.name}) is looked for in Slurm")
+            else:
+                live.append(job)
+        ids[kind] += _ids(work, live, several)
+    return records.Status(
+        after_ok=tuple(ids["afterok"]),
+        after_any=tuple(ids["afterany"]),
+        after_not_ok=tuple(ids["afternotok"]),
+        unsent=tuple(dict.fromkeys(unsent)),
+        never=tuple(dict.fromkeys(never)),
+        is_recovered=is_recovered,
+    )
+
+
+def continuation(work: unit_of_work.UnitOfWork, dependency: records.Dependency) -> int | None:
+    """Return the row of the newest job that continues a job of the dependency; None: none does."""
+    if dependency.on_job is not None:
+        last = work.recovery.last_in_chain([dependency.on_job])[dependency.on_job]
+        return None if last == dependency.on_job else last
+    rows = [job.row for job in _continuations(work, [dependency]) if job.continues is not None]
+    return max(rows, default=None)
+
+
+def text(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job) -> str:
+    """Return the value of --dependency for a stored submission; "": that of its script is right.
+
+    On sbatch's command line it replaces that of the script.
+    """
+    added = [status_of(work, job.row).text]
+    if job.sweep is not None:
+        # Loads all of sweeps.
+        from orchestrator.controller.sweeps import queries
+
+        tasks = len(work.jobs.tasks(job.token))
+        added.append(queries.prerequisites_of(work, job.row, tasks).dependency)
+    if not any(added):
+        return ""
+    own, _ = records.split(spec.dependency)
+    return ",".join(filter(None, [own, *added]))
+
+
+def may_be_recovered(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job) -> bool:
+    """Return whether a failed job that this one depends on may still be recovered."""
+    if job.sweep is not None and spec.retry.is_on:
+        return True
+    return status_of(work, job.row).is_recovered
+
+
+def _points_without_jobs(work: unit_of_work.UnitOfWork, sweep_row: int) -> tuple[str, bool]:
+    """Return how many points of a sweep have no job ("": all have one), and whether it is open."""
+    sweep = work.sweeps.get(sweep_row)
+    groups = work.sweeps.groups([sweep_row]).get(sweep_row, [])
+    count = sum(group.points for group in groups if group.state is None)
+    if sweep is None or not count:
+        return "", False
+    return f"{count} points of sweep {sweep.name}", sweep.state == "open"
+
+
+def _continuations(
+    work: unit_of_work.UnitOfWork, dependencies: Sequence[records.Dependency]
+) -> list[jobs.Job]:
+    """Return the jobs of dependencies, each replaced by the last job that continues it."""
+    rows = [each.on_job for each in dependencies if each.on_job is not None]
+    for each in dependencies:
+        if each.on_sweep is not None:
+            rows += [job.row for job in work.sweeps.jobs(each.on_sweep)]
+    if not rows:
+        return []
+    last = work.recovery.last_in_chain(rows)
+    query = jobs.JobQuery(rows=tuple(set(last.values())), limit=None)
+    return sorted(work.jobs.find(query), key=lambda job: job.row)
+
+
+def _ids(
+    work: unit_of_work.UnitOfWork, live: Sequence[jobs.Job], several: Collection[jobs.Job]
+) -> list[str]:
+    """Return the IDs of the live jobs; one ID for an array of which all tasks are in `several`."""
+    tasks = collections.Counter(job.token for job in several)
+    sizes = work.dependencies.array_sizes(list(tasks)) if tasks else {}
+    return list(
+        dict.fromkeys(
+            str(job.array_job_id)
+            if job.array_job_id is not None and tasks[job.token] == sizes[job.token]
+            else str(job.job_id)
+            for job in live
+        )
+    )

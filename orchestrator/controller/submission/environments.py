@@ -1,0 +1,34 @@
+"""The caller's variables: those that a job is sent with, and those that are stored for one."""
+
+from __future__ import annotations
+
+from orchestrator import jobs, slurm
+from orchestrator.controller.session import context as contexts
+
+_NAMES_SHOWN = 3
+
+
+def sent(context: contexts.Context, spec: jobs.JobSpec) -> dict[str, str]:
+    """Return what the caller hands to sbatch, and with it to the job."""
+    keep = {*spec.environment.variables, *spec.environment.inherit}
+    return slurm.submission_environment(context.environ, keep=keep)
+
+
+def stored(
+    context: contexts.Context, environment: jobs.Environment, *, reason: str
+) -> dict[str, str]:
+    """Return what is stored for a job that starts when this shell may be gone.
+
+    What it leaves out is said once a process. reason: why it is stored, for people.
+    """
+    inherit = environment.inherit
+    left_out = slurm.left_out(context.environ, inherit) if environment.export == "all" else []
+    if left_out and not context.memory.said_left_out:
+        context.memory.said_left_out = True
+        plural = "" if len(left_out) == 1 else "s"
+        names = ", ".join([*left_out[:_NAMES_SHOWN], *["..."][: len(left_out) - _NAMES_SHOWN]])
+        context.tell(
+            f"Not passed on ({reason}): {len(left_out)} variable{plural} of this shell "
+            f"({names}); pass one with --inherit NAME"
+        )
+    return slurm.stored_environment(context.environ, inherit)

@@ -1,0 +1,164 @@
+"""Questions about sweeps: which one is meant, how far each is, what each point does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from db import unit_of_work
+from orchestrator import errors, jobs, specs, sweeps
+from orchestrator.controller.session import context as contexts
+
+#: The program, the node or a limit ended it; neither a person nor a loss.
+FAILED = frozenset(
+    jobs.TERMINAL
+    - {
+        jobs.JobState.COMPLETED,
+        jobs.JobState.CANCELLED,
+        jobs.JobState.NOT_SUBMITTED,
+        jobs.JobState.LOST,
+        jobs.JobState.REVOKED,
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Summary:
+    """How far a sweep is."""
+
+    sweep: sweeps.StoredSweep
+    totals: sweeps.ResourceTotals
+    groups: tuple[sweeps.PointGroup, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PointJob:
+    """A point and its newest job."""
+
+    #: from 1, in the order of the sweep
+    number: int
+    point: sweeps.Point
+    #: none: nothing was submitted of it
+    job: jobs.Job | None
+
+    @property
+    def row(self) -> int | None:
+        return None if self.job is None else self.job.row
+
+
+def find(context: contexts.Context, reference: str) -> sweeps.StoredSweep:
+    """Return the sweep that `@3` or NAME means, of a name the newest; NotFoundError."""
+    with context.store.reading() as work:
+        found = work.sweeps.find(reference)
+    if found is None:
+        raise errors.NotFoundError(
+            f"no sweep {reference!r} here; `orchestrator sweep list` lists what is known"
+        )
+    return found
+
+
+def summaries(context: contexts.Context, found: Sequence[sweeps.StoredSweep]) -> list[Summary]:
+    """Return how far these sweeps are."""
+    rows = [sweep.row for sweep in found]
+    with context.store.reading() as work:
+        groups = work.sweeps.groups(rows)
+        totals = work.sweeps.totals(rows)
+    return [
+        Summary(
+            sweep=sweep,
+            totals=totals.get(sweep.row, sweeps.ResourceTotals()),
+            groups=tuple(groups.get(sweep.row, [])),
+        )
+        for sweep in found
+    ]
+
+
+def newest(context: contexts.Context, limit: int | None) -> list[Summary]:
+    """Return the newest sweeps, and how far they are."""
+    with context.store.reading() as work:
+        found = work.sweeps.newest(limit=limit)
+    return summaries(context, found)
+
+
+def unfinished(sweep: sweeps.StoredSweep, groups: Sequence[sweeps.PointGroup]) -> int:
+    """Return how many points have not ended; those that were given up count as ended."""
+    return sum(
+        group.points
+        for group in groups
+        if (sweep.state == "open" if group.state is None else not ended(group))
+    )
+
+
+def ended(group: sweeps.PointGroup) -> bool:
+    """Return whether nothing happens to these points any more by itself."""
+    return group.state in jobs.TERMINAL and not group.waits_for_room
+
+
+def points(context: contexts.Context, sweep: sweeps.StoredSweep) -> list[PointJob]:
+    """Return the points of a sweep in their order, each with its newest job."""
+    with context.store.reading() as work:
+        stored = work.sweeps.points(sweep.row)
+        newest = {job.row: job for job in work.sweeps.jobs(sweep.row)}
+    return [
+        PointJob(
+            number=row.number,
+            point=point,
+            job=None if row.job_row is None else newest[row.job_row],
+        )
+        for row, point in zip(stored, sweeps.points_of(stored), strict=True)
+    ]
+
+
+def baseline_first(context: contexts.Context, sweep: sweeps.StoredSweep) -> bool:
+    """Return whether the smallest size goes first, and the rest after its good end."""
+    with context.store.reading() as work:
+        return work.sweeps.baseline_first(sweep.row)
+
+
+def close(context: contexts.Context, sweep: sweeps.StoredSweep) -> tuple[int, list[jobs.Job]]:
+    """Let nothing more of a sweep be submitted.
+
+    Returns how many points never were, and the jobs of which more is to come.
+    """
+    with context.store.writing() as work:
+        work.sweeps.set_state(sweep, "cancelled")
+        groups = work.sweeps.groups([sweep.row]).get(sweep.row, [])
+        live = [job for job in work.sweeps.jobs(sweep.row) if not job.is_over]
+    return sum(group.points for group in groups if group.state is None), live
+
+
+def prerequisites_of(
+    work: unit_of_work.UnitOfWork, job_row: int, tasks: int
+) -> sweeps.Prerequisites:
+    """Return what the submission of a job depends on by its sweep; nothing if it has none."""
+    point = work.sweeps.point_of(job_row)
+    return sweeps.Prerequisites() if point is None else prerequisites(work, *point, tasks)
+
+
+def prerequisites(
+    work: unit_of_work.UnitOfWork, row: int, shape: str, tasks: int
+) -> sweeps.Prerequisites:
+    """Return what a submission of points of this shape depends on by its sweep."""
+    sweep = work.sweeps.get(row)
+    assert sweep is not None, "sweeps are never deleted"
+    after: tuple[str, ...] = ()
+    if sweep.max_running is not None:
+        after = sweeps.after(work.sweeps.live_submissions(row), tasks, sweep.max_running)
+    baseline: set[str] = set()
+    if work.sweeps.baseline_first(row):
+        texts = work.sweeps.shape_specs(row)
+        baseline = sweeps.smallest({key: specs.from_json(text) for key, text in texts.items()})
+    if not baseline or shape in baseline:
+        return sweeps.Prerequisites(after_any=after)
+    ids: list[str] = []
+    unsent = failed = 0
+    for group in work.sweeps.baseline_groups(row, baseline):
+        if group.job_id is None:
+            unsent += group.points
+        elif group.state not in jobs.TERMINAL:
+            ids.append(group.job_id)
+        elif group.state is not jobs.JobState.COMPLETED:
+            failed += group.points
+    return sweeps.Prerequisites(
+        after_any=after, after_ok=tuple(dict.fromkeys(ids)), unsent=unsent, failed=failed
+    )
