@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from orchestrator import jobs, shapes, toml_lines, values
+from orchestrator import jobs
 from orchestrator.jobs import retry
+from orchestrator.toml import lines, shapes, values
 
 #: Path of a key below the table, and what is wrong there.
-Finding: TypeAlias = tuple[toml_lines.Path, str]
+Finding: TypeAlias = tuple[lines.Path, str]
 
 _LEAST = {
     **{"max_retries": 0, "gpu_hours": 1, "backoff_seconds": 0},
@@ -68,7 +69,7 @@ def _as_it_was(cause: str) -> str:
     )
 
 
-def change_keys(rules: jobs.Retry) -> Iterator[tuple[toml_lines.Path, str, jobs.ArgumentValue]]:
+def change_keys(rules: jobs.Retry) -> Iterator[tuple[lines.Path, str, jobs.ArgumentValue]]:
     """Give the path below the table, the key and the value of each change."""
     for cause, keys in rules.changes.items():
         for key, value in keys.items():

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from orchestrator import values
 from orchestrator.cli import figures, output, session
 from orchestrator.controller.reports import baselines, studies
+from orchestrator.toml import values
 
 BASELINE_COLUMNS = ("name", "created_at", "runs", "source")
 RUN_COLUMNS = ("name", "size", "throughput", "epoch_seconds", "accuracy", "node_list", "attributes")

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator import values
+from orchestrator.toml import values
 
 #: EX_SOFTWARE of sysexits.h, an internal software error.
 EXIT_CODE = 70

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from orchestrator import efficiency, gpus
 from orchestrator.cli import output
 from orchestrator.controller.usage import efficiency as used
+from orchestrator.usage import efficiency, gpus
 
 _WIDTH = 20
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator import escaping
+from orchestrator.text import escaping
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from orchestrator import diagnosis, escaping, jobs, recovery
+from orchestrator import diagnosis, jobs, recovery
 from orchestrator.cli import completing, output, session
 from orchestrator.controller.diagnosis import explain
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.resubmission import resend
+from orchestrator.text import escaping
 
 COLUMNS = ("job_id", "name", "state", "cause", "summary", "first_failing_rank")
 _TRACEBACK_LINES = 24

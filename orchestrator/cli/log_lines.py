@@ -9,9 +9,10 @@ from typing import Protocol
 
 import click
 
-from orchestrator import errors, escaping, jobs, logs
+from orchestrator import errors, jobs, logs
 from orchestrator.cli import output, terminal
 from orchestrator.controller.session import context as contexts
+from orchestrator.text import escaping
 
 #: Lines of each log that are shown first, as tail -f shows them.
 FIRST_LINES = 10

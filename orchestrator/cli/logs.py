@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from orchestrator import errors, escaping, jobs, logs
+from orchestrator import errors, jobs, logs
 from orchestrator.cli import completing, log_lines, session, terminal
 from orchestrator.controller.session import context as contexts
+from orchestrator.text import escaping
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

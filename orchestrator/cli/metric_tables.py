@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from orchestrator import jobs, metrics, summaries
+from orchestrator import jobs, metrics
 from orchestrator.cli import files, metric_options, output, views
 from orchestrator.controller.metrics import pages as numbers
 from orchestrator.controller.session import context as contexts
+from orchestrator.metrics import summaries
 
 #: Rows of a table for a person, unless so many were asked for.
 MOST_SHOWN = 1000

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import click
 
-from orchestrator import escaping, formats, values
 from orchestrator.cli import terminal
+from orchestrator.text import escaping, formats
+from orchestrator.toml import values
 
 SCHEMA = "orchestrator/v1"
 FORMATS = ("table", "tsv", "csv", "json", "jsonl")

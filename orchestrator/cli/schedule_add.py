@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
-from orchestrator import config, errors, specs, values
+from orchestrator import config, errors, specs
 from orchestrator.cli import output, settings, spec_options, times
+from orchestrator.toml import values
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller.session import context as contexts

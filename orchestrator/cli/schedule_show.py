@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from orchestrator import escaping, values
 from orchestrator.cli import output, schedule_views, session
 from orchestrator.controller.schedules import management
 from orchestrator.controller.session import clock_check
+from orchestrator.text import escaping
+from orchestrator.toml import values
 
 #: Firings that are shown; `schedule history` lists all of them.
 SHOWN = 10

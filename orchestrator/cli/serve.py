@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator import errors, formats
+from orchestrator import errors
 from orchestrator.cli import output, session, verbs
+from orchestrator.text import formats
 
 if TYPE_CHECKING:
     from orchestrator.controller.service import serve

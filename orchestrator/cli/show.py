@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 import click
 
-from orchestrator import diagnosis, escaping, jobs
+from orchestrator import diagnosis, jobs
 from orchestrator.cli import array, card, completing, output, session, terminal, views
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.resubmission import resend
 from orchestrator.controller.session import queries
 from orchestrator.controller.usage import efficiency as used
+from orchestrator.text import escaping
 
 
 @click.command(short_help="Show all that is known of one job.")

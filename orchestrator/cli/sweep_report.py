@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 
-from orchestrator import errors, reports, values
+from orchestrator import errors, reports
 from orchestrator.cli import figures, output, session
 from orchestrator.controller.reports import baselines
 from orchestrator.reports import documents, drawing, files, tables
+from orchestrator.toml import values
 
 #: What people read as a whole; the other formats are rows.
 TEXTS = ("markdown", "latex")

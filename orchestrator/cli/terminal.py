@@ -10,7 +10,7 @@ import sys
 import typing
 from collections.abc import Iterable
 
-from orchestrator import escaping
+from orchestrator.text import escaping
 
 
 class Escaping:

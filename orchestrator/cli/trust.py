@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from orchestrator import config, documents, errors, shapes, toml_lines, values
+from orchestrator import config, errors
 from orchestrator.cli import output
 from orchestrator.config import channels, places, projects, trust
+from orchestrator.toml import documents, lines, shapes, values
 
 
 @click.command(short_help="Trust a project's orchestrator.toml that you have reviewed.")
@@ -74,7 +75,7 @@ def _state(path: Path) -> str:
     return "trusted" if review.digest in trust.digests(os.environ, path) else "changed"
 
 
-def _shown(path: toml_lines.Path, value: object) -> str:
+def _shown(path: lines.Path, value: object) -> str:
     if isinstance(value, str):
         if path == ("database",):
             value = config.without_password(value)

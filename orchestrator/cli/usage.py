@@ -6,9 +6,10 @@ import datetime
 
 import click
 
-from orchestrator import jobs, usage
+from orchestrator import jobs
 from orchestrator.cli import completing, output, session, times
 from orchestrator.controller.usage import usage as used
+from orchestrator.usage import totals
 
 _NUMBERS = ("jobs", "starts", "gpu_hours", "core_hours", "node_hours", "wasted")
 
@@ -24,7 +25,7 @@ _NUMBERS = ("jobs", "starts", "gpu_hours", "core_hours", "node_hours", "wasted")
     default=("month",),
     show_default=True,
     metavar="KEY",
-    help=f"{', '.join(usage.KEYS)}, or label:KEY for its values; may be repeated.",
+    help=f"{', '.join(totals.KEYS)}, or label:KEY for its values; may be repeated.",
 )
 @click.option("-S", "--since", help="From then on: 2026-11-01, yesterday, now-7days.")
 @click.option("-E", "--until", help="Until then.")
@@ -59,8 +60,8 @@ def command(
       orchestrator usage --by label:team --since 2026-11-01 --json
     """
     for key in keys:
-        if key not in usage.KEYS and not key.partition("label:")[2]:
-            known = ", ".join(usage.KEYS)
+        if key not in totals.KEYS and not key.partition("label:")[2]:
+            known = ", ".join(totals.KEYS)
             raise click.BadParameter(f"{key!r} is none of {known}, label:KEY", param_hint="'--by'")
     context = session.open_context(ctx)
     now = context.clock()
@@ -91,7 +92,7 @@ def _time(text: str, now: datetime.datetime, option: str) -> datetime.datetime:
         raise click.BadParameter(f"{text!r} is no time; {told}", param_hint=option) from exc
 
 
-def _row(one: usage.Usage) -> dict[str, object]:
+def _row(one: totals.Usage) -> dict[str, object]:
     return {
         **one.words,
         "jobs": one.jobs,
@@ -105,7 +106,7 @@ def _row(one: usage.Usage) -> dict[str, object]:
     }
 
 
-def _line(one: usage.Usage) -> dict[str, object]:
+def _line(one: totals.Usage) -> dict[str, object]:
     hours = {
         name: f"{value:.2f}"
         for name, value in (

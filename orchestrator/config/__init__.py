@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator import documents, errors, jobs, shapes, toml_lines, values
+from orchestrator import errors, jobs
 from orchestrator.config import channels, database_urls, layout, places, profiles, projects
+from orchestrator.toml import documents, lines, shapes, values
 
 Channel = channels.Channel
 Partition = profiles.Partition
@@ -191,7 +192,7 @@ def _configuration(
     file, wrong = shapes.build(document, layout.File)
     found.extend(wrong.items())
     found.extend(_findings(file))
-    seen: set[toml_lines.Path] = set()
+    seen: set[lines.Path] = set()
     for path, message in found:
         if path not in seen:
             seen.add(path)
@@ -277,7 +278,7 @@ def _findings(file: layout.File) -> Iterator[profiles.Finding]:
         yield from channels.findings(channel, ("notices", name))
 
 
-def _is_secret(path: toml_lines.Path) -> bool:
+def _is_secret(path: lines.Path) -> bool:
     # A database's URL may hold a password, and who knows a webhook's writes there: the line of such
     # a key is not shown.
     return path == ("database",) or (path[:1] == ("notices",) and path[-1:] == ("url",))
@@ -286,7 +287,7 @@ def _is_secret(path: toml_lines.Path) -> bool:
 def _origins(configuration: Configuration, document: documents.Document) -> Iterator[Setting]:
     """Give every key in force, the settings first and then the profile's."""
 
-    def setting(path: toml_lines.Path, value: object) -> Setting:
+    def setting(path: lines.Path, value: object) -> Setting:
         known = path in document.origins
         origin = str(document.origins[path]) if known else "default"
         return Setting(key=documents.dotted(path), value=value, origin=origin)
@@ -300,7 +301,7 @@ def _origins(configuration: Configuration, document: documents.Document) -> Iter
             value = without_password(configuration.database)
         yield setting((key,), value)
 
-    def below(record: Any, at: toml_lines.Path) -> Iterator[Setting]:
+    def below(record: Any, at: lines.Path) -> Iterator[Setting]:
         for field in dataclasses.fields(record):
             value, path = getattr(record, field.name), (*at, field.name)
             if isinstance(value, Mapping) and value:

@@ -8,10 +8,10 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
-from orchestrator import shapes, toml_lines
+from orchestrator.toml import lines, shapes
 
 #: Path of a key and what is wrong there.
-Finding: TypeAlias = tuple[toml_lines.Path, str]
+Finding: TypeAlias = tuple[lines.Path, str]
 
 #: What can be told. `end` is every end, a failure too; `verdict` every verdict on what a schedule
 #: submitted, a regression too; stall, slow and nan_loss are alerts of jobs that run.
@@ -97,7 +97,7 @@ def url_misfit(url: str) -> str:
     return ""
 
 
-def findings(channel: Channel, at: toml_lines.Path) -> Iterator[Finding]:
+def findings(channel: Channel, at: lines.Path) -> Iterator[Finding]:
     """Give what is wrong with a channel whose types are right."""
     if channel.kind is None:
         yield at, 'needs kind = "email", "webhook" or "command"'
@@ -123,7 +123,7 @@ def findings(channel: Channel, at: toml_lines.Path) -> Iterator[Finding]:
     )
 
 
-def _email(channel: Channel, at: toml_lines.Path) -> Iterator[Finding]:
+def _email(channel: Channel, at: lines.Path) -> Iterator[Finding]:
     for key in ("host", "sender"):
         if not getattr(channel, key):
             yield at, f"needs {key}"
@@ -142,13 +142,13 @@ def _email(channel: Channel, at: toml_lines.Path) -> Iterator[Finding]:
         yield (*at, "security"), "would send the password in the clear: use starttls or tls"
 
 
-def _webhook(channel: Channel, at: toml_lines.Path) -> Iterator[Finding]:
+def _webhook(channel: Channel, at: lines.Path) -> Iterator[Finding]:
     if (channel.url is None) == (channel.url_file is None):
         yield at, "needs url or url_file, and not both"
     if channel.url is not None and (misfit := url_misfit(channel.url)):
         yield (*at, "url"), misfit
 
 
-def _command(channel: Channel, at: toml_lines.Path) -> Iterator[Finding]:
+def _command(channel: Channel, at: lines.Path) -> Iterator[Finding]:
     if not channel.command or not channel.command[0]:
         yield at, 'needs command, a list: ["/path/of/program", "argument"]'

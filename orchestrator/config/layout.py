@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator import shapes
 from orchestrator.config import channels, places, profiles
+from orchestrator.toml import shapes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import documents, errors, files, login, shapes, values
+from orchestrator import errors, files
+from orchestrator.files import users
+from orchestrator.toml import documents, shapes, values
 
 PROJECT_FILE = "orchestrator.toml"
 FILE = Path("orchestrator", "config.toml")
@@ -73,7 +75,7 @@ def not_safe(
 def home(environ: Mapping[str, str]) -> Path:
     """Return the home folder."""
     folder = environ.get("HOME", "")
-    return Path(folder if folder.startswith("/") else login.home_folder())
+    return Path(folder if folder.startswith("/") else users.home_folder())
 
 
 def xdg(environ: Mapping[str, str], variable: str, default: str) -> Path:

@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
-from orchestrator import errors, jobs, retries, shapes, toml_lines, values
+from orchestrator import errors, jobs, retries
+from orchestrator.toml import lines, shapes, values
 
 #: Path of a key and what is wrong there.
-Finding: TypeAlias = tuple[toml_lines.Path, str]
+Finding: TypeAlias = tuple[lines.Path, str]
 
 #: Name of the profile where no file has one.
 BUILT_IN = "default"
@@ -80,7 +81,7 @@ class Profile:
     local_kill_wait_seconds: int = 30
 
 
-def findings(profile: Profile, at: toml_lines.Path) -> Iterator[Finding]:
+def findings(profile: Profile, at: lines.Path) -> Iterator[Finding]:
     """Give what is wrong with a profile whose types are right."""
     for key in ("account", "partition", "qos"):
         value = getattr(profile, key)
@@ -122,7 +123,7 @@ def findings(profile: Profile, at: toml_lines.Path) -> Iterator[Finding]:
         yield from _partition_findings(limits, (*at, "partitions", partition))
 
 
-def _partition_findings(limits: Partition, at: toml_lines.Path) -> Iterator[Finding]:
+def _partition_findings(limits: Partition, at: lines.Path) -> Iterator[Finding]:
     if misfit := values.misfit("partition", str(at[-1])):
         yield at, misfit
     for key, value in (("max_time", limits.max_time), ("gpu_type", limits.gpu_type)):

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import documents, errors, files, shapes, toml_lines, values
+from orchestrator import errors, files
 from orchestrator.config import layout, places, trust
+from orchestrator.toml import documents, lines, shapes, values
 
 _KEYS = frozenset({"profile", "profiles", "pattern", "pattern_files"})
 _PROFILE_KEYS = frozenset(
@@ -29,7 +30,7 @@ _CHANGED_TABLES = ("job", "resources", "args")
 _NOT_ALLOWED = "not allowed in a project's file"
 
 #: Path of a key that counts only in a trusted file, and why.
-Finding = tuple[toml_lines.Path, str]
+Finding = tuple[lines.Path, str]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ class Review:
     """What a person should look at before trusting a project's file."""
 
     #: path and value of each key that counts only in a trusted file
-    settings: Sequence[tuple[toml_lines.Path, object]]
+    settings: Sequence[tuple[lines.Path, object]]
     #: files of the project that the file names and that are trusted with it
     named: Sequence[Path]
     digest: str
@@ -211,7 +212,7 @@ def _not_allowed(key: str) -> str:
     return f"{_NOT_ALLOWED}; the variable {layout.variable(key)} sets it too"
 
 
-def _changes(causes: Any, at: toml_lines.Path) -> Iterator[Finding]:
+def _changes(causes: Any, at: lines.Path) -> Iterator[Finding]:
     for cause, keys in causes.items() if isinstance(causes, Mapping) else ():
         for key in keys if isinstance(keys, Mapping) else ():
             if key.partition(".")[0] not in _CHANGED_TABLES:
@@ -241,7 +242,7 @@ def _named(whole: documents.Document, folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def _command_files(channels: Any, folder: Path) -> Iterator[tuple[toml_lines.Path, str]]:
+def _command_files(channels: Any, folder: Path) -> Iterator[tuple[lines.Path, str]]:
     """Give each word of a channel's command that is a file, seen from the project's folder."""
     for name, channel in channels.items() if isinstance(channels, Mapping) else ():
         command = channel.get("command") if isinstance(channel, Mapping) else None
@@ -302,13 +303,13 @@ def _user_file(environ: Mapping[str, str]) -> str:
     return values.visible(str(places.user_file(environ)))
 
 
-def _value(data: Any, path: toml_lines.Path) -> Any:
+def _value(data: Any, path: lines.Path) -> Any:
     for part in path:
         data = data[part]
     return data
 
 
-def _leaves(path: toml_lines.Path, value: Any) -> Iterator[tuple[toml_lines.Path, object]]:
+def _leaves(path: lines.Path, value: Any) -> Iterator[tuple[lines.Path, object]]:
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _leaves((*path, key), inner)

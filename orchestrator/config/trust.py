@@ -15,8 +15,9 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from orchestrator import errors, files, values
+from orchestrator import errors, files
 from orchestrator.config import places
+from orchestrator.toml import values
 
 _FOLDER = Path("orchestrator", "trusted")
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -1,1 +1,1 @@
-"""The verbs as a Python API, one a file, over unit_of_work."""
+"""The only place where database, Slurm and files meet; a folder per subject."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Mapping
 
-from orchestrator import jobs, values
+from orchestrator import jobs
 from orchestrator.diagnosis import exits, refusals
 from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Evidence, Facts, Finding, Source
 from orchestrator.jobs import JobState
+from orchestrator.toml import values
 
 #: What shells say of the program.
 _BY_SHELL = {126: Cause.MISSING_PROGRAM, 127: Cause.MISSING_PROGRAM}

@@ -6,8 +6,8 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from orchestrator import values
 from orchestrator.diagnosis.queue import Limit, Request
+from orchestrator.toml import values
 
 # Source: job_reason_codes.html and slurm_protocol_defs.c of 22.05 to 26.05: QOSMaxCpuPerUserLimit,
 # AssocGrpCPURunMinutesLimit, QOSMaxGRESMinutesPerJob, QOSMaxWallDurationPerJobLimit, ...

@@ -6,13 +6,14 @@ import datetime
 import re
 from collections.abc import Callable, Mapping
 
-from orchestrator import jobs, values
+from orchestrator import jobs
 from orchestrator.diagnosis import kinds, limits
 from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.queue import Partition, Queue, Request
 from orchestrator.diagnosis.records import Evidence, Explanation, Source
 from orchestrator.diagnosis.waiting import Waiting, is_held, waiting
 from orchestrator.jobs import JobState
+from orchestrator.toml import values
 
 _STATES = frozenset(
     {

@@ -8,9 +8,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from orchestrator import documents, errors, expressions, shapes, toml_lines
+from orchestrator import errors
 from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Level
+from orchestrator.text import expressions
+from orchestrator.toml import documents, lines, shapes
 
 SHIPPED = "causes.toml"
 
@@ -30,7 +32,7 @@ _FRAMES = (
     *("Traceback (most", "above exception", "Root Cause"),
     *("Exception ignored", "will restart worker"),
 )
-_Problem = tuple[toml_lines.Path, str]
+_Problem = tuple[lines.Path, str]
 Regex: TypeAlias = re.Pattern[str] | expressions.Expression
 
 
@@ -160,7 +162,7 @@ def load_rules(
 
 def _rule(
     data: object,
-    path: toml_lines.Path,
+    path: lines.Path,
     problems: list[_Problem],
     compiled: Callable[[str], Regex],
 ) -> Rule | None:
@@ -194,7 +196,7 @@ def _rule(
     )
 
 
-def _faults(data: Mapping[str, Any], path: toml_lines.Path) -> Iterator[_Problem]:
+def _faults(data: Mapping[str, Any], path: lines.Path) -> Iterator[_Problem]:
     for key, value in data.items():
         if key not in _KEYS:
             near = shapes.did_you_mean(key, _KEYS)

@@ -19,7 +19,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orchestrator import values
+from orchestrator.text import escaping
 
 _MAX_SYMBOLIC_LINKS = 40  # as the kernel has it (man 7 path_resolution)
 _ROOT_UID = 0
@@ -42,7 +42,7 @@ class Exposure:
     cure: str = ""
 
     def __str__(self) -> str:
-        return f"{values.visible(str(self.path))} {self.reason}"
+        return f"{escaping.visible(str(self.path))} {self.reason}"
 
     def advice(self, setting: str) -> str:
         """Return what to do about it; `setting` is the configuration's key of the folder."""
@@ -53,7 +53,7 @@ class Exposure:
         """Return why `path` is not used, and what to do about it."""
         advice = self.advice(setting)
         return (
-            f"{values.visible(str(path))} is not used: {self}, and whoever can change it decides "
+            f"{escaping.visible(str(path))} is not used: {self}, and whoever can change it decides "
             f"what your jobs run. {advice[:1].upper()}{advice[1:]}."
         )
 
@@ -171,7 +171,7 @@ def _reason(
 
 def _cure(step: Path, status: os.stat_result, own: int) -> str:
     """Return what the user can do to make a step safe, or to accept it; "" for nothing."""
-    name = values.visible(str(step))
+    name = escaping.visible(str(step))
     # The mode of a device is not for its reader to change.
     is_own = status.st_uid == own and (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode))
     if status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode):
@@ -180,7 +180,7 @@ def _cure(step: Path, status: os.stat_result, own: int) -> str:
     if stat.S_ISLNK(status.st_mode):
         return ""
     folder = step if stat.S_ISDIR(status.st_mode) else step.parent
-    setting = f'shared_folders = ["{values.visible(str(folder))}"]'
+    setting = f'shared_folders = ["{escaping.visible(str(folder))}"]'
     accept = f"accept it with `{setting}` in your own configuration"
     is_mode = is_own and status.st_mode & stat.S_IWGRP
     return f"run `chmod g-w {name}`, {accept}" if is_mode else accept

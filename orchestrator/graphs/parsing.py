@@ -6,8 +6,9 @@ import dataclasses
 import graphlib
 from collections.abc import Iterator, Mapping
 
-from orchestrator import documents, errors, shapes, toml_lines, values
+from orchestrator import errors
 from orchestrator.graphs.records import KINDS, Graph, Node
+from orchestrator.toml import documents, lines, shapes, values
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ def build(document: documents.Document) -> Graph:
     messages.extend(wrong_types.items())
     if not wrong_types:
         messages.extend(_check(file.graph, document))
-    problems: dict[toml_lines.Path, errors.Problem] = {}
+    problems: dict[lines.Path, errors.Problem] = {}
     for path, message in messages:
         problems.setdefault(path, document.problem(path, message))
     if problems:
@@ -48,12 +49,12 @@ def _order(nodes: Mapping[str, Node]) -> graphlib.TopologicalSorter[str]:
     )
 
 
-def _check(table: _Table, document: documents.Document) -> Iterator[tuple[toml_lines.Path, str]]:
+def _check(table: _Table, document: documents.Document) -> Iterator[tuple[lines.Path, str]]:
     """Yield the path and the message of each problem."""
     if "graph" not in document.data:
         yield (), "has no table [graph]: it is no graph"
         return
-    at: toml_lines.Path = ("graph",)
+    at: lines.Path = ("graph",)
     if not table.name:
         yield at, "needs name"
     elif misfit := values.misfit("name", table.name):

@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Mapping
 from typing import Literal
 
-from orchestrator import documents
+from orchestrator.toml import documents
 
 #: Keys of a node, and the kind of dependency that each means.
 KINDS = {"after_ok": "afterok", "after_any": "afterany", "after_not_ok": "afternotok"}

@@ -21,9 +21,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Never
 
-from orchestrator import efficiency, tracking
+from orchestrator import tracking
 from orchestrator.jobs import JobState
 from orchestrator.local import binding, line, processes, seen, spool
+from orchestrator.usage import efficiency
 
 #: In the environment of all that an attempt starts: finds what a killed runner left behind.
 MARK = "ORCHESTRATOR_LOCAL_ATTEMPT"

@@ -6,8 +6,9 @@ import dataclasses
 import datetime
 from collections.abc import Iterator
 
-from orchestrator import efficiency, tracking
+from orchestrator import tracking
 from orchestrator.local import line, spool
+from orchestrator.usage import efficiency
 
 
 def live(

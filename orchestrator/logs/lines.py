@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from orchestrator import escaping
+from orchestrator.text import escaping
 
 #: Bytes of a line that are kept; the rest of a longer one is passed over.
 LINE_CAP_BYTES = 16 * 1024

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Generator, Iterator
 
-from orchestrator import deadlines
+from orchestrator.clocks import deadlines
 from orchestrator.logs import files, lines
 from orchestrator.logs.reading import Line
 

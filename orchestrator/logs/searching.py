@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from orchestrator import expressions
 from orchestrator.logs import files, lines
+from orchestrator.text import expressions
 
 #: Bytes that are looked at together; a line may be as long.
 _BLOCK_BYTES = 4 * 1024 * 1024

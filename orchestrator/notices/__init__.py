@@ -7,8 +7,9 @@ import datetime
 import hashlib
 from collections.abc import Sequence
 
-from orchestrator import jobs, values
+from orchestrator import jobs
 from orchestrator.notices import records
+from orchestrator.toml import values
 
 Notice = records.Notice
 Message = records.Message

@@ -8,7 +8,8 @@ import email.utils
 import json
 from typing import Any
 
-from orchestrator import escaping, notices
+from orchestrator import notices
+from orchestrator.text import escaping
 
 #: Discord refuses a message with more than 2,000 characters (its API reference, "Create Message").
 _DISCORD_CHARACTERS = 2000

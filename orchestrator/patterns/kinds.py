@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from orchestrator import expressions
 from orchestrator.patterns import (
     fields,
     layouts,
@@ -19,6 +18,7 @@ from orchestrator.patterns import (
     records,
     shapes,
 )
+from orchestrator.text import expressions
 
 #: Kinds of line and names of fields that are remembered; a log of garbage has any number.
 _MOST_CHOICES = 4096

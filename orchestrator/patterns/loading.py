@@ -8,8 +8,11 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orchestrator import deadlines, documents, errors, expressions, shapes, toml_lines
+from orchestrator import errors
+from orchestrator.clocks import deadlines
 from orchestrator.patterns import numbers, records
+from orchestrator.text import expressions
+from orchestrator.toml import documents, lines, shapes
 
 SHIPPED = "patterns.toml"
 #: A thousand ordinary lines take 1 s; a file that takes longer than this is refused.
@@ -50,7 +53,7 @@ _DEFAULT_REGEX: Mapping[str, str] = {
     records.Form.PAIRS: "(?P<fields>.*)",
 }
 
-_Problem = tuple[toml_lines.Path, str]
+_Problem = tuple[lines.Path, str]
 
 
 def load_shipped() -> tuple[records.Pattern, ...]:
@@ -71,7 +74,7 @@ def load(text: str, source: str) -> tuple[records.Pattern, ...]:
 
 def check(
     tables: Mapping[str, Any], *, origin: str
-) -> tuple[tuple[records.Pattern, ...], list[tuple[toml_lines.Path, str]]]:
+) -> tuple[tuple[records.Pattern, ...], list[tuple[lines.Path, str]]]:
     """Return the patterns of TOML tables that are right, and what is wrong with the others.
 
     Problems have the path of their key below `tables`.
@@ -177,7 +180,7 @@ def _pattern_faults(name: str, data: object) -> Iterator[_Problem]:
 
 
 def _line_faults(
-    data: Mapping[str, Any], before: Sequence[str], path: toml_lines.Path
+    data: Mapping[str, Any], before: Sequence[str], path: lines.Path
 ) -> Iterator[_Problem]:
     found = list(_misfits(data, _LINE_KEYS, path))
     yield from found
@@ -214,7 +217,7 @@ def _line_faults(
 
 
 def _misfits(
-    data: Mapping[str, Any], keys: Mapping[str, Any], path: toml_lines.Path
+    data: Mapping[str, Any], keys: Mapping[str, Any], path: lines.Path
 ) -> Iterator[_Problem]:
     for key, value in data.items():
         if key not in keys:
@@ -229,7 +232,7 @@ def _misfits(
             yield (*path, key), f"must be {told}"
 
 
-def _named(data: Mapping[str, Any], path: toml_lines.Path) -> Iterator[_Problem]:
+def _named(data: Mapping[str, Any], path: lines.Path) -> Iterator[_Problem]:
     """Tell what is wrong with the names and units under metrics, fields, keep and takes."""
     for table in ("metrics", "fields"):
         for key, told in data.get(table, {}).items():
@@ -259,7 +262,7 @@ def _named(data: Mapping[str, Any], path: toml_lines.Path) -> Iterator[_Problem]
 
 
 def _regex_faults(
-    regex: re.Pattern[str], data: Mapping[str, Any], path: toml_lines.Path
+    regex: re.Pattern[str], data: Mapping[str, Any], path: lines.Path
 ) -> Iterator[_Problem]:
     groups = regex.groupindex
     metrics, keep = data.get("metrics", {}), data.get("keep", {})

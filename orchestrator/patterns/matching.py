@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from orchestrator import expressions, jobs
+from orchestrator import jobs
 from orchestrator.patterns import (
     kinds,
     numbers,
@@ -16,6 +16,7 @@ from orchestrator.patterns import (
     scanning,
     shapes,
 )
+from orchestrator.text import expressions
 
 #: Longer lines hold no metrics that people print; it also bounds what a slow regex can cost.
 MATCH_CAP_CHARACTERS = 4096

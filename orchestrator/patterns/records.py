@@ -8,7 +8,7 @@ import functools
 import re
 from collections.abc import Mapping
 
-from orchestrator import expressions
+from orchestrator.text import expressions
 
 #: What a line may tell about the numbers of lines that follow; all are whole numbers.
 CONTEXT = ("epoch", "step", "rank", "world_size")

@@ -15,8 +15,8 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from orchestrator import expressions
 from orchestrator.patterns import numbers, prefixes, records
+from orchestrator.text import expressions
 
 _DIGITS = frozenset("0123456789")
 _ALIKE = bytes.maketrans(b"123456789", b"000000000")

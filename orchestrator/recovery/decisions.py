@@ -6,10 +6,11 @@ import dataclasses
 import datetime
 from collections.abc import Mapping, Sequence
 
-from orchestrator import jobs, values
+from orchestrator import jobs
 from orchestrator.jobs import retry
 from orchestrator.recovery.records import Action, Decision, Facts
 from orchestrator.specs import changes as spec_changes
+from orchestrator.toml import values
 
 #: Defaults of `limits`: continuations at the time limit, as many as the job script's own requeues
 #: (ORCHESTRATOR_RESTART_LIMIT), and starts after a transient cause.

@@ -12,10 +12,11 @@ import re
 import typing
 from collections.abc import Collection, Mapping, Sequence
 
-from orchestrator import documents, errors, files, jobs, values
+from orchestrator import errors, files, jobs
 from orchestrator.jobs import dependency
 from orchestrator.rendering import batch_options, directives, sources, words
 from orchestrator.specs import checks, sbatch_options
+from orchestrator.toml import documents, values
 
 if typing.TYPE_CHECKING:
     from orchestrator import config

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from orchestrator import errors, values
+from orchestrator import errors
 from orchestrator.rendering import directives
 from orchestrator.specs import sbatch_options
+from orchestrator.toml import values
 
 #: Long options of sbatch that take no value, or take one only behind `=`. Source: man sbatch 24.11.
 _BARE = frozenset(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator import regression, scaling
+from orchestrator import scaling
 from orchestrator.reports import records, words
+from orchestrator.scaling import regression
 
 _HOUR_SECONDS = 3600.0
 #: So many curves are named beside the fastest.

@@ -6,8 +6,9 @@ import dataclasses
 import string
 from collections.abc import Callable, Sequence
 
-from orchestrator import quantiles, scaling
+from orchestrator import scaling
 from orchestrator.reports import curves, records, telling, words
+from orchestrator.scaling import quantiles
 
 _HOUR_SECONDS = 3600.0
 #: Names of curves that are longer make tables that no terminal holds.

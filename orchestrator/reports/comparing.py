@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator import regression
 from orchestrator.reports import curves, records, telling, words
+from orchestrator.scaling import regression
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

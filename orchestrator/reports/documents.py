@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from orchestrator import escaping, scaling
+from orchestrator import scaling
 from orchestrator.reports import answers, records, tables, words
+from orchestrator.text import escaping
 
 
 def sentences(report: records.Report, wishes: records.Wishes) -> list[tuple[str, list[str]]]:

@@ -7,8 +7,9 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator import errors, escaping
+from orchestrator import errors
 from orchestrator.reports import figures
+from orchestrator.text import escaping
 
 FORMATS = ("svg", "png", "pdf")
 #: Okabe and Ito's colours, told apart by nearly everyone (jfly.uni-koeln.de/color).

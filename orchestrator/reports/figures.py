@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from orchestrator import formats, scaling
+from orchestrator import scaling
 from orchestrator.reports import answers, records, words
+from orchestrator.text import formats
 
 #: Sites ask for 70 to 80 % before they grant more GPUs.
 GUIDE_EFFICIENCY = 0.8

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from orchestrator import formats
 from orchestrator.reports import documents, drawing, figures, page, records, tables
+from orchestrator.text import formats
 
 
 class Draws(Protocol):

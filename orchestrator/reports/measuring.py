@@ -8,9 +8,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from orchestrator import gpus, jobs, quantiles, values
+from orchestrator import jobs
 from orchestrator.reports import curves, records
+from orchestrator.scaling import quantiles
 from orchestrator.specs import arguments, ranks
+from orchestrator.toml import values
+from orchestrator.usage import gpus
 
 #: Names that are read; the trainer's (docs/trainer.md) and those of the shipped patterns.
 NAMES = (

@@ -6,8 +6,8 @@ import html
 import re
 from collections.abc import Sequence
 
-from orchestrator import escaping
 from orchestrator.reports import documents, records, tables
+from orchestrator.text import escaping
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem;

@@ -11,8 +11,9 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
-from orchestrator import errors, values
+from orchestrator import errors
 from orchestrator.reports import records
+from orchestrator.toml import values
 
 
 class FiguresError(errors.ProblemsError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 
-from orchestrator import quantiles
 from orchestrator.reports import curves, records, words
+from orchestrator.scaling import quantiles
 
 #: A repeat so far from the others of its size is named: noise of 1 to 3 % is usual.
 _OUTLIER_SHARE = 0.05

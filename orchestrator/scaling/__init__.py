@@ -16,8 +16,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from orchestrator import quantiles
-from orchestrator.scaling import fits
+from orchestrator.scaling import fits, quantiles
 from orchestrator.scaling.fits import Estimate, Fit
 
 __all__ = ["Estimate", "Fit", "Point", "Run", "Study", "differences", "fits", "study"]

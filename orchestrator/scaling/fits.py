@@ -15,7 +15,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator import quantiles
+from orchestrator.scaling import quantiles
 
 #: Sizes that the Universal Scalability Law needs: it has three parameters.
 USL_SIZES = 4

@@ -12,8 +12,8 @@ import enum
 import itertools
 from collections.abc import Iterable
 
-from orchestrator import values
 from orchestrator.schedules import records, times
+from orchestrator.toml import values
 
 #: With catchup "skip" a planned time that is later than this counts as missed. Longer than the
 #: interval of any driver that `schedule install` sets up, and than scrontab's own delays.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from orchestrator import efficiency, errors, tracking
+from orchestrator import errors, tracking
 from orchestrator.diagnosis import queue
 from orchestrator.jobs import JobState
 from orchestrator.slurm import (
@@ -26,6 +26,7 @@ from orchestrator.slurm import (
     usage,
     waiting,
 )
+from orchestrator.usage import efficiency
 
 _log = logging.getLogger(__name__)
 #: scontrol sends a request a job, and one argument has 128 KiB at the most (man execve).

@@ -7,8 +7,8 @@ import math
 import re
 from collections.abc import Sequence
 
-from orchestrator import efficiency
 from orchestrator.slurm import fields, job_ids, sacct
+from orchestrator.usage import efficiency
 
 _DELIMITER = "\x1f"
 # TRESUsageInTot and not AveRSS: the sum over a step's tasks (man sacct, 22.05).

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from orchestrator import documents, errors, jobs, shapes, toml_lines, values
+from orchestrator import errors, jobs
 from orchestrator.specs import checks, flags, layout
+from orchestrator.toml import documents, lines, shapes, values
 
 Flag = flags.Flag
 FLAGS = flags.FLAGS
@@ -160,8 +161,8 @@ def _variables(environ: Mapping[str, str]) -> Iterator[Value]:
 def _setting(setting: str, problems: list[errors.Problem]) -> Value:
     """Return key, source and value of a --set; no value where it cannot be read."""
     try:
-        path, end = toml_lines.read_key(setting)
-    except toml_lines.NotTomlError:
+        path, end = lines.read_key(setting)
+    except lines.NotTomlError:
         path, end = (), 0
     if not path or setting[end : end + 1] != "=":
         told = f"write KEY=VALUE, such as resources.nodes=2 (got {shapes.shown(setting)})"
@@ -200,9 +201,9 @@ def build(
     Its files are looked for from `folder`; none: not at all.
     """
     problems = list(problems)
-    bad: list[toml_lines.Path] = []
+    bad: list[lines.Path] = []
 
-    def tell(path: toml_lines.Path, message: str) -> None:
+    def tell(path: lines.Path, message: str) -> None:
         problems.append(document.problem(path, message))
         bad.append(path)
 
@@ -231,7 +232,7 @@ def build(
     return spec
 
 
-def _same(path: toml_lines.Path, told: toml_lines.Path) -> bool:
+def _same(path: lines.Path, told: lines.Path) -> bool:
     """Tell whether one of two keys lies within the other."""
     shorter = min(len(path), len(told))
     return path[:shorter] == told[:shorter]

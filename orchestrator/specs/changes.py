@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator import jobs, shapes, values
+from orchestrator import jobs
 from orchestrator.specs import layout
+from orchestrator.toml import shapes, values
 
 #: Keys of [job] that a next start may have otherwise.
 _OF_JOB = frozenset(

@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from orchestrator import jobs, retries, shapes, toml_lines, values
+from orchestrator import jobs, retries
 from orchestrator.specs import changes, layout, sbatch_options, secrets
+from orchestrator.toml import lines, shapes, values
 
-Finding: TypeAlias = tuple[tuple[toml_lines.Path, ...], str]
+Finding: TypeAlias = tuple[tuple[lines.Path, ...], str]
 
 #: Slurm cuts nothing, but a longer comment belongs into a file; slurmdbd's column is of type text.
 _COMMENT_BYTES = 1000
@@ -63,7 +64,7 @@ def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     yield from _retry(spec)
 
 
-def _at(*path: str | int) -> tuple[toml_lines.Path, ...]:
+def _at(*path: str | int) -> tuple[lines.Path, ...]:
     return (path,)
 
 
@@ -252,7 +253,7 @@ def _arguments(spec: jobs.JobSpec) -> Iterator[Finding]:
 
 
 def each_argument(
-    table: toml_lines.Path, arguments: Mapping[str, jobs.ArgumentValue]
+    table: lines.Path, arguments: Mapping[str, jobs.ArgumentValue]
 ) -> Iterator[Finding]:
     """Give what is wrong with the names and numbers of arguments."""
     for name, value in arguments.items():

@@ -11,8 +11,8 @@ import types
 import typing
 from typing import Any, Literal
 
-from orchestrator import shapes
 from orchestrator.specs import layout
+from orchestrator.toml import shapes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

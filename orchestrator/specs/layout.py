@@ -7,7 +7,8 @@ import dataclasses
 import typing
 from typing import Any
 
-from orchestrator import jobs, shapes
+from orchestrator import jobs
+from orchestrator.toml import shapes
 
 
 def _is_table(hint: Any) -> bool:

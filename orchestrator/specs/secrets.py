@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator import files, shapes
+from orchestrator import files
+from orchestrator.toml import shapes
 
 #: The kernel takes 6 MiB of arguments and variables at most, and one variable of 128 KiB.
 _LIMIT_BYTES = 1024 * 1024

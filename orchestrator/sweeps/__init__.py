@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import config, documents, errors, specs
+from orchestrator import config, errors, specs
 from orchestrator.specs import ranks
 from orchestrator.sweeps import combinations, order, plans, points, sizes, table
 from orchestrator.sweeps.records import (
@@ -24,6 +24,7 @@ from orchestrator.sweeps.records import (
     Sweep,
     Table,
 )
+from orchestrator.toml import documents
 
 __all__ = [
     "Limits",

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal
 
-from orchestrator import jobs, toml_lines
+from orchestrator import jobs
 from orchestrator.specs import arguments, ranks
 from orchestrator.sweeps import keys, records
+from orchestrator.toml import lines
 
 #: Of the trainers here; others name theirs by `batch_argument`.
 _GLOBAL, _DEVICE = "batch_size", "per_device_batch_size"
@@ -26,7 +27,7 @@ class Fixed:
     #: what the program takes the argument for
     of: Literal["global", "gpu"]
     #: where it was written, or is missing
-    at: toml_lines.Path
+    at: lines.Path
 
 
 def argument(table: records.Table) -> tuple[str, ...]:
@@ -41,7 +42,7 @@ def fixed(table: records.Table, args: Mapping[str, jobs.ArgumentValue]) -> Fixed
     strong = table.kind == "strong"
     own: Literal["global", "gpu"] = "global" if strong else "gpu"
     path, of = argument(table), table.batch_argument_of or own
-    at: toml_lines.Path = ("sweep", _GLOBAL if strong else _DEVICE)
+    at: lines.Path = ("sweep", _GLOBAL if strong else _DEVICE)
     samples = table.batch_size if strong else table.per_device_batch_size
     if samples is None and of == own:
         for key, value in args.items():

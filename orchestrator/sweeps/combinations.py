@@ -6,8 +6,9 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from orchestrator import documents, jobs, toml_lines
+from orchestrator import jobs
 from orchestrator.sweeps import batches, draws, keys, records, table
+from orchestrator.toml import documents, lines
 
 #: More is a slip of the pen: a hundred full arrays of Slurm's default MaxArraySize.
 MOST_POINTS = 100_000
@@ -102,7 +103,7 @@ def _blocks(sweep: records.Table) -> list[Sequence[records.Settings]]:
 
 
 def _settings(
-    path: tuple[str, ...], at: toml_lines.Path, numbers: Iterable[int]
+    path: tuple[str, ...], at: lines.Path, numbers: Iterable[int]
 ) -> list[records.Settings]:
     return [
         (records.Setting(path=path, value=number, at=(*at, place)),)

@@ -8,9 +8,9 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orchestrator import shapes, toml_lines
 from orchestrator.specs import arguments, layout
 from orchestrator.sweeps import records
+from orchestrator.toml import lines, shapes
 
 _HINTS = shapes.fields_of(layout.FILE)
 #: The keys of each table; none: any name may stand there.
@@ -25,8 +25,8 @@ _REFUSED = {
 
 
 def leaves(
-    table: Mapping[str, Any], at: toml_lines.Path
-) -> Iterator[tuple[tuple[str, ...], toml_lines.Path, Any]]:
+    table: Mapping[str, Any], at: lines.Path
+) -> Iterator[tuple[tuple[str, ...], lines.Path, Any]]:
     """Give the parts, the place and the value of each key, in whichever of TOML's forms.
 
     `"args.base_lr" = 1`, `args.base_lr = 1` and `args = { base_lr = 1 }` are one.
@@ -38,15 +38,15 @@ def leaves(
 def split(key: str) -> tuple[str, ...]:
     """Return the parts of a dotted key."""
     try:
-        found, end = toml_lines.read_key(key)
-    except toml_lines.NotTomlError:
+        found, end = lines.read_key(key)
+    except lines.NotTomlError:
         return tuple(key.split("."))
     return found if end == len(key) else tuple(key.split("."))
 
 
 def _descend(
-    parts: tuple[str, ...], value: Any, at: toml_lines.Path
-) -> Iterator[tuple[tuple[str, ...], toml_lines.Path, Any]]:
+    parts: tuple[str, ...], value: Any, at: lines.Path
+) -> Iterator[tuple[tuple[str, ...], lines.Path, Any]]:
     length = 3 if parts[:2] == ("environment", "variables") else 2
     if parts == records.GPUS or len(parts) >= length or not isinstance(value, Mapping):
         yield parts, at, value

@@ -8,10 +8,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import config, documents, errors, jobs, shapes, specs, toml_lines, values
+from orchestrator import config, errors, jobs, specs
 from orchestrator.config import profiles
 from orchestrator.specs import arguments, checks
 from orchestrator.sweeps import batches, keys, records, sizes
+from orchestrator.toml import documents, lines, shapes, values
 
 _NAME_CHARACTERS = 60
 _NODES, _GPUS_PER_NODE = ("resources", "nodes"), ("resources", "gpus_per_node")
@@ -124,7 +125,7 @@ class Builder:
             )
         return found
 
-    def tell(self, at: toml_lines.Path, message: str) -> None:
+    def tell(self, at: lines.Path, message: str) -> None:
         """Keep a problem, once."""
         problem = self._document.problem(at, message)
         if problem not in self.problems:
@@ -242,7 +243,7 @@ class Builder:
     def _keep(self, problems: Iterable[errors.Problem]) -> None:
         self.problems += [problem for problem in problems if problem not in self.problems]
 
-    def _refuse_given(self, path: tuple[str, ...], at: toml_lines.Path) -> None:
+    def _refuse_given(self, path: tuple[str, ...], at: lines.Path) -> None:
         """Tell of a key that the sweep varies although the command line fixes it."""
         found: object = self._base.data
         for part in path:
@@ -302,7 +303,7 @@ class Builder:
         if told := batches.indivisible(point.spec, total):
             self.tell(_place(settings), told)
 
-    def _check_once(self, point: records.Point, at: toml_lines.Path) -> None:
+    def _check_once(self, point: records.Point, at: lines.Path) -> None:
         key = point.shape, json.dumps(sorted(point.spec.args.items()))
         words = [f"{name} = {shapes.shown(value)}" for name, value in point.settings.items()]
         told = ", ".join(words) or "as the spec is"
@@ -313,7 +314,7 @@ class Builder:
             self._seen[key] = told
 
 
-def _place(settings: records.Settings) -> toml_lines.Path:
+def _place(settings: records.Settings) -> lines.Path:
     """Return where a batch that does not come out is told: at the size, else at the batch."""
     for wanted in (records.GPUS, _NODES, _GPUS_PER_NODE):
         for setting in settings:

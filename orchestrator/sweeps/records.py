@@ -7,7 +7,8 @@ import datetime
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from orchestrator import jobs, toml_lines
+from orchestrator import jobs
+from orchestrator.toml import lines
 
 #: The key of an axis that stands for resources.nodes and resources.gpus_per_node.
 GPUS = ("gpus",)
@@ -21,7 +22,7 @@ class Setting:
     path: tuple[str, ...]
     value: jobs.ArgumentValue
     #: where it was written in the file, ("sweep", "axes", "args.base_lr", 1)
-    at: toml_lines.Path
+    at: lines.Path
 
 
 #: What a point gives values, in the order of the axes.
@@ -43,7 +44,7 @@ class Axis:
 
     path: tuple[str, ...]
     #: where it was written
-    at: toml_lines.Path
+    at: lines.Path
     #: one after another; of a drawn axis none
     values: tuple[jobs.ArgumentValue, ...] = ()
     #: none: the values are written down

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from orchestrator import config, documents, jobs, values
+from orchestrator import config, jobs
 from orchestrator.specs import ranks
 from orchestrator.sweeps import records
+from orchestrator.toml import documents, values
 
 
 def node_size(

@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from orchestrator import documents, errors, jobs, shapes, toml_lines
+from orchestrator import errors, jobs
 from orchestrator.sweeps import keys, records
+from orchestrator.toml import documents, lines, shapes
 
 #: Where something is wrong, and what.
-Finding: TypeAlias = tuple[toml_lines.Path, str]
-_Tell: TypeAlias = Callable[[toml_lines.Path, str], None]
+Finding: TypeAlias = tuple[lines.Path, str]
+_Tell: TypeAlias = Callable[[lines.Path, str], None]
 
 #: Keys that are read here; shapes reads the others.
 _NESTED = ("axes", "points", "include", "exclude")
@@ -71,9 +72,9 @@ def read(document: documents.Document) -> tuple[records.Table, list[errors.Probl
         told = "is missing: a sweep needs this table, with its kind"
         return records.Table(), [document.problem(("sweep",), told)]
     own = dataclasses.replace(document, data={"sweep": found})
-    told_of: dict[toml_lines.Path, str] = {}
+    told_of: dict[lines.Path, str] = {}
 
-    def tell(at: toml_lines.Path, message: str) -> None:
+    def tell(at: lines.Path, message: str) -> None:
         told_of.setdefault(at, message)
 
     for at, message in shapes.unknown_keys(own, _Whole):
@@ -154,7 +155,7 @@ def _uneven(axes: tuple[records.Axis, ...]) -> Iterator[Finding]:
 
 def _axes(found: object, drawn: bool, tell: _Tell) -> Iterator[records.Axis]:
     """Give the axes that can be read; tells of the others."""
-    at: toml_lines.Path = ("sweep", "axes")
+    at: lines.Path = ("sweep", "axes")
     if not isinstance(found, Mapping):
         tell(at, f"must be a table of keys and their values (got {shapes.shown(found)})")
         return
@@ -223,7 +224,7 @@ def _draw(value: object) -> tuple[records.Draw | None, str]:
     return records.Draw(how="log_uniform", of=(low, high)), ""
 
 
-def _entries(found: object, at: toml_lines.Path, tell: _Tell) -> Iterator[records.Settings]:
+def _entries(found: object, at: lines.Path, tell: _Tell) -> Iterator[records.Settings]:
     """Give each table of a list as settings, in the order of their keys; tells of what is none."""
     if not isinstance(found, list):
         tell(at, f"must be a list of tables (got {shapes.shown(found)})")

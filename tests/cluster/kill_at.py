@@ -22,9 +22,10 @@ import sys
 import threading
 
 from db.stores import attempts, jobs
-from orchestrator import cli, run_folder, slurm, submission
-from orchestrator.controller.submission import sbatch_outcomes
+from orchestrator import cli, slurm
+from orchestrator.controller.submission import sbatch_outcomes, submitit
 from orchestrator.slurm import process
+from orchestrator.tracking import run_folder
 
 
 def die(*_: object, **__: object) -> None:
@@ -59,13 +60,13 @@ def arm(point, delay_seconds):
     elif point == "intent":
         jobs.JobStore.add_submission = after(jobs.JobStore.add_submission)
     elif point == "committed":
-        submission.submit = die
+        submitit.submit = die
     elif point == "given":
         slurm.Held._hand_over = after(slurm.Held._hand_over)
     elif point == "sbatch":
         slurm.Held.give = soon(slurm.Held.give, delay_seconds)
     elif point == "answered":
-        submission.submit = after(submission.submit)
+        submitit.submit = after(submitit.submit)
     elif point == "storing":
         sbatch_outcomes.store_job_id = storing(sbatch_outcomes.store_job_id)
     else:

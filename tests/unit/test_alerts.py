@@ -7,7 +7,8 @@ import datetime
 import math
 from collections.abc import Sequence
 
-from orchestrator import alerts, jobs
+from orchestrator import jobs
+from orchestrator.diagnosis import alerts
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 JOB = jobs.Job(

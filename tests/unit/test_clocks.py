@@ -6,78 +6,76 @@ import datetime
 
 import pytest
 
-from orchestrator import clocks
+from orchestrator.clocks import leaps
 
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
 DAY = 86400.0
 
 
-def reading(
-    wall: float, boot: float, *, host: str = "login1", boot_id: str = "a"
-) -> clocks.Reading:
+def reading(wall: float, boot: float, *, host: str = "login1", boot_id: str = "a") -> leaps.Reading:
     at = NOW + datetime.timedelta(seconds=wall)
-    return clocks.Reading(at=at, boot_seconds=boot, boot_id=boot_id, host=host)
+    return leaps.Reading(at=at, boot_seconds=boot, boot_id=boot_id, host=host)
 
 
-BEFORE = clocks.State(trusted=reading(0, 1000))
+BEFORE = leaps.State(trusted=reading(0, 1000))
 
 
-def witness(ahead: float) -> clocks.Witness:
-    return clocks.Witness(name="Slurm's clock", ahead=datetime.timedelta(seconds=ahead))
+def witness(ahead: float) -> leaps.Witness:
+    return leaps.Witness(name="Slurm's clock", ahead=datetime.timedelta(seconds=ahead))
 
 
-def nobody() -> list[clocks.Witness]:
+def nobody() -> list[leaps.Witness]:
     return []
 
 
-def unasked() -> list[clocks.Witness]:
+def unasked() -> list[leaps.Witness]:
     raise AssertionError("no other clock is needed")
 
 
 def test_a_clock_that_goes_on_needs_no_other_clock() -> None:
-    assert clocks.judge(None, reading(0, 5), unasked).doubt is None
+    assert leaps.judge(None, reading(0, 5), unasked).doubt is None
     for wall, boot in [(60, 1060), (60 + 299, 1060), (60 - 299, 1060), (30 * DAY, 1000 + 30 * DAY)]:
         now = reading(wall, boot)
-        assert clocks.judge(BEFORE, now, unasked) == clocks.State(trusted=now)
+        assert leaps.judge(BEFORE, now, unasked) == leaps.State(trusted=now)
     # Another host, soon after.
-    assert clocks.judge(BEFORE, reading(3000, 9, host="login2"), unasked).doubt is None
+    assert leaps.judge(BEFORE, reading(3000, 9, host="login2"), unasked).doubt is None
 
 
 @pytest.mark.parametrize("seconds", [30 * DAY, -30 * DAY, 7200.0, -7200.0, 301.0])
 def test_a_leap_is_doubted_until_another_clock_agrees(seconds: float) -> None:
     now = reading(60 + seconds, 1060)
-    alone = clocks.judge(BEFORE, now, nobody)
+    alone = leaps.judge(BEFORE, now, nobody)
     assert alone.trusted == BEFORE.trusted
     assert alone.doubt is not None and alone.doubt.leap_seconds == seconds
-    against = clocks.judge(BEFORE, now, lambda: [witness(-seconds)])
+    against = leaps.judge(BEFORE, now, lambda: [witness(-seconds)])
     assert against.doubt is not None and against.doubt.contradicted_by == "Slurm's clock"
-    assert clocks.judge(BEFORE, now, lambda: [witness(2)]) == clocks.State(trusted=now)
+    assert leaps.judge(BEFORE, now, lambda: [witness(2)]) == leaps.State(trusted=now)
     # One that differs is enough for a doubt.
-    assert clocks.judge(BEFORE, now, lambda: [witness(2), witness(-seconds)]).doubt is not None
+    assert leaps.judge(BEFORE, now, lambda: [witness(2), witness(-seconds)]).doubt is not None
     # The clock is set right: nothing has to be confirmed.
     back = reading(120, 1120)
-    assert clocks.judge(alone, back, unasked) == clocks.State(trusted=back)
+    assert leaps.judge(alone, back, unasked) == leaps.State(trusted=back)
 
 
 def test_without_other_clocks_a_leap_is_believed_after_an_hour() -> None:
-    state = clocks.judge(BEFORE, reading(DAY, 1000), nobody)
+    state = leaps.judge(BEFORE, reading(DAY, 1000), nobody)
     assert state.doubt is not None
     for seconds in (60, 3000, 3599):
-        state = clocks.judge(state, reading(DAY + seconds, 1000 + seconds), nobody)
+        state = leaps.judge(state, reading(DAY + seconds, 1000 + seconds), nobody)
         assert state.doubt is not None and state.doubt.since == reading(DAY, 1000)
-    again = clocks.judge(state, reading(2 * DAY + 3600, 4600), nobody)
+    again = leaps.judge(state, reading(2 * DAY + 3600, 4600), nobody)
     assert again.doubt is not None and again.doubt.since == reading(2 * DAY + 3600, 4600)
     believed = reading(DAY + 3600, 4600)
-    assert clocks.judge(state, believed, nobody) == clocks.State(trusted=believed)
+    assert leaps.judge(state, believed, nobody) == leaps.State(trusted=believed)
     # Never against another clock.
-    against = clocks.judge(state, believed, lambda: [witness(-DAY)])
+    against = leaps.judge(state, believed, lambda: [witness(-DAY)])
     assert against.doubt is not None
 
 
 def test_after_a_reboot_a_usual_gap_is_believed_and_a_long_one_is_asked_about() -> None:
-    def after(seconds: float, ask: object = nobody) -> clocks.State:
+    def after(seconds: float, ask: object = nobody) -> leaps.State:
         now = reading(seconds, 20, boot_id="b")
-        return clocks.judge(BEFORE, now, ask)  # type: ignore[arg-type]
+        return leaps.judge(BEFORE, now, ask)  # type: ignore[arg-type]
 
     assert after(3000, unasked).doubt is None
     assert after(12 * 3600).doubt is None
@@ -87,15 +85,15 @@ def test_after_a_reboot_a_usual_gap_is_believed_and_a_long_one_is_asked_about() 
     assert after(-3600).doubt is not None
     # A host whose boot is not known is another one each time.
     unknown = reading(30 * DAY, 1000 + 30 * DAY, boot_id="")
-    assert clocks.judge(clocks.State(trusted=reading(0, 1000, boot_id="")), unknown, nobody).doubt
+    assert leaps.judge(leaps.State(trusted=reading(0, 1000, boot_id="")), unknown, nobody).doubt
 
 
 def test_what_is_told_and_what_is_stored() -> None:
-    leapt = clocks.judge(BEFORE, reading(30 * DAY + 60, 1060), lambda: [witness(-30 * DAY)])
-    assert clocks.State.of_json(leapt.to_json()) == leapt
-    assert clocks.State.of_json(BEFORE.to_json()) == BEFORE
+    leapt = leaps.judge(BEFORE, reading(30 * DAY + 60, 1060), lambda: [witness(-30 * DAY)])
+    assert leaps.State.of_json(leapt.to_json()) == leapt
+    assert leaps.State.of_json(BEFORE.to_json()) == BEFORE
     for text in ("", "[]", "{}", '{"trusted": {}, "doubt": null}'):
-        assert clocks.State.of_json(text) is None
+        assert leaps.State.of_json(text) is None
     rest = (
         " Until then schedules, recovery, deferred submissions, graphs, alerts and notices wait. "
         "If the clock is wrong, set it (NTP); if it is right, run "
@@ -103,15 +101,15 @@ def test_what_is_told_and_what_is_stored() -> None:
     )
     shown = f"{NOW.astimezone() + datetime.timedelta(seconds=60):%Y-%m-%d %H:%M:%S}"
     later = f"{(NOW + datetime.timedelta(days=30, seconds=60)).astimezone():%Y-%m-%d %H:%M:%S}"
-    assert clocks.explanation(leapt) == (
+    assert leaps.explanation(leapt) == (
         f"The clock of login1 leapt forward by 30-00:00:00: it showed {later} when {shown} was "
         f"expected. Slurm's clock shows another time.{rest}"
     )
-    off = clocks.judge(BEFORE, reading(30 * DAY, 9, host="login2", boot_id="b"), nobody)
+    off = leaps.judge(BEFORE, reading(30 * DAY, 9, host="login2", boot_id="b"), nobody)
     at = f"{(NOW + datetime.timedelta(days=30)).astimezone():%Y-%m-%d %H:%M:%S}"
-    assert clocks.explanation(off) == (
+    assert leaps.explanation(off) == (
         f"The clock of login2 showed {at}, 30-00:00:00 after the last pass, which login1 made at "
         f"{NOW.astimezone():%Y-%m-%d %H:%M:%S}. Without another leap it is trusted after "
         f"60 minutes.{rest}"
     )
-    assert clocks.explanation(BEFORE) == ""
+    assert leaps.explanation(BEFORE) == ""

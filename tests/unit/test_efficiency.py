@@ -8,9 +8,10 @@ import pathlib
 
 import pytest
 
-from orchestrator import efficiency, gpus, jobs
+from orchestrator import jobs
 from orchestrator.cli import card as cards
 from orchestrator.controller.usage import efficiency as used
+from orchestrator.usage import efficiency, gpus
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 GIB = 1 << 30

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import escaping, formats, values
+from orchestrator.text import escaping, formats
+from orchestrator.toml import values
 
 #: Every kind of character, and those that make up escape sequences more often.
 TEXTS = st.text(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import expressions
+from orchestrator.text import expressions
 
 #: Python's re takes minutes to years for each of them on one of the lines.
 CATASTROPHIC = (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import gpus
+from orchestrator.usage import gpus
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import provenance
+from orchestrator.controller.submission import provenance
 
 _SUBMODULE = "submodule"
 

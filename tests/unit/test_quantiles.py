@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator import quantiles
+from orchestrator.scaling import quantiles
 
 
 # scipy.stats.t.ppf, scipy 1.17; the first four stand in every printed table.

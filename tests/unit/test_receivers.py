@@ -21,7 +21,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator import config, notices, receivers
+from orchestrator import config, notices
+from orchestrator.controller.notices import receivers
 from orchestrator.notices import redaction
 from tests import receivers as servers
 

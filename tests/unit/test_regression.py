@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from orchestrator import regression
-from orchestrator.regression import Verdict
+from orchestrator.scaling import regression
+from orchestrator.scaling.regression import Verdict
 
 BASE = [100.0, 101.0, 99.5, 100.4, 99.8]
 

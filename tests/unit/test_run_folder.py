@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import errors, run_folder
+from orchestrator import errors
 from orchestrator.jobs import JobState
+from orchestrator.tracking import run_folder
 
 RECORD = run_folder.ExitRecord(
     token="abcd12345678", job_id="41", task=0, attempt=0, rc=0, outcome="end", done=True

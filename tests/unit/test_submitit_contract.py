@@ -12,7 +12,8 @@ from submitit.core import core
 from submitit.local import local as submitit_local
 from submitit.slurm import slurm as submitit_slurm
 
-from orchestrator import errors, slurm, submission
+from orchestrator import errors, slurm
+from orchestrator.controller.submission import submitit
 
 
 def answer(
@@ -73,7 +74,7 @@ def test_the_executor_submits_our_script_with_our_words(srun: None, script: Path
         return answer(argv, "57\n")
 
     command = slurm.sbatch_command(script, "x.abcd12345678", output="/runs/%j.out")
-    assert submission.submit(script, command=command, run=run) == "57"
+    assert submitit.submit(script, command=command, run=run) == "57"
     assert calls == [command]
     assert sorted(path.name for path in script.parent.iterdir()) == ["bin", "script.sbatch"]
 
@@ -81,7 +82,7 @@ def test_the_executor_submits_our_script_with_our_words(srun: None, script: Path
 def test_no_slurm_command_is_called_for_the_handle(srun: None, script: Path) -> None:
     watcher = submitit_slurm.SlurmJob.watcher
     before = watcher.num_calls
-    executor = submission.ScriptExecutor(
+    executor = submitit.ScriptExecutor(
         script, command=["sbatch"], run=lambda argv: answer(argv, "57\n")
     )
     assert executor.submit_script().job_id == "57"
@@ -91,15 +92,15 @@ def test_no_slurm_command_is_called_for_the_handle(srun: None, script: Path) -> 
 
 def test_an_unclear_answer_is_no_refusal(srun: None, script: Path) -> None:
     def submit(stdout: str, stderr: str, returncode: int) -> None:
-        submission.submit(
+        submitit.submit(
             script,
             command=["sbatch"],
             run=lambda argv: answer(argv, stdout, stderr=stderr, returncode=returncode),
         )
 
-    with pytest.raises(submission.UnknownOutcomeError):
+    with pytest.raises(submitit.UnknownOutcomeError):
         submit("", "", 0)
-    with pytest.raises(submission.RefusedError):
+    with pytest.raises(submitit.RefusedError):
         refused = "sbatch: error: Batch job submission failed: Invalid qos specification\n"
         submit("", refused, 1)
 
@@ -107,12 +108,12 @@ def test_an_unclear_answer_is_no_refusal(srun: None, script: Path) -> None:
 def test_without_slurm(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(errors.SlurmError, match="srun is not on PATH"):
-        submission.submit(script, command=["sbatch"], run=lambda argv: pytest.fail())
+        submitit.submit(script, command=["sbatch"], run=lambda argv: pytest.fail())
 
 
 def test_the_local_executor_starts_nothing_by_itself(script: Path) -> None:
     """Its job is the one that our machine took, and no file of submitit's lies about."""
-    executor = submission.MachineExecutor(script, enter=lambda: "local-7")
+    executor = submitit.MachineExecutor(script, enter=lambda: "local-7")
     job = executor.submit_script()
     assert job.job_id == "local-7"
     assert [path.name for path in script.parent.iterdir()] == ["script.sbatch"]

@@ -1,1 +1,1 @@
-"""actions"""
+"""Commands on jobs: cancel, hold, release, requeue, wait."""

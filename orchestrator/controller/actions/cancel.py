@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from orchestrator import errors, jobs, recovery, run_folder, slurm
+from orchestrator import errors, jobs, recovery, slurm
 from orchestrator.controller.actions import confirmed as wishes
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.refresh import identity, refresh
 from orchestrator.controller.session import context as contexts
 from orchestrator.jobs import naming
+from orchestrator.tracking import run_folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,8 @@ import dataclasses
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator import deadlines, diagnosis, errors, jobs, patterns, slurm
+from orchestrator import diagnosis, errors, jobs, patterns, slurm
+from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.metrics import patterns as vocabulary
 from orchestrator.controller.recovery import chains

@@ -1,1 +1,1 @@
-"""diagnosis"""
+"""Why a job failed or is pending."""

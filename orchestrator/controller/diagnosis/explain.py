@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from orchestrator import deadlines, diagnosis, errors, files, jobs, logs, run_folder, slurm
+from orchestrator import diagnosis, errors, files, jobs, logs, slurm
+from orchestrator.clocks import deadlines
 from orchestrator.controller.diagnosis import pending as waiting
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import queries
 from orchestrator.diagnosis import advice, pending
+from orchestrator.tracking import run_folder
 
 #: Logs are read for so long in one refresh; what failed beside is left to the next one.
 READING_SECONDS = 5.0

@@ -1,1 +1,1 @@
-"""graphs"""
+"""Graphs of jobs and sweeps, and jobs that depend on others."""

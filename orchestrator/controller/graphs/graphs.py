@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from db import unit_of_work
-from orchestrator import config, documents, errors, graphs, jobs, specs, sweeps
+from orchestrator import config, errors, graphs, jobs, specs, sweeps
 from orchestrator.controller.graphs import dependents
 from orchestrator.controller.schedules import paths, submitted
 from orchestrator.controller.session import context as contexts
@@ -20,6 +20,7 @@ from orchestrator.controller.submission import local_jobs, render, submit
 from orchestrator.controller.sweeps import plan, queries
 from orchestrator.controller.sweeps import submit as sweep_submit
 from orchestrator.jobs import naming
+from orchestrator.toml import documents
 
 #: A graph that was submitted by hand is sent by that command: it is not taken over before.
 BY_HAND_SECONDS = 60

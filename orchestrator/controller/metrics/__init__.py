@@ -1,1 +1,1 @@
-"""metrics"""
+"""Metrics read from logs and metrics files."""

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from orchestrator import deadlines, errors, jobs, logs, metrics, patterns, run_folder, specs
+from orchestrator import errors, jobs, logs, metrics, patterns, specs
+from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import patterns as vocabulary
 from orchestrator.controller.session import context as contexts
+from orchestrator.tracking import run_folder
 
 #: One look at the logs of all live jobs takes so long; the next one reads on.
 LOOK_SECONDS = 5.0

@@ -7,7 +7,8 @@ import json
 import os
 from pathlib import Path
 
-from orchestrator import jobs, run_folder, specs
+from orchestrator import jobs, specs
+from orchestrator.tracking import run_folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

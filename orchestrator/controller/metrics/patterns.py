@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator import config, documents, errors, jobs, patterns
+from orchestrator import config, errors, jobs, patterns
+from orchestrator.toml import documents
 
 
 def known(

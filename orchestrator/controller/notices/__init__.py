@@ -1,1 +1,1 @@
-"""notices"""
+"""Notices: new events, alerts of running jobs, and sending."""

@@ -11,9 +11,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator import alerts, deadlines, errors, files, jobs, metrics, run_folder, specs
+from orchestrator import errors, files, jobs, metrics, specs
+from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import context as contexts
+from orchestrator.diagnosis import alerts
+from orchestrator.tracking import run_folder
 
 #: A look at running jobs costs reading; it is taken by one process in so long ...
 EVERY_SECONDS = 60.0

@@ -35,7 +35,7 @@ def try_out(context: contexts.Context, name: str) -> str:
 
     Raises ReceiverError.
     """
-    from orchestrator import receivers
+    from orchestrator.controller.notices import receivers
 
     now = context.clock()
     with context.store.reading() as work:
@@ -153,7 +153,7 @@ def _send_one(
     message = notices.message([one.notice for one in some], name, origin, some[0].created_at)
     context.proceed()
     # ssl and smtplib take a tenth of a second to import, and few passes send something.
-    from orchestrator import receivers
+    from orchestrator.controller.notices import receivers
 
     try:
         with context.waiting(f"Sending notices ({name})"):

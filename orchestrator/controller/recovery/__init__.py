@@ -1,1 +1,1 @@
-"""recovery"""
+"""Retries and continuation jobs."""

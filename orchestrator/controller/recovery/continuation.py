@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from db import unit_of_work
-from orchestrator import errors, jobs, recovery, run_folder, specs
+from orchestrator import errors, jobs, recovery, specs
 from orchestrator.controller.recovery import progress
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.submission import render, submit
+from orchestrator.tracking import run_folder
 
 
 class OverError(errors.ConflictError):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import diagnosis, errors, jobs, recovery, run_folder
+from orchestrator import diagnosis, errors, jobs, recovery
 from orchestrator.controller.actions import cancel, confirmed, requeue
 from orchestrator.controller.diagnosis import explain
 from orchestrator.controller.metrics import ingest
@@ -19,6 +19,7 @@ from orchestrator.controller.resubmission import resubmit
 from orchestrator.controller.session import context as contexts
 from orchestrator.jobs import naming, retry
 from orchestrator.slurm import host_lists
+from orchestrator.tracking import run_folder
 
 #: Decided, and done, in one pass at the most; the rest follows in the next.
 AT_ONCE = 50

@@ -1,1 +1,1 @@
-"""refresh"""
+"""What Slurm says of our jobs, compared with the database."""

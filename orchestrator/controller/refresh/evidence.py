@@ -8,9 +8,10 @@ import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from orchestrator import errors, jobs, run_folder, slurm, tracking
+from orchestrator import errors, jobs, slurm, tracking
 from orchestrator.controller.refresh import identity
 from orchestrator.controller.session import context as contexts
+from orchestrator.tracking import run_folder
 
 #: IDs on one sacct command line (facts/peers: 5,000 IDs make 45 KB; slurmdbd likes it smaller).
 SACCT_CHUNK = 200

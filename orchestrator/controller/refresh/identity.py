@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from orchestrator import jobs, run_folder, tracking
+from orchestrator import jobs, tracking
 from orchestrator.controller.session import context as contexts
+from orchestrator.tracking import run_folder
 
 #: What `scontrol show job` says of a submission and no rename or requeue changes.
 WITNESSES = ("Command", "WorkDir")

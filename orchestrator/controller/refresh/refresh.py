@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from db import unit_of_work
-from orchestrator import errors, jobs, run_folder, tracking
+from orchestrator import errors, jobs, tracking
 from orchestrator.controller.metrics import log_files
 from orchestrator.controller.refresh import cache as hearing
 from orchestrator.controller.refresh import evidence, freshness, identity
 from orchestrator.controller.resubmission import submitters
 from orchestrator.controller.session import clock_check
 from orchestrator.controller.session import context as contexts
+from orchestrator.tracking import run_folder
 
 #: To look at local jobs is to read some files.
 LOCAL_FLOOR_SECONDS = 0.5

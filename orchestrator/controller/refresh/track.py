@@ -17,10 +17,13 @@ from pathlib import Path
 
 import orchestrator
 from db import unit_of_work
-from orchestrator import errors, jobs, login, patterns, run_folder, specs, tracking, values
+from orchestrator import errors, jobs, patterns, specs, tracking
 from orchestrator.controller.metrics import patterns as vocabulary
 from orchestrator.controller.refresh import evidence, identity, refresh
 from orchestrator.controller.session import context as contexts
+from orchestrator.files import users
+from orchestrator.toml import values
+from orchestrator.tracking import run_folder
 
 _JOB_ID = re.compile(r"([0-9]{1,10})(?:_[0-9]{1,10})?", re.ASCII)
 #: sacct needs a beginning; slurmdbd keeps less than this.
@@ -362,7 +365,7 @@ def _papers(context: contexts.Context, found: _Found) -> str:
             "template": "",
             "template_sha256": "",
             "host": socket.gethostname(),
-            "user": login.user_name(),
+            "user": users.user_name(),
             "folder": found.papers.get("WorkDir") or str(context.folder),
             "git_commit": None,
             "git_dirty": None,

@@ -1,1 +1,1 @@
-"""reports"""
+"""Measurements, studies and baselines."""

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import errors, files, jobs, metrics, reports, specs, values
+from orchestrator import errors, files, jobs, metrics, reports, specs
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.usage import gpu_files
 from orchestrator.reports import measuring
+from orchestrator.toml import values
 
 #: result.json holds the history of all epochs; what is larger was not written by the trainer.
 _RESULT_LIMIT_BYTES = 16 * 1024 * 1024

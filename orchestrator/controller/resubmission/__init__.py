@@ -1,1 +1,1 @@
-"""resubmission"""
+"""What is sent again: deferred submissions, and jobs that ended."""

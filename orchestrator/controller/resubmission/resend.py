@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from db import unit_of_work
-from orchestrator import errors, jobs, run_folder, specs
+from orchestrator import errors, jobs, specs
 from orchestrator.controller.refresh import freshness, refresh
 from orchestrator.controller.resubmission import submit_limit, submitters
 from orchestrator.controller.session import clock_check
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.submission import dependencies
+from orchestrator.tracking import run_folder
 
 #: Of one cause in one round; the rest are due still, and follow with the next refresh.
 AT_ONCE = 20

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from db import unit_of_work
-from orchestrator import errors, files, jobs, rendering, run_folder, specs
+from orchestrator import errors, files, jobs, rendering, specs
 from orchestrator.controller.actions import confirmed
 from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import context as contexts
@@ -22,6 +22,7 @@ from orchestrator.controller.submission import (
 )
 from orchestrator.jobs import naming
 from orchestrator.local import processes
+from orchestrator.tracking import run_folder
 
 
 class BusyError(errors.ConflictError):

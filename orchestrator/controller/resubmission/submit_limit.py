@@ -6,7 +6,8 @@ import datetime
 import re
 from collections.abc import Hashable, Mapping, Sequence
 
-from orchestrator import clocks, config, jobs, slurm
+from orchestrator import config, jobs, slurm
+from orchestrator.clocks import leaps
 
 #: Refusals that pass by themselves; sbatch's text says so for certain.
 FOR_NOW = frozenset({slurm.SbatchKind.REJECTED_RETRY, slurm.SbatchKind.NOT_SENT_RETRY})
@@ -73,7 +74,7 @@ def is_due(job: jobs.Job, host: str, profile: config.Profile, now: datetime.date
     if job.resend_at is None:
         return False
     # What is further ahead than any wait was written by a clock that was early.
-    latest = now + datetime.timedelta(seconds=profile.resend_max_seconds) + clocks.TOLERANCE
+    latest = now + datetime.timedelta(seconds=profile.resend_max_seconds) + leaps.TOLERANCE
     return job.resend_at <= now or job.resend_at > latest
 
 

@@ -1,1 +1,1 @@
-"""schedules"""
+"""Schedules: managed, triggered and checked for regressions."""

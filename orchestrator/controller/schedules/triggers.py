@@ -15,10 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from db import unit_of_work
-from orchestrator import clocks, config, documents, errors, jobs, schedules, specs, sweeps
+from orchestrator import config, errors, jobs, schedules, specs, sweeps
+from orchestrator.clocks import leaps
 from orchestrator.controller.schedules import paths, regression_check, submitted
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.sweeps import queries
+from orchestrator.toml import documents
 
 #: Rounds of schedules.MOST planned times in one pass: after years without a controller the rest
 #: follows with the next passes.
@@ -105,7 +107,7 @@ def _not_ahead(
 
     It was added by a clock that was early. What has an entry in its history keeps it.
     """
-    if stored.decided_until - now <= clocks.TOLERANCE:
+    if stored.decided_until - now <= leaps.TOLERANCE:
         return stored
     with context.store.writing() as work:
         newest = work.schedules.last_planned_at(stored.row)

@@ -1,1 +1,1 @@
-"""service"""
+"""The controller: one pass, its lease and its health."""

@@ -12,7 +12,8 @@ import datetime
 import socket
 
 from db import unit_of_work
-from orchestrator import clocks, errors
+from orchestrator import errors
+from orchestrator.clocks import leaps
 from orchestrator.controller.session import context as contexts
 from orchestrator.local import clocks as kernel
 from orchestrator.local import processes
@@ -64,18 +65,18 @@ def trust(context: contexts.Context) -> datetime.datetime:
     """Store that a person has looked at the clock and found it right."""
     now = _read(context)
     with context.store.writing() as work:
-        work.settings.put(_KEY, clocks.State(trusted=now).to_json())
+        work.settings.put(_KEY, leaps.State(trusted=now).to_json())
     return now.at
 
 
 def stored_doubt(work: unit_of_work.UnitOfWork) -> str:
     """Return what the last check found wrong with the clock; "": nothing."""
-    state = clocks.State.of_json(work.settings.get(_KEY) or "")
-    return "" if state is None else clocks.explanation(state)
+    state = leaps.State.of_json(work.settings.get(_KEY) or "")
+    return "" if state is None else leaps.explanation(state)
 
 
-def _read(context: contexts.Context) -> clocks.Reading:
-    return clocks.Reading(
+def _read(context: contexts.Context) -> leaps.Reading:
+    return leaps.Reading(
         at=context.clock(),
         boot_seconds=context.boot_clock(),
         boot_id=processes.boot_id(),
@@ -87,12 +88,12 @@ def _check(context: contexts.Context, *, keep: bool) -> Check:
     with context.store.reading() as work:
         text = work.settings.get(_KEY) or ""
     now = _read(context)
-    before = clocks.State.of_json(text)
+    before = leaps.State.of_json(text)
     doubt = None if before is None else before.doubt
     if not keep and before is not None and doubt is not None and _is_fresh(doubt, now):
         after = before
     else:
-        after = clocks.judge(before, now, lambda: _witnesses(context))
+        after = leaps.judge(before, now, lambda: _witnesses(context))
         # Who only looks has nothing to add to a clock that goes on as it did.
         if keep or (before is not None and (doubt or after.doubt)):
             with context.store.writing() as work:
@@ -100,21 +101,21 @@ def _check(context: contexts.Context, *, keep: bool) -> Check:
                 if (work.settings.get(_KEY) or "") == text:
                     work.settings.put(_KEY, after.to_json())
     return Check(
-        context=dataclasses.replace(context, clock_doubt=clocks.explanation(after)),
+        context=dataclasses.replace(context, clock_doubt=leaps.explanation(after)),
         is_new=after.doubt is not None and (doubt is None or doubt.since != after.doubt.since),
         is_over=doubt is not None and after.doubt is None,
     )
 
 
-def _is_fresh(doubt: clocks.Doubt, now: clocks.Reading) -> bool:
+def _is_fresh(doubt: leaps.Doubt, now: leaps.Reading) -> bool:
     return (
         now.is_of_same_boot(doubt.asked)
         and now.seconds_since(doubt.asked) < _ANSWER_SECONDS
-        and abs(clocks.leap(doubt.asked, now)) <= clocks.TOLERANCE
+        and abs(leaps.leap(doubt.asked, now)) <= leaps.TOLERANCE
     )
 
 
-def _witnesses(context: contexts.Context) -> list[clocks.Witness]:
+def _witnesses(context: contexts.Context) -> list[leaps.Witness]:
     """Return the clocks of other hosts, and the kernel's word where there are none.
 
     The stamp of a new file is no witness: on Lustre, and on NFS with delegated time stamps, it is
@@ -126,14 +127,14 @@ def _witnesses(context: contexts.Context) -> list[clocks.Witness]:
         server_time = work.leases.server_time()
     if server_time is not None:
         ahead = server_time - asked_at
-        found.append(clocks.Witness(name="the database server's clock", ahead=ahead))
+        found.append(leaps.Witness(name="the database server's clock", ahead=ahead))
     with contextlib.suppress(errors.SlurmError):
         asked_at = context.clock()
         answer = context.slurm.config()
         here = socket.gethostname().partition(".")[0]
         if answer.answered_at is not None and here not in answer.controller_hosts:
             ahead = answer.answered_at - asked_at
-            found.append(clocks.Witness(name="Slurm's clock", ahead=ahead))
+            found.append(leaps.Witness(name="Slurm's clock", ahead=ahead))
     if not found and kernel.is_synchronized():
-        found.append(clocks.Witness(name="NTP", ahead=datetime.timedelta()))
+        found.append(leaps.Witness(name="NTP", ahead=datetime.timedelta()))
     return found

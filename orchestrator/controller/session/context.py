@@ -12,14 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator import config, deadlines, errors, files, jobs, local, run_folder
+from orchestrator import config, errors, files, jobs, local
+from orchestrator.clocks import deadlines
 from orchestrator.controller.session import stores
 from orchestrator.local import clocks
+from orchestrator.tracking import run_folder
 
 if TYPE_CHECKING:
-    from orchestrator import efficiency, tracking
+    from orchestrator import tracking
     from orchestrator.controller.refresh import cache as heard
     from orchestrator.slurm import Client, Steps
+    from orchestrator.usage import efficiency
 
 #: Facts of a cluster change with its upgrade; they are asked for again after a day.
 FACTS_MAX_AGE_SECONDS = 24 * 3600

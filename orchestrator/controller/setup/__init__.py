@@ -1,1 +1,1 @@
-"""setup"""
+"""doctor, config init, and restoring a database."""

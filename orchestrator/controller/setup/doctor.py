@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import config, errors, files, local, slurm, values
+from orchestrator import config, errors, files, local, slurm
 from orchestrator.config import projects
 from orchestrator.controller.service import health
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import render
+from orchestrator.toml import values
 
 OK, WARNING, BAD = "ok", "warning", "bad"
 _PROJECT_FILE = "project file"

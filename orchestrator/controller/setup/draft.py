@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import errors, files, slurm, values
+from orchestrator import errors, files, slurm
+from orchestrator.toml import values
 
 #: Variables by which sites name a user's large shared folder.
 SCRATCH = ("SCRATCH", "SCRATCHDIR", "WORK", "PROJECT", "DATA")

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 
-from orchestrator import run_folder, slurm
+from orchestrator import slurm
 from orchestrator.controller.session import context as contexts
+from orchestrator.tracking import run_folder
 
 #: What a pipe takes at once where nobody changed it (man 7 pipe).
 _MOST_BYTES = 64 * 1024

@@ -5,22 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from orchestrator import (
-    errors,
-    files,
-    jobs,
-    local,
-    rendering,
-    run_folder,
-    slurm,
-    submission,
-    values,
-)
+from orchestrator import errors, files, jobs, local, rendering, slurm
 from orchestrator.controller.metrics import log_files
 from orchestrator.controller.session import clock_check
 from orchestrator.controller.session import context as contexts
-from orchestrator.controller.submission import dependencies, environments
+from orchestrator.controller.submission import dependencies, environments, submitit
 from orchestrator.rendering import batch_file, batch_needs
+from orchestrator.toml import values
+from orchestrator.tracking import run_folder
 
 #: What a script starts with where the spec says export = "none" (man sbatch, --export=NONE).
 _LOGIN = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TERM", "TZ", "TMPDIR")
@@ -124,7 +116,7 @@ def enter(
 
     try:
         context.machine.clear(still_needed, slurm.stored_environment)
-        return submission.submit_here(
+        return submitit.submit_here(
             folder.script, machine=context.machine, request=request, logs=logs, bind=bind
         )
     except OSError as exc:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator import jobs, run_folder, slurm
+from orchestrator import jobs, slurm
 from orchestrator.jobs import naming
 from orchestrator.rendering import batch_file
+from orchestrator.tracking import run_folder
 
 
 def command(

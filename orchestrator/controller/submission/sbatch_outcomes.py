@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from db import unit_of_work
-from orchestrator import errors, jobs, run_folder, slurm
+from orchestrator import errors, jobs, slurm
 from orchestrator.controller.metrics import log_files
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import context as contexts
+from orchestrator.tracking import run_folder
 
 #: What another process may have written about a submission that it took for dead.
 FOUND: Mapping[str, object] = {

@@ -14,16 +14,7 @@ from typing import Any
 
 import orchestrator
 from db import unit_of_work
-from orchestrator import (
-    errors,
-    jobs,
-    provenance,
-    run_folder,
-    slurm,
-    specs,
-    submission,
-    values,
-)
+from orchestrator import errors, jobs, slurm, specs
 from orchestrator.controller.metrics import log_files
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.resubmission import submit_limit
@@ -33,13 +24,17 @@ from orchestrator.controller.submission import (
     dependencies,
     environments,
     local_jobs,
+    provenance,
     render,
     sbatch_call,
     sbatch_outcomes,
+    submitit,
 )
 from orchestrator.jobs import dependency
 from orchestrator.local import clocks, processes
 from orchestrator.rendering import batch_file
+from orchestrator.toml import values
+from orchestrator.tracking import run_folder
 
 #: An intent is given up by nobody before this time after it began to be stored: three good
 #: answers of squeue, and the grace (1 s at the least), pass first (tracking.adopting).
@@ -143,14 +138,14 @@ def send(
                 spec, tasks, dependency=text, may_be_recovered=may_be_recovered
             )
             job_id = _call_sbatch(context, spec, job, folder, calling_folder, options, begun)
-    except submission.RefusedError as exc:
+    except submitit.RefusedError as exc:
         kept = sbatch_outcomes.store_refusal(context, job, exc.outcome)
         if kept.waits_for_room:
             return kept
         raise errors.SlurmError(
             f"{exc.outcome.sentence} ({sbatch_outcomes.kept(job, exc.outcome)})"
         ) from exc
-    except submission.UnknownOutcomeError as exc:
+    except submitit.UnknownOutcomeError as exc:
         return sbatch_outcomes.look_for(context, job, exc.outcome)
     except errors.OrchestratorError as exc:
         # The command could not even be started, or this machine refused: nothing was sent.
@@ -390,7 +385,7 @@ def _call_sbatch(
                 folder=calling_folder,
             )
 
-    return submission.submit(
+    return submitit.submit(
         folder.script,
         command=sbatch_call.command(spec, folder, job.name, job.token, options),
         run=run,

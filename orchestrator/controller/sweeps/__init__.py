@@ -1,1 +1,1 @@
-"""sweeps"""
+"""Sweeps: planned, submitted, resumed and queried."""

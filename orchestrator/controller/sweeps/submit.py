@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from db import unit_of_work
-from orchestrator import errors, jobs, provenance, sweeps
+from orchestrator import errors, jobs, sweeps
 from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import context as contexts
-from orchestrator.controller.submission import submit
+from orchestrator.controller.submission import provenance, submit
 from orchestrator.controller.sweeps import plan, queries
 
 #: Told of each submission: its jobs.

@@ -1,1 +1,1 @@
-"""usage"""
+"""What jobs used."""

@@ -9,10 +9,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator import efficiency, errors, gpus, jobs, slurm, specs
+from orchestrator import errors, jobs, slurm, specs
 from orchestrator.controller.refresh import evidence
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import queries
+from orchestrator.usage import efficiency, gpus
 
 #: What Slurm has not told of an ended job by then it never will.
 _COMPLETE_AFTER = datetime.timedelta(days=1)

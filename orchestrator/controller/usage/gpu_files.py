@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import files, gpus, jobs, run_folder
+from orchestrator import files, jobs
+from orchestrator.tracking import run_folder
+from orchestrator.usage import gpus
 
 #: Of all files of a job: a reading of each GPU every five seconds makes 1.4 MB a GPU and day.
 LIMIT_BYTES = 64 * 1024 * 1024

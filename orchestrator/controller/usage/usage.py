@@ -6,17 +6,18 @@ import dataclasses
 import datetime
 from collections.abc import Sequence
 
-from orchestrator import jobs, usage
+from orchestrator import jobs
 from orchestrator.controller.session import context as contexts
+from orchestrator.usage import totals
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Told:
     """Usage by the keys that were asked for."""
 
-    usages: tuple[usage.Usage, ...]
+    usages: tuple[totals.Usage, ...]
     #: all of it; of a job with several labels once
-    total: usage.Usage | None
+    total: totals.Usage | None
     #: starts whose end nobody knows
     endless: int
 
@@ -43,18 +44,18 @@ def of(
             endless += 1
         else:
             runs.append(run)
-    told = usage.told_by(runs, keys, since=since, until=until)
-    total = usage.told_by(runs, (), since=since, until=until)
+    told = totals.told_by(runs, keys, since=since, until=until)
+    total = totals.told_by(runs, (), since=since, until=until)
     return Told(usages=tuple(told), total=total[0] if total else None, endless=endless)
 
 
-def _run(job: jobs.Job, attempt: jobs.Attempt, now: datetime.datetime) -> usage.Run | None:
+def _run(job: jobs.Job, attempt: jobs.Attempt, now: datetime.datetime) -> totals.Run | None:
     assert attempt.started_at is not None
     runs = attempt.number == job.attempt and job.state not in jobs.TERMINAL
     ended_at = attempt.ended_at or (now if runs else None)
     if ended_at is None:
         return None
-    return usage.Run(
+    return totals.Run(
         row=job.row,
         words={
             "job": job.job_id or f"@{job.row}",

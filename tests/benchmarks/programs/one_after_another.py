@@ -14,7 +14,8 @@ import time
 
 import in_process
 
-from orchestrator import run_folder, slurm
+from orchestrator import slurm
+from orchestrator.tracking import run_folder
 
 
 def sbatch(script: str) -> None:

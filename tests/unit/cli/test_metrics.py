@@ -14,8 +14,9 @@ import pytest
 from click import testing
 
 from db.stores import metrics as stored_metrics
-from orchestrator import cli, errors, jobs, specs, summaries
+from orchestrator import cli, errors, jobs, specs
 from orchestrator.controller.session import stores
+from orchestrator.metrics import summaries
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 EPOCH = (

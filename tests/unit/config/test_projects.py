@@ -14,8 +14,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from orchestrator import config, documents, errors, shapes
+from orchestrator import config, errors
 from orchestrator.config import layout, projects, trust
+from orchestrator.toml import documents, shapes
 
 EVE = 4711
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make files of another")

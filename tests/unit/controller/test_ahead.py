@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, jobs, run_folder, slurm
+from orchestrator import config, jobs, slurm
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import ahead, submit
+from orchestrator.tracking import run_folder
 
 SCRIPT = "#!/bin/bash\ntrue\n"
 SPEC = jobs.JobSpec(name="x", launch=jobs.Launch(launcher="python", command="true"))

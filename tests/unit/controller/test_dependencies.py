@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import errors, jobs, specs, values
+from orchestrator import errors, jobs, specs
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import dependencies
 from orchestrator.jobs import dependency
+from orchestrator.toml import values
 
 _ALL = jobs.JobQuery(limit=None)
 NOW = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)

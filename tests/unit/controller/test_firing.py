@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 
 from db import unit_of_work
-from orchestrator import config, documents, errors, jobs, schedules, slurm, specs, submission
+from orchestrator import config, errors, jobs, schedules, slurm, specs
 from orchestrator.cli import schedule_views
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.schedules import management, triggers
 from orchestrator.controller.service import health, leases
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
+from orchestrator.controller.submission import submitit
 from orchestrator.controller.sweeps import queries
+from orchestrator.toml import documents
 
 HOUR = datetime.timedelta(hours=1)
 BEGIN = datetime.datetime(2026, 11, 22, 8, 30, tzinfo=datetime.UTC)
@@ -94,7 +96,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(name.removeprefix("--job-name="))
         return str(len(names))
 
-    monkeypatch.setattr(submission, "submit", submit)
+    monkeypatch.setattr(submitit, "submit", submit)
     monkeypatch.setattr(contexts, "cluster_facts", lambda context, **options: facts)
     return names
 

@@ -15,10 +15,11 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator import config, jobs, run_folder, slurm, specs
+from orchestrator import config, jobs, slurm, specs
 from orchestrator.controller.refresh import cache, refresh
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
+from orchestrator.tracking import run_folder
 
 # Later than what squeue's rows are stamped with, so that each row counts as of the refresh.
 NOW = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)

@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from db import unit_of_work
-from orchestrator import config, deadlines, errors, jobs, logs, metrics, slurm, specs
+from orchestrator import config, errors, jobs, logs, metrics, slurm, specs
+from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores

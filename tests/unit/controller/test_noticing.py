@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, jobs, receivers, schedules, slurm, specs
+from orchestrator import config, jobs, schedules, slurm, specs
+from orchestrator.controller.notices import receivers
 from orchestrator.controller.notices import send as noticing
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, documents, errors, slurm, sweeps
+from orchestrator import config, errors, slurm, sweeps
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
 from orchestrator.controller.sweeps import plan, resume
+from orchestrator.toml import documents
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 TEXT = """\

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from orchestrator import config, documents, errors, jobs, sweeps
+from orchestrator import config, errors, jobs, sweeps
 from orchestrator.controller.session import stores
 from orchestrator.controller.sweeps import queries
+from orchestrator.toml import documents
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 PROFILE = config.Profile(name="lab", partitions={"gpu": config.Partition(gpus_per_node=4)})

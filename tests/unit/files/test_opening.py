@@ -23,8 +23,8 @@ _ALLOWED = {
     "orchestrator/local/binding.py:opened": "a folder",
     "orchestrator/local/runner.py:_appended": "a log, for writing",
     "orchestrator/local/lookup.py:_ask": "a pipe to its own child",
-    "orchestrator/receivers.py:post": "a web address",
-    "orchestrator/run_folder.py:_sync_one": "syncs what was written this moment, and reads nothing",
+    "orchestrator/controller/notices/receivers.py:post": "a web address",
+    "orchestrator/tracking/run_folder.py:_sync_one": "syncs what was just written, reads nothing",
     "orchestrator/slurm/process.py": "pipes and memory of its own, and /dev/null",
 }
 

@@ -20,27 +20,23 @@ import pytest
 from orchestrator import (
     config,
     diagnosis,
-    documents,
     errors,
-    gpus,
     graphs,
     jobs,
     patterns,
-    regression,
     reports,
     scaling,
-    shapes,
     specs,
-    summaries,
     sweeps,
-    values,
 )
 from orchestrator.cli import times
 from orchestrator.logs import lines as log_lines
+from orchestrator.metrics import summaries
 from orchestrator.rendering import directives
 from orchestrator.reports import comparing, records, tables
 from orchestrator.reports import documents as report_documents
 from orchestrator.reports import figures as report_figures
+from orchestrator.scaling import regression
 from orchestrator.schedules import times as schedule_times
 from orchestrator.slurm import (
     fields,
@@ -55,6 +51,8 @@ from orchestrator.slurm import (
     usage,
     waiting,
 )
+from orchestrator.toml import documents, shapes, values
+from orchestrator.usage import gpus
 from tests import fuzzing
 
 NOW = datetime.datetime(2026, 11, 20, 10, 5, tzinfo=datetime.UTC)

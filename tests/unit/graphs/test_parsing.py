@@ -6,7 +6,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator import config, documents, errors, graphs, sweeps
+from orchestrator import config, errors, graphs, sweeps
+from orchestrator.toml import documents
 
 BAD = """\
 [graph]

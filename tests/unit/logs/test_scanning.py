@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator import deadlines, logs
+from orchestrator import logs
+from orchestrator.clocks import deadlines
 
 BANNER = logs.banner_pattern(job_id="7", task=0)
 

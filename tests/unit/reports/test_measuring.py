@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import pytest
 
-from orchestrator import gpus, jobs, reports
+from orchestrator import jobs, reports
 from orchestrator.reports import measuring
+from orchestrator.usage import gpus
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 

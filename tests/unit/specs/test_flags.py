@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from orchestrator import jobs, shapes, specs
+from orchestrator import jobs, specs
 from orchestrator.specs import layout
+from orchestrator.toml import shapes
 
 
 def test_every_key_of_job_and_resources_has_the_flag_of_its_name() -> None:

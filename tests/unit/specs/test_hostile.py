@@ -16,8 +16,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator import errors, jobs, shapes, specs, values
+from orchestrator import errors, jobs, specs
 from orchestrator.specs import layout
+from orchestrator.toml import shapes, values
 
 CONTROL = ["a\nb", "a\rb", "a\tb", "a\0b", "\x1b[2J", "a\x7fb", "a\x85b", "a\u2028b", "a\u202eb"]
 TEXT = [

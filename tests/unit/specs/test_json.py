@@ -11,7 +11,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator import errors, jobs, shapes, specs
+from orchestrator import errors, jobs, specs
+from orchestrator.toml import shapes
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 

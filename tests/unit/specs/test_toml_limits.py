@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from orchestrator import documents, shapes, toml_limits, toml_lines
+from orchestrator.toml import documents, limits, lines, shapes
 
 DEEP = "nested too deeply: at most 16 tables and arrays within each other"
 INTEGER = "an integer must lie between -2^63 and 2^63 - 1"
@@ -73,7 +73,7 @@ def test_the_search_takes_linear_time():
     for text in ('"""' + '\\"""' * 500_000, "a " * 1_000_000, '"' * 2_000_000, "a" * 4_000_000):
         begun = time.process_time()
         with pytest.raises(ValueError):
-            toml_limits.loads(text)
+            limits.loads(text)
         assert time.process_time() - begun < 10.0
 
 
@@ -94,5 +94,5 @@ def test_merging_many_keys_takes_linear_time():
 
 
 def test_a_key_of_set_is_bounded():
-    with pytest.raises(toml_lines.NotTomlError):
-        toml_lines.read_key("a" + ".a" * 30_000)
+    with pytest.raises(lines.NotTomlError):
+        lines.read_key("a" + ".a" * 30_000)

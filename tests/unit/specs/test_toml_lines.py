@@ -7,7 +7,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator import toml_lines
+from orchestrator.toml import lines as toml_lines
 
 TEXT = '''# a comment = 1
 [job] # [not.a.table]

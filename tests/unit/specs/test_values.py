@@ -4,7 +4,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator import values
+from orchestrator.toml import values
 
 
 @pytest.mark.parametrize(

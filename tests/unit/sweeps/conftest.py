@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 import pytest
 
-from orchestrator import config, documents, errors, sweeps
+from orchestrator import config, errors, sweeps
+from orchestrator.toml import documents
 
 HEAD = """\
 [job]

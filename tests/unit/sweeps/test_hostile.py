@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import config, documents, errors, shapes, sweeps
+from orchestrator import config, errors, sweeps
 from orchestrator.specs import checks
+from orchestrator.toml import documents, shapes
 
 SCALARS = (
     st.integers(-3, 20)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from orchestrator import values
+from orchestrator.toml import values
 
 #: Clocks of hosts, and a clock with itself, may differ by so much. NTP corrects more with a step.
 TOLERANCE = datetime.timedelta(minutes=5)

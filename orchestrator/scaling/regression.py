@@ -12,7 +12,7 @@ import enum
 import math
 from collections.abc import Sequence
 
-from orchestrator import quantiles
+from orchestrator.scaling import quantiles
 
 #: Fewer runs in a group have nothing to spare: of four, two would be left, and a 5 % slow-down at
 #: 1 % noise be found in 57 of 100 trials instead of 99.

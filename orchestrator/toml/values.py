@@ -10,7 +10,7 @@ import dataclasses
 import re
 import unicodedata
 
-from orchestrator.escaping import visible as visible
+from orchestrator.text.escaping import visible as visible
 
 #: Bidirectional controls reorder what a person reads; U+2028/9 end a line for some readers.
 _REFUSED = frozenset("\u061c\u200e\u200f\u2028\u2029\ufeff") | frozenset(

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from orchestrator import quantiles
+from orchestrator.scaling import quantiles
 
 #: What can be asked for; beside these any percentile: p5, p95, p99.9.
 STATISTICS = ("count", "nan", "first", "last", "mean", "std", "min", "median", "max", "best")

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from orchestrator import login
+from orchestrator.files import users
 
 #: A diff beyond this is cut: it is kept to tell what ran, not as a backup.
 DIFF_LIMIT_BYTES = 1024 * 1024
@@ -152,7 +152,7 @@ def collect(
             "template": template,
             "template_sha256": template_hash,
             "host": socket.gethostname(),
-            "user": login.user_name(),
+            "user": users.user_name(),
             "python": platform.python_version(),
             "folder": str(folder),
             "git_commit": commit.strip() if commit else None,

@@ -11,7 +11,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator import errors, files, toml_limits, toml_lines, values
+from orchestrator import errors, files
+from orchestrator.toml import limits, values
+from orchestrator.toml import lines as toml_lines
 
 #: Nobody writes this much by hand; a device or a log given by mistake must not fill the memory.
 _LARGEST_BYTES = 4 * 1024 * 1024
@@ -113,7 +115,7 @@ def parse(text: str, source: str) -> tuple[Document, list[errors.Problem]]:
     """Return the keys of a TOML text; with problems where it is none."""
     whole = Origin(source=source)
     try:
-        data = toml_limits.loads(text)
+        data = limits.loads(text)
     except tomllib.TOMLDecodeError as error:
         # Only its text tells the line before Python 3.14.
         found = _SYNTAX.fullmatch(str(error))
@@ -126,7 +128,7 @@ def parse(text: str, source: str) -> tuple[Document, list[errors.Problem]]:
             text=_shown(lines[min(line, len(lines)) - 1].strip()),
         )
         return Document(origins={(): whole}), [problem]
-    except toml_limits.TooComplexError as error:
+    except limits.TooComplexError as error:
         document = Document(origins=_Places(text, source) if error.path else {(): whole})
         problem = document.problem(error.path, str(error))
         if error.line is not None:

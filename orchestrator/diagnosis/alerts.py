@@ -8,7 +8,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orchestrator import jobs, quantiles
+from orchestrator import jobs
+from orchestrator.scaling import quantiles
 
 STALLED, SLOW, NAN_LOSS = "stalled", "slow", "nan_loss"
 LOSSES = ("loss", "train_loss", "window_loss", "val_loss")

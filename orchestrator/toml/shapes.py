@@ -19,7 +19,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from orchestrator import documents, toml_limits, toml_lines, values
+from orchestrator.toml import documents, limits, lines, values
 
 Record = TypeVar("Record")
 
@@ -52,13 +52,13 @@ def _fields_of(record: Any) -> Mapping[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(record)}
 
 
-def hint_at(record: Any, path: toml_lines.Path) -> Any:
+def hint_at(record: Any, path: lines.Path) -> Any:
     """Return the type at this path below a dataclass; None where the key is not known."""
     return _hint_at(record, path)
 
 
 @functools.lru_cache(maxsize=512)
-def _hint_at(record: Any, path: toml_lines.Path) -> Any:
+def _hint_at(record: Any, path: lines.Path) -> Any:
     hint = record
     for part in path:
         hint = bare(hint)
@@ -159,12 +159,10 @@ def shown(value: object, *, most: int | None = _SHOWN_CHARACTERS) -> str:
     return text if most is None or len(text) <= most else text[: most - 3] + "..."
 
 
-def unknown_keys(
-    document: documents.Document, record: Any
-) -> Iterator[tuple[toml_lines.Path, str]]:
+def unknown_keys(document: documents.Document, record: Any) -> Iterator[tuple[lines.Path, str]]:
     """Give the path of each key that the dataclass has not, and what may have been meant."""
 
-    def walk(data: Any, hint: Any, at: toml_lines.Path) -> Iterator[tuple[toml_lines.Path, str]]:
+    def walk(data: Any, hint: Any, at: lines.Path) -> Iterator[tuple[lines.Path, str]]:
         if not isinstance(data, Mapping):
             return
         hint = bare(hint)
@@ -208,14 +206,14 @@ def unknown_keys(
 
 def build(
     document: documents.Document, record: type[Record]
-) -> tuple[Record, dict[toml_lines.Path, str]]:
+) -> tuple[Record, dict[lines.Path, str]]:
     """Return the dataclass with the values that have the right type, and a message for each other.
 
     What has none or a wrong value keeps its default; the record's fields must all have one.
     """
-    wrong: dict[toml_lines.Path, str] = {}
+    wrong: dict[lines.Path, str] = {}
 
-    def made(value: Any, hint: Any, at: toml_lines.Path) -> Any:
+    def made(value: Any, hint: Any, at: lines.Path) -> Any:
         hint = bare(hint)
         if not fits(value, hint):
             wrong[at] = f"must be {describe(hint)} (got {shown(value)}){_cure(value, hint)}"
@@ -233,7 +231,7 @@ def build(
             return {key: item for key, item in table.items() if item is not None}
         return record_of(value, hint, at) if dataclasses.is_dataclass(hint) else value
 
-    def record_of(data: Mapping[str, Any], cls: Any, at: toml_lines.Path) -> Any:
+    def record_of(data: Mapping[str, Any], cls: Any, at: lines.Path) -> Any:
         hints = fields_of(cls)
         found = {
             key: made(value, hints[key], (*at, key)) for key, value in data.items() if key in hints
@@ -264,8 +262,8 @@ def from_text(text: str, hint: Any) -> object:
     job.account=4711` means the name and `01:00:00` is no TOML time.
     """
     try:
-        value = toml_limits.loads(f"value = {text}")
-    except (tomllib.TOMLDecodeError, toml_limits.TooComplexError):
+        value = limits.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, limits.TooComplexError):
         return text
     found = value.get("value")
     only_text = all(

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable
 
-from orchestrator import escaping
+from orchestrator.text import escaping
 
 #: What begins a formula in a spreadsheet (OWASP, "CSV injection").
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")

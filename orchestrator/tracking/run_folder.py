@@ -20,7 +20,8 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
 
-from orchestrator import errors, files, jobs, login, tracking
+from orchestrator import errors, files, jobs, tracking
+from orchestrator.files import users
 from orchestrator.jobs import JobState
 
 TOKEN_CHARACTERS = string.ascii_lowercase + string.digits
@@ -330,7 +331,7 @@ def expand(pattern: str, *, job_id: str, name: str, raw_job_id: str | None = Non
     values.update(j=own or "", J=own or "")
 
     def fill(match: re.Match[str]) -> str:
-        value = login.user_name() if match["letter"] == "u" else values.get(match["letter"])
+        value = users.user_name() if match["letter"] == "u" else values.get(match["letter"])
         if value is None:
             return match[0]
         return value.zfill(int(match["width"])) if match["width"] else value

@@ -7,7 +7,8 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from orchestrator import gpus, jobs
+from orchestrator import jobs
+from orchestrator.usage import gpus
 
 _MIB = 1 << 20
 _GIB = 1 << 30

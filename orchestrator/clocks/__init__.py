@@ -1,0 +1,1 @@
+"""Leaps of the host's clock, and deadlines on one that nobody sets."""

@@ -1,0 +1,1 @@
+"""What jobs used: totals by period and label, efficiency, GPU samples."""
