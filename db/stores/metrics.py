@@ -56,7 +56,8 @@ class MetricStore:
         sets = metric_sets.JobSets(self._db, row)
         parameters: list[Any] = []
         count = 0
-        # Similar lines share the object with their names: comparing that one is enough.
+        # Similar lines share the object with their names, which lives as long as `lines`: comparing
+        # its identity is enough.
         known: dict[tuple[object, ...], list[int]] = {}
         for parsed in lines:
             path, source, attempt, rank, world_size, names, step, epoch, time, line, values = parsed
