@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
@@ -55,6 +56,25 @@ def health(here: CommandLine) -> dict[str, Any]:
 def holder_told(here: CommandLine, pid: int) -> str:
     ((since,),) = here.rows("SELECT since FROM leases")
     return f"`serve` (process {pid} on {os.uname().nodename}, since {str(since)[:19]})"
+
+
+def stop_between_transactions(here: CommandLine, process: subprocess.Popen[str]) -> None:
+    """Stop a process at a moment when it does not keep others from writing to the database."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        if here.url:
+            # A server keeps no other from writing to other rows.
+            return
+        connection = sqlite3.connect(here.database, timeout=0, isolation_level=None)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as error:
+            assert "locked" in str(error)
+            process.send_signal(signal.SIGCONT)
+        finally:
+            connection.close()
 
 
 def test_one_acts_and_sigterm_ends_it(
@@ -108,7 +128,7 @@ def test_who_was_stopped_for_too_long_is_fenced_and_sends_nothing(
         ),
         "a try",
     )
-    first.send_signal(signal.SIGSTOP)
+    stop_between_transactions(here, first)
     second = serve(here, started, "--wait")
     assert second.stdout is not None
     read_to(second.stdout, "Acts")

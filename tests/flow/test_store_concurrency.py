@@ -24,7 +24,7 @@ HEAD = """
 import datetime, itertools, pathlib, sys
 from db import filesystem, models, sqlite
 from orchestrator import jobs, metrics
-from orchestrator.controller import stores
+from orchestrator.controller.session import stores
 url = sys.argv[1]
 now = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
 """
