@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from orchestrator import diagnosis, jobs, recovery
+from orchestrator import jobs, recovery
 from orchestrator.cli import completing, output, session
 from orchestrator.controller.diagnosis import explain
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.resubmission import resend
+from orchestrator.diagnosis import causes, log_rules, records
 from orchestrator.text import escaping
 
 COLUMNS = ("job_id", "name", "state", "cause", "summary", "first_failing_rank")
@@ -78,8 +79,7 @@ def command(
     if log_ is not None:
         if attempt is not None:
             raise click.UsageError("--attempt is for jobs")
-        facts = explain.log_facts(log_, rules)
-        _put([(None, diagnosis.diagnose(facts))], chosen)
+        _put([(None, explain.explain_log(log_, rules))], chosen)
         _report_slow(rules)
         return
     context = session.open_context(ctx)
@@ -91,7 +91,7 @@ def command(
     _report_slow(rules)
 
 
-def _report_slow(rules: diagnosis.Rules) -> None:
+def _report_slow(rules: log_rules.Rules) -> None:
     for text in rules.slow.values():
         output.say(text)
 
@@ -106,7 +106,7 @@ _NOTHING_DECIDED: Mapping[int, recovery.StoredDecision] = types.MappingProxyType
 
 
 def _put(
-    told: Sequence[tuple[jobs.Job | None, diagnosis.Explanation]],
+    told: Sequence[tuple[jobs.Job | None, records.Explanation]],
     chosen: str,
     decided: Mapping[int, recovery.StoredDecision] = _NOTHING_DECIDED,
 ) -> None:
@@ -115,7 +115,7 @@ def _put(
         output.items("explanation", rows, COLUMNS, chosen)
         return
     # The tasks of an array mostly fail of the same: each cause is explained once.
-    groups: dict[tuple[object, str], list[tuple[jobs.Job | None, diagnosis.Explanation]]] = {}
+    groups: dict[tuple[object, str], list[tuple[jobs.Job | None, records.Explanation]]] = {}
     for job, one in told:
         groups.setdefault((one.cause, one.summary), []).append((job, one))
     for place, group in enumerate(groups.values()):
@@ -128,7 +128,7 @@ def _put(
 
 def _row(
     job: jobs.Job | None,
-    told: diagnosis.Explanation,
+    told: records.Explanation,
     decided: recovery.StoredDecision | None,
 ) -> dict[str, object]:
     row: dict[str, object] = {
@@ -144,7 +144,7 @@ def _row(
         "traceback": None if told.traceback is None else _traceback(told.traceback),
     }
     if told.cause is not None:
-        kind = diagnosis.kind_of(told.cause)
+        kind = causes.info(told.cause)
         row |= {"title": kind.title, "acts": str(kind.acts), "retry": str(kind.retry)}
     row["details"] = dict(told.details)
     row["then"] = None if decided is None else decided.detail
@@ -152,8 +152,8 @@ def _row(
         {
             "cause": str(one.cause),
             "rule": one.rule,
-            "summary": one.summary or diagnosis.kind_of(one.cause).title,
-            "warning": one.level is diagnosis.Level.WARNING,
+            "summary": one.summary or causes.info(one.cause).title,
+            "warning": one.level is records.Level.WARNING,
             **_evidence(one.evidence),
         }
         for one in told.also
@@ -161,7 +161,7 @@ def _row(
     return row
 
 
-def _cures(job: jobs.Job | None, told: diagnosis.Explanation) -> list[str]:
+def _cures(job: jobs.Job | None, told: records.Explanation) -> list[str]:
     """Return the cures, with the job's own ID where they say JOB."""
     if job is None:
         return list(told.cures)
@@ -169,11 +169,11 @@ def _cures(job: jobs.Job | None, told: diagnosis.Explanation) -> list[str]:
     return [re.sub(r"(?<![-\w])JOB\b", name, cure) for cure in told.cures]
 
 
-def _evidence(one: diagnosis.Evidence) -> dict[str, object]:
+def _evidence(one: records.Evidence) -> dict[str, object]:
     return {"path": one.path, "line": one.line, "text": one.text, "source": str(one.source)}
 
 
-def _traceback(one: diagnosis.Traceback) -> Mapping[str, object]:
+def _traceback(one: records.Traceback) -> Mapping[str, object]:
     frame = one.own_frame
     own = None if frame is None else {"path": frame.path, "line": frame.line, "code": frame.code}
     return {
@@ -190,7 +190,7 @@ def _traceback(one: diagnosis.Traceback) -> Mapping[str, object]:
 
 def _print(
     job: jobs.Job | None,
-    told: diagnosis.Explanation,
+    told: records.Explanation,
     others: Sequence[jobs.Job],
 ) -> None:
     if job is not None:
@@ -224,19 +224,19 @@ def _field(name: str, lines: Sequence[str]) -> None:
         click.echo(f"{head}{escaping.visible(line)}")
 
 
-def _place(one: diagnosis.Evidence) -> str:
+def _place(one: records.Evidence) -> str:
     where = "" if one.path is None else f"{one.path}:{one.line}: "
-    said = "Slurm says " if one.path is None and one.source is diagnosis.Source.SLURM else ""
+    said = "Slurm says " if one.path is None and one.source is records.Source.SLURM else ""
     return f"{where}{said}{one.text}"
 
 
-def _beside(one: diagnosis.Finding) -> str:
-    what = one.summary or diagnosis.kind_of(one.cause).title
-    head = "warning" if one.level is diagnosis.Level.WARNING else str(one.cause)
+def _beside(one: records.Finding) -> str:
+    what = one.summary or causes.info(one.cause).title
+    head = "warning" if one.level is records.Level.WARNING else str(one.cause)
     return f"{head}: {what} ({one.evidence.path}:{one.evidence.line})"
 
 
-def _show_traceback(one: diagnosis.Traceback) -> None:
+def _show_traceback(one: records.Traceback) -> None:
     rank = "" if one.rank is None else f" of rank {one.rank}"
     click.echo(f"Traceback{rank} ({escaping.visible(one.path)}:{one.first_line}):")
     lines = list(one.lines)

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 import click
 
-from orchestrator import diagnosis, jobs
+from orchestrator import jobs
 from orchestrator.cli import array, card, completing, output, session, terminal, views
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.resubmission import resend
 from orchestrator.controller.session import queries
 from orchestrator.controller.usage import efficiency as used
+from orchestrator.diagnosis import exit_codes, pending_reasons
 from orchestrator.text import escaping
 
 
@@ -119,7 +120,7 @@ def _print(
         ("Job", f"{job.job_id or '-'} (@{job.row})"),
         ("Name", job.name),
         ("State", _state(job)),
-        ("Why", diagnosis.explain_reason(job)),
+        ("Why", pending_reasons.explain(job)),
         ("Next try", row["resend_at"]),
         ("Next start", row["next_start_at"]),
         *(("Alert", f"{one.rule}: {one.detail}") for one in job.current_alerts),
@@ -173,7 +174,7 @@ def _state(job: jobs.Job) -> str:
 def _exit(job: jobs.Job) -> str | None:
     if job.exit_code is None:
         return None
-    told = diagnosis.explain_exit(job)
+    told = exit_codes.explain(job)
     code = f"{job.exit_code}:{job.exit_signal or 0}"
     return f"{code} ({told})" if told else code
 

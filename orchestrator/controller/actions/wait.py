@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator import diagnosis, errors, jobs, patterns, slurm
+from orchestrator import errors, jobs, patterns, slurm
 from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.metrics import patterns as vocabulary
@@ -15,6 +15,7 @@ from orchestrator.controller.refresh import freshness, refresh
 from orchestrator.controller.resubmission import resend
 from orchestrator.controller.session import clock_check
 from orchestrator.controller.session import context as contexts
+from orchestrator.diagnosis import pending_reasons
 from orchestrator.jobs import naming
 
 #: A job that ended waits this long for the details of its accounting row.
@@ -188,7 +189,7 @@ def _stuck(found: Sequence[jobs.Job]) -> list[str]:
     """Return what to tell of those that could be waited for in vain; somebody may yet help them."""
     alike: dict[str, list[jobs.Job]] = {}
     for job in found:
-        if why := diagnosis.explain_stuck(job):
+        if why := pending_reasons.explain_stuck(job):
             alike.setdefault(why, []).append(job)
     return [f"{naming.names_of(several)} {why}" for why, several in alike.items()]
 

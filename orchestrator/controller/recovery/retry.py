@@ -10,13 +10,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import diagnosis, errors, jobs, recovery
+from orchestrator import errors, jobs, recovery
 from orchestrator.controller.actions import cancel, confirmed, requeue
 from orchestrator.controller.diagnosis import explain
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.recovery import continuation, progress
 from orchestrator.controller.resubmission import resubmit
 from orchestrator.controller.session import context as contexts
+from orchestrator.diagnosis import causes
 from orchestrator.jobs import naming, retry
 from orchestrator.slurm import host_lists
 from orchestrator.tracking import run_folder
@@ -201,10 +202,10 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         return _none(job, "run folder", f"{told} for {AWAY_SECONDS / 3600:.0f} h")
     if job.state is jobs.JobState.NOT_SUBMITTED:
         return _none(job, "not submitted", f"Slurm does not have it: {job.reason}")
-    if job.cause not in set(diagnosis.Cause):
+    if job.cause not in set(causes.Cause):
         return _none(job, "never", f"{job.cause} is a cause of another version")
     spec, checkpoints = continuation.checkpoints_of(context, job)
-    kind = diagnosis.kind_of(diagnosis.Cause(job.cause))
+    kind = causes.info(causes.Cause(job.cause))
     far = recovery.Progress()
     if job.cause == retry.CONTINUED:
         # How far it came may stand in lines that nobody read yet.
@@ -220,7 +221,7 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
     facts = recovery.Facts(
         cause=job.cause,
         title=kind.title,
-        maybe=kind.retry is diagnosis.Retry.MAYBE,
+        maybe=kind.retry is causes.Retry.MAYBE,
         spec=spec,
         task=job.array_task_id,
         cancelled=end_asked,
