@@ -125,9 +125,8 @@ def test(
     else:
         for text in output.texts("matches", trial.pages(log), _COLUMNS, form):
             click.echo(text, nl=False)
-    for reason in matcher.slow.values():
-        if reason:
-            output.say(reason)
+    for reason in matcher.slow:
+        output.say(reason)
     told = ", ".join(f"{count} by {name}" for name, count in trial.matched.most_common())
     if told:
         output.say(f"{trial.last} lines, of which {trial.telling} tell numbers: {told}")
@@ -193,7 +192,7 @@ def _lines(log: IO[bytes]) -> Iterator[tuple[int, str]]:
     while True:
         block = log.read(_BLOCK_BYTES)
         part = logs.split(held + block, line=line, skipping=skipping, flush=not block)
-        for number, _, raw, _ in part.segments:
+        for number, _, raw in part.segments:
             yield number, logs.clean(raw)
         if not block:
             return

@@ -1,0 +1,100 @@
+"""Finds the lines of a log that may match a pattern, without looking at each line in Python."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from orchestrator.patterns import records
+
+#: In a text of `contains`: a run of digits.
+INTEGER = "{integer}"
+_TOKEN = re.compile(
+    r"(?P<class>\[\^?\]?(?:\\.|[^\]\\])*\])|\\(?P<escaped>[^\w\s])|(?P<open>\()|(?P<close>\))"
+    r"|(?P<repeat>[*+?]|\{[0-9,]*\})|(?P<other>\\.|[.^$])|(?P<plain>.)",
+    re.DOTALL | re.ASCII,
+)
+
+
+class Prefilter:
+    """Finds candidate lines in blocks of a log with Hyperscan (Vectorscan on ARM).
+
+    Without Hyperscan, or with a pattern without any required text, `search` returns None: then
+    each line is a candidate.
+    """
+
+    def __init__(self, patterns: Sequence[records.Pattern], *, also: Sequence[str] = ()) -> None:
+        """`also`: further texts whose lines are candidates."""
+        self._patterns, self._also = tuple(patterns), tuple(also)
+        self._searches: dict[bool, Callable[[bytes], list[int]] | None] = {}
+
+    def search(self, *, generic: bool) -> Callable[[bytes], list[int]] | None:
+        """Return a function: block -> the end of each required text in it, in order.
+
+        generic: whether generic patterns count.
+        """
+        if generic not in self._searches:
+            self._searches[generic] = self._compile(generic)
+        return self._searches[generic]
+
+    def _compile(self, generic: bool) -> Callable[[bytes], list[int]] | None:
+        kinds = [kind for p in self._patterns if generic or not p.generic for kind in p.lines]
+        texts = {text for kind in kinds for text in kind.required}
+        # Invalid UTF-8 is decoded as U+FFFD, which the bytes of the log do not contain.
+        if any(not k.required for k in kinds) or any("\ufffd" in text for text in texts):
+            return None
+        try:
+            hyperscan: Any = importlib.import_module("hyperscan")
+        except (ImportError, OSError):
+            # Not installed, or one of its libraries is missing.
+            return None
+        # Escape sequences may cut a text in two: such a line may match any pattern.
+        texts |= {"\x1b", *self._also}
+        database = hyperscan.Database()
+        try:
+            database.compile(expressions=[_hyperscan_expression(text) for text in sorted(texts)])
+        except hyperscan.error:
+            # An old processor: HS_ARCH_ERROR on x86 without SSSE3.
+            return None
+
+        def search(block: bytes) -> list[int]:
+            ends: list[int] = []
+            database.scan(block, match_event_handler=lambda _, __, end, *___: ends.append(end))
+            return sorted(ends)
+
+        return search
+
+
+def expression(text: str) -> re.Pattern[str] | None:
+    """Return a regex for a text with {integer}; None for a plain text."""
+    if INTEGER not in text:
+        return None
+    return re.compile("[0-9]".join(map(re.escape, text.split(INTEGER))))
+
+
+def _hyperscan_expression(text: str) -> bytes:
+    parts = text.encode().split(INTEGER.encode())
+    return b"[0-9]".join(b"".join(rb"\x%02x" % byte for byte in part) for part in parts)
+
+
+def required_text(regex: str) -> str:
+    """Return the longest text that each match of a regex contains; "" if there is none.
+
+    Only characters outside groups count.
+    """
+    runs, depth = [""], 0
+    for token in _TOKEN.finditer(regex):
+        kind = token.lastgroup
+        depth += (kind == "open") - (kind == "close")
+        if depth == 0 and token[0] == "|":
+            return ""
+        if kind == "repeat":
+            # The character before may be absent, or is the first of several.
+            runs[-1:] = [runs[-1][:-1], ""]
+        elif depth or kind not in ("escaped", "plain"):
+            runs.append("")
+        else:
+            runs[-1] += token["escaped"] or token[0]
+    return "" if "(?i" in regex or "(?x" in regex else max(runs, key=len)
