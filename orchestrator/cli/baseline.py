@@ -42,7 +42,7 @@ def set_(
       orchestrator baseline set one-node 123 124 125
       orchestrator baseline set published --from figures.csv
     """
-    if told := values.misfit("name", name):
+    if told := values.form_error("name", name):
         raise click.UsageError(f"NAME: {told}")
     study = figures.study(ctx, references, sweep, file, refresh_)
     for sentence in study.left_out:

@@ -114,7 +114,7 @@ def command(
       orchestrator schedule add nightly --cron "0 2 * * 1-5" --tz Europe/Oslo examples/scaling.toml
       orchestrator schedule add hourly --cron @hourly --jitter 10m --overlap queue job.toml
     """
-    if told := values.misfit("name", schedule):
+    if told := values.form_error("name", schedule):
         raise click.UsageError(f"NAME: {told}")
     from orchestrator import schedules
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from orchestrator import errors
 from orchestrator.reports import records
-from orchestrator.toml import values
+from orchestrator.text import escaping
 
 
 class MeasurementFileError(errors.ProblemsError):
@@ -91,7 +91,7 @@ def _rows(text: str, source: str) -> list[tuple[int, list[str]]]:
     try:
         for row in reader:
             # What a terminal would act on is no text.
-            found.append((reader.line_num, [values.visible(cell.strip()) for cell in row]))
+            found.append((reader.line_num, [escaping.visible(cell.strip()) for cell in row]))
     except csv.Error as exc:
         _fail(source, reader.line_num, f"cannot be read as CSV: {exc}")
     return found

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator import jobs
 from orchestrator.sweeps import batch_size, draws, keys, records, table
-from orchestrator.toml import documents, lines
+from orchestrator.toml import documents, key_paths
 
 #: More is a slip of the pen: a hundred full arrays of Slurm's default MaxArraySize.
 MOST_POINTS = 100_000
@@ -103,7 +103,7 @@ def _blocks(sweep: records.Table) -> list[Sequence[records.Settings]]:
 
 
 def _settings(
-    path: tuple[str, ...], at: lines.Path, numbers: Iterable[int]
+    path: tuple[str, ...], at: key_paths.KeyPath, numbers: Iterable[int]
 ) -> list[records.Settings]:
     return [
         (records.Setting(path=path, value=number, at=(*at, place)),)

@@ -252,8 +252,8 @@ def test_refused_for_good_and_resumed(cli, fake_slurm, grid):
     done = cli("sweep", "submit", grid, **SMALL)
     assert done.code == 5 and done.out == ""
     assert done.err.endswith(
-        "(kept as @1)\n6 points of grid are not submitted; `orchestrator sweep resume @1` goes "
-        "on, each point once\n"
+        "(kept as @1)\n6 points of grid are not submitted: `orchestrator sweep resume @1` submits "
+        "them, each point once\n"
     )
     assert states(cli) == {"NOT_SUBMITTED": 2, "None": 4}
     (listed,) = cli("sweep", "list", "--json").items

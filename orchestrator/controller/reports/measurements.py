@@ -13,7 +13,7 @@ from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.usage import gpu_files
 from orchestrator.reports import job_measurements
-from orchestrator.toml import values
+from orchestrator.text import escaping
 
 #: result.json holds the history of all epochs; what is larger was not written by the trainer.
 _RESULT_LIMIT_BYTES = 16 * 1024 * 1024
@@ -118,7 +118,7 @@ def _result(job: jobs.Job, say: Callable[[str], None]) -> Mapping[str, Any]:
     try:
         return _record(files.read_text(path, limit_bytes=_RESULT_LIMIT_BYTES, errors="replace"))
     except (files.NotRegularFileError, files.TooLargeError) as exc:
-        say(f"{values.visible(str(path))} is left out: it is {exc.strerror}")
+        say(f"{escaping.visible(str(path))} is left out: it is {exc.strerror}")
     except OSError:
         pass
     return {}

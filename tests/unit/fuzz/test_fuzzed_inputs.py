@@ -51,7 +51,7 @@ from orchestrator.slurm import (
     usage,
     waiting,
 )
-from orchestrator.toml import documents, shapes, values
+from orchestrator.toml import documents, schema, values
 from orchestrator.usage import gpus
 from tests import fuzzing
 
@@ -185,7 +185,7 @@ def toml_patterns(rng: random.Random) -> None:
 @kind(20)
 def toml_values(rng: random.Random) -> None:
     for hint in (str, int, float, bool, None):
-        shapes.shown(shapes.from_text(fuzzing.hostile(rng), hint))
+        schema.as_toml(schema.from_text(fuzzing.hostile(rng), hint))
 
 
 @kind(120, errors.OrchestratorError)
@@ -238,8 +238,8 @@ def slurm_fields(rng: random.Random) -> None:
         read(text)
     states.parse_reason(text, jobs.JobState.PENDING)
     for key in values.FORMS:
-        values.misfit(key, text)
-    values.misfit("time_limit", text)
+        values.form_error(key, text)
+    values.form_error("time_limit", text)
     values.fitting_name(text)
 
 
