@@ -335,8 +335,8 @@ def test_points_are_added(cli, fake_slurm, grid):
     done = cli("sweep", "add", "grid", grid, "--time-limit", "20")
     assert (done.code, done.err) == (
         6,
-        "Error: lr0.1-seed1-bcd5df39 of grid is another job than in this file: submit it as another "
-        "sweep, with --name\n",
+        "Error: lr0.1-seed1-bcd5df39 of grid is another job than in this file: submit it as "
+        "another sweep, with --name\n",
     )
     assert states(cli) == {"PENDING": 8}
 
