@@ -8,7 +8,7 @@ import pwd
 from collections.abc import Sequence
 
 from orchestrator import errors, rendering, sweeps
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import local_jobs, render
 from orchestrator.specs import ranks
 
@@ -56,7 +56,7 @@ def prepare(
     if scheduler is None:
         here = render.is_local(context.configuration, context.environ)
         scheduler = "local" if here else "slurm"
-    context = contexts.at(context, scheduler)
+    context = context.with_scheduler(scheduler)
     limits = _limits(context, points, without_slurm=without_slurm)
     orders = max_running is not None or baseline_first
     if orders and any("?" in (one.spec.dependency or "") for one in points):
@@ -127,7 +127,7 @@ def _limits(
 ) -> sweeps.Limits:
     try:
         # MaxArraySize may have become smaller today, and all arrays would be refused.
-        facts = contexts.cluster_facts(context, max_age_seconds=0)
+        facts = clusters.facts(context, max_age_seconds=0)
     except errors.SlurmError:
         if not without_slurm:
             raise
@@ -147,7 +147,7 @@ def _limits(
 def _submit_limit(context: contexts.Context, points: Sequence[sweeps.Point]) -> int | None:
     """Return how many jobs of these kinds Slurm lets wait; none where it does not say."""
     try:
-        with context.waiting("Asking Slurm (sacctmgr)"):
+        with context.reporter.activity("Asking Slurm (sacctmgr)"):
             limits = context.slurm.submit_limits(pwd.getpwuid(os.getuid()).pw_name)
     except (errors.SlurmError, KeyError):
         # Only a help: an array that is too large is refused for now, and can be cancelled.

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from orchestrator import errors, jobs, sweeps
 from orchestrator.controller.resubmission import resend, resubmit
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import submit
 from orchestrator.controller.sweeps import plan, queries
 from orchestrator.controller.sweeps import submit as sweep_submit
@@ -119,7 +119,7 @@ def _opened(context: contexts.Context, sweep: sweeps.StoredSweep) -> sweeps.Stor
         return sweep
     with context.store.writing() as work:
         work.sweeps.set_state(sweep, "open")
-    context.tell(f"Sweep {sweep.name} (@{sweep.row}) is open again")
+    context.reporter.info(f"Sweep {sweep.name} (@{sweep.row}) is open again")
     return dataclasses.replace(sweep, state="open")
 
 
@@ -136,8 +136,8 @@ def _resend(
         job = resubmit.send_again(context, tasks[0], queue=not context.is_local)
         sent = submit.tasks_of(context, job)
         tell(sent)
-        waiting += len(sent) if job.waits_for_room else 0
-        submitted += 0 if job.waits_for_room else len(sent)
+        waiting += len(sent) if job.is_deferred else 0
+        submitted += 0 if job.is_deferred else len(sent)
     return submitted, waiting
 
 
@@ -201,8 +201,8 @@ def add(
 
 def _refuse_other_place(context: contexts.Context, sweep: sweeps.StoredSweep) -> None:
     """Raise ConflictError where points would become other jobs than the sweep's earlier ones."""
-    there = contexts.at(context, sweep.scheduler)
-    cluster = contexts.cluster_facts(there).cluster
+    there = context.with_scheduler(sweep.scheduler)
+    cluster = clusters.facts(there).cluster
     if cluster != sweep.cluster:
         raise errors.ConflictError(
             f"{sweep.name} is of cluster {sweep.cluster} and this host is of {cluster}; "
@@ -216,7 +216,7 @@ def _refuse_other_place(context: contexts.Context, sweep: sweeps.StoredSweep) ->
 
 
 def _is_unsubmitted(job: jobs.Job) -> bool:
-    return job.state is jobs.JobState.NOT_SUBMITTED and not job.waits_for_room
+    return job.state is jobs.JobState.NOT_SUBMITTED and not job.is_deferred
 
 
 def _sendable(
@@ -229,8 +229,8 @@ def _sendable(
     unsubmitted = _by_token(job for job in several if _is_unsubmitted(job))
     if not unsubmitted:
         return set()
-    there = contexts.at(context, sweep.scheduler)
-    most = contexts.cluster_facts(there, max_age_seconds=0).max_array_size
+    there = context.with_scheduler(sweep.scheduler)
+    most = clusters.facts(there, max_age_seconds=0).max_array_size
     return {
         job.row
         for tasks in unsubmitted

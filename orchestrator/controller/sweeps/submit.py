@@ -14,7 +14,7 @@ from pathlib import Path
 from db import unit_of_work
 from orchestrator import errors, jobs, sweeps
 from orchestrator.controller.resubmission import submit_limit
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import provenance, submit
 from orchestrator.controller.sweeps import plan, queries
 
@@ -59,7 +59,7 @@ def create(
     """Store a sweep and its points; ConflictError while another one of its name is at it."""
     there = prepared.context
     # Slurm may be asked for them: not while the database is held.
-    cluster = contexts.cluster_facts(there).cluster
+    cluster = clusters.facts(there).cluster
     with context.store.writing(durable=True) as work:
         for other in work.sweeps.newest(name=sweep.name):
             groups = work.sweeps.groups([other.row]).get(other.row, [])
@@ -77,7 +77,7 @@ def create(
             scheduler="local" if there.is_local else "slurm",
             source=source,
             folder=str(context.folder),
-            created_at=context.clock(),
+            created_at=context.clock.now(),
         )
         with_it(work, stored)
         return stored
@@ -117,13 +117,13 @@ def send(
             exc.args = (f"{exc}\n{_rest(context, sweep)}",)
             raise
         except KeyboardInterrupt:
-            context.say(_rest(context, sweep))
+            context.reporter.warn(_rest(context, sweep))
             raise
-        waits = tasks[0].waits_for_room
+        waits = tasks[0].is_deferred
         if waits and behind is None:
             refused.append((tasks[0], count))
         tell(tasks)
-        context.proceed()
+        context.guard.check()
         sent = dataclasses.replace(
             sent,
             submitted=sent.submitted + (0 if waits else count),
@@ -232,7 +232,7 @@ def _send_one(
         sweep=sweep.name,
         with_it=bind,
     )
-    if not job.waits_for_room:
+    if not job.is_deferred:
         submit.send(context, spec, job, folder, calling_folder=sweep.folder)
     return submit.tasks_of(context, job)
 
@@ -242,7 +242,7 @@ def _rest(context: contexts.Context, sweep: sweeps.StoredSweep) -> str:
     with context.store.reading() as work:
         groups = work.sweeps.groups([sweep.row])[sweep.row]
     unsubmitted = (None, jobs.JobState.NOT_SUBMITTED)
-    left = sum(one.points for one in groups if one.state in unsubmitted and not one.waits_for_room)
+    left = sum(one.points for one in groups if one.state in unsubmitted and not one.is_deferred)
     cure = f"`orchestrator sweep resume @{sweep.row}` goes on, each point once"
     return f"{left} points of {sweep.name} are not submitted; {cure}"
 
