@@ -103,4 +103,4 @@ def tell_who_acts(
     if told := [*state.problems, *overlooked]:
         context.reporter.info(" ".join([*told, *cure]))
     elif at_all and newest is not None:
-        context.reporter.info(health.last_pass(newest))
+        context.reporter.info(health.last_pass_message(newest))

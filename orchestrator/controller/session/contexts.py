@@ -79,7 +79,7 @@ class Reporter:
 class Guard:
     """Whether this process may continue. A command that a person started always may."""
 
-    #: call it between two actions; raises tick.Stopped when the controller is to stop, and
+    #: call it between two actions; raises passes.Stopped when the controller is to stop, and
     #: FencedError when another controller has the lease
     check: Callable[[], None] = _always_allowed
     #: call it right before an action that cannot be undone; reads the lease again. Raises
