@@ -12,7 +12,7 @@ import click
 from orchestrator import errors, jobs, metrics
 from orchestrator.cli import files
 from orchestrator.controller.metrics import pages
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.reports import drawing, metric_figures
 
 #: More points of a line than a figure has dots of width cannot be seen.
@@ -48,7 +48,7 @@ def plot(
     content = drawer.draw(drawn, form)
     with files.replacing(path) as new:
         new.write_bytes(content)
-    context.say(f"{path}: {', '.join(figure.name for figure in drawn)}")
+    context.reporter.info(f"{path}: {', '.join(figure.name for figure in drawn)}")
     return True
 
 
