@@ -12,7 +12,7 @@ from orchestrator import errors
 from orchestrator.clocks import deadlines
 from orchestrator.patterns import numbers, prefilter, records
 from orchestrator.text import expressions
-from orchestrator.toml import documents, lines, shapes
+from orchestrator.toml import documents, key_paths, schema
 
 SHIPPED = "patterns.toml"
 #: A thousand ordinary lines take 1 s. A file that takes longer than this is refused.
@@ -53,7 +53,7 @@ _DEFAULT_REGEX: Mapping[str, str] = {
     records.Form.PAIRS: "(?P<fields>.*)",
 }
 
-_Problem = tuple[lines.Path, str]
+_Problem = tuple[key_paths.KeyPath, str]
 
 
 def load_shipped() -> tuple[records.Pattern, ...]:
@@ -105,9 +105,9 @@ def select(
     problems = []
     for name in names:
         if name not in by_name:
-            near = shapes.did_you_mean(name, by_name)
+            near = schema.did_you_mean(name, by_name)
             fix = f'Did you mean "{near}"?' if near else f"Known: {', '.join(sorted(by_name))}."
-            message = f"no pattern {shapes.shown(name)}. {fix}"
+            message = f"no pattern {schema.as_toml(name)}. {fix}"
             problems.append(errors.Problem(source=source, key="metrics.patterns", message=message))
     if problems:
         raise errors.ConfigurationError(problems)
@@ -175,7 +175,7 @@ def _pattern_problems(name: str, data: object) -> Iterator[_Problem]:
     if not _NAME.fullmatch(name):
         yield (name,), "a pattern name consists of lowercase letters, digits, _ and -"
     if not isinstance(data, Mapping):
-        yield (name,), f"must be a table: [{name}] (got {shapes.shown(data)})"
+        yield (name,), f"must be a table: [{name}] (got {schema.as_toml(data)})"
         return
     problems = list(_key_problems(data, _PATTERN_KEYS, (name,)))
     yield from problems
@@ -189,14 +189,14 @@ def _pattern_problems(name: str, data: object) -> Iterator[_Problem]:
 
 
 def _line_problems(
-    data: Mapping[str, Any], earlier: Sequence[str], path: lines.Path
+    data: Mapping[str, Any], earlier: Sequence[str], path: key_paths.KeyPath
 ) -> Iterator[_Problem]:
     problems = list(_key_problems(data, _LINE_KEYS, path))
     yield from problems
     form = data.get("form")
     if form is not None and form not in list(records.Form):
         forms = ", ".join(f'"{known}"' for known in records.Form)
-        yield (*path, "form"), f"must be one of {forms} (got {shapes.shown(form)})"
+        yield (*path, "form"), f"must be one of {forms} (got {schema.as_toml(form)})"
         return
     missing = [key for key in ("name", "regex") if key not in data and not (key == "regex" and form)]
     for key in missing:
@@ -225,23 +225,23 @@ def _line_problems(
 
 
 def _key_problems(
-    data: Mapping[str, Any], keys: Mapping[str, Any], path: lines.Path
+    data: Mapping[str, Any], keys: Mapping[str, Any], path: key_paths.KeyPath
 ) -> Iterator[_Problem]:
     """Check the keys of a table, and the types of their values."""
     for key, value in data.items():
         if key not in keys:
-            near = shapes.did_you_mean(key, keys)
+            near = schema.did_you_mean(key, keys)
             fix = f'Did you mean "{near}"?' if near else f"Known here: {', '.join(sorted(keys))}."
             yield (*path, key), f"unknown key. {fix}"
         elif key == "line":
             if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
                 yield (*path, key), f"must be tables: [[{path[0]}.line]]"
-        elif not shapes.fits(value, keys[key]):
-            description = f"{shapes.describe(keys[key])} (got {shapes.shown(value)})"
+        elif not schema.fits(value, keys[key]):
+            description = f"{schema.describe(keys[key])} (got {schema.as_toml(value)})"
             yield (*path, key), f"must be {description}"
 
 
-def _name_problems(data: Mapping[str, Any], path: lines.Path) -> Iterator[_Problem]:
+def _name_problems(data: Mapping[str, Any], path: key_paths.KeyPath) -> Iterator[_Problem]:
     """Check the names and units under metrics, fields, keep and takes."""
     for table in ("metrics", "fields"):
         for key, value in data.get(table, {}).items():
@@ -250,16 +250,16 @@ def _name_problems(data: Mapping[str, Any], path: lines.Path) -> Iterator[_Probl
             if not all(isinstance(t, str) and len(t) <= numbers.UNIT_CHARACTERS for t in texts):
                 like = 'a unit such as "seconds" or ""' if table == "metrics" else "a metric's name"
                 fix = f'must be {like}, or {{ name = "...", unit = "..." }}'
-                yield (*path, table, key), f"{fix} (got {shapes.shown(value)})"
+                yield (*path, table, key), f"{fix} (got {schema.as_toml(value)})"
                 continue
             is_name = table == "fields" and isinstance(value, str)
             name = value if is_name else _value(key, value).name
             if name and not numbers.METRIC_NAME.fullmatch(name):
-                yield (*path, table, key), f"not a valid metric name: {shapes.shown(name)}"
+                yield (*path, table, key), f"not a valid metric name: {schema.as_toml(name)}"
     valid = ", ".join(f'"{how}"' for how in records.Keep)
     for name, how in data.get("keep", {}).items():
         if how not in list(records.Keep):
-            yield (*path, "keep", name), f"must be one of {valid} (got {shapes.shown(how)})"
+            yield (*path, "keep", name), f"must be one of {valid} (got {schema.as_toml(how)})"
     known = (*records.CONTEXT, records.PHASE)
     for table in ("keep", "takes"):
         for name in data.get(table, ()):
@@ -269,7 +269,7 @@ def _name_problems(data: Mapping[str, Any], path: lines.Path) -> Iterator[_Probl
 
 
 def _group_problems(
-    regex: re.Pattern[str], data: Mapping[str, Any], path: lines.Path
+    regex: re.Pattern[str], data: Mapping[str, Any], path: key_paths.KeyPath
 ) -> Iterator[_Problem]:
     """Compare the named groups of the regex with the other keys."""
     groups = regex.groupindex
