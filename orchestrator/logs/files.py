@@ -28,7 +28,7 @@ def open_existing(path: str) -> int:
 
 
 def hole_bytes(handle: int, offset: int, block: bytes) -> int:
-    """Return the length of the file's hole at the offset, from which the block was read; 0: none."""
+    """Return the length of the hole that begins with this block at the offset; 0: no hole."""
     # The file system may answer slowly: only blocks of NUL are looked up.
     if block[:1] != b"\0" or block.count(0) < len(block):
         return 0

@@ -58,7 +58,9 @@ class Position:
     def resume(cls, carry: Mapping[str, Any], **fields: Any) -> Position:
         """Return a stored position. Values of other types in `carry` are ignored."""
         carried = {
-            name: carry[name] for name, types in _CARRIED.items() if type(carry.get(name)) in types
+            name: carry[name]
+            for name, types in _CARRIED.items()
+            if name in carry and type(carry[name]) in types
         }
         return cls(**carried, **fields)
 

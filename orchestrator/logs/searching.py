@@ -14,8 +14,8 @@ from orchestrator.text import expressions
 
 #: A longer line is searched in parts.
 _BLOCK_BYTES = 4 * 1024 * 1024
-#: Parts of a regex that may match a line end or the end of the text. Such a regex is applied to each
-#: line by itself, which takes three times as long.
+#: Parts of a regex that may match a line end or the end of the text. Such a regex is applied to
+#: each line by itself, which takes three times as long.
 _CROSSES_LINES = re.compile(r"\[\^|\\[sWDnAZvfrtx0-7]|\(\?[a-zA-Z]*s|[\x00-\x1f]|\(\?-")
 
 

@@ -26,6 +26,8 @@ class _Target(NamedTuple):
     unit: str
     #: name and unit of each metric
     metrics: tuple[tuple[str, str], ...]
+    #: nothing but metrics
+    is_plain: bool
 
 
 @dataclasses.dataclass(slots=True)
@@ -87,8 +89,11 @@ class Extractor:
             return None
         for key, text, unit in fields.paired(read, kind.pair) if kind.pair else read:
             target = self._field_target(key, unit)
-            if target.name:
+            if not target.is_plain:
                 line.add(target, numbers.number(text), text)
+            elif target.metrics and (value := numbers.number(text)) is not None:
+                for metric_name in target.metrics:
+                    line.metrics.setdefault(metric_name, value)
         reported = {name for name, _ in line.metrics}
         return line if all([reported.intersection(names) for names in kind.needs]) else None
 
@@ -114,7 +119,8 @@ def _target(name: str, unit: str) -> _Target:
     every = (name, "throughput") if name in metric_names.RATES else (name,)
     shown = unit[: numbers.UNIT_CHARACTERS]
     metrics = [(each, shown) for each in every if each and each not in records.NOT_METRICS]
-    return _Target(name, unit, tuple(metrics))
+    is_plain = name not in (*records.NOT_METRICS, *records.CONTEXT)
+    return _Target(name, unit, tuple(metrics), is_plain)
 
 
 def in_phase(metrics: Mapping[tuple[str, str], float], phase: str) -> dict[tuple[str, str], float]:
@@ -133,6 +139,8 @@ def without_duplicates(
     metrics: Mapping[tuple[str, str], float], known: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], float]:
     """Return the first value of each metric that is not in `known`, a set of metric_key()."""
+    if not known and len({name for name, _ in metrics}) == len(metrics):
+        return dict(metrics)
     seen = set(known)
     kept = {}
     for metric, value in metrics.items():

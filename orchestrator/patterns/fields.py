@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import NamedTuple
+from typing import TypeAlias
 
 from orchestrator.patterns import records
 
 
-class Field(NamedTuple):
-    key: str
-    #: value as it is printed, without quotes and unit
-    text: str
-    unit: str = ""
+#: Key, value as it is printed without quotes and unit, and unit. A named tuple takes longer.
+Field: TypeAlias = tuple[str, str, str]
 
 
 #: Limits for a line of JSON.
@@ -81,10 +78,10 @@ def read(kind: records.LineKind, text: str) -> list[Field] | None:
 
 def paired(read: list[Field], pair: tuple[str, ...]) -> list[Field]:
     """Convert {"key": "loss", "value": 0.5} to {"loss": 0.5}; other fields stay."""
-    by_key = {field.key: field for field in read}
+    by_key = {field[0]: field for field in read}
     name, value = by_key.get(pair[0]), by_key.get(pair[1])
-    others = [field for field in read if field.key not in pair]
-    return others if name is None or value is None else [value._replace(key=name.text), *others]
+    others = [field for field in read if field[0] not in pair]
+    return others if name is None or value is None else [(name[1], *value[1:]), *others]
 
 
 def _json(text: str) -> list[Field] | None:
@@ -109,7 +106,7 @@ def _flatten(path: str, value: object, fields: list[Field], depth: int) -> None:
         for key, inner in items:
             _flatten(f"{path}.{key}" if path else str(key), inner, fields, depth + 1)
     elif isinstance(value, str):
-        fields.append(Field(path, value))
+        fields.append((path, value, ""))
 
 
 def _dict(text: str) -> list[Field] | None:
@@ -126,21 +123,22 @@ def _dict(text: str) -> list[Field] | None:
         single_quoted, double_quoted, *values = item.groups()
         value = next(filter(None, values), None)
         if value is not None:
-            fields.append(Field(double_quoted if single_quoted is None else single_quoted, value))
+            key = double_quoted if single_quoted is None else single_quoted
+            fields.append((key, value, ""))
     return fields
 
 
 def _loose_pairs(text: str) -> list[Field] | None:
     """Return name=number and name: number from anywhere in a text; None if the rest is prose."""
     fields = [
-        (match.start(), Field(match[1], match[2].replace(",", ""), (match[3] or "").strip()))
+        (match.start(), (match[1], match[2].replace(",", ""), (match[3] or "").strip()))
         for match in _LOOSE.finditer(text)
     ]
-    fields += [(match.start(), Field(match[1], match[2])) for match in _COUNTER.finditer(text)]
+    fields += [(match.start(), (match[1], match[2], "")) for match in _COUNTER.finditer(text)]
     rest = _COUNTER.sub(" ", _LOOSE.sub(" ", text))
     for match in _RATE.finditer(rest):
         key = "tokens_per_second" if match[3].startswith("tok") else "throughput"
-        fields.append((len(text), Field(key, match[1].replace(",", ""), match[2])))
+        fields.append((len(text), (key, match[1].replace(",", ""), match[2])))
     if len(_WORD.findall(rest)) > _MAX_OTHER_WORDS or _CHECKPOINT.search(rest):
         return None
     return [field for _, field in sorted(fields)]
@@ -165,5 +163,6 @@ def _pairs(text: str, separator: str, between: str) -> list[Field]:
         key, value = key.strip(), value.strip()
         match = _VALUE.fullmatch(value) if key else None
         if match is not None:
-            fields.append(Field(key, match[1].replace(",", ""), match[2] or ""))
+            number, unit = match.groups()
+            fields.append((key, number.replace(",", ""), unit or ""))
     return fields

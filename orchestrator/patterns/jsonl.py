@@ -31,14 +31,15 @@ def parse_jsonl(text: str, *, path: str = "", line: int | None = None) -> list[j
         return []
     name, value, unit = record.get("name"), _value(record), record.get("unit")
     # A lone surrogate, which JSON may contain, is not printable and cannot be stored.
-    has_unit = isinstance(unit, str) and unit.isprintable()
+    if not isinstance(unit, str) or not unit.isprintable():
+        unit = ""
     if not isinstance(name, str) or not numbers.METRIC_NAME.fullmatch(name) or value is None:
         return []
     return [
         jobs.Metric(
             name=name,
             value=value,
-            unit=unit[: numbers.UNIT_CHARACTERS] if has_unit else "",
+            unit=unit[: numbers.UNIT_CHARACTERS],
             step=_count(record, "step"),
             epoch=_count(record, "epoch"),
             rank=_count(record, "rank"),

@@ -198,7 +198,8 @@ def _line_problems(
         forms = ", ".join(f'"{known}"' for known in records.Form)
         yield (*path, "form"), f"must be one of {forms} (got {schema.as_toml(form)})"
         return
-    missing = [key for key in ("name", "regex") if key not in data and not (key == "regex" and form)]
+    required = ["name"] if form else ["name", "regex"]
+    missing = [key for key in required if key not in data]
     for key in missing:
         yield path, f"has no {key}"
     if problems or missing:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,14 +50,12 @@ class Matcher:
         self._extractors = [
             extraction.Extractor(pattern, kind) for pattern in ordered for kind in pattern.lines
         ]
-        self._by_text: dict[str, list[int]] = {}
-        self._by_expression: list[tuple[re.Pattern[str], int]] = []
+        by_text: dict[str, list[int]] = {}
         for number, extractor in enumerate(self._extractors):
             for text in extractor.kind.required or ("",):
-                if expression := prefilter.expression(text):
-                    self._by_expression.append((expression, number))
-                else:
-                    self._by_text.setdefault(text, []).append(number)
+                by_text.setdefault(text, []).append(number)
+        self._by_text = list(by_text.values())
+        self._texts_in = prefilter.text_finder(list(by_text))
         #: extractor whose regex was too slow -> message; "": skipped because of others
         self._slow: dict[int, str] = {}
         self._attempt, self._is_known, self._streams = _from_json(state or {})
@@ -92,9 +89,12 @@ class Matcher:
         """A message for each regex that was too slow."""
         return [message for message in self._slow.values() if message]
 
-    def match(self, text: str, *, line: int | None = None) -> list[jobs.Metric]:
-        """Return the metrics of a line of a log with a single attempt."""
-        return [metric for parsed in self.read(text, line=line) for metric in parsed.metrics()]
+    def match(
+        self, text: str, *, attempt: int = 0, path: str = "", line: int | None = None
+    ) -> list[jobs.Metric]:
+        """Return the metrics of a line one by one."""
+        lines = self.read(text, attempt=attempt, path=path, line=line)
+        return [metric for parsed in lines for metric in parsed.metrics()]
 
     def read(
         self, text: str, *, attempt: int = 0, path: str = "", line: int | None = None
@@ -150,9 +150,7 @@ class Matcher:
 
     def _candidates(self, text: str) -> list[int]:
         """Return the extractors whose required text is in the line."""
-        numbers = [n for part, those in self._by_text.items() if part in text for n in those]
-        numbers += [number for wanted, number in self._by_expression if wanted.search(text)]
-        return sorted(set(numbers)) if len(numbers) > 1 else numbers
+        return sorted({n for index in self._texts_in(text) for n in self._by_text[index]})
 
     def _extract(
         self, number: int, text: str, prefix: prefixes.Prefix

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from orchestrator.patterns import records
@@ -52,8 +52,8 @@ class Prefilter:
             return None
         # Escape sequences may cut a text in two: such a line may match any pattern.
         texts |= {"\x1b", *self._also}
-        database = hyperscan.Database()
         try:
+            database = hyperscan.Database()
             database.compile(expressions=[_hyperscan_expression(text) for text in sorted(texts)])
         except hyperscan.error:
             # An old processor: HS_ARCH_ERROR on x86 without SSSE3.
@@ -67,16 +67,25 @@ class Prefilter:
         return search
 
 
-def expression(text: str) -> re.Pattern[str] | None:
-    """Return a regex for a text with {integer}; None for a plain text."""
-    if INTEGER not in text:
-        return None
-    return re.compile("[0-9]".join(map(re.escape, text.split(INTEGER))))
+def text_finder(texts: Sequence[str]) -> Callable[[str], Iterable[int]]:
+    """Return a function: line -> the indexes of the texts in it."""
+    parts = [text.split(INTEGER) for text in texts]
+    try:
+        re2: Any = importlib.import_module("re2")
+    except (ImportError, OSError):
+        expressions = [re.compile("[0-9]+".join(map(re.escape, each))) for each in parts]
+        return lambda line: [i for i, each in enumerate(expressions) if each.search(line)]
+    # One pass for all texts: 2 us instead of 40 for a line of 300 characters and 160 texts.
+    texts_set = re2.Set.SearchSet()
+    for each in parts:
+        texts_set.Add("[0-9]+".join(map(re2.escape, each)))
+    texts_set.Compile()
+    return lambda line: texts_set.Match(line.encode(errors="surrogatepass")) or ()
 
 
 def _hyperscan_expression(text: str) -> bytes:
     parts = text.encode().split(INTEGER.encode())
-    return b"[0-9]".join(b"".join(rb"\x%02x" % byte for byte in part) for part in parts)
+    return b"[0-9]+".join(b"".join(rb"\x%02x" % byte for byte in part) for part in parts)
 
 
 def required_text(regex: str) -> str:

@@ -76,17 +76,16 @@ def split(text: str) -> Prefix:
         if match is None:
             break
         position = match.end()
-        for group, value in match.groupdict().items():
-            if value is None:
-                continue
-            if group == "time":
-                time = time or _aware(value)
-                continue
-            label = f"{label}/{value}"
+        # Each alternative has at most one group.
+        group = match.lastgroup
+        if group == "time":
+            time = time or _aware(match[group])
+        elif group is not None:
+            label = f"{label}/{match[group]}"
             if group in ("rank", "mpi", "named"):
                 # The program's own rank: srun --label then numbers nodes.
-                rank = int(value)
-            # A local rank, such as [default0]: several nodes have it.
+                rank = int(match[group])
+            # A local rank, such as [default0], is the same on several nodes.
             is_local = is_local or group == "local"
     return Prefix(text[position:], label, None if is_local else rank, time)
 
