@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 from orchestrator.patterns import records
 
-
 #: Key, value as it is printed without quotes and unit, and unit. A named tuple takes longer.
 Field: TypeAlias = tuple[str, str, str]
 

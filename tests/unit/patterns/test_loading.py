@@ -90,16 +90,16 @@ def test_the_whole_message():
             [
                 'own.toml:7: own.line[0].keep.throughput: must be one of "once", "always" '
                 '(got "twice")',
-                "own.toml:7: own.line[0].keep: only epoch, step, rank, world_size, phase can hold for "
-                "other lines (got throughput)",
+                "own.toml:7: own.line[0].keep: only epoch, step, rank, world_size, phase can hold "
+                "for other lines (got throughput)",
             ],
         ),
         (
             "metrics =",
             'takes = ["loss"]\nmetrics =',
             [
-                "own.toml:7: own.line[0].takes: only epoch, step, rank, world_size, phase can hold for "
-                "other lines (got loss)"
+                "own.toml:7: own.line[0].takes: only epoch, step, rank, world_size, phase can hold "
+                "for other lines (got loss)"
             ],
         ),
         (
