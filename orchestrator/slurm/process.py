@@ -29,8 +29,6 @@ _SHORT_LOOKS = 20
 _STDERR_BYTES = 256 * 1024
 #: No command of Slurm's prints as much for one user; it is all kept in memory.
 _STDOUT_BYTES = 128 * 1024 * 1024
-#: A longer line is no line of Slurm's: it is passed on cut.
-_LINE_BYTES = 4 * 1024 * 1024
 
 
 class CommandNotFound(errors.SlurmError):
@@ -42,7 +40,7 @@ class TooMuchOutputError(errors.SlurmError):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Answer:
+class Result:
     """What a command said."""
 
     argv: tuple[str, ...]
@@ -70,7 +68,7 @@ def run(
     die_with_parent: bool = False,
     folder: str | None = None,
     stdin: bytes | None = None,
-) -> Answer:
+) -> Result:
     """Run a command and return its answer.
 
     Raises CommandNotFound where it can't be started, and TooMuchOutputError where its output does
@@ -93,29 +91,6 @@ def run(
 
     answer = _execute(argv, timeout_seconds, environ, keep, die_with_parent, folder, stdin)
     return dataclasses.replace(answer, stdout=b"".join(chunks).decode(errors="replace"))
-
-
-def stream(
-    argv: Sequence[str],
-    timeout_seconds: float,
-    environ: Mapping[str, str],
-    on_line: Callable[[str], object],
-) -> Answer:
-    """Run a command and hand on each line of its stdout as it comes; memory stays constant."""
-    rest = b""
-
-    def split(chunk: bytes) -> None:
-        nonlocal rest
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            on_line(line.decode(errors="replace"))
-        if len(rest) > _LINE_BYTES:
-            rest = rest[:_LINE_BYTES]
-
-    answer = _execute(argv, timeout_seconds, environ, split)
-    if rest:
-        on_line(rest.decode(errors="replace"))
-    return answer
 
 
 class _Tie:
@@ -180,7 +155,7 @@ class Held:
         self._pipe.close()
         return True
 
-    def answer(self, timeout_seconds: float) -> Answer:
+    def answer(self, timeout_seconds: float) -> Result:
         """Return what it says after it was given its stdin."""
         stdout = bytearray()
 
@@ -229,7 +204,7 @@ def _execute(
     die_with_parent: bool = False,
     folder: str | None = None,
     stdin: bytes | None = None,
-) -> Answer:
+) -> Result:
     started_at = datetime.datetime.now(datetime.UTC)
     started = time.monotonic()
     with contextlib.ExitStack() as undo:
@@ -246,7 +221,7 @@ def _attend(
     started_at: datetime.datetime,
     started: float,
     timeout_seconds: float,
-) -> Answer:
+) -> Result:
     """Hear what a command says, to its end or that of its time, counted from `started`."""
     stderr = bytearray()
 
@@ -266,7 +241,7 @@ def _attend(
         raise
     # A process stuck in the kernel outlives even SIGKILL for a while.
     returncode = process.poll()
-    return Answer(
+    return Result(
         argv=tuple(argv),
         returncode=-signal.SIGKILL if returncode is None else returncode,
         stdout="",

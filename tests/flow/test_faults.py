@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, jobs, slurm, specs
+from orchestrator import config, jobs, specs
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import render, submit
+from orchestrator.slurm import variables
+from orchestrator.slurm.client import Client
 from tests.flow import command_line
 from tests.flow.conftest import COMMANDS
 
@@ -43,14 +45,14 @@ JOB = ("--name", "demo", "--", "train.py")
             "",
             "Slurm refused the job: QOSMaxSubmitJobPerUserLimit; Batch job submission failed: "
             "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)."
-            " You have as many jobs in the queue as you may; submit again when some have ended."
+            " You have reached your submit limit: submit again when some of your jobs have ended."
             " (kept as @1; `orchestrator resubmit --queue @1` sends it when there is room)\n",
         ),
         (
             255,
             "sbatch: unrecognized option '--hint=x'\n",
             "",
-            "sbatch does not take the job: unrecognized option '--hint=x'. "
+            "sbatch rejected the job: unrecognized option '--hint=x'. "
             "Correct it and submit again. (kept as @1)\n",
         ),
         (
@@ -58,7 +60,8 @@ JOB = ("--name", "demo", "--", "train.py")
             f"{FAILED}Unable to contact slurm controller (connect failure)\n",
             "",
             "sbatch could not reach slurmctld: Batch job submission failed: Unable to contact slurm"
-            " controller (connect failure). Nothing was submitted; submit again when Slurm answers."
+            " controller (connect failure). Nothing was submitted. Submit again when slurmctld "
+            "answers."
             " (kept as @1; `orchestrator resubmit --queue @1` sends it when there is room)\n",
         ),
     ],
@@ -209,7 +212,7 @@ def context_of(cli, sbatch_timeout_seconds):
     return contexts.Context(
         configuration=configuration,
         store=stores.Store(configuration.database),
-        client=lambda: slurm.Client(environ=slurm.environment(os.environ)),
+        client=lambda: Client(environ=variables.for_queries(os.environ)),
         environ=os.environ,
         folder=cli.folder,
         say=told.append,
@@ -232,7 +235,7 @@ def test_sbatch_hangs(cli, fake_slurm, taken):
             with pytest.raises(submit.errors.SlurmError) as caught:
                 submit.submit(context, request)
             assert str(caught.value).startswith(
-                "sbatch was given up after 1 s. Slurm may or may not have the job.\n"
+                "sbatch timed out after 1 s. Slurm may or may not have the job.\n"
             )
     assert cli.rows() == [(1, "PENDING" if taken else "SUBMIT_UNKNOWN")]
 

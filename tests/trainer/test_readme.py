@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import slurm
+from orchestrator.slurm import variables
 from tests import readme
 from tests.flow import command_line
 
@@ -28,7 +28,7 @@ def test_the_session(clean_environ: Mapping[str, str], tmp_path: Path) -> None:
     # torchrun is the one of this very Python.
     path = f"{tools}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     # A variable that no local job gets is told on stderr.
-    stored = slurm.stored_environment(clean_environ)
+    stored = variables.stored(clean_environ)
     own = {name: value for name, value in stored.items() if not name.startswith("XDG_")}
     environ = {**own, **readme.ENVIRON, "HOME": str(tmp_path), "PATH": path}
     for step in readme.sections()["Without Slurm"]:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, errors, slurm
+from orchestrator import config, errors
 from orchestrator.controller.service import health, serve, tick
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
 from orchestrator.local import processes
+from orchestrator.slurm.client import Client
 
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
 
@@ -27,7 +28,7 @@ def context(tmp_path: Path) -> Iterator[contexts.Context]:
         yield contexts.Context(
             configuration=config.load(environ, tmp_path),
             store=store,
-            client=lambda: slurm.Client(environ={}),
+            client=lambda: Client(environ={}),
             environ={},
             folder=tmp_path,
             say=lambda text: None,

@@ -17,7 +17,7 @@ from orchestrator.controller.service import lease_messages
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
 from orchestrator.jobs import leases as records
-from orchestrator.local import clocks, processes
+from orchestrator.local import kernel_clock, processes
 
 #: Who stands by looks so often in the time that a lease holds, and a holder renews so often.
 _LOOKS, _RENEWALS = 6, 3
@@ -40,7 +40,7 @@ class Holding:
         *,
         seconds: float,
         taken_at: float,
-        boot_clock: Callable[[], float] = clocks.boot_seconds,
+        boot_clock: Callable[[], float] = kernel_clock.boot_seconds,
     ) -> None:
         #: writes only as long as the lease is ours
         self.store: stores.Store = context.store.fenced(fence)
@@ -151,7 +151,7 @@ def acquire(
     pause: Callable[[float], None] = time.sleep,
     told: Callable[[str], None] = lambda sentence: None,
     monotonic: Callable[[], float] = time.monotonic,
-    boot_clock: Callable[[], float] = clocks.boot_seconds,
+    boot_clock: Callable[[], float] = kernel_clock.boot_seconds,
 ) -> Holding:
     """Take the lease; raises HeldError where another controller acts.
 

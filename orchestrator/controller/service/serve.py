@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import functools
 import os
 import re
 import select
@@ -213,7 +212,6 @@ class _Controller:
             self._plain,
             store=holding.store,
             who="controller",
-            client=functools.cache(lambda: dataclasses.replace(self._plain.slurm, remembered={})),
             say=lambda text: self.log("warning", "said", text),
             news=lambda text: self.log("info", "said", text),
             waiting=contexts.in_silence,

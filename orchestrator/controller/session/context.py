@@ -12,16 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator import config, errors, files, jobs, local
+from orchestrator import config, errors, files, jobs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.session import stores
-from orchestrator.local import clocks
+from orchestrator.local import kernel_clock, machine
+from orchestrator.local.machine import Machine
 from orchestrator.tracking import run_folder
 
 if TYPE_CHECKING:
     from orchestrator import tracking
     from orchestrator.controller.refresh import cache as heard
-    from orchestrator.slurm import Client, Steps
+    from orchestrator.slurm.client import Client, Steps
     from orchestrator.usage import efficiency
 
 #: Facts of a cluster change with its upgrade; they are asked for again after a day.
@@ -86,7 +87,6 @@ class Scheduler(Protocol):
     def release(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
     def requeue(self, job_ids: Sequence[str], /, *, hold: bool = False) -> dict[str, str]: ...
     def show_job(self, job_id: str, /) -> dict[str, str] | None: ...
-    def show_job_text(self, job_id: str, /) -> str | None: ...
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -122,7 +122,7 @@ class Context:
     news: Callable[[str], None] | None = None
     clock: Callable[[], datetime.datetime] = utc_now
     #: seconds since boot, which no setting of the clock changes
-    boot_clock: Callable[[], float] = clocks.boot_seconds
+    boot_clock: Callable[[], float] = kernel_clock.boot_seconds
     #: why the clock is in doubt, "": it is trusted; None: it was not checked (clock_check.py)
     clock_doubt: str | None = None
     #: how a process waits between two looks, seconds
@@ -157,10 +157,10 @@ class Context:
         return self.client()
 
     @property
-    def machine(self) -> local.Machine:
-        return local.Machine(
+    def machine(self) -> Machine:
+        return Machine(
             folder=self.configuration.state_dir / "local",
-            keeping=local.Keeping(
+            keeping=machine.Keeping(
                 module="orchestrator.controller.keeper", database=self.configuration.database
             ),
             shared_folders=self.configuration.shared_folders,

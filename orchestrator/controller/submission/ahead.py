@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 
-from orchestrator import slurm
 from orchestrator.controller.session import context as contexts
+from orchestrator.slurm import process, sbatch
 from orchestrator.tracking import run_folder
 
 #: What a pipe takes at once where nobody changed it (man 7 pipe).
@@ -24,7 +24,7 @@ class Ahead:
     def __init__(self, context: contexts.Context, script: str) -> None:
         self._context = context
         self._script = script.encode()
-        self._held: slurm.Held | None = None
+        self._held: process.Held | None = None
         self._folder: run_folder.RunFolder | None = None
 
     @property
@@ -44,14 +44,14 @@ class Ahead:
         """Start this sbatch, if that is of use; what fails here fails again, and is told, later."""
         if not self._context.memory.ahead or len(self._script) > _MOST_BYTES:
             return
-        with contextlib.suppress(slurm.CommandNotFound, OSError):
+        with contextlib.suppress(process.CommandNotFound, OSError):
             folder.take_stdin()
             self._folder = folder
-            self._held = slurm.Held(_from_stdin(argv, folder), environ)
+            self._held = process.Held(_from_stdin(argv, folder), environ)
 
     def send(
         self, folder: run_folder.RunFolder, argv: Sequence[str], environ: Mapping[str, str]
-    ) -> slurm.Answer | None:
+    ) -> process.Result | None:
         """Give it the script, and return its answer; none: it did not submit, and another must.
 
         It did not where it is not the one that is wanted now, where it has ended by itself, or
@@ -64,7 +64,7 @@ class Ahead:
             # Now, beside the wait: whoever opens it later finds the same text in the file.
             self._name_script()
             answer = held.answer(self._context.sbatch_timeout_seconds)
-            if not slurm.lacked_script(answer):
+            if not sbatch.lacked_script(answer):
                 return answer
         # The site's sbatch is not made for it.
         self._context.memory.ahead = False

@@ -14,7 +14,7 @@ from typing import Any
 
 import orchestrator
 from db import unit_of_work
-from orchestrator import errors, jobs, slurm, specs
+from orchestrator import errors, jobs, specs
 from orchestrator.controller.metrics import log_files
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.resubmission import submit_limit
@@ -31,8 +31,9 @@ from orchestrator.controller.submission import (
     submitit,
 )
 from orchestrator.jobs import dependency
-from orchestrator.local import clocks, processes
+from orchestrator.local import kernel_clock, processes
 from orchestrator.rendering import batch_file
+from orchestrator.slurm import process
 from orchestrator.toml import values
 from orchestrator.tracking import run_folder
 
@@ -78,7 +79,7 @@ def submit(
     local_jobs.check(context, request.spec, script.text)
     papers = papers_of(context, request, template=(script.template, script.template_hash))
     with contextlib.closing(ahead.Ahead(context, script.text)) as begun:
-        storing_at = clocks.boot_seconds()
+        storing_at = kernel_clock.boot_seconds()
         job, folder = store_intent(
             context,
             request.spec,
@@ -121,7 +122,7 @@ def send(
     """
     tasks: Sequence[int | None] = spec.array.task_ids or [None]
     text, may_be_recovered = "", False
-    if stored_at is None or clocks.boot_seconds() - stored_at > _UNTOUCHED_SECONDS:
+    if stored_at is None or kernel_clock.boot_seconds() - stored_at > _UNTOUCHED_SECONDS:
         with context.store.reading() as work:
             sent = work.jobs.tasks(job.token)
             text = dependencies.text(work, spec, job)
@@ -369,7 +370,7 @@ def _call_sbatch(
 ) -> str:
     environ = folder.environment() or (begun and begun.environ) or environments.sent(context, spec)
 
-    def run(argv: Sequence[str]) -> slurm.Answer:
+    def run(argv: Sequence[str]) -> process.Result:
         with context.waiting("Submitting (sbatch)"):
             # After all that may take long: who was stopped for minutes finds it out here.
             context.confirm()
@@ -377,7 +378,7 @@ def _call_sbatch(
                 answer = begun.send(folder, argv, environ)
                 if answer is not None:
                     return answer
-            return slurm.run(
+            return process.run(
                 argv,
                 timeout_seconds=context.sbatch_timeout_seconds,
                 environ=environ,

@@ -7,9 +7,10 @@ import os
 import pwd
 from collections.abc import Sequence
 
-from orchestrator import errors, rendering, sweeps
+from orchestrator import errors, sweeps
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.submission import local_jobs, render
+from orchestrator.rendering import templates
 from orchestrator.specs import ranks
 
 #: Of a cluster that cannot be asked: Slurm's default (man slurm.conf, MaxArraySize).
@@ -22,7 +23,7 @@ class Ready:
 
     submission: sweeps.Submission
     request: render.Request
-    script: rendering.Script
+    script: templates.Script
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -154,7 +155,7 @@ def _submit_limit(context: contexts.Context, points: Sequence[sweeps.Point]) -> 
         return None
     kinds = {(one.spec.account, one.spec.partition, one.spec.qos) for one in points}
     found = [
-        limits.most_jobs(account=account, partition=partition, qos=qos)
+        limits.max_jobs(account=account, partition=partition, qos=qos)
         for account, partition, qos in kinds
     ]
     return min((one for one in found if one is not None), default=None)

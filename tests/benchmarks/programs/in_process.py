@@ -6,10 +6,12 @@ import pathlib
 import sys
 import time
 
-from orchestrator import config, jobs, slurm, specs
+from orchestrator import config, jobs, specs
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import render, submit
+from orchestrator.slurm import variables
+from orchestrator.slurm.client import Client
 
 
 def open_context() -> contexts.Context:
@@ -19,7 +21,7 @@ def open_context() -> contexts.Context:
     return contexts.Context(
         configuration=configuration,
         store=stores.Store(configuration.database),
-        client=functools.cache(lambda: slurm.Client(environ=slurm.environment(os.environ))),
+        client=functools.cache(lambda: Client(environ=variables.for_queries(os.environ))),
         environ=os.environ,
         folder=folder,
         say=lambda message: print(message, file=sys.stderr),

@@ -10,10 +10,11 @@ import resource
 import sys
 import time
 
-from orchestrator import cli, config, jobs, slurm, specs
+from orchestrator import cli, config, jobs, specs
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
+from orchestrator.slurm.client import Client
 
 
 def main(log: str, folder: pathlib.Path) -> None:
@@ -32,7 +33,7 @@ def main(log: str, folder: pathlib.Path) -> None:
     context = contexts.Context(
         configuration=config.load({"HOME": str(folder)}, folder),
         store=stores.Store(folder / "bench.db"),
-        client=lambda: slurm.Client(environ={}),
+        client=lambda: Client(environ={}),
         environ={},
         folder=folder,
         say=lambda text: None,

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, jobs, slurm
+from orchestrator import config, jobs
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import ahead, submit
+from orchestrator.slurm import sbatch
+from orchestrator.slurm.client import Client
 from orchestrator.tracking import run_folder
 
 SCRIPT = "#!/bin/bash\ntrue\n"
@@ -44,7 +46,7 @@ class Site:
         self.context = contexts.Context(
             configuration=config.load(self.environ, folder),
             store=stores.Store(folder / "state.db"),
-            client=lambda: slurm.Client(environ={}),
+            client=lambda: Client(environ={}),
             environ=self.environ,
             folder=folder,
             say=lambda text: None,
@@ -54,7 +56,7 @@ class Site:
         self.folder = run_folder.create(
             folder, "x", "abcd12345678", files, sync=run_folder.Syncer()
         )
-        self.argv = slurm.sbatch_command(self.folder.script, "x.abcd12345678")
+        self.argv = sbatch.command(self.folder.script, "x.abcd12345678")
 
     def sent(self) -> str:
         return self.journal.read_text() if self.journal.exists() else ""

@@ -12,14 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, errors, schedules, slurm
+from orchestrator import config, errors, schedules
 from orchestrator.controller.resubmission import resend
 from orchestrator.controller.schedules import management, triggers
 from orchestrator.controller.service import health, serve
 from orchestrator.controller.service import tick as ticking
 from orchestrator.controller.session import clock_check, stores
 from orchestrator.controller.session import context as contexts
-from orchestrator.local import clocks as kernel
+from orchestrator.local import kernel_clock
+from orchestrator.slurm import process
+from orchestrator.slurm.client import Client
 
 BEGIN = datetime.datetime(2026, 11, 22, 8, 30, 30, tzinfo=datetime.UTC)
 MONTH = 30 * 86400.0
@@ -38,9 +40,9 @@ class Host:
     def clock(self) -> datetime.datetime:
         return BEGIN + datetime.timedelta(seconds=self.up + self.ahead)
 
-    def run(self, argv: object, limit: float, environ: object, **more: object) -> slurm.Answer:
+    def run(self, argv: object, limit: float, environ: object, **more: object) -> process.Result:
         at = BEGIN + datetime.timedelta(seconds=self.up + (self.slurm_ahead or 0.0))
-        return slurm.Answer(
+        return process.Result(
             argv=("scontrol", "show", "config"),
             returncode=0 if self.slurm_ahead is not None else 1,
             stdout=(
@@ -56,7 +58,7 @@ class Host:
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(kernel, "is_synchronized", lambda: False)
+    monkeypatch.setattr(kernel_clock, "is_synchronized", lambda: False)
     return Host()
 
 
@@ -67,7 +69,7 @@ def context(tmp_path: Path, host: Host) -> Iterator[contexts.Context]:
         yield contexts.Context(
             configuration=config.load(environ, tmp_path),
             store=store,
-            client=lambda: slurm.Client(environ={}, run=host.run),
+            client=lambda: Client(environ={}, run=host.run),
             environ=environ,
             folder=tmp_path,
             say=lambda text: None,
@@ -167,7 +169,7 @@ def test_ntp_confirms_a_leap(
     tick(context)
     host.ahead = MONTH
     assert tick(context)[0] == ["refresh", "logs"]
-    monkeypatch.setattr(kernel, "is_synchronized", lambda: True)
+    monkeypatch.setattr(kernel_clock, "is_synchronized", lambda: True)
     assert tick(context)[0] == ALL
 
 
@@ -183,7 +185,7 @@ def test_a_command_of_a_person_gives_nothing_up_either(
     monkeypatch.setattr(resend, "_send", pytest.fail)
     resend.refresh_and_send(context)
     # Other clocks are not asked again for each command.
-    monkeypatch.setattr(slurm.Client, "config", pytest.fail)
+    monkeypatch.setattr(Client, "config", pytest.fail)
     assert clock_check.checked(context).clock_doubt == there.clock_doubt
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator import config, jobs, logs, slurm, specs
+from orchestrator import config, jobs, logs, specs
 from orchestrator.controller.diagnosis import explain
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
+from orchestrator.slurm.client import Client
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 
@@ -24,7 +25,7 @@ def context(tmp_path: Path) -> Iterator[contexts.Context]:
         yield contexts.Context(
             configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
             store=store,
-            client=lambda: slurm.Client(environ={}),
+            client=lambda: Client(environ={}),
             environ={},
             folder=tmp_path,
             say=pytest.fail,

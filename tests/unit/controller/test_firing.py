@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from db import unit_of_work
-from orchestrator import config, errors, jobs, schedules, slurm, specs
+from orchestrator import config, errors, jobs, schedules, specs
 from orchestrator.cli import schedule_views
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.schedules import management, triggers
@@ -23,6 +23,7 @@ from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import submitit
 from orchestrator.controller.sweeps import queries
+from orchestrator.slurm.client import Client
 from orchestrator.toml import documents
 
 HOUR = datetime.timedelta(hours=1)
@@ -106,7 +107,7 @@ def make(tmp_path: Path, store: Any, clock: Clock) -> contexts.Context:
     return contexts.Context(
         configuration=config.load(environ, tmp_path),
         store=store,
-        client=lambda: slurm.Client(environ={}),
+        client=lambda: Client(environ={}),
         environ=environ,
         folder=tmp_path,
         say=lambda text: None,

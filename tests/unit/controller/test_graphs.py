@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import config, errors, jobs, slurm
+from orchestrator import config, errors, jobs
 from orchestrator.controller.actions import cancel
 from orchestrator.controller.graphs import graphs
 from orchestrator.controller.recovery import continuation, retry
@@ -23,6 +23,7 @@ from orchestrator.controller.sweeps import queries
 from orchestrator.controller.sweeps import submit as sweep_submit
 from orchestrator.graphs import records
 from orchestrator.jobs import dependency
+from orchestrator.slurm.client import Client
 
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
 ENVIRON = {
@@ -50,7 +51,7 @@ def context(tmp_path: Path, database_url: str) -> Iterator[contexts.Context]:
         yield contexts.Context(
             configuration=config.load({**ENVIRON, "HOME": str(tmp_path)}, tmp_path),
             store=store,
-            client=lambda: slurm.Client(environ={}),
+            client=lambda: Client(environ={}),
             environ=ENVIRON,
             folder=tmp_path,
             say=lambda text: None,

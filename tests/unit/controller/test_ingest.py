@@ -19,11 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from db import unit_of_work
-from orchestrator import config, errors, jobs, logs, metrics, slurm, specs
+from orchestrator import config, errors, jobs, logs, metrics, specs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
+from orchestrator.slurm.client import Client
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 
@@ -40,7 +41,7 @@ def made(tmp_path: Path, database: str | Path) -> contexts.Context:
     return contexts.Context(
         configuration=configuration,
         store=stores.Store(database),
-        client=lambda: slurm.Client(environ={}),
+        client=lambda: Client(environ={}),
         environ={},
         folder=tmp_path,
         say=lambda text: None,

@@ -13,11 +13,12 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from orchestrator import config, errors, jobs, slurm
+from orchestrator import config, errors, jobs
 from orchestrator.controller.service import leases
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
 from orchestrator.local import processes
+from orchestrator.slurm.client import Client
 
 NOW = datetime.datetime(2026, 11, 22, 2, 0, tzinfo=datetime.UTC)
 SECONDS = 30.0
@@ -76,7 +77,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             contexts.Context(
                 configuration=config.load({"HOME": str(folder)}, folder),
                 store=store,
-                client=lambda: slurm.Client(environ={}),
+                client=lambda: Client(environ={}),
                 environ={},
                 folder=folder,
                 say=lambda text: None,

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, jobs, schedules, slurm, specs
+from orchestrator import config, jobs, schedules, specs
 from orchestrator.controller.notices import receivers
 from orchestrator.controller.notices import send as noticing
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
+from orchestrator.slurm.client import Client
 from tests import receivers as servers
 
 HOUR = datetime.timedelta(hours=1)
@@ -38,7 +39,7 @@ class Bench:
             contexts.Context(
                 configuration=dataclasses.replace(loaded, notices=self.channels),
                 store=self.store,
-                client=lambda: slurm.Client(environ={}),
+                client=lambda: Client(environ={}),
                 environ={"HOME": str(self.folder), "PATH": os.environ["PATH"]},
                 folder=self.folder,
                 say=pytest.fail,

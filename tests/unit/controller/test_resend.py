@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, errors, jobs, slurm, specs
+from orchestrator import config, errors, jobs, specs
 from orchestrator.controller.resubmission import resend, resubmit
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import submit
+from orchestrator.slurm.client import Client
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 HERE = f"cannot be sent from {socket.gethostname()}: no"
@@ -57,7 +58,7 @@ def test_what_a_failed_try_means(
         context = contexts.Context(
             configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
             store=store,
-            client=lambda: slurm.Client(environ={}),
+            client=lambda: Client(environ={}),
             environ={},
             folder=tmp_path,
             say=lambda text: None,

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, errors, slurm, sweeps
+from orchestrator import config, errors, sweeps
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
 from orchestrator.controller.sweeps import plan, resume
+from orchestrator.slurm.client import Client
 from orchestrator.toml import documents
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
@@ -43,7 +44,7 @@ def test_points_that_another_process_was_faster_with(
         context = contexts.Context(
             configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
             store=store,
-            client=lambda: slurm.Client(environ={}),
+            client=lambda: Client(environ={}),
             environ={},
             folder=tmp_path,
             say=lambda text: None,

@@ -14,10 +14,11 @@ import pytest
 import sqlalchemy as sa
 
 from db import models
-from orchestrator import config, jobs, slurm, specs
+from orchestrator import config, jobs, specs
 from orchestrator.controller.notices import alerts
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
+from orchestrator.slurm.client import Client
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def context(
         yield contexts.Context(
             configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
             store=store,
-            client=lambda: slurm.Client(environ={}),
+            client=lambda: Client(environ={}),
             environ={},
             folder=tmp_path,
             say=pytest.fail,
