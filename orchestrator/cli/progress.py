@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,9 +54,4 @@ def told(client: Client, say: Say) -> Client:
         with waiting(f"Asking Slurm ({argv[0]})", say):
             return run(argv, timeout_seconds, environ)
 
-    return Client(
-        environ=client.environ,
-        timeout_seconds=client.timeout_seconds,
-        sacct_timeout_seconds=client.sacct_timeout_seconds,
-        run=told_run,
-    )
+    return dataclasses.replace(client, run=told_run)

@@ -90,17 +90,14 @@ _REJECTED_FOR_NOW = re.compile(
 _QUEUE_FULL = "Slurm temporarily unable to accept job"
 _POLICY = re.compile(r"Job violates accounting/QOS policy")
 _LIMIT = re.compile(r"\b((?:Assoc|QOS|Max)[A-Za-z]*(?:Limit|PerAccount|Per[A-Z]\w*|Minutes))\b")
-_NO_SCRIPT = (
-    r"Batch script is empty|contains only whitespace|does not look like a batch script"
-    r"|Unable to open file"
-)
 _NOT_SENT = re.compile(
     r"unrecognized option|invalid option|requires an argument|ambiguous option"
     r"|Invalid --?[\w-]+ specification|Invalid directive found|Invalid time specification"
     r"|DOS line breaks|contain a NULL character|Unmatched .* in \[|mutually exclusive"
     r"|Invalid generic resource \(gres\) specification|only permitted by root"
     r"|Could not open user environment file|known by database|invalid entry for --cluster"
-    rf"|{_NO_SCRIPT}"
+    r"|Batch script is empty|contains only whitespace|does not look like a batch script"
+    r"|Unable to open file"
 )
 _ESTIMATE = re.compile(
     # 26.05 prints a stray "a" after the time.
@@ -157,12 +154,6 @@ def classify(result: process.Result) -> Outcome:
     if "configuration source" in result.stderr:
         return _unreachable(text)
     return _ambiguous(f"sbatch failed with exit code {result.returncode}", text)
-
-
-def lacked_script(result: process.Result) -> bool:
-    """Return whether sbatch sent nothing because it got no complete script."""
-    has_script = re.search(_NO_SCRIPT, result.stderr) is None
-    return not has_script and classify(result).kind is OutcomeKind.NOT_SENT
 
 
 def test_only_command(script: str | os.PathLike[str], extra: Sequence[str] = ()) -> list[str]:

@@ -52,7 +52,7 @@ def arm(point, delay_seconds):
     if point == "folder":
         run_folder.create = die
     elif point == "started":
-        process._Tie.bind = die
+        process._ParentTie.bind = die
     elif point == "waiting":
         process.Held.__init__ = soon(process.Held.__init__, delay_seconds)
     elif point == "rowless":

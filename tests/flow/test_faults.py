@@ -8,17 +8,16 @@ import re
 import signal
 import stat
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from orchestrator import config, jobs, specs
-from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import render, submit
 from orchestrator.slurm import variables
 from orchestrator.slurm.client import Client
+from tests import builders
 from tests.flow import command_line
 from tests.flow.conftest import COMMANDS
 
@@ -208,16 +207,14 @@ def test_an_adopted_job_knows_its_log(cli, fake_slurm):
 
 def context_of(cli, sbatch_timeout_seconds):
     configuration = config.load(cli.environ, cli.folder)
-    told: list[str] = []
-    return contexts.Context(
+    return builders.make_context(
+        cli.folder,
+        stores.Store(configuration.database),
         configuration=configuration,
-        store=stores.Store(configuration.database),
-        client=lambda: Client(environ=variables.for_queries(os.environ)),
+        slurm=Client(
+            environ=variables.for_queries(os.environ), sbatch_timeout_seconds=sbatch_timeout_seconds
+        ),
         environ=os.environ,
-        folder=cli.folder,
-        say=told.append,
-        sleep=time.sleep,
-        sbatch_timeout_seconds=sbatch_timeout_seconds,
     )
 
 

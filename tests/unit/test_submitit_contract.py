@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +25,6 @@ def answer(
         stdout=stdout,
         stderr=stderr,
         timed_out=False,
-        started_at=datetime.datetime.now(datetime.UTC),
         seconds=0.1,
     )
 

@@ -24,7 +24,7 @@ _ALLOWED = {
     "orchestrator/local/runner.py:_appended": "a log, for writing",
     "orchestrator/local/database.py:_ask": "a pipe to its own child",
     "orchestrator/controller/notices/receivers.py:post": "a web address",
-    "orchestrator/tracking/run_folder.py:_sync_one": "syncs what was just written, reads nothing",
+    "orchestrator/tracking/run_folder.py:_sync": "syncs what was just written, reads nothing",
     "orchestrator/slurm/process.py": "pipes and memory of its own, and /dev/null",
 }
 

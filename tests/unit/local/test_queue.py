@@ -146,7 +146,7 @@ def test_a_singleton_waits_for_earlier_jobs_of_its_name() -> None:
 
 
 def test_who_waits_for_another_job_is_passed_by() -> None:
-    queue = line({"slots": 4, "dependency": "afterok:local-9"}, {}, {"held": True}, {"slots": 4})
-    assert started(queue) == {2: ("0",)}
-    told = [reason for _, reason in queue.reasons(queue, lambda job_id: ())]
+    pending = line({"slots": 4, "dependency": "afterok:local-9"}, {}, {"held": True}, {"slots": 4})
+    assert started(pending) == {2: ("0",)}
+    told = [reason for _, reason in queue.reasons(pending, lambda job_id: ())]
     assert told == ["DependencyNeverSatisfied", "Resources", "JobHeldUser", "Priority"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 
 import pytest
@@ -50,7 +49,6 @@ def answer(argv, returncode=0, stdout="", stderr="", timed_out=False, seconds=0.
         stdout=stdout,
         stderr=stderr,
         timed_out=timed_out,
-        started_at=datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC),
         seconds=seconds,
     )
 
