@@ -11,7 +11,8 @@ from pathlib import Path
 from orchestrator import config, errors, jobs, specs
 from orchestrator.config import profiles
 from orchestrator.specs import arguments, checks
-from orchestrator.sweeps import batches, keys, records, sizes
+from orchestrator.sweeps import batch_size, keys, records
+from orchestrator.sweeps import resources as sizes
 from orchestrator.toml import documents, key_paths, schema, values
 
 _NAME_CHARACTERS = 60
@@ -93,7 +94,7 @@ class Builder:
         for key, value in found.items() if isinstance(found, Mapping) else ():
             if schema.fits(value, jobs.ArgumentValue):
                 self._args[key] = tuple(value) if isinstance(value, list) else value
-        self._batch = batches.fixed(table, self._args)
+        self._batch = batch_size.fixed(table, self._args)
 
     def points(self, settings: Iterable[records.Settings]) -> list[records.Point]:
         """Return the points, each as often as it is repeated; those that cannot be are left out."""
@@ -283,24 +284,24 @@ class Builder:
         batch = self._batch
         if batch is None:
             return wanted
-        if told := batches.misfit(self._table, batch, spec):
+        if told := batch_size.misfit(self._table, batch, spec):
             self.tell(batch.at, told)
         if told or batch.samples is None:
             return wanted
         others = [one for one in wanted if one.path != batch.path]
-        return [*others, batches.setting(self._table, batch, spec)]
+        return [*others, batch_size.setting(self._table, batch, spec)]
 
     def _check_batch(self, point: records.Point, settings: records.Settings) -> None:
         batch, total = self._batch, None
         if batch is not None:
-            if key := batches.contradiction(self._table, batch, point.spec):
+            if key := batch_size.contradiction(self._table, batch, point.spec):
                 at = next((one.at for one in settings if one.path == ("args", key)), ("args", key))
                 told = "weak scaling fixes the batch of each GPU, and this the global one: leave it"
                 cure = f'out, or set sweep.batch_argument = "{key}" if it is of each GPU'
                 self.tell(at, f"{told} {cure}")
                 return
             total = batch.samples if self._table.kind == "strong" else None
-        if told := batches.indivisible(point.spec, total):
+        if told := batch_size.indivisible(point.spec, total):
             self.tell(_place(settings), told)
 
     def _check_once(self, point: records.Point, at: key_paths.KeyPath) -> None:

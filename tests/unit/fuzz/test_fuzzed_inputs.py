@@ -33,7 +33,7 @@ from orchestrator.cli import times
 from orchestrator.logs import lines as log_lines
 from orchestrator.metrics import summaries
 from orchestrator.rendering import directives
-from orchestrator.reports import comparing, records, tables
+from orchestrator.reports import comparison, records, tables
 from orchestrator.reports import documents as report_documents
 from orchestrator.reports import figures as report_figures
 from orchestrator.scaling import regression
@@ -367,9 +367,9 @@ def reported_figures(rng: random.Random) -> None:
         out = io.StringIO()
         csv.writer(out).writerows(rows)
         text = out.getvalue()
-    figures = reports.read(text, "x.csv")
-    report = reports.report("x", figures.measurements, unit=figures.unit)
-    wishes = reports.Wishes()
+    figures = reports.read_csv(text, "x.csv")
+    report = reports.build_report("x", figures.measurements, unit=figures.unit)
+    wishes = reports.Targets()
     columns = tables.chosen(report)
     report_documents.markdown(report, wishes, columns)
     report_documents.latex(report, wishes, columns)
@@ -377,9 +377,9 @@ def reported_figures(rng: random.Random) -> None:
     tables.texts(report, tables.everything(report))
     for figure in report_figures.figures(report):
         report_figures.as_csv(figure)
-    other = reports.read(CSV, "y.csv")
+    other = reports.read_csv(CSV, "y.csv")
     if figures.unit == other.unit:
-        comparing.compare(figures.measurements, other.measurements, unit=figures.unit)
+        comparison.compare(figures.measurements, other.measurements, unit=figures.unit)
 
 
 @kind(15, errors.OrchestratorError)

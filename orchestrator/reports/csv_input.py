@@ -16,7 +16,7 @@ from orchestrator.reports import records
 from orchestrator.text import escaping
 
 
-class FiguresError(errors.ProblemsError):
+class MeasurementFileError(errors.ProblemsError):
     """The file of figures is wrong."""
 
     exit_code = 3
@@ -47,8 +47,8 @@ _STEP_PART = re.compile(r"step_(\w+)_seconds")
 _GIB = 2**30
 
 
-def read(text: str, source: str) -> records.Figures:
-    """Return the measurements of a CSV text; FiguresError with every problem there is.
+def read_csv(text: str, source: str) -> records.MeasurementSet:
+    """Return the measurements of a CSV text; MeasurementFileError with every problem there is.
 
     `gpus`, or `nodes` where there are no GPUs, and `throughput` must be there. Several values in a
     cell (windows, memory of each rank) stand apart by `;` or blanks. Shares may end in `%`. Columns
@@ -74,8 +74,10 @@ def read(text: str, source: str) -> records.Figures:
         found.append(reader.measurement())
         problems += reader.problems
     if problems:
-        raise FiguresError(problems)
-    return records.Figures(unit=unit, measurements=tuple(one for one in found if one is not None))
+        raise MeasurementFileError(problems)
+    return records.MeasurementSet(
+        unit=unit, measurements=tuple(one for one in found if one is not None)
+    )
 
 
 def _rows(text: str, source: str) -> list[tuple[int, list[str]]]:
@@ -100,7 +102,7 @@ def _plain(title: str) -> str:
 
 
 def _fail(source: str, line: int | None, message: str) -> None:
-    raise FiguresError([errors.Problem(source=source, line=line, message=message)])
+    raise MeasurementFileError([errors.Problem(source=source, line=line, message=message)])
 
 
 def _wrong_head(names: list[str], source: str, line: int) -> Iterator[errors.Problem]:
