@@ -30,8 +30,8 @@ def test_a_batch_file_becomes_a_job_like_others(cli, fake_slurm):
     done = cli("submit", "run.sbatch", "--nodes", "1", "--label", "a=b", "--", "3", "--x")
     assert (done.code, done.out) == (0, "Submitted batch job 1 (@1, old)\n")
     assert done.err == (
-        "run.sbatch:3: --output=fixed.out must contain %j, or several jobs would write to the same log:"
-        " the log goes to the run folder\n"
+        "run.sbatch:3: --output=fixed.out must contain %j, or several jobs would write to the same "
+        "log: the log goes to the run folder\n"
     )
     (call,) = fake_slurm.calls("sbatch")
     (folder,) = cli.run_folders()

@@ -244,8 +244,8 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
         ),
         (
             '[job]\nname="x"\n[launch]\ncommand="run"\n[args]\nx = 1',
-            "spec.toml:5: args: cannot be combined with launch.command: write the arguments after the "
-            "command",
+            "spec.toml:5: args: cannot be combined with launch.command: write the arguments after "
+            "the command",
         ),
         ('[job]\nname="x"\n[launch]\nmodule="a b"', "must be a Python module such as"),
         (
