@@ -111,7 +111,7 @@ def _find(context: contexts.Context, facts: clusters.Facts, job_id: str) -> _Fou
         for row in _accounts(context, job_id, lenient=bool(live)):
             accounts.setdefault(row.job_id, []).append(row)
     if papers is None and accounts:
-        papers = context.slurm.account_papers(job_id, context.clock.now() - _LONG_AGO)
+        papers = context.slurm.job_owner(job_id, context.clock.now() - _LONG_AGO)
         _refuse_foreign(job_id, papers.get("User", ""), papers.get("UID", ""))
     begun = _first_submitted(live, accounts)
     if begun is None:
