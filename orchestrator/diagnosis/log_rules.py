@@ -12,7 +12,7 @@ from orchestrator.diagnosis import causes
 from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Level
 from orchestrator.text import expressions
-from orchestrator.toml import documents, lines, shapes
+from orchestrator.toml import documents, key_paths, schema
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
 _KEYS: Mapping[str, Any] = {
@@ -33,7 +33,7 @@ _READER_TEXTS = (
     "Exception ignored",
     "will restart worker",
 )
-_Problem: TypeAlias = tuple[lines.Path, str]
+_Problem: TypeAlias = tuple[key_paths.KeyPath, str]
 Regex: TypeAlias = re.Pattern[str] | expressions.Expression
 
 
@@ -174,13 +174,13 @@ def _rules(
     return rules, problems
 
 
-def _wrong_keys(data: Mapping[str, Any], path: lines.Path) -> Iterator[_Problem]:
+def _wrong_keys(data: Mapping[str, Any], path: key_paths.KeyPath) -> Iterator[_Problem]:
     for key, value in data.items():
         if key not in _KEYS:
             yield (*path, key), f"unknown key. {_advice(key, _KEYS)}"
-        elif not shapes.fits(value, _KEYS[key]):
-            kind = shapes.describe(_KEYS[key])
-            yield (*path, key), f"must be {kind} (got {shapes.shown(value)})"
+        elif not schema.fits(value, _KEYS[key]):
+            kind = schema.describe(_KEYS[key])
+            yield (*path, key), f"must be {kind} (got {schema.as_toml(value)})"
     for key in ("name", "cause", "contains"):
         if not data.get(key):
             yield path, f"has no {key}"
@@ -194,5 +194,5 @@ def _wrong_keys(data: Mapping[str, Any], path: lines.Path) -> Iterator[_Problem]
 
 
 def _advice(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    near = shapes.did_you_mean(word, known)
+    near = schema.did_you_mean(word, known)
     return f'Did you mean "{near}"?' if near else f"Known: {', '.join(known)}."

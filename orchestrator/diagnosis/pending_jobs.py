@@ -36,7 +36,7 @@ _UNKNOWN_OUTCOME = {
 
 def is_pending(job: jobs.Job) -> bool:
     """Return whether the job is pending, is being submitted or is deferred."""
-    return job.state in _PENDING_STATES or job.waits_for_room or job.state in _UNKNOWN_OUTCOME
+    return job.state in _PENDING_STATES or job.is_deferred or job.state in _UNKNOWN_OUTCOME
 
 
 def explain(job: jobs.Job, queue: Queue, now: datetime.datetime) -> Explanation:
@@ -81,7 +81,7 @@ def explain(job: jobs.Job, queue: Queue, now: datetime.datetime) -> Explanation:
 
 
 def _not_in_slurm(job: jobs.Job) -> Explanation:
-    if job.waits_for_room:
+    if job.is_deferred:
         assert job.resend_at is not None, "deferred jobs have a time"
         summary = (
             f"{job.reason or 'Slurm rejected it for now'}; the next command that contacts Slurm "

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from orchestrator import jobs
 from orchestrator.controller.actions import confirmed
 from orchestrator.controller.refresh import evidence
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.diagnosis import pending_reasons
 
 #: slurmctld's word for --no-requeue, and for a site with JobRequeue=0 (22.05 to 26.05).

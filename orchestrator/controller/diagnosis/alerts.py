@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import json
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 from orchestrator import errors, files, jobs, metrics, specs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import alerts
 from orchestrator.tracking import run_folder
 
@@ -37,7 +36,7 @@ def check_running(context: contexts.Context, *, force: bool = False) -> int:
         running = _take_turn(context, force=force)
         return _check(context, running) if running else 0
     except errors.OrchestratorError as error:
-        context.say(f"Running jobs were not checked for alerts: {error}")
+        context.reporter.warn(f"Running jobs were not checked for alerts: {error}")
         return 0
 
 
@@ -48,7 +47,7 @@ def last_check(setting: str) -> datetime.datetime:
 
 def _take_turn(context: contexts.Context, *, force: bool) -> list[jobs.Job]:
     """Reserve this check for this process; return the jobs to check, newest first."""
-    now = context.clock()
+    now = context.clock.now()
     with context.store.reading() as work:
         setting = work.settings.get(KEY)
         if setting is not None and not force:
@@ -68,7 +67,7 @@ def _take_turn(context: contexts.Context, *, force: bool) -> list[jobs.Job]:
             return []
         row = running[-1].row if len(running) == JOBS_PER_CHECK else None
         work.settings.put(KEY, json.dumps({"at": now.isoformat(), "row": row}))
-    return [job for job in running if not contexts.elsewhere(context, job)]
+    return [job for job in running if not clusters.other_machine(job)]
 
 
 def _running(below: int | None) -> jobs.JobQuery:
@@ -78,7 +77,7 @@ def _running(below: int | None) -> jobs.JobQuery:
 
 def _check(context: contexts.Context, running: Sequence[jobs.Job]) -> int:
     # `metrics` reports what cannot be read.
-    quiet = dataclasses.replace(context, say=lambda message: None)
+    quiet = context.with_reporter(context.reporter.silent())
     with contextlib.suppress(errors.OrchestratorError):
         ingest.ingest(quiet, running, deadline=deadlines.NEVER.within(READING_SECONDS))
     query = metrics.MetricQuery(
@@ -90,10 +89,8 @@ def _check(context: contexts.Context, running: Sequence[jobs.Job]) -> int:
     with context.store.reading() as work:
         values = work.metrics.by_job(query)
         stored_specs = work.jobs.specs({job.token for job in running})
-    rules = {
-        token: _rules(spec, context.profile.alerts) for token, spec in stored_specs.items()
-    }
-    now = context.clock()
+    rules = {token: _rules(spec, context.profile.alerts) for token, spec in stored_specs.items()}
+    now = context.clock.now()
     changes: dict[int, tuple[jobs.Job, tuple[jobs.Alert, ...]]] = {}
     new_events: list[tuple[int, jobs.JobEvent]] = []
     for job in running:

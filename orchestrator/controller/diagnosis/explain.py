@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import errors, files, jobs, logs, slurm
+from orchestrator import errors, files, jobs, logs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.diagnosis import pending_jobs as slurm_answers
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import queries
+from orchestrator.controller.session import contexts, queries
 from orchestrator.diagnosis import explanations, log_reader, log_rules, pending_jobs
 from orchestrator.diagnosis.records import Canceller, Explanation, Facts, Source
+from orchestrator.slurm import states
 from orchestrator.tracking import run_folder
 
 #: Time for reading logs in one refresh. The next refresh explains the remaining jobs.
@@ -128,7 +128,7 @@ def store_causes(
         changes[job.row] = job, {"cause": str(explanation.cause)}
         source = explanation.evidence[0].source if explanation.evidence else Source.OURS
         event = jobs.JobEvent(
-            at=context.clock(),
+            at=context.clock.now(),
             kind="cause",
             attempt=job.attempt,
             source=str(source),
@@ -210,7 +210,7 @@ def _advice(submission: jobs.Submission) -> tuple[str, ...]:
 
 
 def _canceller(job: jobs.Job) -> Canceller | None:
-    user_id = slurm.cancelled_by(job.raw_state or "")
+    user_id = states.cancelled_by(job.raw_state or "")
     if user_id is None:
         return None
     try:

@@ -6,9 +6,9 @@ import dataclasses
 import re
 
 from orchestrator import errors, jobs
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import pending_jobs, queue, records
-from orchestrator.slurm import waiting
+from orchestrator.slurm import scontrol
 
 _PARTITION_REASON = re.compile(r"Partition|MaxMemPerLimit|AccountNotAllowed|QOSNotAllowed")
 _LIMIT_REASON = re.compile(r"(?:QOS|Assoc)(?:Grp|Max|Min)|Max\w+PerAccount")
@@ -19,16 +19,16 @@ _UNAVAILABLE_NODES = re.compile(r"UnavailableNodes:(\S+)")
 
 def explain(context: contexts.Context, job: jobs.Job) -> records.Explanation:
     """Return why a job is pending; from its last known reason if Slurm does not answer."""
-    slurm_context = contexts.at(context, "slurm")
-    facts = contexts.known_facts(slurm_context)
+    slurm_context = context.with_scheduler("slurm")
+    facts = clusters.known_facts(slurm_context)
     answers = queue.Queue()
     if facts is not None and facts.cluster == job.cluster and job.job_id is not None:
         try:
-            with context.waiting("Asking Slurm why the job is pending (scontrol)"):
+            with context.reporter.activity("Asking Slurm why the job is pending (scontrol)"):
                 answers = _ask(slurm_context, job, job.job_id)
         except errors.SlurmError as error:
             answers = queue.Queue(error=str(error))
-    return pending_jobs.explain(job, answers, context.clock())
+    return pending_jobs.explain(job, answers, context.clock.now())
 
 
 def _ask(context: contexts.Context, job: jobs.Job, job_id: str) -> queue.Queue:
@@ -36,7 +36,7 @@ def _ask(context: contexts.Context, job: jobs.Job, job_id: str) -> queue.Queue:
     shown = slurm.show_job(job_id)
     if shown is None:
         return queue.Queue()
-    request = waiting.parse_request(shown)
+    request = scontrol.parse_request(shown)
     reason, answers = request.reason, queue.Queue(request=request)
     try:
         if reason.startswith("Reservation") and request.reservation:
@@ -45,7 +45,7 @@ def _ask(context: contexts.Context, job: jobs.Job, job_id: str) -> queue.Queue:
         if _NODE_REASON.match(reason):
             named = _UNAVAILABLE_NODES.search(reason)
             nodes = named[1] if named else request.node_list
-            away = tuple(slurm.nodes_away(nodes)) if nodes else ()
+            away = tuple(slurm.unavailable_nodes(nodes)) if nodes else ()
             return dataclasses.replace(answers, nodes=away)
         is_limit, is_queue = _LIMIT_REASON.match(reason), _QUEUE_REASON.match(reason)
         if not (is_limit or is_queue or _PARTITION_REASON.match(reason)):

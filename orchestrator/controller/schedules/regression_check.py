@@ -10,10 +10,10 @@ from typing import Any
 from db import unit_of_work
 from orchestrator import errors, jobs, reports, schedules
 from orchestrator.controller.schedules import submitted
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 if typing.TYPE_CHECKING:
-    from orchestrator.reports import comparing
+    from orchestrator.reports import comparison
 
 #: So many earlier firings are what a later one is held to.
 HISTORY = 10
@@ -46,7 +46,7 @@ def judge(context: contexts.Context) -> list[str]:
             if submitted.has_ended(work, one)
         ]
     for firing in found[:MOST]:
-        context.proceed()
+        context.guard.check()
         with context.store.reading() as work:
             stored = work.schedules.get(firing.schedule_row)
         try:
@@ -61,31 +61,29 @@ def judge(context: contexts.Context) -> list[str]:
                 firing,
                 verdict=verdict.word,
                 verdict_detail=detail,
-                verdict_at=context.clock(),
+                verdict_at=context.clock.now(),
             ):
                 at = f"{firing.planned_at:%Y-%m-%dT%H:%MZ}"
                 told.append(f"Schedule {stored.name}: {at} {verdict.word}: {verdict.sentence}")
     return told
 
 
-def _nobody(told: str) -> None:
-    """Tell nobody: who removed files of earlier firings knows, and what was read is stored."""
-
-
 def of(context: contexts.Context, stored: schedules.Schedule, firing: schedules.Trigger) -> Verdict:
     """Return the verdict on a firing whose jobs have all ended."""
     from orchestrator.controller.reports import measurements
-    from orchestrator.reports import comparing
+    from orchestrator.reports import comparison
 
+    # Warnings about files of earlier triggers would come in each pass.
+    quiet = context.with_reporter(context.reporter.silent())
     with context.store.reading() as work:
         found = submitted.jobs_of(work, firing)
         points = len(work.sweeps.points(firing.sweep_row)) if firing.sweep_row else len(found)
         renamed = _renamed(work, firing)
-    now = measurements.measure(context, found, renamed=renamed, say=_nobody)
+    now = measurements.measure(quiet, found, renamed=renamed)
     bad = points - sum(job.state is jobs.JobState.COMPLETED for job in found)
     failed = f"{bad} of {points} did not complete" if bad else ""
     detail: dict[str, Any] = {"jobs": points, "failed": bad, "left_out": list(now.left_out)}
-    before, against = _before(context, stored, firing, renamed)
+    before, against = _before(quiet, stored, firing, renamed)
     detail["against"] = against
     if not now.measurements or before is None or not before.measurements:
         if failed:
@@ -98,10 +96,10 @@ def of(context: contexts.Context, stored: schedules.Schedule, firing: schedules.
         told = f"sizes are {now.unit} here and {before.unit} in {against}: they do not compare"
         word = "failed" if failed else "inconclusive"
         return Verdict(word=word, sentence="; ".join(filter(None, (failed, told))), detail=detail)
-    compared = comparing.compare(now.measurements, before.measurements, unit=now.unit)
-    worse = comparing.worse(compared, now.unit)
+    compared = comparison.compare(now.measurements, before.measurements, unit=now.unit)
+    worse = comparison.worse(compared, now.unit)
     detail |= {
-        "comparison": comparing.rows(compared),
+        "comparison": comparison.rows(compared),
         "worse": worse,
         "notes": list(compared.notes),
     }
@@ -111,7 +109,7 @@ def of(context: contexts.Context, stored: schedules.Schedule, firing: schedules.
     return Verdict(word=word, sentence=told, detail=detail)
 
 
-def _judged(compared: comparing.Comparison, worse: Sequence[str], against: str) -> tuple[str, str]:
+def _judged(compared: comparison.Comparison, worse: Sequence[str], against: str) -> tuple[str, str]:
     if worse:
         return "regression", f"{'; '.join(worse)}, held to {against}"
     known = [line for line in compared.lines if line.comparison.low is not None]
@@ -130,7 +128,7 @@ def _before(
     stored: schedules.Schedule,
     firing: schedules.Trigger,
     renamed: Mapping[str, str],
-) -> tuple[reports.Figures | None, str]:
+) -> tuple[reports.MeasurementSet | None, str]:
     """Return the numbers that a firing is held to, and what they are, or that there are none."""
     from orchestrator.controller.reports import baselines, measurements
 
@@ -144,11 +142,13 @@ def _before(
             firing, stored, except_verdicts=NO_MEASURE, limit=HISTORY
         )
         several = [job for one in earlier for job in submitted.jobs_of(work, one)]
-    before = measurements.measure(context, several, renamed=renamed, say=_nobody)
+    before = measurements.measure(context, several, renamed=renamed)
     if not before.measurements:
         return None, "nothing before it to be held to"
     count = "the firing" if len(earlier) == 1 else f"the {len(earlier)} firings"
-    return reports.Figures(unit=before.unit, measurements=before.measurements), f"{count} before"
+    return reports.MeasurementSet(
+        unit=before.unit, measurements=before.measurements
+    ), f"{count} before"
 
 
 def _renamed(work: unit_of_work.UnitOfWork, firing: schedules.Trigger) -> dict[str, str]:

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import config, errors, files, local, slurm
+from orchestrator import config, errors, files
 from orchestrator.config import projects
 from orchestrator.controller.service import health
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import render
-from orchestrator.toml import values
+from orchestrator.local import slots
+from orchestrator.slurm.client import Client
+from orchestrator.text import escaping
 
 OK, WARNING, BAD = "ok", "warning", "bad"
 _PROJECT_FILE = "project file"
@@ -38,7 +40,7 @@ class Check:
     cure: str = ""
 
 
-def examine(configuration: config.Configuration, client: slurm.Client) -> Iterator[Check]:
+def examine(configuration: config.Configuration, client: Client) -> Iterator[Check]:
     """Yield the checks in the order in which things build on one another."""
     yield Check(name="orchestrator", outcome=OK, found=orchestrator.__version__)
     missing = [name for name in COMMANDS if shutil.which(name) is None]
@@ -80,7 +82,7 @@ def examine(configuration: config.Configuration, client: slurm.Client) -> Iterat
 def _project(project: config.Project) -> Check:
     if project.ignored:
         return Check(name=_PROJECT_FILE, outcome=WARNING, found=project.ignored, cure=project.cure)
-    found = f"{values.visible(str(project.path))}, {project.standing}"
+    found = f"{escaping.visible(str(project.path))}, {project.standing}"
     return Check(name=_PROJECT_FILE, outcome=OK, found=found)
 
 
@@ -89,18 +91,18 @@ def project_refused(error: config.ProjectRefusedError) -> Check:
     return Check(
         name=_PROJECT_FILE,
         outcome=BAD,
-        found=f"{values.visible(str(error.path))} is refused: it sets {', '.join(error.refused)}",
+        found=f"{escaping.visible(str(error.path))} is refused: it sets {', '.join(error.refused)}",
         cure="move these to your own configuration, or review the file and run "
         f"`{projects.command(error.path)}`",
     )
 
 
 def _machine(configuration: config.Configuration, missing: Sequence[str]) -> Check:
-    slots = local.find(os.environ, count=configuration.profile.local_slots)
-    count = len(slots.devices)
+    available = slots.find(os.environ, count=configuration.profile.local_slots)
+    count = len(available.devices)
     many = "" if count == 1 else "s"
-    found = f"jobs run on this machine: {count} {'GPU' if slots.are_gpus else 'at a time'}"
-    found += f"{many}" if slots.are_gpus else ", no GPU"
+    found = f"jobs run on this machine: {count} {'GPU' if available.are_gpus else 'at a time'}"
+    found += f"{many}" if available.are_gpus else ", no GPU"
     if configuration.profile.scheduler == "local":
         return Check(name="scheduler", outcome=OK, found=found)
     return Check(
@@ -127,7 +129,7 @@ def localhost(resolve: Callable[[str, None], object]) -> Iterator[Check]:
         )
 
 
-def _slurm(client: slurm.Client) -> Iterator[Check]:
+def _slurm(client: Client) -> Iterator[Check]:
     try:
         facts = client.config()
     except errors.SlurmError as exc:

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import errors, files, slurm
+from orchestrator import errors, files
+from orchestrator.slurm import sacctmgr, sinfo
+from orchestrator.slurm.client import Client
 from orchestrator.toml import values
 
 #: Variables by which sites name a user's large shared folder.
@@ -17,33 +19,33 @@ SCRATCH = ("SCRATCH", "SCRATCHDIR", "WORK", "PROJECT", "DATA")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Found:
+class Cluster:
     """What was found out about a cluster."""
 
     cluster: str
     slurm_version: str
     #: SelectType, "select/cons_tres"
     select_type: str
-    kinds: Sequence[slurm.NodeKind]
-    associations: Sequence[slurm.Association]
+    kinds: Sequence[sinfo.NodeKind]
+    associations: Sequence[sacctmgr.Association]
     #: why the accounts are not known; "" where they are
     accounts_error: str
     #: NAME=FOLDER of SCRATCH that are set
     scratch: Mapping[str, str]
 
 
-def ask(client: slurm.Client, environ: Mapping[str, str]) -> Found:
+def query(client: Client, environ: Mapping[str, str]) -> Cluster:
     """Ask Slurm three questions; raises SlurmError when slurmctld does not answer."""
     facts = client.config()
     kinds = client.partitions()
-    associations: list[slurm.Association] = []
+    associations: list[sacctmgr.Association] = []
     accounts_error = ""
     if facts.accounting:
         try:
             associations = client.associations(pwd.getpwuid(os.getuid()).pw_name)
         except (errors.SlurmError, KeyError) as exc:
             accounts_error = str(exc).splitlines()[0]
-    return Found(
+    return Cluster(
         cluster=facts.cluster_name,
         slurm_version=facts.slurm_version,
         select_type=facts.settings.get("SelectType", ""),
@@ -54,7 +56,7 @@ def ask(client: slurm.Client, environ: Mapping[str, str]) -> Found:
     )
 
 
-def draft(found: Found) -> str:
+def draft(found: Cluster) -> str:
     """Return a configuration file with a profile of the cluster."""
     return "\n".join([*_head(found), *_profile(found), *_partitions(found)]) + "\n"
 
@@ -84,7 +86,7 @@ def write(path: Path, text: str, shared_folders: Sequence[Path] = ()) -> None:
         stream.write(text)
 
 
-def _head(found: Found) -> Iterator[str]:
+def _head(found: Cluster) -> Iterator[str]:
     yield (
         f"# Drafted by orchestrator {orchestrator.__version__} from cluster {found.cluster}, "
         f"Slurm {found.slurm_version}."
@@ -100,7 +102,7 @@ def _head(found: Found) -> Iterator[str]:
     yield ""
 
 
-def _profile(found: Found) -> Iterator[str]:
+def _profile(found: Cluster) -> Iterator[str]:
     yield f"[profiles.{_key(found.cluster)}]"
     default = next((kind.partition for kind in found.kinds if kind.default), None)
     if default is not None:
@@ -124,13 +126,13 @@ def _profile(found: Found) -> Iterator[str]:
     yield "# poll_floor_seconds = 10  # Slurm is not asked more often than this"
 
 
-def _partitions(found: Found) -> Iterator[str]:
+def _partitions(found: Cluster) -> Iterator[str]:
     profile = _key(found.cluster)
     for name in dict.fromkeys(kind.partition for kind in found.kinds):
         kinds = [kind for kind in found.kinds if kind.partition == name]
         yield ""
         yield f"# {_nodes(kinds)}"
-        if values.misfit("partition", name):
+        if values.form_error("partition", name):
             yield f"# partition {_string(name)} is left out: such a name is not taken here"
             continue
         yield f"[profiles.{profile}.partitions.{_key(name)}]"
@@ -144,7 +146,7 @@ def _partitions(found: Found) -> Iterator[str]:
             yield f"# gpu_type: several, {', '.join(types)}"
 
 
-def _nodes(kinds: Sequence[slurm.NodeKind]) -> str:
+def _nodes(kinds: Sequence[sinfo.NodeKind]) -> str:
     told = []
     for kind in kinds:
         gpus = f", {kind.gpus} GPUs" if kind.gpus else ""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, errors, slurm
-from orchestrator.config import places
+from orchestrator import config, errors
+from orchestrator.config import paths
 from orchestrator.controller.setup import draft
-from orchestrator.slurm import sinfo
+from orchestrator.slurm import sacctmgr, sinfo
 
 # sinfo -h -o of a site with two kinds of GPU nodes in one partition.
 SINFO = "\n".join(
@@ -25,17 +25,17 @@ SINFO = "\n".join(
 ASSOCIATIONS = "nn1234k||normal,devel\nnn9999k|accel|normal\n"
 
 
-def found(**changed: object) -> draft.Found:
+def found(**changed: object) -> draft.Cluster:
     values: dict[str, object] = {
         "cluster": "olivia-2",
         "slurm_version": "24.11.5",
         "select_type": "select/cons_tres",
-        "kinds": sinfo.parse_sinfo(SINFO),
-        "associations": sinfo.parse_sacctmgr_associations(ASSOCIATIONS),
+        "kinds": sinfo.parse(SINFO),
+        "associations": sacctmgr.parse_associations(ASSOCIATIONS),
         "accounts_error": "",
         "scratch": {"SCRATCH": "/scratch/alice"},
     }
-    return draft.Found(**{**values, **changed})  # type: ignore[arg-type]
+    return draft.Cluster(**{**values, **changed})  # type: ignore[arg-type]
 
 
 def test_the_draft() -> None:
@@ -78,7 +78,7 @@ gpus_per_node = 1
 def test_a_site_without_default_partition_gpus_per_node_and_accounts() -> None:
     text = draft.draft(
         found(
-            kinds=sinfo.parse_sinfo(SINFO.replace("cpu*", "cpu")),
+            kinds=sinfo.parse(SINFO.replace("cpu*", "cpu")),
             select_type="select/linear",
             associations=(),
             accounts_error="sacctmgr: slurmdbd is away",
@@ -97,7 +97,7 @@ def test_the_draft_is_a_configuration(tmp_path: Path) -> None:
         "XDG_CONFIG_DIRS": str(tmp_path / "none"),
         "SCRATCH": "/scratch/alice",
     }
-    path = places.user_file(environ)
+    path = paths.user_file(environ)
     draft.write(path, draft.draft(found()))
     assert path == tmp_path / ".config/orchestrator/config.toml"
     assert (os.stat(path).st_mode & 0o777, os.stat(path.parent).st_mode & 0o777) == (0o600, 0o700)
@@ -112,7 +112,7 @@ def test_the_draft_is_a_configuration(tmp_path: Path) -> None:
 
 
 def test_the_draft_is_private_under_any_umask(tmp_path: Path) -> None:
-    path = places.user_file({"HOME": str(tmp_path)})
+    path = paths.user_file({"HOME": str(tmp_path)})
     before = os.umask(0)
     try:
         draft.write(path, "")
@@ -133,7 +133,7 @@ def test_the_draft_is_private_under_any_umask(tmp_path: Path) -> None:
 
 
 def test_a_partition_with_a_name_that_is_no_name() -> None:
-    odd = slurm.NodeKind(
+    odd = sinfo.NodeKind(
         partition='x" #',
         default=False,
         availability="up",

@@ -19,7 +19,6 @@ import pytest
 
 from orchestrator import (
     config,
-    diagnosis,
     errors,
     graphs,
     jobs,
@@ -30,10 +29,11 @@ from orchestrator import (
     sweeps,
 )
 from orchestrator.cli import times
+from orchestrator.diagnosis import log_reader, log_rules
 from orchestrator.logs import lines as log_lines
 from orchestrator.metrics import summaries
 from orchestrator.rendering import directives
-from orchestrator.reports import comparing, records, tables
+from orchestrator.reports import comparison, records, tables
 from orchestrator.reports import documents as report_documents
 from orchestrator.reports import figures as report_figures
 from orchestrator.scaling import regression
@@ -42,16 +42,14 @@ from orchestrator.slurm import (
     fields,
     host_lists,
     job_ids,
-    limits,
     sacct,
+    sacctmgr,
     scontrol,
     sinfo,
     squeue,
     states,
-    usage,
-    waiting,
 )
-from orchestrator.toml import documents, shapes, values
+from orchestrator.toml import documents, schema, values
 from orchestrator.usage import gpus
 from tests import fuzzing
 
@@ -151,7 +149,7 @@ def shipped() -> tuple[patterns.Pattern, ...]:
 
 @functools.cache
 def rules() -> object:
-    return diagnosis.load_shipped()
+    return log_rules.load_shipped()
 
 
 def toml(rng: random.Random, text: str) -> str:
@@ -185,7 +183,7 @@ def toml_patterns(rng: random.Random) -> None:
 @kind(20)
 def toml_values(rng: random.Random) -> None:
     for hint in (str, int, float, bool, None):
-        shapes.shown(shapes.from_text(fuzzing.hostile(rng), hint))
+        schema.as_toml(schema.from_text(fuzzing.hostile(rng), hint))
 
 
 @kind(120, errors.OrchestratorError)
@@ -196,14 +194,14 @@ def batch_directives(rng: random.Random) -> None:
 @kind(120)
 def squeue_lines(rng: random.Random) -> None:
     lines = [fuzzing.mutated(rng, rng.choice(recorded()), recorded()) for _ in range(3)]
-    list(squeue.parse_squeue(lines, NOW, lambda *_: True))
+    list(squeue.parse(lines, NOW, lambda *_: True))
 
 
 @kind(120)
 def sacct_lines(rng: random.Random) -> None:
     lines = [fuzzing.mutated(rng, rng.choice(recorded()), recorded()) for _ in range(3)]
-    sacct.parse_sacct(lines, NOW)
-    usage.parse_sacct_usage(lines, None)
+    sacct.parse(lines, NOW)
+    sacct.parse_usage(lines, None)
 
 
 @kind(60)
@@ -211,19 +209,19 @@ def slurm_texts(rng: random.Random) -> None:
     start = rng.randrange(len(recorded()))
     text = fuzzing.mutated(rng, "\n".join(recorded()[start : start + 20]), recorded())
     with contextlib.suppress(ValueError):
-        scontrol.parse_scontrol_config(text)
-    scontrol.parse_scontrol_ping(text)
-    scontrol.parse_scontrol_refusals(text)
-    waiting.parse_request(scontrol.parse_scontrol_job(text.replace("\n", " ")))
-    waiting.parse_partition(text)
-    waiting.parse_reservation(text)
-    waiting.parse_limits(text, "alice", "a")
-    waiting.parse_reasons(text)
-    waiting.count_before(text.split("\n"), "1", 5)
-    sinfo.parse_sinfo(text)
-    sinfo.parse_sacctmgr_associations(text)
-    limits.parse_sacctmgr_own_limits(text)
-    limits.parse_sacctmgr_qos_limits(text)
+        scontrol.parse_config(text)
+    scontrol.parse_ping(text)
+    scontrol.parse_refusals(text)
+    scontrol.parse_request(scontrol.parse_record(text.replace("\n", " ")))
+    scontrol.parse_partition(text)
+    scontrol.parse_reservation(text)
+    scontrol.parse_limits(text, "alice", "a")
+    sinfo.parse_reasons(text)
+    squeue.count_jobs_before(text, "1", 5)
+    sinfo.parse(text)
+    sacctmgr.parse_associations(text)
+    sacctmgr.parse_association_limits(text)
+    sacctmgr.parse_qos_limits(text)
 
 
 @kind(100)
@@ -231,15 +229,15 @@ def slurm_fields(rng: random.Random) -> None:
     text = fuzzing.hostile(rng)
     for read in (
         *(fields.parse_exit_code, fields.parse_wait_status, fields.parse_time),
-        *(fields.parse_duration_seconds, fields.parse_minutes_as_seconds, fields.parse_count),
+        *(fields.parse_duration_seconds, fields.parse_count),
         *(fields.parse_gpus, fields.parse_tres, fields.parse_cpus, fields.parse_text),
-        *(states.read_state, states.cancelled_by, host_lists.expand),
+        *(states.parse_parts, states.cancelled_by, host_lists.expand),
     ):
         read(text)
     states.parse_reason(text, jobs.JobState.PENDING)
     for key in values.FORMS:
-        values.misfit(key, text)
-    values.misfit("time_limit", text)
+        values.form_error(key, text)
+    values.form_error("time_limit", text)
     values.fitting_name(text)
 
 
@@ -283,7 +281,7 @@ def logged_lines(rng: random.Random) -> None:
 @kind(60)
 def failing_logs(rng: random.Random) -> None:
     numbered = [(n, fuzzing.mutated(rng, rng.choice(logs()), logs())) for n in range(5)]
-    reader = diagnosis.Reader(rules(), "log.txt")
+    reader = log_reader.LogReader(rules(), "log.txt")
     for number, line in numbered:
         reader.feed(number, line)
     assert reader.findings is not None
@@ -367,9 +365,9 @@ def reported_figures(rng: random.Random) -> None:
         out = io.StringIO()
         csv.writer(out).writerows(rows)
         text = out.getvalue()
-    figures = reports.read(text, "x.csv")
-    report = reports.report("x", figures.measurements, unit=figures.unit)
-    wishes = reports.Wishes()
+    figures = reports.read_csv(text, "x.csv")
+    report = reports.build_report("x", figures.measurements, unit=figures.unit)
+    wishes = reports.Targets()
     columns = tables.chosen(report)
     report_documents.markdown(report, wishes, columns)
     report_documents.latex(report, wishes, columns)
@@ -377,9 +375,9 @@ def reported_figures(rng: random.Random) -> None:
     tables.texts(report, tables.everything(report))
     for figure in report_figures.figures(report):
         report_figures.as_csv(figure)
-    other = reports.read(CSV, "y.csv")
+    other = reports.read_csv(CSV, "y.csv")
     if figures.unit == other.unit:
-        comparing.compare(figures.measurements, other.measurements, unit=figures.unit)
+        comparison.compare(figures.measurements, other.measurements, unit=figures.unit)
 
 
 @kind(15, errors.OrchestratorError)

@@ -1,0 +1,77 @@
+"""The tables of a spec's text, derived from JobSpec: `[job]` contains what is no table itself."""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import typing
+from typing import Any
+
+from orchestrator import jobs
+from orchestrator.toml import schema
+
+
+def _is_table(hint: Any) -> bool:
+    return dataclasses.is_dataclass(hint) or typing.get_origin(hint) is collections.abc.Mapping
+
+
+def _file_schema() -> Any:
+    hints = schema.fields_of(jobs.JobSpec)
+    defaults = {field.name: field.default for field in dataclasses.fields(jobs.JobSpec)}
+    keys: list[tuple[str, Any, Any]] = [
+        (name, hint, dataclasses.field(default="" if name == "name" else defaults[name]))
+        for name, hint in hints.items()
+        if not _is_table(hint)
+    ]
+    job = dataclasses.make_dataclass("JobTable", keys, frozen=True, kw_only=True)
+    tables: list[tuple[str, Any, Any]] = [
+        (name, hint, dataclasses.field(default_factory=hint if isinstance(hint, type) else dict))
+        for name, hint in {"job": job, **hints}.items()
+        if _is_table(hint)
+    ]
+    return dataclasses.make_dataclass("SpecFile", tables, frozen=True, kw_only=True)
+
+
+#: The schema of a spec's text: job, resources, environment, container, launch, args, ...
+FILE: Any = _file_schema()
+TABLES: tuple[str, ...] = tuple(schema.fields_of(FILE))
+#: The tables whose keys are all known.
+RECORDS = frozenset(
+    name for name, hint in schema.fields_of(FILE).items() if dataclasses.is_dataclass(hint)
+)
+#: Keys that accept a number, in minutes or megabytes: `time_limit = 30` is `"30"`.
+NUMBERS = frozenset(
+    {("job", "time_limit")}
+    | {("resources", key) for key in ("mem", "mem_per_cpu", "mem_per_gpu", "tmp")}
+)
+#: Keys whose value is shell text of several lines.
+MULTI_LINE = frozenset({("environment", "setup"), ("launch", "command")})
+
+
+def _alternatives(table: str, *keys: str) -> dict[str, tuple[str, ...]]:
+    names = [f"{table}.{key}" for key in keys]
+    return {name: tuple(other for other in names if other != name) for name in names}
+
+
+#: Keys of a lower layer that a key of a higher layer replaces, since both mean the same.
+REPLACES: dict[str, tuple[str, ...]] = {
+    **_alternatives("launch", "module", "script", "program", "command"),
+    "resources.gres": ("resources.gpus_per_node", "resources.gpu_type"),
+    "resources.gpus_per_node": ("resources.gres",),
+    **_alternatives("resources", "mem", "mem_per_cpu", "mem_per_gpu"),
+    **_alternatives("array", "tasks", "size"),
+    **_alternatives("environment", "conda", "venv"),
+}
+
+
+def to_spec(file: Any) -> jobs.JobSpec:
+    """Return the JobSpec of a spec's tables."""
+    tables = {name: getattr(file, name) for name in TABLES}
+    return jobs.JobSpec(**vars(tables.pop("job")), **tables)
+
+
+def to_tables(spec: jobs.JobSpec) -> dict[str, Any]:
+    """Return the tables of a JobSpec, as in a spec's text."""
+    data = dataclasses.asdict(spec)
+    tables = {name: data.pop(name) for name in TABLES if name != "job"}
+    return {"job": data, **tables}

@@ -1,0 +1,65 @@
+"""More of a sweep: what another process did between our look and our change."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from orchestrator import config, errors, sweeps
+from orchestrator.controller.session import stores
+from orchestrator.controller.sweeps import plan, resume
+from orchestrator.toml import documents
+from tests import builders
+
+NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
+TEXT = """\
+[job]
+name = "grid"
+[launch]
+module = "trainers.train"
+[sweep]
+kind = "grid"
+axes.args.seed = [1, 2]
+"""
+
+
+def expanded(text: str) -> sweeps.Sweep:
+    document, problems = documents.parse(text, "grid.toml")
+    return sweeps.expand(document, config.Profile(), problems)
+
+
+def report_nothing(tasks: object) -> None:
+    return
+
+
+@pytest.mark.parametrize("by", ["another add", "a cancel"])
+def test_points_that_another_process_was_faster_with(
+    tmp_path: Path, database_url: str, by: str
+) -> None:
+    with stores.Store(database_url) as store:
+        context = builders.make_context(tmp_path, store, now=NOW)
+        with store.writing() as work:
+            stored = work.sweeps.add(
+                expanded(TEXT),
+                profile=config.Profile().name,
+                cluster="lab",
+                scheduler="slurm",
+                source="grid.toml",
+                folder="/home/a",
+                created_at=NOW,
+            )
+        more = expanded(TEXT.replace("[1, 2]", "[1, 2, 3]"))
+        new = more.points[2:]
+        # Both looked, and found the same points new; nothing is to be sent here.
+        prepared = plan.Prepared(context=context, ready=(), totals=more.totals)
+        if by == "a cancel":
+            with store.writing() as work:
+                work.sweeps.set_state(stored, "cancelled")
+        else:
+            resume.add_points(prepared, stored, more, new, report=report_nothing)
+        with pytest.raises(errors.ConflictError, match="Nothing was submitted"):
+            resume.add_points(prepared, stored, more, new, report=report_nothing)
+        with store.reading() as work:
+            assert len(work.sweeps.points(stored.row)) == (2 if by == "a cancel" else 3)

@@ -1,0 +1,121 @@
+"""Runs against a baseline, size by size and metric by metric."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from orchestrator import reports
+from orchestrator.reports import comparison
+
+
+def runs(size: int, *values: float, **fields: object) -> list[reports.Measurement]:
+    return [
+        reports.Measurement(size=size, throughput=value, **fields)  # type: ignore[arg-type]
+        for value in values
+    ]
+
+
+BASE = [
+    *runs(1, 100.0, 101.0, 99.5, 100.4, 99.8, accuracy=0.75, attributes={"commit": "aaa"}),
+    *runs(4, 380.0, 384.0, 381.0, 383.0, 379.0, accuracy=0.75, attributes={"commit": "aaa"}),
+]
+NOW = [
+    *runs(1, 95.2, 94.8, 95.5, 95.0, 70.0, accuracy=0.75, attributes={"commit": "bbb"}),
+    *runs(4, 381.0, 383.0, 380.0, 382.0, 384.0, accuracy=0.75, attributes={"commit": "bbb"}),
+]
+
+
+def test_what_is_told() -> None:
+    found = comparison.compare(NOW, BASE)
+    assert [(line.size, line.metric, line.verdict) for line in found.lines] == [
+        (1, "throughput", "slower"),
+        (1, "accuracy", "no evidence"),
+        (4, "throughput", "no evidence"),
+        (4, "accuracy", "no evidence"),
+    ]
+    assert comparison.rows(found)[0] == {
+        "curve": "",
+        "size": 1,
+        "metric": "throughput",
+        "change": "-5.1 %",
+        "interval": "-6.4 to -3.7 %",
+        "verdict": "slower",
+        "runs": 5,
+        "baseline_runs": 5,
+        "ratio": pytest.approx(0.9494, abs=1e-4),
+        "ratio_low": pytest.approx(0.9361, abs=1e-4),
+        "ratio_high": pytest.approx(0.9628, abs=1e-4),
+        "threshold": 0.02,
+        "is_worse": True,
+    }
+    assert found.notes == (
+        "commit was aaa and is bbb",
+        " is 26.3 % slower than the middle of its 1 GPU: look at its node",
+        "the intervals of all 4 together hold the truth 95 times in 100",
+    )
+    assert comparison.worse(found, "gpus") == ["throughput of 1 GPU is -5.1 % (-6.4 to -3.7 %)"]
+
+
+def test_a_threshold_of_each_metric() -> None:
+    found = comparison.compare(NOW, BASE, {"throughput": 0.06}, ["throughput"])
+    assert comparison.worse(found, "gpus") == []
+    slow = runs(1, 9.0, 9.1, 9.2, epoch_seconds=11.0)
+    before = runs(1, 10.0, 10.1, 10.2, epoch_seconds=10.0)
+    (line,) = comparison.compare(slow, before, metrics=["epoch_time"]).lines
+    assert (line.metric, line.verdict, line.threshold) == ("epoch_time", "slower", 0.02)
+    assert line.comparison.ratio == pytest.approx(1.1)
+
+
+def test_words_of_what_is_no_pace() -> None:
+    lower = [one for value in (0.70, 0.705, 0.71) for one in runs(1, 10.0, accuracy=value)]
+    before = [one for value in (0.80, 0.801, 0.802) for one in runs(1, 10.0, accuracy=value)]
+    verdicts = {line.metric: line.verdict for line in comparison.compare(lower, before).lines}
+    assert verdicts == {"throughput": "no evidence", "accuracy": "worse"}
+    verdicts = {line.metric: line.verdict for line in comparison.compare(before, lower).lines}
+    assert verdicts == {"throughput": "no evidence", "accuracy": "better"}
+
+
+def test_only_like_is_compared_with_like() -> None:
+    before = [
+        *runs(2, 190.0, attributes={"mode": "ddp"}),
+        *runs(2, 150.0, attributes={"mode": "dp"}),
+    ]
+    now = [*runs(2, 189.0, attributes={"mode": "ddp"}), *runs(8, 600.0, attributes={"mode": "ddp"})]
+    found = comparison.compare(now, before)
+    assert [(line.curve, line.size) for line in found.lines] == [("mode=ddp", 2)]
+    assert found.notes == (
+        "not compared, for the baseline has no such runs: 8 GPUs, mode=ddp",
+        "not compared, for there are no such runs now: 2 GPUs, mode=dp",
+        "too few runs for an interval: 2 GPUs; repeat them",
+    )
+
+
+def false_alarms(trials: int) -> float:
+    """Return how often any of eight comparisons of runs that are alike is told as a change."""
+    rng = random.Random(20261121)
+
+    def side() -> list[reports.Measurement]:
+        return [
+            one
+            for size in range(1, 9)
+            for one in runs(size, *(100.0 * math.exp(rng.gauss(0.0, 0.03)) for _ in range(5)))
+        ]
+
+    alarms = 0
+    for _ in range(trials):
+        found = comparison.compare(side(), side(), {"throughput": 0.0})
+        alarms += any(line.verdict != "no evidence" for line in found.lines)
+    return alarms / trials
+
+
+def test_false_alarms_of_many_comparisons_together_in_short() -> None:
+    # 13 and more of 100 would be fewer than one time in a thousand if they were 5 in 100.
+    assert false_alarms(100) <= 0.12
+
+
+@pytest.mark.slow
+def test_false_alarms_of_many_comparisons_together() -> None:
+    assert false_alarms(1000) <= 0.05

@@ -1,0 +1,217 @@
+"""What a job showed, from its metrics, its spec and what its trainer left."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Any, Literal
+
+import pytest
+
+from orchestrator import jobs, reports
+from orchestrator.reports import job_measurements
+from orchestrator.usage import gpus
+
+NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
+
+
+def told(*metrics: jobs.Metric, **fields: Any) -> job_measurements.Told:
+    job = {"gpus": 4, "nodes": 2, "node_list": "n[1-2]", "job_id": "7", **fields.pop("job", {})}
+    return job_measurements.Told(
+        job=jobs.Job(
+            row=3,
+            token="t" * 12,
+            cluster="lab",
+            scheduler="slurm",
+            name="wrn",
+            state=jobs.JobState.COMPLETED,
+            run_dir="/r",
+            created_at=NOW,
+            **job,
+        ),
+        spec=fields.pop("spec", jobs.JobSpec(name="wrn")),
+        metrics=metrics,
+        **fields,
+    )
+
+
+def metric(name: str, value: float, **fields: Any) -> jobs.Metric:
+    return jobs.Metric(name=name, value=value, **{"source": "jsonl", **fields})
+
+
+def measured(one: job_measurements.Told, unit: str = "gpus") -> reports.Measurement:
+    found = job_measurements.measurement(one, unit)
+    assert isinstance(found, reports.Measurement), found
+    return found
+
+
+def epochs(*values: float, source: str = "log:olivia", attempt: int = 0) -> list[jobs.Metric]:
+    return [
+        metric("throughput", value, epoch=epoch, source=source, attempt=attempt)
+        for epoch, value in enumerate(values, start=1)
+    ]
+
+
+def test_a_throughput_in_two_units_is_not_mixed() -> None:
+    both = [
+        metric("throughput", value, unit=unit, epoch=epoch)
+        for epoch in (1, 2, 3)
+        for value, unit in ((100.0 + epoch, "samples/s"), (9.0, "TFLOP/s/GPU"))
+    ]
+    assert measured(told(*both)).throughput == 102.5
+
+
+def test_windows_are_the_throughput_where_there_are_some() -> None:
+    windows = [metric("window_throughput", value) for value in (90.0, 110.0, math.nan, 100.0)]
+    found = measured(told(*epochs(50.0, 60.0), *windows))
+    assert (found.name, found.size, found.nodes, found.node_list) == ("wrn 7", 4, 2, "n[1-2]")
+    assert (found.throughput, found.windows) == (100.0, (90.0, 110.0, 100.0))
+    assert (found.source, found.warm_up) == ("jsonl", "the first window of each attempt")
+
+
+def test_else_the_epochs_but_the_first_of_each_attempt() -> None:
+    found = measured(told(*epochs(50.0, 100.0, 104.0), *epochs(60.0, 102.0, attempt=1)))
+    assert (found.throughput, found.windows) == (102.0, ())
+    assert (found.source, found.warm_up) == ("log:olivia", "the first epoch of each attempt")
+    found = measured(told(*epochs(50.0)))
+    assert (found.throughput, found.warm_up) == (50.0, "nothing: it had one epoch")
+
+
+def test_else_the_whole_run() -> None:
+    found = measured(told(metric("total_throughput", 80.0, source="log:olivia")))
+    assert found.warm_up == "nothing: the throughput is of the whole run"
+    whole = metric("throughput", 80.0, source="log:olivia")
+    assert measured(told(*epochs(50.0, 100.0), whole)).throughput == 100.0
+    found = measured(told(whole))
+    assert (found.throughput, found.warm_up) == (
+        80.0,
+        "nothing: the throughput is of the whole run",
+    )
+    assert job_measurements.measurement(told(metric("loss", 1.0)), "gpus") == "told no throughput"
+
+
+def test_sizes_are_ranks_where_a_job_has_no_gpus() -> None:
+    on_cpu = told(*epochs(50.0), metric("total_time", 9.0, world_size=2), job={"gpus": 0})
+    assert job_measurements.unit_of([told(), on_cpu]) == "ranks"
+    assert measured(on_cpu, "ranks").size == 2
+    lacking = told(*epochs(50.0), job={"gpus": None})
+    assert job_measurements.measurement(lacking, "ranks") == "its number of ranks is not known"
+
+
+@pytest.mark.parametrize(("mode", "size"), [("single", 1), ("ddp", 1), ("dp", 4), (None, 4)])
+def test_gpus_of_a_whole_node_that_do_not_work_are_not_counted(mode: str, size: int) -> None:
+    result = {"surroundings": {"mode": mode, "world_size": 1}}
+    assert measured(told(*epochs(50.0), result=result)).size == size
+
+
+def on(
+    launcher: Literal["torchrun", "srun", "python"], gpus: int | None, **fields: Any
+) -> jobs.JobSpec:
+    return jobs.JobSpec(
+        name="wrn",
+        launch=jobs.Launch(launcher=launcher, **fields),
+        resources=jobs.Resources(gpus_per_node=gpus),
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "world_size", "mode", "size"),
+    [
+        # A node for itself: Slurm allocates four GPUs, whatever was asked for.
+        (on("torchrun", 1), None, None, 1),
+        (on("torchrun", 2), None, None, 2),
+        (on("srun", 2), None, None, 2),
+        (on("torchrun", 4, nproc_per_node=2), 2, "ddp", 2),
+        (on("python", 1), 1, "single", 1),
+        # DataParallel takes what it sees, and of a shell line nobody knows what it starts.
+        (on("python", 1), 1, "dp", 4),
+        (on("torchrun", None, command="bash train.sh"), 1, None, 4),
+        (on("torchrun", None, command="bash train.sh"), 2, None, 2),
+        # Ranks that share GPUs are no more GPUs.
+        (on("torchrun", 4, nproc_per_node=8), 8, "ddp", 4),
+        (on("torchrun", None), None, None, 4),
+    ],
+)
+def test_the_size_is_the_gpus_used_not_those_allocated(
+    spec: jobs.JobSpec, world_size: int | None, mode: str | None, size: int
+) -> None:
+    result = {"surroundings": {"mode": mode, "world_size": world_size}}
+    found = measured(
+        told(
+            metric("window_throughput", 50.0, world_size=world_size),
+            job={"gpus": 4, "nodes": 1},
+            spec=spec,
+            result=result,
+        )
+    )
+    assert (found.size, found.gpus_allocated) == (size, 4)
+
+
+def test_the_rest_of_the_table() -> None:
+    reader = gpus.Reader()
+    reader.read(["timestamp, utilization.gpu [%]", "x, 80 %", "y, [N/A]", "z, 60", "nonsense"])
+    found = measured(
+        told(
+            *epochs(50.0, 100.0),
+            *(metric("epoch_time", value, epoch=1) for value in (20.0, 10.0)),
+            *(metric("val_accuracy", value) for value in (0.5, 0.7)),
+            *(metric("gpu_memory_reserved_peak", 2.0**30 * n, rank=n - 1) for n in (1, 2)),
+            metric("gpu_memory_reserved_peak", 2.0**29, rank=1),
+            metric("step_time", 0.5),
+            metric("data_wait_share", 0.1),
+            metric("total_time", 33.0),
+            gpus=reader.figures("n1"),
+        )
+    )
+    assert (found.epoch_seconds, found.accuracy, found.total_seconds) == (10.0, 0.7, 33.0)
+    assert found.memory_bytes == (2.0**30, 2.0**31)
+    assert found.step_seconds == {"waiting for data": 0.05, "all else": 0.45}
+    assert (found.data_wait_share, found.utilisation) == (0.1, 0.7)
+
+
+def test_what_lesson_05_prints() -> None:
+    found = measured(
+        told(
+            metric("total_throughput", 1.0),
+            metric("memory", 5.0, unit="GB", rank=0),
+            metric("gpu_utilization", 90.0, unit="%"),
+        )
+    )
+    assert (found.memory_bytes, found.utilisation) == ((5e9,), 0.9)
+
+
+def test_attributes_are_those_of_the_task() -> None:
+    spec = jobs.JobSpec(
+        name="wrn",
+        launch=jobs.Launch(module="trainers.train"),
+        args={"batch-size": 256, "precision": "auto", "compile": True, "steps": (3, 6)},
+        array=jobs.Array(tasks=({"num_workers": 2}, {"num_workers": 8})),
+    )
+    found = job_measurements.attributes(
+        told(
+            spec=spec,
+            job={"array_task_id": 1, "partition": "accel"},
+            result={
+                "surroundings": {"mode": "ddp", "torch": "2.13", "nccl": None},
+                "settings": {"precision": "bf16", "batch_size": 256},
+            },
+            provenance={"git_commit": "0123456789abcdef", "git_dirty": True},
+        )
+    )
+    assert found == {
+        "batch_size": "256",
+        "precision": "bf16",
+        "compile": "true",
+        "steps": "3 6",
+        "num_workers": "8",
+        "program": "trainers.train",
+        "partition": "accel",
+        "commit": "0123456789ab+changes",
+        "mode": "ddp",
+        "torch": "2.13",
+    }
+
+
+@pytest.mark.parametrize("result", [{"settings": "x"}, {"surroundings": [1]}, {}])
+def test_a_result_that_is_none(result: dict[str, Any]) -> None:
+    assert job_measurements.attributes(told(result=result)) == {}
