@@ -114,7 +114,7 @@ def command(
       orchestrator schedule add nightly --cron "0 2 * * 1-5" --tz Europe/Oslo examples/scaling.toml
       orchestrator schedule add hourly --cron @hourly --jitter 10m --overlap queue job.toml
     """
-    if told := values.misfit("name", schedule):
+    if told := values.form_error("name", schedule):
         raise click.UsageError(f"NAME: {told}")
     from orchestrator import schedules
 
@@ -178,7 +178,7 @@ def _checked(
         from orchestrator.controller.sweeps import plan
 
         context = session.open_context(ctx)
-        prepared = plan.whole(context, sweep, source=source, argv=sys.argv)
+        prepared = plan.prepare_sweep(context, sweep, source=source, argv=sys.argv)
         output.say(sweep_sending.plan_line(sweep.name, sweep.table.kind, prepared))
         sweep_sending.ask(plan.needs_consent(context, prepared), yes=yes)
         inherit = {name for point in sweep.points for name in point.spec.environment.inherit}

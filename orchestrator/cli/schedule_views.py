@@ -103,4 +103,4 @@ def tell_who_acts(
     if told := [*state.problems, *overlooked]:
         context.say(" ".join([*told, *cure]))
     elif at_all and newest is not None:
-        context.say(health.last_pass(newest))
+        context.say(health.last_pass_message(newest))

@@ -212,7 +212,9 @@ def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:
     from orchestrator.controller.service import health
 
     newest = health.load(state_dir)
-    return health.late(newest, now) if newest is not None and newest.command == "serve" else ""
+    return (
+        health.late_message(newest, now) if newest is not None and newest.command == "serve" else ""
+    )
 
 
 @click.command("refresh")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, errors, slurm
-from orchestrator.controller.service import health, serve, tick
+from orchestrator.controller.service import health, passes, serve
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
 from orchestrator.local import processes
@@ -53,14 +53,14 @@ def test_who_is_replaced_says_that_it_has_ended(
         failing_since=None,
     )
 
-    def replaced(there: contexts.Context, **more: object) -> Iterator[tick.Outcome]:
+    def replaced(there: contexts.Context, **more: object) -> Iterator[passes.Outcome]:
         health.store(state_dir, newest)
         there.tell("Submitted batch job 7 (@3, x)")
         there.say("@4 is not sent again: gone")
         raise errors.FencedError("Another controller took over")
 
-    monkeypatch.setattr(tick, "tick", replaced)
-    log: list[serve.Line] = []
+    monkeypatch.setattr(passes, "tick", replaced)
+    log: list[serve.LogLine] = []
     with pytest.raises(errors.FencedError):
         serve.serve(context, log.append, interval_seconds=60, lease_seconds=30, stand_by=False)
     ended = dataclasses.replace(newest, next_pass_at=None, ended_at=NOW)
@@ -79,9 +79,9 @@ def test_a_full_disk_is_told_with_the_file_that_is_not_written(
     def full(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(tick, "tick", lambda there, **more: iter(()))
+    monkeypatch.setattr(passes, "tick", lambda there, **more: iter(()))
     monkeypatch.setattr(health, "store", full)
-    log: list[serve.Line] = []
+    log: list[serve.LogLine] = []
     serve.tick(context, log.append, lease_seconds=30)
     path = context.configuration.state_dir / "controller.json"
     assert [line.text for line in log] == [f"{path} cannot be written: No space left on device"]

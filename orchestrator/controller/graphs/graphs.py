@@ -17,8 +17,7 @@ from orchestrator.controller.graphs import dependents
 from orchestrator.controller.schedules import paths, submitted
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.submission import local_jobs, render, submit
-from orchestrator.controller.sweeps import plan, queries
-from orchestrator.controller.sweeps import submit as sweep_submit
+from orchestrator.controller.sweeps import plan, queries, submit_points
 from orchestrator.jobs import naming
 from orchestrator.toml import documents
 
@@ -229,8 +228,8 @@ def _submit(
         return
     sweep = sweeps.expand(document, there.profile, folder=there.folder)
     prepared = _plan(there, sweep, node.source, graph.argv)
-    made = sweep_submit.create(there, prepared, sweep, node.source, with_it=bind_sweep)
-    tell(_sent(node, sweep_submit.send_new(prepared, made, sweep.points)))
+    made = submit_points.create(there, prepared, sweep, node.source, with_sweep=bind_sweep)
+    tell(_sent(node, submit_points.submit_stored(prepared, made, sweep.points)))
 
 
 def _send_rest(
@@ -242,7 +241,7 @@ def _send_rest(
     with there.store.reading() as work:
         sweep = work.sweeps.get(node.sweep_row)
     assert sweep is not None, "sweeps are never deleted"
-    if (sent := sweep_submit.send_rest(there, sweep, argv)) is not None:
+    if (sent := submit_points.submit_remaining(there, sweep, argv)) is not None:
         tell(_sent(node, sent))
 
 
@@ -250,7 +249,7 @@ def _plan(
     there: contexts.Context, sweep: sweeps.Sweep, source: str, argv: Sequence[str]
 ) -> plan.Prepared:
     scheduler = "local" if there.is_local else "slurm"
-    return plan.whole(there, sweep, source=source, argv=argv, scheduler=scheduler)
+    return plan.prepare_sweep(there, sweep, source=source, argv=argv, scheduler=scheduler)
 
 
 def _with_dependency(
@@ -266,8 +265,8 @@ def _with_dependency(
     return documents.merge(document, documents.leaf(("job", "dependency"), text, graphs_own))
 
 
-def _sent(node: graphs.StoredNode, sent: sweep_submit.Sent) -> str:
-    waiting = f", {sent.waiting} wait for room" if sent.waiting else ""
+def _sent(node: graphs.StoredNode, sent: submit_points.Submitted) -> str:
+    waiting = f", {sent.deferred} wait for room" if sent.deferred else ""
     return (
         f"{node.name} is sweep {sent.sweep.name} (@{sent.sweep.row}): "
         f"{sent.submitted} points submitted{waiting}"

@@ -390,4 +390,4 @@ def name_misfit(name: str) -> str:
     """Return why a job cannot be called so; empty where it can."""
     if _JOB_ID.fullmatch(name) or name.startswith("local-"):
         return "reads as a job ID: put a letter before it"
-    return values.misfit("name", name)
+    return values.form_error("name", name)

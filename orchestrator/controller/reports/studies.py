@@ -32,9 +32,9 @@ class Study:
     left_out: tuple[str, ...] = ()
 
     @property
-    def numbers(self) -> reports.Figures:
+    def measurement_set(self) -> reports.MeasurementSet:
         """Return what a baseline keeps."""
-        return reports.Figures(unit=self.unit, measurements=self.measurements)
+        return reports.MeasurementSet(unit=self.unit, measurements=self.measurements)
 
 
 def of_sweep(context: contexts.Context, reference: str) -> Study:

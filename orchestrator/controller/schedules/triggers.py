@@ -235,22 +235,21 @@ def _fire_sweep(
     firing: schedules.Trigger,
     payload: schedules.Payload,
 ) -> str:
-    from orchestrator.controller.sweeps import plan
-    from orchestrator.controller.sweeps import submit as sweep_submit
+    from orchestrator.controller.sweeps import plan, submit_points
 
     sweep = expanded(stored, payload, there.profile)
     # Firings may overlap, and of one name only one sweep may be at it.
     sweep = dataclasses.replace(sweep, name=sweep_name(sweep.name, firing))
-    prepared = plan.whole(
+    prepared = plan.prepare_sweep(
         there, sweep, source=stored.source, argv=payload.argv, scheduler=stored.scheduler
     )
 
     def bind(work: unit_of_work.UnitOfWork, made: sweeps.StoredSweep) -> None:
         _fired(work, there, firing, sweep_row=made.row)
 
-    made = sweep_submit.create(there, prepared, sweep, stored.source, with_it=bind)
-    sent = sweep_submit.send_new(prepared, made, sweep.points)
-    return _sent(firing, sent.sweep, sent.submitted, sent.waiting)
+    made = submit_points.create(there, prepared, sweep, stored.source, with_sweep=bind)
+    sent = submit_points.submit_stored(prepared, made, sweep.points)
+    return _sent(firing, sent.sweep, sent.submitted, sent.deferred)
 
 
 def expanded(
@@ -298,7 +297,7 @@ def go_on(context: contexts.Context, firing: schedules.Trigger) -> list[str]:
     ):
         return []
     context.proceed()
-    from orchestrator.controller.sweeps import submit as sweep_submit
+    from orchestrator.controller.sweeps import submit_points
 
     try:
         if told := _not_here(context, stored):
@@ -306,13 +305,13 @@ def go_on(context: contexts.Context, firing: schedules.Trigger) -> list[str]:
         with context.store.reading() as work:
             payload = work.schedules.payload(stored.row)
         there = place(context, stored, payload)
-        sent = sweep_submit.send_rest(there, sweep, payload.argv)
+        sent = submit_points.submit_remaining(there, sweep, payload.argv)
         if sent is None:
             return []
-        told = _sent(firing, sweep, sent.submitted, sent.waiting)
+        told = _sent(firing, sweep, sent.submitted, sent.deferred)
     except (errors.DatabaseError, errors.FencedError):
         raise
-    except sweep_submit.BaselineError as exc:
+    except submit_points.BaselineError as exc:
         gone = [group for group in groups if group.state is not None]
         if not all(queries.ended(group) for group in gone):
             return []

@@ -30,7 +30,7 @@ class HeldError(errors.ConflictError):
     """Another controller acts."""
 
 
-class Holding:
+class HeldLease:
     """The lease, while this process has it. `renew` may be called by a thread of its own."""
 
     def __init__(
@@ -152,7 +152,7 @@ def acquire(
     told: Callable[[str], None] = lambda sentence: None,
     monotonic: Callable[[], float] = time.monotonic,
     boot_clock: Callable[[], float] = clocks.boot_seconds,
-) -> Holding:
+) -> HeldLease:
     """Take the lease; raises HeldError where another controller acts.
 
     A holder whose process has ended on this host is replaced at once; any other when it was not
@@ -177,7 +177,7 @@ def acquire(
                     lease, me, command=command, seconds=seconds, here=context.clock()
                 )
             if fence is not None:
-                return Holding(
+                return HeldLease(
                     context, fence, seconds=seconds, taken_at=taken_at, boot_clock=boot_clock
                 )
             continue

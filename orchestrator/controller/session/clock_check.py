@@ -93,7 +93,7 @@ def _check(context: contexts.Context, *, keep: bool) -> Check:
     if not keep and before is not None and doubt is not None and _is_fresh(doubt, now):
         after = before
     else:
-        after = leaps.judge(before, now, lambda: _witnesses(context))
+        after = leaps.assess(before, now, lambda: _witnesses(context))
         # Who only looks has nothing to add to a clock that goes on as it did.
         if keep or (before is not None and (doubt or after.doubt)):
             with context.store.writing() as work:
@@ -115,7 +115,7 @@ def _is_fresh(doubt: leaps.Doubt, now: leaps.Reading) -> bool:
     )
 
 
-def _witnesses(context: contexts.Context) -> list[leaps.Witness]:
+def _witnesses(context: contexts.Context) -> list[leaps.OtherClock]:
     """Return the clocks of other hosts, and the kernel's word where there are none.
 
     The stamp of a new file is no witness: on Lustre, and on NFS with delegated time stamps, it is
@@ -127,14 +127,14 @@ def _witnesses(context: contexts.Context) -> list[leaps.Witness]:
         server_time = work.leases.server_time()
     if server_time is not None:
         ahead = server_time - asked_at
-        found.append(leaps.Witness(name="the database server's clock", ahead=ahead))
+        found.append(leaps.OtherClock(name="the database server's clock", ahead=ahead))
     with contextlib.suppress(errors.SlurmError):
         asked_at = context.clock()
         answer = context.slurm.config()
         here = socket.gethostname().partition(".")[0]
         if answer.answered_at is not None and here not in answer.controller_hosts:
             ahead = answer.answered_at - asked_at
-            found.append(leaps.Witness(name="Slurm's clock", ahead=ahead))
+            found.append(leaps.OtherClock(name="Slurm's clock", ahead=ahead))
     if not found and kernel.is_synchronized():
-        found.append(leaps.Witness(name="NTP", ahead=datetime.timedelta()))
+        found.append(leaps.OtherClock(name="NTP", ahead=datetime.timedelta()))
     return found

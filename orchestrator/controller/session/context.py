@@ -130,7 +130,7 @@ class Context:
     #: surrounds what may take long; its argument says what is done: "Submitting (sbatch)"
     waiting: Callable[[str], contextlib.AbstractContextManager[None]] = in_silence
     #: called between two things that are done; raises where nothing more may be begun, because the
-    #: controller is to stop (ticking.Stopped) or another one acts (errors.FencedError)
+    #: controller is to stop (passes.Stopped) or another one acts (errors.FencedError)
     proceed: Callable[[], None] = go_on
     #: called right before a command is started that cannot be taken back, sbatch; raises
     #: FencedError where another controller acts, and DatabaseError where that cannot be known

@@ -85,10 +85,10 @@ def probe(
         )
         return
     log = _text(job.stdout_path)
-    yield from judge(job, log)
+    yield from checks(job, log)
 
 
-def judge(job: jobs.Job, log: str) -> list[doctor.Check]:
+def checks(job: jobs.Job, log: str) -> list[doctor.Check]:
     """Return what the job's end and its log say."""
     told = facts(log)
     seen = _seen(job, told)

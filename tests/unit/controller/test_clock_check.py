@@ -15,8 +15,7 @@ import pytest
 from orchestrator import config, errors, schedules, slurm
 from orchestrator.controller.resubmission import resend
 from orchestrator.controller.schedules import management, triggers
-from orchestrator.controller.service import health, serve
-from orchestrator.controller.service import tick as ticking
+from orchestrator.controller.service import health, passes, serve
 from orchestrator.controller.session import clock_check, stores
 from orchestrator.controller.session import context as contexts
 from orchestrator.local import clocks as kernel
@@ -79,13 +78,13 @@ def context(tmp_path: Path, host: Host) -> Iterator[contexts.Context]:
 
 def tick(context: contexts.Context) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the steps of a pass, and what its log says of the clock."""
-    log: list[serve.Line] = []
+    log: list[serve.LogLine] = []
     outcomes = serve.tick(context, log.append, lease_seconds=30)
     of_clock = [(line.level, line.text) for line in log if line.event == "clock"]
     return [one.step for one in outcomes], of_clock
 
 
-ALL = [step.name for step in ticking.steps(None)]
+ALL = [step.name for step in passes.steps(None)]
 
 
 def add(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> schedules.Schedule:

@@ -443,7 +443,7 @@ def test_who_looks_at_schedules_is_told(
         failing_since=None,
     )
     health.store(context.configuration.state_dir, newest)
-    last = health.last_pass(newest)
+    last = health.last_pass_message(newest)
     assert (told(), told(at_all=True)) == ("", last)
     # From another host's ticks no file is seen here; what they left undone is.
     clock.now += datetime.timedelta(minutes=44)

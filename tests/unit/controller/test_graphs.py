@@ -19,8 +19,7 @@ from orchestrator.controller.schedules import submitted
 from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import dependencies, submit
-from orchestrator.controller.sweeps import queries
-from orchestrator.controller.sweeps import submit as sweep_submit
+from orchestrator.controller.sweeps import queries, submit_points
 from orchestrator.graphs import records
 from orchestrator.jobs import dependency
 
@@ -152,7 +151,7 @@ def test_a_sweep_that_was_cancelled_by_itself_is_not_looked_at(
     def away(*rest: Any, **more: Any) -> None:
         raise errors.SlurmError("gone")
 
-    monkeypatch.setattr(sweep_submit, "send", away)
+    monkeypatch.setattr(submit_points, "submit_prepared", away)
     swept = FILES["train.toml"] + '[sweep]\nkind = "grid"\naxes.job.comment = ["a", "b"]\n'
     (context.folder / "prep.toml").write_text(swept)
     prepared = graphs.prepare(context, context.folder / "g.toml")

@@ -37,7 +37,7 @@ class World:
         host = f"login{pid % 2}"
         return jobs.Submitter(host=host, boot_id=f"boot of {host}", pid=pid, start_ticks=1)
 
-    def take(self, pid: int, *, stand_by: bool = False) -> leases.Holding:
+    def take(self, pid: int, *, stand_by: bool = False) -> leases.HeldLease:
         """Acquire the lease as this process would; to wait for it lets the time go by."""
         me = self.process(pid)
         self.alive.add(pid)
@@ -85,7 +85,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         )
 
 
-def write(holding: leases.Holding, text: str) -> None:
+def write(holding: leases.HeldLease, text: str) -> None:
     with holding.store.writing() as work:
         work.settings.put("by", text)
 
@@ -180,7 +180,7 @@ ACTS = strategies.lists(
 def test_one_writes_at_a_time(world: World, acts: list[tuple[str, int]]) -> None:
     free(world)
     # By the place that acts name; a process that begins there has a number of its own.
-    held: dict[int, tuple[int, leases.Holding]] = {}
+    held: dict[int, tuple[int, leases.HeldLease]] = {}
     numbers = {place: itertools.count(100 + place, 4) for place in range(4)}
     newest: int | None = None
     renewed = world.now

@@ -31,7 +31,7 @@ def expanded(text: str) -> sweeps.Sweep:
     return sweeps.expand(document, config.Profile(), problems)
 
 
-def tell_nobody(tasks: object) -> None:
+def report_nothing(tasks: object) -> None:
     return
 
 
@@ -68,8 +68,8 @@ def test_points_that_another_process_was_faster_with(
             with store.writing() as work:
                 work.sweeps.set_state(stored, "cancelled")
         else:
-            resume.add(prepared, stored, more, new, tell=tell_nobody)
-        with pytest.raises(errors.ConflictError, match="nothing was added"):
-            resume.add(prepared, stored, more, new, tell=tell_nobody)
+            resume.add_points(prepared, stored, more, new, report=report_nothing)
+        with pytest.raises(errors.ConflictError, match="Nothing was submitted"):
+            resume.add_points(prepared, stored, more, new, report=report_nothing)
         with store.reading() as work:
             assert len(work.sweeps.points(stored.row)) == (2 if by == "a cancel" else 3)
