@@ -17,7 +17,7 @@ from orchestrator.cli import options, output, session
 from orchestrator.cli.output import job_rows
 from orchestrator.controller.actions import cancel as cancellation
 from orchestrator.controller.actions import confirmed, hold, requeue, wait
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
 
 #: Time after --timeout in which `wait` may end by itself.
@@ -84,7 +84,7 @@ def raise_unless_cancelled(outcomes: Sequence[cancellation.Cancelled]) -> None:
     problems = list(dict.fromkeys(outcome.why for outcome in outcomes if outcome.why))
     pending = [outcome.job for outcome in outcomes if not outcome.confirmed and not outcome.why]
     if pending:
-        problems.append(_not_confirmed(naming.names_of(pending), contexts.asked(pending)))
+        problems.append(_not_confirmed(naming.names_of(pending), contexts.scheduler_name(pending)))
     if problems:
         raise (errors.SlurmError if pending else errors.ConflictError)("\n".join(problems))
 
@@ -165,7 +165,7 @@ def print_outcomes(outcomes: Sequence[confirmed.Outcome], *, already: str) -> No
     for group in _same_outcomes(outcomes):
         outcome, job = group[0], group[0].job
         names = naming.names_of([member.job for member in group])
-        scheduler = contexts.asked([job])
+        scheduler = contexts.scheduler_name([job])
         reason = job_rows.reason_of(job)
         state = f"{job.state} ({reason})" if reason else str(job.state)
         match outcome.end:
@@ -234,7 +234,7 @@ def wait_for_jobs(
             context, rows, timeout_seconds=timeout, changed=state_reporter(context)
         )
     if form is not None:
-        job_rows.print_jobs(last, context.clock(), form)
+        job_rows.print_jobs(last, context.clock.now(), form)
     live = [job for job in last if not job.ended]
     if live:
         raise errors.NotEndedError(f"{len(live)} of {len(last)} jobs have not ended after {timeout:g} s")
@@ -260,9 +260,9 @@ def state_reporter(context: contexts.Context) -> Callable[[Sequence[jobs.Job]], 
             nodes = f" on {job.node_list}" if job.node_list else ""
             state = f"{job.state}{nodes}" + ("" if reason is None else f" ({reason})")
             groups.setdefault((job.token, state), []).append(job)
-        at = output.time_of_day(context.clock())
+        at = output.time_of_day(context.clock.now())
         for (_, state), tasks in groups.items():
-            context.say(f"{at} {naming.names_of(tasks)} {state}")
+            output.note(f"{at} {naming.names_of(tasks)} {state}")
 
     return report
 

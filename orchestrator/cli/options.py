@@ -58,6 +58,28 @@ class Duration(click.ParamType[int]):
         return seconds
 
 
+class Range(click.ParamType[tuple[int | None, int | None]]):
+    """`A:B`, `A:`, `:B` or one number."""
+
+    name = "range"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        first, colon, last = value.partition(":")
+        try:
+            ends = [int(end) if end.strip() else None for end in (first, last if colon else first)]
+        except ValueError:
+            ends = []
+        # SQLite's integers have 64 bits.
+        if not value.strip(": ") or not ends or any(abs(end or 0) >= 2**63 for end in ends):
+            self.fail(f"{value!r} is not a range: write A:B, A:, :B or one number")
+        begin, end = ends
+        if begin is not None and end is not None and begin > end:
+            self.fail(f"{value!r} ends before it begins: write {end}:{begin}")
+        return begin, end
+
+
 class Time(click.ParamType[datetime.datetime]):
     """A point in time in the formats of sacct."""
 

@@ -16,7 +16,7 @@ from orchestrator.cli import output, settings, spec_options, times
 from orchestrator.toml import values
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller.session import context as contexts
+    from orchestrator.controller.session import contexts
 
 
 #: Beyond it a time that is planned would lie where none can be stored.
@@ -186,7 +186,7 @@ def _checked(
         return {**found, "source": source, "inherit": sorted(inherit)}, prepared.context
     request = spec_options.request(options, configuration)
     from orchestrator.cli import session
-    from orchestrator.controller.session import context as contexts
+    from orchestrator.controller.session import contexts
     from orchestrator.controller.submission import local_jobs, render
 
     context = session.open_context(ctx)

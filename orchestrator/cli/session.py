@@ -19,7 +19,7 @@ from orchestrator.cli import options, output
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller.refresh import freshness
-    from orchestrator.controller.session import context as contexts
+    from orchestrator.controller.session import contexts
 
 #: Notes of the configuration that were printed, in the click context's meta.
 _PRINTED_NOTES = "orchestrator.notes"
@@ -59,7 +59,7 @@ def current_folder() -> Path:
 
 def open_context(ctx: click.Context, *, quiet: bool = False) -> contexts.Context:
     """Return the Context; it is closed with `ctx`. `quiet`: without progress messages."""
-    from orchestrator.controller.session import context as contexts
+    from orchestrator.controller.session import contexts
     from orchestrator.controller.session import stores
 
     configuration = configuration_of(ctx)

@@ -15,7 +15,7 @@ from orchestrator import diagnosis, jobs
 from orchestrator.cli import completion, options, output, session
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.recovery import chains
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.controller.session import queries
 from orchestrator.controller.usage import efficiency as job_efficiency
 from orchestrator.jobs import naming
@@ -69,9 +69,9 @@ def show(
     elif diff:
         terminal.print_exactly(provenance.get("git_diff") or "")
     elif form in ("tsv", "csv"):
-        job_rows.print_jobs(tasks, context.clock(), form)
+        job_rows.print_jobs(tasks, context.clock.now(), form)
     elif len(tasks) > 1:
-        _show_array(tasks, provenance, form or "table", context.clock())
+        _show_array(tasks, provenance, form or "table", context.clock.now())
     else:
         _show_job(context, details, provenance, form or "table", may_ask=refresh is not False)
 
@@ -153,7 +153,7 @@ def _show_job(
     chain = chains.of(context, job)
     attempts = [job_rows.attempt_row(attempt) for attempt in details.attempts]
     links = [job_rows.link_row(link) for link in chain.links]
-    row = job_rows.job_row(job, context.clock())
+    row = job_rows.job_row(job, context.clock.now())
     row["arguments"] = queries.arguments(details)
     row["next_start_at"] = None if chain.planned is None else chain.planned.decision.due_at
     if form != "table":

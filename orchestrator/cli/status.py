@@ -14,7 +14,7 @@ from orchestrator import errors, jobs, slurm
 from orchestrator.cli import options, output, session
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.session import clock_check, queries
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 #: Seconds between two displays of --watch.
 _WATCH_SECONDS = 2
@@ -114,7 +114,7 @@ def status(
         states=states or (),
         partitions=partitions or (),
         since=since,
-        live_or_since=None if all_ or is_filtered else context.clock() - queries.RECENT,
+        live_or_since=None if all_ or is_filtered else context.clock.now() - queries.RECENT,
         limit=limit,
     )
     form = form or output.default_format()
@@ -164,7 +164,7 @@ def _print_jobs(
     if references:
         order = {row: number for number, row in enumerate(named)}
         matching.sort(key=lambda job: order[job.row])
-    now = context.clock()
+    now = context.clock.now()
     if clear and form == "table" and output.is_drawable():
         terminal.clear()
     if is_folded:
@@ -175,15 +175,15 @@ def _print_jobs(
         job_rows.print_jobs(matching, now, form)
         shown = len(matching)
     if stale := _staleness(matching, error or slurm_error):
-        context.say(stale)
+        output.note(stale)
     with context.store.reading() as work:
         doubt = clock_check.stored_doubt(work)
     if doubt:
-        context.say(doubt)
+        output.note(doubt)
     if late := _late_controller(context, now):
-        context.say(f"{late} For details: `orchestrator serve --status`.")
+        output.note(f"{late} For details: `orchestrator serve --status`.")
     if query.limit is not None and shown >= query.limit:
-        context.say(f"Only the newest {query.limit} are shown; --limit changes the number.")
+        output.note(f"Only the newest {query.limit} are shown; --limit changes the number.")
     if damage:
         raise damage[0]
 
@@ -238,10 +238,10 @@ def refresh(context: contexts.Context) -> None:
     fresh = resend.refresh_and_send(context, floor_seconds=0)
     stored = ingest.ingest_all(context, live)
     if fresh.busy:
-        context.say("Another process is asking Slurm now; its result is used.")
+        output.note("Another process is asking Slurm now; its result is used.")
     if fresh.failing_since is not None:
         since = fresh.failing_since.astimezone().isoformat(timespec="seconds")
         raise errors.SlurmError(f"Slurm has not responded since {since}: {fresh.error}")
     if fresh.accounts_error:
-        context.say(f"Exit codes and times may be missing: {fresh.accounts_error}")
-    context.say(f"{fresh.changed} jobs changed, {stored} metrics read")
+        output.note(f"Exit codes and times may be missing: {fresh.accounts_error}")
+    output.note(f"{fresh.changed} jobs changed, {stored} metrics read")

@@ -17,7 +17,7 @@ from orchestrator.jobs import naming
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller.refresh import track as tracking
-    from orchestrator.controller.session import context as contexts
+    from orchestrator.controller.session import contexts
 
 
 @click.command("render")
@@ -99,13 +99,13 @@ def submit(
         click.echo(_parsable(first))
     elif form is None:
         click.echo(submission_line(tasks))
-        if first.waits_for_room:
-            context.say(
+        if first.is_deferred:
+            output.note(
                 "The next `orchestrator status`, `show`, `refresh` or `wait` after that time sends "
                 f"it; `orchestrator wait @{first.row}` waits until it has ended."
             )
     elif not wait_:
-        job_rows.print_jobs(tasks, context.clock(), form)
+        job_rows.print_jobs(tasks, context.clock.now(), form)
     if wait_:
         _wait(context, tasks, form)
 
@@ -117,7 +117,7 @@ def _wait(context: contexts.Context, tasks: Sequence[jobs.Job], form: str | None
     reporter = actions.state_reporter(context)
     tasks = wait.wait(context, [job.row for job in tasks], changed=reporter)
     if form is not None:
-        job_rows.print_jobs(tasks, context.clock(), form)
+        job_rows.print_jobs(tasks, context.clock.now(), form)
     failed = [job for job in tasks if job.state is not jobs.JobState.COMPLETED]
     if not failed:
         return
@@ -140,7 +140,7 @@ def submission_line(tasks: Sequence[jobs.Job]) -> str:
     """Return the result of submitting a job or a job array, in a sentence."""
     first = tasks[0]
     rows = f"@{first.row}" + (f"-{tasks[-1].row}" if len(tasks) > 1 else "")
-    if first.waits_for_room and first.resend_at is not None:
+    if first.is_deferred and first.resend_at is not None:
         return f"{rows} {first.reason}; next try at {output.time_of_day(first.resend_at)}"
     if first.array_job_id is None:
         return f"Submitted batch job {first.job_id} ({rows}, {first.name})"
@@ -252,7 +252,7 @@ def track(
         click.echo(_tracked_line(job_id, tracked))
         for job in tracked.jobs:
             if job.stdout_path is None and job.state is not jobs.JobState.PENDING:
-                context.say(f"The log of {job.job_id} is unknown: set it with `--log PATH`.")
+                output.note(f"The log of {job.job_id} is unknown: set it with `--log PATH`.")
                 break
     if problems:
         raise type(problems[0])("\n".join(map(str, problems)))

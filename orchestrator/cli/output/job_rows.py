@@ -44,7 +44,7 @@ def job_row(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
     computed: dict[str, object] = {
         "elapsed_seconds": elapsed_seconds(job, now),
         "labels": list(job.labels),
-        "resend_at": job.resend_at if job.waits_for_room else None,
+        "resend_at": job.resend_at if job.is_deferred else None,
         "alerts": [
             output.fields_of(alert, ("rule", "since", "detail")) for alert in job.current_alerts
         ],
@@ -60,7 +60,7 @@ def job_line(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
     reason = reason_of(job) or ""
     if alerts := job.current_alerts:
         reason = f"alert: {', '.join(alert.rule for alert in alerts)}"
-    if job.waits_for_room and job.resend_at is not None:
+    if job.is_deferred and job.resend_at is not None:
         reason = f"{reason}; next try {output.time_of_day(job.resend_at)}"
     row.update(
         job_id=job.job_id or "",
