@@ -126,7 +126,7 @@ def job_id(text: str) -> str | None:
 def run_locally(
     steps: Sequence[Step], environ: Mapping[str, str], home: Path
 ) -> Iterator[tuple[Step, str]]:
-    """Run steps one after another without Slurm and GPUs in a copy of examples/; yield outputs."""
+    """Run steps in a folder with a copy of examples/, without Slurm and GPUs; yield outputs."""
     tools, folder = home / "bin", home / "checkout"
     if not tools.exists():
         tools.mkdir()

@@ -191,9 +191,9 @@ def _checked(
 
     context = session.open_context(ctx)
     here = render.is_local(configuration, os.environ)
-    context = contexts.at(context, "local" if here else "slurm")
+    context = context.with_scheduler("local" if here else "slurm")
     script = render.make(configuration, request, on_this_machine=here)
-    render.refuse_too_many_tasks(request, contexts.cluster_facts(context))
+    render.refuse_too_many_tasks(request, clusters.facts(context))
     local_jobs.check(context, request.spec, script.text)
     found = {"kind": "job", "spec": json.loads(specs.to_json(request.spec))}
     inherit = set(request.spec.environment.inherit)

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from orchestrator import errors, reports
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 
 def find(context: contexts.Context, name: str) -> reports.MeasurementSet:

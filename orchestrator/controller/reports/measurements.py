@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator import errors, files, jobs, metrics, reports, specs
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.controller.usage import gpu_files
 from orchestrator.reports import job_measurements
 from orchestrator.text import escaping
@@ -71,7 +71,7 @@ def _told(
     try:
         ingest.ingest_for_numbers(context, done, say=say)
     except errors.DatabaseError as exc:
-        context.say(f"What the logs got since the last look is left out: {exc}")
+        context.reporter.warn(f"What the logs got since the last look is left out: {exc}")
     wanted = metrics.MetricQuery(
         job_rows=tuple(job.row for job in done), names=job_measurements.NAMES, prefer_jsonl=True
     )
@@ -89,7 +89,7 @@ def _told(
             job=job,
             spec=read[job.token],
             metrics=stored.get(job.row, []),
-            result=_result(job, say or context.say),
+            result=_result(job, say or context.reporter.warn),
             gpus=gpu_files.figures(job, read[job.token], papers[job.token]),
             provenance=papers[job.token],
         )

@@ -10,7 +10,7 @@ from typing import Any
 from db import unit_of_work
 from orchestrator import errors, jobs, reports, schedules
 from orchestrator.controller.schedules import submitted
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 if typing.TYPE_CHECKING:
     from orchestrator.reports import comparison
@@ -46,7 +46,7 @@ def judge(context: contexts.Context) -> list[str]:
             if submitted.has_ended(work, one)
         ]
     for firing in found[:MOST]:
-        context.proceed()
+        context.guard.check()
         with context.store.reading() as work:
             stored = work.schedules.get(firing.schedule_row)
         try:
@@ -61,7 +61,7 @@ def judge(context: contexts.Context) -> list[str]:
                 firing,
                 verdict=verdict.word,
                 verdict_detail=detail,
-                verdict_at=context.clock(),
+                verdict_at=context.clock.now(),
             ):
                 at = f"{firing.planned_at:%Y-%m-%dT%H:%MZ}"
                 told.append(f"Schedule {stored.name}: {at} {verdict.word}: {verdict.sentence}")

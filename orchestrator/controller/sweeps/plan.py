@@ -8,7 +8,7 @@ import pwd
 from collections.abc import Sequence
 
 from orchestrator import errors, rendering, sweeps
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import local_jobs, render
 from orchestrator.controller.sweeps import queries
 from orchestrator.specs import ranks
@@ -55,7 +55,7 @@ def prepare_sweep(
         is_local = render.is_local(context.configuration, context.environ)
         scheduler = "local" if is_local else "slurm"
     return _prepare(
-        contexts.at(context, scheduler),
+        context.with_scheduler(scheduler),
         sweep.points,
         source=source,
         argv=argv,
@@ -75,7 +75,7 @@ def prepare_points(
 ) -> Prepared:
     """Prepare points of a stored sweep, as prepare_sweep does."""
     return _prepare(
-        contexts.at(context, sweep.scheduler),
+        context.with_scheduler(sweep.scheduler),
         points,
         source=source or sweep.source,
         argv=argv,
@@ -149,7 +149,7 @@ def _limits(
     most = context.profile.max_submit_jobs
     try:
         # max_age_seconds=0: a larger array than today's MaxArraySize would be refused.
-        facts = contexts.cluster_facts(context, max_age_seconds=0)
+        facts = clusters.facts(context, max_age_seconds=0)
     except errors.SlurmError:
         if not without_slurm:
             raise
@@ -165,7 +165,7 @@ def _limits(
 def _submit_limit(context: contexts.Context, points: Sequence[sweeps.Point]) -> int | None:
     """Return how many such jobs Slurm's accounting lets this user submit; None if unknown."""
     try:
-        with context.waiting("Asking Slurm (sacctmgr)"):
+        with context.reporter.activity("Asking Slurm (sacctmgr)"):
             limits = context.slurm.submit_limits(pwd.getpwuid(os.getuid()).pw_name)
     except (errors.SlurmError, KeyError):
         # Only an optimisation: Slurm refuses an array that is too large.
