@@ -230,14 +230,14 @@ def wait_for_jobs(
         context = session.open_context(ctx)
         selected = session.selected_jobs(context, selection, with_ended=True)
         rows = [job.row for job in selected]
-        last = wait.wait(
-            context, rows, timeout_seconds=timeout, changed=state_reporter(context)
-        )
+        last = wait.wait(context, rows, timeout_seconds=timeout, changed=state_reporter(context))
     if form is not None:
         job_rows.print_jobs(last, context.clock.now(), form)
     live = [job for job in last if not job.ended]
     if live:
-        raise errors.NotEndedError(f"{len(live)} of {len(last)} jobs have not ended after {timeout:g} s")
+        raise errors.NotEndedError(
+            f"{len(live)} of {len(last)} jobs have not ended after {timeout:g} s"
+        )
     groups: dict[tuple[str, jobs.JobState], list[jobs.Job]] = {}
     for job in last:
         if job.state is not jobs.JobState.COMPLETED:

@@ -212,9 +212,7 @@ def _with_final_newline(first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes
         yield b"\n"
 
 
-def _follow_one(
-    context: contexts.Context, job: jobs.Job, stderr: bool, lines: int | None
-) -> None:
+def _follow_one(context: contexts.Context, job: jobs.Job, stderr: bool, lines: int | None) -> None:
     # It imports everything that talks to Slurm.
     from orchestrator.controller.actions import live
 

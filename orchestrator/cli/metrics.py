@@ -119,7 +119,9 @@ _OPTIONS = (
         multiple=True,
         help="Only this metric: throughput, 'val_*', ... Can be repeated.",
     ),
-    click.option("--steps", type=options.Range(), metavar="A:B", help="Only steps A to B: 100:200, 100:."),
+    click.option(
+        "--steps", type=options.Range(), metavar="A:B", help="Only steps A to B: 100:200, 100:."
+    ),
     click.option("--epochs", type=options.Range(), metavar="A:B", help="Only epochs A to B."),
     click.option(
         "--since", type=options.Time(), metavar="TIME", help="Only metrics logged since this time."
@@ -285,8 +287,7 @@ def _check_combination(chosen: MetricOptions, form: str) -> None:
         ),
         "--follow prints rows as they arrive: use --format jsonl, and remove --output, --every "
         "and --points": (
-            chosen.follow
-            and (form == "json" or chosen.out or chosen.points or chosen.every)
+            chosen.follow and (form == "json" or chosen.out or chosen.points or chosen.every)
         ),
     }
     for problem, applies in problems.items():
@@ -311,29 +312,18 @@ def _print_rows(
 
 
 def _follow(
-    context: contexts.Context,
-    query: metrics.MetricQuery,
-    by_row: dict[int, jobs.Job],
-    form: str,
+    context: contexts.Context, query: metrics.MetricQuery, by_row: dict[int, jobs.Job], form: str
 ) -> None:
     """Print new metrics until all jobs have ended and their files are read to the end."""
     # It imports everything that talks to Slurm.
     from orchestrator.controller.actions import live
 
-    reported: set[str] = set()
-
-    def say_once(message: str) -> None:
-        if message not in reported:
-            reported.add(message)
-            output.note(message)
-
-    polled = dataclasses.replace(context, say=say_once)
     if form in ("csv", "tsv"):
         click.echo("".join(output.texts("metrics", [], job_rows.METRIC_COLUMNS, form)), nl=False)
     while True:
         # Before reading: lines that were written before the end are then certainly read.
-        is_live = live.update(polled, by_row)
-        has_more = pages.read_part(polled, list(by_row.values()))
+        is_live = live.update(context, by_row)
+        has_more = pages.read_part(context, list(by_row.values()))
         for page in pages.pages(context, query):
             newest = max((row.id for row in page), default=0)
             query = dataclasses.replace(query, after=max(newest, query.after or 0))

@@ -29,6 +29,22 @@ class Selection:
     sweeps: tuple[str, ...]
 
 
+class Group(click.Group):
+    """A group that lists its commands in the order of their definition."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, command.get_short_help_str(limit=200))
+                    for name, command in self.commands.items()
+                ]
+            )
+
+
 class Seconds(click.FloatRange):
     """A number of seconds; float() accepts `nan`, a time-out that would never pass."""
 

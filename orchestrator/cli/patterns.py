@@ -37,7 +37,7 @@ _files_option = click.option(
 )
 
 
-@click.group("patterns")
+@click.group("patterns", cls=options.Group)
 def pattern_commands() -> None:
     """List and test the patterns that find metrics in logs."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import signal
@@ -59,8 +60,7 @@ def current_folder() -> Path:
 
 def open_context(ctx: click.Context, *, quiet: bool = False) -> contexts.Context:
     """Return the Context; it is closed with `ctx`. `quiet`: without progress messages."""
-    from orchestrator.controller.session import contexts
-    from orchestrator.controller.session import stores
+    from orchestrator.controller.session import contexts, stores
 
     configuration = configuration_of(ctx)
     store = stores.of(configuration)
@@ -69,12 +69,13 @@ def open_context(ctx: click.Context, *, quiet: bool = False) -> contexts.Context
     return contexts.Context(
         configuration=configuration,
         store=store,
-        client=functools.cache(functools.partial(client, quiet=quiet)),
+        slurm=client(quiet=quiet),
         environ=os.environ,
         folder=current_folder(),
-        say=output.note,
-        sleep=time.sleep,
-        waiting=contexts.in_silence if quiet else progress,
+        reporter=contexts.Reporter(
+            write=lambda level, text: output.note(text),
+            activity=contextlib.nullcontext if quiet else progress,
+        ).once(),
     )
 
 
@@ -111,13 +112,7 @@ def client(*, quiet: bool = False) -> slurm.Client:
         with progress(f"Asking Slurm ({argv[0]})"):
             return plain.stream(argv, timeout_seconds, environ, on_line)
 
-    return slurm.Client(
-        environ=plain.environ,
-        timeout_seconds=plain.timeout_seconds,
-        sacct_timeout_seconds=plain.sacct_timeout_seconds,
-        run=run,
-        stream=stream,
-    )
+    return dataclasses.replace(plain, run=run, stream=stream)
 
 
 @contextlib.contextmanager

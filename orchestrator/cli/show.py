@@ -15,8 +15,7 @@ from orchestrator import diagnosis, jobs
 from orchestrator.cli import completion, options, output, session
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.recovery import chains
-from orchestrator.controller.session import contexts
-from orchestrator.controller.session import queries
+from orchestrator.controller.session import contexts, queries
 from orchestrator.controller.usage import efficiency as job_efficiency
 from orchestrator.jobs import naming
 from orchestrator.text import escaping
@@ -127,9 +126,7 @@ def _show_array(
         output.print_rows("failures", failures, _FAILURE_COLUMNS, "table")
 
 
-def _common_fields(
-    job: jobs.Job, provenance: Mapping[str, object]
-) -> Iterator[tuple[str, object]]:
+def _common_fields(job: jobs.Job, provenance: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     yield "Cluster", job.cluster
     yield "Partition", job.partition
     yield "Account", job.account

@@ -153,7 +153,9 @@ def _split(words: list[str]) -> tuple[Path | None, list[str]]:
         )
     path = Path(before[0]) if before else None
     if path is not None and path.suffix in (".py", ".sh"):
-        raise click.UsageError(f"{path} is not a spec file; write the program after `--`: -- {path}")
+        raise click.UsageError(
+            f"{path} is not a spec file; write the program after `--`: -- {path}"
+        )
     return path, program
 
 

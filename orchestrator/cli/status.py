@@ -13,8 +13,7 @@ import click
 from orchestrator import errors, jobs, slurm
 from orchestrator.cli import options, output, session
 from orchestrator.cli.output import job_rows, terminal
-from orchestrator.controller.session import clock_check, queries
-from orchestrator.controller.session import contexts
+from orchestrator.controller.session import clock_check, contexts, queries
 
 #: Seconds between two displays of --watch.
 _WATCH_SECONDS = 2
@@ -53,21 +52,35 @@ class _Names(click.ParamType[tuple[str, ...]]):
 @click.command("status")
 @options.jobs_argument
 @click.option(
-    "-t", "--state", "states", type=_States(), metavar="STATE,...",
+    "-t",
+    "--state",
+    "states",
+    type=_States(),
+    metavar="STATE,...",
     help="Only these states, in Slurm's long or short form: RUNNING,PD,F.",
 )
 @click.option(
-    "-p", "--partition", "partitions", type=_Names(), metavar="NAME,...",
+    "-p",
+    "--partition",
+    "partitions",
+    type=_Names(),
+    metavar="NAME,...",
     help="Only these partitions.",
 )
 @click.option("--name", "names", multiple=True, help="Only jobs with this name.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label.")
 @click.option(
-    "--sweep", "sweeps", multiple=True, metavar="SWEEP",
+    "--sweep",
+    "sweeps",
+    multiple=True,
+    metavar="SWEEP",
     help="Only jobs of sweeps with this name, or of one sweep: @3.",
 )
 @click.option(
-    "-S", "--since", type=options.Time(), metavar="TIME",
+    "-S",
+    "--since",
+    type=options.Time(),
+    metavar="TIME",
     help="Only jobs submitted since: 2026-11-20, 10:05, yesterday, now-2hours.",
 )
 @click.option("-a", "--all", "all_", is_flag=True, help="Also jobs that ended more than a day ago.")
@@ -200,7 +213,9 @@ def _staleness(matching: list[jobs.Job], error: str) -> str:
     )
     reason = no_reply or "not confirmed by Slurm"
     if hosts and not no_reply:
-        reason = f"jobs of {', '.join(hosts)} are updated only there: run `orchestrator status` there"
+        reason = (
+            f"jobs of {', '.join(hosts)} are updated only there: run `orchestrator status` there"
+        )
     return f"Stale since {since.astimezone().isoformat(timespec='seconds')}: {reason}"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import options, output, session, spec_options
+from orchestrator.cli import completion, options, output, session, spec_options
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.submission import render as rendering
 from orchestrator.jobs import naming
@@ -154,7 +154,7 @@ def submission_line(tasks: Sequence[jobs.Job]) -> str:
     nargs=-1,
     required=True,
     metavar="JOB...",
-    shell_complete=options.completion.job_references,
+    shell_complete=completion.job_references,
 )
 @click.option("--fresh", is_flag=True, help="Render the stored spec with the current templates.")
 @options.queue_option
@@ -211,9 +211,7 @@ def resubmit(
 @click.option(
     "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label. Can be repeated."
 )
-@click.option(
-    "--pattern", "patterns", multiple=True, help="Pattern that finds metrics in the log."
-)
+@click.option("--pattern", "patterns", multiple=True, help="Pattern that finds metrics in the log.")
 @click.option("--log", metavar="PATH", help="The log, if Slurm no longer knows its path.")
 @session.with_context
 def track(

@@ -22,9 +22,7 @@ class _Key(click.ParamType[str]):
 
     name = "key"
 
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in totals.KEYS and not value.partition("label:")[2]:
             self.fail(f"{value!r} is not one of {', '.join(totals.KEYS)}, label:KEY")
         return value
@@ -43,7 +41,10 @@ class _Key(click.ParamType[str]):
     help=f"Group by {', '.join(totals.KEYS)}, or label:KEY. Can be repeated.",
 )
 @click.option(
-    "-S", "--since", type=options.Time(), metavar="TIME",
+    "-S",
+    "--since",
+    type=options.Time(),
+    metavar="TIME",
     help="Count from this time: 2026-11-01, yesterday, now-7days.",
 )
 @click.option("-E", "--until", type=options.Time(), metavar="TIME", help="Count until this time.")

@@ -134,9 +134,7 @@ def exit_text(exit_code: int | None, exit_signal: int | None) -> str | None:
 
 def attempt_row(attempt: jobs.Attempt) -> dict[str, object]:
     shown = exit_text(attempt.exit_code, attempt.exit_signal)
-    return {
-        name: shown if name == "exit" else getattr(attempt, name) for name in _ATTEMPT_FIELDS
-    }
+    return {name: shown if name == "exit" else getattr(attempt, name) for name in _ATTEMPT_FIELDS}
 
 
 def event_row(event: jobs.JobEvent) -> dict[str, object]:

@@ -106,7 +106,9 @@ def _print_sparklines(view: View) -> None:
             head = f"{job}{name}" + ("" if rank is None else f" rank {rank}")
             finite = [value for value in values if value is not None and math.isfinite(value)]
             low, high = min(finite, default=math.nan), max(finite, default=math.nan)
-            lines.append((head, summaries.sparkline(values, glyphs), f"{low:.6g} to {high:.6g} {unit}"))
+            lines.append(
+                (head, summaries.sparkline(values, glyphs), f"{low:.6g} to {high:.6g} {unit}")
+            )
     head_width = max((len(head) for head, _, _ in lines), default=0)
     if lines:
         click.echo()
@@ -219,7 +221,7 @@ def _compared_values(view: View, by: str) -> list[tuple[tuple[str, str, object],
 
 def plot(view: View, path: Path, by: str | None) -> bool:
     """Plot a figure for each name, with a line for each job; return whether there are metrics."""
-    from orchestrator.reports import drawing, lines
+    from orchestrator.reports import drawing, metric_figures
 
     form = path.suffix.removeprefix(".").lower()
     if form not in drawing.FORMATS:
@@ -228,8 +230,8 @@ def plot(view: View, path: Path, by: str | None) -> bool:
     series = _plotted_lines(view)
     if not series:
         return False
-    axis: lines.Axis | None = by  # type: ignore[assignment]
-    figures = lines.drawn(series, axis)
+    axis: metric_figures.Axis | None = by  # type: ignore[assignment]
+    figures = metric_figures.drawn(series, axis)
     if not figures:
         raise errors.NotFoundError(f"none of these metrics has a {by or 'step'}")
     names = ", ".join(figure.name for figure in figures)
@@ -245,13 +247,13 @@ def plot(view: View, path: Path, by: str | None) -> bool:
 
 
 def _plotted_lines(view: View) -> list[Any]:
-    from orchestrator.reports import lines
+    from orchestrator.reports import metric_figures
 
-    points: dict[tuple[str, str, int, int | None], list[lines.Point]] = {}
+    points: dict[tuple[str, str, int, int | None], list[metric_figures.Point]] = {}
     for page in view.pages(points=MAX_POINTS):
         for row in page:
             at = None if row.time is None else row.time.replace(tzinfo=datetime.UTC)
-            point = lines.Point(
+            point = metric_figures.Point(
                 value=math.nan if row.value is None else row.value,
                 step=row.step,
                 epoch=row.epoch,
@@ -260,7 +262,7 @@ def _plotted_lines(view: View) -> list[Any]:
             points.setdefault((row.name, row.unit, row.job_row, row.rank), []).append(point)
     labels = {job.row: f"{naming.name_of(job)} {job.name}" for job in view.jobs}
     return [
-        lines.Line(
+        metric_figures.Line(
             name=name,
             unit=unit,
             label=labels[job_row] + ("" if rank is None else f" rank {rank}"),
