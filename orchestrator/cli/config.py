@@ -198,4 +198,4 @@ def _shown_value(key: key_paths.KeyPath, value: object) -> str:
             value = config.without_password(value)
         elif key[0] == "notices" and key[-1] == "url":
             value = channels.shown_url(value)
-    return schema.as_toml(value, most=None)
+    return schema.as_toml(value, max_characters=None)

@@ -9,7 +9,7 @@ import pathlib
 import pytest
 
 from orchestrator import jobs
-from orchestrator.cli import card as cards
+from orchestrator.cli import show
 from orchestrator.controller.usage import efficiency as used
 from orchestrator.usage import efficiency, gpus
 
@@ -51,7 +51,7 @@ def watched() -> list[gpus.Figures]:
 def test_a_card() -> None:
     found = watched()
     card = efficiency.card(JOB, USED, found, elapsed_seconds=3599)
-    assert list(cards.lines(used.Told(card=card, gpus=tuple(found)))) == [
+    assert list(show.efficiency_lines(card, found)) == [
         "Efficiency:",
         "  Time           [||                    10%] 01:00:00 of 10:00:00",
         "  CPU            [|                      3%] 02:00:00 of 3-00:00:00 (72 CPUs)",

@@ -8,7 +8,7 @@ import pytest
 from click import testing
 
 from orchestrator import cli, reports
-from orchestrator.cli import figures
+from orchestrator.cli import reports as report_cli
 from orchestrator.controller.reports import studies
 
 
@@ -120,7 +120,7 @@ def test_a_size_of_which_all_jobs_failed_is_worse(capsys: pytest.CaptureFixture[
             measurements=tuple(before[:2]),
             left_out=left_out,
         )
-        figures.show_comparison(figures.compared(study, kept, (), ()), "monday", study, "tsv")
+        report_cli.print_comparison(report_cli.compare(study, kept, (), ()), "monday", study, "tsv")
         return capsys.readouterr().err
 
     # Fewer sizes were asked for: no bad news.
@@ -128,7 +128,7 @@ def test_a_size_of_which_all_jobs_failed_is_worse(capsys: pytest.CaptureFixture[
         "not compared, for there are no such runs now: 8 GPUs\n"
         "Nothing is worse than monday, as far as these runs tell.\n"
     )
-    with pytest.raises(figures.WorseError) as caught:
+    with pytest.raises(report_cli.WorseError) as caught:
         told("left out (FAILED): 5_0, 5_1")
     assert str(caught.value) == (
         "monday has runs of 8 GPUs, and now there are none: jobs were left out"

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from orchestrator.cli import terminal
+from orchestrator.cli.output import terminal
 
 #: Where bytes, or escape sequences of our own, are written to stdout.
 UNESCAPED = {

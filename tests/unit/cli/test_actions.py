@@ -7,7 +7,7 @@ import datetime
 import pytest
 
 from orchestrator import errors, jobs
-from orchestrator.cli import outcomes
+from orchestrator.cli import actions
 from orchestrator.controller.actions import confirmed
 from orchestrator.jobs import naming
 
@@ -33,12 +33,12 @@ def test_what_is_alike_is_told_once() -> None:
     runs = "{0} is RUNNING: only a job that waits can be held; `requeue --hold {0}` stops it"
     impossible = [outcome(task, confirmed.End.IMPOSSIBLE, runs) for task in (0, 1, 2, 4, 12)]
     with pytest.raises(errors.ConflictError) as caught:
-        outcomes.tell(impossible, already="")
+        actions.print_outcomes(impossible, already="")
     assert str(caught.value) == runs.format("41_[0-2,4,12]")
     refused = [outcome(task, confirmed.End.REFUSED, "no") for task in (0, 1)]
     other = outcome(2, confirmed.End.REFUSED, "never")
     with pytest.raises(errors.SlurmError) as refusal:
-        outcomes.tell([*refused, other], already="")
+        actions.print_outcomes([*refused, other], already="")
     assert str(refusal.value).splitlines() == [
         "Slurm refused it for 41_[0-1]: no",
         "Slurm refused it for 41_2: never",
@@ -49,7 +49,7 @@ def test_one_row_stands_for_an_array_that_was_never_submitted() -> None:
     never = "{0} was never submitted; `orchestrator resubmit {0}` sends it"
     unsent = [outcome(task, confirmed.End.IMPOSSIBLE, never, sent=False) for task in range(500)]
     with pytest.raises(errors.ConflictError) as caught:
-        outcomes.tell(unsent, already="")
+        actions.print_outcomes(unsent, already="")
     assert str(caught.value) == never.format("@4")
     assert naming.names_of([one.job for one in unsent]) == "@4-503"
     assert naming.names_of([unsent[0].job, unsent[2].job, unsent[3].job]) == "@4,@6-7"

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from orchestrator.cli import times
+from orchestrator.cli import options
 
 #: 11:30 in Oslo.
 NOW = datetime.datetime(2026, 11, 21, 10, 30, tzinfo=datetime.UTC)
@@ -47,23 +47,23 @@ def in_oslo(monkeypatch: pytest.MonkeyPatch):
 )
 def test_since(text: str, at: str):
     expected = datetime.datetime.fromisoformat(at).replace(tzinfo=datetime.UTC)
-    assert times.since(text, NOW) == expected
+    assert options.parse_time(text, NOW) == expected
 
 
 @pytest.mark.parametrize("text", ["", "soon", "25:00", "10:61", "2 fortnights ago", "hours", "-1h"])
 def test_no_time(text: str):
     with pytest.raises(ValueError):
-        times.since(text, NOW)
+        options.parse_time(text, NOW)
 
 
 def test_midnight_of_a_day_whose_clocks_changed():
     # 2026-10-25 had 25 hours in Oslo.
     monday = datetime.datetime(2026, 10, 26, 8, tzinfo=datetime.UTC)
     expected = datetime.datetime(2026, 10, 24, 22, tzinfo=datetime.UTC)
-    assert times.since("yesterday", monday) == expected
+    assert options.parse_time("yesterday", monday) == expected
 
 
 @pytest.mark.parametrize("text", ["9" * 30, "99999999999d", "9" * 4000 + "w"])
 def test_a_length_beyond_any_calendar(text):
     with pytest.raises(ValueError, match="too long"):
-        times.seconds(text)
+        options.parse_duration(text)

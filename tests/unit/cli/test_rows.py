@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator import jobs, sweeps
-from orchestrator.cli import sweep_views, views
+from orchestrator.cli.output import job_rows, sweep_rows
 from orchestrator.controller.sweeps import queries
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
@@ -39,7 +39,7 @@ FIELDS = (
 
 
 def test_a_job_has_the_promised_fields() -> None:
-    row = views.job_row(JOB, NOW)
+    row = job_rows.job_row(JOB, NOW)
     assert list(row) == FIELDS.split(", ")
     assert (row["elapsed_seconds"], row["labels"]) == (3600, ["team=vision"])
 
@@ -55,16 +55,16 @@ def test_a_point_without_a_job_has_the_fields_of_one_with_a_job() -> None:
         spec=jobs.JobSpec(name="demo", launch=jobs.Launch(command="true")),
     )
     found = [queries.PointJob(number=1, point=point, job=job) for job in (JOB, None)]
-    with_job, without = (sweep_views.point_row(pair, NOW, plain=True) for pair in found)
+    with_job, without = (sweep_rows.point_row(pair, NOW, is_json=True) for pair in found)
     assert list(with_job) == list(without)
     assert (with_job["elapsed_seconds"], without["elapsed_seconds"]) == (3600, None)
-    line = sweep_views.point_row(found[0], NOW, plain=False)
+    line = sweep_rows.point_row(found[0], NOW, is_json=False)
     assert {*line} - {*with_job} == {"elapsed"}
 
 
 def test_a_job_as_a_line() -> None:
-    line = views.job_line(JOB, NOW)
-    assert [line[name] for name in views.JOB_COLUMNS] == [
+    line = job_rows.job_line(JOB, NOW)
+    assert [line[name] for name in job_rows.JOB_COLUMNS] == [
         "123",
         "demo",
         "RUNNING",
@@ -78,12 +78,12 @@ def test_a_job_as_a_line() -> None:
     ]
     alert = jobs.Alert(rule="stalled", attempt=0, since=NOW, detail="no new line for 34 minutes")
     stalled = dataclasses.replace(JOB, alerts=(alert,))
-    assert views.job_line(stalled, NOW)["reason"] == "alert: stalled"
-    assert views.job_row(stalled, NOW)["alerts"] == [
+    assert job_rows.job_line(stalled, NOW)["reason"] == "alert: stalled"
+    assert job_rows.job_row(stalled, NOW)["alerts"] == [
         {"rule": "stalled", "since": NOW, "detail": "no new line for 34 minutes"}
     ]
     unknown = dataclasses.replace(JOB, job_id=None, state=jobs.JobState.SUBMIT_UNKNOWN)
-    assert views.job_line(unknown, NOW)["job_id"] == ""
+    assert job_rows.job_line(unknown, NOW)["job_id"] == ""
 
 
 @pytest.mark.parametrize(
@@ -102,15 +102,15 @@ def test_a_job_as_a_line() -> None:
     ids=["runs", "waits", "no start", "clocks differ", "end unknown", "ended"],
 )
 def test_elapsed(changes: dict[str, object], seconds: int | None) -> None:
-    assert views.elapsed_seconds(dataclasses.replace(JOB, **changes), NOW) == seconds
+    assert job_rows.elapsed_seconds(dataclasses.replace(JOB, **changes), NOW) == seconds
 
 
 def test_an_attempt_and_an_event() -> None:
     attempt = jobs.Attempt(number=1, state=jobs.JobState.FAILED, exit_code=3, exit_signal=0)
-    row = views.attempt_row(attempt)
+    row = job_rows.attempt_row(attempt)
     assert (row["number"], row["state"], row["exit"]) == (1, "FAILED", "3:0")
-    assert set(views.ATTEMPT_COLUMNS) <= set(row)
-    event = views.event_row(jobs.JobEvent(at=NOW, kind="note", source="user", detail="x"))
+    assert set(job_rows.ATTEMPT_COLUMNS) <= set(row)
+    event = job_rows.event_row(jobs.JobEvent(at=NOW, kind="note", source="user", detail="x"))
     assert (event["at"], event["state"], event["detail"]) == (NOW, None, "x")
 
 
@@ -129,7 +129,7 @@ def test_tasks_that_are_alike_are_one_line() -> None:
         _task(0, state.FAILED, exit_code=3, node_list="n2"),
         JOB,
     ]
-    lines = views.folded_lines(tasks, NOW)
+    lines = job_rows.folded_lines(tasks, NOW)
     shown = [(line["job_id"], line["state"], line["node_list"], line["row"]) for line in lines]
     assert shown == [
         ("41_[3,5-7]", "PENDING", None, ""),
