@@ -163,8 +163,6 @@ def test_elapsed_reads_as_slurm_prints_it(seconds: float | None, text: str) -> N
 
 
 def test_the_format_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert output.chosen(None, False) == "tsv"
-    assert output.chosen("csv", False) == "csv"
-    assert output.chosen(None, True) == "json"
+    assert output.default_format() == "tsv"
     monkeypatch.setattr(sys, "stdout", Terminal())
-    assert output.chosen(None, False) == "table"
+    assert output.default_format() == "table"

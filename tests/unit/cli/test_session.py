@@ -1,78 +1,75 @@
-"""What takes long is told, and telling never ends it."""
+"""Progress messages of slow activities."""
 
 from __future__ import annotations
 
 import re
 import signal
 import time
+from collections.abc import Callable
 
 import pytest
 
-from orchestrator.cli import progress
+from orchestrator.cli import output, session
 
 
-def spin(seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def spin_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition() and time.monotonic() < deadline:
         pass
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.02)
-    monkeypatch.setattr(progress, "AGAIN_SECONDS", 0.05)
+@pytest.fixture
+def messages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    written: list[str] = []
+    monkeypatch.setattr(output, "note", written.append)
+    monkeypatch.setattr(session, "FIRST_SECONDS", 0.02)
+    monkeypatch.setattr(session, "REPEAT_SECONDS", 1.0)
+    return written
 
 
-def test_it_is_told_and_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    # On a busy machine the first word comes late.
-    monkeypatch.setattr(progress, "AGAIN_SECONDS", 1.0)
-    said: list[str] = []
-    with progress.waiting("Asking Slurm (squeue)", said.append):
-        deadline = time.monotonic() + 10
-        while len(said) < 2 and time.monotonic() < deadline:
-            spin(0.01)
-    assert said[0] == "Asking Slurm (squeue) ..."
-    assert re.fullmatch(r"Asking Slurm \(squeue\) \.\.\. \d s", said[1])
-    count = len(said)
-    spin(0.1)
-    assert len(said) == count
+def test_a_slow_activity_is_reported_repeatedly(messages: list[str]) -> None:
+    with session.progress("Asking Slurm (squeue)"):
+        spin_until(lambda: len(messages) >= 2)
+    assert messages[0] == "Asking Slurm (squeue) ..."
+    assert re.fullmatch(r"Asking Slurm \(squeue\) \.\.\. \d s", messages[1])
+    assert not 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1
 
 
-def test_what_is_quick_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "FIRST_SECONDS", 60.0)
-    said: list[str] = []
-    with progress.waiting("Asking Slurm (squeue)", said.append):
+def test_a_quick_activity_is_not_reported(
+    messages: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "FIRST_SECONDS", 60.0)
+    with session.progress("Asking Slurm (squeue)"):
         assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 60
-    # What was set before is back: the test's own time limit, or none.
+    # The earlier timer is restored: that of the test's time-out, or none.
     assert not 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 60
-    assert said == []
+    assert messages == []
 
 
-def test_nobody_listens() -> None:
-    told = []
-
-    def say(message: str) -> None:
-        told.append(message)
+def test_a_closed_stderr_does_not_end_the_activity(
+    messages: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(message: str) -> None:
+        messages.append(message)
         raise BrokenPipeError
 
-    with progress.waiting("Submitting (sbatch)", say):
-        deadline = time.monotonic() + 10
-        while not told and time.monotonic() < deadline:
-            spin(0.01)
-        done = True
-    assert done and told
+    monkeypatch.setattr(output, "note", fail)
+    with session.progress("Submitting (sbatch)"):
+        spin_until(lambda: messages)
+        is_done = True
+    assert is_done and messages
 
 
-def test_the_alarm_of_others_is_given_back() -> None:
-    def theirs(*_: object) -> None:
+def test_the_handler_and_timer_of_others_are_restored() -> None:
+    def handler(*_: object) -> None:
         raise AssertionError("not due yet")
 
-    before = signal.signal(signal.SIGALRM, theirs)
+    before = signal.signal(signal.SIGALRM, handler)
     timer = signal.setitimer(signal.ITIMER_REAL, 500)
     try:
-        with progress.waiting("x", lambda message: None):
+        with session.progress("x"):
             pass
-        assert signal.getsignal(signal.SIGALRM) is theirs
+        assert signal.getsignal(signal.SIGALRM) is handler
         assert 400 < signal.getitimer(signal.ITIMER_REAL)[0] <= 500
     finally:
         signal.setitimer(signal.ITIMER_REAL, *timer)
