@@ -57,7 +57,7 @@ def list_patterns(ctx: click.Context, pattern_files: tuple[Path, ...], form: str
     rows = [
         {
             "pattern": pattern.name,
-            "origin": pattern.origin or "built-in",
+            "origin": pattern.origin or "ships",
             "generic": pattern.generic,
             "metrics": _metric_names(pattern),
             "description": pattern.description,

@@ -10,7 +10,6 @@ import pytest
 
 from orchestrator import jobs
 from orchestrator.cli import show
-from orchestrator.controller.usage import efficiency as used
 from orchestrator.usage import efficiency, gpus
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)

@@ -40,8 +40,8 @@ def test_what_is_alike_is_told_once() -> None:
     with pytest.raises(errors.SlurmError) as refusal:
         actions.print_outcomes([*refused, other], already="")
     assert str(refusal.value).splitlines() == [
-        "Slurm refused it for 41_[0-1]: no",
-        "Slurm refused it for 41_2: never",
+        "Slurm refused the request for 41_[0-1]: no",
+        "Slurm refused the request for 41_2: never",
     ]
 
 

@@ -420,7 +420,7 @@ def test_who_looks_at_schedules_is_told(
         schedule_cli.note_controller(context, [stored], **more)
         return " ".join(said)
 
-    assert told() == f"No controller looks at schedules yet: {cure}"
+    assert told() == f"No controller is running, so schedules will not fire. {cure}"
     with leases.acquire(context, command="tick", seconds=30).kept(said.append, lambda: None):
         pass
     newest = health.Pass(
