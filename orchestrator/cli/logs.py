@@ -281,14 +281,7 @@ def _print_matches(
             name = escaping.one_line(name)
         is_first = True
         try:
-            for hit in logs.search(
-                part.path,
-                expression,
-                around=context_lines,
-                begin_bytes=part.span.begin_bytes,
-                end_bytes=part.span.end_bytes,
-                before_lines=part.span.before_lines,
-            ):
+            for hit in logs.search(part.path, expression, around=context_lines, span=part.span):
                 if context_lines and (hit.gap or (is_first and has_matches)):
                     stdout.write(b"--\n")
                 is_first = False

@@ -14,7 +14,7 @@ import click
 from orchestrator import jobs, metrics
 from orchestrator.cli import completion, options, output, session
 from orchestrator.cli.output import job_rows, terminal
-from orchestrator.controller.metrics import pages
+from orchestrator.controller.metrics import ingest, queries
 from orchestrator.controller.session import contexts
 
 FORMATS = (*output.FORMATS, "parquet")
@@ -217,9 +217,9 @@ def show_metrics(ctx: click.Context, /, **kwargs: Any) -> None:
     if chosen.follow:
         _follow(context, query, by_row, form)
         return
-    pages.read_new(context, selected)
+    ingest.ingest_for_command(context, selected)
     if form not in ("table", "parquet") and not (chosen.plot or chosen.compare or chosen.stat):
-        has_rows = _print_rows(pages.pages(context, query), by_row, form, chosen.out)
+        has_rows = _print_rows(queries.pages(context, query), by_row, form, chosen.out)
     else:
         from orchestrator.cli.output import metric_tables
 
@@ -237,7 +237,7 @@ def show_metrics(ctx: click.Context, /, **kwargs: Any) -> None:
     if has_rows:
         return
     if chosen.has_filter:
-        names = ", ".join(pages.names(context, list(by_row))) or "none"
+        names = ", ".join(queries.names(context, list(by_row))) or "none"
         output.note(f"No metrics match. Names of these jobs' metrics: {names}")
     else:
         output.note(
@@ -323,8 +323,8 @@ def _follow(
     while True:
         # Before reading: lines that were written before the end are then certainly read.
         is_live = live.update(context, by_row)
-        has_more = pages.read_part(context, list(by_row.values()))
-        for page in pages.pages(context, query):
+        has_more = ingest.ingest_part(context, list(by_row.values()))
+        for page in queries.pages(context, query):
             newest = max((row.id for row in page), default=0)
             query = dataclasses.replace(query, after=max(newest, query.after or 0))
             rows = [job_rows.metric_row(row, by_row[row.job_row]) for row in page]

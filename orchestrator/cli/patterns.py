@@ -13,7 +13,7 @@ import click
 
 from orchestrator import files, jobs, logs, patterns
 from orchestrator.cli import options, output, session
-from orchestrator.controller.metrics import patterns as configured_patterns
+from orchestrator.controller.metrics import job_patterns
 
 _BLOCK_BYTES = 256 * 1024
 #: Rows that are kept in memory at a time.
@@ -53,7 +53,7 @@ def list_patterns(ctx: click.Context, pattern_files: tuple[Path, ...], form: str
     Example:
       orchestrator patterns list
     """
-    known = configured_patterns.known(session.configuration_of(ctx), pattern_files)
+    known = job_patterns.configured(session.configuration_of(ctx), pattern_files)
     rows = [
         {
             "pattern": pattern.name,
@@ -124,7 +124,7 @@ def test_patterns(
       orchestrator patterns test train.log
       orchestrator logs 123 | orchestrator patterns test - --pattern olivia --json
     """
-    known = configured_patterns.known(session.configuration_of(ctx), pattern_files)
+    known = job_patterns.configured(session.configuration_of(ctx), pattern_files)
     matcher = patterns.Matcher(patterns.select(known, names, source="--pattern"))
     trial = _Trial(matcher)
     form = form or output.default_format()
@@ -134,7 +134,7 @@ def test_patterns(
     else:
         for text in output.texts("matches", trial.pages(log), _MATCH_COLUMNS, form):
             click.echo(text, nl=False)
-    for reason in filter(None, matcher.slow.values()):
+    for reason in matcher.slow:
         output.note(reason)
     if trial.matches:
         counts = ", ".join(f"{count} by {name}" for name, count in trial.matches.most_common())
@@ -203,7 +203,7 @@ def _read_lines(log: IO[bytes]) -> Iterator[tuple[int, str]]:
     while True:
         block = log.read(_BLOCK_BYTES)
         part = logs.split(rest + block, line=line, skipping=skipping, flush=not block)
-        for number, _, raw, _ in part.segments:
+        for number, _, raw in part.segments:
             yield number, logs.clean(raw)
         if not block:
             return

@@ -15,8 +15,10 @@ from typing import Any
 
 import click
 
-from orchestrator import config, errors, jobs, slurm
+from orchestrator import config, errors, jobs
 from orchestrator.cli import options, output
+from orchestrator.slurm import process, variables
+from orchestrator.slurm.client import Client
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller.refresh import freshness
@@ -90,29 +92,19 @@ def with_context(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def client(*, quiet: bool = False) -> slurm.Client:
+def client(*, quiet: bool = False) -> Client:
     """Return Slurm's commands; unless `quiet`, a slow command prints a progress message."""
-    plain = slurm.Client(environ=slurm.environment(os.environ))
+    plain = Client(environ=variables.for_queries(os.environ))
     if quiet:
         return plain
 
     def run(
         argv: Sequence[str], timeout_seconds: float, environ: Mapping[str, str], /
-    ) -> slurm.Answer:
+    ) -> process.Result:
         with progress(f"Asking Slurm ({argv[0]})"):
             return plain.run(argv, timeout_seconds, environ)
 
-    def stream(
-        argv: Sequence[str],
-        timeout_seconds: float,
-        environ: Mapping[str, str],
-        on_line: Callable[[str], object],
-        /,
-    ) -> slurm.Answer:
-        with progress(f"Asking Slurm ({argv[0]})"):
-            return plain.stream(argv, timeout_seconds, environ, on_line)
-
-    return dataclasses.replace(plain, run=run, stream=stream)
+    return dataclasses.replace(plain, run=run)
 
 
 @contextlib.contextmanager

@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
-from orchestrator import errors, jobs, slurm
+from orchestrator import errors, jobs
 from orchestrator.cli import options, output, session
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.session import clock_check, contexts, queries
+from orchestrator.slurm import states
 
 #: Seconds between two displays of --watch.
 _WATCH_SECONDS = 2
@@ -31,7 +32,7 @@ class _States(click.ParamType[tuple[jobs.JobState, ...]]):
     def _state(self, word: str) -> jobs.JobState:
         with contextlib.suppress(ValueError):
             return jobs.JobState(word.upper())
-        state = slurm.parse_state(word)
+        state = states.parse_state(word)
         if state is jobs.JobState.UNKNOWN:
             self.fail(f"{word!r} is not a state; states are {', '.join(jobs.JobState)}")
         return state
@@ -251,7 +252,7 @@ def refresh(context: contexts.Context) -> None:
         # Before the refresh, so that the log of a job that ends in it is read to its end.
         live = [job.row for job in work.jobs.find(jobs.JobQuery(live=True, limit=None))]
     fresh = resend.refresh_and_send(context, floor_seconds=0)
-    stored = ingest.ingest_all(context, live)
+    stored = ingest.ingest_rows(context, live)
     if fresh.busy:
         output.note("Another process is asking Slurm now; its result is used.")
     if fresh.failing_since is not None:

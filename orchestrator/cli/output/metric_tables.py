@@ -18,7 +18,7 @@ import click
 from orchestrator import errors, jobs, metrics
 from orchestrator.cli import output
 from orchestrator.cli.output import job_rows, terminal
-from orchestrator.controller.metrics import pages
+from orchestrator.controller.metrics import queries
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
 from orchestrator.metrics import summaries
@@ -51,8 +51,8 @@ class View:
 
     def pages(self, *, points: int | None = None) -> Iterable[list[metrics.MetricRow]]:
         """Yield the metrics page by page, at most `points` of each series."""
-        query = self.query if points is None else pages.thinned(self.query, points)
-        return pages.pages(self.context, query)
+        query = self.query if points is None else queries.thinned(self.query, points)
+        return queries.pages(self.context, query)
 
     def print_rows(
         self, kind: str, rows: Sequence[output.Row], columns: Sequence[str], form: str
@@ -73,7 +73,7 @@ def print_table(view: View, *, is_limited: bool) -> bool:
     """Print metrics, and on a terminal a sparkline of each series."""
     by_row = {job.row: job for job in view.jobs}
     limit = None if is_limited or view.out is not None else MAX_ROWS
-    count, newest = pages.newest(view.context, view.query, limit)
+    count, newest = queries.newest(view.context, view.query, limit)
     rows = [job_rows.metric_row(row, by_row[row.job_row]) for page in newest for row in page]
     with terminal.printing_to(view.out):
         output.print_rows("metrics", rows, job_rows.METRIC_COLUMNS, "table")
