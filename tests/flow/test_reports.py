@@ -132,7 +132,7 @@ def test_nothing_measured(cli, fake_slurm):
 
 
 def test_a_baseline_that_there_is_not(cli):
-    told = "Error: no baseline 'x' here; `orchestrator baseline show` lists what is known\n"
+    told = "Error: baseline 'x' not found: `orchestrator baseline show` lists all baselines\n"
     for words in (("show", "x"), ("show", "x", "--all")):
         done = cli("baseline", *words)
         assert (done.code, done.err) == (4, told)
@@ -165,7 +165,7 @@ def test_a_baseline_outlives_its_jobs(cli, fake_slurm, study):
         (4, "accuracy", "no evidence"),
     ]
     assert done.err == (
-        "the intervals of all 6 together hold the truth 95 times in 100\n"
+        "95 % confidence intervals, joint for all 6 comparisons\n"
         "Error: worse than monday: throughput of 1 GPU is -10.0 % (-16.6 to -2.8 %); throughput "
         "of 2 GPUs is -10.0 % (-16.6 to -2.8 %); throughput of 4 GPUs is -10.0 % "
         "(-16.6 to -2.8 %)\n"
@@ -178,7 +178,7 @@ def test_a_baseline_outlives_its_jobs(cli, fake_slurm, study):
         "Nothing is worse than jobs 11_1, 11_0, as far as these runs tell.\n",
     )
     assert cli("baseline", "compare", "11_1", "--history", "5").err == (
-        "Error: no job named again completed before, of this size\n"
+        "Error: no earlier job named again with this size completed\n"
     )
 
 

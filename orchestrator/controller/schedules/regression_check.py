@@ -81,7 +81,7 @@ def of(context: contexts.Context, stored: schedules.Schedule, firing: schedules.
         found = submitted.jobs_of(work, firing)
         points = len(work.sweeps.points(firing.sweep_row)) if firing.sweep_row else len(found)
         renamed = _renamed(work, firing)
-    now = measurements.measure(context, found, renamed=renamed, say=_nobody)
+    now = measurements.measure(context, found, renamed=renamed, warn=_nobody)
     bad = points - sum(job.state is jobs.JobState.COMPLETED for job in found)
     failed = f"{bad} of {points} did not complete" if bad else ""
     detail: dict[str, Any] = {"jobs": points, "failed": bad, "left_out": list(now.left_out)}
@@ -144,7 +144,7 @@ def _before(
             firing, stored, except_verdicts=NO_MEASURE, limit=HISTORY
         )
         several = [job for one in earlier for job in submitted.jobs_of(work, one)]
-    before = measurements.measure(context, several, renamed=renamed, say=_nobody)
+    before = measurements.measure(context, several, renamed=renamed, warn=_nobody)
     if not before.measurements:
         return None, "nothing before it to be held to"
     count = "the firing" if len(earlier) == 1 else f"the {len(earlier)} firings"
