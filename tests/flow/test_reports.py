@@ -88,19 +88,19 @@ Warnings
   not repeated: 4 GPUs
 
 Fits
-  Amdahl's law: 1 GPU 1006 (994.2 to 1017) a second; serial share 0.05187 (0.04318 to 0.06075); \
-runs lie 0.6 % from it
-  Karp and Flatt's serial share: 0.05000 (0.01869 to 0.08227) at 2; 0.05191 (0.03789 to 0.06646) \
-at 4
-  Efficiency stays above 80.0 % up to 5 GPUs, by Amdahl's law: beyond the 4 measured
+  Amdahl's law: 1006 samples/s on 1 GPU (95 % CI 994.2 to 1017); serial fraction 0.05187 \
+(0.04318 to 0.06075); RMS deviation 0.6 %
+  Experimentally determined serial fraction (Karp-Flatt metric): 0.05000 (0.01869 to 0.08227) at 2; \
+0.05191 (0.03789 to 0.06646) at 4 GPUs
+  Efficiency stays above 80.0 % up to 5 GPUs (by Amdahl's law, extrapolated beyond the 4 measured)
 
-How
-  5 runs, 3 points of 1 to 2 repeats each, 45 windows; intervals hold the truth in 95 of 100 studies
-  speedup is against 1 GPU, 1005 samples a second
+Method
+  5 runs, 3 points of 1 to 2 repeats each, 45 windows; 95 % confidence intervals
+  speedup is relative to 1 GPU, 1005 samples/s
   strong scaling: the global batch is the same at all sizes
   left out as warm-up: the first window of each attempt
   throughput measured in the trainer (metrics.jsonl): 5 runs
-  the same in all: batch_size=64, device=H100, mode=ddp, partition=gpu, precision=bf16, \
+  same in all runs: batch_size=64, device=H100, mode=ddp, partition=gpu, precision=bf16, \
 program=train.py, torch=2.13
 """
     )
@@ -127,7 +127,7 @@ def test_nothing_measured(cli, fake_slurm):
         4,
         "",
         "Error: sweep study (@1): nothing is measured yet\n"
-        "left out (told no throughput): 1_0, 1_1, 3_0, 3_1, 5_0 and 1 more\n",
+        "left out (no throughput found): 1_0, 1_1, 3_0, 3_1, 5_0 and 1 more\n",
     )
 
 
