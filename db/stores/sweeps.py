@@ -220,7 +220,7 @@ class SweepStore:
                     cause=cause,
                     exit_code=code,
                     exit_signal=signal,
-                    waits_for_room=bool(waits),
+                    is_deferred=bool(waits),
                 )
             )
         return groups

@@ -52,7 +52,7 @@ def set_(
     context = session.open_context(ctx)
     with context.store.writing(durable=True) as work:
         text = baselines.to_json(study.measurement_set)
-        work.baselines.add(name, study.source, runs, text, context.clock())
+        work.baselines.add(name, study.source, runs, text, context.clock.now())
     click.echo(f"Baseline {name}: {runs} run{'' if runs == 1 else 's'} of {study.source}")
 
 

@@ -11,7 +11,7 @@ import click
 
 from orchestrator import errors, jobs, logs
 from orchestrator.cli import output, terminal
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.text import escaping
 
 #: Lines of each log that are shown first, as tail -f shows them.
@@ -55,7 +55,7 @@ def follow(
     rows = list(by_row)
     seen = set()
     first = FIRST_LINES if lines is None else lines
-    for found in logs.follow_all(look, wait=context.sleep, lines=first):
+    for found in logs.follow_all(look, wait=context.clock.sleep, lines=first):
         seen.add(found.key)
         wide = max(len(label(job)) for job in by_row.values())
         head = f"{label(by_row[found.key]):<{wide}} | "
@@ -67,7 +67,9 @@ def follow(
         stdout.flush()
     for row in rows:
         if row not in seen:
-            context.say(f"{label(by_row[row])}: nothing was printed ({by_row[row].state})")
+            context.reporter.info(
+                f"{label(by_row[row])}: nothing was printed ({by_row[row].state})"
+            )
 
 
 def search(
@@ -92,14 +94,7 @@ def search(
         is_first = True
         # As grep writes it: `:` beside what fits, `-` beside its surroundings.
         try:
-            for hit in logs.search(
-                part.path,
-                wanted,
-                around=around,
-                begin_bytes=part.span.begin_bytes,
-                end_bytes=part.span.end_bytes,
-                before_lines=part.span.before_lines,
-            ):
+            for hit in logs.search(part.path, wanted, around=around, span=part.span):
                 if around and (hit.gap or (is_first and some)):
                     stdout.write(b"--\n")
                 is_first = False
@@ -114,7 +109,7 @@ def search(
             # Not begun, or deleted since: there is nothing to find.
             continue
         except errors.OrchestratorError as exc:
-            context.say(f"{label(part.job)}: {exc}")
+            context.reporter.info(f"{label(part.job)}: {exc}")
     return some
 
 

@@ -11,8 +11,8 @@ import click
 
 from orchestrator import errors, jobs, metrics
 from orchestrator.cli import files
-from orchestrator.controller.metrics import pages
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.metrics import queries
+from orchestrator.controller.session import contexts
 from orchestrator.reports import drawing, metric_figures
 
 #: More points of a line than a figure has dots of width cannot be seen.
@@ -33,7 +33,7 @@ def plot(
     if form not in drawing.FORMATS:
         raise click.UsageError(f"--plot {path}: end it in .svg, .png or .pdf")
     drawer = drawing.Drawer()
-    made = _lines(context, pages.thinned(wanted, MOST_POINTS), found)
+    made = _lines(context, queries.thinned(wanted, MOST_POINTS), found)
     if not made:
         return False
     axis: metric_figures.Axis | None = by  # type: ignore[assignment]
@@ -48,7 +48,7 @@ def plot(
     content = drawer.draw(drawn, form)
     with files.replacing(path) as new:
         new.write_bytes(content)
-    context.say(f"{path}: {', '.join(figure.name for figure in drawn)}")
+    context.reporter.info(f"{path}: {', '.join(figure.name for figure in drawn)}")
     return True
 
 
@@ -56,7 +56,7 @@ def _lines(
     context: contexts.Context, wanted: metrics.MetricQuery, found: Sequence[jobs.Job]
 ) -> list[metric_figures.Line]:
     points: dict[tuple[str, str, int, int | None], list[metric_figures.Point]] = {}
-    for page in pages.pages(context, wanted):
+    for page in queries.pages(context, wanted):
         for row in page:
             points.setdefault((row.name, row.unit, row.job_row, row.rank), []).append(
                 metric_figures.Point(

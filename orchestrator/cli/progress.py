@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from orchestrator import slurm
+from orchestrator.slurm import process
+from orchestrator.slurm.client import Client
 
 #: From here on a person wonders whether anything happens.
 FIRST_SECONDS = 1.0
@@ -42,30 +44,14 @@ def waiting(doing: str, say: Say) -> Iterator[None]:
         signal.signal(signal.SIGALRM, handler)
 
 
-def told(client: slurm.Client, say: Say) -> slurm.Client:
+def told(client: Client, say: Say) -> Client:
     """Return the client that says which of Slurm's commands it waits for."""
-    run, stream = client.run, client.stream
+    run = client.run
 
     def told_run(
         argv: Sequence[str], timeout_seconds: float, environ: Mapping[str, str], /
-    ) -> slurm.Answer:
+    ) -> process.Result:
         with waiting(f"Asking Slurm ({argv[0]})", say):
             return run(argv, timeout_seconds, environ)
 
-    def told_stream(
-        argv: Sequence[str],
-        timeout_seconds: float,
-        environ: Mapping[str, str],
-        on_line: Callable[[str], object],
-        /,
-    ) -> slurm.Answer:
-        with waiting(f"Asking Slurm ({argv[0]})", say):
-            return stream(argv, timeout_seconds, environ, on_line)
-
-    return slurm.Client(
-        environ=client.environ,
-        timeout_seconds=client.timeout_seconds,
-        sacct_timeout_seconds=client.sacct_timeout_seconds,
-        run=told_run,
-        stream=told_stream,
-    )
+    return dataclasses.replace(client, run=told_run)

@@ -29,12 +29,14 @@ def command(ctx: click.Context) -> None:
         # Named before the refresh: one that ends in it has a log to be read to its end.
         rows = [job.row for job in work.jobs.find(live)]
     fresh = resend.refresh_and_send(context, floor_seconds=0)
-    stored = ingest.ingest_all(context, rows)
+    stored = ingest.ingest_rows(context, rows)
     if fresh.busy:
-        context.say("Another process is asking Slurm at this moment; its answer counts for all.")
+        context.reporter.info(
+            "Another process is asking Slurm at this moment; its answer counts for all."
+        )
     if fresh.failing_since is not None:
         since = fresh.failing_since.astimezone().isoformat(timespec="seconds")
         raise errors.SlurmError(f"Slurm has not answered since {since}: {fresh.error}")
     if fresh.accounts_error:
-        context.say(f"Exit codes and times may be missing: {fresh.accounts_error}")
-    context.say(f"{fresh.changed} jobs changed, {stored} metrics read")
+        context.reporter.info(f"Exit codes and times may be missing: {fresh.accounts_error}")
+    context.reporter.info(f"{fresh.changed} jobs changed, {stored} metrics read")

@@ -12,7 +12,7 @@ from orchestrator.text import formats
 
 if TYPE_CHECKING:
     from orchestrator.controller.service import serve
-    from orchestrator.controller.session import context as contexts
+    from orchestrator.controller.session import contexts
 
 
 @click.command(short_help="Do what is due, again and again, until it is ended.")
@@ -95,7 +95,7 @@ def _as_text(line: serve.LogLine) -> str:
 def _tell_health(context: contexts.Context, chosen: str) -> None:
     from orchestrator.controller.service import health
 
-    found = health.examine(context.store, context.configuration.state_dir, context.clock())
+    found = health.examine(context.store, context.configuration.state_dir, context.clock.now())
     lease, newest = found.lease, found.newest
     holder = None if lease is None else lease.holder
     row: dict[str, object] = {

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
-import time
 from collections.abc import Callable, Sequence
 
 import click
 
-from orchestrator import errors, jobs, slurm
+from orchestrator import errors, jobs
 from orchestrator.cli import completing, output, settings
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import queries, stores
+from orchestrator.controller.session import contexts, queries, stores
+from orchestrator.slurm import variables
+from orchestrator.slurm.client import Client
 
 
-def client() -> slurm.Client:
+def client() -> Client:
     """Return Slurm as this user sees it; it says which command it waits for."""
     from orchestrator.cli import progress
 
     return progress.told(_silent_client(), output.say)
 
 
-def _silent_client() -> slurm.Client:
-    return slurm.Client(environ=slurm.environment(os.environ))
+def _silent_client() -> Client:
+    return Client(environ=variables.for_queries(os.environ))
 
 
 def open_context(ctx: click.Context, *, talks: bool = True) -> contexts.Context:
@@ -39,12 +38,13 @@ def open_context(ctx: click.Context, *, talks: bool = True) -> contexts.Context:
     return contexts.Context(
         configuration=configuration,
         store=store,
-        client=functools.cache(client if talks else _silent_client),
+        slurm=client() if talks else _silent_client(),
         environ=os.environ,
         folder=settings.folder(),
-        say=output.say,
-        sleep=time.sleep,
-        waiting=_waiting if talks else contexts.in_silence,
+        reporter=contexts.Reporter(
+            write=lambda level, text: output.say(text),
+            activity=_waiting if talks else contextlib.nullcontext,
+        ).once(),
     )
 
 

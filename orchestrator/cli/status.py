@@ -9,11 +9,11 @@ import time
 
 import click
 
-from orchestrator import errors, jobs, slurm
+from orchestrator import errors, jobs
 from orchestrator.cli import completing, output, session, terminal, times, views
 from orchestrator.controller.refresh import freshness
-from orchestrator.controller.session import clock_check, queries
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clock_check, contexts, queries
+from orchestrator.slurm import states
 
 
 @click.command(short_help="List jobs and their states.")
@@ -67,7 +67,7 @@ def command(
     context = session.open_context(ctx)
     chosen = output.chosen(format_, as_json)
     narrowed = bool(references or states or partitions or names or labels or sweeps or since)
-    now = context.clock()
+    now = context.clock.now()
     wanted = jobs.JobQuery(
         names=names,
         labels=labels,
@@ -135,7 +135,7 @@ def _show(
     places = {row: place for place, row in enumerate(named)}
     if references:
         found.sort(key=lambda job: places[job.row])
-    now = context.clock()
+    now = context.clock.now()
     if clear and chosen == "table" and output.is_drawable():
         terminal.clear()
     if folds:
@@ -153,17 +153,17 @@ def _show(
         elif elsewhere := sorted({job.cluster for job in found if _is_elsewhere(job)}):
             hosts = ", ".join(cluster.removeprefix("local:") for cluster in elsewhere)
             why = f"only {hosts} can tell of its own jobs: ask there"
-        context.say(f"Stale since {at}: {why}")
+        context.reporter.info(f"Stale since {at}: {why}")
     elif error:
-        context.say(f"Slurm does not answer: {error.splitlines()[0]}")
+        context.reporter.info(f"Slurm does not answer: {error.splitlines()[0]}")
     with context.store.reading() as work:
         doubt = clock_check.stored_doubt(work)
     if doubt:
-        context.say(doubt)
+        context.reporter.info(doubt)
     if late := _late_controller(context, now):
-        context.say(f"{late} `orchestrator serve --status` tells more.")
+        context.reporter.info(f"{late} `orchestrator serve --status` tells more.")
     if wanted.limit is not None and len(rows) >= wanted.limit:
-        context.say(f"The newest {wanted.limit}; more with --limit.")
+        context.reporter.info(f"The newest {wanted.limit}; more with --limit.")
     if damage:
         raise damage[0]
 
@@ -195,7 +195,7 @@ def _states(text: str | None) -> tuple[jobs.JobState, ...]:
 def _state(word: str) -> jobs.JobState:
     with contextlib.suppress(ValueError):
         return jobs.JobState(word.upper())
-    state = slurm.parse_state(word)
+    state = states.parse_state(word)
     if state is jobs.JobState.UNKNOWN:
         known = ", ".join(jobs.JobState)
         raise click.BadParameter(

@@ -10,7 +10,7 @@ import click
 from orchestrator import errors, jobs, sweeps
 from orchestrator.cli import output, submit, sweep_views
 from orchestrator.controller.actions import wait as waiting
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import plan, queries, submit_points
 
 PLAN_COLUMNS = ("points", "nodes", "gpus_per_node", "partition", "time_limit", "first", "last")
@@ -74,7 +74,7 @@ def ask(why: str, *, yes: bool) -> None:
 
 def tell(tasks: Sequence[jobs.Job]) -> None:
     """Say what became of one submission; of those that wait the first line is enough."""
-    if tasks[0].waits_for_room and not tasks[0].refusals:
+    if tasks[0].is_deferred and not tasks[0].refusals:
         return
     output.say(submit.told_of(tasks))
 
@@ -96,7 +96,7 @@ def told(
         more = f", {sent.deferred} wait for room" if sent.deferred else ""
         click.echo(f"Submitted {count} of sweep {sweep.name} (@{sweep.row}){more}")
     if sent.deferred:
-        context.say(
+        context.reporter.info(
             "They are sent by the first `orchestrator status`, `sweep status`, `refresh` or `wait` "
             f"when there is room; `orchestrator wait --sweep @{sweep.row}` waits, and sends them."
         )

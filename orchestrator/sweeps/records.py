@@ -250,7 +250,7 @@ class PointGroup:
     exit_code: int | None
     exit_signal: int | None
     #: not submitted because of a submit limit; sent automatically
-    waits_for_room: bool
+    is_deferred: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from pathlib import Path
 
 BATCH = """#!/usr/bin/env python3
 #SBATCH --job-name=old --nodes=2
@@ -31,8 +30,8 @@ def test_a_batch_file_becomes_a_job_like_others(cli, fake_slurm):
     done = cli("submit", "run.sbatch", "--nodes", "1", "--label", "a=b", "--", "3", "--x")
     assert (done.code, done.out) == (0, "Submitted batch job 1 (@1, old)\n")
     assert done.err == (
-        "run.sbatch:3: --output=fixed.out must hold %j, or the logs of several jobs would mix:"
-        " the log goes to the run folder\n"
+        "run.sbatch:3: --output=fixed.out must contain %j, or several jobs would write to the same "
+        "log: the log goes to the run folder\n"
     )
     (call,) = fake_slurm.calls("sbatch")
     (folder,) = cli.run_folders()
@@ -43,11 +42,10 @@ def test_a_batch_file_becomes_a_job_like_others(cli, fake_slurm):
         "--comment=TOKEN",
         "--nodes=1",
         "--open-mode=append",
-        f"{cli.runs_dir}/old.TOKEN/script",
+        f"{cli.runs_dir}/old.TOKEN/script.sbatch",
         "3",
         "--x",
     ]
-    assert (folder / "script").readlink() == Path("script.sbatch")
     assert cli("wait", "old").code == 1
     (job,) = cli("show", "old", "--json").items
     assert (job["state"], job["exit_code"], job["labels"]) == ("FAILED", 3, ["a=b"])
@@ -158,7 +156,7 @@ def test_what_cannot_be_tracked(cli, fake_slurm):
         (("x",), 4, "Error: 'x' is no job ID of Slurm's, such as 123 or 123_4\n"),
         (("7", "--label", "x"), 2, "Error: write --label KEY=VALUE (got x)\n"),
         (("7", "--name", "a b"), 2, "Error: --name must be 1 to 100 letters"),
-        (("7", "--name", "8"), 2, "Error: --name reads as a job ID"),
+        (("7", "--name", "8"), 2, "Error: --name looks like a job ID"),
     ):
         done = cli("track", *words)
         assert (done.code, done.out) == (code, ""), done.err

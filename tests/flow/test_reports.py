@@ -90,8 +90,8 @@ Warnings
 Fits
   Amdahl's law: 1006 samples/s on 1 GPU (95 % CI 994.2 to 1017); serial fraction 0.05187 \
 (0.04318 to 0.06075); RMS deviation 0.6 %
-  Experimentally determined serial fraction (Karp-Flatt metric): 0.05000 (0.01869 to 0.08227) at 2; \
-0.05191 (0.03789 to 0.06646) at 4 GPUs
+  Experimentally determined serial fraction (Karp-Flatt metric): 0.05000 (0.01869 to 0.08227) at \
+2; 0.05191 (0.03789 to 0.06646) at 4 GPUs
   Efficiency stays above 80.0 % up to 5 GPUs (by Amdahl's law, extrapolated beyond the 4 measured)
 
 Method

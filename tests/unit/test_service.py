@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import errno
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from orchestrator import config, errors, slurm
+from orchestrator import errors
 from orchestrator.controller.service import health, passes, serve
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import contexts, stores
 from orchestrator.local import processes
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
 
@@ -24,16 +23,7 @@ NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
 def context(tmp_path: Path) -> Iterator[contexts.Context]:
     environ = {"HOME": str(tmp_path), "ORCHESTRATOR_STATE_DIR": str(tmp_path / "state")}
     with stores.Store(tmp_path / "x.db") as store:
-        yield contexts.Context(
-            configuration=config.load(environ, tmp_path),
-            store=store,
-            client=lambda: slurm.Client(environ={}),
-            environ={},
-            folder=tmp_path,
-            say=lambda text: None,
-            sleep=time.sleep,
-            clock=lambda: NOW,
-        )
+        yield builders.make_context(tmp_path, store, environ=environ, now=NOW)
 
 
 def test_who_is_replaced_says_that_it_has_ended(
@@ -55,8 +45,8 @@ def test_who_is_replaced_says_that_it_has_ended(
 
     def replaced(there: contexts.Context, **more: object) -> Iterator[passes.Outcome]:
         health.store(state_dir, newest)
-        there.tell("Submitted batch job 7 (@3, x)")
-        there.say("@4 is not sent again: gone")
+        there.reporter.info("Submitted batch job 7 (@3, x)")
+        there.reporter.warn("@4 is not sent again: gone")
         raise errors.FencedError("Another controller took over")
 
     monkeypatch.setattr(passes, "tick", replaced)

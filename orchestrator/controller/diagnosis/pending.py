@@ -6,9 +6,9 @@ import dataclasses
 import re
 
 from orchestrator import diagnosis, errors, jobs
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import pending, queue
-from orchestrator.slurm import waiting
+from orchestrator.slurm import scontrol
 
 #: Reasons whose numbers are those of the partition.
 _OF_PARTITION = re.compile(r"Partition|MaxMemPerLimit|AccountNotAllowed|QOSNotAllowed")
@@ -20,22 +20,22 @@ _UNAVAILABLE = re.compile(r"UnavailableNodes:(\S+)")
 
 def explain(context: contexts.Context, job: jobs.Job) -> diagnosis.Explanation:
     """Return why a job waits; where Slurm does not answer, what its last reason tells."""
-    facts = contexts.known_facts(contexts.at(context, "slurm"))
+    facts = clusters.known_facts(context.with_scheduler("slurm"))
     here = facts is not None and facts.cluster == job.cluster and job.job_id is not None
     found = _ask(context, job) if here else queue.Queue()
-    return pending.explain(job, found, context.clock())
+    return pending.explain(job, found, context.clock.now())
 
 
 def _ask(context: contexts.Context, job: jobs.Job) -> queue.Queue:
-    here = contexts.at(context, "slurm")
+    here = context.with_scheduler("slurm")
     assert job.job_id is not None, "without one there is nobody to ask"
     found = queue.Queue()
     try:
-        with context.waiting("Asking Slurm why it waits (scontrol)"):
+        with context.reporter.activity("Asking Slurm why it waits (scontrol)"):
             papers = here.slurm.show_job(job.job_id)
             if papers is None:
                 return found
-            request = waiting.parse_request(papers)
+            request = scontrol.parse_request(papers)
             found = dataclasses.replace(found, request=request)
             return _more(here, job, found, request, papers.get("UserId", ""))
     except errors.SlurmError as exc:
@@ -56,7 +56,7 @@ def _more(
     if _OF_NODES.match(reason):
         named = _UNAVAILABLE.search(reason)
         nodes = named[1] if named else request.node_list
-        away = tuple(slurm.nodes_away(nodes)) if nodes else ()
+        away = tuple(slurm.unavailable_nodes(nodes)) if nodes else ()
         return dataclasses.replace(found, nodes=away)
     needed = [pattern.match(reason) for pattern in (_OF_PARTITION, _OF_LIMIT, _OF_ORDER)]
     # A job may name several partitions: the numbers of one of them would mislead.

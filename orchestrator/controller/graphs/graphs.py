@@ -15,7 +15,7 @@ from db import unit_of_work
 from orchestrator import config, errors, graphs, jobs, specs, sweeps
 from orchestrator.controller.graphs import dependents
 from orchestrator.controller.schedules import paths, submitted
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import local_jobs, render, submit
 from orchestrator.controller.sweeps import plan, queries, submit_points
 from orchestrator.jobs import naming
@@ -48,7 +48,7 @@ def prepare(context: contexts.Context, path: Path) -> Prepared:
         raise errors.SpecError(problems)
     graph = graphs.build(document)
     here = render.is_local(context.configuration, context.environ)
-    there = contexts.at(context, "local" if here else "slurm")
+    there = context.with_scheduler("local" if here else "slurm")
     nodes: list[tuple[graphs.StoredNode, Mapping[str, Any]]] = []
     wrong: list[errors.Problem] = []
     inherit: set[str] = set()
@@ -89,7 +89,7 @@ def _check(
         several = [spec]
         request = render.Request(spec=spec, source=source)
         made = render.make(there.configuration, request, on_this_machine=there.is_local)
-        render.refuse_too_many_tasks(request, contexts.cluster_facts(there))
+        render.refuse_too_many_tasks(request, clusters.facts(there))
         local_jobs.check(there, spec, made.text)
     if any("?" in (spec.dependency or "") for spec in several):
         told = '"?" cannot go with a graph, which adds dependencies'
@@ -100,7 +100,7 @@ def _check(
 def create(prepared: Prepared, source: str, argv: Sequence[str]) -> graphs.StoredGraph:
     """Store a graph, nothing of it submitted; ConflictError while one of its name is at it."""
     there = prepared.context
-    cluster = contexts.cluster_facts(there).cluster
+    cluster = clusters.facts(there).cluster
     environment = paths.variables(there, prepared.inherit)
     with there.store.writing(durable=True) as work:
         for other in work.graphs.newest(name=prepared.graph.name, limit=1):
@@ -119,7 +119,7 @@ def create(prepared: Prepared, source: str, argv: Sequence[str]) -> graphs.Store
             profile=there.profile.name,
             scheduler="local" if there.is_local else "slurm",
             cluster=cluster,
-            created_at=there.clock(),
+            created_at=there.clock.now(),
         )
 
 
@@ -154,7 +154,7 @@ def advance(there: contexts.Context, graph: graphs.StoredGraph, tell: Tell) -> l
     with there.store.reading() as work:
         names = [node.name for node in work.graphs.nodes(graph.row)]
     for name in names:
-        there.proceed()
+        there.guard.check()
         with there.store.reading() as work:
             nodes = {node.name: node for node in work.graphs.nodes(graph.row)}
             node = nodes[name]
@@ -222,7 +222,7 @@ def _submit(
         spec = config.with_profile(specs.build(document, (), there.folder), there.configuration)
         request = render.Request(spec=spec, source=node.source, argv=graph.argv)
         job = submit.submit(there, request, queue=True, with_it=bind_job)
-        waits = f"waits for room ({job.reason})" if job.waits_for_room else ""
+        waits = f"waits for room ({job.reason})" if job.is_deferred else ""
         is_in = waits or f"is batch job {job.array_job_id or job.job_id}"
         tell(f"{node.name} {is_in} (@{job.row}, {job.name})")
         return
@@ -280,10 +280,10 @@ def step(context: contexts.Context) -> list[str]:
     told: list[str] = []
     for graph in unfinished:
         assert graph is not None, "graphs are never deleted"
-        age_seconds = (context.clock() - graph.created_at).total_seconds()
+        age_seconds = (context.clock.now() - graph.created_at).total_seconds()
         if 0 <= age_seconds < BY_HAND_SECONDS:
             continue
-        context.proceed()
+        context.guard.check()
         said: list[str] = []
         try:
             there = _place(context, graph)
@@ -297,7 +297,7 @@ def step(context: contexts.Context) -> list[str]:
 
 def _place(context: contexts.Context, graph: graphs.StoredGraph) -> contexts.Context | None:
     """Return the context of what a graph submits; none: another host has to."""
-    here = contexts.cluster_facts(contexts.at(context, graph.scheduler)).cluster
+    here = clusters.facts(context.with_scheduler(graph.scheduler)).cluster
     if here != graph.cluster or not Path(graph.folder).is_dir():
         return None
     with context.store.reading() as work:

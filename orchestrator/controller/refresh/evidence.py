@@ -8,9 +8,11 @@ import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from orchestrator import errors, jobs, slurm, tracking
+from orchestrator import errors, jobs, tracking
 from orchestrator.controller.refresh import identity
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
+from orchestrator.slurm import failures
+from orchestrator.slurm.client import Steps
 from orchestrator.tracking import run_folder
 
 #: IDs on one sacct command line (facts/peers: 5,000 IDs make 45 KB; slurmdbd likes it smaller).
@@ -115,7 +117,7 @@ class Accounts:
     def ask(
         cls,
         context: contexts.Context,
-        facts: contexts.ClusterFacts,
+        facts: clusters.Facts,
         everyone: Sequence[jobs.Job],
         queue: Queue,
         observed_at: datetime.datetime,
@@ -125,7 +127,7 @@ class Accounts:
         if not facts.accounting:
             return cls({}, {}, accounting=False)
         gone = [job for job in everyone if tracking.needs_sacct(job, queue.of(job))]
-        late_seconds = min(SACCT_LATE_SECONDS, context.grace_seconds(facts))
+        late_seconds = min(SACCT_LATE_SECONDS, clusters.grace_seconds(context, facts))
         sought = [
             job
             for job in everyone
@@ -166,7 +168,7 @@ class Accounts:
                 _add_steps(chunk, by_id, context.scheduler.steps(ids, _since(chunk)))
                 done = {job.row for job in chunk}
                 bad = [job for job in bad if job.row not in done]
-        except slurm.AccountingDisabled:
+        except failures.AccountingDisabled:
             return cls({}, {}, accounting=False)
         except errors.SlurmError as exc:
             # slurmdbd is away: squeue alone carries on, details are filled in later.
@@ -201,7 +203,7 @@ class Accounts:
 
 
 def with_gpus(
-    rows: Iterable[tracking.Observation], facts: contexts.ClusterFacts
+    rows: Iterable[tracking.Observation], facts: clusters.Facts
 ) -> list[tracking.Observation]:
     """Return sacct's rows with the number of GPUs, where Slurm counts them, also where it is 0.
 
@@ -233,7 +235,7 @@ def _by_hand(
 def _add_steps(
     chunk: Sequence[jobs.Job],
     by_id: dict[str, list[tracking.Observation]],
-    steps: Mapping[str, slurm.Steps],
+    steps: Mapping[str, Steps],
 ) -> None:
     """Put what the steps say onto the newest row of each job."""
     for job in chunk:
@@ -279,7 +281,7 @@ def _is_news(job: jobs.Job, observed_at: datetime.datetime) -> bool:
 def rest(context: contexts.Context, cluster: str, error: str) -> None:
     """Store that sacct failed just now."""
     with context.store.writing() as work:
-        failure = json.dumps([context.clock().isoformat(), error])
+        failure = json.dumps([context.clock.now().isoformat(), error])
         work.settings.put(_failed_key(cluster), failure)
 
 

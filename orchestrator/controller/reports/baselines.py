@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from orchestrator import errors, reports
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 _FIELDS = frozenset(field.name for field in dataclasses.fields(reports.Measurement))
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import errors, files, jobs, metrics, reports, specs
+from orchestrator import files, jobs, metrics, reports, specs
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.controller.usage import gpu_files
 from orchestrator.reports import job_measurements
 from orchestrator.text import escaping
@@ -36,19 +36,17 @@ def measure(
     jobs_: Sequence[jobs.Job],
     *,
     renamed: Mapping[str, str] | None = None,
-    warn: Callable[[str], None] | None = None,
 ) -> Measured:
     """Return the measurements of the COMPLETED jobs, after reading what is new in their files.
 
-    `renamed`: attributes that their programs call differently. `warn` is called with problems of
-    files; default: the context's.
+    `renamed`: attributes that their programs call differently.
     """
     reasons = collections.defaultdict(list)
     for job in jobs_:
         if job.state is not jobs.JobState.COMPLETED:
             reasons[str(job.state)].append(job)
     completed = [job for job in jobs_ if job.state is jobs.JobState.COMPLETED]
-    records = _records(context, completed, warn) if completed else []
+    records = _records(context, completed) if completed else []
     unit = job_measurements.unit_of(records)
     measurements = []
     for record in records:
@@ -68,12 +66,9 @@ def measure(
 
 
 def _records(
-    context: contexts.Context, completed: Sequence[jobs.Job], warn: Callable[[str], None] | None
+    context: contexts.Context, completed: Sequence[jobs.Job]
 ) -> list[job_measurements.JobRecord]:
-    try:
-        ingest.ingest_for_numbers(context, completed, say=warn)
-    except errors.DatabaseError as exc:
-        context.say(f"New log lines are left out: {exc}")
+    ingest.ingest_for_command(context, completed)
     query = metrics.MetricQuery(
         job_rows=tuple(job.row for job in completed),
         names=job_measurements.NAMES,
@@ -93,7 +88,7 @@ def _records(
             job=job,
             spec=job_specs[job.token],
             metrics=stored.get(job.row, []),
-            result=_result(job, warn or context.say),
+            result=_result(job, context.reporter.warn),
             gpus=gpu_files.figures(job, job_specs[job.token], provenances[job.token]),
             provenance=provenances[job.token],
         )

@@ -10,7 +10,7 @@ from typing import Any
 from db import unit_of_work
 from orchestrator import errors, jobs, reports, specs
 from orchestrator.controller.reports import measurements
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import queries
 from orchestrator.reports import curves
 from orchestrator.specs import ranks

@@ -18,7 +18,7 @@ from db import unit_of_work
 from orchestrator import config, errors, jobs, schedules, specs, sweeps
 from orchestrator.clocks import leaps
 from orchestrator.controller.schedules import paths, regression_check, submitted
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.sweeps import queries
 from orchestrator.toml import documents
 
@@ -41,7 +41,7 @@ def step(context: contexts.Context) -> list[str]:
         if firing.sweep_row is not None:
             told += go_on(context, firing)
     for stored in found:
-        context.proceed()
+        context.guard.check()
         told += decide(context, stored)
     with context.store.reading() as work:
         waiting = work.schedules.waiting_triggers()
@@ -49,9 +49,9 @@ def step(context: contexts.Context) -> list[str]:
     for firing in waiting:
         # What keeps one of a schedule, Slurm that is away or an earlier one, keeps the others.
         if firing.schedule_row not in kept:
-            context.proceed()
+            context.guard.check()
             told += attempt(context, firing)
-            is_due = not firing.by_hand and firing.due_at <= context.clock()
+            is_due = not firing.by_hand and firing.due_at <= context.clock.now()
             if is_due and _is_waiting(context, firing):
                 kept.add(firing.schedule_row)
     return [*told, *regression_check.judge(context)]
@@ -74,7 +74,7 @@ def decide(context: contexts.Context, stored: schedules.Schedule) -> list[str]:
     """Store what becomes of each time that was planned up to now."""
     skipped: list[schedules.Planned] = []
     for _ in range(ROUNDS):
-        now = context.clock()
+        now = context.clock.now()
         stored = _not_ahead(context, stored, now)
         try:
             decided = schedules.decide(stored.rule, stored.decided_until, now)
@@ -91,7 +91,7 @@ def decide(context: contexts.Context, stored: schedules.Schedule) -> list[str]:
         skipped += [one for one in decided.planned if one.state == "skipped"]
         if not decided.more:
             break
-        context.proceed()
+        context.guard.check()
     if not skipped or stored.state == "paused":
         return []
     count = f"{len(skipped)} planned time" + ("s" if len(skipped) > 1 else "")
@@ -119,7 +119,7 @@ def _not_ahead(
 
 def attempt(context: contexts.Context, firing: schedules.Trigger) -> list[str]:
     """Submit what a waiting firing is of, if it is its turn; skip it if that is over."""
-    now = context.clock()
+    now = context.clock.now()
     with context.store.reading() as work:
         stored = work.schedules.get(firing.schedule_row)
         others = [
@@ -176,7 +176,7 @@ def _is_new(context: contexts.Context, firing: schedules.Trigger) -> bool:
     Who fires by hand is told at once.
     """
     since = max(firing.due_at, firing.decided_at)
-    seconds = (context.clock() - since).total_seconds()
+    seconds = (context.clock.now() - since).total_seconds()
     return not firing.by_hand and seconds < WRITING_SECONDS
 
 
@@ -198,7 +198,7 @@ def place(
 
 def _not_here(context: contexts.Context, stored: schedules.Schedule) -> str:
     """Return why this process cannot submit what the schedule is of; "" where it can."""
-    here = contexts.cluster_facts(contexts.at(context, stored.scheduler)).cluster
+    here = clusters.facts(context.with_scheduler(stored.scheduler)).cluster
     if here != stored.cluster:
         return f"it is of {stored.cluster}, and this host is of {here}"
     if not Path(stored.folder).is_dir():
@@ -223,7 +223,7 @@ def _fire(
         _fired(work, there, firing, job_row=added[0].row)
 
     job = submit.submit(there, request, queue=True, with_it=bind)
-    if job.waits_for_room:
+    if job.is_deferred:
         return f"{_planned(firing)} waits for room (@{job.row}, {job.name})"
     job_id = job.array_job_id or job.job_id
     return f"{_planned(firing)} submitted batch job {job_id} (@{job.row}, {job.name})"
@@ -273,7 +273,7 @@ def _fired(
     firing: schedules.Trigger,
     **of: int,
 ) -> None:
-    changes = {"state": "fired", "reason": None, "decided_at": context.clock(), **of}
+    changes = {"state": "fired", "reason": None, "decided_at": context.clock.now(), **of}
     if not work.schedules.change_trigger(firing, **changes):
         raise errors.ConflictError("another process fired it at this moment")
 
@@ -289,14 +289,14 @@ def go_on(context: contexts.Context, firing: schedules.Trigger) -> list[str]:
         assert sweep is not None, "sweeps are never deleted"
         groups = work.sweeps.groups([sweep.row]).get(sweep.row, [])
         stored = work.schedules.get(firing.schedule_row)
-    age_seconds = (context.clock() - firing.decided_at).total_seconds()
+    age_seconds = (context.clock.now() - firing.decided_at).total_seconds()
     if (
         sweep.state != "open"
         or all(group.state is not None for group in groups)
         or (firing.by_hand and age_seconds < BY_HAND_SECONDS)
     ):
         return []
-    context.proceed()
+    context.guard.check()
     from orchestrator.controller.sweeps import submit_points
 
     try:
@@ -385,7 +385,7 @@ def _end(
         changes: Mapping[str, object] = {
             "state": state,
             "reason": reason,
-            "decided_at": context.clock(),
+            "decided_at": context.clock.now(),
         }
         if not work.schedules.change_trigger(firing, **changes):
             return []

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator
 
 from orchestrator import errors
 from orchestrator.controller.service import lease_messages
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import contexts, stores
 from orchestrator.jobs import leases as records
-from orchestrator.local import clocks, processes
+from orchestrator.local import kernel_clock, processes
 
 #: Who stands by looks so often in the time that a lease holds, and a holder renews so often.
 _LOOKS, _RENEWALS = 6, 3
@@ -40,7 +39,7 @@ class HeldLease:
         *,
         seconds: float,
         taken_at: float,
-        boot_clock: Callable[[], float] = clocks.boot_seconds,
+        boot_clock: Callable[[], float] = kernel_clock.boot_seconds,
     ) -> None:
         #: writes only as long as the lease is ours
         self.store: stores.Store = context.store.fenced(fence)
@@ -58,7 +57,7 @@ class HeldLease:
         asked_at = self._boot_clock()
         try:
             with self._context.store.writing() as work:
-                now = self._context.clock()
+                now = self._context.clock.now()
                 if not work.leases.renew(self._fence, now):
                     raise lease_messages.taken_over(work.leases.read(now))
         except errors.FencedError as exc:
@@ -151,7 +150,7 @@ def acquire(
     pause: Callable[[float], None] = time.sleep,
     told: Callable[[str], None] = lambda sentence: None,
     monotonic: Callable[[], float] = time.monotonic,
-    boot_clock: Callable[[], float] = clocks.boot_seconds,
+    boot_clock: Callable[[], float] = kernel_clock.boot_seconds,
 ) -> HeldLease:
     """Take the lease; raises HeldError where another controller acts.
 
@@ -174,7 +173,7 @@ def acquire(
             taken_at = boot_clock()
             with context.store.writing() as work:
                 fence = work.leases.take(
-                    lease, me, command=command, seconds=seconds, here=context.clock()
+                    lease, me, command=command, seconds=seconds, here=context.clock.now()
                 )
             if fence is not None:
                 return HeldLease(
@@ -193,7 +192,7 @@ def acquire(
 
 
 def _look(context: contexts.Context) -> tuple[records.Lease, bool]:
-    here = context.clock()
+    here = context.clock.now()
     with context.store.reading() as work:
         lease, one_clock = work.leases.read(here), work.leases.one_clock
     if lease is None:

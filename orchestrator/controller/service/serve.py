@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import functools
 import os
 import re
 import select
@@ -18,8 +17,7 @@ from orchestrator import config, errors
 from orchestrator.controller.refresh import cache
 from orchestrator.controller.resubmission import submitters
 from orchestrator.controller.service import health, leases, passes
-from orchestrator.controller.session import clock_check
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clock_check, contexts
 from orchestrator.local import processes
 
 #: Passes that fail for Slurm's sake follow one another more and more slowly, up to this.
@@ -167,12 +165,12 @@ class _Controller:
         self._log = log
         self._stop = stop
         self._command = command
-        self._since = context.clock()
+        self._since = context.clock.now()
         self._failing_since: datetime.datetime | None = None
         self._step = ""
 
     def log(self, level: Literal["info", "warning", "error"], event: str, text: str) -> None:
-        at = self._plain.clock()
+        at = self._plain.clock.now()
         self._log(LogLine(at=at, level=level, event=event, step=self._step, text=text))
 
     def waits(self, text: str) -> None:
@@ -202,23 +200,19 @@ class _Controller:
     def holding(self, holding: leases.HeldLease) -> Iterator[None]:
         """Act under the lease until the end, and give it back."""
 
-        def proceed() -> None:
+        def check() -> None:
             self._stop.check()
             holding.proceed()
 
-        self._since = self._plain.clock()
+        self._since = self._plain.clock.now()
         self._holding = holding
         self._context = dataclasses.replace(
             self._plain,
             store=holding.store,
-            who="controller",
-            client=functools.cache(lambda: dataclasses.replace(self._plain.slurm, remembered={})),
-            say=lambda text: self.log("warning", "said", text),
-            news=lambda text: self.log("info", "said", text),
-            waiting=contexts.in_silence,
-            heard=cache.Heard(),
-            proceed=proceed,
-            confirm=holding.confirm,
+            actor="controller",
+            reporter=contexts.Reporter(write=lambda level, text: self.log(level, "said", text)),
+            refresh_cache=cache.Heard(),
+            guard=contexts.Guard(check=check, confirm_lease=holding.confirm),
         )
         with holding.kept(lambda text: self.log("warning", "lease", text), self._stop.wake):
             yield
@@ -231,12 +225,12 @@ class _Controller:
         config.refuse_changed(self._plain.configuration.project, self._plain.environ)
         check = clock_check.check_pass(self._context)
         context = check.context
-        if context.clock_doubt:
+        if context.clock.doubt:
             # Cron mails what is a warning: a leap is one, and its duration is not.
-            self.log("warning" if check.is_new else "info", "clock", context.clock_doubt)
+            self.log("warning" if check.is_new else "info", "clock", context.clock.doubt)
         elif check.is_over:
             self.log("info", "clock", "The clock is trusted again; what waited for it goes on.")
-        self._began_at = context.clock()
+        self._began_at = context.clock.now()
         outcomes = []
         for outcome in passes.tick(context, floor_seconds=floor_seconds):
             self._step = outcome.step
@@ -266,7 +260,7 @@ class _Controller:
                 failures = failures + 1 if _is_away(outcomes) else 0
                 pause = _pause_seconds(outcomes, failures, interval_seconds)
                 if due is not None:
-                    left = (due - self._context.clock()).total_seconds()
+                    left = (due - self._context.clock.now()).total_seconds()
                     pause = max(min(pause, left), _LEAST_SECONDS)
                 self.store_health(outcomes, next_pass_seconds=pause)
                 self._holding.rest()
@@ -276,7 +270,7 @@ class _Controller:
             configuration = self._plain.configuration
             health.end(
                 configuration.state_dir,
-                self._plain.clock(),
+                self._plain.clock.now(),
                 me,
                 shared_folders=configuration.shared_folders,
             )
@@ -286,7 +280,7 @@ class _Controller:
         self, outcomes: Sequence[passes.Outcome], *, next_pass_seconds: float | None
     ) -> None:
         """Write the file that tells how the controller is."""
-        now = self._plain.clock()
+        now = self._plain.clock.now()
         if all(outcome.error is None for outcome in outcomes):
             self._failing_since = None
         elif self._failing_since is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator import config, diagnosis, files, jobs
 from orchestrator.controller.actions import cancel, wait
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.controller.setup import doctor
 from orchestrator.controller.submission import render, submit
 
@@ -72,7 +72,7 @@ def probe(
     Raises what submit raises. A job that does not start in time is cancelled.
     """
     job = submit.submit(context, asked)
-    context.tell(f"Submitted job {job.job_id} to look at a compute node ...")
+    context.reporter.info(f"Submitted job {job.job_id} to look at a compute node ...")
     (job,) = wait.wait(context, [job.row], timeout_seconds=timeout_seconds)
     if job.state not in jobs.TERMINAL:
         why = diagnosis.explain_reason(job) or str(job.state)

@@ -7,10 +7,11 @@ import os
 import pwd
 from collections.abc import Sequence
 
-from orchestrator import errors, rendering, sweeps
-from orchestrator.controller.session import context as contexts
+from orchestrator import errors, sweeps
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import local_jobs, render
 from orchestrator.controller.sweeps import queries
+from orchestrator.rendering import templates
 from orchestrator.specs import ranks
 
 #: Slurm's default (man slurm.conf, MaxArraySize), if Slurm cannot be asked.
@@ -23,7 +24,7 @@ class Ready:
 
     submission: sweeps.Submission
     request: render.Request
-    script: rendering.Script
+    script: templates.Script
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ def prepare_sweep(
         is_local = render.is_local(context.configuration, context.environ)
         scheduler = "local" if is_local else "slurm"
     return _prepare(
-        contexts.at(context, scheduler),
+        context.with_scheduler(scheduler),
         sweep.points,
         source=source,
         argv=argv,
@@ -75,7 +76,7 @@ def prepare_points(
 ) -> Prepared:
     """Prepare points of a stored sweep, as prepare_sweep does."""
     return _prepare(
-        contexts.at(context, sweep.scheduler),
+        context.with_scheduler(sweep.scheduler),
         points,
         source=source or sweep.source,
         argv=argv,
@@ -149,7 +150,7 @@ def _limits(
     most = context.profile.max_submit_jobs
     try:
         # max_age_seconds=0: a larger array than today's MaxArraySize would be refused.
-        facts = contexts.cluster_facts(context, max_age_seconds=0)
+        facts = clusters.facts(context, max_age_seconds=0)
     except errors.SlurmError:
         if not without_slurm:
             raise
@@ -165,14 +166,14 @@ def _limits(
 def _submit_limit(context: contexts.Context, points: Sequence[sweeps.Point]) -> int | None:
     """Return how many such jobs Slurm's accounting lets this user submit; None if unknown."""
     try:
-        with context.waiting("Asking Slurm (sacctmgr)"):
+        with context.reporter.activity("Asking Slurm (sacctmgr)"):
             limits = context.slurm.submit_limits(pwd.getpwuid(os.getuid()).pw_name)
     except (errors.SlurmError, KeyError):
         # Only an optimisation: Slurm refuses an array that is too large.
         return None
     kinds = {(point.spec.account, point.spec.partition, point.spec.qos) for point in points}
     known = [
-        limits.most_jobs(account=account, partition=partition, qos=qos)
+        limits.max_jobs(account=account, partition=partition, qos=qos)
         for account, partition, qos in kinds
     ]
     return min((limit for limit in known if limit is not None), default=None)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from db import unit_of_work
 from orchestrator import errors, jobs, specs, sweeps
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 #: The program, the node or a limit ended the job.
 FAILED = frozenset(
@@ -93,7 +93,7 @@ def unfinished(sweep: sweeps.StoredSweep, groups: Sequence[sweeps.PointGroup]) -
 
 def ended(group: sweeps.PointGroup) -> bool:
     """Return whether these points have ended and are not deferred."""
-    return group.state in jobs.TERMINAL and not group.waits_for_room
+    return group.state in jobs.TERMINAL and not group.is_deferred
 
 
 def points(context: contexts.Context, sweep: sweeps.StoredSweep) -> list[PointJob]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from orchestrator import errors, jobs, sweeps
 from orchestrator.controller.resubmission import resend, resubmit
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import submit
 from orchestrator.controller.sweeps import plan, queries, submit_points
 from orchestrator.specs import ranks
@@ -138,7 +138,7 @@ def _is_selected(job: jobs.Job | None, *, failed: bool, missing: bool) -> bool:
 
 
 def _is_unsubmitted(job: jobs.Job) -> bool:
-    return job.state is jobs.JobState.NOT_SUBMITTED and not job.waits_for_room
+    return job.state is jobs.JobState.NOT_SUBMITTED and not job.is_deferred
 
 
 def _submit_again(
@@ -174,7 +174,7 @@ def _opened(context: contexts.Context, sweep: sweeps.StoredSweep) -> sweeps.Stor
         return sweep
     with context.store.writing() as work:
         work.sweeps.set_state(sweep, "open")
-    context.tell(f"Sweep {sweep.name} (@{sweep.row}) is open again")
+    context.reporter.info(f"Sweep {sweep.name} (@{sweep.row}) is open again")
     return dataclasses.replace(sweep, state="open")
 
 
@@ -190,13 +190,13 @@ def _resend(
         job = resubmit.send_again(context, tasks[0], queue=not context.is_local)
         sent = submit.tasks_of(context, job)
         report(sent)
-        result = result.plus(len(sent), deferred=job.waits_for_room)
+        result = result.plus(len(sent), deferred=job.is_deferred)
     return result
 
 
 def _check_same_cluster(context: contexts.Context, sweep: sweeps.StoredSweep) -> None:
     """Raise ConflictError if new jobs of the sweep would get another cluster or profile."""
-    cluster = contexts.cluster_facts(contexts.at(context, sweep.scheduler)).cluster
+    cluster = clusters.facts(context.with_scheduler(sweep.scheduler)).cluster
     if cluster != sweep.cluster:
         raise errors.ConflictError(
             f"{sweep.name} was submitted to cluster {sweep.cluster}, and this host belongs to "
@@ -219,8 +219,8 @@ def _resendable(
     unsubmitted = _by_token(job for job in selected if _is_unsubmitted(job))
     if not unsubmitted:
         return set()
-    scheduler_context = contexts.at(context, sweep.scheduler)
-    most = contexts.cluster_facts(scheduler_context, max_age_seconds=0).max_array_size
+    scheduler_context = context.with_scheduler(sweep.scheduler)
+    most = clusters.facts(scheduler_context, max_age_seconds=0).max_array_size
     return {
         job.row
         for tasks in unsubmitted

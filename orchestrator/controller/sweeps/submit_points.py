@@ -14,7 +14,7 @@ from pathlib import Path
 from db import unit_of_work
 from orchestrator import errors, jobs, sweeps
 from orchestrator.controller.resubmission import submit_limit
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import provenance, submit
 from orchestrator.controller.sweeps import plan, queries
 
@@ -52,7 +52,7 @@ def create(
     """Store a sweep and its points; ConflictError if another sweep of its name is not finished."""
     scheduler_context = prepared.context
     # May ask Slurm: not while the database is locked.
-    cluster = contexts.cluster_facts(scheduler_context).cluster
+    cluster = clusters.facts(scheduler_context).cluster
     with context.store.writing(durable=True) as work:
         for other in work.sweeps.newest(name=sweep.name):
             groups = work.sweeps.groups([other.row]).get(other.row, [])
@@ -70,7 +70,7 @@ def create(
             scheduler="local" if scheduler_context.is_local else "slurm",
             source=source,
             folder=str(context.folder),
-            created_at=context.clock(),
+            created_at=context.clock.now(),
         )
         if with_sweep is not None:
             with_sweep(work, stored)
@@ -107,14 +107,14 @@ def submit_prepared(
             exc.args = (f"{exc}\n{_how_to_resume(context, sweep)}",)
             raise
         except KeyboardInterrupt:
-            context.say(_how_to_resume(context, sweep))
+            context.reporter.warn(_how_to_resume(context, sweep))
             raise
-        is_deferred = tasks[0].waits_for_room
+        is_deferred = tasks[0].is_deferred
         if is_deferred and behind is None:
             refused.append((tasks[0], count))
         if report is not None:
             report(tasks)
-        context.proceed()
+        context.guard.check()
         result = result.plus(count, deferred=is_deferred)
     return result
 
@@ -216,7 +216,7 @@ def _submit_one(
         sweep=sweep.name,
         with_it=assign_jobs,
     )
-    if not job.waits_for_room:
+    if not job.is_deferred:
         submit.send(context, spec, job, folder, calling_folder=sweep.folder)
     return submit.tasks_of(context, job)
 
@@ -226,7 +226,7 @@ def _how_to_resume(context: contexts.Context, sweep: sweeps.StoredSweep) -> str:
         groups = work.sweeps.groups([sweep.row])[sweep.row]
     unsubmitted = (None, jobs.JobState.NOT_SUBMITTED)
     left = sum(
-        group.points for group in groups if group.state in unsubmitted and not group.waits_for_room
+        group.points for group in groups if group.state in unsubmitted and not group.is_deferred
     )
     return (
         f"{left} points of {sweep.name} are not submitted: `orchestrator sweep resume "

@@ -14,7 +14,7 @@ import time
 
 import in_process
 
-from orchestrator import slurm
+from orchestrator.slurm import process
 from orchestrator.tracking import run_folder
 
 
@@ -29,7 +29,6 @@ class Floor:
     def __init__(self, folder: pathlib.Path, script: str) -> None:
         self._folder = folder
         self._script = script
-        self._sync = run_folder.Syncer()
         folder.mkdir(exist_ok=True)
         self._database = sqlite3.connect(folder / "floor.db", isolation_level=None)
         for line in (
@@ -48,11 +47,10 @@ class Floor:
             token,
             {"script.sbatch": text},
             copies=copies,
-            sync=self._sync,
         )
         self._store(text)
         argv = ["sbatch", "--parsable", self._script]
-        self._store(slurm.run(argv, 60, os.environ, die_with_parent=True).stdout, durable=False)
+        self._store(process.run(argv, 60, os.environ, die_with_parent=True).stdout, durable=False)
 
     def _store(self, text: str, *, durable: bool = True) -> None:
         self._database.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")

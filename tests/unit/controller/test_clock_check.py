@@ -6,19 +6,20 @@ import dataclasses
 import datetime
 import math
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from orchestrator import config, errors, schedules, slurm
+from orchestrator import errors, schedules
 from orchestrator.controller.resubmission import resend
 from orchestrator.controller.schedules import management, triggers
 from orchestrator.controller.service import health, passes, serve
-from orchestrator.controller.session import clock_check, stores
-from orchestrator.controller.session import context as contexts
-from orchestrator.local import clocks as kernel
+from orchestrator.controller.session import clock_check, clusters, contexts, stores
+from orchestrator.local import kernel_clock
+from orchestrator.slurm import process
+from orchestrator.slurm.client import Client
+from tests import builders
 
 BEGIN = datetime.datetime(2026, 11, 22, 8, 30, 30, tzinfo=datetime.UTC)
 MONTH = 30 * 86400.0
@@ -37,9 +38,9 @@ class Host:
     def clock(self) -> datetime.datetime:
         return BEGIN + datetime.timedelta(seconds=self.up + self.ahead)
 
-    def run(self, argv: object, limit: float, environ: object, **more: object) -> slurm.Answer:
+    def run(self, argv: object, limit: float, environ: object, **more: object) -> process.Result:
         at = BEGIN + datetime.timedelta(seconds=self.up + (self.slurm_ahead or 0.0))
-        return slurm.Answer(
+        return process.Result(
             argv=("scontrol", "show", "config"),
             returncode=0 if self.slurm_ahead is not None else 1,
             stdout=(
@@ -48,14 +49,13 @@ class Host:
             ),
             stderr="",
             timed_out=False,
-            started_at=at,
             seconds=0.0,
         )
 
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(kernel, "is_synchronized", lambda: False)
+    monkeypatch.setattr(kernel_clock, "is_synchronized", lambda: False)
     return Host()
 
 
@@ -63,17 +63,10 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 def context(tmp_path: Path, host: Host) -> Iterator[contexts.Context]:
     environ = {"HOME": str(tmp_path), "ORCHESTRATOR_SCHEDULER": "slurm"}
     with stores.Store(tmp_path / "x.db") as store:
-        yield contexts.Context(
-            configuration=config.load(environ, tmp_path),
-            store=store,
-            client=lambda: slurm.Client(environ={}, run=host.run),
-            environ=environ,
-            folder=tmp_path,
-            say=lambda text: None,
-            clock=host.clock,
-            boot_clock=lambda: 1000 + host.up,
-            sleep=time.sleep,
+        context = builders.make_context(
+            tmp_path, store, environ=environ, slurm=Client(environ={}, run=host.run)
         )
+        yield builders.with_clock(context, now=host.clock, boot_seconds=lambda: 1000 + host.up)
 
 
 def tick(context: contexts.Context) -> tuple[list[str], list[tuple[str, str]]]:
@@ -88,8 +81,8 @@ ALL = [step.name for step in passes.steps(None)]
 
 
 def add(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> schedules.Schedule:
-    facts = dataclasses.replace(contexts.machine_facts(context), cluster="lab")
-    monkeypatch.setattr(contexts, "cluster_facts", lambda context, **options: facts)
+    facts = dataclasses.replace(clusters.machine_facts(context), cluster="lab")
+    monkeypatch.setattr(clusters, "facts", lambda context, **options: facts)
     wanted = management.Wanted(
         name="often",
         calendar=schedules.Calendar("* * * * *", "UTC"),
@@ -118,7 +111,7 @@ def test_a_pass_with_a_wrong_clock_looks_and_decides_nothing(
     assert steps == ["refresh", "logs"]
     (level, text), *_ = told
     assert level == "warning" and text.startswith(f"The clock of {socket.gethostname()} leapt ")
-    found = health.examine(context.store, context.configuration.state_dir, context.clock())
+    found = health.examine(context.store, context.configuration.state_dir, context.clock.now())
     assert text in found.problems
     # It is a warning once.
     assert tick(context) == (["refresh", "logs"], [("info", text)])
@@ -166,24 +159,24 @@ def test_ntp_confirms_a_leap(
     tick(context)
     host.ahead = MONTH
     assert tick(context)[0] == ["refresh", "logs"]
-    monkeypatch.setattr(kernel, "is_synchronized", lambda: True)
+    monkeypatch.setattr(kernel_clock, "is_synchronized", lambda: True)
     assert tick(context)[0] == ALL
 
 
 def test_a_command_of_a_person_gives_nothing_up_either(
     context: contexts.Context, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = dataclasses.replace(contexts.machine_facts(context), cluster="lab")
-    assert clock_check.checked(context).grace_seconds(facts) == 120.0
+    facts = dataclasses.replace(clusters.machine_facts(context), cluster="lab")
+    assert clusters.grace_seconds(clock_check.checked(context), facts) == 120.0
     tick(context)
     host.ahead = MONTH
     there = clock_check.checked(context)
-    assert there.clock_doubt and there.grace_seconds(facts) == math.inf
+    assert there.clock.doubt and clusters.grace_seconds(there, facts) == math.inf
     monkeypatch.setattr(resend, "_send", pytest.fail)
     resend.refresh_and_send(context)
     # Other clocks are not asked again for each command.
-    monkeypatch.setattr(slurm.Client, "config", pytest.fail)
-    assert clock_check.checked(context).clock_doubt == there.clock_doubt
+    monkeypatch.setattr(Client, "config", pytest.fail)
+    assert clock_check.checked(context).clock.doubt == there.clock.doubt
 
 
 def test_a_leap_in_the_middle_of_a_pass_is_the_next_ones_affair(
@@ -191,7 +184,7 @@ def test_a_leap_in_the_middle_of_a_pass_is_the_next_ones_affair(
 ) -> None:
     there = clock_check.check_pass(context).context
     host.up, host.ahead = 5, MONTH
-    assert there.clock() == BEGIN + datetime.timedelta(seconds=5)
+    assert there.clock.now() == BEGIN + datetime.timedelta(seconds=5)
     assert clock_check.check_pass(context).is_new
 
 
@@ -217,7 +210,7 @@ def test_a_schedule_that_was_added_by_a_wrong_clock_goes_on_from_now(
     triggers.decide(context, stored)
     with context.store.reading() as work:
         found = work.schedules.get(stored.row)
-        assert found.decided_until == context.clock()
+        assert found.decided_until == context.clock.now()
     host.up = 160
     triggers.decide(context, found)
     with context.store.reading() as work:

@@ -6,8 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 import itertools
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -15,11 +14,13 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator import config, jobs, slurm, specs
+from orchestrator import jobs, specs
 from orchestrator.controller.refresh import cache, refresh
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import clusters, contexts, stores
+from orchestrator.slurm import process
+from orchestrator.slurm.client import Client
 from orchestrator.tracking import run_folder
+from tests import builders
 
 # Later than what squeue's rows are stamped with, so that each row counts as of the refresh.
 NOW = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
@@ -54,39 +55,27 @@ def world(folder: Path) -> Iterator[World]:
     folder.mkdir()
     lines: list[str] = []
 
-    def squeue(
-        argv: Sequence[str], limit: float, environ: object, read: Callable[[str], object]
-    ) -> slurm.Answer:
-        for line in lines:
-            read(line)
-        return slurm.Answer(
+    def squeue(argv: Sequence[str], limit: float, environ: object) -> process.Result:
+        return process.Result(
             argv=tuple(argv),
             returncode=0,
-            stdout="",
+            stdout="\n".join(lines),
             stderr="",
             timed_out=False,
-            started_at=NOW,
             seconds=0.0,
         )
 
     with stores.Store(folder / "x.db") as store:
-        context = contexts.Context(
-            configuration=config.load({"HOME": str(folder)}, folder),
-            store=store,
-            client=lambda: slurm.Client(environ={}, stream=squeue),
-            environ={},
-            folder=folder,
-            say=lambda text: None,
-            sleep=time.sleep,
-            clock=lambda: found.now,
+        context = builders.make_context(
+            folder, store, slurm=Client(environ={}, run=squeue), now=lambda: found.now
         )
         found = World(context, lines)
         facts = dataclasses.replace(
-            contexts.machine_facts(context), cluster="lab", accounting=False
+            clusters.machine_facts(context), cluster="lab", accounting=False
         )
         with store.writing() as work:
             work.settings.put("installation_id", "abcd")
-            work.settings.put(contexts._key(context), contexts._to_json(facts))
+            work.settings.put(clusters._key(context), clusters._to_json(facts))
         yield found
 
 
@@ -139,9 +128,8 @@ def test_it_finds_the_same_as_a_refresh_from_nothing(
         )
         @hypothesis.given(PASSES)
         def check(passes: list[tuple[tuple[Shown, ...], set[int]]]) -> None:
-            client = dataclasses.replace(keeps.context.slurm, remembered={})
             memory = cache.Heard()
-            context = dataclasses.replace(keeps.context, client=lambda: client, heard=memory)
+            context = dataclasses.replace(keeps.context, refresh_cache=memory)
             drawn = [next(numbers) for _ in range(JOBS)]
             mine = {one: [add(each, number) for number in drawn] for one, each in worlds.items()}
             rows = [job.row for job in mine["plain"]]

@@ -31,8 +31,8 @@ def test_14x_of_olivia_is_not_a_speedup(report_of: ReportOf) -> None:
             "per_device_batch_size differs, so there are several curves: 32 at 1 GPU; "
             "256 at 1, 4, 8 GPUs",
             "precision differs, so there are several curves: fp32 at 1 GPU; fp16 at 4, 8 GPUs",
-            "4 GPUs of C have 7.20 times the throughput of 1 GPU of A (efficiency 180.1 %). This is "
-            "not a speedup, because more than the size differs: num_workers (8, not 0), "
+            "4 GPUs of C have 7.20 times the throughput of 1 GPU of A (efficiency 180.1 %). This "
+            "is not a speedup, because more than the size differs: num_workers (8, not 0), "
             "optimizer (sgd momentum, not sgd), precision (fp16, not fp32)",
             "4 GPUs of C have 14.21 times the throughput of 1 GPU of B (efficiency 355.3 %). This "
             "is not a speedup, because more than the size differs: num_workers (8, not 0), "
@@ -44,8 +44,8 @@ def test_14x_of_olivia_is_not_a_speedup(report_of: ReportOf) -> None:
             "Amdahl's law: 10696 samples/s on 1 GPU; serial fraction 0.05289; no confidence "
             "intervals, because there are as many parameters as runs",
             "Experimentally determined serial fraction (Karp-Flatt metric): 0.05289 at 8 GPUs",
-            "Efficiency stays above 80.0 % up to 9 GPUs (by Amdahl's law, extrapolated beyond the 8 "
-            "measured)",
+            "Efficiency stays above 80.0 % up to 9 GPUs (by Amdahl's law, extrapolated beyond the "
+            "8 measured)",
         ],
         "Fastest": ["1 GPU: A is fastest; throughput relative to it: B 50.7 %"],
         "Method": [
