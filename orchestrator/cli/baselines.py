@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import click
 
 from orchestrator.cli import options, output, reports, session
@@ -64,13 +66,13 @@ def show(context: contexts.Context, name: str | None, all_: bool, form: str | No
     """
     if name is not None and not all_:
         baseline = baselines.find(context, name)
-        runs = [baselines.as_record(measurement) for measurement in baseline.measurements]
+        runs = [dataclasses.asdict(measurement) for measurement in baseline.measurements]
         output.print_rows("baseline_runs", runs, RUN_COLUMNS, form)
         return
     with context.store.reading() as work:
         stored = work.baselines.newest(name=name)
     if name is not None and not stored:
-        raise baselines.unknown(name)
+        raise baselines.not_found(name)
     newest = {baseline.name: baseline for baseline in reversed(stored)}
     rows = [
         output.fields_of(baseline, (*BASELINE_COLUMNS, "row"))

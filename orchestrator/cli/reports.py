@@ -15,7 +15,6 @@ from orchestrator import errors, files, reports
 from orchestrator.cli import completion, options, output, session
 from orchestrator.controller.reports import baselines, studies
 from orchestrator.reports import comparison, documents, drawing, tables
-from orchestrator.reports import files as report_files
 from orchestrator.toml import values
 
 #: Formats that contain the whole report; the others contain only its rows.
@@ -366,7 +365,7 @@ def report(
     )
     if folder is not None:
         drawer = None if no_plots else drawing.Drawer()
-        contents = report_files.contents(built, targets, columns or [], drawer)
+        contents = documents.contents(built, targets, columns or [], drawer)
         _write(folder, contents)
         output.note(f"Wrote to {folder}: {', '.join(contents)}")
     if against is None:

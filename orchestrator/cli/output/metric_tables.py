@@ -231,7 +231,7 @@ def plot(view: View, path: Path, by: str | None) -> bool:
     if not series:
         return False
     axis: metric_figures.Axis | None = by  # type: ignore[assignment]
-    figures = metric_figures.drawn(series, axis)
+    figures = metric_figures.build(series, axis)
     if not figures:
         raise errors.NotFoundError(f"none of these metrics has a {by or 'step'}")
     names = ", ".join(figure.name for figure in figures)
