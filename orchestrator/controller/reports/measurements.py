@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import errors, files, jobs, metrics, reports, specs
+from orchestrator import files, jobs, metrics, reports, specs
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import contexts
 from orchestrator.controller.usage import gpu_files
@@ -35,15 +35,14 @@ def measure(
     found: Sequence[jobs.Job],
     *,
     renamed: Mapping[str, str] | None = None,
-    say: Callable[[str], None] | None = None,
 ) -> Measured:
     """Return what these jobs showed; those that are not COMPLETED are left out.
 
     What their files got since the last look is read first. `renamed`: attributes that have another
-    name in these jobs' programs. `say` is told what is wrong with files; none: the context's.
+    name in these jobs' programs.
     """
     done = [job for job in found if job.state is jobs.JobState.COMPLETED]
-    told = _told(context, done, say)
+    told = _told(context, done)
     unit = job_measurements.unit_of(told)
     reasons: dict[str, list[jobs.Job]] = {}
     for job in found:
@@ -63,15 +62,10 @@ def measure(
     )
 
 
-def _told(
-    context: contexts.Context, done: Sequence[jobs.Job], say: Callable[[str], None] | None
-) -> list[job_measurements.Told]:
+def _told(context: contexts.Context, done: Sequence[jobs.Job]) -> list[job_measurements.Told]:
     if not done:
         return []
-    try:
-        ingest.ingest_for_numbers(context, done, say=say)
-    except errors.DatabaseError as exc:
-        context.reporter.warn(f"What the logs got since the last look is left out: {exc}")
+    ingest.ingest_for_command(context, done)
     wanted = metrics.MetricQuery(
         job_rows=tuple(job.row for job in done), names=job_measurements.NAMES, prefer_jsonl=True
     )
@@ -89,7 +83,7 @@ def _told(
             job=job,
             spec=read[job.token],
             metrics=stored.get(job.row, []),
-            result=_result(job, say or context.reporter.warn),
+            result=_result(job, context.reporter.warn),
             gpus=gpu_files.figures(job, read[job.token], papers[job.token]),
             provenance=papers[job.token],
         )
