@@ -324,7 +324,8 @@ def test_databases_that_cannot_be(tmp_path: Path, environ: dict[str, str], write
         "1 problem; nothing was done."
     )
     write("home/.config/orchestrator/config.toml", 'state_dir = "/a?b"')
-    assert "state_dir: must not contain ?: it would end the path in the" in failure(environ, tmp_path)
+    error = failure(environ, tmp_path)
+    assert "state_dir: must not contain ?: it would end the path in the" in error
     for text in ("~ada/x", ""):
         write("home/.config/orchestrator/config.toml", f'state_dir = "{text}"')
         assert f'state_dir: not a folder (got "{text}")' in failure(environ, tmp_path)
