@@ -37,7 +37,7 @@ def plot(
     if not made:
         return False
     axis: metric_figures.Axis | None = by  # type: ignore[assignment]
-    drawn = metric_figures.drawn(made, axis)
+    drawn = metric_figures.build(made, axis)
     if not drawn:
         raise errors.NotFoundError(f"none of these numbers tells its {by or 'place'}")
     if len(drawn) > MOST_FIGURES:

@@ -326,7 +326,7 @@ def extreme(rng: random.Random) -> float:
 def studied_runs(rng: random.Random) -> None:
     runs = [
         scaling.Run(
-            gpus=rng.choice([1, 2, 4, 8, 10**9]),
+            size=rng.choice([1, 2, 4, 8, 10**9]),
             throughput=extreme(rng),
             windows=tuple(extreme(rng) for _ in range(rng.choice([0, 0, 3]))),
         )
