@@ -127,10 +127,8 @@ def test_a_size_of_which_all_jobs_failed_is_worse(capsys: pytest.CaptureFixture[
 
     # Fewer sizes were asked for: no bad news.
     assert told() == (
-        "not compared, because there are no such runs now: 8 GPUs
-"
-        "These runs show nothing worse than monday.
-"
+        "not compared, because there are no such runs now: 8 GPUs\n"
+        "These runs show nothing worse than monday.\n"
     )
     with pytest.raises(report_cli.WorseError) as caught:
         told("left out (FAILED): 5_0, 5_1")
