@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from orchestrator import jobs
-from orchestrator.scaling import quantiles
 
 STALLED, SLOW, NAN_LOSS = "stalled", "slow", "nan_loss"
 LOSSES = ("loss", "train_loss", "window_loss", "val_loss")
@@ -107,8 +107,8 @@ def _slow(
     values = _throughputs(metrics)
     if not rules.slow_percent or len(values) < _LAST_VALUES + _MIN_EARLIER_VALUES:
         return None
-    last = quantiles.median([metric.value for metric in values[-_LAST_VALUES:]])
-    usual = quantiles.median([metric.value for metric in values[:-_LAST_VALUES]])
+    last = statistics.median([metric.value for metric in values[-_LAST_VALUES:]])
+    usual = statistics.median([metric.value for metric in values[:-_LAST_VALUES]])
     share = rules.slow_percent / 100.0 * (_HYSTERESIS if is_slow else 1.0)
     if usual <= 0.0 or last >= usual * share:
         return None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator import errors, jobs, recovery
 from orchestrator.controller.actions import cancel, confirmed, requeue
-from orchestrator.controller.diagnosis import explain
+from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.recovery import continuation, progress
 from orchestrator.controller.resubmission import resubmit
@@ -130,8 +130,10 @@ def _decide_all(context: contexts.Context) -> list[str]:
     facts = clusters.known_facts(context.with_scheduler("slurm"))
     here = [clusters.machine_facts(context).cluster, *([facts.cluster] if facts else [])]
     told, ended = _undecided(context, here)
-    if unexplained := [job.row for job in ended if explain.is_failed(job) and job.cause is None]:
-        explain.store_causes(context, unexplained)
+    if unexplained := [
+        job.row for job in ended if explanations.is_failed(job) and job.cause is None
+    ]:
+        explanations.store_causes(context, unexplained)
         ended = confirmed.stored(context, ended)
     for job in ended:
         context.guard.check()
@@ -139,7 +141,7 @@ def _decide_all(context: contexts.Context) -> list[str]:
             _release(context, job)
         elif _is_unsent(job) and _sent(context, job):
             told.append(f"{naming.name_of(job)} was sent again")
-        elif explain.is_failed(job) and job.cause is not None:
+        elif explanations.is_failed(job) and job.cause is not None:
             told += _decide(context, job)
     return told
 
