@@ -57,7 +57,7 @@ def cancel(
         by_name |= _ask(there, some)
     found = {job.row: job for job in _confirm(context, open_, by_name, confirm_seconds)}
     # Last: who goes on may have been stored before the wish was.
-    last = chains.newest(context, [row for row, job in found.items() if job.ended])
+    last = chains.last_jobs(context, [row for row, job in found.items() if job.ended])
     return [
         Cancelled(
             job=found.get(job.row, job),

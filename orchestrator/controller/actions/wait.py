@@ -63,7 +63,7 @@ def wait(
             if any(job.ended and job.state is not jobs.JobState.COMPLETED for job in found):
                 _recover(context, found)
                 # In one look: between two, a job could be given up for the one that goes on.
-                last = chains.newest(context, rows)
+                last = chains.last_jobs(context, rows)
                 found = list({last[row].row: last[row] for row in rows if row in last}.values())
                 rows = [job.row for job in found]
         except deadlines.TimeUpError:
