@@ -187,7 +187,7 @@ def test_the_log_of_a_tracked_job_can_be_named_later(cli, fake_slurm):
     assert (done.code, done.out) == (6, "")
     assert (
         done.err
-        == "Error: 1 is already tracked as @1 (hand.sh): of one that is known only --log can be given\n"
+        == "Error: 1 is @1 already (hand.sh): of one that is known only --log can be given\n"
     )
 
 

@@ -417,7 +417,10 @@ def test_the_database_is_found_checked_and_copied(cli, tmp_path):
     made = cli("db", "upgrade")
     assert (made.code, made.out) == (0, "")
     assert made.err == f"Upgraded {cli.database} from schema nothing to {schema.SHIPPED.head}.\n"
-    assert cli("db", "upgrade").err == f"{cli.database} is up to date ({schema.SHIPPED.head}).\n"
+    assert (
+        cli("db", "upgrade").err
+        == f"{cli.database} is up to date (schema {schema.SHIPPED.head}).\n"
+    )
     whole = cli("db", "check")
     assert (whole.code, whole.out, whole.err) == (0, "problem\n", "The database is intact.\n")
     copy = tmp_path / "copy.db"
