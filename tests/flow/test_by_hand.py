@@ -156,7 +156,7 @@ def test_what_cannot_be_tracked(cli, fake_slurm):
         (("x",), 4, "Error: 'x' is no job ID of Slurm's, such as 123 or 123_4\n"),
         (("7", "--label", "x"), 2, "Error: write --label KEY=VALUE (got x)\n"),
         (("7", "--name", "a b"), 2, "Error: --name must be 1 to 100 letters"),
-        (("7", "--name", "8"), 2, "Error: --name looks like a job ID"),
+        (("7", "--name", "8"), 2, "Error: --name reads as a job ID"),
     ):
         done = cli("track", *words)
         assert (done.code, done.out) == (code, ""), done.err

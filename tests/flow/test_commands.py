@@ -285,8 +285,8 @@ def test_cancel_looks_whether_slurm_did_it(cli, fake_slurm):
     assert (refused.code, refused.out) == (5, "1 is PENDING\n")
     assert refused.err == (
         "Waiting until Slurm shows the end of 1 ...\n"
-        "Error: scancel was Slurm accepted the request, but still shows 1; "
-        "check with `orchestrator status`\n"
+        "Error: Slurm accepted the request, but still shows 1; "
+        "check with `orchestrator status 1`\n"
     )
     done = cli("cancel", "--name", "b")
     assert (done.code, sorted(done.out.splitlines())) == (0, ["2 is CANCELLED", "3 is CANCELLED"])
