@@ -140,7 +140,7 @@ def command(
     if runs_dir := (ctx.obj or {}).get("runs_dir"):
         environ["ORCHESTRATOR_RUNS_DIR"] = str(runs_dir)
     context = _with(context, environ)
-    stored = management.add(context, management.Wanted(**wish, **wanted), replace=replace)
+    stored = management.add(context, management.NewSchedule(**wish, **wanted), replace=replace)
     from orchestrator.cli import schedule_views
 
     (summary,) = management.summaries(context, [stored])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import click
 
 from orchestrator import schedules
@@ -43,9 +45,9 @@ def command(ctx: click.Context, name: str, count: int, format_: str | None, as_j
             "planned_at": one.at,
             "local": one.at.astimezone(zone).isoformat(timespec="minutes"),
             "utc": f"{one.at:%Y-%m-%dT%H:%MZ}",
-            "note": schedules.note(one, zone),
+            "note": schedules.clock_change_note(one, zone),
         }
-        for one in schedules.moments(calendar, after, count)
+        for one in itertools.islice(calendar.moments(after), count)
     ]
     output.items("planned_times", rows, COLUMNS, output.chosen(format_, as_json))
     if stored.state == "paused":

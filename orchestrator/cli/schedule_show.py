@@ -27,20 +27,20 @@ def command(ctx: click.Context, name: str, format_: str | None, as_json: bool) -
     """
     context = session.open_context(ctx)
     stored = management.find(context, name)
-    (summary,) = management.summaries(context, [stored], firings=SHOWN)
+    (summary,) = management.summaries(context, [stored], limit=SHOWN)
     with context.store.reading() as work:
         doubt = clock_check.stored_doubt(work)
     if doubt:
         output.say(doubt)
     chosen = format_ or ("json" if as_json else "table")
-    changed = management.changed(stored)
+    changed = management.source_change(stored)
     if output.is_json(chosen):
         row = schedule_views.schedule_row(summary, chosen)
         row["source_changed"] = bool(changed)
-        row["firings"] = schedule_views.firing_rows(summary.firings, stored.tz, chosen)
+        row["firings"] = schedule_views.firing_rows(summary.triggers, stored.tz, chosen)
         output.items("schedule", [row], (), chosen)
         return
-    rows = schedule_views.firing_rows(summary.firings, stored.tz, chosen)
+    rows = schedule_views.firing_rows(summary.triggers, stored.tz, chosen)
     if chosen == "table":
         jitter = f", up to {values.elapsed(stored.jitter_seconds)} later"
         fields = (

@@ -33,7 +33,7 @@ def local(at: datetime.datetime | None, tz: str) -> str:
 def schedule_row(summary: management.Summary, chosen: str) -> dict[str, object]:
     """Return a schedule as a row; plain in JSON."""
     stored = summary.stored
-    newest = summary.firings[0] if summary.firings else None
+    newest = summary.triggers[0] if summary.triggers else None
     row: dict[str, object] = {
         field.name: getattr(stored, field.name)
         for field in dataclasses.fields(stored)
@@ -96,7 +96,7 @@ def tell_who_acts(
         return
     by_ticks = newest is None or newest.command != "serve"
     late_seconds = health.TICKS_LATE_SECONDS if by_ticks else health.LATE_SECONDS
-    overlooked = management.overlooked(context, found, late_seconds=late_seconds)
+    overlooked = management.overdue(context, found, late_seconds=late_seconds)
     # One that acts, with a step that fails, needs no other beside it.
     fails = newest is not None and newest.failing_since is not None
     cure = [] if fails and not overlooked else [_CURE]

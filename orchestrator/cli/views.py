@@ -194,7 +194,7 @@ def link_row(link: chains.Link) -> dict[str, object]:
     }
 
 
-def named(whole: submitted.Whole) -> str:
+def named(whole: submitted.Submitter) -> str:
     """Return how what a schedule or a graph submitted is called; "": nothing was yet."""
     if whole.sweep_row is not None:
         return f"sweep @{whole.sweep_row}"

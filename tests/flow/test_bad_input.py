@@ -182,7 +182,7 @@ def test_what_is_no_time_zone(cli, unchanged, zone):
     done = cli("schedule", "add", "x", "--cron", "@daily", "--tz", zone, spec)
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        f"Error: no time zone {zone[:64]!a} here: write an IANA name such as Europe/Oslo or UTC\n"
+        f"Error: unknown time zone {zone[:64]!a}: write an IANA name such as Europe/Oslo or UTC\n"
     )
 
 
