@@ -7,10 +7,11 @@ from typing import TypeAlias
 
 from orchestrator import jobs
 from orchestrator.jobs import retry
-from orchestrator.toml import lines, shapes, values
+from orchestrator.text import escaping
+from orchestrator.toml import key_paths, schema
 
 #: Path of a key below the table, and what is wrong there.
-Finding: TypeAlias = tuple[lines.Path, str]
+Finding: TypeAlias = tuple[key_paths.KeyPath, str]
 
 _LEAST = {
     **{"max_retries": 0, "gpu_hours": 1, "backoff_seconds": 0},
@@ -54,10 +55,10 @@ def _misfit(cause: str) -> str:
     """Return why nothing can follow this cause; empty where something may."""
     if cause in _KNOWN:
         return ""
-    if near := shapes.did_you_mean(cause, _KNOWN):
+    if near := schema.did_you_mean(cause, _KNOWN):
         return f'unknown cause. Did you mean "{near}"?'
     return (
-        f"{values.visible(cause)!r} is no cause after which another start could do better; "
+        f"{escaping.visible(cause)!r} is no cause after which another start could do better; "
         f"those are: {', '.join(_KNOWN)}"
     )
 
@@ -69,7 +70,7 @@ def _as_it_was(cause: str) -> str:
     )
 
 
-def change_keys(rules: jobs.Retry) -> Iterator[tuple[lines.Path, str, jobs.ArgumentValue]]:
+def change_keys(rules: jobs.Retry) -> Iterator[tuple[key_paths.KeyPath, str, jobs.ArgumentValue]]:
     """Give the path below the table, the key and the value of each change."""
     for cause, keys in rules.changes.items():
         for key, value in keys.items():

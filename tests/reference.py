@@ -21,8 +21,8 @@ def page() -> str:
     """Return the page as it should be."""
     parts = [
         "# Commands",
-        "Written by `python -m tests.reference` from the commands' own help. Exit codes, the JSON"
-        " forms and what JOB may be: [design.md](design.md) and the [README](../README.md).",
+        "Written by `python -m tests.reference` from the help of the commands. Exit codes, output"
+        " formats and job names: [howto/scripting.md](howto/scripting.md).",
     ]
     for command, context in everything():
         parts.append(f"## {context.command_path}")

@@ -205,7 +205,7 @@ class SweepStore(queries.Store):
                     cause=cause,
                     exit_code=code,
                     exit_signal=signal,
-                    waits_for_room=bool(waits),
+                    is_deferred=bool(waits),
                 )
             )
         return groups

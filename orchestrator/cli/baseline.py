@@ -42,7 +42,7 @@ def set_(
       orchestrator baseline set one-node 123 124 125
       orchestrator baseline set published --from figures.csv
     """
-    if told := values.misfit("name", name):
+    if told := values.form_error("name", name):
         raise click.UsageError(f"NAME: {told}")
     study = figures.study(ctx, references, sweep, file, refresh_)
     for sentence in study.left_out:
@@ -50,8 +50,8 @@ def set_(
     runs = len(study.measurements)
     context = session.open_context(ctx)
     with context.store.writing(durable=True) as work:
-        text = baselines.to_json(study.numbers)
-        work.baselines.add(name, study.source, runs, text, context.clock())
+        text = baselines.to_json(study.measurement_set)
+        work.baselines.add(name, study.source, runs, text, context.clock.now())
     click.echo(f"Baseline {name}: {runs} run{'' if runs == 1 else 's'} of {study.source}")
 
 
@@ -139,7 +139,7 @@ def compare(
     if history is not None:
         wanted = [job for reference in references for job in session.jobs_of(context, reference)]
         earlier = studies.history(context, wanted, history)
-        kept, name = earlier.numbers, earlier.source
+        kept, name = earlier.measurement_set, earlier.source
     else:
         assert against is not None
         kept, name = baselines.find(context, against), against

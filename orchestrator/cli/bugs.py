@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.toml import values
+from orchestrator.text import escaping
 
 #: EX_SOFTWARE of sysexits.h, an internal software error.
 EXIT_CODE = 70
@@ -25,27 +25,27 @@ _LARGEST_CHARACTERS = 256 * 1024
 def report(error: BaseException, environ: Mapping[str, str]) -> str:
     """Return the message for an unexpected exception, after its traceback was written."""
     text = "".join(traceback.format_exception(error))
-    what = values.visible(f"{type(error).__name__}: {error}".removesuffix(": "))
+    what = escaping.visible(f"{type(error).__name__}: {error}".removesuffix(": "))
     if len(what) > _SHOWN_CHARACTERS:
         what = what[: _SHOWN_CHARACTERS - 3] + "..."
     head = f"Error: {what}. This is a bug in orchestrator"
     if environ.get(VARIABLE):
-        shown = "\n".join(values.visible(line) for line in text.rstrip("\n").split("\n"))
+        shown = "\n".join(escaping.visible(line) for line in text.rstrip("\n").split("\n"))
         return f"{shown}\n{head}."
     try:
         path = _write(text, environ)
     # Whatever is wrong with the folder, the first error is the one to be shown.
     except Exception:
         return f"{head}; {VARIABLE}=1 shows the traceback."
-    return f"{head}; its traceback is in {values.visible(str(path))}"
+    return f"{head}; its traceback is in {escaping.visible(str(path))}"
 
 
 def _write(text: str, environ: Mapping[str, str]) -> Path:
     from orchestrator import files
-    from orchestrator.config import places
+    from orchestrator.config import paths
 
     # The configuration may be what cannot be read: only the environment decides.
-    folder = places.xdg(environ, "XDG_STATE_HOME", ".local/state") / "orchestrator" / FOLDER
+    folder = paths.xdg(environ, "XDG_STATE_HOME", ".local/state") / "orchestrator" / FOLDER
     files.make_private_folder(folder)
     now = datetime.datetime.now(datetime.UTC)
     path = folder / f"{now:%Y%m%dT%H%M%S}-{os.getpid()}.txt"

@@ -9,7 +9,7 @@ import click
 from orchestrator import errors, jobs
 from orchestrator.cli import verbs
 from orchestrator.controller.actions import cancel
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
 
 
@@ -53,7 +53,7 @@ def raise_troubles(outcomes: Sequence[cancel.Cancelled]) -> None:
     open_ = [outcome.job for outcome in outcomes if not outcome.confirmed and not outcome.why]
     if open_:
         ids = naming.names_of(open_)
-        asked = contexts.asked(open_)
+        asked = contexts.scheduler_name(open_)
         told = "scancel was asked" if asked == "Slurm" else "asked"
         troubles.append(
             f"{told}, but {asked} still shows {ids}; look again with `orchestrator status`"

@@ -54,13 +54,13 @@ def init(print_: bool) -> None:
       orchestrator config init --print
     """
     from orchestrator.cli import session
-    from orchestrator.config import places
+    from orchestrator.config import paths
     from orchestrator.controller.setup import draft
 
-    text = draft.draft(draft.ask(session.client(), os.environ))
+    text = draft.draft(draft.query(session.client(), os.environ))
     if print_:
         terminal.print_exactly(text)
         return
-    path = places.user_file(os.environ)
+    path = paths.user_file(os.environ)
     draft.write(path, text, config.shared_folders(os.environ))
     output.say(f"Wrote {path}. Look through it, then: orchestrator doctor")

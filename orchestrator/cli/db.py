@@ -43,7 +43,7 @@ def upgrade(ctx: click.Context) -> None:
       orchestrator db upgrade
     """
     context = session.open_context(ctx)
-    with context.waiting("Upgrading the database"):
+    with context.reporter.activity("Upgrading the database"):
         done = context.store.upgrade()
     if done.before == done.after:
         output.say(f"{context.store.place} is up to date ({done.after}).")
@@ -66,7 +66,7 @@ def check(ctx: click.Context, format_: str | None, as_json: bool) -> None:
       orchestrator db check
     """
     context = session.open_context(ctx)
-    with context.waiting("Checking the database"):
+    with context.reporter.activity("Checking the database"):
         found = context.store.check()
     output.items(
         "checks",
@@ -96,7 +96,7 @@ def backup(ctx: click.Context, target: Path | None) -> None:
       orchestrator db backup ~/orchestrator-backup.db
     """
     context = session.open_context(ctx)
-    with context.waiting("Copying the database"):
+    with context.reporter.activity("Copying the database"):
         path = context.store.backup(target)
     output.say(f"Copied to {path}.")
 
@@ -151,7 +151,7 @@ def copy(ctx: click.Context, url: str) -> None:
       orchestrator db copy --to postgresql://alice@db.example.org/orchestrator
     """
     context = session.open_context(ctx)
-    with context.waiting("Copying the database"):
+    with context.reporter.activity("Copying the database"):
         rows = context.store.copy_to(url)
     place = stores.Store(url).place
     output.say(f"Copied {rows} rows to {place}.")

@@ -12,7 +12,7 @@ from orchestrator import errors, files, reports
 from orchestrator.cli import completing, output, session
 from orchestrator.controller.refresh import freshness
 from orchestrator.controller.reports import studies
-from orchestrator.reports import comparing
+from orchestrator.reports import comparison
 
 #: A line is some 200 bytes, and a study has thousands of them at the most.
 _CSV_LIMIT_BYTES = 64 * 1024 * 1024
@@ -46,7 +46,7 @@ def sources(command: Callable[..., object]) -> Callable[..., object]:
 
 def metric_options(command: Callable[..., object]) -> Callable[..., object]:
     """Add --metric and --threshold, for compared()."""
-    names = ", ".join(comparing.METRICS)
+    names = ", ".join(comparison.METRICS)
     for option in (
         click.option(
             "--threshold",
@@ -59,9 +59,10 @@ def metric_options(command: Callable[..., object]) -> Callable[..., object]:
             "--metric",
             "metrics",
             multiple=True,
-            type=click.Choice([*comparing.METRICS]),
+            type=click.Choice([*comparison.METRICS]),
             metavar="METRIC",
-            help=f"Compare only this: {names}. Default: {' and '.join(comparing.USUAL)}.",
+            help=f"Compare only this: {names}. "
+            f"Default: {' and '.join(comparison.DEFAULT_METRICS)}.",
         ),
     ):
         command = option(command)
@@ -96,7 +97,7 @@ def study(
 
 
 def of_file(file: Path) -> studies.Study:
-    """Return what a CSV file holds; FiguresError with every problem there is."""
+    """Return what a CSV file holds; MeasurementFileError with every problem there is."""
     try:
         if str(file) == "-":
             text = sys.stdin.read(_CSV_LIMIT_BYTES + 1)
@@ -108,7 +109,7 @@ def of_file(file: Path) -> studies.Study:
     if len(text) > _CSV_LIMIT_BYTES:
         raise errors.OrchestratorError(f"stdin is larger than {_CSV_LIMIT_BYTES} bytes")
     name = "stdin" if str(file) == "-" else str(file)
-    read = reports.read(text, name)
+    read = reports.read_csv(text, name)
     return studies.Study(
         title="stdin" if str(file) == "-" else file.stem,
         source=name,
@@ -119,20 +120,20 @@ def of_file(file: Path) -> studies.Study:
 
 def compared(
     study: studies.Study,
-    against: reports.Figures,
+    against: reports.MeasurementSet,
     metrics: Sequence[str],
     thresholds: Sequence[str],
-) -> comparing.Comparison:
+) -> comparison.Comparison:
     """Return the comparison; ConflictError where the sides count their sizes differently."""
     if study.unit != against.unit:
         raise errors.ConflictError(
             f"sizes are {study.unit} here and {against.unit} in the baseline: they do not compare"
         )
-    found = comparing.compare(
+    found = comparison.compare(
         study.measurements,
         against.measurements,
         _thresholds(thresholds),
-        metrics or comparing.USUAL,
+        metrics or comparison.DEFAULT_METRICS,
         unit=study.unit,
     )
     if not found.lines:
@@ -148,10 +149,10 @@ def _thresholds(texts: Sequence[str]) -> dict[str, float]:
             value = float(share.removesuffix("%")) / (100.0 if share.endswith("%") else 1.0)
         except ValueError:
             value = -1.0
-        if name not in comparing.METRICS or not 0.0 <= value < 1.0:
+        if name not in comparison.METRICS or not 0.0 <= value < 1.0:
             raise click.UsageError(
                 f"--threshold {text}: write METRIC=SHARE, such as throughput=0.05 or accuracy=1%; "
-                f"metrics are {', '.join(comparing.METRICS)}"
+                f"metrics are {', '.join(comparison.METRICS)}"
             )
         found[name] = value
     return found
@@ -162,15 +163,15 @@ class WorseError(errors.OrchestratorError):
 
 
 def show_comparison(
-    found: comparing.Comparison, name: str, study: studies.Study, form: str
+    found: comparison.Comparison, name: str, study: studies.Study, form: str
 ) -> None:
     """Print the comparison; its notes stand below a table, else on stderr.
 
     WorseError where something is worse than the baseline, or where jobs were left out and something
     of the baseline is not there: a size of which all jobs failed is no good news.
     """
-    rows = comparing.rows(found)
-    wanted = comparing.COLUMNS if form == "table" else comparing.VALUES
+    rows = comparison.rows(found)
+    wanted = comparison.COLUMNS if form == "table" else comparison.VALUES
     columns = [
         column for column in wanted if column != "curve" or any(row["curve"] for row in rows)
     ]
@@ -181,7 +182,7 @@ def show_comparison(
         else:
             output.say(note)
     problems = []
-    if worse := comparing.worse(found, study.unit):
+    if worse := comparison.worse(found, study.unit):
         problems.append(f"worse than {name}: {'; '.join(worse)}")
     if study.left_out and found.missing:
         each = "; ".join(found.missing)

@@ -12,7 +12,7 @@ from orchestrator import errors
 from orchestrator.cli import output, session, settings, verbs, views
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller.session import context as contexts
+    from orchestrator.controller.session import contexts
     from orchestrator.graphs import records
 
 NODE_COLUMNS = ("node", "kind", "state", "job_id", "after", "reason", "row")

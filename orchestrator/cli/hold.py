@@ -9,7 +9,7 @@ import click
 from orchestrator import jobs
 from orchestrator.cli import outcomes, verbs
 from orchestrator.controller.actions import hold
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 
 @click.command(short_help="Keep waiting jobs from starting.")

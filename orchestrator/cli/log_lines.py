@@ -11,7 +11,7 @@ import click
 
 from orchestrator import errors, jobs, logs
 from orchestrator.cli import output, terminal
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.text import escaping
 
 #: Lines of each log that are shown first, as tail -f shows them.
@@ -55,7 +55,7 @@ def follow(
     rows = list(by_row)
     seen = set()
     first = FIRST_LINES if lines is None else lines
-    for found in logs.follow_all(look, wait=context.sleep, lines=first):
+    for found in logs.follow_all(look, wait=context.clock.sleep, lines=first):
         seen.add(found.key)
         wide = max(len(label(job)) for job in by_row.values())
         head = f"{label(by_row[found.key]):<{wide}} | "
@@ -67,7 +67,9 @@ def follow(
         stdout.flush()
     for row in rows:
         if row not in seen:
-            context.say(f"{label(by_row[row])}: nothing was printed ({by_row[row].state})")
+            context.reporter.info(
+                f"{label(by_row[row])}: nothing was printed ({by_row[row].state})"
+            )
 
 
 def search(
@@ -114,7 +116,7 @@ def search(
             # Not begun, or deleted since: there is nothing to find.
             continue
         except errors.OrchestratorError as exc:
-            context.say(f"{label(part.job)}: {exc}")
+            context.reporter.info(f"{label(part.job)}: {exc}")
     return some
 
 

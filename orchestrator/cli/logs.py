@@ -10,7 +10,7 @@ import click
 
 from orchestrator import errors, jobs, logs
 from orchestrator.cli import completing, log_lines, session, terminal
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.text import escaping
 
 
@@ -101,7 +101,7 @@ def command(
             if (place := _place(job, stderr_)) is not None:
                 terminal.print_exactly(f"{place}\n")
             else:
-                context.say(_no_place(job))
+                context.reporter.info(_no_place(job))
     elif follow_:
         _follow(context, found, stderr_, lines)
     else:
@@ -126,22 +126,22 @@ def _parts(
         path, span = _place(job, stderr_), whole
         if path is None:
             if not quiet:
-                context.say(_no_place(job))
+                context.reporter.info(_no_place(job))
             continue
         try:
             if attempt is not None:
                 of_attempt = _attempt_span(job, path, attempt)
                 if of_attempt is None:
                     if not quiet:
-                        context.say(f"the log has no attempt {attempt} of {job.job_id}")
+                        context.reporter.info(f"the log has no attempt {attempt} of {job.job_id}")
                     continue
                 span = of_attempt
             yield Part(job=job, path=path, span=span)
         except errors.NotFoundError:
             if not quiet:
-                context.say(_missing(context, job.row, path))
+                context.reporter.info(_missing(context, job.row, path))
         except errors.OrchestratorError as exc:
-            context.say(f"{job.job_id or f'@{job.row}'}: {exc}")
+            context.reporter.info(f"{job.job_id or f'@{job.row}'}: {exc}")
 
 
 def _searched(
@@ -186,7 +186,7 @@ def _tail(
             gap = "\n"
             _print(_whole_lines(first, blocks), follow_=False)
         except errors.NotFoundError:
-            context.say(_missing(context, part.job.row, part.path))
+            context.reporter.info(_missing(context, part.job.row, part.path))
 
 
 def _whole_lines(first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -218,15 +218,15 @@ def _follow(
     (job,) = found
     path = _place(job, stderr_)
     if path is None:
-        context.say(_no_place(job))
+        context.reporter.info(_no_place(job))
         return
     blocks = logs.follow(
-        path, done=lambda: not live.update(context, by_row), wait=context.sleep, lines=lines
+        path, done=lambda: not live.update(context, by_row), wait=context.clock.sleep, lines=lines
     )
     try:
         _print(blocks, follow_=True)
     except errors.NotFoundError:
-        context.say(_missing(context, job.row, path))
+        context.reporter.info(_missing(context, job.row, path))
 
 
 def _print(blocks: Iterator[bytes], follow_: bool) -> None:

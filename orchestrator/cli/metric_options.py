@@ -11,7 +11,7 @@ import click
 
 from orchestrator import jobs, metrics
 from orchestrator.cli import completing, output, session, times
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 FORMATS = (*output.FORMATS, "parquet")
 _COUNT = click.IntRange(min=1, max=10**9)
@@ -154,8 +154,8 @@ def query(context: contexts.Context, asked: Asked, rows: Sequence[int]) -> metri
         last_step=last_step,
         first_epoch=first_epoch,
         last_epoch=last_epoch,
-        since=_time("--since", asked.since, context.clock()),
-        until=_time("--until", asked.until, context.clock()),
+        since=_time("--since", asked.since, context.clock.now()),
+        until=_time("--until", asked.until, context.clock.now()),
         source=None if asked.source == "auto" else asked.source,
         prefer_jsonl=asked.source == "auto",
         last=asked.last,

@@ -12,8 +12,8 @@ import click
 from orchestrator import errors, jobs, metrics
 from orchestrator.cli import files
 from orchestrator.controller.metrics import pages
-from orchestrator.controller.session import context as contexts
-from orchestrator.reports import drawing, lines
+from orchestrator.controller.session import contexts
+from orchestrator.reports import drawing, metric_figures
 
 #: More points of a line than a figure has dots of width cannot be seen.
 MOST_POINTS = 2000
@@ -36,8 +36,8 @@ def plot(
     made = _lines(context, pages.thinned(wanted, MOST_POINTS), found)
     if not made:
         return False
-    axis: lines.Axis | None = by  # type: ignore[assignment]
-    drawn = lines.drawn(made, axis)
+    axis: metric_figures.Axis | None = by  # type: ignore[assignment]
+    drawn = metric_figures.drawn(made, axis)
     if not drawn:
         raise errors.NotFoundError(f"none of these numbers tells its {by or 'place'}")
     if len(drawn) > MOST_FIGURES:
@@ -48,18 +48,18 @@ def plot(
     content = drawer.draw(drawn, form)
     with files.replacing(path) as new:
         new.write_bytes(content)
-    context.say(f"{path}: {', '.join(figure.name for figure in drawn)}")
+    context.reporter.info(f"{path}: {', '.join(figure.name for figure in drawn)}")
     return True
 
 
 def _lines(
     context: contexts.Context, wanted: metrics.MetricQuery, found: Sequence[jobs.Job]
-) -> list[lines.Line]:
-    points: dict[tuple[str, str, int, int | None], list[lines.Point]] = {}
+) -> list[metric_figures.Line]:
+    points: dict[tuple[str, str, int, int | None], list[metric_figures.Point]] = {}
     for page in pages.pages(context, wanted):
         for row in page:
             points.setdefault((row.name, row.unit, row.job_row, row.rank), []).append(
-                lines.Point(
+                metric_figures.Point(
                     value=math.nan if row.value is None else row.value,
                     step=row.step,
                     epoch=row.epoch,
@@ -70,7 +70,7 @@ def _lines(
             )
     labels = {job.row: f"{job.job_id or f'@{job.row}'} {job.name}" for job in found}
     return [
-        lines.Line(
+        metric_figures.Line(
             name=name,
             unit=unit,
             label=labels[job_row] + ("" if rank is None else f" rank {rank}"),

@@ -13,7 +13,7 @@ import click
 from orchestrator import jobs, metrics
 from orchestrator.cli import files, metric_options, output, views
 from orchestrator.controller.metrics import pages as numbers
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.metrics import summaries
 
 #: Rows of a table for a person, unless so many were asked for.
@@ -37,7 +37,7 @@ def rows(
     with files.printing(asked.out):
         output.items("metrics", shown, views.METRIC_COLUMNS, "table")
     if count > len(found):
-        context.say(
+        context.reporter.info(
             f"The newest {len(found):,} of {count:,} rows; "
             "--last, --points, --steps or a pipe show others"
         )

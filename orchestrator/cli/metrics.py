@@ -13,7 +13,7 @@ import click
 from orchestrator import jobs, metrics
 from orchestrator.cli import files, metric_options, output, session, views
 from orchestrator.controller.metrics import pages as numbers
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 #: Seconds between two looks at the files of running jobs.
 LOOK_SECONDS = 1.0
@@ -167,21 +167,13 @@ def _follow(
     # What asks Slurm takes as long to load as all the rest.
     from orchestrator.controller.actions import live
 
-    told: set[str] = set()
-
-    def once(note: str) -> None:
-        if note not in told:
-            told.add(note)
-            context.say(note)
-
-    quiet = dataclasses.replace(context, say=once)
     texts = _lines if form == "table" else _texts_without_head
     if form in ("csv", "tsv"):
         click.echo("".join(output.texts("metrics", [], views.METRIC_COLUMNS, form)), nl=False)
     while True:
         # Asked before reading: what was written before the end is then read for certain.
-        is_live = live.update(quiet, by_row)
-        is_behind = numbers.read_part(quiet, [*by_row.values()])
+        is_live = live.update(context, by_row)
+        is_behind = numbers.read_part(context, [*by_row.values()])
         for page in numbers.pages(context, wanted):
             newest = max((row.id for row in page), default=0)
             wanted = dataclasses.replace(wanted, after=max(newest, wanted.after or 0))
@@ -193,7 +185,7 @@ def _follow(
             continue
         if not is_live:
             return
-        context.sleep(LOOK_SECONDS)
+        context.clock.sleep(LOOK_SECONDS)
 
 
 def _texts_without_head(rows: Sequence[output.Row], form: str) -> str:
@@ -221,9 +213,9 @@ def _tell_none(context: contexts.Context, asked: metric_options.Asked, rows: Seq
     if asked.is_narrow:
         others = numbers.names(context, rows)
         told = f"there are {', '.join(others)}" if others else "there are no others either"
-        context.say(f"no such metrics; {told}")
+        context.reporter.info(f"no such metrics; {told}")
     else:
-        context.say(
+        context.reporter.info(
             "no metrics: the log has no line that a pattern knows "
             "(spec key metrics.patterns; `orchestrator logs` shows the log)"
         )

@@ -60,4 +60,6 @@ def command(
     ]
     output.items("reparsed", rows, COLUMNS, output.chosen(format_, as_json))
     if not rows:
-        context.say("no numbers: these jobs have no logs yet, or none that a pattern knows")
+        context.reporter.info(
+            "no numbers: these jobs have no logs yet, or none that a pattern knows"
+        )

@@ -99,6 +99,6 @@ def retry(ctx: click.Context, channel: str | None) -> None:
     """
     context = session.open_context(ctx)
     with context.store.writing() as work:
-        count = work.notices.retry(channel, context.clock())
+        count = work.notices.retry(channel, context.clock.now())
     verb = "is" if count == 1 else "are"
     click.echo(f"{count} notice{'' if count == 1 else 's'} {verb} sent with the next tick")

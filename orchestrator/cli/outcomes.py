@@ -8,7 +8,7 @@ import click
 
 from orchestrator import errors
 from orchestrator.controller.actions import confirmed
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
 
 
@@ -38,7 +38,7 @@ def tell(outcomes: Sequence[confirmed.Outcome], *, already: str) -> None:
     for alike in _alike(outcomes):
         outcome, job = alike[0], alike[0].job
         name = naming.names_of([one.job for one in alike])
-        asked = contexts.asked([job])
+        asked = contexts.scheduler_name([job])
         shown = f"{job.state}" if job.reason in (None, "None") else f"{job.state} ({job.reason})"
         match outcome.end:
             case confirmed.End.DONE:

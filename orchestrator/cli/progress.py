@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,10 +63,4 @@ def told(client: slurm.Client, say: Say) -> slurm.Client:
         with waiting(f"Asking Slurm ({argv[0]})", say):
             return stream(argv, timeout_seconds, environ, on_line)
 
-    return slurm.Client(
-        environ=client.environ,
-        timeout_seconds=client.timeout_seconds,
-        sacct_timeout_seconds=client.sacct_timeout_seconds,
-        run=told_run,
-        stream=told_stream,
-    )
+    return dataclasses.replace(client, run=told_run, stream=told_stream)

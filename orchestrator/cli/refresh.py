@@ -31,10 +31,12 @@ def command(ctx: click.Context) -> None:
     fresh = resend.refresh_and_send(context, floor_seconds=0)
     stored = ingest.ingest_all(context, rows)
     if fresh.busy:
-        context.say("Another process is asking Slurm at this moment; its answer counts for all.")
+        context.reporter.info(
+            "Another process is asking Slurm at this moment; its answer counts for all."
+        )
     if fresh.failing_since is not None:
         since = fresh.failing_since.astimezone().isoformat(timespec="seconds")
         raise errors.SlurmError(f"Slurm has not answered since {since}: {fresh.error}")
     if fresh.accounts_error:
-        context.say(f"Exit codes and times may be missing: {fresh.accounts_error}")
-    context.say(f"{fresh.changed} jobs changed, {stored} metrics read")
+        context.reporter.info(f"Exit codes and times may be missing: {fresh.accounts_error}")
+    context.reporter.info(f"{fresh.changed} jobs changed, {stored} metrics read")

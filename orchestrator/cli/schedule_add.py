@@ -16,8 +16,8 @@ from orchestrator.cli import output, settings, spec_options, times
 from orchestrator.toml import values
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller.session import context as contexts
-
+    from orchestrator.controller.session import clusters
+from orchestrator.controller.session import contexts
 
 #: Beyond it a time that is planned would lie where none can be stored.
 _MOST_DAYS = 366
@@ -114,7 +114,7 @@ def command(
       orchestrator schedule add nightly --cron "0 2 * * 1-5" --tz Europe/Oslo examples/scaling.toml
       orchestrator schedule add hourly --cron @hourly --jitter 10m --overlap queue job.toml
     """
-    if told := values.misfit("name", schedule):
+    if told := values.form_error("name", schedule):
         raise click.UsageError(f"NAME: {told}")
     from orchestrator import schedules
 
@@ -178,7 +178,7 @@ def _checked(
         from orchestrator.controller.sweeps import plan
 
         context = session.open_context(ctx)
-        prepared = plan.whole(context, sweep, source=source, argv=sys.argv)
+        prepared = plan.prepare_sweep(context, sweep, source=source, argv=sys.argv)
         output.say(sweep_sending.plan_line(sweep.name, sweep.table.kind, prepared))
         sweep_sending.ask(plan.needs_consent(context, prepared), yes=yes)
         inherit = {name for point in sweep.points for name in point.spec.environment.inherit}
@@ -186,14 +186,13 @@ def _checked(
         return {**found, "source": source, "inherit": sorted(inherit)}, prepared.context
     request = spec_options.request(options, configuration)
     from orchestrator.cli import session
-    from orchestrator.controller.session import context as contexts
     from orchestrator.controller.submission import local_jobs, render
 
     context = session.open_context(ctx)
     here = render.is_local(configuration, os.environ)
-    context = contexts.at(context, "local" if here else "slurm")
+    context = context.with_scheduler("local" if here else "slurm")
     script = render.make(configuration, request, on_this_machine=here)
-    render.refuse_too_many_tasks(request, contexts.cluster_facts(context))
+    render.refuse_too_many_tasks(request, clusters.facts(context))
     local_jobs.check(context, request.spec, script.text)
     found = {"kind": "job", "spec": json.loads(specs.to_json(request.spec))}
     inherit = set(request.spec.environment.inherit)

@@ -37,7 +37,7 @@ def command(ctx: click.Context, name: str, count: int, format_: str | None, as_j
     stored = management.find(context, name)
     calendar = stored.rule.calendar
     zone = calendar.zone
-    after = max(context.clock(), stored.decided_until)
+    after = max(context.clock.now(), stored.decided_until)
     rows = [
         {
             "planned_at": one.at,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from orchestrator import schedules
 from orchestrator.cli import output, views
 from orchestrator.controller.schedules import management
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 COLUMNS = ("name", "state", "cron", "tz", "kind", "next", "last", "outcome")
 _CURE = (
@@ -89,10 +89,10 @@ def tell_who_acts(
     """Say where no controller looks at these schedules, and what to do; `at_all`: else its pass."""
     from orchestrator.controller.service import health
 
-    state = health.examine(context.store, context.configuration.state_dir, context.clock())
+    state = health.examine(context.store, context.configuration.state_dir, context.clock.now())
     newest = state.newest
     if state.lease is None or not state.lease.fence:
-        context.say(f"No controller looks at schedules yet: {_CURE}")
+        context.reporter.info(f"No controller looks at schedules yet: {_CURE}")
         return
     by_ticks = newest is None or newest.command != "serve"
     late_seconds = health.TICKS_LATE_SECONDS if by_ticks else health.LATE_SECONDS
@@ -101,6 +101,6 @@ def tell_who_acts(
     fails = newest is not None and newest.failing_since is not None
     cure = [] if fails and not overlooked else [_CURE]
     if told := [*state.problems, *overlooked]:
-        context.say(" ".join([*told, *cure]))
+        context.reporter.info(" ".join([*told, *cure]))
     elif at_all and newest is not None:
-        context.say(health.last_pass(newest))
+        context.reporter.info(health.last_pass_message(newest))

@@ -12,7 +12,7 @@ from orchestrator.text import formats
 
 if TYPE_CHECKING:
     from orchestrator.controller.service import serve
-    from orchestrator.controller.session import context as contexts
+    from orchestrator.controller.session import contexts
 
 
 @click.command(short_help="Do what is due, again and again, until it is ended.")
@@ -61,7 +61,7 @@ def command(
         raise click.UsageError("--format and --json belong to --status; the log has --log-format")
     from orchestrator.controller.service import serve
 
-    def log(line: serve.Line) -> None:
+    def log(line: serve.LogLine) -> None:
         click.echo(_as_json(line) if log_format == "json" else _as_text(line))
 
     serve.serve(
@@ -73,7 +73,7 @@ def command(
     )
 
 
-def _as_json(line: serve.Line) -> str:
+def _as_json(line: serve.LogLine) -> str:
     fields = {
         "time": line.at.isoformat(),
         "level": line.level,
@@ -85,7 +85,7 @@ def _as_json(line: serve.Line) -> str:
     return formats.json_text(fields)
 
 
-def _as_text(line: serve.Line) -> str:
+def _as_text(line: serve.LogLine) -> str:
     at = line.at.astimezone().isoformat(timespec="seconds")
     level = "" if line.level == "info" else f"{line.level}: "
     step = f"{line.step}: " if line.step else ""
@@ -95,7 +95,7 @@ def _as_text(line: serve.Line) -> str:
 def _tell_health(context: contexts.Context, chosen: str) -> None:
     from orchestrator.controller.service import health
 
-    found = health.examine(context.store, context.configuration.state_dir, context.clock())
+    found = health.examine(context.store, context.configuration.state_dir, context.clock.now())
     lease, newest = found.lease, found.newest
     holder = None if lease is None else lease.holder
     row: dict[str, object] = {

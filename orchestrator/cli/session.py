@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
-import time
 from collections.abc import Callable, Sequence
 
 import click
 
 from orchestrator import errors, jobs, slurm
 from orchestrator.cli import completing, output, settings
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import queries, stores
+from orchestrator.controller.session import contexts, queries, stores
 
 
 def client() -> slurm.Client:
@@ -39,12 +36,13 @@ def open_context(ctx: click.Context, *, talks: bool = True) -> contexts.Context:
     return contexts.Context(
         configuration=configuration,
         store=store,
-        client=functools.cache(client if talks else _silent_client),
+        slurm=client() if talks else _silent_client(),
         environ=os.environ,
         folder=settings.folder(),
-        say=output.say,
-        sleep=time.sleep,
-        waiting=_waiting if talks else contexts.in_silence,
+        reporter=contexts.Reporter(
+            write=lambda level, text: output.say(text),
+            activity=_waiting if talks else contextlib.nullcontext,
+        ).once(),
     )
 
 

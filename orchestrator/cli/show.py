@@ -64,7 +64,7 @@ def command(
         terminal.print_exactly(papers.get("git_diff") or "")
         return
     chosen = format_ or ("json" if as_json else "table")
-    now = context.clock()
+    now = context.clock.now()
     if len(tasks) > 1:
         _show_array(tasks, papers, chosen, now)
         return

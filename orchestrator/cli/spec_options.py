@@ -126,7 +126,7 @@ def _batch_request(
         output.say(note)
     spec = specs.load(None, settings, flags, arguments, environ=os.environ, batch=batch.document)
     spec = config.with_profile(spec, configuration)
-    given = specs.given(settings, flags, os.environ)
+    given = specs.keys_given(settings, flags, os.environ)
     options = batch_file.command_line(batch, spec, given, configuration.profile)
     return render.Request(
         spec=dataclasses.replace(spec, sbatch=options), source=str(path), argv=sys.argv

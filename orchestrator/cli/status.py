@@ -12,8 +12,7 @@ import click
 from orchestrator import errors, jobs, slurm
 from orchestrator.cli import completing, output, session, terminal, times, views
 from orchestrator.controller.refresh import freshness
-from orchestrator.controller.session import clock_check, queries
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clock_check, contexts, queries
 
 
 @click.command(short_help="List jobs and their states.")
@@ -67,7 +66,7 @@ def command(
     context = session.open_context(ctx)
     chosen = output.chosen(format_, as_json)
     narrowed = bool(references or states or partitions or names or labels or sweeps or since)
-    now = context.clock()
+    now = context.clock.now()
     wanted = jobs.JobQuery(
         names=names,
         labels=labels,
@@ -135,7 +134,7 @@ def _show(
     places = {row: place for place, row in enumerate(named)}
     if references:
         found.sort(key=lambda job: places[job.row])
-    now = context.clock()
+    now = context.clock.now()
     if clear and chosen == "table" and output.is_drawable():
         terminal.clear()
     if folds:
@@ -153,17 +152,17 @@ def _show(
         elif elsewhere := sorted({job.cluster for job in found if _is_elsewhere(job)}):
             hosts = ", ".join(cluster.removeprefix("local:") for cluster in elsewhere)
             why = f"only {hosts} can tell of its own jobs: ask there"
-        context.say(f"Stale since {at}: {why}")
+        context.reporter.info(f"Stale since {at}: {why}")
     elif error:
-        context.say(f"Slurm does not answer: {error.splitlines()[0]}")
+        context.reporter.info(f"Slurm does not answer: {error.splitlines()[0]}")
     with context.store.reading() as work:
         doubt = clock_check.stored_doubt(work)
     if doubt:
-        context.say(doubt)
+        context.reporter.info(doubt)
     if late := _late_controller(context, now):
-        context.say(f"{late} `orchestrator serve --status` tells more.")
+        context.reporter.info(f"{late} `orchestrator serve --status` tells more.")
     if wanted.limit is not None and len(rows) >= wanted.limit:
-        context.say(f"The newest {wanted.limit}; more with --limit.")
+        context.reporter.info(f"The newest {wanted.limit}; more with --limit.")
     if damage:
         raise damage[0]
 
@@ -176,7 +175,9 @@ def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:
     from orchestrator.controller.service import health
 
     newest = health.load(state_dir)
-    return health.late(newest, now) if newest is not None and newest.command == "serve" else ""
+    return (
+        health.late_message(newest, now) if newest is not None and newest.command == "serve" else ""
+    )
 
 
 def _is_elsewhere(job: jobs.Job) -> bool:

@@ -12,7 +12,7 @@ from orchestrator import errors, jobs
 from orchestrator.cli import output, settings, spec_options, terminal
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller.session import context as contexts
+    from orchestrator.controller.session import contexts
 
 
 def queue_option(command: Callable[..., object]) -> Callable[..., object]:
@@ -110,7 +110,7 @@ def told_of(tasks: Sequence[jobs.Job]) -> str:
     """Return what became of a submission, of one job or of an array's tasks, in a sentence."""
     first = tasks[0]
     rows = f"@{first.row}" + (f"-{tasks[-1].row}" if len(tasks) > 1 else "")
-    if first.waits_for_room and first.resend_at is not None:
+    if first.is_deferred and first.resend_at is not None:
         return f"{rows} {first.reason}; the next try is at {output.clock(first.resend_at)}"
     if first.array_job_id is None:
         return f"Submitted batch job {first.job_id} ({rows}, {first.name})"
@@ -123,8 +123,8 @@ def _announce(
 ) -> None:
     if format_ is None and not as_json:
         click.echo(told_of(tasks))
-        if tasks[0].waits_for_room:
-            context.say(
+        if tasks[0].is_deferred:
+            context.reporter.info(
                 "It is sent by the first `orchestrator status`, `show`, `refresh` or `wait` after "
                 f"that; `orchestrator wait @{tasks[0].row}` waits, and sends it."
             )
@@ -132,7 +132,7 @@ def _announce(
     from orchestrator.cli import views
 
     chosen = output.chosen(format_, as_json)
-    now = context.clock()
+    now = context.clock.now()
     plain = output.is_json(chosen)
     rows = [views.job_row(job, now) if plain else views.job_line(job, now) for job in tasks]
     output.items("jobs", rows, views.JOB_COLUMNS, chosen)
@@ -143,14 +143,14 @@ def reporter(context: contexts.Context) -> Callable[[Sequence[jobs.Job]], None]:
     from orchestrator.jobs import naming
 
     def changed(news: Sequence[jobs.Job]) -> None:
-        stamp = output.clock(context.clock())
+        stamp = output.clock(context.clock.now())
         alike: dict[tuple[str, str], list[jobs.Job]] = {}
         for job in news:
             reason = "" if job.reason in (None, "None") else f" ({job.reason})"
             where = f" on {job.node_list}" if job.node_list else ""
             alike.setdefault((job.token, f"{job.state}{where}{reason}"), []).append(job)
         for (_, told), several in alike.items():
-            context.say(f"{stamp} {naming.names_of(several)} {told}")
+            context.reporter.info(f"{stamp} {naming.names_of(several)} {told}")
 
     return changed
 

@@ -38,7 +38,7 @@ def command(
     configuration = settings.configuration_of(ctx)
     found, source = spec_options.sweep(options, configuration)
     from orchestrator.cli import session, sweep_sending
-    from orchestrator.controller.sweeps import plan, queries, resume, submit
+    from orchestrator.controller.sweeps import plan, queries, resume, submit_points
 
     context = session.open_context(ctx)
     stored = queries.find(context, sweep)
@@ -53,21 +53,13 @@ def command(
     if not new:
         output.say(f"All {len(found.points)} points are in {stored.name} already")
         if format_ is not None or as_json:
-            sweep_sending.told(context, submit.Sent(sweep=stored), format_, as_json)
+            sweep_sending.told(context, submit_points.Submitted(sweep=stored), format_, as_json)
         return
-    prepared = plan.prepare(
-        context,
-        new,
-        source=source,
-        argv=sys.argv,
-        max_running=stored.max_running,
-        baseline_first=baseline_first,
-        scheduler=stored.scheduler,
-    )
+    prepared = plan.prepare_points(context, stored, new, sys.argv, source=source)
     output.say(sweep_sending.plan_line(stored.name, stored.kind, prepared))
     if dry_run:
         sweep_sending.show_plan(prepared, output.chosen(format_, as_json))
         return
     sweep_sending.ask(plan.needs_consent(context, prepared), yes=yes)
-    sent = resume.add(prepared, stored, found, new, tell=sweep_sending.tell)
+    sent = resume.add_points(prepared, stored, found, new, report=sweep_sending.tell)
     sweep_sending.told(context, sent, format_, as_json)

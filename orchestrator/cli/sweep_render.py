@@ -45,7 +45,7 @@ def command(ctx: click.Context, /, point: int | None, **options: object) -> None
     from orchestrator.controller.sweeps import plan
 
     context = session.open_context(ctx)
-    prepared = plan.whole(context, sweep, source=source, argv=sys.argv, without_slurm=True)
+    prepared = plan.prepare_sweep(context, sweep, source=source, argv=sys.argv, without_slurm=True)
     for number, one in enumerate(prepared.ready, 1):
         if len(prepared.ready) > 1:
             count = len(one.submission.points)

@@ -138,7 +138,7 @@ def command(
     form = _form(format_, as_json, against)
     wished, names = _wishes(efficiency, epochs, within), _column_names(columns)
     study = figures.study(ctx, references, sweep, file, refresh_)
-    report = reports.report(
+    report = reports.build_report(
         title or study.title,
         study.measurements,
         unit=study.unit,
@@ -185,7 +185,7 @@ def _form(format_: str | None, as_json: bool, against: str | None) -> str:
     return "json" if as_json else format_ or ("table" if sys.stdout.isatty() else "tsv")
 
 
-def _wishes(efficiency: float, epochs: int | None, within: str | None) -> reports.Wishes:
+def _wishes(efficiency: float, epochs: int | None, within: str | None) -> reports.Targets:
     if (epochs is None) != (within is None):
         raise click.UsageError("--epochs and --within belong together: so many, in what time")
     seconds = None
@@ -196,7 +196,7 @@ def _wishes(efficiency: float, epochs: int | None, within: str | None) -> report
             raise click.UsageError(f"--within: {exc}; write 90 (minutes) or 4:00:00") from exc
         if seconds is None:
             raise click.UsageError("--within: a time without end asks for nothing")
-    return reports.Wishes(efficiency=efficiency, epochs=epochs, within_seconds=seconds)
+    return reports.Targets(efficiency=efficiency, epochs=epochs, within_seconds=seconds)
 
 
 def _column_names(text: str | None) -> list[str]:
@@ -211,7 +211,7 @@ def _column_names(text: str | None) -> list[str]:
     return names
 
 
-def _show(report: reports.Report, wished: reports.Wishes, names: list[str], form: str) -> None:
+def _show(report: reports.Report, wished: reports.Targets, names: list[str], form: str) -> None:
     columns = tables.chosen(report, names)
     if form == "markdown":
         click.echo(documents.markdown(report, wished, columns), nl=False)

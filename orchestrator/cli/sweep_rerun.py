@@ -54,6 +54,6 @@ def command(
         missing=missing or both,
         named=points,
         argv=sys.argv,
-        tell=sweep_sending.tell,
+        report=sweep_sending.tell,
     )
     sweep_sending.told(context, sent, format_, as_json)

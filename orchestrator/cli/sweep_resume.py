@@ -27,5 +27,5 @@ def command(ctx: click.Context, sweep: str, format_: str | None, as_json: bool) 
 
     context = session.open_context(ctx)
     found = queries.find(context, sweep)
-    sent = resume.resume(context, found, argv=sys.argv, tell=sweep_sending.tell)
+    sent = resume.resume(context, found, argv=sys.argv, report=sweep_sending.tell)
     sweep_sending.told(context, sent, format_, as_json)

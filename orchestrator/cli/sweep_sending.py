@@ -10,9 +10,8 @@ import click
 from orchestrator import errors, jobs, sweeps
 from orchestrator.cli import output, submit, sweep_views
 from orchestrator.controller.actions import wait as waiting
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.sweeps import plan, queries
-from orchestrator.controller.sweeps import submit as sweep_submit
+from orchestrator.controller.session import contexts
+from orchestrator.controller.sweeps import plan, queries, submit_points
 
 PLAN_COLUMNS = ("points", "nodes", "gpus_per_node", "partition", "time_limit", "first", "last")
 
@@ -75,13 +74,13 @@ def ask(why: str, *, yes: bool) -> None:
 
 def tell(tasks: Sequence[jobs.Job]) -> None:
     """Say what became of one submission; of those that wait the first line is enough."""
-    if tasks[0].waits_for_room and not tasks[0].refusals:
+    if tasks[0].is_deferred and not tasks[0].refusals:
         return
     output.say(submit.told_of(tasks))
 
 
 def told(
-    context: contexts.Context, sent: sweep_submit.Sent, format_: str | None, as_json: bool
+    context: contexts.Context, sent: submit_points.Submitted, format_: str | None, as_json: bool
 ) -> None:
     """Print what became of the points."""
     sweep = sent.sweep
@@ -90,14 +89,14 @@ def told(
         output.items(
             "sweep_states", rows, sweep_views.GROUP_COLUMNS, output.chosen(format_, as_json)
         )
-    elif not sent.submitted and not sent.waiting:
+    elif not sent.submitted and not sent.deferred:
         click.echo(f"Nothing is left to submit of sweep {sweep.name} (@{sweep.row})")
     else:
         count = f"{sent.submitted} point" + ("s" if sent.submitted != 1 else "")
-        more = f", {sent.waiting} wait for room" if sent.waiting else ""
+        more = f", {sent.deferred} wait for room" if sent.deferred else ""
         click.echo(f"Submitted {count} of sweep {sweep.name} (@{sweep.row}){more}")
-    if sent.waiting:
-        context.say(
+    if sent.deferred:
+        context.reporter.info(
             "They are sent by the first `orchestrator status`, `sweep status`, `refresh` or `wait` "
             f"when there is room; `orchestrator wait --sweep @{sweep.row}` waits, and sends them."
         )

@@ -43,7 +43,7 @@ def command(
         pairs = queries.points(context, found)
         chosen = output.chosen(format_, as_json)
         plain = output.is_json(chosen)
-        rows = [sweep_views.point_row(pair, context.clock(), plain=plain) for pair in pairs]
+        rows = [sweep_views.point_row(pair, context.clock.now(), plain=plain) for pair in pairs]
         output.items("sweep_points", rows, sweep_views.POINT_COLUMNS, chosen)
         return
     (summary,) = queries.summaries(context, [found])

@@ -45,18 +45,20 @@ def command(
     sweep, source = spec_options.sweep(options, configuration)
     # A spec with problems is told before the database is loaded, which takes a fifth of a second.
     from orchestrator.cli import session, sweep_sending
-    from orchestrator.controller.sweeps import plan, submit
+    from orchestrator.controller.sweeps import plan, submit_points
 
     context = session.open_context(ctx)
-    prepared = plan.whole(context, sweep, source=source, argv=sys.argv, without_slurm=dry_run)
+    prepared = plan.prepare_sweep(
+        context, sweep, source=source, argv=sys.argv, without_slurm=dry_run
+    )
     chosen = output.chosen(format_, as_json)
     output.say(sweep_sending.plan_line(sweep.name, sweep.table.kind, prepared))
     if dry_run:
         sweep_sending.show_plan(prepared, chosen)
         return
     sweep_sending.ask(plan.needs_consent(context, prepared), yes=yes)
-    stored = submit.create(context, prepared, sweep, source)
-    sent = submit.send_new(prepared, stored, sweep.points, tell=sweep_sending.tell)
+    stored = submit_points.create(context, prepared, sweep, source)
+    sent = submit_points.submit_stored(prepared, stored, sweep.points, report=sweep_sending.tell)
     sweep_sending.told(context, sent, format_, as_json)
     if wait_:
         sweep_sending.wait(context, stored)

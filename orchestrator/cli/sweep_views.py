@@ -78,7 +78,7 @@ def _place(group: sweeps.PointGroup) -> str:
     state = group.state
     if state is None:
         return "unsubmitted"
-    if group.waits_for_room:
+    if group.is_deferred:
         return "waiting"
     if state is jobs.JobState.NOT_SUBMITTED:
         return "unsubmitted"
@@ -112,7 +112,7 @@ def group_rows(summary: queries.Summary) -> list[dict[str, object]]:
             "exit_signal": group.exit_signal,
             "cause": group.cause,
             "reason": shown,
-            "waits_for_room": group.waits_for_room,
+            "is_deferred": group.is_deferred,
         }
         key = tuple(value for name, value in row.items() if name != "points")
         kept = alike.setdefault(key, row)

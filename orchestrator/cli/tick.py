@@ -30,14 +30,14 @@ def command(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
     Example:
       orchestrator tick
     """
-    from orchestrator.controller.service import leases, serve, tick
+    from orchestrator.controller.service import leases, passes, serve
     from orchestrator.controller.session import clock_check
 
     context = session.open_context(ctx, talks=not quiet)
 
     told_of_clock = False
 
-    def log(line: serve.Line) -> None:
+    def log(line: serve.LogLine) -> None:
         nonlocal told_of_clock
         told_of_clock = told_of_clock or line.event == "clock"
         if line.level != "info" or not quiet:
@@ -53,7 +53,7 @@ def command(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
         if quiet:
             return
         raise
-    except tick.Stopped:
+    except passes.Stopped:
         raise KeyboardInterrupt from None
     failed = [one for one in outcomes if one.error is not None]
     if failed:

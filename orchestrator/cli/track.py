@@ -53,7 +53,9 @@ def command(
         click.echo(_told(job_id, tracked))
         for job in tracked.jobs:
             if job.stdout_path is None and job.state is not jobs.JobState.PENDING:
-                context.say(f"the log of {job.job_id} is not known; `--log PATH` names it")
+                context.reporter.info(
+                    f"the log of {job.job_id} is not known; `--log PATH` names it"
+                )
                 break
     if troubles:
         raise type(troubles[0])("\n".join(map(str, troubles)))

@@ -9,8 +9,9 @@ import click
 
 from orchestrator import config, errors
 from orchestrator.cli import output
-from orchestrator.config import channels, places, projects, trust
-from orchestrator.toml import documents, lines, shapes, values
+from orchestrator.config import channels, paths, projects, trust
+from orchestrator.text import escaping
+from orchestrator.toml import documents, key_paths, schema
 
 
 @click.command(short_help="Trust a project's orchestrator.toml that you have reviewed.")
@@ -37,11 +38,11 @@ def command(
     if (list_ and (remove or folder is not None)) or (not list_ and folder is None):
         raise click.UsageError("name the folder of an orchestrator.toml, or give --list")
     if list_:
-        rows = [{"path": path, "state": _state(path)} for path in trust.paths(os.environ)]
+        rows = [{"path": path, "state": _state(path)} for path in trust.trusted_files(os.environ)]
         output.items("trusted", rows, ["path", "state"], output.chosen(format_, as_json))
         return
     output.refuse_format("trust DIR", format_, as_json)
-    path = Path(os.path.realpath(str(folder)), places.PROJECT_FILE)
+    path = Path(os.path.realpath(str(folder)), paths.PROJECT_FILE)
     if remove:
         _remove(path)
     else:
@@ -50,18 +51,18 @@ def command(
 
 def _trust(path: Path) -> None:
     review = projects.review(path, os.environ)
-    shown = values.visible(str(path))
+    shown = escaping.visible(str(path))
     for at, value in review.settings:
         click.echo(f"{documents.dotted(at)} = {_shown(at, value)}")
     for file in review.named:
-        click.echo(f"# trusted with it: {values.visible(str(file))}")
+        click.echo(f"# trusted with it: {escaping.visible(str(file))}")
     trust.record(os.environ, path, review.digest)
     settings = "with the settings above" if review.settings else "though no setting of it needs it"
     output.say(f"Trusted {shown} {settings}. Any change to it ends the trust.")
 
 
 def _remove(path: Path) -> None:
-    shown = values.visible(str(path))
+    shown = escaping.visible(str(path))
     if not trust.remove(os.environ, path):
         raise errors.NotFoundError(f"{shown} was not trusted")
     output.say(f"{shown} is no longer trusted")
@@ -75,10 +76,10 @@ def _state(path: Path) -> str:
     return "trusted" if review.digest in trust.digests(os.environ, path) else "changed"
 
 
-def _shown(path: lines.Path, value: object) -> str:
+def _shown(path: key_paths.KeyPath, value: object) -> str:
     if isinstance(value, str):
         if path == ("database",):
             value = config.without_password(value)
         elif path[0] == "notices" and path[-1] == "url":
             value = channels.shown_url(value)
-    return shapes.shown(value, most=None)
+    return schema.as_toml(value, most=None)

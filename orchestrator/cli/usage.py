@@ -64,7 +64,7 @@ def command(
             known = ", ".join(totals.KEYS)
             raise click.BadParameter(f"{key!r} is none of {known}, label:KEY", param_hint="'--by'")
     context = session.open_context(ctx)
-    now = context.clock()
+    now = context.clock.now()
     begin = None if since is None else _time(since, now, "'-S' / '--since'")
     end = None if until is None else _time(until, now, "'-E' / '--until'")
     rows = [job.row for word in references for job in session.jobs_of(context, word)]
@@ -81,7 +81,7 @@ def command(
             lines.append({**_line(told.total), keys[0]: "total"})
         output.items("usage", lines, (*keys, *_NUMBERS), chosen)
     for lacking in _lacking(told):
-        context.say(lacking)
+        context.reporter.info(lacking)
 
 
 def _time(text: str, now: datetime.datetime, option: str) -> datetime.datetime:

@@ -69,7 +69,7 @@ def job_row(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
         "stdout_path": job.stdout_path,
         "stderr_path": job.stderr_path,
         "stale_since": job.stale_since,
-        "resend_at": job.resend_at if job.waits_for_room else None,
+        "resend_at": job.resend_at if job.is_deferred else None,
         "alerts": [alert_row(alert) for alert in job.current_alerts],
         "continues": job.continues,
     }
@@ -86,7 +86,7 @@ def job_line(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
     reason = "" if job.reason in (None, "None") else job.reason
     if alerts := job.current_alerts:
         reason = f"alert: {', '.join(alert.rule for alert in alerts)}"
-    if job.waits_for_room and job.resend_at is not None:
+    if job.is_deferred and job.resend_at is not None:
         reason = f"{reason}; next try {output.clock(job.resend_at)}"
     row.update(
         job_id=job.job_id or "",

@@ -55,7 +55,7 @@ def command(
         ended = wait.wait(context, rows, timeout_seconds=timeout, changed=submit.reporter(context))
     if format_ is not None or as_json:
         chosen = output.chosen(format_, as_json)
-        now = context.clock()
+        now = context.clock.now()
         plain = output.is_json(chosen)
         shown = [views.job_row(job, now) if plain else views.job_line(job, now) for job in ended]
         output.items("jobs", shown, views.JOB_COLUMNS, chosen)

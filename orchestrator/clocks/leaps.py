@@ -43,7 +43,7 @@ class Reading:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Witness:
+class OtherClock:
     """Another clock."""
 
     #: "Slurm's clock"
@@ -101,7 +101,7 @@ def leap(before: Reading, now: Reading) -> datetime.timedelta:
     return passed
 
 
-def judge(before: State | None, now: Reading, ask: Callable[[], Sequence[Witness]]) -> State:
+def assess(before: State | None, now: Reading, ask: Callable[[], Sequence[OtherClock]]) -> State:
     """Return whether this reading can be trusted. `ask` is called where that is not plain."""
     if before is None:
         return State(trusted=now)

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import errors, jobs
-from orchestrator.config import channels, database_urls, layout, places, profiles, projects
-from orchestrator.toml import documents, lines, shapes, values
+from orchestrator.config import channels, database_urls, file_schema, paths, profiles, projects
+from orchestrator.text import escaping
+from orchestrator.toml import documents, key_paths, schema
 
 Channel = channels.Channel
 Partition = profiles.Partition
@@ -27,7 +28,7 @@ refuse_changed = projects.refuse_changed
 has_password = database_urls.has_password
 without_password = database_urls.without_password
 
-_SETTINGS = (*places.PATHS, *places.FOLDER_LISTS, *places.FILES, "database", "profile")
+_SETTINGS = (*paths.PATHS, *paths.FOLDER_LISTS, *paths.FILES, "database", "profile")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -91,24 +92,24 @@ def load(
     ConfigurationError with every problem there is; ProjectRefusedError where the project's file
     sets what only a trusted one may set.
     """
-    given, problems = places.with_whole_paths(_given(environ, overrides or {}), cwd, environ)
+    given, problems = paths.with_whole_paths(_given(environ, overrides or {}), cwd, environ)
     problems += _not_absolute(environ)
     # From the strongest to the weakest: those above say which shared folders are accepted.
     layers: list[documents.Document] = []
     files: list[Path] = []
-    for path in (places.user_file(environ), *places.site_files(environ)):
+    for path in (paths.user_file(environ), *paths.site_files(environ)):
         if not os.path.lexists(path):
             continue
-        if problem := places.not_safe(path, _shared_folders(given, *layers), environ):
+        if problem := paths.not_safe(path, _shared_folders(given, *layers), environ):
             problems.append(problem)
             continue
         layer, unread = documents.read(path)
-        layer, found = places.with_whole_paths(layer, path.parent, environ)
+        layer, found = paths.with_whole_paths(layer, path.parent, environ)
         problems += [*unread, *found]
         files.insert(0, path)
         layers.append(layer)
     project = None
-    if with_project and (nearest := places.project_file(cwd)):
+    if with_project and (nearest := paths.project_file(cwd)):
         project = projects.read(nearest, environ, _shared_folders(given, *layers))
         problems += project.problems
         files += [] if project.project.ignored else [nearest]
@@ -121,7 +122,7 @@ def load(
 
 def shared_folders(environ: Mapping[str, str]) -> list[Path]:
     """Return the folders that ORCHESTRATOR_SHARED_FOLDERS accepts, before any file is read."""
-    return _shared_folders(places.with_whole_paths(_given(environ, {}), Path("/"), environ)[0])
+    return _shared_folders(paths.with_whole_paths(_given(environ, {}), Path("/"), environ)[0])
 
 
 def _shared_folders(*strongest_first: documents.Document) -> list[Path]:
@@ -143,13 +144,13 @@ def with_profile(spec: jobs.JobSpec, configuration: Configuration) -> jobs.JobSp
 def _given(environ: Mapping[str, str], overrides: Mapping[str, object]) -> documents.Document:
     """Return what variables and the command line say; a profile's keys stand at the top."""
     document = documents.Document(origins={(): documents.Origin(source="default")})
-    for key, hint in layout.variable_hints().items():
-        variable = layout.variable(key)
+    for key, hint in file_schema.variable_hints().items():
+        variable = file_schema.variable(key)
         if text := environ.get(variable):
-            if key in places.FOLDER_LISTS:
+            if key in paths.FOLDER_LISTS:
                 value: object = [folder for folder in text.split(":") if folder]
             else:
-                value = shapes.from_text(text, hint)
+                value = schema.from_text(text, hint)
             origin = documents.Origin(source=variable)
             document = documents.merge(document, documents.leaf((key,), value, origin))
     for key, value in overrides.items():
@@ -163,11 +164,13 @@ def _given(environ: Mapping[str, str], overrides: Mapping[str, object]) -> docum
 
 def _not_absolute(environ: Mapping[str, str]) -> Iterator[errors.Problem]:
     """Give the lists of folders in variables that depend on the current folder."""
-    for key in places.FOLDER_LISTS:
-        variable = layout.variable(key)
+    for key in paths.FOLDER_LISTS:
+        variable = file_schema.variable(key)
         for folder in environ.get(variable, "").split(":"):
             if folder and not folder.startswith(("/", "~")):
-                message = f"must be absolute paths with colons between (got {shapes.shown(folder)})"
+                message = (
+                    f"must be absolute paths with colons between (got {schema.as_toml(folder)})"
+                )
                 yield errors.Problem(source=variable, key=key, message=message)
 
 
@@ -188,11 +191,14 @@ def _configuration(
             whole = path if key in _SETTINGS else ("profiles", name, key)
             leaf = documents.leaf(tuple(map(str, whole)), given.data[key], origin)
             document = documents.merge(document, leaf)
-    found = [*shapes.unknown_keys(document, layout.File), *documents.refused_characters(document)]
-    file, wrong = shapes.build(document, layout.File)
+    found = [
+        *schema.unknown_keys(document, file_schema.File),
+        *documents.forbidden_characters(document),
+    ]
+    file, wrong = schema.build(document, file_schema.File)
     found.extend(wrong.items())
     found.extend(_findings(file))
-    seen: set[lines.Path] = set()
+    seen: set[key_paths.KeyPath] = set()
     for path, message in found:
         if path not in seen:
             seen.add(path)
@@ -200,8 +206,8 @@ def _configuration(
             shown = dataclasses.replace(problem, text="") if _is_secret(path) else problem
             problems.append(shown)
     profile = dataclasses.replace(file.profiles.get(name, Profile()), name=name)
-    home = places.home(environ)
-    default = places.xdg(environ, "XDG_STATE_HOME", ".local/state") / "orchestrator"
+    home = paths.home(environ)
+    default = paths.xdg(environ, "XDG_STATE_HOME", ".local/state") / "orchestrator"
     state = Path(file.state_dir or default)
     if file.database is None and "?" in str(state):
         told = "must hold no ?: it would end the path in the database's URL"
@@ -252,15 +258,15 @@ def _profile_name(
     if not isinstance(chosen, str):
         return names[0] if len(names) == 1 else profiles.BUILT_IN
     if chosen not in names and (chosen != profiles.BUILT_IN or names):
-        near = shapes.did_you_mean(chosen, names)
+        near = schema.did_you_mean(chosen, names)
         known = ", ".join(sorted(names)) or "none"
         advice = f'Did you mean "{near}"?' if near else f"Known: {known}."
-        told = f"no profile {shapes.shown(chosen)}. {advice}"
-        problems.append(source.problem(("profile",), values.visible(told)))
+        told = f"no profile {schema.as_toml(chosen)}. {advice}"
+        problems.append(source.problem(("profile",), escaping.visible(told)))
     return chosen
 
 
-def _findings(file: layout.File) -> Iterator[profiles.Finding]:
+def _findings(file: file_schema.File) -> Iterator[profiles.Finding]:
     if file.database is not None and not file.database.startswith(
         ("sqlite:////", "postgresql://", "postgresql+")
     ):
@@ -278,7 +284,7 @@ def _findings(file: layout.File) -> Iterator[profiles.Finding]:
         yield from channels.findings(channel, ("notices", name))
 
 
-def _is_secret(path: lines.Path) -> bool:
+def _is_secret(path: key_paths.KeyPath) -> bool:
     # A database's URL may hold a password, and who knows a webhook's writes there: the line of such
     # a key is not shown.
     return path == ("database",) or (path[:1] == ("notices",) and path[-1:] == ("url",))
@@ -287,7 +293,7 @@ def _is_secret(path: lines.Path) -> bool:
 def _origins(configuration: Configuration, document: documents.Document) -> Iterator[Setting]:
     """Give every key in force, the settings first and then the profile's."""
 
-    def setting(path: lines.Path, value: object) -> Setting:
+    def setting(path: key_paths.KeyPath, value: object) -> Setting:
         known = path in document.origins
         origin = str(document.origins[path]) if known else "default"
         return Setting(key=documents.dotted(path), value=value, origin=origin)
@@ -301,7 +307,7 @@ def _origins(configuration: Configuration, document: documents.Document) -> Iter
             value = without_password(configuration.database)
         yield setting((key,), value)
 
-    def below(record: Any, at: lines.Path) -> Iterator[Setting]:
+    def below(record: Any, at: key_paths.KeyPath) -> Iterator[Setting]:
         for field in dataclasses.fields(record):
             value, path = getattr(record, field.name), (*at, field.name)
             if isinstance(value, Mapping) and value:

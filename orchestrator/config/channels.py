@@ -8,10 +8,10 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
-from orchestrator.toml import lines, shapes
+from orchestrator.toml import key_paths, schema
 
 #: Path of a key and what is wrong there.
-Finding: TypeAlias = tuple[lines.Path, str]
+Finding: TypeAlias = tuple[key_paths.KeyPath, str]
 
 #: What can be told. `end` is every end, a failure too; `verdict` every verdict on what a schedule
 #: submitted, a regression too; stall, slow and nan_loss are alerts of jobs that run.
@@ -85,7 +85,7 @@ def shown_url(url: str | None) -> str:
     return f"{parts.scheme}://{parts.hostname or ''}/***"
 
 
-def url_misfit(url: str) -> str:
+def url_error(url: str) -> str:
     """Return what is wrong with a webhook's address; "": nothing."""
     try:
         parts = urllib.parse.urlsplit(url)
@@ -97,7 +97,7 @@ def url_misfit(url: str) -> str:
     return ""
 
 
-def findings(channel: Channel, at: lines.Path) -> Iterator[Finding]:
+def findings(channel: Channel, at: key_paths.KeyPath) -> Iterator[Finding]:
     """Give what is wrong with a channel whose types are right."""
     if channel.kind is None:
         yield at, 'needs kind = "email", "webhook" or "command"'
@@ -108,22 +108,22 @@ def findings(channel: Channel, at: lines.Path) -> Iterator[Finding]:
                 yield (*at, key), f'belongs to kind = "{kind}"'
     for place, word in enumerate(channel.on):
         if word not in KINDS:
-            near = shapes.did_you_mean(word, KINDS)
+            near = schema.did_you_mean(word, KINDS)
             advice = f'Did you mean "{near}"?' if near else f"Known: {', '.join(KINDS)}."
-            yield (*at, "on", place), f"unknown kind {shapes.shown(word)}. {advice}"
+            yield (*at, "on", place), f"unknown kind {schema.as_toml(word)}. {advice}"
     if not 1 <= channel.timeout_seconds <= 300:
         told = f"must be from 1 to 300 (got {channel.timeout_seconds})"
         yield (*at, "timeout_seconds"), told
     for key in ("password_file", "url_file"):
         path = getattr(channel, key)
         if path is not None and not path.startswith(("/", "~/")):
-            yield (*at, key), f"must begin with / or ~/ (got {shapes.shown(path)})"
+            yield (*at, key), f"must begin with / or ~/ (got {schema.as_toml(path)})"
     yield from {"email": _email, "webhook": _webhook, "command": _command}[channel.kind](
         channel, at
     )
 
 
-def _email(channel: Channel, at: lines.Path) -> Iterator[Finding]:
+def _email(channel: Channel, at: key_paths.KeyPath) -> Iterator[Finding]:
     for key in ("host", "sender"):
         if not getattr(channel, key):
             yield at, f"needs {key}"
@@ -131,9 +131,9 @@ def _email(channel: Channel, at: lines.Path) -> Iterator[Finding]:
         yield at, "needs to"
     for place, address in enumerate(channel.to):
         if not _ADDRESS.fullmatch(address):
-            yield (*at, "to", place), f"must be an address (got {shapes.shown(address)})"
+            yield (*at, "to", place), f"must be an address (got {schema.as_toml(address)})"
     if channel.sender and not _ADDRESS.fullmatch(channel.sender):
-        yield (*at, "sender"), f"must be an address (got {shapes.shown(channel.sender)})"
+        yield (*at, "sender"), f"must be an address (got {schema.as_toml(channel.sender)})"
     if channel.port is not None and not 1 <= channel.port <= 65535:
         yield (*at, "port"), f"must be from 1 to 65535 (got {channel.port})"
     if (channel.user is None) != (channel.password_file is None):
@@ -142,13 +142,13 @@ def _email(channel: Channel, at: lines.Path) -> Iterator[Finding]:
         yield (*at, "security"), "would send the password in the clear: use starttls or tls"
 
 
-def _webhook(channel: Channel, at: lines.Path) -> Iterator[Finding]:
+def _webhook(channel: Channel, at: key_paths.KeyPath) -> Iterator[Finding]:
     if (channel.url is None) == (channel.url_file is None):
         yield at, "needs url or url_file, and not both"
-    if channel.url is not None and (misfit := url_misfit(channel.url)):
+    if channel.url is not None and (misfit := url_error(channel.url)):
         yield (*at, "url"), misfit
 
 
-def _command(channel: Channel, at: lines.Path) -> Iterator[Finding]:
+def _command(channel: Channel, at: key_paths.KeyPath) -> Iterator[Finding]:
     if not channel.command or not channel.command[0]:
         yield at, 'needs command, a list: ["/path/of/program", "argument"]'

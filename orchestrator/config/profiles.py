@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
 from orchestrator import errors, jobs, retries
-from orchestrator.toml import lines, shapes, values
+from orchestrator.toml import key_paths, schema, values
 
 #: Path of a key and what is wrong there.
-Finding: TypeAlias = tuple[lines.Path, str]
+Finding: TypeAlias = tuple[key_paths.KeyPath, str]
 
 #: Name of the profile where no file has one.
 BUILT_IN = "default"
@@ -81,12 +81,12 @@ class Profile:
     local_kill_wait_seconds: int = 30
 
 
-def findings(profile: Profile, at: lines.Path) -> Iterator[Finding]:
+def findings(profile: Profile, at: key_paths.KeyPath) -> Iterator[Finding]:
     """Give what is wrong with a profile whose types are right."""
     for key in ("account", "partition", "qos"):
         value = getattr(profile, key)
-        if value is not None and (misfit := values.misfit(key, value)):
-            yield (*at, key), f"{misfit} (got {shapes.shown(value)})"
+        if value is not None and (misfit := values.form_error(key, value)):
+            yield (*at, key), f"{misfit} (got {schema.as_toml(value)})"
     for key in (
         "poll_floor_seconds",
         "serve_interval_seconds",
@@ -111,24 +111,24 @@ def findings(profile: Profile, at: lines.Path) -> Iterator[Finding]:
         yield (*at, "retry", *path), told
     for place, module in enumerate(profile.modules):
         if not module or module.startswith("-"):
-            yield (*at, "modules", place), f"must be a module's name (got {shapes.shown(module)})"
+            yield (*at, "modules", place), f"must be a module's name (got {schema.as_toml(module)})"
     for place, bind in enumerate(profile.binds):
         if not values.is_bind(bind):
-            told = f"must be {values.BIND_WORDS} (got {shapes.shown(bind)})"
+            told = f"must be {values.BIND_WORDS} (got {schema.as_toml(bind)})"
             yield (*at, "binds", place), told
     for name in profile.variables:
-        if told := values.variable_misfit(name):
+        if told := values.variable_name_error(name):
             yield (*at, "variables", name), told
     for partition, limits in profile.partitions.items():
         yield from _partition_findings(limits, (*at, "partitions", partition))
 
 
-def _partition_findings(limits: Partition, at: lines.Path) -> Iterator[Finding]:
-    if misfit := values.misfit("partition", str(at[-1])):
+def _partition_findings(limits: Partition, at: key_paths.KeyPath) -> Iterator[Finding]:
+    if misfit := values.form_error("partition", str(at[-1])):
         yield at, misfit
     for key, value in (("max_time", limits.max_time), ("gpu_type", limits.gpu_type)):
-        if value is not None and (misfit := values.misfit(key, value)):
-            yield (*at, key), f"{misfit} (got {shapes.shown(value)})"
+        if value is not None and (misfit := values.form_error(key, value)):
+            yield (*at, key), f"{misfit} (got {schema.as_toml(value)})"
     if limits.gpus_per_node is not None and limits.gpus_per_node < 0:
         yield (*at, "gpus_per_node"), f"must be >= 0 (got {limits.gpus_per_node})"
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import errors, files
-from orchestrator.config import layout, places, trust
-from orchestrator.toml import documents, lines, shapes, values
+from orchestrator.config import file_schema, paths, trust
+from orchestrator.text import escaping
+from orchestrator.toml import documents, key_paths, schema
 
 _KEYS = frozenset({"profile", "profiles", "pattern", "pattern_files"})
 _PROFILE_KEYS = frozenset(
@@ -30,7 +31,7 @@ _CHANGED_TABLES = ("job", "resources", "args")
 _NOT_ALLOWED = "not allowed in a project's file"
 
 #: Path of a key that counts only in a trusted file, and why.
-Finding = tuple[lines.Path, str]
+Finding = tuple[key_paths.KeyPath, str]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,7 @@ class Review:
     """What a person should look at before trusting a project's file."""
 
     #: path and value of each key that counts only in a trusted file
-    settings: Sequence[tuple[lines.Path, object]]
+    settings: Sequence[tuple[key_paths.KeyPath, object]]
     #: files of the project that the file names and that are trusted with it
     named: Sequence[Path]
     digest: str
@@ -99,7 +100,7 @@ def read(path: Path, environ: Mapping[str, str], shared_folders: Sequence[Path])
     shared_folders: of the user; a project's file cannot name them.
     """
     recorded = trust.digests(environ, path)
-    exposed = places.exposed(path, shared_folders)
+    exposed = paths.exposed(path, shared_folders)
     empty = documents.Document(origins={(): documents.Origin(source=str(path))})
     if exposed is not None and not recorded:
         return Layer(project=_ignored(path, exposed, changed=False), document=empty)
@@ -111,16 +112,16 @@ def read(path: Path, environ: Mapping[str, str], shared_folders: Sequence[Path])
     is_trusted = bool(recorded) and _digest(path, content, document, environ) in recorded
     project = Project(path=path, is_trusted=is_trusted)
     if is_trusted:
-        document, wrong = places.with_whole_paths(document, path.parent, environ)
+        document, wrong = paths.with_whole_paths(document, path.parent, environ)
         document, unsafe = _with_whole_commands(document, path.parent, shared_folders)
         return Layer(project=project, document=document, problems=[*problems, *wrong, *unsafe])
     if exposed is not None:
         return Layer(project=_ignored(path, exposed, changed=True), document=empty)
-    whole, wrong = places.with_whole_paths(document, path.parent, environ)
+    whole, wrong = paths.with_whole_paths(document, path.parent, environ)
     refused = {
         key: why
         for key, why in needing_trust(whole, path.parent)
-        if shapes.hint_at(layout.File, key) is not None
+        if schema.hint_at(file_schema.File, key) is not None
     }
     for key, why in refused.items():
         problem = document.problem(key, why)
@@ -144,7 +145,7 @@ def refuse_changed(project: Project | None, environ: Mapping[str, str]) -> None:
     if project is None or not project.is_trusted:
         return
     if not read(project.path, environ, ()).project.is_trusted:
-        shown = values.visible(str(project.path))
+        shown = escaping.visible(str(project.path))
         message = (
             "the file, or one that is trusted with it, changed since it was read. Review it, run "
             f"`{command(project.path)}`, then start the command again"
@@ -163,11 +164,11 @@ def review(path: Path, environ: Mapping[str, str]) -> Review:
     document, problems = documents.parse_bytes(content, str(path))
     if problems:
         raise errors.ConfigurationError(problems)
-    whole, _ = places.with_whole_paths(document, path.parent, environ)
+    whole, _ = paths.with_whole_paths(document, path.parent, environ)
     try:
         named = trust.named_files(_named(whole, path.parent))
     except trust.TooMuchError as exc:
-        problem = errors.Problem(source=values.visible(str(path)), message=str(exc))
+        problem = errors.Problem(source=escaping.visible(str(path)), message=str(exc))
         raise errors.ConfigurationError([problem]) from exc
     settings = [
         leaf
@@ -207,12 +208,12 @@ def needing_trust(document: documents.Document, folder: Path) -> Iterator[Findin
 
 
 def _not_allowed(key: str) -> str:
-    if key not in layout.variable_hints():
+    if key not in file_schema.variable_hints():
         return _NOT_ALLOWED
-    return f"{_NOT_ALLOWED}; the variable {layout.variable(key)} sets it too"
+    return f"{_NOT_ALLOWED}; the variable {file_schema.variable(key)} sets it too"
 
 
-def _changes(causes: Any, at: lines.Path) -> Iterator[Finding]:
+def _changes(causes: Any, at: key_paths.KeyPath) -> Iterator[Finding]:
     for cause, keys in causes.items() if isinstance(causes, Mapping) else ():
         for key in keys if isinstance(keys, Mapping) else ():
             if key.partition(".")[0] not in _CHANGED_TABLES:
@@ -242,7 +243,7 @@ def _named(whole: documents.Document, folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def _command_files(channels: Any, folder: Path) -> Iterator[tuple[lines.Path, str]]:
+def _command_files(channels: Any, folder: Path) -> Iterator[tuple[key_paths.KeyPath, str]]:
     """Give each word of a channel's command that is a file, seen from the project's folder."""
     for name, channel in channels.items() if isinstance(channels, Mapping) else ():
         command = channel.get("command") if isinstance(channel, Mapping) else None
@@ -265,8 +266,8 @@ def _with_whole_commands(
         if not file.is_relative_to(folder) or (key[3] == 0 and "/" not in word):
             # Not in the record, or a program that is looked for in PATH.
             continue
-        if exposed := places.exposed(file, shared_folders):
-            told = f"runs {values.visible(str(file))}, which is not safe: {exposed}"
+        if exposed := paths.exposed(file, shared_folders):
+            told = f"runs {escaping.visible(str(file))}, which is not safe: {exposed}"
             cure = f". {exposed.cure[:1].upper()}{exposed.cure[1:]}" if exposed.cure else ""
             problems.append(document.problem(key[:3], told + cure))
         command = list(_value(document.data, key[:3]))
@@ -279,7 +280,7 @@ def _with_whole_commands(
 def _digest(
     path: Path, content: bytes, document: documents.Document, environ: Mapping[str, str]
 ) -> str | None:
-    whole, _ = places.with_whole_paths(document, path.parent, environ)
+    whole, _ = paths.with_whole_paths(document, path.parent, environ)
     try:
         return trust.digest(path, content, trust.named_files(_named(whole, path.parent)))
     except trust.TooMuchError:
@@ -290,26 +291,26 @@ def _ignored(path: Path, exposed: files.Exposure, *, changed: bool) -> Project:
     review = f"review the file and run `{command(path)}`"
     cure = f"{exposed.cure}, or {review}" if exposed.cure else review
     since = ", and it changed since you trusted it" if changed else ""
-    ignored = f"{values.visible(str(path))} is not read: {exposed}{since}"
+    ignored = f"{escaping.visible(str(path))} is not read: {exposed}{since}"
     return Project(path=path, ignored=ignored, cure=cure)
 
 
 def command(path: Path) -> str:
     """Return the command that trusts a project's file."""
-    return f"orchestrator trust {values.visible(shlex.quote(str(path.parent)))}"
+    return f"orchestrator trust {escaping.visible(shlex.quote(str(path.parent)))}"
 
 
 def _user_file(environ: Mapping[str, str]) -> str:
-    return values.visible(str(places.user_file(environ)))
+    return escaping.visible(str(paths.user_file(environ)))
 
 
-def _value(data: Any, path: lines.Path) -> Any:
+def _value(data: Any, path: key_paths.KeyPath) -> Any:
     for part in path:
         data = data[part]
     return data
 
 
-def _leaves(path: lines.Path, value: Any) -> Iterator[tuple[lines.Path, object]]:
+def _leaves(path: key_paths.KeyPath, value: Any) -> Iterator[tuple[key_paths.KeyPath, object]]:
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _leaves((*path, key), inner)

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from orchestrator import errors, files
-from orchestrator.config import places
-from orchestrator.toml import values
+from orchestrator.config import paths
+from orchestrator.text import escaping
 
 _FOLDER = Path("orchestrator", "trusted")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -34,7 +34,7 @@ class TooMuchError(ValueError):
 
 def folder(environ: Mapping[str, str]) -> Path:
     """Return where the records are."""
-    return places.xdg(environ, "XDG_DATA_HOME", ".local/share") / _FOLDER
+    return paths.xdg(environ, "XDG_DATA_HOME", ".local/share") / _FOLDER
 
 
 def digest(path: Path, content: bytes, named: Mapping[Path, str]) -> str:
@@ -60,7 +60,7 @@ def named_files(paths: Iterable[Path]) -> dict[Path, str]:
             try:
                 found[file] = _sha256(files.read_bytes(file, limit_bytes=_LARGEST_BYTES))
             except files.TooLargeError:
-                shown = values.visible(str(file))
+                shown = escaping.visible(str(file))
                 raise TooMuchError(f"names a file larger than 4 MiB: {shown}") from None
             except (OSError, ValueError) as exc:
                 found[file] = type(exc).__name__
@@ -82,7 +82,7 @@ def digests(environ: Mapping[str, str], path: Path) -> frozenset[str]:
     return frozenset(name for name, recorded in _records(environ) if recorded == path)
 
 
-def paths(environ: Mapping[str, str]) -> list[Path]:
+def trusted_files(environ: Mapping[str, str]) -> list[Path]:
     """Return the projects' files that were trusted, changed since or not."""
     return sorted({path for _, path in _records(environ)})
 
@@ -145,7 +145,8 @@ def _records(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 def _cannot(records: Path, exc: OSError) -> errors.OrchestratorError:
     return errors.OrchestratorError(
-        f"the records in {values.visible(str(records))} cannot be written: {exc.strerror or exc}; "
+        f"the records in {escaping.visible(str(records))} cannot be written: "
+        f"{exc.strerror or exc}; "
         "set XDG_DATA_HOME to a folder that is your own"
     )
 

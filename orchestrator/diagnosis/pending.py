@@ -49,7 +49,7 @@ _ADMIN = re.compile(r"\bJobHeldAdmin\b")
 
 def waits(job: jobs.Job) -> bool:
     """Return whether there is something to explain about its waiting."""
-    return job.state in _STATES or job.waits_for_room or job.state in _UNSENT
+    return job.state in _STATES or job.is_deferred or job.state in _UNSENT
 
 
 def explain(job: jobs.Job, queue: Queue, now: datetime.datetime) -> Explanation:
@@ -97,7 +97,7 @@ def _details(
 
 
 def _unsent(job: jobs.Job) -> Explanation:
-    if job.waits_for_room:
+    if job.is_deferred:
         assert job.resend_at is not None, "that is what waiting for room means"
         summary = f"{job.reason or 'Slurm refused it for now'}; it is sent again at"
         summary = f"{summary} {_at(job.resend_at)} by the next command that looks at Slurm then"

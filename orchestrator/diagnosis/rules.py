@@ -12,7 +12,7 @@ from orchestrator import errors
 from orchestrator.diagnosis.causes import Cause
 from orchestrator.diagnosis.records import Level
 from orchestrator.text import expressions
-from orchestrator.toml import documents, lines, shapes
+from orchestrator.toml import documents, key_paths, schema
 
 SHIPPED = "causes.toml"
 
@@ -32,7 +32,7 @@ _FRAMES = (
     *("Traceback (most", "above exception", "Root Cause"),
     *("Exception ignored", "will restart worker"),
 )
-_Problem = tuple[lines.Path, str]
+_Problem = tuple[key_paths.KeyPath, str]
 Regex: TypeAlias = re.Pattern[str] | expressions.Expression
 
 
@@ -162,7 +162,7 @@ def load_rules(
 
 def _rule(
     data: object,
-    path: lines.Path,
+    path: key_paths.KeyPath,
     problems: list[_Problem],
     compiled: Callable[[str], Regex],
 ) -> Rule | None:
@@ -196,14 +196,14 @@ def _rule(
     )
 
 
-def _faults(data: Mapping[str, Any], path: lines.Path) -> Iterator[_Problem]:
+def _faults(data: Mapping[str, Any], path: key_paths.KeyPath) -> Iterator[_Problem]:
     for key, value in data.items():
         if key not in _KEYS:
-            near = shapes.did_you_mean(key, _KEYS)
+            near = schema.did_you_mean(key, _KEYS)
             cure = f'Did you mean "{near}"?' if near else f"Known here: {', '.join(_KEYS)}."
             yield (*path, key), f"unknown key. {cure}"
-        elif not shapes.fits(value, _KEYS[key]):
-            told = f"{shapes.describe(_KEYS[key])} (got {shapes.shown(value)})"
+        elif not schema.fits(value, _KEYS[key]):
+            told = f"{schema.describe(_KEYS[key])} (got {schema.as_toml(value)})"
             yield (*path, key), f"must be {told}"
     for key in ("name", "cause", "contains"):
         if not data.get(key):
@@ -213,6 +213,6 @@ def _faults(data: Mapping[str, Any], path: lines.Path) -> Iterator[_Problem]:
         yield (*path, "name"), "has small letters, digits and - only"
     for key, value, known in (("cause", cause, list(Cause)), ("level", level, list(_LEVELS))):
         if isinstance(value, str) and value and value not in known:
-            near = shapes.did_you_mean(value, known)
+            near = schema.did_you_mean(value, known)
             cure = f'Did you mean "{near}"?' if near else f"Known: {', '.join(known)}."
             yield (*path, key), f"no such {key}. {cure}"

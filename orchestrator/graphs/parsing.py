@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from orchestrator import errors
 from orchestrator.graphs.records import KINDS, Graph, Node
-from orchestrator.toml import documents, lines, shapes, values
+from orchestrator.toml import documents, key_paths, schema, values
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,12 +26,12 @@ class _File:
 
 def build(document: documents.Document) -> Graph:
     """Return the graph of a document; raises SpecError with all problems."""
-    messages = [*shapes.unknown_keys(document, _File), *documents.refused_characters(document)]
-    file, wrong_types = shapes.build(document, _File)
+    messages = [*schema.unknown_keys(document, _File), *documents.forbidden_characters(document)]
+    file, wrong_types = schema.build(document, _File)
     messages.extend(wrong_types.items())
     if not wrong_types:
         messages.extend(_check(file.graph, document))
-    problems: dict[lines.Path, errors.Problem] = {}
+    problems: dict[key_paths.KeyPath, errors.Problem] = {}
     for path, message in messages:
         problems.setdefault(path, document.problem(path, message))
     if problems:
@@ -49,30 +49,30 @@ def _order(nodes: Mapping[str, Node]) -> graphlib.TopologicalSorter[str]:
     )
 
 
-def _check(table: _Table, document: documents.Document) -> Iterator[tuple[lines.Path, str]]:
+def _check(table: _Table, document: documents.Document) -> Iterator[tuple[key_paths.KeyPath, str]]:
     """Yield the path and the message of each problem."""
     if "graph" not in document.data:
         yield (), "has no table [graph]: it is no graph"
         return
-    at: lines.Path = ("graph",)
+    at: key_paths.KeyPath = ("graph",)
     if not table.name:
         yield at, "needs name"
-    elif misfit := values.misfit("name", table.name):
-        yield (*at, "name"), f"{misfit} (got {shapes.shown(table.name)})"
+    elif misfit := values.form_error("name", table.name):
+        yield (*at, "name"), f"{misfit} (got {schema.as_toml(table.name)})"
     if not table.nodes:
         yield at, "has no nodes: [graph.nodes.NAME] makes one"
     for name, node in table.nodes.items():
         here = (*at, "nodes", name)
-        if values.misfit("name", name):
+        if values.form_error("name", name):
             yield here, "must be a name of letters, digits and . _ -"
         if not node.spec:
             yield here, 'needs spec, such as "train.toml"'
         for key in KINDS:
             for index, other in enumerate(getattr(node, key)):
                 if other not in table.nodes:
-                    near = shapes.did_you_mean(other, table.nodes)
+                    near = schema.did_you_mean(other, table.nodes)
                     advice = f'Did you mean "{near}"?' if near else "It is none of this graph."
-                    yield (*here, key, index), f"unknown node {shapes.shown(other)}. {advice}"
+                    yield (*here, key, index), f"unknown node {schema.as_toml(other)}. {advice}"
     try:
         _order(table.nodes).prepare()
     except graphlib.CycleError as exc:

@@ -133,7 +133,7 @@ class Job:
     version: int = 0
 
     @property
-    def waits_for_room(self) -> bool:
+    def is_deferred(self) -> bool:
         """Whether it is not submitted and will be sent again by itself."""
         return self.state is states.JobState.NOT_SUBMITTED and self.resend_at is not None
 
@@ -147,7 +147,7 @@ class Job:
     @property
     def ended(self) -> bool:
         """Whether nothing happens any more by itself."""
-        return self.state in states.TERMINAL and not self.waits_for_room
+        return self.state in states.TERMINAL and not self.is_deferred
 
     @property
     def is_over(self) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from orchestrator import jobs
 from orchestrator.notices import records
+from orchestrator.text import escaping
 from orchestrator.toml import values
 
 Notice = records.Notice
@@ -234,5 +235,5 @@ def _plural(count: int) -> str:
 
 
 def _cut(text: str) -> str:
-    line = values.visible(text)
+    line = escaping.visible(text)
     return line if len(line) <= _SUBJECT_CHARACTERS else line[: _SUBJECT_CHARACTERS - 3] + "..."

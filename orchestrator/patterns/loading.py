@@ -12,7 +12,7 @@ from orchestrator import errors
 from orchestrator.clocks import deadlines
 from orchestrator.patterns import numbers, records
 from orchestrator.text import expressions
-from orchestrator.toml import documents, lines, shapes
+from orchestrator.toml import documents, key_paths, schema
 
 SHIPPED = "patterns.toml"
 #: A thousand ordinary lines take 1 s; a file that takes longer than this is refused.
@@ -53,7 +53,7 @@ _DEFAULT_REGEX: Mapping[str, str] = {
     records.Form.PAIRS: "(?P<fields>.*)",
 }
 
-_Problem = tuple[lines.Path, str]
+_Problem = tuple[key_paths.KeyPath, str]
 
 
 def load_shipped() -> tuple[records.Pattern, ...]:
@@ -74,7 +74,7 @@ def load(text: str, source: str) -> tuple[records.Pattern, ...]:
 
 def check(
     tables: Mapping[str, Any], *, origin: str
-) -> tuple[tuple[records.Pattern, ...], list[tuple[lines.Path, str]]]:
+) -> tuple[tuple[records.Pattern, ...], list[tuple[key_paths.KeyPath, str]]]:
     """Return the patterns of TOML tables that are right, and what is wrong with the others.
 
     Problems have the path of their key below `tables`.
@@ -101,9 +101,9 @@ def select(
     problems = []
     for name in names:
         if name not in known:
-            near = shapes.did_you_mean(name, known)
+            near = schema.did_you_mean(name, known)
             cure = f'Did you mean "{near}"?' if near else f"Known: {', '.join(sorted(known))}."
-            message = f"no pattern {shapes.shown(name)}. {cure}"
+            message = f"no pattern {schema.as_toml(name)}. {cure}"
             problems.append(errors.Problem(source=source, key="metrics.patterns", message=message))
     if problems:
         raise errors.ConfigurationError(problems)
@@ -166,7 +166,7 @@ def _pattern_faults(name: str, data: object) -> Iterator[_Problem]:
     if not _NAME.fullmatch(name):
         yield (name,), "a pattern's name has small letters, digits, _ and - only"
     if not isinstance(data, Mapping):
-        yield (name,), f"must be a table: [{name}] (got {shapes.shown(data)})"
+        yield (name,), f"must be a table: [{name}] (got {schema.as_toml(data)})"
         return
     found = list(_misfits(data, _PATTERN_KEYS, (name,)))
     yield from found
@@ -180,14 +180,14 @@ def _pattern_faults(name: str, data: object) -> Iterator[_Problem]:
 
 
 def _line_faults(
-    data: Mapping[str, Any], before: Sequence[str], path: lines.Path
+    data: Mapping[str, Any], before: Sequence[str], path: key_paths.KeyPath
 ) -> Iterator[_Problem]:
     found = list(_misfits(data, _LINE_KEYS, path))
     yield from found
     form = data.get("form")
     if form is not None and form not in list(records.Form):
         forms = ", ".join(f'"{known}"' for known in records.Form)
-        yield (*path, "form"), f"must be one of {forms} (got {shapes.shown(form)})"
+        yield (*path, "form"), f"must be one of {forms} (got {schema.as_toml(form)})"
         return
     for key in ("name", "regex"):
         if key not in data and not (key == "regex" and form):
@@ -217,22 +217,22 @@ def _line_faults(
 
 
 def _misfits(
-    data: Mapping[str, Any], keys: Mapping[str, Any], path: lines.Path
+    data: Mapping[str, Any], keys: Mapping[str, Any], path: key_paths.KeyPath
 ) -> Iterator[_Problem]:
     for key, value in data.items():
         if key not in keys:
-            near = shapes.did_you_mean(key, keys)
+            near = schema.did_you_mean(key, keys)
             cure = f'Did you mean "{near}"?' if near else f"Known here: {', '.join(sorted(keys))}."
             yield (*path, key), f"unknown key. {cure}"
         elif key == "line":
             if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
                 yield (*path, key), f"must be tables: [[{path[0]}.line]]"
-        elif not shapes.fits(value, keys[key]):
-            told = f"{shapes.describe(keys[key])} (got {shapes.shown(value)})"
+        elif not schema.fits(value, keys[key]):
+            told = f"{schema.describe(keys[key])} (got {schema.as_toml(value)})"
             yield (*path, key), f"must be {told}"
 
 
-def _named(data: Mapping[str, Any], path: lines.Path) -> Iterator[_Problem]:
+def _named(data: Mapping[str, Any], path: key_paths.KeyPath) -> Iterator[_Problem]:
     """Tell what is wrong with the names and units under metrics, fields, keep and takes."""
     for table in ("metrics", "fields"):
         for key, told in data.get(table, {}).items():
@@ -241,18 +241,18 @@ def _named(data: Mapping[str, Any], path: lines.Path) -> Iterator[_Problem]:
             if not all(isinstance(p, str) and len(p) <= numbers.UNIT_CHARACTERS for p in parts):
                 like = 'a unit such as "seconds" or ""' if table == "metrics" else "a metric's name"
                 cure = f'must be {like}, or {{ name = "...", unit = "..." }}'
-                yield (*path, table, key), f"{cure} (got {shapes.shown(told)})"
+                yield (*path, table, key), f"{cure} (got {schema.as_toml(told)})"
                 continue
             if table == "fields" and isinstance(told, str):
                 name = told
             else:
                 name = told.get("name", key) if isinstance(told, Mapping) else key
             if name and not numbers.METRIC_NAME.fullmatch(name):
-                yield (*path, table, key), f"no metric is called so: {shapes.shown(name)}"
+                yield (*path, table, key), f"no metric is called so: {schema.as_toml(name)}"
     hows = ", ".join(f'"{how}"' for how in records.Keep)
     for name, how in data.get("keep", {}).items():
         if how not in list(records.Keep):
-            yield (*path, "keep", name), f"must be one of {hows} (got {shapes.shown(how)})"
+            yield (*path, "keep", name), f"must be one of {hows} (got {schema.as_toml(how)})"
     known = (*records.CONTEXT, records.PHASE)
     for table in ("keep", "takes"):
         for name in data.get(table, ()):
@@ -262,7 +262,7 @@ def _named(data: Mapping[str, Any], path: lines.Path) -> Iterator[_Problem]:
 
 
 def _regex_faults(
-    regex: re.Pattern[str], data: Mapping[str, Any], path: lines.Path
+    regex: re.Pattern[str], data: Mapping[str, Any], path: key_paths.KeyPath
 ) -> Iterator[_Problem]:
     groups = regex.groupindex
     metrics, keep = data.get("metrics", {}), data.get("keep", {})

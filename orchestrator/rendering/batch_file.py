@@ -16,6 +16,7 @@ from orchestrator import errors, files, jobs
 from orchestrator.jobs import dependency
 from orchestrator.rendering import batch_options, directives, sources, words
 from orchestrator.specs import checks, sbatch_options
+from orchestrator.text import escaping
 from orchestrator.toml import documents, values
 
 if typing.TYPE_CHECKING:
@@ -85,9 +86,9 @@ def read(path: pathlib.Path, *, runs_dir: pathlib.Path) -> BatchFile:
     named = batch_options.last(options, "job-name")
     name = named.value if named and named.value else path.stem
     fitting = values.fitting_name(name)
-    if fitting and values.misfit("name", name):
+    if fitting and values.form_error("name", name):
         notes.append(
-            f"{source}{f':{named.line}' if named else ''}: the job's name {values.visible(name)} "
+            f"{source}{f':{named.line}' if named else ''}: the job's name {escaping.visible(name)} "
             f"is {fitting} here: letters, digits, dots, underscores and dashes"
         )
         name = fitting
@@ -97,14 +98,19 @@ def read(path: pathlib.Path, *, runs_dir: pathlib.Path) -> BatchFile:
             add(f"job.{name}", option.value or "", option)
     depends = batch_options.last(options, "dependency")
     readable = depends is not None and not dependency.split(depends.value)[1]
-    if depends and depends.value and readable and not values.misfit("dependency", depends.value):
+    if (
+        depends
+        and depends.value
+        and readable
+        and not values.form_error("dependency", depends.value)
+    ):
         # sbatch reads it in the file; submit asks whether Slurm still knows the jobs.
         add("job.dependency", depends.value, depends)
     for name in ("output", "error"):
         option = batch_options.last(options, name)
         if option is None:
             continue
-        misfit = checks.output_misfit(option.value or "")
+        misfit = checks.output_error(option.value or "")
         if not misfit:
             add(f"job.{name}", option.value, option)
             continue
@@ -123,7 +129,7 @@ def read(path: pathlib.Path, *, runs_dir: pathlib.Path) -> BatchFile:
             continue
         if name == "nodes" and option.value.isascii() and option.value.isdecimal():
             add(key, int(option.value), option)
-        elif name != "nodes" and not values.misfit(key.partition(".")[2], option.value):
+        elif name != "nodes" and not values.form_error(key.partition(".")[2], option.value):
             add(key, option.value, option)
     mode = batch_options.last(options, "open-mode")
     if mode is not None and not "append".startswith(mode.value or "?"):
@@ -162,7 +168,7 @@ def read_text(path: pathlib.Path) -> str:
     if not message and not interpreter(text):
         line, message = 1, "must begin with #! and an interpreter, such as #!/bin/bash"
     if message:
-        problem = errors.Problem(source=values.visible(str(path)), line=line, message=message)
+        problem = errors.Problem(source=escaping.visible(str(path)), line=line, message=message)
         raise errors.SpecError([problem])
     return text
 

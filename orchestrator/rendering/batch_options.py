@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from orchestrator import errors
 from orchestrator.rendering import directives
 from orchestrator.specs import sbatch_options
-from orchestrator.toml import values
+from orchestrator.text import escaping
 
 #: Long options of sbatch that take no value, or take one only behind `=`. Source: man sbatch 24.11.
 _BARE = frozenset(
@@ -51,9 +51,9 @@ def read(text: str, source: str) -> list[Option]:
     problems: list[errors.Problem] = []
 
     def tell(line: int, key: str, message: str) -> None:
-        told = values.visible(lines[line - 1])
+        told = escaping.visible(lines[line - 1])
         problem = errors.Problem(
-            source=values.visible(source), line=line, key=key, message=message, text=told
+            source=escaping.visible(source), line=line, key=key, message=message, text=told
         )
         problems.append(problem)
 

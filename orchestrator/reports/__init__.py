@@ -1,23 +1,22 @@
-"""Reports: what the jobs of a scaling study showed, as tables, sentences, plots and pages. Pure.
+"""Reports of scaling studies, made of measurements: tables, text, plots and pages.
 
-`reading` makes measurements of a CSV file, `building` makes the report of measurements; `tables`,
-`documents`, `figures` and `page` show it. Only `drawing` needs matplotlib.
+Only `drawing` needs matplotlib.
 """
 
 from __future__ import annotations
 
-from orchestrator.reports.building import report
-from orchestrator.reports.reading import FiguresError, read
-from orchestrator.reports.records import Curve, Figures, Measurement, Report, Row, Wishes
+from orchestrator.reports.building import build_report
+from orchestrator.reports.csv_input import MeasurementFileError, read_csv
+from orchestrator.reports.records import Curve, Measurement, MeasurementSet, Report, Row, Targets
 
 __all__ = [
     "Curve",
-    "Figures",
-    "FiguresError",
     "Measurement",
+    "MeasurementFileError",
+    "MeasurementSet",
     "Report",
     "Row",
-    "Wishes",
-    "read",
-    "report",
+    "Targets",
+    "build_report",
+    "read_csv",
 ]

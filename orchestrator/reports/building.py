@@ -7,7 +7,7 @@ import string
 from collections.abc import Callable, Sequence
 
 from orchestrator import scaling
-from orchestrator.reports import curves, records, telling, words
+from orchestrator.reports import curves, display, notes, records
 from orchestrator.scaling import quantiles
 
 _HOUR_SECONDS = 3600.0
@@ -15,7 +15,7 @@ _HOUR_SECONDS = 3600.0
 _NAME_CHARACTERS = 24
 
 
-def report(
+def build_report(
     title: str,
     measurements: Sequence[records.Measurement],
     *,
@@ -40,8 +40,8 @@ def report(
         unit=unit,
         curves=found,
         common=grouping.common,
-        warnings=(*left_out, *telling.warnings(grouping, found, unit)),
-        notes=tuple(telling.notes(measurements, found, unit, grouping.scaling, samples_per_epoch)),
+        warnings=(*left_out, *notes.warnings(grouping, found, unit)),
+        notes=tuple(notes.notes(measurements, found, unit, grouping.scaling, samples_per_epoch)),
     )
 
 
@@ -72,7 +72,7 @@ def _curve(
             scaling.Run(gpus=one.size, throughput=one.throughput, windows=one.windows)
             for one in group.measurements
         ],
-        words.plural(unit),
+        display.plural(unit),
     )
     rows = []
     for point in study.points:
@@ -85,7 +85,7 @@ def _curve(
         )
         rows.append(_row(point, these, far, is_shared, unit, samples_per_epoch))
     return records.Curve(
-        name=words.attributes(group.attributes),
+        name=display.attributes(group.attributes),
         attributes=group.attributes,
         study=study,
         rows=tuple(rows),

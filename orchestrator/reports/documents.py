@@ -6,36 +6,38 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from orchestrator import scaling
-from orchestrator.reports import answers, records, tables, words
+from orchestrator.reports import conclusions, display, records, tables
 from orchestrator.text import escaping
 
 
-def sentences(report: records.Report, wishes: records.Wishes) -> list[tuple[str, list[str]]]:
+def sentences(report: records.Report, wishes: records.Targets) -> list[tuple[str, list[str]]]:
     """Return what is said below the table: titles, each with its sentences."""
     said: list[tuple[str, list[str]]] = []
     several = len(report.curves) > 1
-    if any(curve.name != words.attributes(curve.attributes) for curve in report.curves):
-        told = [f"{curve.name}: {words.attributes(curve.attributes)}" for curve in report.curves]
+    if any(curve.name != display.attributes(curve.attributes) for curve in report.curves):
+        told = [f"{curve.name}: {display.attributes(curve.attributes)}" for curve in report.curves]
         said.append(("Curves", told))
     said.append(("Warnings", list(report.warnings)))
     for curve in report.curves:
-        found = answers.fit_lines(curve, report.unit)
-        most = answers.most_gpus(curve, wishes.efficiency, report.unit)
+        found = conclusions.fit_lines(curve, report.unit)
+        most = conclusions.most_gpus(curve, wishes.efficiency, report.unit)
         found += [most] if most else []
         said.append((f"Fits of {curve.name}" if several else "Fits", found))
-    said.append(("Fastest", answers.fastest(report.curves, report.unit)))
+    said.append(("Fastest", conclusions.fastest(report.curves, report.unit)))
     if wishes.epochs is not None and wishes.within_seconds is not None:
-        line = answers.cheapest(report.curves, wishes.epochs, wishes.within_seconds, report.unit)
+        line = conclusions.cheapest(
+            report.curves, wishes.epochs, wishes.within_seconds, report.unit
+        )
         said.append(("In time", [line]))
     notes = list(report.notes)
     if report.common:
-        notes.append(f"the same in all: {words.attributes(report.common)}")
+        notes.append(f"the same in all: {display.attributes(report.common)}")
     said.append(("How", notes))
     return [(title, found) for title, found in said if found]
 
 
 def markdown(
-    report: records.Report, wishes: records.Wishes, columns: Sequence[tables.Column]
+    report: records.Report, wishes: records.Targets, columns: Sequence[tables.Column]
 ) -> str:
     """Return the report as Markdown."""
     titles = [tables.title(column, report) for column in columns]
@@ -79,7 +81,7 @@ _LATEX = {
 }
 
 
-def latex(report: records.Report, wishes: records.Wishes, columns: Sequence[tables.Column]) -> str:
+def latex(report: records.Report, wishes: records.Targets, columns: Sequence[tables.Column]) -> str:
     """Return the table as LaTeX, without any package; the sentences stand above it as comments."""
     titles = [tables.title(column, report) for column in columns]
     head = [f"% {_plain(report.title)}"]
@@ -113,14 +115,14 @@ def _tex(text: str) -> str:
 
 
 def items(
-    report: records.Report, wishes: records.Wishes, names: Sequence[str] = ()
+    report: records.Report, wishes: records.Targets, names: Sequence[str] = ()
 ) -> list[dict[str, object]]:
     """Return the report for JSON: an item a curve; `names`: only these columns."""
     columns = tables.everything(report, names)
     found: list[dict[str, object]] = []
     for curve in report.curves:
         alone = dataclasses.replace(report, curves=(curve,))
-        most = answers.most_gpus(curve, wishes.efficiency, report.unit)
+        most = conclusions.most_gpus(curve, wishes.efficiency, report.unit)
         found.append(
             {
                 "title": report.title,
@@ -138,7 +140,9 @@ def items(
             }
         )
     if wishes.epochs is not None and wishes.within_seconds is not None:
-        line = answers.cheapest(report.curves, wishes.epochs, wishes.within_seconds, report.unit)
+        line = conclusions.cheapest(
+            report.curves, wishes.epochs, wishes.within_seconds, report.unit
+        )
         for item in found:
             item["in_time"] = line
     return found

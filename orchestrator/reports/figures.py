@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from orchestrator import scaling
-from orchestrator.reports import answers, records, words
+from orchestrator.reports import conclusions, display, records
 from orchestrator.text import formats
 
 #: Sites ask for 70 to 80 % before they grant more GPUs.
@@ -125,7 +125,7 @@ def _speedup(report: records.Report) -> Figure:
             Series(
                 label="ideal"
                 if base == sizes[0]
-                else f"ideal from {words.size(base, report.unit)}",
+                else f"ideal from {display.size(base, report.unit)}",
                 kind="guide",
                 x=(float(base), float(sizes[-1])),
                 y=(1.0, sizes[-1] / base),
@@ -134,7 +134,7 @@ def _speedup(report: records.Report) -> Figure:
     return Figure(
         name="speedup",
         title=f"{report.title}: speedup",
-        x_label=words.plural(report.unit),
+        x_label=display.plural(report.unit),
         y_label="speedup",
         series=tuple(series),
         sizes=sizes,
@@ -149,7 +149,7 @@ def _efficiency(report: records.Report) -> Figure:
         for place, curve in enumerate(report.curves)
     ]
     guide = Series(
-        label=words.share(GUIDE_EFFICIENCY),
+        label=display.share(GUIDE_EFFICIENCY),
         kind="guide",
         x=(float(sizes[0]), float(sizes[-1])),
         y=(GUIDE_EFFICIENCY, GUIDE_EFFICIENCY),
@@ -157,7 +157,7 @@ def _efficiency(report: records.Report) -> Figure:
     return Figure(
         name="efficiency",
         title=f"{report.title}: efficiency",
-        x_label=words.plural(report.unit),
+        x_label=display.plural(report.unit),
         y_label="efficiency",
         series=(*series, guide),
         sizes=sizes,
@@ -169,7 +169,7 @@ def _throughput(report: records.Report) -> Figure:
     series = []
     for place, curve in enumerate(report.curves):
         series.append(_points(curve, place, lambda row: row.point.throughput))
-        fit = answers.best_fit(curve)
+        fit = conclusions.best_fit(curve)
         if fit is None:
             continue
         first, last = float(fit.sizes[0]), float(fit.sizes[-1])
@@ -184,7 +184,7 @@ def _throughput(report: records.Report) -> Figure:
     return Figure(
         name="throughput",
         title=f"{report.title}: throughput",
-        x_label=words.plural(report.unit),
+        x_label=display.plural(report.unit),
         y_label="samples a second",
         series=tuple(series),
         sizes=_sizes(report),
@@ -234,7 +234,7 @@ def _steps(report: records.Report) -> Figure:
     return Figure(
         name="steps",
         title=f"{report.title}: what a step's time goes to",
-        x_label=words.plural(report.unit),
+        x_label=display.plural(report.unit),
         y_label="milliseconds a step",
         series=tuple(series),
         sizes=_sizes(report),
@@ -253,7 +253,7 @@ def _utilisation(report: records.Report) -> Figure:
     return Figure(
         name="utilisation",
         title=f"{report.title}: how busy the GPUs were",
-        x_label=words.plural(report.unit),
+        x_label=display.plural(report.unit),
         y_label="utilisation",
         series=(series,),
         sizes=_sizes(report),

@@ -19,7 +19,7 @@ class Draws(Protocol):
 
 def contents(
     report: records.Report,
-    wishes: records.Wishes,
+    wishes: records.Targets,
     names: Sequence[str],
     drawer: Draws | None,
 ) -> dict[str, bytes]:

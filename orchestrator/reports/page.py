@@ -25,7 +25,7 @@ _TEXT = ("configuration", "curve", "source")
 
 def page(
     report: records.Report,
-    wishes: records.Wishes,
+    wishes: records.Targets,
     columns: Sequence[tables.Column],
     drawings: Sequence[tuple[str, str]],
 ) -> str:

@@ -61,7 +61,7 @@ class Measurement:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Figures:
+class MeasurementSet:
     """Measurements, and what their sizes count."""
 
     #: one of UNITS
@@ -124,7 +124,7 @@ class Report:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Wishes:
+class Targets:
     """What the reader asked besides."""
 
     #: the most GPUs that keep it are looked for

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator import scaling
-from orchestrator.reports import records, words
+from orchestrator.reports import display, records
 
 _Line = tuple[records.Report, records.Curve, records.Row]
 
@@ -70,7 +70,7 @@ def _estimated(
         found = value(row)
         if found is None:
             return ""
-        return words.interval(found, form) if ends else words.number(found.value)
+        return display.interval(found, form) if ends else display.number(found.value)
 
     def values(
         report: records.Report, curve: records.Curve, row: records.Row
@@ -87,7 +87,7 @@ def _estimated(
 
 def _configuration(report: records.Report, curve: records.Curve, row: records.Row) -> str:
     name = "" if row.shared else curve.name
-    return ", ".join(filter(None, (words.size(row.point.gpus, report.unit), name)))
+    return ", ".join(filter(None, (display.size(row.point.gpus, report.unit), name)))
 
 
 def _curve(report: records.Report, curve: records.Curve, row: records.Row) -> str:
@@ -134,18 +134,18 @@ COLUMNS: tuple[Column, ...] = (
     _estimated("speedup", lambda row: row.point.speedup, ends=False),
     _estimated("efficiency", lambda row: row.point.efficiency, "share"),
     _estimated("serial_share", lambda row: row.point.serial_share, extra=True),
-    _optional("epoch_time", lambda row: row.epoch_seconds, words.seconds, "epoch_seconds"),
-    _optional("gpu_hours_per_epoch", lambda row: row.gpu_hours_per_epoch, words.number),
-    _optional("total_time", lambda row: row.total_seconds, words.seconds, "total_seconds", True),
-    _optional("data_wait", lambda row: row.data_wait_share, words.share, "data_wait_share"),
+    _optional("epoch_time", lambda row: row.epoch_seconds, display.seconds, "epoch_seconds"),
+    _optional("gpu_hours_per_epoch", lambda row: row.gpu_hours_per_epoch, display.number),
+    _optional("total_time", lambda row: row.total_seconds, display.seconds, "total_seconds", True),
+    _optional("data_wait", lambda row: row.data_wait_share, display.share, "data_wait_share"),
     _plain(
         "memory",
         lambda row: ";".join(f"{value:.0f}" for value in row.memory_bytes) or None,
-        lambda row: words.gibibytes(row.memory_bytes),
+        lambda row: display.gibibytes(row.memory_bytes),
         "memory_bytes",
     ),
-    _optional("utilisation", lambda row: row.utilisation, words.share),
-    _optional("accuracy", lambda row: row.accuracy, words.number),
+    _optional("utilisation", lambda row: row.utilisation, display.share),
+    _optional("accuracy", lambda row: row.accuracy, display.number),
     _plain("source", lambda row: ";".join(row.sources), _how, extra=True),
 )
 NAMES = tuple(column.name for column in COLUMNS)

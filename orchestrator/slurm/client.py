@@ -76,6 +76,8 @@ class Client:
     timeout_seconds: float = 60.0
     #: of sacct: slurmdbd hung took 40 s (measured), a query of a year's jobs takes longer
     sacct_timeout_seconds: float = 90.0
+    #: sbatch retries for up to 120 s, and connecting takes time too
+    sbatch_timeout_seconds: float = 180.0
     #: squeue's lines of jobs that were wanted, and what they say, for who asks again and again;
     #: none: nothing is kept. What is taken from here has the moment when it was first said
     remembered: dict[str, list[tracking.Observation]] | None = None

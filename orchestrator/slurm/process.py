@@ -121,8 +121,7 @@ def stream(
 class _Tie:
     """Ends a command and all it started with SIGKILL when this process ends.
 
-    Not where this one is killed between the command's start and bind(), some microseconds later; a
-    command that is Held has nothing to do then.
+    Not where this one is killed between the command's start and bind(), some microseconds later.
 
     They inherit the one end of a pipe; when the other, which is ours alone, is closed by our end,
     its SIGIO goes to their process group (man fcntl, F_SETOWN), as SIGKILL (F_SETSIG).
@@ -144,81 +143,6 @@ class _Tie:
         fcntl.fcntl(self.inherited, fcntl.F_SETFL, 0)
         os.close(self.inherited)
         os.close(self._ours)
-
-
-class Held:
-    """A command that waits for all that it has to do: its stdin, a script.
-
-    Much of what sbatch takes is over before it reads: it can pass while the intent is stored. That
-    it has sent nothing is certain until give(), for nobody else has the pipe's other end; and what
-    it reads when our end closes that one is empty, which sbatch refuses (22.05 to 26.05).
-    It dies with us too, but the kernel may do that after the pipe's end: with a script of which a
-    first part had been written when we were killed, 11 of 30 jobs were submitted (Linux 6.18). So
-    there must be no first part.
-    """
-
-    def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
-        """Start it, to be ended by our end from now on; CommandNotFound."""
-        self.argv = tuple(argv)
-        self.environ = dict(environ)
-        self._started_at = datetime.datetime.now(datetime.UTC)
-        with contextlib.ExitStack() as undo:
-            tie = undo.enter_context(contextlib.closing(_Tie()))
-            reader, writer = os.pipe()
-            self._pipe = undo.enter_context(open(writer, "wb", buffering=0))
-            with open(reader, "rb", buffering=0) as stdin:
-                self._process = _spawn(argv, environ, stdin, tie)
-            self._undo = undo.pop_all()
-
-    def give(self, stdin: bytes) -> bool:
-        """Hand over its stdin, as a whole.
-
-        False where it had ended before, or does not take all at once: it has done nothing.
-        """
-        if self._process.poll() is not None or not self._hand_over(stdin):
-            return False
-        self._pipe.close()
-        return True
-
-    def answer(self, timeout_seconds: float) -> Answer:
-        """Return what it says after it was given its stdin."""
-        stdout = bytearray()
-
-        def keep(chunk: bytes) -> None:
-            # It is not ended for what it prints: it may have done its work.
-            stdout.extend(chunk[: max(0, _STDOUT_BYTES - len(stdout))])
-
-        began = time.monotonic()
-        answer = _attend(self._process, self.argv, keep, self._started_at, began, timeout_seconds)
-        return dataclasses.replace(answer, stdout=stdout.decode(errors="replace"))
-
-    def _hand_over(self, stdin: bytes) -> bool:
-        """Return whether its pipe has all of it now; else it is to be ended: part of it may be."""
-        reader, writer = os.pipe()
-        with open(reader, "rb", buffering=0), open(writer, "wb", buffering=0) as own:
-            os.set_blocking(writer, False)
-            if own.write(stdin) != len(stdin):
-                return False
-            try:
-                # From pipe to pipe the kernel moves pages, all of them under both pipes' locks: who
-                # is killed, even then, has handed over all or nothing (fs/splice.c). A write(2) may
-                # end in the middle, where a page of ours is not in memory.
-                moved = os.splice(reader, self._pipe.fileno(), len(stdin))
-            except BrokenPipeError:
-                return False
-        return moved == len(stdin)
-
-    def close(self) -> None:
-        """End it where nothing was given to it; else what it left behind lives on."""
-        if not self._pipe.closed:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_TERM_GRACE_SECONDS)
-        for pipe in (self._process.stdout, self._process.stderr):
-            assert pipe is not None
-            pipe.close()
-        self._undo.close()
 
 
 def _execute(

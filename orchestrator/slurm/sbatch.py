@@ -121,11 +121,6 @@ _NOT_SENT = re.compile(
     r"|Could not open user environment file|only permitted by root"
     r"|known by database|invalid entry for --cluster"
 )
-#: What sbatch says where it is given no script, or the rest of one (22.05 to 26.05).
-_LACKED_SCRIPT = re.compile(
-    r"Batch script is empty|contains only whitespace|does not look like a batch script"
-    r"|Unable to open file"
-)
 _ESTIMATE = re.compile(
     # 26.05 prints a stray "a" behind the time.
     r"Job \d+ to start at (\S+)(?: a)? using (\d+) processors on nodes (\S*) in partition (\S+)"
@@ -181,13 +176,6 @@ def classify_sbatch(answer: process.Answer) -> SbatchOutcome:
     if "configuration source" in answer.stderr:
         return _away(text)
     return _maybe(f"sbatch failed with exit code {answer.returncode}", text)
-
-
-def lacked_script(answer: process.Answer) -> bool:
-    """Return whether sbatch sent nothing, for want of a script."""
-    if not _LACKED_SCRIPT.search(answer.stderr):
-        return False
-    return classify_sbatch(answer).kind is SbatchKind.NOT_SENT
 
 
 def sbatch_test_only_command(

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from orchestrator import errors, jobs
-from orchestrator.specs import checks, flags, layout
-from orchestrator.toml import documents, lines, shapes, values
+from orchestrator.specs import checks, flags, toml_tables
+from orchestrator.toml import documents, key_paths, schema, values
 
 Flag = flags.Flag
 FLAGS = flags.FLAGS
@@ -96,7 +96,7 @@ def read(
     return document, problems
 
 
-def given(
+def keys_given(
     settings: Sequence[str], flags: Mapping[str, object], environ: Mapping[str, str]
 ) -> set[str]:
     """Return the dotted keys that the command line and ORCHESTRATOR_* variables say."""
@@ -107,7 +107,7 @@ def given(
 
 def to_json(spec: jobs.JobSpec) -> str:
     """Return a spec as JSON, with the tables and keys of its TOML form; from_json takes it back."""
-    return json.dumps(layout.to_tables(spec), indent=2)
+    return json.dumps(toml_tables.to_tables(spec), indent=2)
 
 
 def from_json(text: str) -> jobs.JobSpec:
@@ -119,11 +119,11 @@ def from_json(text: str) -> jobs.JobSpec:
         problem = errors.Problem(source=whole.source, message=f"not JSON: {error}")
         raise errors.SpecError([problem]) from error
     document = documents.Document(data=data, origins={(): whole})
-    file, wrong = shapes.build(document, layout.FILE)
-    wrong |= dict(shapes.unknown_keys(document, layout.FILE))
+    file, wrong = schema.build(document, toml_tables.FILE)
+    wrong |= dict(schema.unknown_keys(document, toml_tables.FILE))
     if wrong:
         raise errors.SpecError([document.problem(at, told) for at, told in wrong.items()])
-    return layout.to_spec(file)
+    return toml_tables.to_spec(file)
 
 
 def _filled(value: Any) -> Any:
@@ -138,7 +138,7 @@ def over(lower: documents.Document, upper: documents.Document) -> documents.Docu
 
     Two keys of one layer that contradict each other stay, and are told.
     """
-    for key, others in layout.REPLACES.items():
+    for key, others in toml_tables.REPLACES.items():
         if _holds(upper, key):
             for other in others:
                 if not _holds(upper, other):
@@ -161,15 +161,15 @@ def _variables(environ: Mapping[str, str]) -> Iterator[Value]:
 def _setting(setting: str, problems: list[errors.Problem]) -> Value:
     """Return key, source and value of a --set; no value where it cannot be read."""
     try:
-        path, end = lines.read_key(setting)
-    except lines.NotTomlError:
+        path, end = key_paths.read_key(setting)
+    except key_paths.NotTomlError:
         path, end = (), 0
     if not path or setting[end : end + 1] != "=":
-        told = f"write KEY=VALUE, such as resources.nodes=2 (got {shapes.shown(setting)})"
+        told = f"write KEY=VALUE, such as resources.nodes=2 (got {schema.as_toml(setting)})"
         problems.append(errors.Problem(source="--set", message=told))
         return path, "--set", None
-    hint = shapes.hint_at(layout.FILE, path)
-    return path, "--set", shapes.from_text(setting[end + 1 :].strip(), hint)
+    hint = schema.hint_at(toml_tables.FILE, path)
+    return path, "--set", schema.from_text(setting[end + 1 :].strip(), hint)
 
 
 def _flag_values(given: Mapping[str, object], problems: list[errors.Problem]) -> Iterator[Value]:
@@ -178,17 +178,17 @@ def _flag_values(given: Mapping[str, object], problems: list[errors.Problem]) ->
     for key, value in given.items():
         source = names.get(key, "command line")
         path = tuple(key.split("."))
-        hint = shapes.hint_at(layout.FILE, path)
+        hint = schema.hint_at(toml_tables.FILE, path)
         if key == "environment.variables" and isinstance(value, list | tuple):
             for pair in value:
                 name, equals, text = str(pair).partition("=")
                 if equals:
                     yield (*path, name), source, text
                 else:
-                    told = f"write NAME=VALUE (got {shapes.shown(name)})"
+                    told = f"write NAME=VALUE (got {schema.as_toml(name)})"
                     problems.append(errors.Problem(source=source, message=told))
-        elif isinstance(value, str) and not shapes.fits(value, hint):
-            yield path, source, shapes.from_text(value, hint)
+        elif isinstance(value, str) and not schema.fits(value, hint):
+            yield path, source, schema.from_text(value, hint)
         else:
             yield path, source, value
 
@@ -201,9 +201,9 @@ def build(
     Its files are looked for from `folder`; none: not at all.
     """
     problems = list(problems)
-    bad: list[lines.Path] = []
+    bad: list[key_paths.KeyPath] = []
 
-    def tell(path: lines.Path, message: str) -> None:
+    def tell(path: key_paths.KeyPath, message: str) -> None:
         problems.append(document.problem(path, message))
         bad.append(path)
 
@@ -211,15 +211,15 @@ def build(
         told = "makes many jobs of this file: use `orchestrator sweep submit` or `sweep render`"
         tell(("sweep",), told)
         document = documents.without(document, ("sweep",))
-    for path, message in shapes.unknown_keys(document, layout.FILE):
+    for path, message in schema.unknown_keys(document, toml_tables.FILE):
         tell(path, message)
-    for path, message in documents.refused_characters(document, layout.LINES):
+    for path, message in documents.forbidden_characters(document, toml_tables.LINES):
         tell(path, message)
-    file, wrong = shapes.build(_with_numbers(document), layout.FILE)
+    file, wrong = schema.build(_with_numbers(document), toml_tables.FILE)
     for path, message in wrong.items():
         if path not in bad:
             tell(path, message)
-    spec, objections = _normal(layout.to_spec(file))
+    spec, objections = _normal(toml_tables.to_spec(file))
     found = [*objections, *checks.findings(spec)]
     if folder is not None:
         found.extend(checks.missing_files(spec, folder))
@@ -232,14 +232,14 @@ def build(
     return spec
 
 
-def _same(path: lines.Path, told: lines.Path) -> bool:
+def _same(path: key_paths.KeyPath, told: key_paths.KeyPath) -> bool:
     """Tell whether one of two keys lies within the other."""
     shorter = min(len(path), len(told))
     return path[:shorter] == told[:shorter]
 
 
 def _with_numbers(document: documents.Document) -> documents.Document:
-    for table, key in layout.NUMBERS:
+    for table, key in toml_tables.NUMBERS:
         keys = document.data.get(table)
         value = keys.get(key) if isinstance(keys, Mapping) else None
         if type(value) is int:
@@ -264,7 +264,7 @@ def _normal(spec: jobs.JobSpec) -> tuple[jobs.JobSpec, list[checks.Finding]]:
             if not rest or (rest[0].startswith("-") and rest[0] != "-m"):
                 told = "torchrun starts Python itself: give a script or -m MODULE after it"
                 if rest:
-                    told += f" and not {shapes.shown(rest[0])}; or use the launcher python"
+                    told += f" and not {schema.as_toml(rest[0])}; or use the launcher python"
                 objections.append(((("launch", "program"),), told))
             else:
                 launch = dataclasses.replace(launch, program=tuple(rest))

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator import jobs
-from orchestrator.specs import layout
-from orchestrator.toml import shapes, values
+from orchestrator.specs import toml_tables
+from orchestrator.text import escaping
+from orchestrator.toml import schema, values
 
 #: Keys of [job] that a next start may have otherwise.
 _OF_JOB = frozenset(
@@ -41,7 +42,7 @@ def changed(
         return _variable(spec, name.removeprefix("variables."), value)
     if not name or table not in ("job", "resources", "args"):
         raise CannotChangeError(
-            f'"{values.visible(key)}" cannot be changed: name a key of resources or args, '
+            f'"{escaping.visible(key)}" cannot be changed: name a key of resources or args, '
             f"environment.variables.NAME, or one of job's {', '.join(sorted(_OF_JOB))}"
         )
     if table == "args":
@@ -52,8 +53,8 @@ def changed(
 def _variable(
     spec: jobs.JobSpec, name: str, value: jobs.ArgumentValue
 ) -> tuple[jobs.JobSpec, jobs.ArgumentValue]:
-    if told := values.variable_misfit(name):
-        raise CannotChangeError(f"{values.visible(name)}: {told}")
+    if told := values.variable_name_error(name):
+        raise CannotChangeError(f"{escaping.visible(name)}: {told}")
     variables = spec.environment.variables
     new = str(_new(f"environment.variables.{name}", variables.get(name), value))
     environment = dataclasses.replace(spec.environment, variables={**variables, name: new})
@@ -86,19 +87,23 @@ def _key(
     spec: jobs.JobSpec, table: str, name: str, value: jobs.ArgumentValue
 ) -> tuple[jobs.JobSpec, jobs.ArgumentValue]:
     key = f"{table}.{name}"
-    hint = shapes.hint_at(layout.FILE, (table, name))
+    hint = schema.hint_at(toml_tables.FILE, (table, name))
     if hint is None or (table == "job" and name not in _OF_JOB):
-        raise CannotChangeError(f"{values.visible(key)} is no key that can be changed")
+        raise CannotChangeError(f"{escaping.visible(key)} is no key that can be changed")
     owner: Any = spec if table == "job" else spec.resources
-    if isinstance(value, int) and not isinstance(value, bool) and (table, name) in layout.NUMBERS:
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and (table, name) in toml_tables.NUMBERS
+    ):
         value = str(value)
     new = _new(key, getattr(owner, name), value)
-    if not shapes.fits(new, hint):
-        told = f"{key} must be {shapes.describe(hint)} (got {shapes.shown(new)})"
+    if not schema.fits(new, hint):
+        told = f"{key} must be {schema.describe(hint)} (got {schema.as_toml(new)})"
         raise CannotChangeError(told)
-    if isinstance(new, str) and (misfit := values.misfit(name, new)):
-        raise CannotChangeError(f"{key} {misfit} (got {shapes.shown(new)})")
-    others = [one.partition(".")[2] for one in layout.REPLACES.get(key, ())]
+    if isinstance(new, str) and (misfit := values.form_error(name, new)):
+        raise CannotChangeError(f"{key} {misfit} (got {schema.as_toml(new)})")
+    others = [one.partition(".")[2] for one in toml_tables.REPLACES.get(key, ())]
     owner = dataclasses.replace(owner, **{name: new, **dict.fromkeys(others)})
     return owner if table == "job" else dataclasses.replace(spec, resources=owner), new
 
@@ -107,7 +112,7 @@ def _new(key: str, old: jobs.ArgumentValue | None, value: jobs.ArgumentValue) ->
     found = _FACTOR.fullmatch(value) if isinstance(value, str) else None
     new = value if found is None else _times(key, old, float(found["factor"]))
     if new == old and type(new) is type(old):
-        raise CannotChangeError(f"{key} is {shapes.shown(old)} already")
+        raise CannotChangeError(f"{key} is {schema.as_toml(old)} already")
     return new
 
 
@@ -115,7 +120,7 @@ def _times(key: str, old: jobs.ArgumentValue | None, factor: float) -> jobs.Argu
     if old is None:
         raise CannotChangeError(f"{key} has no value that could be multiplied: give it one")
     if isinstance(old, bool) or isinstance(old, tuple):
-        raise CannotChangeError(f"{key} = {shapes.shown(old)} cannot be multiplied")
+        raise CannotChangeError(f"{key} = {schema.as_toml(old)} cannot be multiplied")
     if isinstance(old, float):
         return old * factor
     if isinstance(old, int):
@@ -123,12 +128,12 @@ def _times(key: str, old: jobs.ArgumentValue | None, factor: float) -> jobs.Argu
     if key == "job.time_limit":
         seconds = values.seconds(old)
         if seconds is None:
-            raise CannotChangeError(f"{key} = {shapes.shown(old)} cannot be multiplied")
+            raise CannotChangeError(f"{key} = {schema.as_toml(old)} cannot be multiplied")
         # Slurm counts minutes.
         return values.elapsed(max(60, int(seconds * factor)))
     size = _SIZE.fullmatch(old)
     if size is None:
-        raise CannotChangeError(f"{key} = {shapes.shown(old)} cannot be multiplied")
+        raise CannotChangeError(f"{key} = {schema.as_toml(old)} cannot be multiplied")
     number, unit = int(size["number"]) * factor, size["unit"].upper()
     # Half of 3G is 1536M: Slurm takes whole numbers.
     while unit in _UNITS[1:] and unit and number != int(number):

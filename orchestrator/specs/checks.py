@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from orchestrator import jobs, retries
-from orchestrator.specs import changes, layout, sbatch_options, secrets
-from orchestrator.toml import lines, shapes, values
+from orchestrator.specs import changes, sbatch_options, secrets, toml_tables
+from orchestrator.toml import key_paths, schema, values
 
-Finding: TypeAlias = tuple[tuple[lines.Path, ...], str]
+Finding: TypeAlias = tuple[tuple[key_paths.KeyPath, ...], str]
 
 #: Slurm cuts nothing, but a longer comment belongs into a file; slurmdbd's column is of type text.
 _COMMENT_BYTES = 1000
@@ -55,7 +55,7 @@ _NO_DASH = (*_PATH_KEYS, ("launch", "module"))
 
 def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     """Give everything that is wrong with a spec; touches no file."""
-    tables = layout.to_tables(spec)
+    tables = toml_tables.to_tables(spec)
     for check in (_forms, _numbers, _paths, _output, _labels):
         yield from check(tables)
     for rule in (_resources, _environment, _container, _launch, _arguments, _array, _sbatch):
@@ -64,13 +64,13 @@ def findings(spec: jobs.JobSpec) -> Iterator[Finding]:
     yield from _retry(spec)
 
 
-def _at(*path: str | int) -> tuple[lines.Path, ...]:
+def _at(*path: str | int) -> tuple[key_paths.KeyPath, ...]:
     return (path,)
 
 
 def _leaves(tables: dict[str, dict[str, object]]) -> Iterator[tuple[str, str, object]]:
     for table, keys in tables.items():
-        if table in layout.RECORDS:
+        if table in toml_tables.RECORDS:
             for key, value in keys.items():
                 if value is not None:
                     yield table, key, value
@@ -84,8 +84,8 @@ def _forms(tables: dict[str, dict[str, object]]) -> Iterator[Finding]:
         yield _at("job", "name"), "reads as a job ID: put a letter before it"
     for table, key, value in _leaves(tables):
         if table in ("job", "resources") and isinstance(value, str):
-            if (misfit := values.misfit(key, value)) and (value or key != "name"):
-                yield _at(table, key), f"{misfit} (got {shapes.shown(value)})"
+            if (misfit := values.form_error(key, value)) and (value or key != "name"):
+                yield _at(table, key), f"{misfit} (got {schema.as_toml(value)})"
         elif value == "" and isinstance(value, str):
             yield _at(table, key), "is empty: leave the key out"
     comment = tables["job"]["comment"]
@@ -115,17 +115,17 @@ def _paths(tables: dict[str, dict[str, object]]) -> Iterator[Finding]:
     for table, key in _NO_DASH:
         value = tables[table][key]
         if isinstance(value, str) and value.startswith("-"):
-            yield _at(table, key), f"must not begin with a dash (got {shapes.shown(value)})"
+            yield _at(table, key), f"must not begin with a dash (got {schema.as_toml(value)})"
 
 
 def _output(tables: dict[str, dict[str, object]]) -> Iterator[Finding]:
     for key in ("output", "error"):
         value = tables["job"][key]
-        if isinstance(value, str) and (misfit := output_misfit(value)):
+        if isinstance(value, str) and (misfit := output_error(value)):
             yield _at("job", key), misfit
 
 
-def output_misfit(value: str) -> str:
+def output_error(value: str) -> str:
     """Return why a log of this name could not be followed; empty where it can."""
     escapes = set(re.findall(r"%(?:.|$)", value))
     # A backslash switches the replacement of % off (man sbatch, filename pattern).
@@ -144,7 +144,7 @@ def _labels(tables: dict[str, dict[str, object]]) -> Iterator[Finding]:
     for place, label in enumerate(labels if isinstance(labels, tuple) else ()):
         found = _LABEL.fullmatch(label)
         if found is None:
-            told = f'must be "key=value" (got {shapes.shown(label)})'
+            told = f'must be "key=value" (got {schema.as_toml(label)})'
             yield _at("job", "labels", place), told
         elif found[1] in seen:
             yield _at("job", "labels", place), f"is there twice: {found[1]}"
@@ -174,13 +174,13 @@ def _environment(spec: jobs.JobSpec) -> Iterator[Finding]:
         yield _at("environment", "venv"), "say either conda or venv, not both"
     for place, module in enumerate(environment.modules):
         if not module or module.startswith("-"):
-            told = f"must be a module's name (got {shapes.shown(module)})"
+            told = f"must be a module's name (got {schema.as_toml(module)})"
             yield _at("environment", "modules", place), told
     for name in environment.variables:
-        if told := values.variable_misfit(name):
+        if told := values.variable_name_error(name):
             yield _at("environment", "variables", name), told
     for place, name in enumerate(environment.inherit):
-        if told := values.variable_misfit(name):
+        if told := values.variable_name_error(name):
             yield _at("environment", "inherit", place), told
     if environment.inherit and environment.export == "none":
         paths = ("environment", "inherit"), ("environment", "export")
@@ -202,10 +202,10 @@ def _container(spec: jobs.JobSpec) -> Iterator[Finding]:
         yield (("container", "image"), ("container", "runtime")), f"is missing: {runtime} needs one"
     elif runtime != "pyxis" and (found := _URI.match(image)):
         told = f"{found[0]} would be fetched by every node: build a SIF first: {runtime} build"
-        yield _at("container", "image"), f"{told} IMAGE.sif {shapes.shown(image)[1:-1]}"
+        yield _at("container", "image"), f"{told} IMAGE.sif {schema.as_toml(image)[1:-1]}"
     for place, bind in enumerate(container.binds):
         if not values.is_bind(bind):
-            told = f"must be {values.BIND_WORDS} (got {shapes.shown(bind)})"
+            told = f"must be {values.BIND_WORDS} (got {schema.as_toml(bind)})"
             yield _at("container", "binds", place), told
 
 
@@ -221,9 +221,8 @@ def _launch(spec: jobs.JobSpec) -> Iterator[Finding]:
     elif len(given) > 1:
         yield _at("launch", given[1]), f"say either {' or '.join(given)}, not several"
     if launch.module and not _MODULE.fullmatch(launch.module):
-        told = (
-            f'must be a Python module such as "trainers.train" (got {shapes.shown(launch.module)})'
-        )
+        told = 'must be a Python module such as "trainers.train" '
+        told += f"(got {schema.as_toml(launch.module)})"
         yield _at("launch", "module"), told
     if launch.program and not launch.program[0]:
         yield _at("launch", "program", 0), "is empty: a program is needed"
@@ -253,7 +252,7 @@ def _arguments(spec: jobs.JobSpec) -> Iterator[Finding]:
 
 
 def each_argument(
-    table: lines.Path, arguments: Mapping[str, jobs.ArgumentValue]
+    table: key_paths.KeyPath, arguments: Mapping[str, jobs.ArgumentValue]
 ) -> Iterator[Finding]:
     """Give what is wrong with the names and numbers of arguments."""
     for name, value in arguments.items():
@@ -296,7 +295,7 @@ def _sbatch(spec: jobs.JobSpec) -> Iterator[Finding]:
 def _metrics(spec: jobs.JobSpec) -> Iterator[Finding]:
     for place, name in enumerate(spec.metrics.patterns):
         if not _PATTERN_NAME.fullmatch(name):
-            told = f"must be a pattern's name (got {shapes.shown(name)})"
+            told = f"must be a pattern's name (got {schema.as_toml(name)})"
             yield _at("metrics", "patterns", place), told
 
 
@@ -318,7 +317,7 @@ def missing_files(spec: jobs.JobSpec, cwd: Path) -> Iterator[Finding]:
     folder = cwd / (spec.chdir or "")
     if spec.chdir is not None and not os.path.isdir(folder):
         # Slurm itself would start the job in /tmp (measured) and tell it only in the log.
-        yield _at("job", "chdir"), f"no such folder: {shapes.shown(spec.chdir)[1:-1]}"
+        yield _at("job", "chdir"), f"no such folder: {schema.as_toml(spec.chdir)[1:-1]}"
     for key, text in (("output", spec.output), ("error", spec.error)):
         parent = os.path.dirname(text or "")
         if not text or (not os.path.isabs(parent) and not folder.is_dir()):
@@ -326,16 +325,16 @@ def missing_files(spec: jobs.JobSpec, cwd: Path) -> Iterator[Finding]:
         if "%" not in parent and not os.path.isdir(folder / parent):
             # Slurm 22.05 makes no folders: the job would end at once, without a log. 24.11 makes
             # them where it can, on the node.
-            yield _at("job", key), f"no such folder: {shapes.shown(parent)[1:-1]}"
+            yield _at("job", key), f"no such folder: {schema.as_toml(parent)[1:-1]}"
     image, runtime = spec.container.image, spec.container.runtime
     if image is not None and runtime != "none" and not _URI.match(image):
         is_path = runtime != "pyxis" or image.startswith(("/", "./", "../"))
         if is_path and not os.path.exists(folder / image):
-            yield _at("container", "image"), f"no such image: {shapes.shown(image)[1:-1]}"
+            yield _at("container", "image"), f"no such image: {schema.as_toml(image)[1:-1]}"
     for place, bind in enumerate(spec.container.binds):
         source = bind.partition(":")[0]
         if values.is_bind(bind) and not os.path.exists(source):
-            told = f"no such folder or file to bind: {shapes.shown(source)[1:-1]}"
+            told = f"no such folder or file to bind: {schema.as_toml(source)[1:-1]}"
             yield _at("container", "binds", place), told
     file = spec.environment.secrets_file
     # A path with ~ was refused above.

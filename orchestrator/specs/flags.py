@@ -11,8 +11,8 @@ import types
 import typing
 from typing import Any, Literal
 
-from orchestrator.specs import layout
-from orchestrator.toml import shapes
+from orchestrator.specs import toml_tables
+from orchestrator.toml import schema
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ _METAVARS = {
 
 
 def _flag(key: str, hint: Any) -> Flag:
-    kinds = [kind for kind in shapes.kinds_of(hint) if kind is not types.NoneType]
+    kinds = [kind for kind in schema.kinds_of(hint) if kind is not types.NoneType]
     kind: Any = kinds[0] if len(kinds) == 1 else str
     is_words = typing.get_origin(kind) is Literal
     name, *aliases = _NAMES.get(key, (key.rpartition(".")[2].replace("_", "-"),))
@@ -132,8 +132,8 @@ def _flag(key: str, hint: Any) -> Flag:
 def _flags() -> tuple[Flag, ...]:
     # One look at each table: resolving type hints is most of what this module takes to load.
     tables = {
-        name: shapes.fields_of(hint)
-        for name, hint in shapes.fields_of(layout.FILE).items()
+        name: schema.fields_of(hint)
+        for name, hint in schema.fields_of(toml_tables.FILE).items()
         if dataclasses.is_dataclass(hint)
     }
     keys = {key: key.partition(".") for key in _HELP}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator import files
-from orchestrator.toml import shapes
+from orchestrator.toml import schema
 
 #: The kernel takes 6 MiB of arguments and variables at most, and one variable of 128 KiB.
 _LIMIT_BYTES = 1024 * 1024
@@ -20,7 +20,7 @@ _NAMED = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*=")
 
 def problems(path: Path, shown: str) -> Iterator[str]:
     """Give what would end the job before it began; `shown` is the path as the user wrote it."""
-    name = shapes.shown(shown)[1:-1]
+    name = schema.as_toml(shown)[1:-1]
     try:
         opened = files.open_regular(path)
     except ValueError:

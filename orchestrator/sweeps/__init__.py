@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import config, errors, specs
-from orchestrator.specs import ranks
-from orchestrator.sweeps import combinations, order, plans, points, sizes, table
+from orchestrator.sweeps import combinations, order, plans, points, resources, table
 from orchestrator.sweeps.records import (
     Limits,
     Plan,
@@ -37,22 +36,20 @@ __all__ = [
     "Submission",
     "Sweep",
     "Table",
-    "after",
     "expand",
+    "jobs_to_wait_for",
     "load",
     "plan",
     "points_of",
     "resources_of",
-    "smallest",
-    "world_size",
+    "smallest_shapes",
 ]
 
-after = order.after
+jobs_to_wait_for = order.after
 plan = plans.plan
 points_of = points.points_of
-resources_of = sizes.resources_of
-smallest = sizes.smallest
-world_size = ranks.world_size
+resources_of = resources.resources_of
+smallest_shapes = resources.smallest
 
 
 def load(
@@ -101,7 +98,7 @@ def expand(
     made = builder.points(each)
     if not each:
         builder.tell(("sweep",), "has no points")
-    totals = sizes.total([sizes.resources_of(point.spec, profile) for point in made])
+    totals = resources.total([resources.resources_of(point.spec, profile) for point in made])
     if swept.max_gpu_hours is not None:
         if totals.gpu_hours > swept.max_gpu_hours:
             told = f"the sweep asks for {totals.gpu_hours:.4g} GPU-hours, and this allows fewer"

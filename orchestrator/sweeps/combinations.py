@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator import jobs
-from orchestrator.sweeps import batches, draws, keys, records, table
-from orchestrator.toml import documents, lines
+from orchestrator.sweeps import batch_size, draws, keys, records, table
+from orchestrator.toml import documents, key_paths
 
 #: More is a slip of the pen: a hundred full arrays of Slurm's default MaxArraySize.
 MOST_POINTS = 100_000
@@ -21,10 +21,10 @@ def fixed_paths(sweep: records.Table) -> dict[tuple[str, ...], str]:
     match sweep.kind:
         case "strong" | "weak":
             told = "varies the size itself"
-            fixed = {batches.argument(sweep): "fixes the batch"}
+            fixed = {batch_size.argument(sweep): "fixes the batch"}
             return {**fixed, records.GPUS: told, ("resources", "nodes"): told}
         case "batch":
-            return {batches.argument(sweep): "varies it itself"}
+            return {batch_size.argument(sweep): "varies it itself"}
         case "workers":
             return {keys.argument(sweep.workers_argument): "varies it itself"}
     return {}
@@ -93,7 +93,7 @@ def _blocks(sweep: records.Table) -> list[Sequence[records.Settings]]:
             key, path, numbers = "nodes", ("resources", "nodes"), sweep.nodes
         case "batch":
             key, numbers = "batch_sizes", sweep.batch_sizes
-            path = batches.argument(sweep)
+            path = batch_size.argument(sweep)
         case "workers":
             key, numbers = "workers", sweep.workers
             path = keys.argument(sweep.workers_argument)
@@ -103,7 +103,7 @@ def _blocks(sweep: records.Table) -> list[Sequence[records.Settings]]:
 
 
 def _settings(
-    path: tuple[str, ...], at: lines.Path, numbers: Iterable[int]
+    path: tuple[str, ...], at: key_paths.KeyPath, numbers: Iterable[int]
 ) -> list[records.Settings]:
     return [
         (records.Setting(path=path, value=number, at=(*at, place)),)

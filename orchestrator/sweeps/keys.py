@@ -8,14 +8,14 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orchestrator.specs import arguments, layout
+from orchestrator.specs import arguments, toml_tables
 from orchestrator.sweeps import records
-from orchestrator.toml import lines, shapes
+from orchestrator.toml import key_paths, schema
 
-_HINTS = shapes.fields_of(layout.FILE)
+_HINTS = schema.fields_of(toml_tables.FILE)
 #: The keys of each table; none: any name may stand there.
 _TABLES: dict[str, Mapping[str, Any] | None] = {
-    name: shapes.fields_of(hint) if dataclasses.is_dataclass(hint) else None
+    name: schema.fields_of(hint) if dataclasses.is_dataclass(hint) else None
     for name, hint in _HINTS.items()
 }
 _REFUSED = {
@@ -25,8 +25,8 @@ _REFUSED = {
 
 
 def leaves(
-    table: Mapping[str, Any], at: lines.Path
-) -> Iterator[tuple[tuple[str, ...], lines.Path, Any]]:
+    table: Mapping[str, Any], at: key_paths.KeyPath
+) -> Iterator[tuple[tuple[str, ...], key_paths.KeyPath, Any]]:
     """Give the parts, the place and the value of each key, in whichever of TOML's forms.
 
     `"args.base_lr" = 1`, `args.base_lr = 1` and `args = { base_lr = 1 }` are one.
@@ -38,15 +38,15 @@ def leaves(
 def split(key: str) -> tuple[str, ...]:
     """Return the parts of a dotted key."""
     try:
-        found, end = lines.read_key(key)
-    except lines.NotTomlError:
+        found, end = key_paths.read_key(key)
+    except key_paths.NotTomlError:
         return tuple(key.split("."))
     return found if end == len(key) else tuple(key.split("."))
 
 
 def _descend(
-    parts: tuple[str, ...], value: Any, at: lines.Path
-) -> Iterator[tuple[tuple[str, ...], lines.Path, Any]]:
+    parts: tuple[str, ...], value: Any, at: key_paths.KeyPath
+) -> Iterator[tuple[tuple[str, ...], key_paths.KeyPath, Any]]:
     length = 3 if parts[:2] == ("environment", "variables") else 2
     if parts == records.GPUS or len(parts) >= length or not isinstance(value, Mapping):
         yield parts, at, value
@@ -89,7 +89,7 @@ def _unknown(parts: tuple[str, ...]) -> str:
     known = [f"{table}.{key}" for table, fields in _TABLES.items() for key in fields or ()]
     if homes:
         return f'no key of a spec: did you mean "{homes[0]}.{parts[-1]}"?'
-    if near := shapes.did_you_mean(".".join(parts), known):
+    if near := schema.did_you_mean(".".join(parts), known):
         return f'no key of a spec: did you mean "{near}"?'
     return (
         "no key of a spec: write its table too, such as "

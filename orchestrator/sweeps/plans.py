@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from orchestrator import config, jobs
 from orchestrator.specs import arguments
-from orchestrator.sweeps import records, sizes
+from orchestrator.sweeps import records, resources
 
 #: An argument's name and value.
 _Pair: TypeAlias = tuple[str, jobs.ArgumentValue]
@@ -34,7 +34,7 @@ def plan(
         for group in by_shape(points)
         for some in _chunks(group, limits)
     ]
-    totals = sizes.total([sizes.resources_of(point.spec, profile) for point in points])
+    totals = resources.total([resources.resources_of(point.spec, profile) for point in points])
     return records.Plan(submissions=tuple(submissions), totals=totals)
 
 

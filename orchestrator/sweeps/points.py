@@ -11,8 +11,9 @@ from pathlib import Path
 from orchestrator import config, errors, jobs, specs
 from orchestrator.config import profiles
 from orchestrator.specs import arguments, checks
-from orchestrator.sweeps import batches, keys, records, sizes
-from orchestrator.toml import documents, lines, shapes, values
+from orchestrator.sweeps import batch_size, keys, records
+from orchestrator.sweeps import resources as sizes
+from orchestrator.toml import documents, key_paths, schema, values
 
 _NAME_CHARACTERS = 60
 _NODES, _GPUS_PER_NODE = ("resources", "nodes"), ("resources", "gpus_per_node")
@@ -91,9 +92,9 @@ class Builder:
         found = self._base.data.get("args")
         self._args: dict[str, jobs.ArgumentValue] = {}
         for key, value in found.items() if isinstance(found, Mapping) else ():
-            if shapes.fits(value, jobs.ArgumentValue):
+            if schema.fits(value, jobs.ArgumentValue):
                 self._args[key] = tuple(value) if isinstance(value, list) else value
-        self._batch = batches.fixed(table, self._args)
+        self._batch = batch_size.fixed(table, self._args)
 
     def points(self, settings: Iterable[records.Settings]) -> list[records.Point]:
         """Return the points, each as often as it is repeated; those that cannot be are left out."""
@@ -125,7 +126,7 @@ class Builder:
             )
         return found
 
-    def tell(self, at: lines.Path, message: str) -> None:
+    def tell(self, at: key_paths.KeyPath, message: str) -> None:
         """Keep a problem, once."""
         problem = self._document.problem(at, message)
         if problem not in self.problems:
@@ -243,7 +244,7 @@ class Builder:
     def _keep(self, problems: Iterable[errors.Problem]) -> None:
         self.problems += [problem for problem in problems if problem not in self.problems]
 
-    def _refuse_given(self, path: tuple[str, ...], at: lines.Path) -> None:
+    def _refuse_given(self, path: tuple[str, ...], at: key_paths.KeyPath) -> None:
         """Tell of a key that the sweep varies although the command line fixes it."""
         found: object = self._base.data
         for part in path:
@@ -283,29 +284,29 @@ class Builder:
         batch = self._batch
         if batch is None:
             return wanted
-        if told := batches.misfit(self._table, batch, spec):
+        if told := batch_size.misfit(self._table, batch, spec):
             self.tell(batch.at, told)
         if told or batch.samples is None:
             return wanted
         others = [one for one in wanted if one.path != batch.path]
-        return [*others, batches.setting(self._table, batch, spec)]
+        return [*others, batch_size.setting(self._table, batch, spec)]
 
     def _check_batch(self, point: records.Point, settings: records.Settings) -> None:
         batch, total = self._batch, None
         if batch is not None:
-            if key := batches.contradiction(self._table, batch, point.spec):
+            if key := batch_size.contradiction(self._table, batch, point.spec):
                 at = next((one.at for one in settings if one.path == ("args", key)), ("args", key))
                 told = "weak scaling fixes the batch of each GPU, and this the global one: leave it"
                 cure = f'out, or set sweep.batch_argument = "{key}" if it is of each GPU'
                 self.tell(at, f"{told} {cure}")
                 return
             total = batch.samples if self._table.kind == "strong" else None
-        if told := batches.indivisible(point.spec, total):
+        if told := batch_size.indivisible(point.spec, total):
             self.tell(_place(settings), told)
 
-    def _check_once(self, point: records.Point, at: lines.Path) -> None:
+    def _check_once(self, point: records.Point, at: key_paths.KeyPath) -> None:
         key = point.shape, json.dumps(sorted(point.spec.args.items()))
-        words = [f"{name} = {shapes.shown(value)}" for name, value in point.settings.items()]
+        words = [f"{name} = {schema.as_toml(value)}" for name, value in point.settings.items()]
         told = ", ".join(words) or "as the spec is"
         if key in self._seen:
             first = self._seen[key]
@@ -314,7 +315,7 @@ class Builder:
             self._seen[key] = told
 
 
-def _place(settings: records.Settings) -> lines.Path:
+def _place(settings: records.Settings) -> key_paths.KeyPath:
     """Return where a batch that does not come out is told: at the size, else at the batch."""
     for wanted in (records.GPUS, _NODES, _GPUS_PER_NODE):
         for setting in settings:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from orchestrator import jobs
-from orchestrator.toml import lines
+from orchestrator.toml import key_paths
 
 #: The key of an axis that stands for resources.nodes and resources.gpus_per_node.
 GPUS = ("gpus",)
@@ -22,7 +22,7 @@ class Setting:
     path: tuple[str, ...]
     value: jobs.ArgumentValue
     #: where it was written in the file, ("sweep", "axes", "args.base_lr", 1)
-    at: lines.Path
+    at: key_paths.KeyPath
 
 
 #: What a point gives values, in the order of the axes.
@@ -44,7 +44,7 @@ class Axis:
 
     path: tuple[str, ...]
     #: where it was written
-    at: lines.Path
+    at: key_paths.KeyPath
     #: one after another; of a drawn axis none
     values: tuple[jobs.ArgumentValue, ...] = ()
     #: none: the values are written down
@@ -250,7 +250,7 @@ class PointGroup:
     exit_code: int | None
     exit_signal: int | None
     #: not submitted because of a submit limit; sent automatically
-    waits_for_room: bool
+    is_deferred: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 from orchestrator import errors, jobs
 from orchestrator.sweeps import keys, records
-from orchestrator.toml import documents, lines, shapes
+from orchestrator.toml import documents, key_paths, schema
 
 #: Where something is wrong, and what.
-Finding: TypeAlias = tuple[lines.Path, str]
-_Tell: TypeAlias = Callable[[lines.Path, str], None]
+Finding: TypeAlias = tuple[key_paths.KeyPath, str]
+_Tell: TypeAlias = Callable[[key_paths.KeyPath, str], None]
 
 #: Keys that are read here; shapes reads the others.
 _NESTED = ("axes", "points", "include", "exclude")
@@ -72,17 +72,17 @@ def read(document: documents.Document) -> tuple[records.Table, list[errors.Probl
         told = "is missing: a sweep needs this table, with its kind"
         return records.Table(), [document.problem(("sweep",), told)]
     own = dataclasses.replace(document, data={"sweep": found})
-    told_of: dict[lines.Path, str] = {}
+    told_of: dict[key_paths.KeyPath, str] = {}
 
-    def tell(at: lines.Path, message: str) -> None:
+    def tell(at: key_paths.KeyPath, message: str) -> None:
         told_of.setdefault(at, message)
 
-    for at, message in shapes.unknown_keys(own, _Whole):
+    for at, message in schema.unknown_keys(own, _Whole):
         tell(at, message)
-    for at, message in documents.refused_characters(own):
+    for at, message in documents.forbidden_characters(own):
         tell(at, message)
     plain = {key: value for key, value in found.items() if key not in _NESTED}
-    built, wrong = shapes.build(dataclasses.replace(document, data={"sweep": plain}), _Plain)
+    built, wrong = schema.build(dataclasses.replace(document, data={"sweep": plain}), _Plain)
     for at, message in wrong.items():
         tell(at, message)
     axes = tuple(_axes(found.get("axes", {}), built.sweep.kind == "random", tell))
@@ -155,9 +155,9 @@ def _uneven(axes: tuple[records.Axis, ...]) -> Iterator[Finding]:
 
 def _axes(found: object, drawn: bool, tell: _Tell) -> Iterator[records.Axis]:
     """Give the axes that can be read; tells of the others."""
-    at: lines.Path = ("sweep", "axes")
+    at: key_paths.KeyPath = ("sweep", "axes")
     if not isinstance(found, Mapping):
-        tell(at, f"must be a table of keys and their values (got {shapes.shown(found)})")
+        tell(at, f"must be a table of keys and their values (got {schema.as_toml(found)})")
         return
     seen: set[tuple[str, ...]] = set()
     for parts, place, value in keys.leaves(found, at):
@@ -185,10 +185,10 @@ def _values(value: object) -> tuple[tuple[jobs.ArgumentValue, ...], str]:
     if isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in _DRAWS:
         return (), 'is drawn: that is for the kind "random"'
     if not isinstance(value, list) or not value:
-        return (), f"must be a list of the values that it takes (got {shapes.shown(value)})"
+        return (), f"must be a list of the values that it takes (got {schema.as_toml(value)})"
     for item in value:
-        if not shapes.fits(item, jobs.ArgumentValue):
-            return (), f"must be {shapes.describe(jobs.ArgumentValue)} (got {shapes.shown(item)})"
+        if not schema.fits(item, jobs.ArgumentValue):
+            return (), f"must be {schema.describe(jobs.ArgumentValue)} (got {schema.as_toml(item)})"
     return tuple(_frozen(item) for item in value), ""
 
 
@@ -204,18 +204,18 @@ def _draw(value: object) -> tuple[records.Draw | None, str]:
         return (None, told) if told else (records.Draw(how="choice", of=values), "")
     whole = how == "integers"
     numbers = of if isinstance(of, list) and len(of) == 2 else []
-    if not numbers or not all(shapes.fits(one, int if whole else int | float) for one in numbers):
+    if not numbers or not all(schema.fits(one, int if whole else int | float) for one in numbers):
         kind = "whole numbers" if whole else "numbers"
-        return None, f"{how} takes two {kind}, the least and the largest (got {shapes.shown(of)})"
+        return None, f"{how} takes two {kind}, the least and the largest (got {schema.as_toml(of)})"
     low, high = numbers
     if low >= high:
-        return None, f"{how} takes the least first (got {shapes.shown(of)})"
+        return None, f"{how} takes the least first (got {schema.as_toml(of)})"
     if math.isinf(high - low):
-        return None, f"{how}: from the least to the largest is too far (got {shapes.shown(of)})"
+        return None, f"{how}: from the least to the largest is too far (got {schema.as_toml(of)})"
     if how == "log_uniform" and low <= 0:
-        return None, f"log_uniform takes numbers above 0 (got {shapes.shown(of)})"
+        return None, f"log_uniform takes numbers above 0 (got {schema.as_toml(of)})"
     if max(-low, high) > _LARGEST and whole:
-        return None, f"integers takes numbers up to 2^53 (got {shapes.shown(of)})"
+        return None, f"integers takes numbers up to 2^53 (got {schema.as_toml(of)})"
     match how:
         case "integers":
             return records.Draw(how="integers", of=(low, high)), ""
@@ -224,23 +224,23 @@ def _draw(value: object) -> tuple[records.Draw | None, str]:
     return records.Draw(how="log_uniform", of=(low, high)), ""
 
 
-def _entries(found: object, at: lines.Path, tell: _Tell) -> Iterator[records.Settings]:
+def _entries(found: object, at: key_paths.KeyPath, tell: _Tell) -> Iterator[records.Settings]:
     """Give each table of a list as settings, in the order of their keys; tells of what is none."""
     if not isinstance(found, list):
-        tell(at, f"must be a list of tables (got {shapes.shown(found)})")
+        tell(at, f"must be a list of tables (got {schema.as_toml(found)})")
         return
     for number, entry in enumerate(found):
         if not isinstance(entry, Mapping):
-            tell((*at, number), f"must be a table of keys (got {shapes.shown(entry)})")
+            tell((*at, number), f"must be a table of keys (got {schema.as_toml(entry)})")
             continue
         settings: dict[tuple[str, ...], records.Setting] = {}
         for parts, place, value in keys.leaves(entry, (*at, number)):
             path, told = keys.resolve(parts)
             if not told and path in settings:
                 told = f"is there twice: {documents.dotted(path)}"
-            if not told and not shapes.fits(value, jobs.ArgumentValue):
-                words = shapes.describe(jobs.ArgumentValue)
-                told = f"must be {words} (got {shapes.shown(value)})"
+            if not told and not schema.fits(value, jobs.ArgumentValue):
+                words = schema.describe(jobs.ArgumentValue)
+                told = f"must be {words} (got {schema.as_toml(value)})"
             if told := told or _size_misfit(path, value):
                 tell(place, told)
             else:
@@ -251,7 +251,7 @@ def _entries(found: object, at: lines.Path, tell: _Tell) -> Iterator[records.Set
 def _size_misfit(path: tuple[str, ...], value: object) -> str:
     if path != records.GPUS or (type(value) is int and value >= 1):
         return ""
-    return f"must be a number of GPUs, from 1 (got {shapes.shown(value)})"
+    return f"must be a number of GPUs, from 1 (got {schema.as_toml(value)})"
 
 
 def _frozen(value: Any) -> jobs.ArgumentValue:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import errors, files
-from orchestrator.toml import limits, values
-from orchestrator.toml import lines as toml_lines
+from orchestrator.text import escaping
+from orchestrator.toml import key_paths, limits, values
 
 #: Nobody writes this much by hand; a device or a log given by mistake must not fill the memory.
 _LARGEST_BYTES = 4 * 1024 * 1024
@@ -35,7 +35,7 @@ class Origin:
         return self.source if self.line is None else f"{self.source}:{self.line}"
 
 
-class _Places(Mapping[toml_lines.Path, Origin]):
+class _Places(Mapping[key_paths.KeyPath, Origin]):
     """Where each table and key of a TOML text stands: looked up when asked for, mostly never."""
 
     def __init__(self, text: str, source: str) -> None:
@@ -43,11 +43,11 @@ class _Places(Mapping[toml_lines.Path, Origin]):
         self._source = source
 
     @functools.cached_property
-    def _found(self) -> Mapping[toml_lines.Path, Origin]:
+    def _found(self) -> Mapping[key_paths.KeyPath, Origin]:
         lines = self._text.split("\n")
-        found: dict[toml_lines.Path, Origin] = {(): Origin(source=self._source)}
+        found: dict[key_paths.KeyPath, Origin] = {(): Origin(source=self._source)}
         try:
-            numbers = toml_lines.key_lines(self._text)
+            numbers = key_paths.key_lines(self._text)
         except RecursionError:  # beyond toml_limits.MAX_DEPTH
             return found
         for path, number in numbers.items():
@@ -55,10 +55,10 @@ class _Places(Mapping[toml_lines.Path, Origin]):
             found[path] = Origin(source=self._source, line=number, text=line)
         return found
 
-    def __getitem__(self, path: toml_lines.Path) -> Origin:
+    def __getitem__(self, path: key_paths.KeyPath) -> Origin:
         return self._found[path]
 
-    def __iter__(self) -> Iterator[toml_lines.Path]:
+    def __iter__(self) -> Iterator[key_paths.KeyPath]:
         return iter(self._found)
 
     def __len__(self) -> int:
@@ -71,19 +71,19 @@ class Document:
 
     data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     #: () is the whole; a key that is missing has the origin of the nearest table above it
-    origins: Mapping[toml_lines.Path, Origin]
+    origins: Mapping[key_paths.KeyPath, Origin]
 
-    def origin(self, path: toml_lines.Path) -> Origin:
+    def origin(self, path: key_paths.KeyPath) -> Origin:
         """Return where the key, or else the nearest table above it, was written."""
         while path not in self.origins:
             path = path[:-1]
         return self.origins[path]
 
-    def problem(self, path: toml_lines.Path, message: str) -> errors.Problem:
+    def problem(self, path: key_paths.KeyPath, message: str) -> errors.Problem:
         """Return a problem with this key, with its place and its line."""
         origin = self.origin(path)
         return errors.Problem(
-            source=values.visible(origin.source),
+            source=escaping.visible(origin.source),
             line=origin.line,
             key=dotted(path),
             message=message,
@@ -96,10 +96,10 @@ def _shown(line: str) -> str:
 
     Its key may be misspelt, or the line no TOML: it is not known to be a secret's.
     """
-    return "" if "://" in line else values.visible(line.replace("\t", " "))
+    return "" if "://" in line else escaping.visible(line.replace("\t", " "))
 
 
-def dotted(path: toml_lines.Path) -> str:
+def dotted(path: key_paths.KeyPath) -> str:
     """Return a path as a TOML key, with places in arrays as [0]."""
     text = ""
     for part in path:
@@ -107,7 +107,7 @@ def dotted(path: toml_lines.Path) -> str:
             text += f"[{part}]"
         else:
             bare = _BARE_KEY.fullmatch(part)
-            text += ("." if text else "") + (part if bare else f'"{values.visible(part)}"')
+            text += ("." if text else "") + (part if bare else f'"{escaping.visible(part)}"')
     return text
 
 
@@ -122,9 +122,9 @@ def parse(text: str, source: str) -> tuple[Document, list[errors.Problem]]:
         lines = text.split("\n")
         line = int(found[2]) if found and found[2] else len(text.rstrip().split("\n"))
         problem = errors.Problem(
-            source=values.visible(source),
+            source=escaping.visible(source),
             line=line,
-            message=f"not TOML: {values.visible(found[1] if found else str(error))}",
+            message=f"not TOML: {escaping.visible(found[1] if found else str(error))}",
             text=_shown(lines[min(line, len(lines)) - 1].strip()),
         )
         return Document(origins={(): whole}), [problem]
@@ -153,7 +153,7 @@ def read_bytes(path: Path) -> tuple[bytes, list[errors.Problem]]:
         message = "larger than 4 MiB: not a TOML file that a person wrote"
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-    return b"", [errors.Problem(source=values.visible(str(path)), message=message)]
+    return b"", [errors.Problem(source=escaping.visible(str(path)), message=message)]
 
 
 def parse_bytes(content: bytes, source: str) -> tuple[Document, list[errors.Problem]]:
@@ -162,12 +162,12 @@ def parse_bytes(content: bytes, source: str) -> tuple[Document, list[errors.Prob
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         message = f"not UTF-8 text (line {content[: error.start].count(10) + 1})"
-        problem = errors.Problem(source=values.visible(source), message=message)
+        problem = errors.Problem(source=escaping.visible(source), message=message)
         return Document(origins={(): Origin(source=source)}), [problem]
     return parse(text, source)
 
 
-def leaf(path: toml_lines.Path, value: object, origin: Origin) -> Document:
+def leaf(path: key_paths.KeyPath, value: object, origin: Origin) -> Document:
     """Return a document with one value, written outside a file."""
     data: object = value
     for part in reversed(path):
@@ -178,9 +178,9 @@ def leaf(path: toml_lines.Path, value: object, origin: Origin) -> Document:
 
 def merge(lower: Document, upper: Document) -> Document:
     """Lay one document over another: tables are joined, everything else is replaced."""
-    replaced: set[toml_lines.Path] = set()
+    replaced: set[key_paths.KeyPath] = set()
 
-    def joined(below: Mapping[str, Any], above: Mapping[str, Any], at: toml_lines.Path) -> Any:
+    def joined(below: Mapping[str, Any], above: Mapping[str, Any], at: key_paths.KeyPath) -> Any:
         result = dict(below)
         for key, value in above.items():
             path = (*at, key)
@@ -204,10 +204,10 @@ def merge(lower: Document, upper: Document) -> Document:
     return Document(data=data, origins=origins)
 
 
-def without(document: Document, path: toml_lines.Path) -> Document:
+def without(document: Document, path: key_paths.KeyPath) -> Document:
     """Return the document less one key."""
 
-    def less(data: Mapping[str, Any], rest: toml_lines.Path) -> dict[str, Any]:
+    def less(data: Mapping[str, Any], rest: key_paths.KeyPath) -> dict[str, Any]:
         result = dict(data)
         key = typing.cast(str, rest[0])
         if len(rest) == 1:
@@ -220,25 +220,25 @@ def without(document: Document, path: toml_lines.Path) -> Document:
     return Document(data=less(document.data, path), origins=origins)
 
 
-def refused_characters(
-    document: Document, lines: Collection[toml_lines.Path] = ()
-) -> Iterator[tuple[toml_lines.Path, str]]:
+def forbidden_characters(
+    document: Document, lines: Collection[key_paths.KeyPath] = ()
+) -> Iterator[tuple[key_paths.KeyPath, str]]:
     """Give the path of each key and value with a character that may not stand in it.
 
     At the paths in `lines`, newline and tab may stand.
     """
 
-    def walk(value: Any, at: toml_lines.Path) -> Iterator[tuple[toml_lines.Path, str]]:
+    def walk(value: Any, at: key_paths.KeyPath) -> Iterator[tuple[key_paths.KeyPath, str]]:
         if isinstance(value, Mapping):
             for key, inner in value.items():
-                if found := values.refused_character(key):
+                if found := values.forbidden_character(key):
                     yield (*at, key), f"the key holds {found}, which is refused"
                 yield from walk(inner, (*at, key))
         elif isinstance(value, list | tuple):
             for place, inner in enumerate(value):
                 yield from walk(inner, (*at, place))
         elif isinstance(value, str):
-            if found := values.refused_character(value, lines=at in lines):
+            if found := values.forbidden_character(value, lines=at in lines):
                 yield at, f"holds {found}, which is refused"
 
     yield from walk(document.data, ())

@@ -11,10 +11,10 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.toml import lines
+from orchestrator.toml import key_paths
 
 #: Tables and arrays within each other.
-MAX_DEPTH = lines.MAX_KEY_PARTS
+MAX_DEPTH = key_paths.MAX_KEY_PARTS
 #: Keys, tables and elements of arrays, all together.
 MAX_VALUES = 100_000
 MAX_KEY_CHARACTERS = 1024
@@ -36,7 +36,7 @@ _LONG_INTEGER = re.compile(r"[0-9_]{4000,}")
 class TooComplexError(ValueError):
     """The text is beyond one of the limits."""
 
-    def __init__(self, message: str, *, path: lines.Path = (), line: int | None = None):
+    def __init__(self, message: str, *, path: key_paths.KeyPath = (), line: int | None = None):
         super().__init__(message)
         self.path = path
         self.line = line
@@ -68,7 +68,7 @@ def loads(text: str) -> dict[str, Any]:
 
 def check(data: Mapping[str, Any]) -> None:
     """Raise TooComplexError where the values are beyond a limit."""
-    pending: list[tuple[lines.Path, Any]] = [((), data)]
+    pending: list[tuple[key_paths.KeyPath, Any]] = [((), data)]
     count = 0
     while pending:
         path, value = pending.pop()

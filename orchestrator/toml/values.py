@@ -10,8 +10,6 @@ import dataclasses
 import re
 import unicodedata
 
-from orchestrator.text.escaping import visible as visible
-
 #: Bidirectional controls reorder what a person reads; U+2028/9 end a line for some readers.
 _REFUSED = frozenset("\u061c\u200e\u200f\u2028\u2029\ufeff") | frozenset(
     chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -154,7 +152,7 @@ def balanced(text: str) -> bool:
     return not stack
 
 
-def misfit(name: str, text: str) -> str:
+def form_error(name: str, text: str) -> str:
     """Return what the value of this key (last part of it) must be; empty where it fits."""
     if name in ("time_limit", "max_time"):
         return "" if is_time(text) else f"must be {TIME_WORDS}"
@@ -183,7 +181,7 @@ def is_bind(bind: str) -> bool:
     )
 
 
-def variable_misfit(name: str) -> str:
+def variable_name_error(name: str) -> str:
     """Return why a job may not be given a variable of this name; empty where it may."""
     if not _VARIABLE.fullmatch(name):
         return "must be a variable's name: letters, digits and _, no digit first"
@@ -194,7 +192,7 @@ def variable_misfit(name: str) -> str:
     return ""
 
 
-def refused_character(text: str, *, lines: bool = False) -> str:
+def forbidden_character(text: str, *, lines: bool = False) -> str:
     """Name the first character that may stand in no value; empty where there is none.
 
     With `lines`, newline and tab may stand.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import errno
 import json
 import os
 import re
@@ -16,8 +15,7 @@ import secrets
 import shutil
 import string
 import types
-from collections.abc import Collection, Mapping, Sequence
-from concurrent import futures
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import errors, files, jobs, tracking
@@ -36,8 +34,6 @@ _RECORD_LIMIT_BYTES = 16 * 1024
 _MOST_RC = 255
 #: The kernel takes 6 MiB of arguments and variables at most; JSON makes up to six times of it.
 _ENVIRONMENT_LIMIT_BYTES = 64 * 1024 * 1024
-#: Three files, their folder, and that of all folders.
-_MOST_AT_ONCE = 5
 _NO_LINKS: Mapping[str, Path] = types.MappingProxyType({})
 _NO_COPIES: Mapping[str, str] = types.MappingProxyType({})
 #: In a claim: no job ID, for no job may have it.
@@ -136,25 +132,6 @@ class RunFolder:
     def script(self) -> Path:
         return self.path / "script.sbatch"
 
-    @property
-    def handed(self) -> Path:
-        """Return the path of the script that an sbatch is called with which waits for it."""
-        return self.path / "script"
-
-    def take_stdin(self) -> None:
-        """Let that path be the stdin of whoever opens it; OSError."""
-        self.handed.symlink_to("/dev/stdin")
-
-    def name_script(self) -> None:
-        """Let that path, which Slurm shows as the job's Command, name the script.
-
-        At no moment it names nothing: sbatch may open it just now.
-        """
-        named = self.handed.with_suffix(".named")
-        with contextlib.suppress(OSError):
-            named.symlink_to(self.script.name)
-            named.replace(self.handed)
-
     def stdout_pattern(self, *, array: bool = False) -> str:
         """Return what goes to sbatch --output: Slurm fills in the job ID."""
         return str(self.path / ("%A_%a.out" if array else "%j.out"))
@@ -188,7 +165,7 @@ class RunFolder:
         """Store it until the submission is sent, unless there is one; RunFolderError."""
         try:
             _write(self.path / ENVIRONMENT, json.dumps(dict(environ)))
-            _sync_one(self.path / ENVIRONMENT)
+            _sync(self.path / ENVIRONMENT)
         except FileExistsError:
             return
         except OSError as exc:
@@ -250,30 +227,6 @@ class RunFolder:
         return self.path / (f"metrics.{task}.jsonl" if array else "metrics.jsonl")
 
 
-class Syncer:
-    """Brings files and folders to disk; of a folder that is its entries (man fsync).
-
-    All at once: on a busy disk (ext4) five take 2.5 ms so, as the file system writes its journal
-    once for all of them, and 11 ms in turn. Its threads stay for the next ones: to start them took
-    longer than a quiet disk does.
-    """
-
-    def __init__(self) -> None:
-        self._threads: futures.ThreadPoolExecutor | None = None
-        self._process = 0
-
-    def __call__(self, paths: Collection[Path]) -> None:
-        """Return when all of them are on disk; raises OSError."""
-        if self._threads is None or self._process != os.getpid():
-            # A fork of this process has none of its threads.
-            self._threads, self._process = futures.ThreadPoolExecutor(_MOST_AT_ONCE), os.getpid()
-        try:
-            list(self._threads.map(_sync_one, paths))
-        except RuntimeError as exc:
-            # The user has as many threads as the host allows.
-            raise OSError(errno.EAGAIN, str(exc)) from exc
-
-
 def create(
     runs_dir: Path,
     name: str,
@@ -283,7 +236,6 @@ def create(
     *,
     copies: Mapping[str, str] = _NO_COPIES,
     shared_folders: Sequence[Path] = (),
-    sync: Syncer,
 ) -> RunFolder:
     """Make RUNS_DIR/NAME.TOKEN (0700) with `texts` as its files (0600), all on disk at the end.
 
@@ -305,7 +257,11 @@ def create(
             _write(path / file_name, text)
         for link_name, target in links.items():
             (path / link_name).symlink_to(target)
-        sync([*(path / file_name for file_name in texts), path, runs_dir])
+        for file_name in texts:
+            _sync(path / file_name)
+        # The entries of a folder are on disk once the folder is (man fsync).
+        _sync(path)
+        _sync(runs_dir)
     except OSError as exc:
         shutil.rmtree(path, ignore_errors=True)
         raise errors.RunFolderError(_cannot_make(path, exc)) from exc
@@ -360,7 +316,7 @@ def _write(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _sync_one(path: Path) -> None:
+def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

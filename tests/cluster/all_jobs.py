@@ -21,7 +21,7 @@ def main():
             details = queries.details(context, job)
             items.append(
                 {
-                    **views.job_row(job, context.clock()),
+                    **views.job_row(job, context.clock.now()),
                     "attempts": [views.attempt_row(attempt) for attempt in details.attempts],
                     "events": [views.event_row(event) for event in details.events],
                 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from pathlib import Path
 
 BATCH = """#!/usr/bin/env python3
 #SBATCH --job-name=old --nodes=2
@@ -43,11 +42,10 @@ def test_a_batch_file_becomes_a_job_like_others(cli, fake_slurm):
         "--comment=TOKEN",
         "--nodes=1",
         "--open-mode=append",
-        f"{cli.runs_dir}/old.TOKEN/script",
+        f"{cli.runs_dir}/old.TOKEN/script.sbatch",
         "3",
         "--x",
     ]
-    assert (folder / "script").readlink() == Path("script.sbatch")
     assert cli("wait", "old").code == 1
     (job,) = cli("show", "old", "--json").items
     assert (job["state"], job["exit_code"], job["labels"]) == ("FAILED", 3, ["a=b"])

@@ -8,15 +8,14 @@ import re
 import signal
 import stat
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from orchestrator import config, jobs, slurm, specs
-from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import render, submit
+from tests import builders
 from tests.flow import command_line
 from tests.flow.conftest import COMMANDS
 
@@ -205,16 +204,14 @@ def test_an_adopted_job_knows_its_log(cli, fake_slurm):
 
 def context_of(cli, sbatch_timeout_seconds):
     configuration = config.load(cli.environ, cli.folder)
-    told: list[str] = []
-    return contexts.Context(
+    return builders.make_context(
+        cli.folder,
+        stores.Store(configuration.database),
         configuration=configuration,
-        store=stores.Store(configuration.database),
-        client=lambda: slurm.Client(environ=slurm.environment(os.environ)),
+        slurm=slurm.Client(
+            environ=slurm.environment(os.environ), sbatch_timeout_seconds=sbatch_timeout_seconds
+        ),
         environ=os.environ,
-        folder=cli.folder,
-        say=told.append,
-        sleep=time.sleep,
-        sbatch_timeout_seconds=sbatch_timeout_seconds,
     )
 
 

@@ -133,7 +133,7 @@ def test_a_grid_from_its_file_to_the_end(cli, fake_slurm, grid):
     done = cli("sweep", "rerun", "grid", "--point", "7")
     assert (done.code, done.err) == (
         4,
-        "Error: grid has no point 7; `orchestrator sweep status @1 --points` lists them\n",
+        "Error: grid has no point 7: `orchestrator sweep status @1 --points` lists its points\n",
     )
     again = cli("sweep", "submit", grid)
     assert again.out == "Submitted 6 points of sweep grid (@2)\n", "the name is free: all ended"
@@ -161,9 +161,9 @@ def test_what_has_no_room_waits_and_is_sent(cli, fake_slurm, grid):
     refused = cli("sweep", "submit", grid)
     assert (refused.code, refused.err.splitlines()[1]) == (
         6,
-        "Error: a sweep grid is there (@1) and 6 of its points have not ended: `orchestrator sweep "
+        "Error: sweep grid (@1) exists and 6 of its points have not ended: `orchestrator sweep "
         "status @1` shows it, `orchestrator sweep add @1 FILE` adds points to it, and --name "
-        "gives this one another name",
+        "gives this sweep another name",
     )
     assert cli("wait", "--sweep", "grid").code == 0
     assert states(cli) == {"COMPLETED": 6}
@@ -252,8 +252,8 @@ def test_refused_for_good_and_resumed(cli, fake_slurm, grid):
     done = cli("sweep", "submit", grid, **SMALL)
     assert done.code == 5 and done.out == ""
     assert done.err.endswith(
-        "(kept as @1)\n6 points of grid are not submitted; `orchestrator sweep resume @1` goes "
-        "on, each point once\n"
+        "(kept as @1)\n6 points of grid are not submitted: `orchestrator sweep resume @1` submits "
+        "them, each point once\n"
     )
     assert states(cli) == {"NOT_SUBMITTED": 2, "None": 4}
     (listed,) = cli("sweep", "list", "--json").items
@@ -335,8 +335,8 @@ def test_points_are_added(cli, fake_slurm, grid):
     done = cli("sweep", "add", "grid", grid, "--time-limit", "20")
     assert (done.code, done.err) == (
         6,
-        "Error: lr0.1-seed1-bcd5df39 is in grid as another job than in this file: submit it as a "
-        "sweep of its own, with --name\n",
+        "Error: lr0.1-seed1-bcd5df39 of grid is another job than in this file: submit it as "
+        "another sweep, with --name\n",
     )
     assert states(cli) == {"PENDING": 8}
 
@@ -387,7 +387,7 @@ def test_a_baseline_goes_first(cli, fake_slurm):
     done = cli("sweep", "rerun", "study", "--point", "1")
     assert (done.code, done.err.splitlines()[1]) == (
         6,
-        "Error: 1 points of the baseline of study are not submitted or did not end well: "
+        "Error: 1 points of the baseline of study were not submitted or failed: "
         "`orchestrator sweep rerun @1` submits them first",
     )
     assert cli("sweep", "rerun", "study").out == "Submitted 5 points of sweep study (@1)\n"
@@ -469,12 +469,12 @@ def test_what_is_shown_before(cli, fake_slurm, grid):
     done = cli("sweep", "status", "other")
     assert (done.code, done.err) == (
         4,
-        "Error: no sweep 'other' here; `orchestrator sweep list` lists what is known\n",
+        "Error: sweep 'other' not found: `orchestrator sweep list` lists all sweeps\n",
     )
 
 
 def test_on_this_machine(cli, fake_slurm, grid):
-    """Without Slurm the points run in the slots, and a killed submission is gone on with."""
+    """Without Slurm the points run in the slots, and a killed submission is resumed."""
     local = ("--scheduler", "local")
     most = ("--set", "sweep.max_running=1")
     done = cli("sweep", "submit", grid, *local, *most, "--wait", **SMALL)

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from packaging import requirements, utils
 
-from orchestrator import cli
-
 LOCKS = ("base", "dev", "train")
 
 
@@ -198,8 +196,3 @@ def test_what_a_tier_leaves_running_is_ended(project: Path) -> None:
     assert done.stdout.splitlines()[-2].endswith("1 passed; left running: sleep 300")
     with pytest.raises(ProcessLookupError):
         os.kill(int((project / "pid").read_text()), 0)
-
-
-def test_the_readme_names_every_command(checkout: Path) -> None:
-    (line,) = re.findall(r"^Commands: (.*)\.$", (checkout / "README.md").read_text(), re.M)
-    assert [name.strip("`") for name in line.split(", ")] == list(cli.COMMANDS)

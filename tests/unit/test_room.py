@@ -73,12 +73,12 @@ def test_behind_an_array_that_is_too_large_only_what_is_as_large_waits() -> None
 
 
 def test_only_the_wish_makes_it_wait() -> None:
-    assert JOB.waits_for_room and not JOB.ended
+    assert JOB.is_deferred and not JOB.ended
     plain = dataclasses.replace(JOB, resend_at=None)
-    assert plain.ended and not plain.waits_for_room
+    assert plain.ended and not plain.is_deferred
     # While it is sent it does not wait, and has not ended.
     sending = dataclasses.replace(JOB, state=jobs.JobState.SUBMITTING)
-    assert not sending.waits_for_room and not sending.ended
+    assert not sending.is_deferred and not sending.ended
 
 
 def test_what_one_host_cannot_send_another_may() -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-import os
-import signal
 import stat
-from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -49,9 +46,7 @@ def test_any_name_splits(name: str) -> None:
 
 def test_create_keeps_others_out(tmp_path: Path) -> None:
     files = {"script.sbatch": "a\r\nb"}
-    folder = run_folder.create(
-        tmp_path / "runs", "x", "abcd12345678", files, sync=run_folder.Syncer()
-    )
+    folder = run_folder.create(tmp_path / "runs", "x", "abcd12345678", files)
     assert folder.script.read_bytes() == b"a\r\nb"
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
     assert stat.S_IMODE(folder.script.stat().st_mode) == 0o600
@@ -62,42 +57,26 @@ def test_create_keeps_others_out(tmp_path: Path) -> None:
 
 def test_create_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    sync = run_folder.Syncer()
     with pytest.raises(
         errors.RunFolderError, match=r"cannot make the run folder .*: Not a directory"
     ):
-        run_folder.create(tmp_path / "file", "x", "abcd12345678", {}, sync=sync)
+        run_folder.create(tmp_path / "file", "x", "abcd12345678", {})
     with pytest.raises(errors.RunFolderError):
-        run_folder.create(tmp_path / "runs", "x", "abcd12345678", {"no/such/place": ""}, sync=sync)
+        run_folder.create(tmp_path / "runs", "x", "abcd12345678", {"no/such/place": ""})
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_the_disk_is_waited_for_where_nothing_else_holds_it(tmp_path: Path) -> None:
+def test_the_script_and_both_folders_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[Path] = []
-
-    class Recorder(run_folder.Syncer):
-        def __call__(self, paths: Collection[Path]) -> None:
-            synced.extend(paths)
-
+    monkeypatch.setattr(run_folder, "_sync", synced.append)
     folder = run_folder.create(
-        tmp_path, "x", "abcd12345678", {"a": "b"}, copies={"spec.json": "{}"}, sync=Recorder()
+        tmp_path, "x", "abcd12345678", {"a": "b"}, copies={"spec.json": "{}"}
     )
     assert synced == [folder.path / "a", folder.path, tmp_path]
     assert (folder.path / "spec.json").read_text() == "{}"
     assert stat.S_IMODE((folder.path / "spec.json").stat().st_mode) == 0o600
-
-
-def test_a_fork_syncs_with_threads_of_its_own(tmp_path: Path) -> None:
-    sync = run_folder.Syncer()
-    sync([tmp_path])
-    child = os.fork()
-    if not child:
-        signal.alarm(30)
-        try:
-            sync([tmp_path])
-        finally:
-            os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import errno
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from orchestrator import config, errors, slurm
-from orchestrator.controller.service import health, serve, tick
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator import errors
+from orchestrator.controller.service import health, passes, serve
+from orchestrator.controller.session import contexts, stores
 from orchestrator.local import processes
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
 
@@ -24,16 +23,7 @@ NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
 def context(tmp_path: Path) -> Iterator[contexts.Context]:
     environ = {"HOME": str(tmp_path), "ORCHESTRATOR_STATE_DIR": str(tmp_path / "state")}
     with stores.Store(tmp_path / "x.db") as store:
-        yield contexts.Context(
-            configuration=config.load(environ, tmp_path),
-            store=store,
-            client=lambda: slurm.Client(environ={}),
-            environ={},
-            folder=tmp_path,
-            say=lambda text: None,
-            sleep=time.sleep,
-            clock=lambda: NOW,
-        )
+        yield builders.make_context(tmp_path, store, environ=environ, now=NOW)
 
 
 def test_who_is_replaced_says_that_it_has_ended(
@@ -53,14 +43,14 @@ def test_who_is_replaced_says_that_it_has_ended(
         failing_since=None,
     )
 
-    def replaced(there: contexts.Context, **more: object) -> Iterator[tick.Outcome]:
+    def replaced(there: contexts.Context, **more: object) -> Iterator[passes.Outcome]:
         health.store(state_dir, newest)
-        there.tell("Submitted batch job 7 (@3, x)")
-        there.say("@4 is not sent again: gone")
+        there.reporter.info("Submitted batch job 7 (@3, x)")
+        there.reporter.warn("@4 is not sent again: gone")
         raise errors.FencedError("Another controller took over")
 
-    monkeypatch.setattr(tick, "tick", replaced)
-    log: list[serve.Line] = []
+    monkeypatch.setattr(passes, "tick", replaced)
+    log: list[serve.LogLine] = []
     with pytest.raises(errors.FencedError):
         serve.serve(context, log.append, interval_seconds=60, lease_seconds=30, stand_by=False)
     ended = dataclasses.replace(newest, next_pass_at=None, ended_at=NOW)
@@ -79,9 +69,9 @@ def test_a_full_disk_is_told_with_the_file_that_is_not_written(
     def full(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(tick, "tick", lambda there, **more: iter(()))
+    monkeypatch.setattr(passes, "tick", lambda there, **more: iter(()))
     monkeypatch.setattr(health, "store", full)
-    log: list[serve.Line] = []
+    log: list[serve.LogLine] = []
     serve.tick(context, log.append, lease_seconds=30)
     path = context.configuration.state_dir / "controller.json"
     assert [line.text for line in log] == [f"{path} cannot be written: No space left on device"]

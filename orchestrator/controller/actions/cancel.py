@@ -10,7 +10,7 @@ from orchestrator import errors, jobs, recovery, slurm
 from orchestrator.controller.actions import confirmed as wishes
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.refresh import identity, refresh
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.jobs import naming
 from orchestrator.tracking import run_folder
 
@@ -52,7 +52,7 @@ def cancel(
             objections[job.row] = why
     open_ = [job for job in now if job.row not in objections]
     by_name: set[int] = set()
-    for there, some in contexts.apart(context, (job for job in open_ if not job.ended)):
+    for there, some in contexts.by_scheduler(context, (job for job in open_ if not job.ended)):
         by_name |= _ask(there, some)
     found = {job.row: job for job in _confirm(context, open_, by_name, confirm_seconds)}
     # Last: who goes on may have been stored before the wish was.
@@ -78,7 +78,7 @@ def _objection(context: contexts.Context, job: jobs.Job) -> str:
             f"@{job.row} has no job ID yet ({job.state}); `orchestrator status @{job.row}` "
             "finds out whether Slurm has it, then cancel it"
         )
-    return contexts.elsewhere(context, job)
+    return clusters.other_machine(job)
 
 
 def _ask(context: contexts.Context, live: Sequence[jobs.Job]) -> set[int]:
@@ -91,7 +91,7 @@ def _ask(context: contexts.Context, live: Sequence[jobs.Job]) -> set[int]:
     try:
         _store(context, live)
     except errors.DatabaseError as exc:
-        context.say(f"Asked for all the same, though it cannot be stored: {exc}")
+        context.reporter.warn(f"Asked for all the same, though it cannot be stored: {exc}")
     together: list[str] = []
     by_name: set[int] = set()
     for tasks in _by_submission(live):
@@ -117,7 +117,7 @@ def _looked_at(
     context: contexts.Context, live: Sequence[jobs.Job]
 ) -> tuple[Sequence[jobs.Job], Collection[int]]:
     """Return those that have not ended, and the rows of those that squeue shows at this moment."""
-    begun = context.clock()
+    begun = context.clock.now()
     try:
         found = wishes.look(context, live)
     except (errors.SlurmError, errors.DatabaseError):
@@ -130,7 +130,7 @@ def _looked_at(
 def _store(context: contexts.Context, live: Sequence[jobs.Job]) -> None:
     """Store that the end is asked for, before it is: of a waiting task nothing else may tell."""
     detail = "its end was asked for" if context.is_local else "scancel was asked"
-    at = context.clock()
+    at = context.clock.now()
     with context.store.writing() as work:
         work.events.add_many(
             (
@@ -156,7 +156,7 @@ def _not_started_again(
         return list(wanted), set(), {}
     attempts = {job.row: job.attempt for job in open_}
     event = jobs.JobEvent(
-        at=context.clock(), kind="cancel", source="user", detail="not started again"
+        at=context.clock.now(), kind="cancel", source="user", detail="not started again"
     )
     with context.store.writing() as work:
         requeued = {
@@ -173,7 +173,7 @@ def _not_started_again(
     found: dict[int, jobs.Job] = {}
     objections: dict[int, str] = {}
     again = [job for job in open_ if job.row in requeued]
-    for there, some in contexts.apart(context, again):
+    for there, some in contexts.by_scheduler(context, again):
         try:
             found.update({job.row: job for job in wishes.look(there, some)})
         except errors.SlurmError as exc:
@@ -197,7 +197,7 @@ def _taken_back(
     with context.store.writing() as work:
         # All in one transaction: what another process sends, it sends as a whole.
         found = work.jobs.of_submissions(tokens)
-        parts = {job.token for job in found if job.row not in rows and job.waits_for_room}
+        parts = {job.token for job in found if job.row not in rows and job.is_deferred}
         open_: list[jobs.Job] = []
         for job in found:
             if job.row not in rows or job.job_id is not None or job.resend_at is None:
@@ -211,7 +211,7 @@ def _taken_back(
                 open_.append(job)
         work.jobs.change_many([(job.row, _not_again(job), None) for job in open_])
         event = jobs.JobEvent(
-            at=context.clock(), kind="cancel", source="user", detail="not sent again"
+            at=context.clock.now(), kind="cancel", source="user", detail="not sent again"
         )
         work.events.add_many((job.row, event) for job in open_)
         now = {job.row: job for job in work.jobs.of_submissions(tokens)}
@@ -222,7 +222,7 @@ def _taken_back(
 
 def _not_again(job: jobs.Job) -> dict[str, object]:
     changes: dict[str, object] = {"resend_at": None, "refusals": 0}
-    if job.waits_for_room:
+    if job.is_deferred:
         changes["reason"] = "cancelled before it was submitted"
     return changes
 
@@ -255,25 +255,27 @@ def _confirm(
     confirm_seconds: float,
 ) -> list[jobs.Job]:
     """Look after 1, 2, 4 ... seconds, whatever the profile's floor: a person waits for it."""
-    begun = context.clock()
+    begun = context.clock.now()
     pause_seconds = 1.0
     while True:
         if not all(job.ended for job in wanted):
             refresh.refresh(context, floor_seconds=0)
         found = wishes.stored(context, wanted)
-        left_seconds = confirm_seconds - (context.clock() - begun).total_seconds()
+        left_seconds = confirm_seconds - (context.clock.now() - begun).total_seconds()
         pending = [job for job in found if not job.ended]
         if not pending or left_seconds <= 0:
             return found
         if pause_seconds == 1.0:
             names = naming.names_of(pending)
-            context.tell(f"Waiting until {contexts.asked(pending)} shows the end of {names} ...")
+            context.reporter.info(
+                f"Waiting until {contexts.scheduler_name(pending)} shows the end of {names} ..."
+            )
         elif pause_seconds == 2.0:
             _cancel_renamed(context, [job for job in pending if job.row in by_name])
         longest_seconds = 15.0
         if all(job.scheduler == "local" for job in pending):
             longest_seconds = refresh.LOCAL_FLOOR_SECONDS
-        context.sleep(min(pause_seconds, left_seconds, longest_seconds))
+        context.clock.sleep(min(pause_seconds, left_seconds, longest_seconds))
         pause_seconds = min(pause_seconds * 2, 15.0)
 
 
@@ -281,7 +283,7 @@ def _cancel_renamed(context: contexts.Context, pending: Sequence[jobs.Job]) -> N
     """Cancel by the name they have now the jobs that were renamed while they waited."""
     for tasks in _by_submission(pending):
         first = tasks[0]
-        scheduler = contexts.at(context, first.scheduler).scheduler
+        scheduler = context.with_scheduler(first.scheduler).scheduler
         # Of an array the first record's name: one that waits is renamed as a whole.
         papers = scheduler.show_job(first.job_id or "")
         if papers is None or not identity.in_papers(context, first, papers):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator import errors, jobs
 from orchestrator.controller.refresh import refresh
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.jobs import naming
 
 #: KillWait is 30 s by default, and COMPLETING may follow it.
@@ -73,14 +73,14 @@ class Wish:
 
 def look(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.Job]:
     """Return the jobs as Slurm has them now; SlurmError when it does not answer."""
-    begun = context.clock()
+    begun = context.clock.now()
     while (fresh := refresh.refresh_one(context, floor_seconds=0)).busy:
-        if (context.clock() - begun).total_seconds() >= BUSY_SECONDS:
+        if (context.clock.now() - begun).total_seconds() >= BUSY_SECONDS:
             raise errors.SlurmError(
                 f"another process has been asking Slurm for {BUSY_SECONDS:.0f} s; "
                 "nothing was changed, try again"
             )
-        context.sleep(1.0)
+        context.clock.sleep(1.0)
     if fresh.failing_since is not None:
         raise errors.SlurmError(f"{fresh.error} (nothing was changed)")
     return stored(context, wanted)
@@ -96,7 +96,7 @@ def fulfil(
     """Ask Slurm and wait until squeue shows the wish done for all, or the time is up."""
     outcomes = [
         outcome
-        for there, some in contexts.apart(context, wanted)
+        for there, some in contexts.by_scheduler(context, wanted)
         for outcome in _fulfil(there, some, wish, confirm_seconds)
     ]
     order = {job.row: place for place, job in enumerate(wanted)}
@@ -106,14 +106,14 @@ def fulfil(
 def _fulfil(
     context: contexts.Context, wanted: Sequence[jobs.Job], wish: Wish, confirm_seconds: float
 ) -> list[Outcome]:
-    begun = context.clock()
+    begun = context.clock.now()
     found = look(context, wanted)
-    here = contexts.cluster_facts(context).cluster
+    here = clusters.facts(context).cluster
     outcomes: dict[int, Outcome] = {}
     asked: dict[int, jobs.Job] = {}
     for job in found:
         why = (
-            contexts.elsewhere(context, job)
+            clusters.other_machine(job)
             or _unreachable(job, here)
             or unseen(job, begun)
             or wish.objection(job)
@@ -166,7 +166,7 @@ def ask(context: contexts.Context, asked: Sequence[jobs.Job], wish: Wish) -> lis
         detail = f"{command} is asked"
         work.events.add_many((job.row, _event(context, job, detail, wish.source)) for job in asked)
     # To requeue what another controller has requeued meanwhile would end it in mid-work.
-    context.confirm()
+    context.guard.confirm_lease()
     refused = wish.ask(context.scheduler, [job.job_id for job in asked if job.job_id])
     said = [(job, refused[job.job_id]) for job in asked if job.job_id and job.job_id in refused]
     if said:
@@ -184,21 +184,23 @@ def _confirm(
     """Look at once and after 1, 2, 4 ... seconds, whatever the profile's floor."""
     if not asked:
         return []
-    begun = context.clock()
+    begun = context.clock.now()
     pause_seconds = 1.0
     while True:
         refresh.refresh_one(context, floor_seconds=0)
         found = stored(context, asked)
         outcomes = [_outcome(before, now, wish) for before, now in zip(asked, found, strict=True)]
         waiting = [one.job for one in outcomes if one.end is End.UNSEEN]
-        left_seconds = confirm_seconds - (context.clock() - begun).total_seconds()
+        left_seconds = confirm_seconds - (context.clock.now() - begun).total_seconds()
         if not waiting or left_seconds <= 0:
             return outcomes
         if pause_seconds == 2.0:
             names = naming.names_of(waiting)
-            context.tell(f"Waiting until {contexts.asked(waiting)} shows it for {names} ...")
+            context.reporter.info(
+                f"Waiting until {contexts.scheduler_name(waiting)} shows it for {names} ..."
+            )
         longest_seconds = refresh.LOCAL_FLOOR_SECONDS if context.is_local else 15.0
-        context.sleep(min(pause_seconds, left_seconds, longest_seconds))
+        context.clock.sleep(min(pause_seconds, left_seconds, longest_seconds))
         pause_seconds = min(pause_seconds * 2, 15.0)
 
 
@@ -220,5 +222,5 @@ def stored(context: contexts.Context, wanted: Sequence[jobs.Job]) -> list[jobs.J
 
 
 def _event(context: contexts.Context, job: jobs.Job, detail: str, source: str) -> jobs.JobEvent:
-    at = context.clock()
+    at = context.clock.now()
     return jobs.JobEvent(at=at, kind="ask", attempt=job.attempt, source=source, detail=detail)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from orchestrator import diagnosis, jobs
 from orchestrator.controller.actions import confirmed
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 
 def hold(
@@ -18,7 +18,7 @@ def hold(
     """Hold waiting jobs; one that has started is left alone."""
     outcomes = confirmed.fulfil(context, wanted, _HOLD, confirm_seconds=confirm_seconds)
     late = [one.job for one in outcomes if one.end is confirmed.End.TOO_LATE and not one.job.ended]
-    for there, some in contexts.apart(context, late):
+    for there, some in contexts.by_scheduler(context, late):
         # A job that was held while it ran waits for ever once it is preempted or requeued (24.11).
         confirmed.ask(there, some, _RELEASE)
     return outcomes

@@ -6,7 +6,7 @@ import contextlib
 
 from orchestrator import errors, jobs
 from orchestrator.controller.refresh import refresh
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 
 def update(context: contexts.Context, by_row: dict[int, jobs.Job]) -> bool:

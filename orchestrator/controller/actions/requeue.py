@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from orchestrator import diagnosis, jobs
 from orchestrator.controller.actions import confirmed
 from orchestrator.controller.refresh import evidence
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 #: slurmctld's word for --no-requeue, and for a site with JobRequeue=0 (22.05 to 26.05).
 _FORBIDDEN = "Requested operation is presently disabled"

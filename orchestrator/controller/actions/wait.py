@@ -13,8 +13,7 @@ from orchestrator.controller.metrics import patterns as vocabulary
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.refresh import freshness, refresh
 from orchestrator.controller.resubmission import resend
-from orchestrator.controller.session import clock_check
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clock_check, clusters, contexts
 from orchestrator.jobs import naming
 
 #: A job that ended waits this long for the details of its accounting row.
@@ -41,50 +40,44 @@ def wait(
     When the time is up Slurm's commands are given up, a second later, and logs are left to the next
     command.
     """
-    client, deadline = context.client, context.deadline
+    deadline = context.deadline
     if timeout_seconds is not None:
         deadline = deadline.within(timeout_seconds)
     if deadline.is_finite:
         context = dataclasses.replace(
-            context, deadline=deadline, client=lambda: _bounded(client(), deadline)
+            context, deadline=deadline, slurm=_bounded(context.slurm, deadline)
         )
     reading: deadlines.Deadline | None = None
     seen: dict[int, jobs.JobState] = {}
     ended: dict[int, datetime.datetime] = {}
     known = vocabulary.known(context.configuration)
-    told: set[str] = set()
     read: set[int] = set()
     _refuse_strangers(context, rows)
 
-    def once(note: str) -> None:
-        if note not in told:
-            told.add(note)
-            context.say(note)
-
     while True:
         try:
-            fresh = resend.look(dataclasses.replace(context, say=once))
+            fresh = resend.look(context)
             found = _jobs(context, rows)
             if any(job.ended and job.state is not jobs.JobState.COMPLETED for job in found):
-                _recover(context, found, once)
+                _recover(context, found)
                 # In one look: between two, a job could be given up for the one that goes on.
                 last = chains.newest(context, rows)
                 found = list({last[row].row: last[row] for row in rows if row in last}.values())
                 rows = [job.row for job in found]
         except deadlines.TimeUpError:
             return _jobs(context, rows)
-        now = context.clock()
+        now = context.clock.now()
         news = [job for job in found if seen.get(job.row) is not job.state]
         seen.update({job.row: job.state for job in news})
         changed(news)
         for note in _stuck(found):
-            once(note)
+            context.reporter.warn(note)
         for job in found:
             if job.ended:
                 ended.setdefault(job.row, now)
             else:
                 ended.pop(job.row, None)
-        done = _read(context, [job for job in found if job.row not in read], known, once)
+        done = _read(context, [job for job in found if job.row not in read], known)
         late = done.unread
         read.update(job.row for job in found if job.settled and job.ended and job.row not in late)
         if all(_done(job, ended, now) for job in found):
@@ -92,7 +85,7 @@ def wait(
             reading = reading or deadline.within(ingest.READ_SECONDS)
             if not done.unread or reading.is_over:
                 if told_of := done.report(ingest.READ_SECONDS, "the next command reads on"):
-                    context.say(told_of)
+                    context.reporter.warn(told_of)
                 return found
             continue
         if deadline.is_over:
@@ -100,7 +93,7 @@ def wait(
         pause_seconds = _pause_seconds(context, fresh, now)
         if any(job.scheduler == "local" and not job.settled for job in found):
             pause_seconds = min(pause_seconds, refresh.LOCAL_FLOOR_SECONDS)
-        context.sleep(min(pause_seconds, deadline.left_seconds))
+        context.clock.sleep(min(pause_seconds, deadline.left_seconds))
         if deadline.is_over:
             # Another process may have asked meanwhile.
             return _jobs(context, rows)
@@ -110,14 +103,13 @@ def _read(
     context: contexts.Context,
     found: Sequence[jobs.Job],
     known: Sequence[patterns.Pattern],
-    say: Callable[[str], None],
 ) -> ingest.Ingested:
     """Read the jobs' logs as far as a look may take."""
     deadline = context.deadline.within(ingest.LOOK_SECONDS)
     try:
-        return ingest.ingest(context, found, known, say=say, deadline=deadline)
+        return ingest.ingest(context, found, known, deadline=deadline)
     except errors.DatabaseError as exc:
-        say(f"Metrics are not stored: {exc}")
+        context.reporter.warn(f"Metrics are not stored: {exc}")
         return ingest.Ingested()
 
 
@@ -155,26 +147,24 @@ def _bounded(client: slurm.Client, deadline: deadlines.Deadline) -> slurm.Client
     return dataclasses.replace(client, run=bounded_run, stream=bounded_stream)
 
 
-def _recover(
-    context: contexts.Context, found: Sequence[jobs.Job], say: Callable[[str], None]
-) -> None:
+def _recover(context: contexts.Context, found: Sequence[jobs.Job]) -> None:
     """Do what follows failures, where it is nobody else's affair."""
     if not any(job.recovers for job in found):
         return
     context = clock_check.checked(context)
-    if context.clock_doubt:
+    if context.clock.doubt:
         return
     with context.store.reading() as work:
-        lease = work.leases.read(context.clock())
+        lease = work.leases.read(context.clock.now())
     if lease is not None and lease.holder is not None and not lease.lapsed:
         return
     from orchestrator.controller.recovery import retry
 
     try:
         for told in retry.step(context):
-            say(told)
+            context.reporter.warn(told)
     except errors.OrchestratorError as exc:
-        say(f"What follows failures is not decided: {exc}")
+        context.reporter.warn(f"What follows failures is not decided: {exc}")
 
 
 def _jobs(context: contexts.Context, rows: Sequence[int]) -> list[jobs.Job]:
@@ -213,11 +203,11 @@ def _pause_seconds(
 
 def _refuse_strangers(context: contexts.Context, rows: Sequence[int]) -> None:
     """Raise ConflictError for jobs of a cluster that cannot be asked from this host."""
-    for there, some in contexts.apart(context, _jobs(context, rows)):
-        here = contexts.cluster_facts(there).cluster
+    for there, some in contexts.by_scheduler(context, _jobs(context, rows)):
+        here = clusters.facts(there).cluster
         away = [job for job in some if job.cluster != here and not job.settled]
         if away and there.is_local:
-            raise errors.ConflictError(contexts.elsewhere(there, away[0]))
+            raise errors.ConflictError(clusters.other_machine(away[0]))
         if away:
             told = ", ".join(f"{job.job_id or f'@{job.row}'} of {job.cluster}" for job in away)
             raise errors.ConflictError(

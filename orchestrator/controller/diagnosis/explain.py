@@ -13,8 +13,7 @@ from pathlib import Path
 from orchestrator import diagnosis, errors, files, jobs, logs, slurm
 from orchestrator.clocks import deadlines
 from orchestrator.controller.diagnosis import pending as waiting
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import queries
+from orchestrator.controller.session import contexts, queries
 from orchestrator.diagnosis import advice, pending
 from orchestrator.tracking import run_folder
 
@@ -132,7 +131,7 @@ def store_causes(
         explanation = diagnosis.diagnose(facts)
         if explanation.cause is not None:
             changes: dict[str, object] = {"cause": str(explanation.cause)}
-            told.append((job, _event(job, explanation, context.clock()), changes))
+            told.append((job, _event(job, explanation, context.clock.now()), changes))
     with context.store.writing() as work:
         stored = work.jobs.change_many(
             [(job.row, changes, job.version) for job, _, changes in told]

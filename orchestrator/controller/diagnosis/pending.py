@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 from orchestrator import diagnosis, errors, jobs
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import pending, queue
 from orchestrator.slurm import waiting
 
@@ -20,18 +20,18 @@ _UNAVAILABLE = re.compile(r"UnavailableNodes:(\S+)")
 
 def explain(context: contexts.Context, job: jobs.Job) -> diagnosis.Explanation:
     """Return why a job waits; where Slurm does not answer, what its last reason tells."""
-    facts = contexts.known_facts(contexts.at(context, "slurm"))
+    facts = clusters.known_facts(context.with_scheduler("slurm"))
     here = facts is not None and facts.cluster == job.cluster and job.job_id is not None
     found = _ask(context, job) if here else queue.Queue()
-    return pending.explain(job, found, context.clock())
+    return pending.explain(job, found, context.clock.now())
 
 
 def _ask(context: contexts.Context, job: jobs.Job) -> queue.Queue:
-    here = contexts.at(context, "slurm")
+    here = context.with_scheduler("slurm")
     assert job.job_id is not None, "without one there is nobody to ask"
     found = queue.Queue()
     try:
-        with context.waiting("Asking Slurm why it waits (scontrol)"):
+        with context.reporter.activity("Asking Slurm why it waits (scontrol)"):
             papers = here.slurm.show_job(job.job_id)
             if papers is None:
                 return found

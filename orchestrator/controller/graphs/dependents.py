@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from db import unit_of_work
 from orchestrator import errors, jobs, specs
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import dependencies
 from orchestrator.controller.sweeps import queries
 from orchestrator.jobs import dependency
@@ -25,7 +25,7 @@ def update(context: contexts.Context) -> list[str]:
     told: list[str] = []
     failed = 0
     for row in dependents:
-        context.proceed()
+        context.guard.check()
         with context.store.reading() as work:
             job = work.jobs.get(row)
             assert job is not None, "rows are never deleted"
@@ -53,12 +53,12 @@ def update(context: contexts.Context) -> list[str]:
             continue
         if status.never or status.unsent or job.scheduler != "slurm" or not is_open:
             continue
-        there = contexts.at(context, job.scheduler)
-        if job.cluster != contexts.cluster_facts(there).cluster:
+        there = context.with_scheduler(job.scheduler)
+        if job.cluster != clusters.facts(there).cluster:
             continue
         job_id = job.array_job_id or job.job_id
         assert job_id is not None, "asked for where it is known"
-        context.confirm()
+        context.guard.confirm_lease()
         try:
             there.slurm.set_dependency(job_id, text)
         except errors.SlurmError as exc:
@@ -76,7 +76,7 @@ def update(context: contexts.Context) -> list[str]:
             why = "the job that goes on" if changed else "what had failed was started again"
             detail = f"waits for {text or 'nothing more'}: {why}"
             event = jobs.JobEvent(
-                at=context.clock(), kind="depend", source="controller", detail=detail
+                at=context.clock.now(), kind="depend", source="controller", detail=detail
             )
             work.events.add(row, event)
         told.append(f"{job_id} {job.name} {detail}")
@@ -93,7 +93,7 @@ def _is_open(work: unit_of_work.UnitOfWork, job: jobs.Job) -> bool:
 
 def _tell_never(context: contexts.Context, job: jobs.Job, status: dependency.Status) -> list[str]:
     detail = f"it can never start: {status.never[0]}"
-    event = jobs.JobEvent(at=context.clock(), kind="never", source="controller", detail=detail)
+    event = jobs.JobEvent(at=context.clock.now(), kind="never", source="controller", detail=detail)
     with context.store.writing() as work:
         work.events.add(job.row, event)
     return [f"{_named(job)}: {detail}"]

@@ -15,10 +15,9 @@ from db import unit_of_work
 from orchestrator import config, errors, graphs, jobs, specs, sweeps
 from orchestrator.controller.graphs import dependents
 from orchestrator.controller.schedules import paths, submitted
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import local_jobs, render, submit
-from orchestrator.controller.sweeps import plan, queries
-from orchestrator.controller.sweeps import submit as sweep_submit
+from orchestrator.controller.sweeps import plan, queries, submit_points
 from orchestrator.jobs import naming
 from orchestrator.toml import documents
 
@@ -49,7 +48,7 @@ def prepare(context: contexts.Context, path: Path) -> Prepared:
         raise errors.SpecError(problems)
     graph = graphs.build(document)
     here = render.is_local(context.configuration, context.environ)
-    there = contexts.at(context, "local" if here else "slurm")
+    there = context.with_scheduler("local" if here else "slurm")
     nodes: list[tuple[graphs.StoredNode, Mapping[str, Any]]] = []
     wrong: list[errors.Problem] = []
     inherit: set[str] = set()
@@ -90,7 +89,7 @@ def _check(
         several = [spec]
         request = render.Request(spec=spec, source=source)
         made = render.make(there.configuration, request, on_this_machine=there.is_local)
-        render.refuse_too_many_tasks(request, contexts.cluster_facts(there))
+        render.refuse_too_many_tasks(request, clusters.facts(there))
         local_jobs.check(there, spec, made.text)
     if any("?" in (spec.dependency or "") for spec in several):
         told = '"?" cannot go with a graph, which adds dependencies'
@@ -101,7 +100,7 @@ def _check(
 def create(prepared: Prepared, source: str, argv: Sequence[str]) -> graphs.StoredGraph:
     """Store a graph, nothing of it submitted; ConflictError while one of its name is at it."""
     there = prepared.context
-    cluster = contexts.cluster_facts(there).cluster
+    cluster = clusters.facts(there).cluster
     environment = paths.variables(there, prepared.inherit)
     with there.store.writing(durable=True) as work:
         for other in work.graphs.newest(name=prepared.graph.name, limit=1):
@@ -120,7 +119,7 @@ def create(prepared: Prepared, source: str, argv: Sequence[str]) -> graphs.Store
             profile=there.profile.name,
             scheduler="local" if there.is_local else "slurm",
             cluster=cluster,
-            created_at=there.clock(),
+            created_at=there.clock.now(),
         )
 
 
@@ -155,7 +154,7 @@ def advance(there: contexts.Context, graph: graphs.StoredGraph, tell: Tell) -> l
     with there.store.reading() as work:
         names = [node.name for node in work.graphs.nodes(graph.row)]
     for name in names:
-        there.proceed()
+        there.guard.check()
         with there.store.reading() as work:
             nodes = {node.name: node for node in work.graphs.nodes(graph.row)}
             node = nodes[name]
@@ -223,14 +222,14 @@ def _submit(
         spec = config.with_profile(specs.build(document, (), there.folder), there.configuration)
         request = render.Request(spec=spec, source=node.source, argv=graph.argv)
         job = submit.submit(there, request, queue=True, with_it=bind_job)
-        waits = f"waits for room ({job.reason})" if job.waits_for_room else ""
+        waits = f"waits for room ({job.reason})" if job.is_deferred else ""
         is_in = waits or f"is batch job {job.array_job_id or job.job_id}"
         tell(f"{node.name} {is_in} (@{job.row}, {job.name})")
         return
     sweep = sweeps.expand(document, there.profile, folder=there.folder)
     prepared = _plan(there, sweep, node.source, graph.argv)
-    made = sweep_submit.create(there, prepared, sweep, node.source, with_it=bind_sweep)
-    tell(_sent(node, sweep_submit.send_new(prepared, made, sweep.points)))
+    made = submit_points.create(there, prepared, sweep, node.source, with_sweep=bind_sweep)
+    tell(_sent(node, submit_points.submit_stored(prepared, made, sweep.points)))
 
 
 def _send_rest(
@@ -242,7 +241,7 @@ def _send_rest(
     with there.store.reading() as work:
         sweep = work.sweeps.get(node.sweep_row)
     assert sweep is not None, "sweeps are never deleted"
-    if (sent := sweep_submit.send_rest(there, sweep, argv)) is not None:
+    if (sent := submit_points.submit_remaining(there, sweep, argv)) is not None:
         tell(_sent(node, sent))
 
 
@@ -250,7 +249,7 @@ def _plan(
     there: contexts.Context, sweep: sweeps.Sweep, source: str, argv: Sequence[str]
 ) -> plan.Prepared:
     scheduler = "local" if there.is_local else "slurm"
-    return plan.whole(there, sweep, source=source, argv=argv, scheduler=scheduler)
+    return plan.prepare_sweep(there, sweep, source=source, argv=argv, scheduler=scheduler)
 
 
 def _with_dependency(
@@ -266,8 +265,8 @@ def _with_dependency(
     return documents.merge(document, documents.leaf(("job", "dependency"), text, graphs_own))
 
 
-def _sent(node: graphs.StoredNode, sent: sweep_submit.Sent) -> str:
-    waiting = f", {sent.waiting} wait for room" if sent.waiting else ""
+def _sent(node: graphs.StoredNode, sent: submit_points.Submitted) -> str:
+    waiting = f", {sent.deferred} wait for room" if sent.deferred else ""
     return (
         f"{node.name} is sweep {sent.sweep.name} (@{sent.sweep.row}): "
         f"{sent.submitted} points submitted{waiting}"
@@ -281,10 +280,10 @@ def step(context: contexts.Context) -> list[str]:
     told: list[str] = []
     for graph in unfinished:
         assert graph is not None, "graphs are never deleted"
-        age_seconds = (context.clock() - graph.created_at).total_seconds()
+        age_seconds = (context.clock.now() - graph.created_at).total_seconds()
         if 0 <= age_seconds < BY_HAND_SECONDS:
             continue
-        context.proceed()
+        context.guard.check()
         said: list[str] = []
         try:
             there = _place(context, graph)
@@ -298,7 +297,7 @@ def step(context: contexts.Context) -> list[str]:
 
 def _place(context: contexts.Context, graph: graphs.StoredGraph) -> contexts.Context | None:
     """Return the context of what a graph submits; none: another host has to."""
-    here = contexts.cluster_facts(contexts.at(context, graph.scheduler)).cluster
+    here = clusters.facts(context.with_scheduler(graph.scheduler)).cluster
     if here != graph.cluster or not Path(graph.folder).is_dir():
         return None
     with context.store.reading() as work:

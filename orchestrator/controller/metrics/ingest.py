@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from orchestrator import errors, jobs, logs, metrics, patterns, specs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import patterns as vocabulary
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.tracking import run_folder
 
 #: One look at the logs of all live jobs takes so long; the next one reads on.
@@ -92,20 +92,20 @@ def ingest(
             for late in ordered[place:]:
                 _leave(late, cursors.get(late.row, []), done)
             break
-        context.proceed()
+        context.guard.check()
         share = deadline.share(len(ordered) - place)
         try:
             if job.token not in chosen:
                 spec = specs.from_json(texts[job.token])
                 chosen[job.token] = vocabulary.of_job(known, spec)
-            with context.waiting(f"Reading the log of {_name(job)}"):
+            with context.reporter.activity(f"Reading the log of {_name(job)}"):
                 readers = list(_readers(job, chosen[job.token], scanners))
-                told = say or context.say
+                told = say or context.reporter.warn
                 _read_job(context, job, readers, cursors.get(job.row, []), told, share, done)
         except errors.OrchestratorError as exc:
             if len(wanted) == 1:
                 raise
-            context.say(f"@{job.row}: its metrics were not read: {exc}")
+            context.reporter.warn(f"@{job.row}: its metrics were not read: {exc}")
     return done
 
 
@@ -118,7 +118,7 @@ def ingest_all(context: contexts.Context, job_rows: Sequence[int]) -> int:
     ordered = sorted(found, key=lambda job: job.row)
     done = ingest(context, ordered, deadline=deadlines.NEVER.within(LOOK_SECONDS))
     if told := done.report(LOOK_SECONDS, "the next refresh continues"):
-        context.say(told)
+        context.reporter.warn(told)
     return done.stored
 
 
@@ -133,7 +133,7 @@ def ingest_for_numbers(
     # In their order, as the command is repeated until it has read all.
     done = ingest(context, wanted, say=say, deadline=deadline, choose=lambda many: 0)
     if told := done.report(READ_SECONDS, "numbers are missing: run the command again to read on"):
-        (say or context.say)(told)
+        (say or context.reporter.warn)(told)
     return done
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator import errors, jobs, metrics
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 #: Rows of a page: some 5 MB.
 PAGE_ROWS = 10_000
@@ -21,7 +21,7 @@ def read_new(context: contexts.Context, wanted: Sequence[jobs.Job]) -> None:
     try:
         ingest.ingest_for_numbers(context, wanted)
     except errors.DatabaseError as exc:
-        context.say(f"What the logs got since the last look is left out: {exc}")
+        context.reporter.warn(f"What the logs got since the last look is left out: {exc}")
 
 
 def read_part(context: contexts.Context, wanted: Sequence[jobs.Job]) -> bool:
@@ -30,7 +30,7 @@ def read_part(context: contexts.Context, wanted: Sequence[jobs.Job]) -> bool:
     try:
         return bool(ingest.ingest(context, wanted, deadline=deadline).unread)
     except errors.DatabaseError as exc:
-        context.say(f"What the logs got since the last look is left out: {exc}")
+        context.reporter.warn(f"What the logs got since the last look is left out: {exc}")
         return False
 
 

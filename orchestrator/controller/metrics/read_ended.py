@@ -10,7 +10,7 @@ import json
 
 from orchestrator import jobs
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 
 #: So many jobs are read, then it is stored how far that was ...
 AT_ONCE = 20
@@ -30,7 +30,7 @@ def step(context: contexts.Context) -> list[str]:
     Jobs whose logs are not read to their end by then come again when the others had their turn.
     """
     deadline = context.deadline.within(READING_SECONDS)
-    now = context.clock()
+    now = context.clock.now()
     stored = 0
     with context.store.reading() as work:
         known = work.settings.get(KEY)
@@ -38,14 +38,14 @@ def step(context: contexts.Context) -> list[str]:
     # What follows is to be read; from the second on some was not read to its end.
     place, behind = places[0], places[1:]
     while not deadline.is_over:
-        context.proceed()
+        context.guard.check()
         with context.store.reading() as work:
             found = work.jobs.settled_after(place, now - _RECENT, AT_ONCE)
             query = jobs.JobQuery(rows=[row for _, row in found], limit=None)
             some = work.jobs.find(query) if found else []
         done = ingest.ingest(
             context,
-            [job for job in some if not contexts.elsewhere(context, job)],
+            [job for job in some if not clusters.other_machine(job)],
             say=lambda told: None,
             deadline=deadline,
         )

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from orchestrator import jobs, metrics, specs
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import contexts, stores
 
 GONE = "the log is gone: its old numbers stay"
 CUT = "the log was cut or replaced: its old numbers stay"

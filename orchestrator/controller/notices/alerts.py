@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import json
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 from orchestrator import errors, files, jobs, metrics, specs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import alerts
 from orchestrator.tracking import run_folder
 
@@ -37,13 +36,13 @@ def watch(context: contexts.Context, *, insist: bool = False) -> int:
         some = _turn(context, insist=insist)
         return _look(context, some) if some else 0
     except errors.OrchestratorError as exc:
-        context.say(f"Alerts were not looked for: {exc}")
+        context.reporter.warn(f"Alerts were not looked for: {exc}")
         return 0
 
 
 def _turn(context: contexts.Context, *, insist: bool) -> list[jobs.Job]:
     """Take the right to look; return the jobs whose turn it is, newest first."""
-    now = context.clock()
+    now = context.clock.now()
     with context.store.reading() as work:
         known = work.settings.get(KEY)
         if not insist and _is_fresh(known, now):
@@ -61,7 +60,7 @@ def _turn(context: contexts.Context, *, insist: bool) -> list[jobs.Job]:
             return []
         row = some[-1].row if len(some) == AT_ONCE else None
         work.settings.put(KEY, json.dumps({"at": now.isoformat(), "row": row}))
-    return [job for job in some if not contexts.elsewhere(context, job)]
+    return [job for job in some if not clusters.other_machine(job)]
 
 
 def _is_fresh(known: str | None, now: datetime.datetime) -> bool:
@@ -83,7 +82,7 @@ def _running(below: int | None) -> jobs.JobQuery:
 
 def _look(context: contexts.Context, some: Sequence[jobs.Job]) -> int:
     # What cannot be read is told to who asks for the job's numbers.
-    quiet = dataclasses.replace(context, say=lambda told: None)
+    quiet = context.with_reporter(context.reporter.silent())
     with contextlib.suppress(errors.OrchestratorError):
         ingest.ingest(quiet, some, deadline=deadlines.NEVER.within(READING_SECONDS))
     wanted = metrics.MetricQuery(
@@ -96,7 +95,7 @@ def _look(context: contexts.Context, some: Sequence[jobs.Job]) -> int:
         stored = work.metrics.by_job(wanted)
         texts = work.jobs.specs({job.token for job in some})
     rules = {token: _rules(text, context.profile.alerts) for token, text in texts.items()}
-    now = context.clock()
+    now = context.clock.now()
     changes = []
     for job in some:
         seen = _seen(job, stored.get(job.row, []), rules[job.token], now)

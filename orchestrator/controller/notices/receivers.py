@@ -247,7 +247,7 @@ class _Https(urllib.request.HTTPSHandler):
 
 def _webhook(channel: config.Channel, message: notices.Message, environ: Mapping[str, str]) -> str:
     url = channel.url or _secret(channel.url_file or "", environ)
-    if misfit := channels.url_misfit(url):
+    if misfit := channels.url_error(url):
         raise ReceiverError(f"{channel.url_file}: its first line {misfit}")
     # The address itself is a secret: it stands in no message.
     shown, hide = channels.shown_url(url), redaction.of_url(url)

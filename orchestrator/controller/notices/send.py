@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from db import unit_of_work
 from orchestrator import config, errors, jobs, notices
 from orchestrator.controller.notices import events
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 #: Notices in one message, which tells some in full and counts the others.
 AT_ONCE = 1000
@@ -37,7 +37,7 @@ def try_out(context: contexts.Context, name: str) -> str:
     """
     from orchestrator.controller.notices import receivers
 
-    now = context.clock()
+    now = context.clock.now()
     with context.store.reading() as work:
         origin = work.settings.installation_id()
     notice = notices.Notice(
@@ -46,7 +46,7 @@ def try_out(context: contexts.Context, name: str) -> str:
         subject=f"test of {name}",
         body=f"`orchestrator notices test {name}` sent this: the channel works.",
     )
-    with context.waiting(f"Sending a test ({name})"):
+    with context.reporter.activity(f"Sending a test ({name})"):
         return receivers.send(
             context.configuration.notices[name],
             notices.message([notice], name, origin, now),
@@ -62,13 +62,13 @@ def _find(context: contexts.Context, channels: Mapping[str, config.Channel]) -> 
                 return
         elif text:
             cursor = events.Cursor.of_json(text)
-            found, after = events.look(work, cursor, context.clock())
+            found, after = events.look(work, cursor, context.clock.now())
             labels = _labels(work, found)
             # What nobody wants to be told of is not kept.
             told = [(one, by) for one in found if (by := _receivers(channels, one, labels))]
             if after == cursor and not told:
                 return
-    now = context.clock()
+    now = context.clock.now()
     with context.store.writing() as work:
         if work.settings.get(KEY) != text:
             # Another process was faster.
@@ -137,8 +137,8 @@ def _send_one(
     context: contexts.Context, name: str, channel: config.Channel
 ) -> tuple[list[str], bool]:
     """Send one message of what is due; returns what was done, and whether to go on."""
-    now = context.clock()
-    context.proceed()
+    now = context.clock.now()
+    context.guard.check()
     with context.store.reading() as work:
         # What may have been taken before is sent alone: the same notices make the same message.
         some = work.notices.due(name, "sending", now, AT_ONCE)
@@ -151,17 +151,19 @@ def _send_one(
         if not work.notices.claim(name, some, until):
             raise errors.ConflictError(f"another process sends the notices of {name}")
     message = notices.message([one.notice for one in some], name, origin, some[0].created_at)
-    context.proceed()
+    context.guard.check()
     # ssl and smtplib take a tenth of a second to import, and few passes send something.
     from orchestrator.controller.notices import receivers
 
     try:
-        with context.waiting(f"Sending notices ({name})"):
+        with context.reporter.activity(f"Sending notices ({name})"):
             note = receivers.send(channel, message, context.environ)
     except receivers.ReceiverError as exc:
         return _failed(context, name, some, str(exc), may_have_it=exc.may_have_it), False
     with context.store.writing() as work:
-        work.notices.change(name, some, state="sent", sent_at=context.clock(), error=note or None)
+        work.notices.change(
+            name, some, state="sent", sent_at=context.clock.now(), error=note or None
+        )
     return [f"Sent {_count(len(some))} by {name}: {message.subject}"], True
 
 
@@ -174,7 +176,7 @@ def _failed(
     may_have_it: bool,
 ) -> list[str]:
     """Store when it is tried again, or after a day that it is not."""
-    now = context.clock()
+    now = context.clock.now()
     over = [
         one
         for one in some

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from db import unit_of_work
 from orchestrator import jobs, recovery
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

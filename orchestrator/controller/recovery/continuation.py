@@ -13,7 +13,7 @@ from typing import Any
 from db import unit_of_work
 from orchestrator import errors, jobs, recovery, specs
 from orchestrator.controller.recovery import progress
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import render, submit
 from orchestrator.tracking import run_folder
 
@@ -40,8 +40,8 @@ def go_on(
     where people did something else meanwhile, BusyError where another process is at it, AwayError
     where its folder is not seen. Raises what submit.send raises, too.
     """
-    context = contexts.at(context, job.scheduler)
-    if contexts.cluster_facts(context).cluster != job.cluster:
+    context = context.with_scheduler(job.scheduler)
+    if clusters.facts(context).cluster != job.cluster:
         return None
     with context.store.reading() as work:
         stored = work.jobs.submission_of(job.row)
@@ -52,7 +52,7 @@ def go_on(
         told = f"{calling_folder}, where it was submitted, is not seen from {socket.gethostname()}"
         raise AwayError(told)
     old_folder = run_folder.RunFolder(Path(job.run_dir))
-    if exposed := contexts.exposure(context, old_folder.path):
+    if exposed := contexts.run_folder_exposure(context, old_folder.path):
         raise AwayError(exposed)
     environ = old_folder.retry_environment()
     if environ is not None:
@@ -88,7 +88,7 @@ def go_on(
             raise BusyError(f"another process goes on with @{job.row}")
         if job.sweep is not None:
             _follow(work, job, new)
-        at = context.clock()
+        at = context.clock.now()
         for row, detail in (
             (job.row, f"@{new.row} goes on with it"),
             (new.row, f"goes on with {job.job_id or f'@{job.row}'} (@{job.row})"),

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from orchestrator import files, jobs, recovery
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.tracking import run_folder
 
 #: Names that tell their step: "checkpoint-0000000120.pt", "step_120", "global_step120", "120.ckpt".

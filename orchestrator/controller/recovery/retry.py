@@ -16,7 +16,7 @@ from orchestrator.controller.diagnosis import explain
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.recovery import continuation, progress
 from orchestrator.controller.resubmission import resubmit
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.jobs import naming, retry
 from orchestrator.slurm import host_lists
 from orchestrator.tracking import run_folder
@@ -40,13 +40,13 @@ def step(context: contexts.Context) -> list[str]:
     for page in _due(context):
         if len(done) >= AT_ONCE or time.monotonic() >= until:
             break
-        context.proceed()
+        context.guard.check()
         said, rest = _requeue(context, page)
         done += said
         for job, one in rest:
             if time.monotonic() >= until:
                 break
-            context.proceed()
+            context.guard.check()
             done += _do(context, job, one)
     return told + done
 
@@ -56,7 +56,7 @@ def _due(context: contexts.Context) -> Iterator[list[_Due]]:
 
     What another host has to do keeps nobody behind it waiting.
     """
-    now, after = context.clock(), 0
+    now, after = context.clock.now(), 0
     while True:
         with context.store.reading() as work:
             due = work.recovery.planned(now, AT_ONCE, after)
@@ -106,7 +106,7 @@ def _wait_for(
     """
     if not away:
         return [], set()
-    now = context.clock()
+    now = context.clock.now()
     with context.store.reading() as work:
         since = work.recovery.away_since([job.row for job in away])
     new = [job for job in away if job.row not in since]
@@ -126,14 +126,14 @@ def _event(job: jobs.Job, at: datetime.datetime, kind: str, detail: str) -> jobs
 
 def _decide_all(context: contexts.Context) -> list[str]:
     # Checkpoints and logs of another cluster's jobs may not be seen from here.
-    facts = contexts.known_facts(contexts.at(context, "slurm"))
-    here = [contexts.machine_facts(context).cluster, *([facts.cluster] if facts else [])]
+    facts = clusters.known_facts(context.with_scheduler("slurm"))
+    here = [clusters.machine_facts(context).cluster, *([facts.cluster] if facts else [])]
     told, ended = _undecided(context, here)
     if unexplained := [job.row for job in ended if explain.is_failed(job) and job.cause is None]:
         explain.store_causes(context, unexplained)
         ended = confirmed.stored(context, ended)
     for job in ended:
-        context.proceed()
+        context.guard.check()
         if job.state is jobs.JobState.COMPLETED:
             _release(context, job)
         elif _is_unsent(job) and _sent(context, job):
@@ -155,13 +155,13 @@ def _is_unsent(job: jobs.Job) -> bool:
 def _sent(context: contexts.Context, job: jobs.Job) -> bool:
     """Send what a process that was killed had stored; false where this machine refuses it."""
     environ = run_folder.RunFolder(Path(job.run_dir)).retry_environment()
-    there = contexts.at(dataclasses.replace(context, environ=environ or context.environ), "local")
+    there = dataclasses.replace(context, environ=environ or context.environ, is_local=True)
     try:
         resubmit.send_again(there, job, queue=False, source="controller")
     except errors.FencedError:
         raise
     except errors.OrchestratorError as exc:
-        context.say(f"@{job.row}: {exc}")
+        context.reporter.warn(f"@{job.row}: {exc}")
         return False
     return True
 
@@ -181,7 +181,7 @@ def _decide(context: contexts.Context, job: jobs.Job) -> list[str]:
     except errors.SpecError as exc:
         # Another version stored it.
         decision = _none(job, "stored spec", f"its stored spec cannot be read: {exc}")
-    now = context.clock()
+    now = context.clock.now()
     nothing = decision.action is recovery.Action.NONE
     event = _event(job, now, "retry", decision.why)
     with context.store.writing(durable=True) as work:
@@ -230,7 +230,7 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
     )
     # A refused decision has started nothing.
     decisions = [one.decision for one in history if one.state != "refused"]
-    return recovery.decide(facts, spec.retry, decisions, context.clock())
+    return recovery.decide(facts, spec.retry, decisions, context.clock.now())
 
 
 def _none(job: jobs.Job, rule: str, why: str) -> recovery.Decision:
@@ -284,7 +284,7 @@ def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str],
     }
     told: list[str] = []
     over: set[int] = set()
-    for there, some in contexts.apart(context, [job for job, _ in due if job.row in asked]):
+    for there, some in contexts.by_scheduler(context, [job for job, _ in due if job.row in asked]):
         try:
             # A pass that was killed may have requeued it, and that attempt have ended by now.
             outcomes = requeue.requeue(
@@ -362,7 +362,7 @@ def _refuse(
     context: contexts.Context, job: jobs.Job, one: recovery.StoredDecision, detail: str
 ) -> None:
     """Store that a plan comes to nothing, and the chain to its end."""
-    event = _event(job, context.clock(), "retry", detail)
+    event = _event(job, context.clock.now(), "retry", detail)
     with context.store.writing() as work:
         if work.recovery.finish(one, "refused", detail=detail):
             work.jobs.change(job.row, {"recovers": None})

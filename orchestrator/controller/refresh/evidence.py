@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from orchestrator import errors, jobs, slurm, tracking
 from orchestrator.controller.refresh import identity
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.tracking import run_folder
 
 #: IDs on one sacct command line (facts/peers: 5,000 IDs make 45 KB; slurmdbd likes it smaller).
@@ -115,7 +115,7 @@ class Accounts:
     def ask(
         cls,
         context: contexts.Context,
-        facts: contexts.ClusterFacts,
+        facts: clusters.Facts,
         everyone: Sequence[jobs.Job],
         queue: Queue,
         observed_at: datetime.datetime,
@@ -125,7 +125,7 @@ class Accounts:
         if not facts.accounting:
             return cls({}, {}, accounting=False)
         gone = [job for job in everyone if tracking.needs_sacct(job, queue.of(job))]
-        late_seconds = min(SACCT_LATE_SECONDS, context.grace_seconds(facts))
+        late_seconds = min(SACCT_LATE_SECONDS, clusters.grace_seconds(context, facts))
         sought = [
             job
             for job in everyone
@@ -201,7 +201,7 @@ class Accounts:
 
 
 def with_gpus(
-    rows: Iterable[tracking.Observation], facts: contexts.ClusterFacts
+    rows: Iterable[tracking.Observation], facts: clusters.Facts
 ) -> list[tracking.Observation]:
     """Return sacct's rows with the number of GPUs, where Slurm counts them, also where it is 0.
 
@@ -279,7 +279,7 @@ def _is_news(job: jobs.Job, observed_at: datetime.datetime) -> bool:
 def rest(context: contexts.Context, cluster: str, error: str) -> None:
     """Store that sacct failed just now."""
     with context.store.writing() as work:
-        failure = json.dumps([context.clock().isoformat(), error])
+        failure = json.dumps([context.clock.now().isoformat(), error])
         work.settings.put(_failed_key(cluster), failure)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from db import unit_of_work
 from orchestrator import jobs
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ def nothing_is_due(context: contexts.Context) -> bool:
 
     resend.refresh_and_send() finds the same; who calls this first need not load it.
     """
-    due = jobs.JobQuery(due=context.clock(), limit=1)
+    due = jobs.JobQuery(due=context.clock.now(), limit=1)
     waiting = jobs.JobQuery(waiting=True, limit=1)
     with context.store.reading() as work:
         return not work.jobs.find(due) and not work.jobs.find(waiting)

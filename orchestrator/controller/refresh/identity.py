@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from orchestrator import jobs, tracking
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.tracking import run_folder
 
 #: What `scontrol show job` says of a submission and no rename or requeue changes.

@@ -16,8 +16,7 @@ from orchestrator.controller.metrics import log_files
 from orchestrator.controller.refresh import cache as hearing
 from orchestrator.controller.refresh import evidence, freshness, identity
 from orchestrator.controller.resubmission import submitters
-from orchestrator.controller.session import clock_check
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clock_check, clusters, contexts
 from orchestrator.tracking import run_folder
 
 #: To look at local jobs is to read some files.
@@ -40,8 +39,8 @@ def refresh(
     Slurm that is away is no error here: states stay, and `failing_since` says since when.
     """
     local_floor = None if floor_seconds is None else min(floor_seconds, LOCAL_FLOOR_SECONDS)
-    mine = refresh_one(contexts.at(context, "local"), floor_seconds=local_floor)
-    there = contexts.at(context, "slurm")
+    mine = refresh_one(context.with_scheduler("local"), floor_seconds=local_floor)
+    there = context.with_scheduler("slurm")
     fresh = refresh_one(there, floor_seconds=floor_seconds, expecting=expecting)
     return dataclasses.replace(
         fresh, asked=fresh.asked or mine.asked, changed=fresh.changed + mine.changed
@@ -57,21 +56,21 @@ def refresh_one(
     scheduler = "local" if context.is_local else "slurm"
     with context.store.reading() as work:
         # Slurm is looked at before something is sent to it again.
-        due = jobs.JobQuery(due=context.clock(), scheduler=scheduler, limit=1)
+        due = jobs.JobQuery(due=context.clock.now(), scheduler=scheduler, limit=1)
         expected = expecting or work.jobs.find(due)
     # Without live jobs nothing is expected of Slurm; who asks outright (floor 0) is still answered,
     # so that a job requeued by hand after its end is seen.
     nothing = context.is_local and not context.machine.files.queue()
-    if not expected and (floor > 0 or nothing or contexts.known_facts(context) is None):
+    if not expected and (floor > 0 or nothing or clusters.known_facts(context) is None):
         return _unasked(context)
     try:
-        facts = contexts.cluster_facts(context)
+        facts = clusters.facts(context)
     except errors.SlurmError as exc:
-        return freshness.Freshness(failing_since=context.clock(), error=str(exc))
+        return freshness.Freshness(failing_since=context.clock.now(), error=str(exc))
     holder = f"{socket.gethostname()}:{os.getpid()}"
     with context.store.writing() as work:
         freshness.drop_dead_claim(work, facts.cluster)
-        if not work.refreshes.claim(facts.cluster, context.clock(), floor, holder):
+        if not work.refreshes.claim(facts.cluster, context.clock.now(), floor, holder):
             busy = work.refreshes.get(facts.cluster).holder not in (None, holder)
             return dataclasses.replace(_unasked(context), busy=busy)
     try:
@@ -84,20 +83,20 @@ def refresh_one(
 
 
 def _unasked(context: contexts.Context) -> freshness.Freshness:
-    facts = contexts.known_facts(context)
+    facts = clusters.known_facts(context)
     return freshness.Freshness() if facts is None else freshness.of(context, facts.cluster)
 
 
 def _ask(
-    context: contexts.Context, facts: contexts.ClusterFacts, holder: str, *, insist: bool
+    context: contexts.Context, facts: clusters.Facts, holder: str, *, insist: bool
 ) -> freshness.Freshness:
     context = clock_check.checked(context)
     # Read after the claim: what another process stored before it is not judged again.
     with context.store.reading() as work:
         live = _live(context, work, facts.cluster)
         installation_id = work.settings.installation_id()
-        ended = _tracked_and_ended(work, context.clock())
-    observed_at = context.clock()
+        ended = _tracked_and_ended(work, context.clock.now())
+    observed_at = context.clock.now()
     try:
         queue = evidence.ask_queue(context, [*live, *ended], installation_id)
         reopened = _reopened(context, queue, live)
@@ -159,7 +158,7 @@ def _ask(
 
 
 def _heard(context: contexts.Context) -> hearing.Heard | None:
-    return None if context.is_local else context.heard
+    return None if context.is_local else context.refresh_cache
 
 
 def _live(context: contexts.Context, work: unit_of_work.UnitOfWork, cluster: str) -> list[jobs.Job]:
@@ -203,7 +202,7 @@ class _Judge:
     """All that one refresh heard, and what follows from it for each job."""
 
     context: contexts.Context
-    facts: contexts.ClusterFacts
+    facts: clusters.Facts
     queue: evidence.Queue
     accounts: evidence.Accounts
     observed_at: datetime.datetime
@@ -249,7 +248,7 @@ class _Judge:
             array_job_id=array_job_id,
             cancel_asked=job.row in self.asked_to_cancel,
         )
-        now = self.context.clock()
+        now = self.context.clock.now()
         return tracking.judge(
             job,
             seen,
@@ -260,7 +259,7 @@ class _Judge:
                 steps_known=job.row not in self.accounts.stepless,
             ),
             submitter_alive=submitters.is_submitting(job, now),
-            grace_seconds=self.context.grace_seconds(self.facts),
+            grace_seconds=clusters.grace_seconds(self.context, self.facts),
             now=now,
         )
 
@@ -282,8 +281,8 @@ class _Judge:
 
     def _is_private(self, folder: run_folder.RunFolder) -> bool:
         if folder.path not in self.private:
-            if why := contexts.exposure(self.context, folder.path):
-                self.context.say(f"Its claims and exit records do not count: {why}")
+            if why := contexts.run_folder_exposure(self.context, folder.path):
+                self.context.reporter.warn(f"Its claims and exit records do not count: {why}")
             self.private[folder.path] = not why
         return self.private[folder.path]
 
@@ -327,7 +326,7 @@ def _has_ended(job: jobs.Job, verdict: tracking.Verdict) -> bool:
 
 def _explain(context: contexts.Context, cluster: str) -> None:
     """Store the causes of new failures, also where a refresh before was ended before it did."""
-    since = context.clock() - EXPLAINED_WITHIN
+    since = context.clock.now() - EXPLAINED_WITHIN
     query = jobs.JobQuery(unexplained_since=since, limit=None)
     with context.store.reading() as work:
         failed = [job.row for job in work.jobs.find(query) if job.cluster == cluster]
@@ -396,4 +395,4 @@ def _store_failure(
         # Absence counts only over answers that follow one another (tracking.adopting).
         present = {"misses": 0, "missing_since": None}
         work.jobs.change_many([(job.row, present, job.version) for job in live if job.misses])
-        work.refreshes.finish(cluster, holder=holder, failed_at=context.clock(), error=error)
+        work.refreshes.finish(cluster, holder=holder, failed_at=context.clock.now(), error=error)

@@ -20,7 +20,7 @@ from db import unit_of_work
 from orchestrator import errors, jobs, patterns, specs, tracking
 from orchestrator.controller.metrics import patterns as vocabulary
 from orchestrator.controller.refresh import evidence, identity, refresh
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.files import users
 from orchestrator.toml import values
 from orchestrator.tracking import run_folder
@@ -76,7 +76,7 @@ def track(context: contexts.Context, job_id: str, wanted: Wanted) -> Tracked:
         raise errors.NotFoundError(f"{job_id!r} is no job ID of Slurm's, such as 123 or 123_4")
     if wanted.patterns:
         patterns.select(vocabulary.known(context.configuration), wanted.patterns)
-    facts = contexts.cluster_facts(context)
+    facts = clusters.facts(context)
     found = _find(context, facts, job_id)
     with context.store.reading() as work:
         known = _known(work, facts.cluster, found)
@@ -95,7 +95,7 @@ def track(context: contexts.Context, job_id: str, wanted: Wanted) -> Tracked:
     return Tracked(jobs=tuple(now), already=already)
 
 
-def _find(context: contexts.Context, facts: contexts.ClusterFacts, job_id: str) -> _Found:
+def _find(context: contexts.Context, facts: clusters.Facts, job_id: str) -> _Found:
     number = job_id.partition("_")[0]
 
     def keep(name: str, row_id: str, stdout: str) -> bool:
@@ -111,7 +111,7 @@ def _find(context: contexts.Context, facts: contexts.ClusterFacts, job_id: str) 
         for row in _accounts(context, job_id, lenient=bool(live)):
             accounts.setdefault(row.job_id, []).append(row)
     if papers is None and accounts:
-        papers = context.slurm.account_papers(job_id, context.clock() - _LONG_AGO)
+        papers = context.slurm.account_papers(job_id, context.clock.now() - _LONG_AGO)
         _refuse_foreign(job_id, papers.get("User", ""), papers.get("UID", ""))
     begun = _first_submitted(live, accounts)
     if begun is None:
@@ -171,15 +171,15 @@ def _accounts(
     context: contexts.Context, job_id: str, *, lenient: bool
 ) -> list[tracking.Observation]:
     try:
-        rows = context.slurm.sacct([job_id], context.clock() - _LONG_AGO)
+        rows = context.slurm.sacct([job_id], context.clock.now() - _LONG_AGO)
     except errors.SlurmError as exc:
         if not lenient:
             raise
-        context.say(f"what sacct knows of {job_id} is left out: {exc}")
+        context.reporter.warn(f"what sacct knows of {job_id} is left out: {exc}")
         return []
     wanted = [
         row
-        for row in evidence.with_gpus(rows, contexts.cluster_facts(context))
+        for row in evidence.with_gpus(rows, clusters.facts(context))
         if _means(job_id, row) and row.state is not jobs.JobState.RESIZING
     ]
     return sorted(wanted, key=lambda row: row.row_number)
@@ -243,7 +243,8 @@ def _store(
         )
     )
     papers = _papers(context, found)
-    token = run_folder.new_token(contexts.installation_id(context))
+    with context.store.reading() as work:
+        token = run_folder.new_token(work.settings.installation_id())
     folder = run_folder.create(
         context.configuration.runs_dir,
         name,
@@ -251,7 +252,6 @@ def _store(
         {"script.sbatch": script},
         copies={"spec.json": spec, "provenance.json": papers},
         shared_folders=context.configuration.shared_folders,
-        sync=context.memory.sync,
     )
     record = jobs.Submission(
         token=token,
@@ -322,7 +322,7 @@ def _add(
         }
         work.jobs.change(job.row, changes)
         event = jobs.JobEvent(
-            at=context.clock(),
+            at=context.clock.now(),
             kind="track",
             attempt=restarts,
             state=row.state,
@@ -390,4 +390,4 @@ def name_misfit(name: str) -> str:
     """Return why a job cannot be called so; empty where it can."""
     if _JOB_ID.fullmatch(name) or name.startswith("local-"):
         return "reads as a job ID: put a letter before it"
-    return values.misfit("name", name)
+    return values.form_error("name", name)

@@ -7,10 +7,10 @@ import json
 from typing import Any
 
 from orchestrator import errors, reports
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 
-def find(context: contexts.Context, name: str) -> reports.Figures:
+def find(context: contexts.Context, name: str) -> reports.MeasurementSet:
     """Return the measurements of the newest baseline with this name; NotFoundError."""
     with context.store.reading() as work:
         text = work.baselines.measurements(name)
@@ -31,16 +31,16 @@ def as_record(measurement: reports.Measurement) -> dict[str, Any]:
     return dataclasses.asdict(measurement)
 
 
-def to_json(figures: reports.Figures) -> str:
+def to_json(figures: reports.MeasurementSet) -> str:
     """Return measurements as the store holds them."""
     measurements = [as_record(measurement) for measurement in figures.measurements]
     return json.dumps({"unit": figures.unit, "measurements": measurements}, ensure_ascii=False)
 
 
-def from_json(text: str) -> reports.Figures:
+def from_json(text: str) -> reports.MeasurementSet:
     """Return the measurements of a stored baseline."""
     stored = json.loads(text)
-    return reports.Figures(
+    return reports.MeasurementSet(
         unit=stored["unit"],
         measurements=tuple(_measurement(values) for values in stored["measurements"]),
     )

@@ -10,10 +10,10 @@ from typing import Any
 
 from orchestrator import errors, files, jobs, metrics, reports, specs
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.controller.usage import gpu_files
-from orchestrator.reports import measuring
-from orchestrator.toml import values
+from orchestrator.reports import job_measurements
+from orchestrator.text import escaping
 
 #: result.json holds the history of all epochs; what is larger was not written by the trainer.
 _RESULT_LIMIT_BYTES = 16 * 1024 * 1024
@@ -44,14 +44,14 @@ def measure(
     """
     done = [job for job in found if job.state is jobs.JobState.COMPLETED]
     told = _told(context, done, say)
-    unit = measuring.unit_of(told)
+    unit = job_measurements.unit_of(told)
     reasons: dict[str, list[jobs.Job]] = {}
     for job in found:
         if job.state is not jobs.JobState.COMPLETED:
             reasons.setdefault(str(job.state), []).append(job)
     measurements = []
     for one in told:
-        made = measuring.measurement(one, unit)
+        made = job_measurements.measurement(one, unit)
         if isinstance(made, str):
             reasons.setdefault(made, []).append(one.job)
         else:
@@ -65,15 +65,15 @@ def measure(
 
 def _told(
     context: contexts.Context, done: Sequence[jobs.Job], say: Callable[[str], None] | None
-) -> list[measuring.Told]:
+) -> list[job_measurements.Told]:
     if not done:
         return []
     try:
         ingest.ingest_for_numbers(context, done, say=say)
     except errors.DatabaseError as exc:
-        context.say(f"What the logs got since the last look is left out: {exc}")
+        context.reporter.warn(f"What the logs got since the last look is left out: {exc}")
     wanted = metrics.MetricQuery(
-        job_rows=tuple(job.row for job in done), names=measuring.NAMES, prefer_jsonl=True
+        job_rows=tuple(job.row for job in done), names=job_measurements.NAMES, prefer_jsonl=True
     )
     with context.store.reading() as work:
         stored = work.metrics.by_job(wanted)
@@ -85,11 +85,11 @@ def _told(
     read = {token: specs.from_json(one.spec) for token, one in submissions.items()}
     papers = {token: _record(one.provenance) for token, one in submissions.items()}
     return [
-        measuring.Told(
+        job_measurements.Told(
             job=job,
             spec=read[job.token],
             metrics=stored.get(job.row, []),
-            result=_result(job, say or context.say),
+            result=_result(job, say or context.reporter.warn),
             gpus=gpu_files.figures(job, read[job.token], papers[job.token]),
             provenance=papers[job.token],
         )
@@ -118,7 +118,7 @@ def _result(job: jobs.Job, say: Callable[[str], None]) -> Mapping[str, Any]:
     try:
         return _record(files.read_text(path, limit_bytes=_RESULT_LIMIT_BYTES, errors="replace"))
     except (files.NotRegularFileError, files.TooLargeError) as exc:
-        say(f"{values.visible(str(path))} is left out: it is {exc.strerror}")
+        say(f"{escaping.visible(str(path))} is left out: it is {exc.strerror}")
     except OSError:
         pass
     return {}

@@ -10,7 +10,7 @@ from typing import Any
 from db import unit_of_work
 from orchestrator import errors, jobs, reports, specs
 from orchestrator.controller.reports import measurements as measured
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import queries
 from orchestrator.reports import curves
 from orchestrator.specs import ranks
@@ -32,9 +32,9 @@ class Study:
     left_out: tuple[str, ...] = ()
 
     @property
-    def numbers(self) -> reports.Figures:
+    def measurement_set(self) -> reports.MeasurementSet:
         """Return what a baseline keeps."""
-        return reports.Figures(unit=self.unit, measurements=self.measurements)
+        return reports.MeasurementSet(unit=self.unit, measurements=self.measurements)
 
 
 def of_sweep(context: contexts.Context, reference: str) -> Study:

@@ -12,8 +12,7 @@ from db import unit_of_work
 from orchestrator import errors, jobs, specs
 from orchestrator.controller.refresh import freshness, refresh
 from orchestrator.controller.resubmission import submit_limit, submitters
-from orchestrator.controller.session import clock_check
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clock_check, clusters, contexts
 from orchestrator.controller.submission import dependencies
 from orchestrator.tracking import run_folder
 
@@ -34,9 +33,9 @@ def refresh_and_send(
     host = socket.gethostname()
     ours = any(submit_limit.failed_elsewhere(job, host) for job in _waiting(context)[0])
     fresh = refresh.refresh(context, floor_seconds=floor_seconds, expecting=ours)
-    if fresh.failing_since is not None or fresh.busy or context.clock_doubt:
+    if fresh.failing_since is not None or fresh.busy or context.clock.doubt:
         return fresh
-    now = context.clock()
+    now = context.clock.now()
     waiting, tasks = _waiting(context)
     for group in submit_limit.by_cause(waiting):
         # Where one has ended there is room for another, whatever the time of the next try.
@@ -59,17 +58,17 @@ def look(context: contexts.Context, *, floor_seconds: float | None = None) -> fr
     try:
         return refresh_and_send(context, floor_seconds=floor_seconds)
     except errors.DatabaseError as exc:
-        context.say(f"Not refreshed: {exc}")
+        context.reporter.warn(f"Not refreshed: {exc}")
         return freshness.Freshness()
 
 
 def _waiting(context: contexts.Context) -> tuple[list[jobs.Job], Mapping[str, int]]:
     """Return what waits here, a job of each submission, and how many each has, by token."""
-    facts = contexts.known_facts(context)
+    facts = clusters.known_facts(context)
     with context.store.reading() as work:
         found = work.jobs.find(jobs.JobQuery(waiting=True, limit=None))
     here = None if facts is None else facts.cluster
-    waiting = [job for job in found if job.waits_for_room and job.cluster == here]
+    waiting = [job for job in found if job.is_deferred and job.cluster == here]
     # Newest first: of a submission its first job stands for all.
     first = {job.token: job for job in waiting}
     return list(first.values()), collections.Counter(job.token for job in waiting)
@@ -86,9 +85,9 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[s
     for _ in range(AT_ONCE):
         if not rest:
             break
-        context.proceed()
+        context.guard.check()
         job = rest.pop(0)
-        now = context.clock()
+        now = context.clock.now()
 
         def nobody_sends(work: unit_of_work.UnitOfWork, now: datetime.datetime = now) -> bool:
             sending = jobs.JobQuery(waiting=True, states=("SUBMITTING",), limit=None)
@@ -118,13 +117,13 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[s
             continue
         except errors.SlurmError as exc:
             after = _stored(context, job)
-            told = "cannot be sent from here" if after.waits_for_room else "was sent again"
-            context.say(f"@{job.row} {told}: {exc}")
+            told = "cannot be sent from here" if after.is_deferred else "was sent again"
+            context.reporter.warn(f"@{job.row} {told}: {exc}")
             # Refused for good is this job's affair alone; an answer that got lost is Slurm's.
             if after.settled:
                 continue
             return False
-        if sent.waits_for_room:
+        if sent.is_deferred:
             no_room = submit_limit.behind(sent, rest, tasks)
             rest = [other for other in rest if other not in no_room]
             # Together they are tried next when the first of them is.
@@ -133,7 +132,7 @@ def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[s
             _postpone(context, others, refused)
             continue
         job_id = sent.array_job_id or sent.job_id
-        context.tell(f"Submitted batch job {job_id} (@{sent.row}, {sent.name})")
+        context.reporter.info(f"Submitted batch job {job_id} (@{sent.row}, {sent.name})")
     return True
 
 
@@ -154,11 +153,11 @@ def _stored(context: contexts.Context, job: jobs.Job) -> jobs.Job:
 
 def _put_off(context: contexts.Context, job: jobs.Job, why: str) -> None:
     """Store that this host cannot send the job now; history and stderr are told once."""
-    now, host = context.clock(), socket.gethostname()
+    now, host = context.clock.now(), socket.gethostname()
     is_news = submit_limit.why_not_from(job) != why
     with context.store.writing() as work:
         # Of an array one task stands for all.
-        wanted = [one for one in work.jobs.of_submissions([job.token]) if one.waits_for_room]
+        wanted = [one for one in work.jobs.of_submissions([job.token]) if one.is_deferred]
         changed = work.jobs.change_many(
             [
                 (one.row, submit_limit.not_from(one, host, why, context.profile, now), one.version)
@@ -169,17 +168,17 @@ def _put_off(context: contexts.Context, job: jobs.Job, why: str) -> None:
         event = jobs.JobEvent(at=now, kind="submit", source="controller", detail=detail)
         work.events.add_many((row, event) for row in sorted(changed) if is_news)
     if is_news:
-        context.say(f"@{job.row} cannot be sent from here: {why}")
+        context.reporter.warn(f"@{job.row} cannot be sent from here: {why}")
 
 
 def _wait_on(context: contexts.Context, job: jobs.Job, why: str) -> None:
     """Store what the job waits for still, on all hosts; the history is told once."""
-    now = context.clock()
+    now = context.clock.now()
     changes = submit_limit.before_its_turn(why, context.profile, now)
     is_news = job.reason != changes["reason"]
     with context.store.writing() as work:
         # Of an array one task stands for all.
-        wanted = [one for one in work.jobs.of_submissions([job.token]) if one.waits_for_room]
+        wanted = [one for one in work.jobs.of_submissions([job.token]) if one.is_deferred]
         changed = work.jobs.change_many([(one.row, changes, one.version) for one in wanted])
         detail = str(changes["reason"])
         event = jobs.JobEvent(at=now, kind="submit", source="controller", detail=detail)
@@ -194,18 +193,18 @@ def _postpone(context: contexts.Context, others: Sequence[jobs.Job], refused: jo
         # Of an array one task stands for all.
         later = work.jobs.of_submissions([job.token for job in others])
         changes = {"resend_at": refused.resend_at}
-        work.jobs.change_many([(job.row, changes, None) for job in later if job.waits_for_room])
+        work.jobs.change_many([(job.row, changes, None) for job in later if job.is_deferred])
 
 
 def _give_up(context: contexts.Context, job: jobs.Job, why: str) -> None:
     """Store that the job can never be sent by itself, from whatever host."""
-    now = context.clock()
+    now = context.clock.now()
     with context.store.writing() as work:
         changes = {"resend_at": None, "reason": why}
         # Of an array one task stands for all.
-        wanted = [one for one in work.jobs.of_submissions([job.token]) if one.waits_for_room]
+        wanted = [one for one in work.jobs.of_submissions([job.token]) if one.is_deferred]
         event = jobs.JobEvent(at=now, kind="submit", source="controller", detail=why)
         changed = work.jobs.change_many([(one.row, changes, one.version) for one in wanted])
         work.events.add_many((row, event) for row in sorted(changed))
     run_folder.RunFolder(Path(job.run_dir)).drop_environment()
-    context.say(f"@{job.row} is not sent again: {why}")
+    context.reporter.warn(f"@{job.row} is not sent again: {why}")

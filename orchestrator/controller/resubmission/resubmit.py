@@ -11,7 +11,7 @@ from db import unit_of_work
 from orchestrator import errors, files, jobs, rendering, specs
 from orchestrator.controller.actions import confirmed
 from orchestrator.controller.resubmission import submit_limit
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import (
     dependencies,
     environments,
@@ -55,7 +55,7 @@ def resubmit(
     the same script, or with `fresh` one rendered anew from the stored spec. Raises ConflictError
     for a job that is live, and what submit.send raises.
     """
-    context = contexts.at(context, wanted[0].scheduler)
+    context = context.with_scheduler(wanted[0].scheduler)
     found = confirmed.look(context, wanted)
     for before, after in zip(wanted, found, strict=True):
         _refuse_live(before, after)
@@ -67,7 +67,7 @@ def resubmit(
             f"`orchestrator show {name} --script >FILE.sbatch` gives its script where Slurm had "
             "it, and `orchestrator submit FILE.sbatch` submits one"
         )
-    facts = contexts.cluster_facts(context)
+    facts = clusters.facts(context)
     if now.cluster != facts.cluster:
         raise errors.ConflictError(
             f"{naming.name_of(now)} was of cluster {now.cluster} and this host is of "
@@ -86,7 +86,7 @@ def resubmit(
                 f"@{now.row} was never submitted and is sent again as it is, with its token; "
                 "for another script use `orchestrator submit`"
             )
-        return send_again(context, now, queue=queue or now.waits_for_room)
+        return send_again(context, now, queue=queue or now.is_deferred)
     return _send_anew(context, found, stored, papers, fresh=fresh, queue=queue, argv=argv)
 
 
@@ -149,7 +149,7 @@ def send_again(
         stored = work.jobs.submission_of(job.row)
     assert stored is not None, "each job belongs to one (foreign key)"
     folder = run_folder.RunFolder(Path(job.run_dir))
-    if exposed := contexts.exposure(context, folder.path):
+    if exposed := contexts.run_folder_exposure(context, folder.path):
         raise NotFromHereError(f"{exposed} Nothing was sent.")
     spec = specs.from_json(stored.spec)
     calling_folder = _calling_folder(job, json.loads(stored.provenance))
@@ -186,7 +186,7 @@ def send_again(
             f"{folder.path / run_folder.ENVIRONMENT}, the environment of its submission, cannot be "
             f"read; `orchestrator resubmit --queue @{job.row}` sends it with yours"
         )
-    now = context.clock()
+    now = context.clock.now()
     changes = {
         **sbatch_outcomes.FOUND,
         "state": jobs.JobState.SUBMITTING,
@@ -304,7 +304,7 @@ def _send_anew(
             # Its points follow, as they do in `sweep rerun`.
             pairs = zip(wanted, added, strict=True)
             work.sweeps.replace_jobs([(old.row, new.row) for old, new in pairs])
-        at = context.clock()
+        at = context.clock.now()
         told = [
             pair
             for old, new in zip(wanted, added, strict=True)
@@ -334,7 +334,7 @@ def _send_anew(
         depends=depends,
         with_it=tell_both,
     )
-    if new.waits_for_room:
+    if new.is_deferred:
         return new
     return submit.send(context, request.spec, new, new_folder, calling_folder=folder)
 

@@ -60,7 +60,7 @@ def why_not_from(job: jobs.Job) -> str:
 def failed_elsewhere(job: jobs.Job, host: str) -> bool:
     """Return whether it waits because another host could not send it: this one may."""
     found = _NOT_FROM.fullmatch(job.reason or "")
-    return job.waits_for_room and found is not None and found["host"] != host
+    return job.is_deferred and found is not None and found["host"] != host
 
 
 def is_due(job: jobs.Job, host: str, profile: config.Profile, now: datetime.datetime) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 from orchestrator import jobs
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.local import processes
 
 #: A submitter on another host cannot be looked at: it is given all of sbatch's time-out.

@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from orchestrator import errors, files, schedules
 from orchestrator.controller.schedules import paths, submitted, triggers
-from orchestrator.controller.session import clock_check
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clock_check, clusters, contexts
 
 #: A spec or a batch file; both are refused beyond 4 MiB.
 _SOURCE_LIMIT_BYTES = 4 * 1024 * 1024
@@ -47,7 +46,7 @@ def add(context: contexts.Context, wanted: Wanted, *, replace: bool = False) -> 
     where none is there to be replaced.
     """
     clock_check.require(context)
-    now = context.clock()
+    now = context.clock.now()
     payload = schedules.Payload(
         spec=wanted.spec,
         environment=paths.variables(context, wanted.inherit),
@@ -62,7 +61,7 @@ def add(context: contexts.Context, wanted: Wanted, *, replace: bool = False) -> 
         "source_hash": file_hash(context.folder, wanted.source),
         "folder": str(context.folder),
         "profile": context.profile.name,
-        "cluster": contexts.cluster_facts(context).cluster,
+        "cluster": clusters.facts(context).cluster,
         "scheduler": "local" if context.is_local else "slurm",
         "catchup": wanted.catchup,
         "grace_seconds": wanted.grace_seconds,
@@ -142,7 +141,7 @@ def summaries(
     context: contexts.Context, found: Sequence[schedules.Schedule], *, firings: int = 1
 ) -> list[Summary]:
     """Return these schedules, each with so many of its newest firings."""
-    now = context.clock()
+    now = context.clock.now()
     made = []
     for stored in found:
         with context.store.reading() as work:
@@ -163,7 +162,7 @@ def overlooked(
 ) -> list[str]:
     """Return the schedules whose planned time came that long ago and that nobody looked at."""
     told = []
-    until = context.clock() - datetime.timedelta(seconds=late_seconds)
+    until = context.clock.now() - datetime.timedelta(seconds=late_seconds)
     for stored in found:
         if stored.state != "active":
             continue
@@ -188,7 +187,7 @@ def resume(context: contexts.Context, name: str) -> schedules.Schedule:
     stored = find(context, name)
     if stored.state == "paused":
         clock_check.require(context)
-        while stored.decided_until < context.clock():
+        while stored.decided_until < context.clock.now():
             before = stored
             triggers.decide(context, stored)
             stored = find(context, name)
@@ -219,7 +218,7 @@ def run_now(context: contexts.Context, name: str) -> tuple[schedules.Trigger, li
 
     ConflictError where an earlier one has not ended and the schedule's overlap is "skip".
     """
-    now = context.clock()
+    now = context.clock.now()
     stored = find(context, name)
     with context.store.writing(durable=True) as work:
         live = any(

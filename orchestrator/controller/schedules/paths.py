@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from orchestrator import config, jobs
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.controller.submission import environments
 
 #: They say where this database is, which a controller knows.
@@ -42,7 +42,7 @@ def there(
     here = context.configuration
     for note in configuration.notes:
         if note not in here.notes:
-            context.say(note)
+            context.reporter.warn(note)
     return dataclasses.replace(
         context,
         configuration=dataclasses.replace(

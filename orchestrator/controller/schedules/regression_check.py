@@ -10,10 +10,10 @@ from typing import Any
 from db import unit_of_work
 from orchestrator import errors, jobs, reports, schedules
 from orchestrator.controller.schedules import submitted
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 if typing.TYPE_CHECKING:
-    from orchestrator.reports import comparing
+    from orchestrator.reports import comparison
 
 #: So many earlier firings are what a later one is held to.
 HISTORY = 10
@@ -46,7 +46,7 @@ def judge(context: contexts.Context) -> list[str]:
             if submitted.has_ended(work, one)
         ]
     for firing in found[:MOST]:
-        context.proceed()
+        context.guard.check()
         with context.store.reading() as work:
             stored = work.schedules.get(firing.schedule_row)
         try:
@@ -61,7 +61,7 @@ def judge(context: contexts.Context) -> list[str]:
                 firing,
                 verdict=verdict.word,
                 verdict_detail=detail,
-                verdict_at=context.clock(),
+                verdict_at=context.clock.now(),
             ):
                 at = f"{firing.planned_at:%Y-%m-%dT%H:%MZ}"
                 told.append(f"Schedule {stored.name}: {at} {verdict.word}: {verdict.sentence}")
@@ -75,7 +75,7 @@ def _nobody(told: str) -> None:
 def of(context: contexts.Context, stored: schedules.Schedule, firing: schedules.Trigger) -> Verdict:
     """Return the verdict on a firing whose jobs have all ended."""
     from orchestrator.controller.reports import measurements
-    from orchestrator.reports import comparing
+    from orchestrator.reports import comparison
 
     with context.store.reading() as work:
         found = submitted.jobs_of(work, firing)
@@ -98,10 +98,10 @@ def of(context: contexts.Context, stored: schedules.Schedule, firing: schedules.
         told = f"sizes are {now.unit} here and {before.unit} in {against}: they do not compare"
         word = "failed" if failed else "inconclusive"
         return Verdict(word=word, sentence="; ".join(filter(None, (failed, told))), detail=detail)
-    compared = comparing.compare(now.measurements, before.measurements, unit=now.unit)
-    worse = comparing.worse(compared, now.unit)
+    compared = comparison.compare(now.measurements, before.measurements, unit=now.unit)
+    worse = comparison.worse(compared, now.unit)
     detail |= {
-        "comparison": comparing.rows(compared),
+        "comparison": comparison.rows(compared),
         "worse": worse,
         "notes": list(compared.notes),
     }
@@ -111,7 +111,7 @@ def of(context: contexts.Context, stored: schedules.Schedule, firing: schedules.
     return Verdict(word=word, sentence=told, detail=detail)
 
 
-def _judged(compared: comparing.Comparison, worse: Sequence[str], against: str) -> tuple[str, str]:
+def _judged(compared: comparison.Comparison, worse: Sequence[str], against: str) -> tuple[str, str]:
     if worse:
         return "regression", f"{'; '.join(worse)}, held to {against}"
     known = [line for line in compared.lines if line.comparison.low is not None]
@@ -130,7 +130,7 @@ def _before(
     stored: schedules.Schedule,
     firing: schedules.Trigger,
     renamed: Mapping[str, str],
-) -> tuple[reports.Figures | None, str]:
+) -> tuple[reports.MeasurementSet | None, str]:
     """Return the numbers that a firing is held to, and what they are, or that there are none."""
     from orchestrator.controller.reports import baselines, measurements
 
@@ -148,7 +148,9 @@ def _before(
     if not before.measurements:
         return None, "nothing before it to be held to"
     count = "the firing" if len(earlier) == 1 else f"the {len(earlier)} firings"
-    return reports.Figures(unit=before.unit, measurements=before.measurements), f"{count} before"
+    return reports.MeasurementSet(
+        unit=before.unit, measurements=before.measurements
+    ), f"{count} before"
 
 
 def _renamed(work: unit_of_work.UnitOfWork, firing: schedules.Trigger) -> dict[str, str]:

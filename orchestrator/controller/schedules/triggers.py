@@ -18,7 +18,7 @@ from db import unit_of_work
 from orchestrator import config, errors, jobs, schedules, specs, sweeps
 from orchestrator.clocks import leaps
 from orchestrator.controller.schedules import paths, regression_check, submitted
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.sweeps import queries
 from orchestrator.toml import documents
 
@@ -41,7 +41,7 @@ def step(context: contexts.Context) -> list[str]:
         if firing.sweep_row is not None:
             told += go_on(context, firing)
     for stored in found:
-        context.proceed()
+        context.guard.check()
         told += decide(context, stored)
     with context.store.reading() as work:
         waiting = work.schedules.waiting_triggers()
@@ -49,9 +49,9 @@ def step(context: contexts.Context) -> list[str]:
     for firing in waiting:
         # What keeps one of a schedule, Slurm that is away or an earlier one, keeps the others.
         if firing.schedule_row not in kept:
-            context.proceed()
+            context.guard.check()
             told += attempt(context, firing)
-            is_due = not firing.by_hand and firing.due_at <= context.clock()
+            is_due = not firing.by_hand and firing.due_at <= context.clock.now()
             if is_due and _is_waiting(context, firing):
                 kept.add(firing.schedule_row)
     return [*told, *regression_check.judge(context)]
@@ -74,7 +74,7 @@ def decide(context: contexts.Context, stored: schedules.Schedule) -> list[str]:
     """Store what becomes of each time that was planned up to now."""
     skipped: list[schedules.Planned] = []
     for _ in range(ROUNDS):
-        now = context.clock()
+        now = context.clock.now()
         stored = _not_ahead(context, stored, now)
         try:
             decided = schedules.decide(stored.rule, stored.decided_until, now)
@@ -91,7 +91,7 @@ def decide(context: contexts.Context, stored: schedules.Schedule) -> list[str]:
         skipped += [one for one in decided.planned if one.state == "skipped"]
         if not decided.more:
             break
-        context.proceed()
+        context.guard.check()
     if not skipped or stored.state == "paused":
         return []
     count = f"{len(skipped)} planned time" + ("s" if len(skipped) > 1 else "")
@@ -119,7 +119,7 @@ def _not_ahead(
 
 def attempt(context: contexts.Context, firing: schedules.Trigger) -> list[str]:
     """Submit what a waiting firing is of, if it is its turn; skip it if that is over."""
-    now = context.clock()
+    now = context.clock.now()
     with context.store.reading() as work:
         stored = work.schedules.get(firing.schedule_row)
         others = [
@@ -176,7 +176,7 @@ def _is_new(context: contexts.Context, firing: schedules.Trigger) -> bool:
     Who fires by hand is told at once.
     """
     since = max(firing.due_at, firing.decided_at)
-    seconds = (context.clock() - since).total_seconds()
+    seconds = (context.clock.now() - since).total_seconds()
     return not firing.by_hand and seconds < WRITING_SECONDS
 
 
@@ -198,7 +198,7 @@ def place(
 
 def _not_here(context: contexts.Context, stored: schedules.Schedule) -> str:
     """Return why this process cannot submit what the schedule is of; "" where it can."""
-    here = contexts.cluster_facts(contexts.at(context, stored.scheduler)).cluster
+    here = clusters.facts(context.with_scheduler(stored.scheduler)).cluster
     if here != stored.cluster:
         return f"it is of {stored.cluster}, and this host is of {here}"
     if not Path(stored.folder).is_dir():
@@ -223,7 +223,7 @@ def _fire(
         _fired(work, there, firing, job_row=added[0].row)
 
     job = submit.submit(there, request, queue=True, with_it=bind)
-    if job.waits_for_room:
+    if job.is_deferred:
         return f"{_planned(firing)} waits for room (@{job.row}, {job.name})"
     job_id = job.array_job_id or job.job_id
     return f"{_planned(firing)} submitted batch job {job_id} (@{job.row}, {job.name})"
@@ -235,22 +235,21 @@ def _fire_sweep(
     firing: schedules.Trigger,
     payload: schedules.Payload,
 ) -> str:
-    from orchestrator.controller.sweeps import plan
-    from orchestrator.controller.sweeps import submit as sweep_submit
+    from orchestrator.controller.sweeps import plan, submit_points
 
     sweep = expanded(stored, payload, there.profile)
     # Firings may overlap, and of one name only one sweep may be at it.
     sweep = dataclasses.replace(sweep, name=sweep_name(sweep.name, firing))
-    prepared = plan.whole(
+    prepared = plan.prepare_sweep(
         there, sweep, source=stored.source, argv=payload.argv, scheduler=stored.scheduler
     )
 
     def bind(work: unit_of_work.UnitOfWork, made: sweeps.StoredSweep) -> None:
         _fired(work, there, firing, sweep_row=made.row)
 
-    made = sweep_submit.create(there, prepared, sweep, stored.source, with_it=bind)
-    sent = sweep_submit.send_new(prepared, made, sweep.points)
-    return _sent(firing, sent.sweep, sent.submitted, sent.waiting)
+    made = submit_points.create(there, prepared, sweep, stored.source, with_sweep=bind)
+    sent = submit_points.submit_stored(prepared, made, sweep.points)
+    return _sent(firing, sent.sweep, sent.submitted, sent.deferred)
 
 
 def expanded(
@@ -274,7 +273,7 @@ def _fired(
     firing: schedules.Trigger,
     **of: int,
 ) -> None:
-    changes = {"state": "fired", "reason": None, "decided_at": context.clock(), **of}
+    changes = {"state": "fired", "reason": None, "decided_at": context.clock.now(), **of}
     if not work.schedules.change_trigger(firing, **changes):
         raise errors.ConflictError("another process fired it at this moment")
 
@@ -290,15 +289,15 @@ def go_on(context: contexts.Context, firing: schedules.Trigger) -> list[str]:
         assert sweep is not None, "sweeps are never deleted"
         groups = work.sweeps.groups([sweep.row]).get(sweep.row, [])
         stored = work.schedules.get(firing.schedule_row)
-    age_seconds = (context.clock() - firing.decided_at).total_seconds()
+    age_seconds = (context.clock.now() - firing.decided_at).total_seconds()
     if (
         sweep.state != "open"
         or all(group.state is not None for group in groups)
         or (firing.by_hand and age_seconds < BY_HAND_SECONDS)
     ):
         return []
-    context.proceed()
-    from orchestrator.controller.sweeps import submit as sweep_submit
+    context.guard.check()
+    from orchestrator.controller.sweeps import submit_points
 
     try:
         if told := _not_here(context, stored):
@@ -306,13 +305,13 @@ def go_on(context: contexts.Context, firing: schedules.Trigger) -> list[str]:
         with context.store.reading() as work:
             payload = work.schedules.payload(stored.row)
         there = place(context, stored, payload)
-        sent = sweep_submit.send_rest(there, sweep, payload.argv)
+        sent = submit_points.submit_remaining(there, sweep, payload.argv)
         if sent is None:
             return []
-        told = _sent(firing, sweep, sent.submitted, sent.waiting)
+        told = _sent(firing, sweep, sent.submitted, sent.deferred)
     except (errors.DatabaseError, errors.FencedError):
         raise
-    except sweep_submit.BaselineError as exc:
+    except submit_points.BaselineError as exc:
         gone = [group for group in groups if group.state is not None]
         if not all(queries.ended(group) for group in gone):
             return []
@@ -386,7 +385,7 @@ def _end(
         changes: Mapping[str, object] = {
             "state": state,
             "reason": reason,
-            "decided_at": context.clock(),
+            "decided_at": context.clock.now(),
         }
         if not work.schedules.change_trigger(firing, **changes):
             return []

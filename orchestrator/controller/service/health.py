@@ -98,7 +98,7 @@ def load(state_dir: Path) -> Pass | None:
         return None
 
 
-def late(newest: Pass | None, now: datetime.datetime) -> str:
+def late_message(newest: Pass | None, now: datetime.datetime) -> str:
     """Return since when a controller that was not ended is silent, in a sentence; "": it is not."""
     if newest is None or newest.ended_at is not None:
         return ""
@@ -109,10 +109,10 @@ def late(newest: Pass | None, now: datetime.datetime) -> str:
         is_late = silent_seconds > TICKS_LATE_SECONDS
     if not is_late:
         return ""
-    return last_pass(newest)
+    return last_pass_message(newest)
 
 
-def last_pass(newest: Pass) -> str:
+def last_pass_message(newest: Pass) -> str:
     """Return when the newest pass was, and whose, in a sentence."""
     at = newest.last_pass_at.astimezone()
     return (
@@ -153,7 +153,7 @@ def examine(store: stores.Store, state_dir: Path, now: datetime.datetime) -> Hea
                 f"{lease.age_seconds:.0f} s."
             )
     # Of an earlier controller it means nothing while another one acts.
-    if not _of_another(lease, newest) and (told := late(newest, now)):
+    if not _of_another(lease, newest) and (told := late_message(newest, now)):
         problems.append(told)
     if newest is not None and newest.failing_since is not None and newest.ended_at is None:
         since = newest.failing_since.astimezone()

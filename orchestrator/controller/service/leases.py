@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 
 from orchestrator import errors
 from orchestrator.controller.service import lease_messages
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import contexts, stores
 from orchestrator.jobs import leases as records
 from orchestrator.local import clocks, processes
 
@@ -30,7 +29,7 @@ class HeldError(errors.ConflictError):
     """Another controller acts."""
 
 
-class Holding:
+class HeldLease:
     """The lease, while this process has it. `renew` may be called by a thread of its own."""
 
     def __init__(
@@ -58,7 +57,7 @@ class Holding:
         asked_at = self._boot_clock()
         try:
             with self._context.store.writing() as work:
-                now = self._context.clock()
+                now = self._context.clock.now()
                 if not work.leases.renew(self._fence, now):
                     raise lease_messages.taken_over(work.leases.read(now))
         except errors.FencedError as exc:
@@ -152,7 +151,7 @@ def acquire(
     told: Callable[[str], None] = lambda sentence: None,
     monotonic: Callable[[], float] = time.monotonic,
     boot_clock: Callable[[], float] = clocks.boot_seconds,
-) -> Holding:
+) -> HeldLease:
     """Take the lease; raises HeldError where another controller acts.
 
     A holder whose process has ended on this host is replaced at once; any other when it was not
@@ -174,10 +173,10 @@ def acquire(
             taken_at = boot_clock()
             with context.store.writing() as work:
                 fence = work.leases.take(
-                    lease, me, command=command, seconds=seconds, here=context.clock()
+                    lease, me, command=command, seconds=seconds, here=context.clock.now()
                 )
             if fence is not None:
-                return Holding(
+                return HeldLease(
                     context, fence, seconds=seconds, taken_at=taken_at, boot_clock=boot_clock
                 )
             continue
@@ -193,7 +192,7 @@ def acquire(
 
 
 def _look(context: contexts.Context) -> tuple[records.Lease, bool]:
-    here = context.clock()
+    here = context.clock.now()
     with context.store.reading() as work:
         lease, one_clock = work.leases.read(here), work.leases.one_clock
     if lease is None:

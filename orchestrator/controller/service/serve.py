@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import functools
 import os
 import re
 import select
@@ -17,10 +16,8 @@ from typing import Literal, Self
 from orchestrator import config, errors
 from orchestrator.controller.refresh import cache
 from orchestrator.controller.resubmission import submitters
-from orchestrator.controller.service import health, leases
-from orchestrator.controller.service import tick as ticking
-from orchestrator.controller.session import clock_check
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.service import health, leases, passes
+from orchestrator.controller.session import clock_check, contexts
 from orchestrator.local import processes
 
 #: Passes that fail for Slurm's sake follow one another more and more slowly, up to this.
@@ -34,14 +31,14 @@ _FLOOR_SHARE = 0.9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Line:
+class LogLine:
     """One line of the controller's log."""
 
     at: datetime.datetime
     level: Literal["info", "warning", "error"]
     #: start, standby, done, failed, said, lease, clock, stop
     event: str
-    #: of ticking.steps; "": of the controller itself
+    #: of passes.steps; "": of the controller itself
     step: str = ""
     text: str
 
@@ -89,7 +86,7 @@ class Stop:
     def check(self) -> None:
         """Raise Stopped where it was asked for."""
         if self.asked is not None:
-            raise ticking.Stopped
+            raise passes.Stopped
 
     def wake(self) -> None:
         """End the present `wait`; any thread may call it."""
@@ -107,8 +104,8 @@ class Stop:
 
 
 def tick(
-    context: contexts.Context, log: Callable[[Line], None], *, lease_seconds: float
-) -> list[ticking.Outcome]:
+    context: contexts.Context, log: Callable[[LogLine], None], *, lease_seconds: float
+) -> list[passes.Outcome]:
     """Do one pass under the lease; raises leases.HeldError where another controller acts."""
     with Stop() as stop:
         one = _Controller(context, log, stop, command="tick")
@@ -123,7 +120,7 @@ def tick(
 
 def serve(
     context: contexts.Context,
-    log: Callable[[Line], None],
+    log: Callable[[LogLine], None],
     *,
     interval_seconds: float,
     lease_seconds: float,
@@ -149,7 +146,7 @@ def serve(
                         raise
                     with contextlib.suppress(errors.DatabaseError):
                         submitters.disown(context)
-        except ticking.Stopped:
+        except passes.Stopped:
             one.log("info", "stop", "Ended; what was begun is done.")
 
 
@@ -159,7 +156,7 @@ class _Controller:
     def __init__(
         self,
         context: contexts.Context,
-        log: Callable[[Line], None],
+        log: Callable[[LogLine], None],
         stop: Stop,
         *,
         command: str,
@@ -168,18 +165,18 @@ class _Controller:
         self._log = log
         self._stop = stop
         self._command = command
-        self._since = context.clock()
+        self._since = context.clock.now()
         self._failing_since: datetime.datetime | None = None
         self._step = ""
 
     def log(self, level: Literal["info", "warning", "error"], event: str, text: str) -> None:
-        at = self._plain.clock()
-        self._log(Line(at=at, level=level, event=event, step=self._step, text=text))
+        at = self._plain.clock.now()
+        self._log(LogLine(at=at, level=level, event=event, step=self._step, text=text))
 
     def waits(self, text: str) -> None:
         self.log("info", "standby", text)
 
-    def take_the_lease(self, seconds: float, *, stand_by: bool) -> leases.Holding:
+    def take_the_lease(self, seconds: float, *, stand_by: bool) -> leases.HeldLease:
         """Return the lease; a database that is away is waited for."""
         failures = 0
         while True:
@@ -200,31 +197,28 @@ class _Controller:
                 self._stop.wait(_doubled(DATABASE_AWAY_SECONDS, failures, 60.0))
 
     @contextlib.contextmanager
-    def holding(self, holding: leases.Holding) -> Iterator[None]:
+    def holding(self, holding: leases.HeldLease) -> Iterator[None]:
         """Act under the lease until the end, and give it back."""
 
-        def proceed() -> None:
+        def check() -> None:
             self._stop.check()
             holding.proceed()
 
-        self._since = self._plain.clock()
+        self._since = self._plain.clock.now()
         self._holding = holding
         self._context = dataclasses.replace(
             self._plain,
             store=holding.store,
-            who="controller",
-            client=functools.cache(lambda: dataclasses.replace(self._plain.slurm, remembered={})),
-            say=lambda text: self.log("warning", "said", text),
-            news=lambda text: self.log("info", "said", text),
-            waiting=contexts.in_silence,
-            heard=cache.Heard(),
-            proceed=proceed,
-            confirm=holding.confirm,
+            actor="controller",
+            slurm=dataclasses.replace(self._plain.slurm, remembered={}),
+            reporter=contexts.Reporter(write=lambda level, text: self.log(level, "said", text)),
+            refresh_cache=cache.Heard(),
+            guard=contexts.Guard(check=check, confirm_lease=holding.confirm),
         )
         with holding.kept(lambda text: self.log("warning", "lease", text), self._stop.wake):
             yield
 
-    def one_pass(self, *, floor_seconds: float | None) -> list[ticking.Outcome]:
+    def one_pass(self, *, floor_seconds: float | None) -> list[passes.Outcome]:
         """Do each step once, and log what it did.
 
         Raises ConfigurationError where the project's file is not trusted any more.
@@ -232,14 +226,14 @@ class _Controller:
         config.refuse_changed(self._plain.configuration.project, self._plain.environ)
         check = clock_check.check_pass(self._context)
         context = check.context
-        if context.clock_doubt:
+        if context.clock.doubt:
             # Cron mails what is a warning: a leap is one, and its duration is not.
-            self.log("warning" if check.is_new else "info", "clock", context.clock_doubt)
+            self.log("warning" if check.is_new else "info", "clock", context.clock.doubt)
         elif check.is_over:
             self.log("info", "clock", "The clock is trusted again; what waited for it goes on.")
-        self._began_at = context.clock()
+        self._began_at = context.clock.now()
         outcomes = []
-        for outcome in ticking.tick(context, floor_seconds=floor_seconds):
+        for outcome in passes.tick(context, floor_seconds=floor_seconds):
             self._step = outcome.step
             for sentence in outcome.done:
                 self.log("info", "done", sentence)
@@ -259,35 +253,35 @@ class _Controller:
             while True:
                 try:
                     outcomes = self.one_pass(floor_seconds=floor)
-                    due = ticking.next_at(self._context, self._began_at)
+                    due = passes.next_at(self._context, self._began_at)
                 except errors.DatabaseError as exc:
                     self.log("error", "failed", str(exc))
-                    outcomes = [ticking.Outcome(step="database", error=exc, seconds=0.0)]
+                    outcomes = [passes.Outcome(step="database", error=exc, seconds=0.0)]
                     due = None
                 failures = failures + 1 if _is_away(outcomes) else 0
                 pause = _pause_seconds(outcomes, failures, interval_seconds)
                 if due is not None:
-                    left = (due - self._context.clock()).total_seconds()
+                    left = (due - self._context.clock.now()).total_seconds()
                     pause = max(min(pause, left), _LEAST_SECONDS)
                 self.store_health(outcomes, next_pass_seconds=pause)
                 self._holding.rest()
                 self._stop.wait(pause)
-        except (ticking.Stopped, errors.FencedError, errors.ConfigurationError):
+        except (passes.Stopped, errors.FencedError, errors.ConfigurationError):
             me = processes.this_process()
             configuration = self._plain.configuration
             health.end(
                 configuration.state_dir,
-                self._plain.clock(),
+                self._plain.clock.now(),
                 me,
                 shared_folders=configuration.shared_folders,
             )
             raise
 
     def store_health(
-        self, outcomes: Sequence[ticking.Outcome], *, next_pass_seconds: float | None
+        self, outcomes: Sequence[passes.Outcome], *, next_pass_seconds: float | None
     ) -> None:
         """Write the file that tells how the controller is."""
-        now = self._plain.clock()
+        now = self._plain.clock.now()
         if all(outcome.error is None for outcome in outcomes):
             self._failing_since = None
         elif self._failing_since is None:
@@ -324,13 +318,13 @@ def told(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error} ({where})".split())
 
 
-def _is_away(outcomes: Sequence[ticking.Outcome]) -> bool:
+def _is_away(outcomes: Sequence[passes.Outcome]) -> bool:
     away = (errors.SlurmError, errors.DatabaseError)
     return any(isinstance(outcome.error, away) for outcome in outcomes)
 
 
 def _pause_seconds(
-    outcomes: Sequence[ticking.Outcome], failures: int, interval_seconds: float
+    outcomes: Sequence[passes.Outcome], failures: int, interval_seconds: float
 ) -> float:
     """Return how long after a pass the next one begins; `failures`: so many failed in a row."""
     if not failures:

@@ -10,11 +10,12 @@ import contextlib
 import dataclasses
 import datetime
 import socket
+from typing import Any
 
 from db import unit_of_work
 from orchestrator import errors
 from orchestrator.clocks import leaps
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.local import clocks as kernel
 from orchestrator.local import processes
 
@@ -35,8 +36,8 @@ class Check:
 
 
 def checked(context: contexts.Context) -> contexts.Context:
-    """Return the context for a command of a person, with `clock_doubt` filled in."""
-    if context.clock_doubt is not None:
+    """Return the context for a command of a person, with `clock.doubt` filled in."""
+    if context.clock.doubt is not None:
         return context
     return _check(context, keep=False).context
 
@@ -47,17 +48,17 @@ def check_pass(context: contexts.Context) -> Check:
     The pass goes on with this reading and the seconds since: a leap while it runs changes nothing.
     """
     found = _check(context, keep=True)
-    at, boot_at = found.context.clock(), context.boot_clock()
+    at, boot_at = found.context.clock.now(), context.clock.boot_seconds()
 
-    def clock() -> datetime.datetime:
-        return at + datetime.timedelta(seconds=context.boot_clock() - boot_at)
+    def now() -> datetime.datetime:
+        return at + datetime.timedelta(seconds=context.clock.boot_seconds() - boot_at)
 
-    return dataclasses.replace(found, context=dataclasses.replace(found.context, clock=clock))
+    return dataclasses.replace(found, context=_with_clock(found.context, now=now))
 
 
 def require(context: contexts.Context) -> None:
     """Store what the clock shows; ConflictError where it is in doubt."""
-    if doubt := _check(context, keep=True).context.clock_doubt:
+    if doubt := _check(context, keep=True).context.clock.doubt:
         raise errors.ConflictError(doubt)
 
 
@@ -77,8 +78,8 @@ def stored_doubt(work: unit_of_work.UnitOfWork) -> str:
 
 def _read(context: contexts.Context) -> leaps.Reading:
     return leaps.Reading(
-        at=context.clock(),
-        boot_seconds=context.boot_clock(),
+        at=context.clock.now(),
+        boot_seconds=context.clock.boot_seconds(),
         boot_id=processes.boot_id(),
         host=socket.gethostname(),
     )
@@ -93,7 +94,7 @@ def _check(context: contexts.Context, *, keep: bool) -> Check:
     if not keep and before is not None and doubt is not None and _is_fresh(doubt, now):
         after = before
     else:
-        after = leaps.judge(before, now, lambda: _witnesses(context))
+        after = leaps.assess(before, now, lambda: _witnesses(context))
         # Who only looks has nothing to add to a clock that goes on as it did.
         if keep or (before is not None and (doubt or after.doubt)):
             with context.store.writing() as work:
@@ -101,10 +102,14 @@ def _check(context: contexts.Context, *, keep: bool) -> Check:
                 if (work.settings.get(_KEY) or "") == text:
                     work.settings.put(_KEY, after.to_json())
     return Check(
-        context=dataclasses.replace(context, clock_doubt=leaps.explanation(after)),
+        context=_with_clock(context, doubt=leaps.explanation(after)),
         is_new=after.doubt is not None and (doubt is None or doubt.since != after.doubt.since),
         is_over=doubt is not None and after.doubt is None,
     )
+
+
+def _with_clock(context: contexts.Context, **changes: Any) -> contexts.Context:
+    return dataclasses.replace(context, clock=dataclasses.replace(context.clock, **changes))
 
 
 def _is_fresh(doubt: leaps.Doubt, now: leaps.Reading) -> bool:
@@ -115,7 +120,7 @@ def _is_fresh(doubt: leaps.Doubt, now: leaps.Reading) -> bool:
     )
 
 
-def _witnesses(context: contexts.Context) -> list[leaps.Witness]:
+def _witnesses(context: contexts.Context) -> list[leaps.OtherClock]:
     """Return the clocks of other hosts, and the kernel's word where there are none.
 
     The stamp of a new file is no witness: on Lustre, and on NFS with delegated time stamps, it is
@@ -123,18 +128,18 @@ def _witnesses(context: contexts.Context) -> list[leaps.Witness]:
     """
     found = []
     with context.store.reading() as work:
-        asked_at = context.clock()
+        asked_at = context.clock.now()
         server_time = work.leases.server_time()
     if server_time is not None:
         ahead = server_time - asked_at
-        found.append(leaps.Witness(name="the database server's clock", ahead=ahead))
+        found.append(leaps.OtherClock(name="the database server's clock", ahead=ahead))
     with contextlib.suppress(errors.SlurmError):
-        asked_at = context.clock()
+        asked_at = context.clock.now()
         answer = context.slurm.config()
         here = socket.gethostname().partition(".")[0]
         if answer.answered_at is not None and here not in answer.controller_hosts:
             ahead = answer.answered_at - asked_at
-            found.append(leaps.Witness(name="Slurm's clock", ahead=ahead))
+            found.append(leaps.OtherClock(name="Slurm's clock", ahead=ahead))
     if not found and kernel.is_synchronized():
-        found.append(leaps.Witness(name="NTP", ahead=datetime.timedelta()))
+        found.append(leaps.OtherClock(name="NTP", ahead=datetime.timedelta()))
     return found

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from orchestrator import errors, jobs
 from orchestrator.controller.refresh import freshness
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import references
+from orchestrator.controller.session import clusters, contexts, references
 
 #: `status` shows live jobs and those that ended within this time (design section 5).
 RECENT = datetime.timedelta(days=1)
@@ -65,7 +64,7 @@ def list_readable(
         found, told = _with_staleness(context, found)
     if unreadable:
         rows = ", ".join(f"@{row}" for row in sorted(unreadable))
-        context.say(f"Left out, because they cannot be read: {rows}")
+        context.reporter.warn(f"Left out, because they cannot be read: {rows}")
     return found, told, list({str(error): error for error in damage}.values())
 
 
@@ -104,10 +103,10 @@ def arguments(details: Details) -> list[str] | None:
 def _with_staleness(
     context: contexts.Context, found: Sequence[jobs.Job]
 ) -> tuple[list[jobs.Job], str]:
-    facts = contexts.known_facts(context)
-    clusters = {job.cluster for job in found if not job.settled}
-    fresh = {cluster: freshness.of(context, cluster) for cluster in sorted(clusters)}
-    here = {contexts.machine_facts(context).cluster}
+    facts = clusters.known_facts(context)
+    live_clusters = {job.cluster for job in found if not job.settled}
+    fresh = {cluster: freshness.of(context, cluster) for cluster in sorted(live_clusters)}
+    here = {clusters.machine_cluster()}
     if facts is not None:
         here.add(facts.cluster)
     told = [

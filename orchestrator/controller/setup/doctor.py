@@ -16,7 +16,7 @@ from orchestrator.config import projects
 from orchestrator.controller.service import health
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import render
-from orchestrator.toml import values
+from orchestrator.text import escaping
 
 OK, WARNING, BAD = "ok", "warning", "bad"
 _PROJECT_FILE = "project file"
@@ -80,7 +80,7 @@ def examine(configuration: config.Configuration, client: slurm.Client) -> Iterat
 def _project(project: config.Project) -> Check:
     if project.ignored:
         return Check(name=_PROJECT_FILE, outcome=WARNING, found=project.ignored, cure=project.cure)
-    found = f"{values.visible(str(project.path))}, {project.standing}"
+    found = f"{escaping.visible(str(project.path))}, {project.standing}"
     return Check(name=_PROJECT_FILE, outcome=OK, found=found)
 
 
@@ -89,7 +89,7 @@ def project_refused(error: config.ProjectRefusedError) -> Check:
     return Check(
         name=_PROJECT_FILE,
         outcome=BAD,
-        found=f"{values.visible(str(error.path))} is refused: it sets {', '.join(error.refused)}",
+        found=f"{escaping.visible(str(error.path))} is refused: it sets {', '.join(error.refused)}",
         cure="move these to your own configuration, or review the file and run "
         f"`{projects.command(error.path)}`",
     )

@@ -17,7 +17,7 @@ SCRATCH = ("SCRATCH", "SCRATCHDIR", "WORK", "PROJECT", "DATA")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Found:
+class Cluster:
     """What was found out about a cluster."""
 
     cluster: str
@@ -32,7 +32,7 @@ class Found:
     scratch: Mapping[str, str]
 
 
-def ask(client: slurm.Client, environ: Mapping[str, str]) -> Found:
+def query(client: slurm.Client, environ: Mapping[str, str]) -> Cluster:
     """Ask Slurm three questions; raises SlurmError when slurmctld does not answer."""
     facts = client.config()
     kinds = client.partitions()
@@ -43,7 +43,7 @@ def ask(client: slurm.Client, environ: Mapping[str, str]) -> Found:
             associations = client.associations(pwd.getpwuid(os.getuid()).pw_name)
         except (errors.SlurmError, KeyError) as exc:
             accounts_error = str(exc).splitlines()[0]
-    return Found(
+    return Cluster(
         cluster=facts.cluster_name,
         slurm_version=facts.slurm_version,
         select_type=facts.settings.get("SelectType", ""),
@@ -54,7 +54,7 @@ def ask(client: slurm.Client, environ: Mapping[str, str]) -> Found:
     )
 
 
-def draft(found: Found) -> str:
+def draft(found: Cluster) -> str:
     """Return a configuration file with a profile of the cluster."""
     return "\n".join([*_head(found), *_profile(found), *_partitions(found)]) + "\n"
 
@@ -84,7 +84,7 @@ def write(path: Path, text: str, shared_folders: Sequence[Path] = ()) -> None:
         stream.write(text)
 
 
-def _head(found: Found) -> Iterator[str]:
+def _head(found: Cluster) -> Iterator[str]:
     yield (
         f"# Drafted by orchestrator {orchestrator.__version__} from cluster {found.cluster}, "
         f"Slurm {found.slurm_version}."
@@ -100,7 +100,7 @@ def _head(found: Found) -> Iterator[str]:
     yield ""
 
 
-def _profile(found: Found) -> Iterator[str]:
+def _profile(found: Cluster) -> Iterator[str]:
     yield f"[profiles.{_key(found.cluster)}]"
     default = next((kind.partition for kind in found.kinds if kind.default), None)
     if default is not None:
@@ -124,13 +124,13 @@ def _profile(found: Found) -> Iterator[str]:
     yield "# poll_floor_seconds = 10  # Slurm is not asked more often than this"
 
 
-def _partitions(found: Found) -> Iterator[str]:
+def _partitions(found: Cluster) -> Iterator[str]:
     profile = _key(found.cluster)
     for name in dict.fromkeys(kind.partition for kind in found.kinds):
         kinds = [kind for kind in found.kinds if kind.partition == name]
         yield ""
         yield f"# {_nodes(kinds)}"
-        if values.misfit("partition", name):
+        if values.form_error("partition", name):
             yield f"# partition {_string(name)} is left out: such a name is not taken here"
             continue
         yield f"[profiles.{profile}.partitions.{_key(name)}]"

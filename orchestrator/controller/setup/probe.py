@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator import config, diagnosis, files, jobs
 from orchestrator.controller.actions import cancel, wait
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.controller.setup import doctor
 from orchestrator.controller.submission import render, submit
 
@@ -72,7 +72,7 @@ def probe(
     Raises what submit raises. A job that does not start in time is cancelled.
     """
     job = submit.submit(context, asked)
-    context.tell(f"Submitted job {job.job_id} to look at a compute node ...")
+    context.reporter.info(f"Submitted job {job.job_id} to look at a compute node ...")
     (job,) = wait.wait(context, [job.row], timeout_seconds=timeout_seconds)
     if job.state not in jobs.TERMINAL:
         why = diagnosis.explain_reason(job) or str(job.state)
@@ -85,10 +85,10 @@ def probe(
         )
         return
     log = _text(job.stdout_path)
-    yield from judge(job, log)
+    yield from checks(job, log)
 
 
-def judge(job: jobs.Job, log: str) -> list[doctor.Check]:
+def checks(job: jobs.Job, log: str) -> list[doctor.Check]:
     """Return what the job's end and its log say."""
     told = facts(log)
     seen = _seen(job, told)

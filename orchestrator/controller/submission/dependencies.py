@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 
 from db import unit_of_work
 from orchestrator import errors, jobs, local
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.jobs import dependency as records
 
 #: What to do where a dependency asks for an end that nobody can tell.

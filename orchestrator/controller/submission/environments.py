@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator import jobs, slurm
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 _NAMES_SHOWN = 3
 
@@ -23,11 +23,10 @@ def stored(
     """
     inherit = environment.inherit
     left_out = slurm.left_out(context.environ, inherit) if environment.export == "all" else []
-    if left_out and not context.memory.said_left_out:
-        context.memory.said_left_out = True
+    if left_out:
         plural = "" if len(left_out) == 1 else "s"
         names = ", ".join([*left_out[:_NAMES_SHOWN], *["..."][: len(left_out) - _NAMES_SHOWN]])
-        context.tell(
+        context.reporter.info(
             f"Not passed on ({reason}): {len(left_out)} variable{plural} of this shell "
             f"({names}); pass one with --inherit NAME"
         )

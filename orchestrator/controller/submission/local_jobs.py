@@ -7,8 +7,7 @@ from pathlib import Path
 
 from orchestrator import errors, files, jobs, local, rendering, slurm
 from orchestrator.controller.metrics import log_files
-from orchestrator.controller.session import clock_check
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clock_check, contexts
 from orchestrator.controller.submission import dependencies, environments, submitit
 from orchestrator.rendering import batch_file, batch_needs
 from orchestrator.toml import values
@@ -84,11 +83,15 @@ def enter(
         format=1,
     )
     if context.profile.scheduler == "auto":
-        context.tell(f"No sbatch on PATH: the job runs on this machine, {context.machine.host}")
+        context.reporter.info(
+            f"No sbatch on PATH: the job runs on this machine, {context.machine.host}"
+        )
     if keys := local.ignored(spec):
-        context.tell(f"Without Slurm these mean nothing: {', '.join(keys)}")
+        context.reporter.info(f"Without Slurm these mean nothing: {', '.join(keys)}")
     if asked and not slots.are_gpus:
-        context.tell("This machine has no GPU: the job gets none, and its ranks share the CPU")
+        context.reporter.info(
+            "This machine has no GPU: the job gets none, and its ranks share the CPU"
+        )
     with context.store.reading() as work:
         papers = work.jobs.submission_of(job.row)
     assert papers is not None, "each job belongs to one (foreign key)"
@@ -106,7 +109,7 @@ def enter(
 
     def still_needed() -> set[str] | None:
         # Nothing is old by a clock that leapt.
-        if clock_check.checked(context).clock_doubt:
+        if clock_check.checked(context).clock.doubt:
             return None
         # What it depends on was there when that was checked, and is not cleared before it waits.
         ids = local.dependencies(request.dependency)

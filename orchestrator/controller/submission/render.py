@@ -16,7 +16,7 @@ from orchestrator.jobs import dependency
 from orchestrator.rendering import batch_file, batch_needs
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller.session import context as contexts
+    from orchestrator.controller.session import clusters
 
 #: slurmctld's default of max_script_size (man slurm.conf, SchedulerParameters); a larger script is
 #: refused with "Pathname of a file, directory or other parameter too long".
@@ -91,7 +91,7 @@ def make(
     return script
 
 
-def refuse_too_many_tasks(request: Request, facts: contexts.ClusterFacts) -> None:
+def refuse_too_many_tasks(request: Request, facts: clusters.Facts) -> None:
     """Raise SpecError for an array with more tasks than the cluster takes."""
     tasks = request.spec.array.task_ids
     # MaxArraySize is the limit of the index, which begins at 0 (man slurm.conf).

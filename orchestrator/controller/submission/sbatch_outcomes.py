@@ -13,7 +13,7 @@ from orchestrator import errors, jobs, slurm
 from orchestrator.controller.metrics import log_files
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.resubmission import submit_limit
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.tracking import run_folder
 
 #: What another process may have written about a submission that it took for dead.
@@ -48,7 +48,7 @@ def _write_job_id(
 ) -> jobs.Job:
     common: dict[str, Any] = {
         "state": jobs.JobState.PENDING,
-        "submitted_at": context.clock(),
+        "submitted_at": context.clock.now(),
         # Another host may have taken us for dead, and the job for never submitted.
         **FOUND,
         **SENT,
@@ -121,7 +121,7 @@ def store_refusal(
         assert current is not None, "rows are never deleted"
         waits = outcome.kind in submit_limit.FOR_NOW and current.resend_at is not None
         if current.job_id is None:
-            now = context.clock()
+            now = context.clock.now()
             changes |= (
                 submit_limit.refused(current, outcome.cause, context.profile, now)
                 if waits
@@ -132,7 +132,7 @@ def store_refusal(
         work.events.add_many((one.row, told) for one in work.jobs.tasks(job.token))
         stored = work.jobs.get(job.row)
     assert stored is not None, "a row that was just written"
-    if not stored.waits_for_room:
+    if not stored.is_deferred:
         run_folder.RunFolder(Path(job.run_dir)).drop_environment()
     return stored
 
@@ -146,7 +146,7 @@ def store_unsent(context: contexts.Context, job: jobs.Job, why: str, *, again: b
         waits = again and current.resend_at is not None
         changes: dict[str, object] = {"reason": why, **SENT}
         if waits:
-            host, now = socket.gethostname(), context.clock()
+            host, now = socket.gethostname(), context.clock.now()
             changes = submit_limit.not_from(current, host, why, context.profile, now)
         changes |= {"state": state, "settled": True}
         work.jobs.change_many([(one.row, changes, None) for one in _unclaimed(work, job)])
@@ -160,7 +160,7 @@ def look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutc
     """Store that the outcome is unknown, look once, and return the job if Slurm has it."""
     state = jobs.JobState.SUBMIT_UNKNOWN
     with context.store.writing(durable=True) as work:
-        changes = {"state": state, **FOUND, "grace_since": context.clock()}
+        changes = {"state": state, **FOUND, "grace_since": context.clock.now()}
         work.jobs.change_many([(one.row, changes, None) for one in _unclaimed(work, job)])
         told = event(context, outcome.sentence, state)
         work.events.add_many((one.row, told) for one in work.jobs.tasks(job.token))
@@ -179,5 +179,5 @@ def look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutc
 def event(
     context: contexts.Context, detail: str, state: jobs.JobState, source: str = "sbatch"
 ) -> jobs.JobEvent:
-    at = context.clock()
+    at = context.clock.now()
     return jobs.JobEvent(at=at, kind="submit", state=state, source=source, detail=detail)

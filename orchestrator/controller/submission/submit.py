@@ -5,7 +5,6 @@ Without Slurm the same, with this machine in its place.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +17,8 @@ from orchestrator import errors, jobs, slurm, specs
 from orchestrator.controller.metrics import log_files
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.resubmission import submit_limit
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import (
-    ahead,
     dependencies,
     environments,
     local_jobs,
@@ -66,39 +64,37 @@ def submit(
     Of an array it is the first task: tasks_of() returns all of them. `depends`: what it waits for;
     none: what its spec names. `with_it` joins the transaction of the intent.
 
-    `queue`: one that Slurm refuses for now is returned as it waits (Job.waits_for_room). Else
+    `queue`: one that Slurm refuses for now is returned as it waits (Job.is_deferred). Else
     raises SlurmError (exit 5) when Slurm refused it, is away, or may or may not have it:
     the message then names the row, and refreshes go on looking for it.
     """
     here = render.is_local(context.configuration, context.environ)
-    context = contexts.at(context, "local" if here else "slurm")
+    context = context.with_scheduler("local" if here else "slurm")
     script = render.make(context.configuration, request, on_this_machine=context.is_local)
-    facts = contexts.cluster_facts(context)
+    facts = clusters.facts(context)
     render.refuse_too_many_tasks(request, facts)
     local_jobs.check(context, request.spec, script.text)
     papers = papers_of(context, request, template=(script.template, script.template_hash))
-    with contextlib.closing(ahead.Ahead(context, script.text)) as begun:
-        storing_at = clocks.boot_seconds()
-        job, folder = store_intent(
-            context,
-            request.spec,
-            script.text,
-            papers,
-            cluster=facts.cluster,
-            runs_dir=context.configuration.runs_dir,
-            # A machine's line has room for all.
-            queue=queue and not context.is_local,
-            depends=depends,
-            begun=None if context.is_local else begun,
-            with_it=with_it,
-        )
-        if job.waits_for_room:
-            return job
-        _, named = dependency.split(request.spec.dependency)
-        # Whoever waits for nothing has nothing to be told by what is stored; on this machine there
-        # is no grace.
-        stored_at = None if named or depends or context.is_local else storing_at
-        return send(context, request.spec, job, folder, begun=begun, stored_at=stored_at)
+    storing_at = clocks.boot_seconds()
+    job, folder = store_intent(
+        context,
+        request.spec,
+        script.text,
+        papers,
+        cluster=facts.cluster,
+        runs_dir=context.configuration.runs_dir,
+        # A machine's line has room for all.
+        queue=queue and not context.is_local,
+        depends=depends,
+        with_it=with_it,
+    )
+    if job.is_deferred:
+        return job
+    _, named = dependency.split(request.spec.dependency)
+    # Whoever waits for nothing has nothing to be told by what is stored; on this machine there
+    # is no grace.
+    stored_at = None if named or depends or context.is_local else storing_at
+    return send(context, request.spec, job, folder, stored_at=stored_at)
 
 
 def send(
@@ -109,15 +105,13 @@ def send(
     *,
     calling_folder: str | None = None,
     again: bool = False,
-    begun: ahead.Ahead | None = None,
     stored_at: float | None = None,
 ) -> jobs.Job:
     """Call sbatch for a stored intent, in `calling_folder` if not here, and store its answer.
 
-    `again`: what waits for room goes on waiting where sbatch cannot even be started. `begun`: the
-    sbatch that may wait for its script. `stored_at`: when (seconds since boot) this process stored
-    the whole intent of what waits for nothing. Returns the job that Slurm has, or that waits for
-    room.
+    `again`: what waits for room goes on waiting where sbatch cannot even be started. `stored_at`:
+    when (seconds since boot) this process stored the whole intent of what waits for nothing.
+    Returns the job that Slurm has, or that waits for room.
     """
     tasks: Sequence[int | None] = spec.array.task_ids or [None]
     text, may_be_recovered = "", False
@@ -137,10 +131,10 @@ def send(
             options = sbatch_call.options(
                 spec, tasks, dependency=text, may_be_recovered=may_be_recovered
             )
-            job_id = _call_sbatch(context, spec, job, folder, calling_folder, options, begun)
+            job_id = _call_sbatch(context, spec, job, folder, calling_folder, options)
     except submitit.RefusedError as exc:
         kept = sbatch_outcomes.store_refusal(context, job, exc.outcome)
-        if kept.waits_for_room:
+        if kept.is_deferred:
             return kept
         raise errors.SlurmError(
             f"{exc.outcome.sentence} ({sbatch_outcomes.kept(job, exc.outcome)})"
@@ -153,7 +147,7 @@ def send(
         raise
     except KeyboardInterrupt:
         # The row stays SUBMITTING; that this process ended is seen by the next refresh.
-        context.say(
+        context.reporter.warn(
             f"sbatch was interrupted: Slurm may or may not have the job; it is @{job.row}. "
             f"`orchestrator status @{job.row}` looks for it and says which it is."
         )
@@ -199,7 +193,7 @@ def papers_of(
     submissions at once one that remembers its answers.
     """
     called_in = context.folder if folder is None else folder
-    with context.waiting("Looking at the working tree (git)"):
+    with context.reporter.activity("Looking at the working tree (git)"):
         return provenance.collect(
             version=orchestrator.__version__,
             argv=request.argv,
@@ -226,7 +220,6 @@ def store_intent(
     sweep: str | None = None,
     continues: int | None = None,
     links: Mapping[str, Path] | None = None,
-    begun: ahead.Ahead | None = None,
     with_it: Callable[[unit_of_work.UnitOfWork, Sequence[jobs.Job]], None] = _nothing_more,
 ) -> tuple[jobs.Job, run_folder.RunFolder]:
     """Make a run folder for a new submission, and a row for the job or for each array task.
@@ -235,7 +228,7 @@ def store_intent(
     for the same room it waits from the start. `depends`: what it waits for; none: what its spec
     names. What Slurm does not have yet makes it wait too. `tasks`: those of an array that are
     sent; none: all of the spec. `sweep` is the name of theirs. `continues`: row of the job that it
-    goes on with; `links` stand in its folder. `begun` starts its sbatch ahead. `with_it` joins the
+    goes on with; `links` stand in its folder. `with_it` joins the
     transaction. Returns the first of the jobs.
     """
     tasks = spec.array.task_ids if tasks is None else tasks
@@ -250,7 +243,8 @@ def store_intent(
             status = dependencies.status(work, depends)
     waits = _why_it_waits(context, behind, status)
     queue = queue or waits is not None
-    token = run_folder.new_token(contexts.installation_id(context))
+    with context.store.reading() as work:
+        token = run_folder.new_token(work.settings.installation_id())
     spec_json = specs.to_json(spec)
     # The folder comes first: a folder without a row is harmless, a row whose script cannot be
     # written would be an intent that nothing can fulfil.
@@ -271,12 +265,7 @@ def store_intent(
         links or {},
         copies=copies,
         shared_folders=context.configuration.shared_folders,
-        sync=context.memory.sync,
     )
-    if begun is not None and waits is None:
-        # Not beside the wait for the disk: what writes there has work for the processor too.
-        words = sbatch_call.command(spec, folder, spec.name, token, batch_file.options_of(spec))
-        begun.start(folder, words, environ)
     record = jobs.Submission(
         token=token,
         cluster=cluster,
@@ -286,7 +275,7 @@ def store_intent(
         spec=spec_json,
         run_dir=str(folder.path),
         provenance=papers,
-        created_at=context.clock(),
+        created_at=context.clock.now(),
     )
     try:
         with context.store.writing(durable=True) as work:
@@ -307,7 +296,7 @@ def store_intent(
             )
             if depends:
                 work.dependencies.add(added[0].row, depends)
-            source = context.who if continues is None else "rules"
+            source = context.actor if continues is None else "rules"
             stored = sbatch_outcomes.event(context, "intent stored", added[0].state, source)
             work.events.add_many((job.row, stored) for job in added)
             with_it(work, added)
@@ -347,7 +336,7 @@ def _why_it_waits(
             f"{status.unsent[0]}: jobs on this machine wait for what is in its line alone. "
             "Nothing was submitted."
         )
-    return submit_limit.before_its_turn(status.unsent[0], context.profile, context.clock())
+    return submit_limit.before_its_turn(status.unsent[0], context.profile, context.clock.now())
 
 
 def _wait_for_room(
@@ -355,7 +344,9 @@ def _wait_for_room(
 ) -> dict[str, Any]:
     if waits is not None:
         return {"state": jobs.JobState.NOT_SUBMITTED, "settled": True, **waits}
-    return {"resend_at": submit_limit.after(1, context.profile, context.clock()) if queue else None}
+    return {
+        "resend_at": submit_limit.after(1, context.profile, context.clock.now()) if queue else None
+    }
 
 
 def _call_sbatch(
@@ -365,21 +356,16 @@ def _call_sbatch(
     folder: run_folder.RunFolder,
     calling_folder: str | None,
     options: Sequence[str],
-    begun: ahead.Ahead | None,
 ) -> str:
-    environ = folder.environment() or (begun and begun.environ) or environments.sent(context, spec)
+    environ = folder.environment() or environments.sent(context, spec)
 
     def run(argv: Sequence[str]) -> slurm.Answer:
-        with context.waiting("Submitting (sbatch)"):
+        with context.reporter.activity("Submitting (sbatch)"):
             # After all that may take long: who was stopped for minutes finds it out here.
-            context.confirm()
-            if begun is not None and calling_folder is None:
-                answer = begun.send(folder, argv, environ)
-                if answer is not None:
-                    return answer
+            context.guard.confirm_lease()
             return slurm.run(
                 argv,
-                timeout_seconds=context.sbatch_timeout_seconds,
+                timeout_seconds=context.slurm.sbatch_timeout_seconds,
                 environ=environ,
                 die_with_parent=True,
                 folder=calling_folder,

@@ -1,4 +1,4 @@
-"""Questions about sweeps: which one is meant, how far each is, what each point does."""
+"""Read sweeps: find one, count its points by state, list them, and find what they depend on."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from db import unit_of_work
 from orchestrator import errors, jobs, specs, sweeps
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
-#: The program, the node or a limit ended it; neither a person nor a loss.
+#: The program, the node or a limit ended the job.
 FAILED = frozenset(
     jobs.TERMINAL
     - {
@@ -24,7 +24,7 @@ FAILED = frozenset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
-    """How far a sweep is."""
+    """A sweep with its points counted by state."""
 
     sweep: sweeps.StoredSweep
     totals: sweeps.ResourceTotals
@@ -38,7 +38,7 @@ class PointJob:
     #: from 1, in the order of the sweep
     number: int
     point: sweeps.Point
-    #: none: nothing was submitted of it
+    #: None: not submitted yet
     job: jobs.Job | None
 
     @property
@@ -47,19 +47,19 @@ class PointJob:
 
 
 def find(context: contexts.Context, reference: str) -> sweeps.StoredSweep:
-    """Return the sweep that `@3` or NAME means, of a name the newest; NotFoundError."""
+    """Return the sweep `@3`, or the newest sweep with a name; NotFoundError."""
     with context.store.reading() as work:
-        found = work.sweeps.find(reference)
-    if found is None:
+        sweep = work.sweeps.find(reference)
+    if sweep is None:
         raise errors.NotFoundError(
-            f"no sweep {reference!r} here; `orchestrator sweep list` lists what is known"
+            f"sweep {reference!r} not found: `orchestrator sweep list` lists all sweeps"
         )
-    return found
+    return sweep
 
 
-def summaries(context: contexts.Context, found: Sequence[sweeps.StoredSweep]) -> list[Summary]:
-    """Return how far these sweeps are."""
-    rows = [sweep.row for sweep in found]
+def summaries(context: contexts.Context, listed: Sequence[sweeps.StoredSweep]) -> list[Summary]:
+    """Return these sweeps with their points counted by state."""
+    rows = [sweep.row for sweep in listed]
     with context.store.reading() as work:
         groups = work.sweeps.groups(rows)
         totals = work.sweeps.totals(rows)
@@ -69,19 +69,21 @@ def summaries(context: contexts.Context, found: Sequence[sweeps.StoredSweep]) ->
             totals=totals.get(sweep.row, sweeps.ResourceTotals()),
             groups=tuple(groups.get(sweep.row, [])),
         )
-        for sweep in found
+        for sweep in listed
     ]
 
 
 def newest(context: contexts.Context, limit: int | None) -> list[Summary]:
-    """Return the newest sweeps, and how far they are."""
+    """Return the newest sweeps, newest first."""
     with context.store.reading() as work:
-        found = work.sweeps.newest(limit=limit)
-    return summaries(context, found)
+        listed = work.sweeps.newest(limit=limit)
+    return summaries(context, listed)
 
 
 def unfinished(sweep: sweeps.StoredSweep, groups: Sequence[sweeps.PointGroup]) -> int:
-    """Return how many points have not ended; those that were given up count as ended."""
+    """Return how many points have not ended; points that were never submitted to a cancelled
+    sweep count as ended.
+    """
     return sum(
         group.points
         for group in groups
@@ -90,35 +92,35 @@ def unfinished(sweep: sweeps.StoredSweep, groups: Sequence[sweeps.PointGroup]) -
 
 
 def ended(group: sweeps.PointGroup) -> bool:
-    """Return whether nothing happens to these points any more by itself."""
-    return group.state in jobs.TERMINAL and not group.waits_for_room
+    """Return whether these points have ended and are not deferred."""
+    return group.state in jobs.TERMINAL and not group.is_deferred
 
 
 def points(context: contexts.Context, sweep: sweeps.StoredSweep) -> list[PointJob]:
     """Return the points of a sweep in their order, each with its newest job."""
     with context.store.reading() as work:
         stored = work.sweeps.points(sweep.row)
-        newest = {job.row: job for job in work.sweeps.jobs(sweep.row)}
+        newest_jobs = {job.row: job for job in work.sweeps.jobs(sweep.row)}
     return [
         PointJob(
             number=row.number,
             point=point,
-            job=None if row.job_row is None else newest[row.job_row],
+            job=None if row.job_row is None else newest_jobs[row.job_row],
         )
         for row, point in zip(stored, sweeps.points_of(stored), strict=True)
     ]
 
 
 def baseline_first(context: contexts.Context, sweep: sweeps.StoredSweep) -> bool:
-    """Return whether the smallest size goes first, and the rest after its good end."""
+    """Return whether the other sizes start only after the smallest size completed."""
     with context.store.reading() as work:
         return work.sweeps.baseline_first(sweep.row)
 
 
 def close(context: contexts.Context, sweep: sweeps.StoredSweep) -> tuple[int, list[jobs.Job]]:
-    """Let nothing more of a sweep be submitted.
+    """Mark a sweep as cancelled, so that no more of its points are submitted.
 
-    Returns how many points never were, and the jobs of which more is to come.
+    Returns the number of points that were never submitted, and the jobs that are not over.
     """
     with context.store.writing() as work:
         work.sweeps.set_state(sweep, "cancelled")
@@ -130,7 +132,7 @@ def close(context: contexts.Context, sweep: sweeps.StoredSweep) -> tuple[int, li
 def prerequisites_of(
     work: unit_of_work.UnitOfWork, job_row: int, tasks: int
 ) -> sweeps.Prerequisites:
-    """Return what the submission of a job depends on by its sweep; nothing if it has none."""
+    """Return what the submission of a job depends on because of its sweep, if it has one."""
     point = work.sweeps.point_of(job_row)
     return sweeps.Prerequisites() if point is None else prerequisites(work, *point, tasks)
 
@@ -138,27 +140,29 @@ def prerequisites_of(
 def prerequisites(
     work: unit_of_work.UnitOfWork, row: int, shape: str, tasks: int
 ) -> sweeps.Prerequisites:
-    """Return what a submission of points of this shape depends on by its sweep."""
+    """Return what a submission of points of this shape depends on because of its sweep."""
     sweep = work.sweeps.get(row)
     assert sweep is not None, "sweeps are never deleted"
     after: tuple[str, ...] = ()
     if sweep.max_running is not None:
-        after = sweeps.after(work.sweeps.live_submissions(row), tasks, sweep.max_running)
+        after = sweeps.jobs_to_wait_for(work.sweeps.live_submissions(row), tasks, sweep.max_running)
     baseline: set[str] = set()
     if work.sweeps.baseline_first(row):
         texts = work.sweeps.shape_specs(row)
-        baseline = sweeps.smallest({key: specs.from_json(text) for key, text in texts.items()})
+        baseline = sweeps.smallest_shapes(
+            {key: specs.from_json(text) for key, text in texts.items()}
+        )
     if not baseline or shape in baseline:
         return sweeps.Prerequisites(after_any=after)
-    ids: list[str] = []
+    job_ids: list[str] = []
     unsent = failed = 0
     for group in work.sweeps.baseline_groups(row, baseline):
         if group.job_id is None:
             unsent += group.points
         elif group.state not in jobs.TERMINAL:
-            ids.append(group.job_id)
+            job_ids.append(group.job_id)
         elif group.state is not jobs.JobState.COMPLETED:
             failed += group.points
     return sweeps.Prerequisites(
-        after_any=after, after_ok=tuple(dict.fromkeys(ids)), unsent=unsent, failed=failed
+        after_any=after, after_ok=tuple(dict.fromkeys(job_ids)), unsent=unsent, failed=failed
     )

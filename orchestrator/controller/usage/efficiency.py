@@ -11,8 +11,7 @@ from typing import Any
 
 from orchestrator import errors, jobs, slurm, specs
 from orchestrator.controller.refresh import evidence
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import queries
+from orchestrator.controller.session import clusters, contexts, queries
 from orchestrator.usage import efficiency, gpus
 
 #: What Slurm has not told of an ended job by then it never will.
@@ -44,10 +43,10 @@ def of(context: contexts.Context, details: queries.Details, *, ask: bool) -> Tol
         return Told(card=_card(context, job, kept[0], kept[1], ""), gpus=tuple(kept[1]))
     spec = specs.from_json(details.submission.spec)
     found = gpu_files.figures(job, spec, json.loads(details.submission.provenance))
-    here = contexts.at(context, job.scheduler)
+    here = context.with_scheduler(job.scheduler)
     used, why = _ask(here, job) if ask else (None, "not asked (--no-refresh)")
     is_final = used is not None and job.settled and job.state in jobs.TERMINAL
-    old = context.clock() - (job.ended_at or context.clock()) > _COMPLETE_AFTER
+    old = context.clock.now() - (job.ended_at or context.clock.now()) > _COMPLETE_AFTER
     if used is not None and is_final and (used.complete or old):
         # On a disk that is full it is asked for again next time.
         with contextlib.suppress(errors.DatabaseError), context.store.writing() as work:
@@ -63,7 +62,7 @@ def _card(
     why: str,
 ) -> efficiency.Efficiency:
     assert job.started_at is not None
-    end = job.ended_at or (None if job.state in jobs.TERMINAL else context.clock())
+    end = job.ended_at or (None if job.state in jobs.TERMINAL else context.clock.now())
     elapsed = None if end is None else max(0, int((end - job.started_at).total_seconds()))
     return efficiency.card(job, used, found, elapsed_seconds=elapsed, why_unknown=why)
 
@@ -75,12 +74,12 @@ def _ask(context: contexts.Context, job: jobs.Job) -> tuple[efficiency.Used | No
     if job.job_id is None:
         return None, "the job has no ID"
     if not context.is_local:
-        facts = contexts.known_facts(context)
+        facts = clusters.known_facts(context)
         if facts is None or facts.cluster != job.cluster:
             return None, f"only {job.cluster} can tell"
         if not facts.accounting:
             return None, "this cluster keeps no accounts"
-        if error := evidence.resting(context, facts.cluster, context.clock()):
+        if error := evidence.resting(context, facts.cluster, context.clock.now()):
             return None, error.splitlines()[0]
     try:
         since = job.created_at - evidence.SACCT_MARGIN

@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Sequence
 
 from orchestrator import jobs
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 from orchestrator.usage import totals
 
 
@@ -36,7 +36,7 @@ def of(
         found = work.jobs.find(dataclasses.replace(wanted, live_or_since=since, limit=None))
         starts = work.attempts.started([job.row for job in found], since=since, until=until)
     owners = {job.row: job for job in found}
-    now = context.clock()
+    now = context.clock.now()
     runs, endless = [], 0
     for row, attempt in starts:
         run = _run(owners[row], attempt, now)

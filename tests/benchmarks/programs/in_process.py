@@ -1,14 +1,11 @@
 """What a program of one's own does to submit a spec: one context for all its submissions."""
 
-import functools
 import os
 import pathlib
 import sys
-import time
 
 from orchestrator import config, jobs, slurm, specs
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import contexts, stores
 from orchestrator.controller.submission import render, submit
 
 
@@ -19,11 +16,10 @@ def open_context() -> contexts.Context:
     return contexts.Context(
         configuration=configuration,
         store=stores.Store(configuration.database),
-        client=functools.cache(lambda: slurm.Client(environ=slurm.environment(os.environ))),
+        slurm=slurm.Client(environ=slurm.environment(os.environ)),
         environ=os.environ,
         folder=folder,
-        say=lambda message: print(message, file=sys.stderr),
-        sleep=time.sleep,
+        reporter=contexts.Reporter(write=lambda level, text: print(text, file=sys.stderr)),
     )
 
 

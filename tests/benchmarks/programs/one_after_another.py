@@ -29,7 +29,6 @@ class Floor:
     def __init__(self, folder: pathlib.Path, script: str) -> None:
         self._folder = folder
         self._script = script
-        self._sync = run_folder.Syncer()
         folder.mkdir(exist_ok=True)
         self._database = sqlite3.connect(folder / "floor.db", isolation_level=None)
         for line in (
@@ -48,7 +47,6 @@ class Floor:
             token,
             {"script.sbatch": text},
             copies=copies,
-            sync=self._sync,
         )
         self._store(text)
         argv = ["sbatch", "--parsable", self._script]

@@ -12,8 +12,7 @@ import time
 
 from orchestrator import cli, config, jobs, slurm, specs
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import contexts, stores
 
 
 def main(log: str, folder: pathlib.Path) -> None:
@@ -32,11 +31,10 @@ def main(log: str, folder: pathlib.Path) -> None:
     context = contexts.Context(
         configuration=config.load({"HOME": str(folder)}, folder),
         store=stores.Store(folder / "bench.db"),
-        client=lambda: slurm.Client(environ={}),
+        slurm=slurm.Client(environ={}),
         environ={},
         folder=folder,
-        say=lambda text: None,
-        sleep=time.sleep,
+        reporter=contexts.Reporter(write=lambda level, text: None),
     )
     about = {"tracked_name": "bench", "job_id": "1", "stdout_path": log}
     with context.store.writing() as work:

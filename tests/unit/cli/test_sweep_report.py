@@ -86,7 +86,7 @@ def test_a_file_that_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "f.csv"
     file.write_text("gpus,throughput\n1,fast\n")
     done = run("--from", str(file))
-    assert isinstance(done.exception, reports.FiguresError)
+    assert isinstance(done.exception, reports.MeasurementFileError)
     assert str(done.exception) == (
         f"{file}:2: throughput: 'fast' is not a number above 0\n1 problem; nothing was reported."
     )
@@ -110,7 +110,7 @@ def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
 
 def test_a_size_of_which_all_jobs_failed_is_worse(capsys: pytest.CaptureFixture[str]) -> None:
     before = [reports.Measurement(size=size, throughput=100.0 * size) for size in (1, 1, 8, 8)]
-    kept = reports.Figures(unit="gpus", measurements=tuple(before))
+    kept = reports.MeasurementSet(unit="gpus", measurements=tuple(before))
 
     def told(*left_out: str) -> str:
         study = studies.Study(

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import strategies
 
 from orchestrator import config, errors
-from orchestrator.config import layout, projects, trust
-from orchestrator.toml import documents, shapes
+from orchestrator.config import file_schema, projects, trust
+from orchestrator.toml import documents, schema
 
 EVE = 4711
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make files of another")
@@ -68,8 +68,8 @@ def trusted(environ: Mapping[str, str], project: Path) -> None:
 
 def sample(hint: Any) -> object:
     """Return a value of this type."""
-    hint = shapes.bare(hint)
-    if shapes.is_words(hint):
+    hint = schema.bare(hint)
+    if schema.is_words(hint):
         return typing.get_args(hint)[0]
     if typing.get_origin(hint) is tuple:
         return ["x"]
@@ -80,10 +80,10 @@ def sample(hint: Any) -> object:
 
 def test_every_key_that_does_not_say_what_a_job_is_is_refused() -> None:
     for record, allowed, at in (
-        (layout.File, ALLOWED, ()),
+        (file_schema.File, ALLOWED, ()),
         (config.Profile, ALLOWED_IN_A_PROFILE, ("profiles", "a")),
     ):
-        hints = shapes.fields_of(record)
+        hints = schema.fields_of(record)
         assert allowed <= set(hints)
         for key, hint in hints.items():
             origin = documents.Origin(source="x")
@@ -94,7 +94,7 @@ def test_every_key_that_does_not_say_what_a_job_is_is_refused() -> None:
 
 @hypothesis.given(
     strategies.dictionaries(
-        strategies.text() | strategies.sampled_from(sorted(shapes.fields_of(layout.File))),
+        strategies.text() | strategies.sampled_from(sorted(schema.fields_of(file_schema.File))),
         strategies.recursive(
             strategies.integers() | strategies.text(),
             lambda inner: (

@@ -6,20 +6,18 @@ import dataclasses
 import datetime
 import math
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from orchestrator import config, errors, schedules, slurm
+from orchestrator import errors, schedules, slurm
 from orchestrator.controller.resubmission import resend
 from orchestrator.controller.schedules import management, triggers
-from orchestrator.controller.service import health, serve
-from orchestrator.controller.service import tick as ticking
-from orchestrator.controller.session import clock_check, stores
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.service import health, passes, serve
+from orchestrator.controller.session import clock_check, clusters, contexts, stores
 from orchestrator.local import clocks as kernel
+from tests import builders
 
 BEGIN = datetime.datetime(2026, 11, 22, 8, 30, 30, tzinfo=datetime.UTC)
 MONTH = 30 * 86400.0
@@ -64,33 +62,26 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 def context(tmp_path: Path, host: Host) -> Iterator[contexts.Context]:
     environ = {"HOME": str(tmp_path), "ORCHESTRATOR_SCHEDULER": "slurm"}
     with stores.Store(tmp_path / "x.db") as store:
-        yield contexts.Context(
-            configuration=config.load(environ, tmp_path),
-            store=store,
-            client=lambda: slurm.Client(environ={}, run=host.run),
-            environ=environ,
-            folder=tmp_path,
-            say=lambda text: None,
-            clock=host.clock,
-            boot_clock=lambda: 1000 + host.up,
-            sleep=time.sleep,
+        context = builders.make_context(
+            tmp_path, store, environ=environ, slurm=slurm.Client(environ={}, run=host.run)
         )
+        yield builders.with_clock(context, now=host.clock, boot_seconds=lambda: 1000 + host.up)
 
 
 def tick(context: contexts.Context) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the steps of a pass, and what its log says of the clock."""
-    log: list[serve.Line] = []
+    log: list[serve.LogLine] = []
     outcomes = serve.tick(context, log.append, lease_seconds=30)
     of_clock = [(line.level, line.text) for line in log if line.event == "clock"]
     return [one.step for one in outcomes], of_clock
 
 
-ALL = [step.name for step in ticking.steps(None)]
+ALL = [step.name for step in passes.steps(None)]
 
 
 def add(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> schedules.Schedule:
-    facts = dataclasses.replace(contexts.machine_facts(context), cluster="lab")
-    monkeypatch.setattr(contexts, "cluster_facts", lambda context, **options: facts)
+    facts = dataclasses.replace(clusters.machine_facts(context), cluster="lab")
+    monkeypatch.setattr(clusters, "facts", lambda context, **options: facts)
     wanted = management.Wanted(
         name="often",
         calendar=schedules.Calendar("* * * * *", "UTC"),
@@ -119,7 +110,7 @@ def test_a_pass_with_a_wrong_clock_looks_and_decides_nothing(
     assert steps == ["refresh", "logs"]
     (level, text), *_ = told
     assert level == "warning" and text.startswith(f"The clock of {socket.gethostname()} leapt ")
-    found = health.examine(context.store, context.configuration.state_dir, context.clock())
+    found = health.examine(context.store, context.configuration.state_dir, context.clock.now())
     assert text in found.problems
     # It is a warning once.
     assert tick(context) == (["refresh", "logs"], [("info", text)])
@@ -174,17 +165,17 @@ def test_ntp_confirms_a_leap(
 def test_a_command_of_a_person_gives_nothing_up_either(
     context: contexts.Context, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = dataclasses.replace(contexts.machine_facts(context), cluster="lab")
-    assert clock_check.checked(context).grace_seconds(facts) == 120.0
+    facts = dataclasses.replace(clusters.machine_facts(context), cluster="lab")
+    assert clusters.grace_seconds(clock_check.checked(context), facts) == 120.0
     tick(context)
     host.ahead = MONTH
     there = clock_check.checked(context)
-    assert there.clock_doubt and there.grace_seconds(facts) == math.inf
+    assert there.clock.doubt and clusters.grace_seconds(there, facts) == math.inf
     monkeypatch.setattr(resend, "_send", pytest.fail)
     resend.refresh_and_send(context)
     # Other clocks are not asked again for each command.
     monkeypatch.setattr(slurm.Client, "config", pytest.fail)
-    assert clock_check.checked(context).clock_doubt == there.clock_doubt
+    assert clock_check.checked(context).clock.doubt == there.clock.doubt
 
 
 def test_a_leap_in_the_middle_of_a_pass_is_the_next_ones_affair(
@@ -192,7 +183,7 @@ def test_a_leap_in_the_middle_of_a_pass_is_the_next_ones_affair(
 ) -> None:
     there = clock_check.check_pass(context).context
     host.up, host.ahead = 5, MONTH
-    assert there.clock() == BEGIN + datetime.timedelta(seconds=5)
+    assert there.clock.now() == BEGIN + datetime.timedelta(seconds=5)
     assert clock_check.check_pass(context).is_new
 
 
@@ -218,7 +209,7 @@ def test_a_schedule_that_was_added_by_a_wrong_clock_goes_on_from_now(
     triggers.decide(context, stored)
     with context.store.reading() as work:
         found = work.schedules.get(stored.row)
-        assert found.decided_until == context.clock()
+        assert found.decided_until == context.clock.now()
     host.up = 160
     triggers.decide(context, found)
     with context.store.reading() as work:

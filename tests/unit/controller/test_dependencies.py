@@ -36,7 +36,7 @@ COMPLETED, FAILED, RUNNING = (
 def test_what_is_slurms_and_what_is_ours(
     text: str, slurms: str | None, named: list[tuple[str, str]]
 ) -> None:
-    assert values.misfit("dependency", text) == ""
+    assert values.form_error("dependency", text) == ""
     found = dependency.split(text)
     told = [(each.kind, ("sweep/" if each.is_sweep else "") + each.name) for each in found[1]]
     assert (found[0], told) == (slurms, named)
@@ -46,7 +46,7 @@ def test_what_is_slurms_and_what_is_ours(
     "text", ["after:prep", "afterok:prep?afterok:x", "afterok:@", "afterok:sweep/", "afterok:a b"]
 )
 def test_what_means_nothing(text: str) -> None:
-    assert values.misfit("dependency", text) != ""
+    assert values.form_error("dependency", text) != ""
 
 
 def add(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator import config, errors, jobs, specs
+from orchestrator import errors, jobs, specs
 from orchestrator.controller.graphs import dependents
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import clusters, contexts, stores
 from orchestrator.jobs import dependency
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
 
@@ -70,18 +69,11 @@ def queue(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) ->
             raise errors.SlurmError("Job/step already completing or completed")
 
     facts = types.SimpleNamespace(cluster="lab")
-    monkeypatch.setattr(contexts, "cluster_facts", lambda context, **options: facts)
+    monkeypatch.setattr(clusters, "facts", lambda context, **options: facts)
     client: Any = types.SimpleNamespace(set_dependency=set_dependency)
     with stores.Store(database_url) as store:
-        context = contexts.Context(
-            configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
-            store=store,
-            client=lambda: client,
-            environ={},
-            folder=tmp_path,
-            say=pytest.fail,
-            sleep=time.sleep,
-            clock=lambda: NOW,
+        context = builders.make_context(
+            tmp_path, store, slurm=client, reporter=builders.NO_MESSAGES, now=NOW
         )
         yield Queue(context=context, asked=asked)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, errors, slurm
-from orchestrator.config import places
+from orchestrator.config import paths
 from orchestrator.controller.setup import draft
 from orchestrator.slurm import sinfo
 
@@ -25,7 +25,7 @@ SINFO = "\n".join(
 ASSOCIATIONS = "nn1234k||normal,devel\nnn9999k|accel|normal\n"
 
 
-def found(**changed: object) -> draft.Found:
+def found(**changed: object) -> draft.Cluster:
     values: dict[str, object] = {
         "cluster": "olivia-2",
         "slurm_version": "24.11.5",
@@ -35,7 +35,7 @@ def found(**changed: object) -> draft.Found:
         "accounts_error": "",
         "scratch": {"SCRATCH": "/scratch/alice"},
     }
-    return draft.Found(**{**values, **changed})  # type: ignore[arg-type]
+    return draft.Cluster(**{**values, **changed})  # type: ignore[arg-type]
 
 
 def test_the_draft() -> None:
@@ -97,7 +97,7 @@ def test_the_draft_is_a_configuration(tmp_path: Path) -> None:
         "XDG_CONFIG_DIRS": str(tmp_path / "none"),
         "SCRATCH": "/scratch/alice",
     }
-    path = places.user_file(environ)
+    path = paths.user_file(environ)
     draft.write(path, draft.draft(found()))
     assert path == tmp_path / ".config/orchestrator/config.toml"
     assert (os.stat(path).st_mode & 0o777, os.stat(path.parent).st_mode & 0o777) == (0o600, 0o700)
@@ -112,7 +112,7 @@ def test_the_draft_is_a_configuration(tmp_path: Path) -> None:
 
 
 def test_the_draft_is_private_under_any_umask(tmp_path: Path) -> None:
-    path = places.user_file({"HOME": str(tmp_path)})
+    path = paths.user_file({"HOME": str(tmp_path)})
     before = os.umask(0)
     try:
         draft.write(path, "")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import datetime
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator import config, jobs, logs, slurm, specs
+from orchestrator import jobs, logs, specs
 from orchestrator.controller.diagnosis import explain
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import contexts, stores
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 
@@ -21,16 +20,7 @@ NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 @pytest.fixture
 def context(tmp_path: Path) -> Iterator[contexts.Context]:
     with stores.Store(tmp_path / "x.db") as store:
-        yield contexts.Context(
-            configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
-            store=store,
-            client=lambda: slurm.Client(environ={}),
-            environ={},
-            folder=tmp_path,
-            say=pytest.fail,
-            sleep=time.sleep,
-            clock=lambda: NOW,
-        )
+        yield builders.make_context(tmp_path, store, reporter=builders.NO_MESSAGES, now=NOW)
 
 
 def test_what_there_is_no_time_to_read_is_left_to_the_next_refresh(

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import datetime
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,16 @@ from typing import Any
 import pytest
 
 from db import unit_of_work
-from orchestrator import config, errors, jobs, schedules, slurm, specs
+from orchestrator import errors, jobs, schedules, specs
 from orchestrator.cli import schedule_views
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.schedules import management, triggers
 from orchestrator.controller.service import health, leases
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import clusters, contexts, stores
 from orchestrator.controller.submission import submitit
 from orchestrator.controller.sweeps import queries
 from orchestrator.toml import documents
+from tests import builders
 
 HOUR = datetime.timedelta(hours=1)
 BEGIN = datetime.datetime(2026, 11, 22, 8, 30, tzinfo=datetime.UTC)
@@ -80,7 +79,7 @@ class Clock:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names that sbatch was called with; it takes all of them."""
     names: list[str] = []
-    facts = contexts.ClusterFacts(
+    facts = clusters.Facts(
         cluster="lab",
         slurm_version="24.11",
         message_timeout_seconds=10,
@@ -97,23 +96,16 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return str(len(names))
 
     monkeypatch.setattr(submitit, "submit", submit)
-    monkeypatch.setattr(contexts, "cluster_facts", lambda context, **options: facts)
+    monkeypatch.setattr(clusters, "facts", lambda context, **options: facts)
     return names
 
 
 def make(tmp_path: Path, store: Any, clock: Clock) -> contexts.Context:
     environ = {"HOME": str(tmp_path), "ORCHESTRATOR_SCHEDULER": "slurm"}
-    return contexts.Context(
-        configuration=config.load(environ, tmp_path),
-        store=store,
-        client=lambda: slurm.Client(environ={}),
-        environ=environ,
-        folder=tmp_path,
-        say=lambda text: None,
-        clock=clock,
-        # It was never set: all the time that it shows has passed.
-        boot_clock=lambda: (clock.now - BEGIN).total_seconds(),
-        sleep=time.sleep,
+    context = builders.make_context(tmp_path, store, environ=environ)
+    # The clock was never set: all the time that it shows has passed.
+    return builders.with_clock(
+        context, now=clock, boot_seconds=lambda: (clock.now - BEGIN).total_seconds()
     )
 
 
@@ -205,7 +197,7 @@ def test_what_slurm_does_not_answer_waits_until_its_grace_is_over(
     def away(*args: object, **options: object) -> None:
         raise errors.SlurmError("Slurm is away")
 
-    monkeypatch.setattr(contexts, "cluster_facts", away)
+    monkeypatch.setattr(clusters, "facts", away)
     clock.now += HOUR
     assert triggers.step(context) == ["Schedule hourly: 2026-11-22T09:00Z Slurm is away"]
     assert triggers.step(context) == []
@@ -326,7 +318,7 @@ def test_a_verdict_says_nothing_of_files_that_a_person_removed(
     tmp_path: Path, store: stores.Store, sent: list[str]
 ) -> None:
     clock = Clock()
-    context = dataclasses.replace(make(tmp_path, store, clock), say=pytest.fail)
+    context = make(tmp_path, store, clock).with_reporter(builders.NO_MESSAGES)
     add(context, JOB)
     clock.now += HOUR
     triggers.step(context)
@@ -357,7 +349,7 @@ def test_a_wrong_configuration_takes_no_points_from_a_fired_sweep(
             raise Killed
 
     with pytest.raises(Killed):
-        triggers.step(dataclasses.replace(context, proceed=killed))
+        triggers.step(dataclasses.replace(context, guard=contexts.Guard(check=killed)))
     with monkeypatch.context() as patch:
 
         def wrong(*rest: object) -> None:
@@ -402,7 +394,7 @@ def test_slurm_that_is_away_is_asked_once_for_each_schedule(
         raise errors.SlurmError("Slurm is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(contexts, "cluster_facts", away)
+        patch.setattr(clusters, "facts", away)
         clock.now += 5 * HOUR
         triggers.step(context)
     assert len(asked) == 1
@@ -416,7 +408,7 @@ def test_who_looks_at_schedules_is_told(
 ) -> None:
     clock = Clock()
     said: list[str] = []
-    context = dataclasses.replace(make(tmp_path, store, clock), say=said.append)
+    context = make(tmp_path, store, clock).with_reporter(builders.messages_to(said))
     stored = add(context, JOB)
     cure = (
         "`orchestrator schedule install --cron --write` sets one up, and `orchestrator serve` is "
@@ -443,7 +435,7 @@ def test_who_looks_at_schedules_is_told(
         failing_since=None,
     )
     health.store(context.configuration.state_dir, newest)
-    last = health.last_pass(newest)
+    last = health.last_pass_message(newest)
     assert (told(), told(at_all=True)) == ("", last)
     # From another host's ticks no file is seen here; what they left undone is.
     clock.now += datetime.timedelta(minutes=44)

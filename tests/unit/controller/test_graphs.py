@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import datetime
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator import config, errors, jobs, slurm
+from orchestrator import errors, jobs
 from orchestrator.controller.actions import cancel
 from orchestrator.controller.graphs import graphs
 from orchestrator.controller.recovery import continuation, retry
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.schedules import submitted
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import contexts, stores
 from orchestrator.controller.submission import dependencies, submit
-from orchestrator.controller.sweeps import queries
-from orchestrator.controller.sweeps import submit as sweep_submit
+from orchestrator.controller.sweeps import queries, submit_points
 from orchestrator.graphs import records
 from orchestrator.jobs import dependency
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
 ENVIRON = {
@@ -47,17 +45,7 @@ def context(tmp_path: Path, database_url: str) -> Iterator[contexts.Context]:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     with stores.Store(database_url) as store:
-        yield contexts.Context(
-            configuration=config.load({**ENVIRON, "HOME": str(tmp_path)}, tmp_path),
-            store=store,
-            client=lambda: slurm.Client(environ={}),
-            environ=ENVIRON,
-            folder=tmp_path,
-            say=lambda text: None,
-            sleep=time.sleep,
-            clock=lambda: NOW,
-            is_local=True,
-        )
+        yield builders.make_context(tmp_path, store, environ=ENVIRON, now=NOW, is_local=True)
 
 
 @pytest.fixture
@@ -152,7 +140,7 @@ def test_a_sweep_that_was_cancelled_by_itself_is_not_looked_at(
     def away(*rest: Any, **more: Any) -> None:
         raise errors.SlurmError("gone")
 
-    monkeypatch.setattr(sweep_submit, "send", away)
+    monkeypatch.setattr(submit_points, "submit_prepared", away)
     swept = FILES["train.toml"] + '[sweep]\nkind = "grid"\naxes.job.comment = ["a", "b"]\n'
     (context.folder / "prep.toml").write_text(swept)
     prepared = graphs.prepare(context, context.folder / "g.toml")

@@ -47,12 +47,12 @@ def test_the_file_comes_back_as_it_was_and_nothing_else_is_taken_for_it(tmp_path
 
 def test_when_it_is_late() -> None:
     told = f"The controller's last pass was at {local(NOW)} (`serve`, process 7 on login1)."
-    assert health.late(NEWEST, after(60 + health.LATE_SECONDS)) == ""
-    assert health.late(NEWEST, after(61 + health.LATE_SECONDS)) == told
-    assert health.late(dataclasses.replace(NEWEST, ended_at=NOW), after(10**6)) == ""
+    assert health.late_message(NEWEST, after(60 + health.LATE_SECONDS)) == ""
+    assert health.late_message(NEWEST, after(61 + health.LATE_SECONDS)) == told
+    assert health.late_message(dataclasses.replace(NEWEST, ended_at=NOW), after(10**6)) == ""
     by_ticks = dataclasses.replace(NEWEST, command="tick", next_pass_at=None)
-    assert health.late(by_ticks, after(health.TICKS_LATE_SECONDS)) == ""
-    assert health.late(by_ticks, after(health.TICKS_LATE_SECONDS + 1)) == told.replace(
+    assert health.late_message(by_ticks, after(health.TICKS_LATE_SECONDS)) == ""
+    assert health.late_message(by_ticks, after(health.TICKS_LATE_SECONDS + 1)) == told.replace(
         "serve", "tick"
     )
 

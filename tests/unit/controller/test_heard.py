@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import datetime
 import itertools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -15,11 +14,11 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator import config, jobs, slurm, specs
+from orchestrator import jobs, slurm, specs
 from orchestrator.controller.refresh import cache, refresh
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import clusters, contexts, stores
 from orchestrator.tracking import run_folder
+from tests import builders
 
 # Later than what squeue's rows are stamped with, so that each row counts as of the refresh.
 NOW = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
@@ -70,23 +69,16 @@ def world(folder: Path) -> Iterator[World]:
         )
 
     with stores.Store(folder / "x.db") as store:
-        context = contexts.Context(
-            configuration=config.load({"HOME": str(folder)}, folder),
-            store=store,
-            client=lambda: slurm.Client(environ={}, stream=squeue),
-            environ={},
-            folder=folder,
-            say=lambda text: None,
-            sleep=time.sleep,
-            clock=lambda: found.now,
+        context = builders.make_context(
+            folder, store, slurm=slurm.Client(environ={}, stream=squeue), now=lambda: found.now
         )
         found = World(context, lines)
         facts = dataclasses.replace(
-            contexts.machine_facts(context), cluster="lab", accounting=False
+            clusters.machine_facts(context), cluster="lab", accounting=False
         )
         with store.writing() as work:
             work.settings.put("installation_id", "abcd")
-            work.settings.put(contexts._key(context), contexts._to_json(facts))
+            work.settings.put(clusters._key(context), clusters._to_json(facts))
         yield found
 
 
@@ -141,7 +133,7 @@ def test_it_finds_the_same_as_a_refresh_from_nothing(
         def check(passes: list[tuple[tuple[Shown, ...], set[int]]]) -> None:
             client = dataclasses.replace(keeps.context.slurm, remembered={})
             memory = cache.Heard()
-            context = dataclasses.replace(keeps.context, client=lambda: client, heard=memory)
+            context = dataclasses.replace(keeps.context, slurm=client, refresh_cache=memory)
             drawn = [next(numbers) for _ in range(JOBS)]
             mine = {one: [add(each, number) for number in drawn] for one, each in worlds.items()}
             rows = [job.row for job in mine["plain"]]

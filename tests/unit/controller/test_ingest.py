@@ -7,7 +7,6 @@ import dataclasses
 import datetime
 import functools
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from db import unit_of_work
-from orchestrator import config, errors, jobs, logs, metrics, slurm, specs
+from orchestrator import errors, jobs, logs, metrics, specs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import ingest
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import contexts, stores
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 
@@ -36,16 +35,7 @@ def context(tmp_path: Path, database_url: str) -> Iterator[contexts.Context]:
 
 
 def made(tmp_path: Path, database: str | Path) -> contexts.Context:
-    configuration = config.load({"HOME": str(tmp_path)}, tmp_path)
-    return contexts.Context(
-        configuration=configuration,
-        store=stores.Store(database),
-        client=lambda: slurm.Client(environ={}),
-        environ={},
-        folder=tmp_path,
-        say=lambda text: None,
-        sleep=time.sleep,
-    )
+    return builders.make_context(tmp_path, stores.Store(database))
 
 
 def add(context: contexts.Context, number: int, spec: str | None = None) -> jobs.Job:
@@ -96,7 +86,7 @@ def test_one_question_for_all_jobs_and_no_script(context: contexts.Context) -> N
 
 def test_a_spec_of_another_version_keeps_no_other_unread(context: contexts.Context) -> None:
     told: list[str] = []
-    speaking = dataclasses.replace(context, say=told.append)
+    speaking = context.with_reporter(builders.messages_to(told))
     unread, other = add(context, 1, spec='{"of_later": 1}'), add(context, 2)
     assert ingest.ingest(speaking, [unread, other]).stored == 1
     (sentence,) = told

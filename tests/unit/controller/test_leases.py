@@ -6,18 +6,17 @@ import dataclasses
 import datetime
 import functools
 import itertools
-import time
 from collections.abc import Iterator
 
 import hypothesis
 import pytest
 from hypothesis import strategies
 
-from orchestrator import config, errors, jobs, slurm
+from orchestrator import errors, jobs
 from orchestrator.controller.service import leases
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import contexts, stores
 from orchestrator.local import processes
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 22, 2, 0, tzinfo=datetime.UTC)
 SECONDS = 30.0
@@ -37,7 +36,7 @@ class World:
         host = f"login{pid % 2}"
         return jobs.Submitter(host=host, boot_id=f"boot of {host}", pid=pid, start_ticks=1)
 
-    def take(self, pid: int, *, stand_by: bool = False) -> leases.Holding:
+    def take(self, pid: int, *, stand_by: bool = False) -> leases.HeldLease:
         """Acquire the lease as this process would; to wait for it lets the time go by."""
         me = self.process(pid)
         self.alive.add(pid)
@@ -55,9 +54,9 @@ class World:
                 lambda who: who.pid in self.alive if who.host == me.host else None,
             )
             return leases.acquire(
-                dataclasses.replace(
+                builders.with_clock(
                     self.context,
-                    clock=lambda: NOW + ahead + datetime.timedelta(seconds=self.now),
+                    now=lambda: NOW + ahead + datetime.timedelta(seconds=self.now),
                 ),
                 command="serve",
                 seconds=SECONDS,
@@ -72,20 +71,10 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("leases")
     with stores.Store(folder / "x.db") as store:
-        yield World(
-            contexts.Context(
-                configuration=config.load({"HOME": str(folder)}, folder),
-                store=store,
-                client=lambda: slurm.Client(environ={}),
-                environ={},
-                folder=folder,
-                say=lambda text: None,
-                sleep=time.sleep,
-            )
-        )
+        yield World(builders.make_context(folder, store))
 
 
-def write(holding: leases.Holding, text: str) -> None:
+def write(holding: leases.HeldLease, text: str) -> None:
     with holding.store.writing() as work:
         work.settings.put("by", text)
 
@@ -152,7 +141,7 @@ def test_another_host_waits_for_the_lease_and_trusts_no_clock(world: World) -> N
         patch.setattr(processes, "is_alive", lambda who: None)
         with pytest.raises(leases.HeldError, match=r"this is .* kept in PostgreSQL"):
             leases.acquire(
-                dataclasses.replace(context, clock=lambda: NOW + datetime.timedelta(days=1)),
+                builders.with_clock(context, now=NOW + datetime.timedelta(days=1)),
                 command="serve",
                 seconds=SECONDS,
                 stand_by=True,
@@ -180,7 +169,7 @@ ACTS = strategies.lists(
 def test_one_writes_at_a_time(world: World, acts: list[tuple[str, int]]) -> None:
     free(world)
     # By the place that acts name; a process that begins there has a number of its own.
-    held: dict[int, tuple[int, leases.Holding]] = {}
+    held: dict[int, tuple[int, leases.HeldLease]] = {}
     numbers = {place: itertools.count(100 + place, 4) for place in range(4)}
     newest: int | None = None
     renewed = world.now

@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from orchestrator import config, jobs, schedules, slurm, specs
+from orchestrator import config, jobs, schedules, specs
 from orchestrator.controller.notices import receivers
 from orchestrator.controller.notices import send as noticing
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import contexts, stores
+from tests import builders
 from tests import receivers as servers
 
 HOUR = datetime.timedelta(hours=1)
@@ -35,16 +34,14 @@ class Bench:
     def step(self) -> list[str]:
         loaded = config.load({"HOME": str(self.folder)}, self.folder)
         return noticing.step(
-            contexts.Context(
+            builders.make_context(
+                self.folder,
+                self.store,
                 configuration=dataclasses.replace(loaded, notices=self.channels),
-                store=self.store,
-                client=lambda: slurm.Client(environ={}),
                 environ={"HOME": str(self.folder), "PATH": os.environ["PATH"]},
-                folder=self.folder,
-                say=pytest.fail,
-                sleep=time.sleep,
-                clock=lambda: self.now,
-                proceed=self.proceed,
+                reporter=builders.NO_MESSAGES,
+                now=lambda: self.now,
+                guard=contexts.Guard(check=self.proceed),
             )
         )
 

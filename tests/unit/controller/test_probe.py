@@ -43,7 +43,7 @@ def job(**changed: Any) -> jobs.Job:
 
 def told(of: jobs.Job, *, gpus: str = "", late_seconds: int = 1) -> dict[str, tuple[str, str]]:
     clock = int(T0.timestamp()) + 2 + late_seconds
-    checks = probe.judge(of, LOG.format(clock=clock, gpus=gpus))
+    checks = probe.checks(of, LOG.format(clock=clock, gpus=gpus))
     return {check.name: (check.outcome, check.found) for check in checks}
 
 
@@ -98,7 +98,7 @@ def test_clocks_that_differ() -> None:
 
 def test_a_folder_that_the_node_does_not_see() -> None:
     lost = job(state=jobs.JobState.FAILED, exit_code=73)
-    (check,) = probe.judge(lost, "")
+    (check,) = probe.checks(lost, "")
     assert (check.name, check.outcome, check.found) == (
         "runs_dir from a node",
         "bad",
@@ -107,7 +107,7 @@ def test_a_folder_that_the_node_does_not_see() -> None:
 
 
 def test_a_node_that_cannot_do_its_set_up() -> None:
-    (check,) = probe.judge(
+    (check,) = probe.checks(
         job(state=jobs.JobState.FAILED, exit_code=78), "probe host n1\nmodule: not found\n"
     )
     assert check.outcome == "bad"

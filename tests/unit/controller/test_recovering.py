@@ -7,7 +7,6 @@ import dataclasses
 import datetime
 import json
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,13 @@ from typing import Any
 import pytest
 
 from db import unit_of_work
-from orchestrator import config, errors, jobs, local, slurm, specs
+from orchestrator import errors, jobs, local, specs
 from orchestrator.controller.actions import cancel, confirmed, wait
 from orchestrator.controller.recovery import chains, continuation, retry
 from orchestrator.controller.refresh import refresh
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import clusters, contexts, stores
 from orchestrator.controller.submission import submit
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
 SPEC = jobs.JobSpec(
@@ -40,17 +39,11 @@ class Killed(BaseException):
 @pytest.fixture
 def context(tmp_path: Path, database_url: str) -> Iterator[contexts.Context]:
     with stores.Store(database_url) as store:
-        yield contexts.Context(
-            configuration=config.load(
-                {"HOME": str(tmp_path), "ORCHESTRATOR_SCHEDULER": "local"}, tmp_path
-            ),
-            store=store,
-            client=lambda: slurm.Client(environ={}),
+        yield builders.make_context(
+            tmp_path,
+            store,
             environ={"PATH": "/usr/bin:/bin", "LANG": "of the controller"},
-            folder=tmp_path,
-            say=lambda text: None,
-            sleep=time.sleep,
-            clock=lambda: NOW,
+            now=NOW,
             is_local=True,
         )
 
@@ -68,7 +61,7 @@ def failed(
         "template_sha256": "0123456789ab",
     }
     there = dataclasses.replace(context, environ={"LANG": "of the submission"})
-    cluster = contexts.machine_facts(context).cluster
+    cluster = clusters.machine_facts(context).cluster
     job, _ = submit.store_intent(
         there, spec, "#!/bin/bash\n", json.dumps(papers), cluster=cluster, runs_dir=folder
     )
@@ -170,7 +163,7 @@ def test_wait_ends_with_the_chain_whenever_another_process_goes_on_with_it(
     for moment in range(1, 13):
         sent.clear()
         first, looks = failed(context, "node_fail"), 0
-        (last,) = wait.wait(dataclasses.replace(context, sleep=ends), [first.row])
+        (last,) = wait.wait(builders.with_clock(context, sleep=ends), [first.row])
         assert looks >= moment, "it looks so often"
         assert (last.continues, last.state) == (first.row, jobs.JobState.COMPLETED), moment
 
@@ -182,7 +175,7 @@ def test_what_a_person_did_meanwhile_wins(context: contexts.Context, sent: list[
     assert told.startswith("local-1 node_fail: a new job goes on with it, in 00:01:00 (1 of")
     (outcome,) = cancel.cancel(context, all_jobs(context))
     assert (outcome.already, outcome.withdrawn) == (True, True)
-    later = dataclasses.replace(context, clock=lambda: NOW + datetime.timedelta(hours=1))
+    later = builders.with_clock(context, now=NOW + datetime.timedelta(hours=1))
     assert retry.step(later) == [] and len(all_jobs(context)) == 1
     assert chains.of(context, job).planned is None
 
@@ -330,7 +323,7 @@ def test_what_is_not_seen_for_two_days_is_decided_once(
         why = f"its run folder {job.run_dir} is not seen from {host}"
     assert retry.step(context)[-1] == f"local-1: {why}; it is waited for"
     assert retry.step(context) == []
-    later = dataclasses.replace(context, clock=lambda: NOW + datetime.timedelta(hours=48))
+    later = builders.with_clock(context, now=NOW + datetime.timedelta(hours=48))
     retry.step(later)
     assert retry.step(later) == [] == sent
     (now,) = all_jobs(context)
@@ -359,7 +352,9 @@ def test_a_controller_that_lost_its_lease_requeues_nothing(context: contexts.Con
         done=lambda before, now: True,
     )
     with pytest.raises(errors.FencedError):
-        confirmed.ask(dataclasses.replace(context, confirm=lost), [job], wish)
+        confirmed.ask(
+            dataclasses.replace(context, guard=contexts.Guard(confirm_lease=lost)), [job], wish
+        )
 
 
 @pytest.mark.parametrize("is_stored", [True, False])

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import datetime
 import socket
-import time
 from pathlib import Path
 
 import pytest
 
-from orchestrator import config, errors, jobs, slurm, specs
+from orchestrator import errors, jobs, specs
 from orchestrator.controller.resubmission import resend, resubmit
-from orchestrator.controller.session import context as contexts
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import submit
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 HERE = f"cannot be sent from {socket.gethostname()}: no"
@@ -54,16 +53,7 @@ def test_what_a_failed_try_means(
         created_at=NOW,
     )
     with stores.Store(tmp_path / "x.db") as store:
-        context = contexts.Context(
-            configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
-            store=store,
-            client=lambda: slurm.Client(environ={}),
-            environ={},
-            folder=tmp_path,
-            say=lambda text: None,
-            clock=lambda: NOW,
-            sleep=time.sleep,
-        )
+        context = builders.make_context(tmp_path, store, now=NOW)
         with store.writing() as work:
             # Of an array one task stands for all.
             first, *_ = work.jobs.add_submission(
@@ -78,7 +68,7 @@ def test_what_a_failed_try_means(
         with store.reading() as work:
             found = work.jobs.of_submissions([record.token])
             told = [work.events.of_job(job.row) for job in found]
-    assert [(job.reason, job.waits_for_room) for job in found] == [(reason, waits)] * 2
+    assert [(job.reason, job.is_deferred) for job in found] == [(reason, waits)] * 2
     assert [[event.detail for event in events] for events in told] == (
         [[]] * 2 if reason.startswith("waits for room") else [[reason]] * 2
     )

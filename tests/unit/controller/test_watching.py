@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from db import models
-from orchestrator import config, jobs, slurm, specs
+from orchestrator import jobs, specs
 from orchestrator.controller.notices import alerts
-from orchestrator.controller.session import context as contexts
-from orchestrator.controller.session import stores
+from orchestrator.controller.session import contexts, stores
+from tests import builders
 
 
 @pytest.fixture
@@ -29,21 +27,12 @@ def context(
     # The files' age is measured by the clock that stamps them, so this one must agree with it now.
     now = datetime.datetime.now(datetime.UTC)
     with stores.Store(database_url) as store:
-        yield contexts.Context(
-            configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
-            store=store,
-            client=lambda: slurm.Client(environ={}),
-            environ={},
-            folder=tmp_path,
-            say=pytest.fail,
-            sleep=time.sleep,
-            clock=lambda: now,
-        )
+        yield builders.make_context(tmp_path, store, reporter=builders.NO_MESSAGES, now=now)
 
 
 def later(context: contexts.Context, seconds: float) -> contexts.Context:
-    now = context.clock() + datetime.timedelta(seconds=seconds)
-    return dataclasses.replace(context, clock=lambda: now)
+    now = context.clock.now() + datetime.timedelta(seconds=seconds)
+    return builders.with_clock(context, now=now)
 
 
 def add(
@@ -58,7 +47,7 @@ def add(
         for step, value in enumerate(losses)
     ]
     (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    now = context.clock()
+    now = context.clock.now()
     at = now.timestamp() - silent_minutes * 60
     for name in ("log", "metrics.jsonl"):
         os.utime(folder / name, (at, at))

@@ -32,8 +32,8 @@ LEAST = reports.Measurement(size=1, throughput=250.0)
 
 
 def test_the_newest_of_a_name_counts(database_url: str) -> None:
-    first = reports.Figures(unit="gpus", measurements=(LEAST,))
-    second = reports.Figures(unit="ranks", measurements=(WHOLE, LEAST))
+    first = reports.MeasurementSet(unit="gpus", measurements=(LEAST,))
+    second = reports.MeasurementSet(unit="ranks", measurements=(WHOLE, LEAST))
     with stores.Store(database_url) as store:
         with store.writing() as work:
             work.baselines.add("monday", "f.csv", 1, baselines.to_json(first), NOW)
@@ -51,7 +51,7 @@ def test_the_newest_of_a_name_counts(database_url: str) -> None:
 
 
 def test_fields_of_another_version_are_left_out() -> None:
-    figures = reports.Figures(unit="gpus", measurements=(LEAST,))
+    figures = reports.MeasurementSet(unit="gpus", measurements=(LEAST,))
     stored = json.loads(baselines.to_json(figures))
     stored["measurements"][0]["watts"] = 700
     assert baselines.from_json(json.dumps(stored)) == figures

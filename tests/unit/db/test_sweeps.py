@@ -177,14 +177,14 @@ def test_points_are_counted_by_what_they_do(store: stores.Store) -> None:
         cause=None,
         exit_code=None,
         exit_signal=None,
-        waits_for_room=False,
+        is_deferred=False,
     )
     change = dataclasses.replace
     assert groups == {
         stored.row: [
             change(blank, points=2, state=state.FAILED, exit_code=7, exit_signal=0),
             change(blank, state=state.PENDING, reason="Priority"),
-            change(blank, state=state.NOT_SUBMITTED, waits_for_room=True),
+            change(blank, state=state.NOT_SUBMITTED, is_deferred=True),
             change(blank, points=4),
         ]
     }

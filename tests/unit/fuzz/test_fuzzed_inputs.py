@@ -33,7 +33,7 @@ from orchestrator.cli import times
 from orchestrator.logs import lines as log_lines
 from orchestrator.metrics import summaries
 from orchestrator.rendering import directives
-from orchestrator.reports import comparing, records, tables
+from orchestrator.reports import comparison, records, tables
 from orchestrator.reports import documents as report_documents
 from orchestrator.reports import figures as report_figures
 from orchestrator.scaling import regression
@@ -51,7 +51,7 @@ from orchestrator.slurm import (
     usage,
     waiting,
 )
-from orchestrator.toml import documents, shapes, values
+from orchestrator.toml import documents, schema, values
 from orchestrator.usage import gpus
 from tests import fuzzing
 
@@ -185,7 +185,7 @@ def toml_patterns(rng: random.Random) -> None:
 @kind(20)
 def toml_values(rng: random.Random) -> None:
     for hint in (str, int, float, bool, None):
-        shapes.shown(shapes.from_text(fuzzing.hostile(rng), hint))
+        schema.as_toml(schema.from_text(fuzzing.hostile(rng), hint))
 
 
 @kind(120, errors.OrchestratorError)
@@ -238,8 +238,8 @@ def slurm_fields(rng: random.Random) -> None:
         read(text)
     states.parse_reason(text, jobs.JobState.PENDING)
     for key in values.FORMS:
-        values.misfit(key, text)
-    values.misfit("time_limit", text)
+        values.form_error(key, text)
+    values.form_error("time_limit", text)
     values.fitting_name(text)
 
 
@@ -367,9 +367,9 @@ def reported_figures(rng: random.Random) -> None:
         out = io.StringIO()
         csv.writer(out).writerows(rows)
         text = out.getvalue()
-    figures = reports.read(text, "x.csv")
-    report = reports.report("x", figures.measurements, unit=figures.unit)
-    wishes = reports.Wishes()
+    figures = reports.read_csv(text, "x.csv")
+    report = reports.build_report("x", figures.measurements, unit=figures.unit)
+    wishes = reports.Targets()
     columns = tables.chosen(report)
     report_documents.markdown(report, wishes, columns)
     report_documents.latex(report, wishes, columns)
@@ -377,9 +377,9 @@ def reported_figures(rng: random.Random) -> None:
     tables.texts(report, tables.everything(report))
     for figure in report_figures.figures(report):
         report_figures.as_csv(figure)
-    other = reports.read(CSV, "y.csv")
+    other = reports.read_csv(CSV, "y.csv")
     if figures.unit == other.unit:
-        comparing.compare(figures.measurements, other.measurements, unit=figures.unit)
+        comparison.compare(figures.measurements, other.measurements, unit=figures.unit)
 
 
 @kind(15, errors.OrchestratorError)

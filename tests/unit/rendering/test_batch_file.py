@@ -93,7 +93,7 @@ def _request(tmp_path: Path, text: str, **flags: object) -> tuple[jobs.JobSpec, 
     keys = {key.replace("__", "."): value for key, value in flags.items()}
     spec = specs.load(None, ["sbatch.hint=nomultithread"], keys, ["-x"], batch=batch.document)
     profile = profiles.Profile(account="site", partition="accel", gres_style="gres")
-    given = specs.given(["sbatch.hint=nomultithread"], keys, {})
+    given = specs.keys_given(["sbatch.hint=nomultithread"], keys, {})
     options = batch_file.command_line(batch, spec, given, profile)
     return jobs.JobSpec(**{**vars(spec), "sbatch": options}), batch.notes
 

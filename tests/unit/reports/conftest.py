@@ -13,7 +13,7 @@ from orchestrator import reports
 @pytest.fixture
 def report_of(checkout: Path) -> Callable[..., reports.Report]:
     def made(name: str, **wanted: int | str) -> reports.Report:
-        figures = reports.read((checkout / f"tests/data/{name}.csv").read_text(), f"{name}.csv")
-        return reports.report(name, figures.measurements, unit=figures.unit, **wanted)
+        figures = reports.read_csv((checkout / f"tests/data/{name}.csv").read_text(), f"{name}.csv")
+        return reports.build_report(name, figures.measurements, unit=figures.unit, **wanted)
 
     return made

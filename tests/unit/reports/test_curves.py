@@ -71,7 +71,7 @@ def test_what_changes_no_speed_is_told_and_told_apart_when_asked() -> None:
         {"": [1, 2, 1, 2]},
         {"base_lr": ["0.1", "0.2"], "seed": ["1", "2"]},
     )
-    assert reports.report("", both).warnings == (
+    assert reports.build_report("", both).warnings == (
         "base_lr differs (0.1, 0.2) and makes no curve, for it changes no speed; accuracy and "
         "total time are of all of them",
     )

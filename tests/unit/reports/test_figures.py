@@ -44,7 +44,7 @@ def test_the_numbers_of_the_figures(report_of: ReportOf) -> None:
 
 def test_a_shared_baseline_is_one_bar(report_of: ReportOf) -> None:
     text = "gpus,mode,throughput,utilisation\n1,-,100,90%\n2,dp,150,70%\n2,ddp,190,85%\n"
-    report = reports.report("", reports.read(text, "f.csv").measurements)
+    report = reports.build_report("", reports.read_csv(text, "f.csv").measurements)
     utilisation = figures.figures(report)[-1]
     assert utilisation.bar_labels == ("1", "2\nmode=ddp", "2\nmode=dp")
 
@@ -85,7 +85,7 @@ class Page(html.parser.HTMLParser):
 
 def test_the_page_needs_nothing_else(report_of: ReportOf) -> None:
     report = report_of("strong_noisy_node")
-    made = files.contents(report, reports.Wishes(), [], SvgAlone())
+    made = files.contents(report, reports.Targets(), [], SvgAlone())
     assert {f"{figure.name}.csv" for figure in figures.figures(report)} < set(made)
     page = Page()
     page.feed(made["report.html"].decode())
@@ -97,28 +97,28 @@ def test_the_page_needs_nothing_else(report_of: ReportOf) -> None:
 
 def test_a_name_is_no_markup_in_the_page() -> None:
     run = reports.Measurement(size=1, throughput=1.0, name="<script>")
-    report = reports.report("<b>$x$</b>", [run])
-    made = files.contents(report, reports.Wishes(), [], SvgAlone())
+    report = reports.build_report("<b>$x$</b>", [run])
+    made = files.contents(report, reports.Targets(), [], SvgAlone())
     assert b"<b>" not in made["report.html"] and b"&lt;b&gt;" in made["report.html"]
 
 
 def test_a_name_is_no_formula() -> None:
     text = "gpus,throughput,path,utilisation\n1,100,$a_{b$,50%\n2,150,%d{x},60%\n"
-    report = reports.report("$", reports.read(text, "f.csv").measurements)
+    report = reports.build_report("$", reports.read_csv(text, "f.csv").measurements)
     for figure in figures.figures(report):
         assert b"path=$a_{b$" in drawing.Drawer().draw([figure], "svg")
 
 
 def test_no_text_of_a_report_acts_on_what_shows_it() -> None:
     text = "gpus,throughput,path,utilisation\n1,100,=1+1,50%\n2,150,-x,60%\n"
-    (first, second) = reports.read(text, "f.csv").measurements
+    (first, second) = reports.read_csv(text, "f.csv").measurements
     evil = "E\x1b[2J\x9b31m\u202e\udc9b\r\n<img src=x>"
     runs = [
         dataclasses.replace(first, attributes={"path": f"=1+1{evil}"}, name=f"@SUM(A1){evil}"),
         dataclasses.replace(second, attributes={"path": f"=1+1{evil}"}, name=f"-x{evil}"),
     ]
-    report = reports.report(f"=T{evil}", runs)
-    made = files.contents(report, reports.Wishes(), [], drawing.Drawer())
+    report = reports.build_report(f"=T{evil}", runs)
+    made = files.contents(report, reports.Targets(), [], drawing.Drawer())
     for name, content in made.items():
         if not name.endswith((".png", ".pdf")):
             acting = re.findall(
@@ -143,5 +143,5 @@ def test_without_matplotlib(report_of: ReportOf, monkeypatch: pytest.MonkeyPatch
     assert str(caught.value) == (
         "Plots need matplotlib: `pip install matplotlib` beside orchestrator, or leave them out."
     )
-    made = files.contents(report_of("strong_noisy_node"), reports.Wishes(), [], None)
+    made = files.contents(report_of("strong_noisy_node"), reports.Targets(), [], None)
     assert list(made) == ["report.md", "report.tex", "report.csv", "report.json", "report.html"]

@@ -7,15 +7,15 @@ import sys
 import pytest
 
 from orchestrator import jobs, specs
-from orchestrator.specs import layout
-from orchestrator.toml import shapes
+from orchestrator.specs import toml_tables
+from orchestrator.toml import schema
 
 
 def test_every_key_of_job_and_resources_has_the_flag_of_its_name() -> None:
     wanted = {
         f"{table}.{key}": key.replace("_", "-")
         for table in ("job", "resources")
-        for key in shapes.fields_of(shapes.hint_at(layout.FILE, (table,)))
+        for key in schema.fields_of(schema.hint_at(toml_tables.FILE, (table,)))
     }
     names = {flag.key: flag.name for flag in specs.FLAGS}
     assert {key: names.get(key) for key in wanted} == wanted

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import strategies as st
 
 from orchestrator import errors, jobs, specs
-from orchestrator.specs import layout
-from orchestrator.toml import shapes, values
+from orchestrator.specs import toml_tables
+from orchestrator.toml import schema, values
 
 CONTROL = ["a\nb", "a\rb", "a\tb", "a\0b", "\x1b[2J", "a\x7fb", "a\x85b", "a\u2028b", "a\u202eb"]
 TEXT = [
@@ -42,24 +42,24 @@ TEXT = [
 
 def string_fields() -> Iterator[tuple[str, str]]:
     """Give table and key of everything that may hold a string of any wording."""
-    for table, hint in shapes.fields_of(layout.FILE).items():
+    for table, hint in schema.fields_of(toml_tables.FILE).items():
         if not dataclasses.is_dataclass(hint):
             yield table, "*"
             continue
-        for key, kind in shapes.fields_of(hint).items():
+        for key, kind in schema.fields_of(hint).items():
             if key == "batch_file":  # no key of a spec's text
                 continue
             if key == "variables":
                 yield table, key
             if any(
-                part is str or typing.get_origin(part) is tuple for part in shapes.kinds_of(kind)
+                part is str or typing.get_origin(part) is tuple for part in schema.kinds_of(kind)
             ):
                 yield table, key
             else:
                 known = (int, bool, types.NoneType)
                 assert all(
                     part in known or typing.get_origin(part) in (Literal, collections.abc.Mapping)
-                    for part in shapes.kinds_of(kind)
+                    for part in schema.kinds_of(kind)
                 ), f"{table}.{key}: a type that this test does not know"
 
 
@@ -114,7 +114,7 @@ def load(table: str, key: str, text: str, folder: Path) -> jobs.JobSpec:
     if table != "launch":
         data["launch"]["script"] = "train.py"
     keys = data.setdefault(table, {})
-    hint = shapes.hint_at(layout.FILE, (table, key))
+    hint = schema.hint_at(toml_tables.FILE, (table, key))
     if key == "variables":
         keys[key] = {"VARIABLE": text}
     elif key == "*":
@@ -152,7 +152,7 @@ def value_of(spec: jobs.JobSpec, table: str, key: str) -> object:
 def test_control_characters_are_refused(table: str, key: str, tmp_path: Path) -> None:
     for text in CONTROL:
         whole = AROUND.get((table, key), "{}").format(text)
-        if (table, key) in layout.LINES and text in ("a\nb", "a\tb"):
+        if (table, key) in toml_tables.LINES and text in ("a\nb", "a\tb"):
             assert value_of(load(table, key, whole, tmp_path), table, key) == whole
             continue
         with pytest.raises(errors.SpecError) as caught:
@@ -222,6 +222,6 @@ def test_any_text_through_set_is_refused_or_kept(
     try:
         spec = specs.load(None, [setting], {"job.name": "x"}, ["x"], check_files=False)
     except errors.SpecError as error:
-        assert values.refused_character(str(error), lines=True) == ""
+        assert values.forbidden_character(str(error), lines=True) == ""
     else:
         assert specs.from_json(specs.to_json(spec)) == spec

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from orchestrator import errors, jobs, specs
-from orchestrator.toml import shapes
+from orchestrator.toml import schema
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
@@ -45,7 +45,7 @@ def _of(hint: Any) -> st.SearchStrategy[Any]:
 
 
 def _record(cls: Any) -> st.SearchStrategy[Any]:
-    return st.builds(cls, **{name: _of(hint) for name, hint in shapes.fields_of(cls).items()})
+    return st.builds(cls, **{name: _of(hint) for name, hint in schema.fields_of(cls).items()})
 
 
 @hypothesis.given(_record(jobs.JobSpec))

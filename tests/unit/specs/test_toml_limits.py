@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from orchestrator.toml import documents, limits, lines, shapes
+from orchestrator.toml import documents, key_paths, limits, schema
 
 DEEP = "nested too deeply: at most 16 tables and arrays within each other"
 INTEGER = "an integer must lie between -2^63 and 2^63 - 1"
@@ -79,8 +79,8 @@ def test_the_search_takes_linear_time():
 
 def test_the_value_of_a_flag_is_bounded_too():
     text = "{a" + ".a" * 30_000 + " = 1}"
-    assert shapes.from_text(text, None) == text
-    assert shapes.from_text("1" * 5000, int) == "1" * 5000
+    assert schema.from_text(text, None) == text
+    assert schema.from_text("1" * 5000, int) == "1" * 5000
 
 
 def test_merging_many_keys_takes_linear_time():
@@ -94,5 +94,5 @@ def test_merging_many_keys_takes_linear_time():
 
 
 def test_a_key_of_set_is_bounded():
-    with pytest.raises(lines.NotTomlError):
-        lines.read_key("a" + ".a" * 30_000)
+    with pytest.raises(key_paths.NotTomlError):
+        key_paths.read_key("a" + ".a" * 30_000)

@@ -7,7 +7,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator.toml import lines as toml_lines
+from orchestrator.toml import key_paths
 
 TEXT = '''# a comment = 1
 [job] # [not.a.table]
@@ -41,7 +41,7 @@ d = { e.f = 1 }
 
 def test_each_key_has_its_line() -> None:
     tomllib.loads(TEXT)
-    assert toml_lines.key_lines(TEXT) == {
+    assert key_paths.key_lines(TEXT) == {
         ("job",): 2,
         ("job", "name"): 3,
         ("job", "a"): 4,
@@ -120,7 +120,7 @@ def test_every_generated_key_is_found_on_its_line(tables: dict[str, dict[str, ob
             wanted[(table, key)] = len(lines) + 1
             lines.extend(f"{_key(key)} = {_value(value)}".split("\n"))
     text = "\n".join(lines)
-    found = toml_lines.key_lines(text)
+    found = key_paths.key_lines(text)
     assert {path: line for path, line in found.items() if len(path) < 3} == wanted
     for path in found:
         value: object = tomllib.loads(text)
@@ -134,11 +134,11 @@ def test_whatever_toml_takes_is_read_and_the_rest_ends_in_an_error(text: str) ->
         tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         try:
-            toml_lines.key_lines(text)
-        except toml_lines.NotTomlError:
+            key_paths.key_lines(text)
+        except key_paths.NotTomlError:
             pass
     else:
-        toml_lines.key_lines(text)
+        key_paths.key_lines(text)
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_whatever_toml_takes_is_read_and_the_rest_ends_in_an_error(text: str) ->
     ],
 )
 def test_read_key(text: str, parts: tuple[str, ...], rest: str) -> None:
-    found, end = toml_lines.read_key(text)
+    found, end = key_paths.read_key(text)
     assert (found, text[end:]) == (parts, rest)
 
 
 @pytest.mark.parametrize("text", ["", "=x", ".a=1", "a.=1", "é=1", '"a=1', '"\\q"=1'])
 def test_what_is_no_key(text: str) -> None:
-    with pytest.raises(toml_lines.NotTomlError):
-        toml_lines.read_key(text)
+    with pytest.raises(key_paths.NotTomlError):
+        key_paths.read_key(text)

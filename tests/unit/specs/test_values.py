@@ -4,6 +4,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from orchestrator.text import escaping
 from orchestrator.toml import values
 
 
@@ -90,7 +91,7 @@ def test_seconds_of_any_time_that_slurm_prints(
     ],
 )
 def test_what_slurm_takes_fits(name: str, text: str) -> None:
-    assert values.misfit(name, text) == ""
+    assert values.form_error(name, text) == ""
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_what_slurm_takes_fits(name: str, text: str) -> None:
     ],
 )
 def test_what_slurm_does_not_take(name: str, text: str) -> None:
-    assert values.misfit(name, text).startswith("must be ")
+    assert values.form_error(name, text).startswith("must be ")
 
 
 @pytest.mark.parametrize(
@@ -144,17 +145,17 @@ def test_what_slurm_does_not_take(name: str, text: str) -> None:
     ],
 )
 def test_refused_characters(text: str, told: str) -> None:
-    assert values.refused_character(text) == told
+    assert values.forbidden_character(text) == told
 
 
 def test_shell_lines_may_hold_newline_and_tab_only() -> None:
-    assert values.refused_character("a\n\tb", lines=True) == ""
-    assert values.refused_character("a\r\n", lines=True) == "carriage return (U+000D)"
+    assert values.forbidden_character("a\n\tb", lines=True) == ""
+    assert values.forbidden_character("a\r\n", lines=True) == "carriage return (U+000D)"
 
 
 @hypothesis.given(st.text())
 def test_visible_text_holds_nothing_that_a_terminal_acts_on(text: str) -> None:
-    assert values.refused_character(values.visible(text)) == ""
+    assert values.forbidden_character(escaping.visible(text)) == ""
 
 
 @pytest.mark.parametrize("bind", ["/a", "/a:/b", "/a:/b:ro", "/a b:/c", "/a:/b:rw"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator import config, errors, sweeps
 from orchestrator.specs import checks
-from orchestrator.toml import documents, shapes
+from orchestrator.toml import documents, schema
 
 SCALARS = (
     st.integers(-3, 20)
@@ -37,7 +37,7 @@ DRAWS = st.dictionaries(
 TABLES = st.dictionaries(
     KEYS, st.lists(SCALARS, min_size=1, max_size=3) | DRAWS | VALUES, max_size=3
 )
-PLAIN = sorted(set(shapes.fields_of(sweeps.Table)) - {"axes", "points", "include", "exclude"})
+PLAIN = sorted(set(schema.fields_of(sweeps.Table)) - {"axes", "points", "include", "exclude"})
 SWEEPS = st.builds(
     lambda kind, nested, plain: {**plain, **nested, "kind": kind},
     SCALARS | st.sampled_from(["grid", "zip", "list", "random", "strong", "weak", "batch"]),

@@ -8,7 +8,7 @@ import typing
 from typing import Any
 
 from orchestrator import jobs
-from orchestrator.toml import shapes
+from orchestrator.toml import schema
 
 
 def _is_table(hint: Any) -> bool:
@@ -16,7 +16,7 @@ def _is_table(hint: Any) -> bool:
 
 
 def _file_shape() -> Any:
-    hints = shapes.fields_of(jobs.JobSpec)
+    hints = schema.fields_of(jobs.JobSpec)
     defaults = {field.name: field.default for field in dataclasses.fields(jobs.JobSpec)}
     keys: list[tuple[str, Any, Any]] = [
         (name, hint, dataclasses.field(default="" if name == "name" else defaults[name]))
@@ -39,7 +39,7 @@ _PLAIN = frozenset({type(None), str, int, float, bool})
 TABLES: tuple[str, ...] = tuple(field.name for field in dataclasses.fields(FILE))
 #: Those of them whose keys are all known.
 RECORDS = frozenset(
-    name for name, hint in shapes.fields_of(FILE).items() if dataclasses.is_dataclass(hint)
+    name for name, hint in schema.fields_of(FILE).items() if dataclasses.is_dataclass(hint)
 )
 #: Where Slurm takes a plain number: minutes, and megabytes. `time_limit = 30` is `"30"`.
 NUMBERS = frozenset(
@@ -93,7 +93,7 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {
             name: item if type(item) in _PLAIN else _plain(item)
-            for name in shapes.fields_of(type(value))
+            for name in schema.fields_of(type(value))
             for item in (getattr(value, name),)
         }
     if isinstance(value, dict):

@@ -13,7 +13,7 @@ ReportOf = Callable[..., reports.Report]
 
 
 def said(report: reports.Report, **wishes: float) -> dict[str, list[str]]:
-    return dict(documents.sentences(report, reports.Wishes(**wishes)))
+    return dict(documents.sentences(report, reports.Targets(**wishes)))
 
 
 def test_the_14x_of_olivia_is_no_speedup(report_of: ReportOf) -> None:
@@ -63,8 +63,8 @@ def test_the_14x_of_olivia_is_no_speedup(report_of: ReportOf) -> None:
 
 
 def test_figures_without_attributes_are_flagged_all_the_same(report_of: ReportOf) -> None:
-    figures = reports.read("gpus,throughput\n1,2598\n4,36927\n8,62450\n", "f.csv")
-    report = reports.report("bare", figures.measurements)
+    figures = reports.read_csv("gpus,throughput\n1,2598\n4,36927\n8,62450\n", "f.csv")
+    report = reports.build_report("bare", figures.measurements)
     assert report.warnings[:2] == (
         "efficiency 3.55 at 4 GPUs: the baseline of 1 does not compare "
         "(something else slowed it down)",
@@ -74,8 +74,10 @@ def test_figures_without_attributes_are_flagged_all_the_same(report_of: ReportOf
 
 
 def test_the_rewritten_guide_scales_as_computed() -> None:
-    figures = reports.read("gpus,throughput\n1,7367\n4,24332.9\n8,37294\n", "f.csv")
-    _, four, eight = (row.point for row in reports.report("", figures.measurements).curves[0].rows)
+    figures = reports.read_csv("gpus,throughput\n1,7367\n4,24332.9\n8,37294\n", "f.csv")
+    _, four, eight = (
+        row.point for row in reports.build_report("", figures.measurements).curves[0].rows
+    )
     assert four.efficiency.value == pytest.approx(0.826, abs=5e-4)
     assert eight.efficiency.value == pytest.approx(0.633, abs=5e-4)
     assert four.serial_share is not None and eight.serial_share is not None
@@ -105,7 +107,7 @@ def test_the_table_of_the_har_guide(report_of: ReportOf) -> None:
 
 def test_the_table_of_the_sca_guide() -> None:
     text = "configuration,gpus,mode,throughput,total_time\nsingle,1,-,9000,93\ntwo,2,dp,14000,60\n"
-    report = reports.report("sca", reports.read(text, "f.csv").measurements)
+    report = reports.build_report("sca", reports.read_csv(text, "f.csv").measurements)
     assert filled(report, "configuration", "throughput", "total_time") == [
         ["1 GPU", "9000", "93.00 s"],
         ["2 GPUs", "14000", "60.00 s"],

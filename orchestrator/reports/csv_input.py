@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 
 from orchestrator import errors
 from orchestrator.reports import records
-from orchestrator.toml import values
+from orchestrator.text import escaping
 
 
-class FiguresError(errors.ProblemsError):
+class MeasurementFileError(errors.ProblemsError):
     """The file of figures is wrong."""
 
     exit_code = 3
@@ -47,8 +47,8 @@ _STEP_PART = re.compile(r"step_(\w+)_seconds")
 _GIB = 2**30
 
 
-def read(text: str, source: str) -> records.Figures:
-    """Return the measurements of a CSV text; FiguresError with every problem there is.
+def read_csv(text: str, source: str) -> records.MeasurementSet:
+    """Return the measurements of a CSV text; MeasurementFileError with every problem there is.
 
     `gpus`, or `nodes` where there are no GPUs, and `throughput` must be there. Several values in a
     cell (windows, memory of each rank) stand apart by `;` or blanks. Shares may end in `%`. Columns
@@ -74,8 +74,10 @@ def read(text: str, source: str) -> records.Figures:
         found.append(reader.measurement())
         problems += reader.problems
     if problems:
-        raise FiguresError(problems)
-    return records.Figures(unit=unit, measurements=tuple(one for one in found if one is not None))
+        raise MeasurementFileError(problems)
+    return records.MeasurementSet(
+        unit=unit, measurements=tuple(one for one in found if one is not None)
+    )
 
 
 def _rows(text: str, source: str) -> list[tuple[int, list[str]]]:
@@ -89,7 +91,7 @@ def _rows(text: str, source: str) -> list[tuple[int, list[str]]]:
     try:
         for row in reader:
             # What a terminal would act on is no text.
-            found.append((reader.line_num, [values.visible(cell.strip()) for cell in row]))
+            found.append((reader.line_num, [escaping.visible(cell.strip()) for cell in row]))
     except csv.Error as exc:
         _fail(source, reader.line_num, f"cannot be read as CSV: {exc}")
     return found
@@ -100,7 +102,7 @@ def _plain(title: str) -> str:
 
 
 def _fail(source: str, line: int | None, message: str) -> None:
-    raise FiguresError([errors.Problem(source=source, line=line, message=message)])
+    raise MeasurementFileError([errors.Problem(source=source, line=line, message=message)])
 
 
 def _wrong_head(names: list[str], source: str, line: int) -> Iterator[errors.Problem]:

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 
 from orchestrator import errors
-from orchestrator.controller.session import context as contexts
+from orchestrator.controller.session import contexts
 
 
 class Stopped(Exception):
@@ -102,7 +102,7 @@ def _planned_at(context: contexts.Context, after: datetime.datetime) -> datetime
 
 def _recover(context: contexts.Context) -> list[str]:
     with context.store.reading() as work:
-        if not work.recovery.has_work(context.clock()):
+        if not work.recovery.has_work(context.clock.now()):
             return []
     # Brings submitit, a fifth of a second: only where there is something to do.
     from orchestrator.controller.recovery import retry
@@ -135,12 +135,12 @@ def tick(context: contexts.Context, *, floor_seconds: float | None = None) -> It
     """Do one pass, and yield what each step did.
 
     A step that fails keeps none of the others from running. Raises FencedError where another
-    controller acts, and what `context.proceed` raises.
+    controller acts, and what `context.guard.check` raises.
     """
     for step in steps(floor_seconds):
-        if step.by_clock and context.clock_doubt:
+        if step.by_clock and context.clock.doubt:
             continue
-        context.proceed()
+        context.guard.check()
         yield _run(context, step)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from orchestrator import reports
-from orchestrator.reports import answers, documents, tables
+from orchestrator.reports import conclusions, documents, tables
 
 ReportOf = Callable[..., reports.Report]
 
@@ -24,12 +24,12 @@ def test_a_noisy_node_is_named(report_of: ReportOf) -> None:
 
 
 def test_the_same_ranks_on_one_and_on_two_nodes_are_told() -> None:
-    report = reports.report("", [one(4, 100.0, nodes=1), one(4, 90.0, nodes=2)])
+    report = reports.build_report("", [one(4, 100.0, nodes=1), one(4, 90.0, nodes=2)])
     assert "4 GPUs were on 1 node and on 2 nodes: one point all the same" in report.warnings
 
 
 def test_measured_is_told_from_parsed() -> None:
-    report = reports.report(
+    report = reports.build_report(
         "",
         [
             one(1, 100.0, source="jsonl", warm_up="first window of each attempt"),
@@ -54,8 +54,8 @@ def test_measured_is_told_from_parsed() -> None:
 
 
 def test_gpu_hours_are_of_gpus() -> None:
-    gpus = reports.report("", [one(4, 100.0, epoch_seconds=900.0)]).curves[0].rows[0]
-    ranks = reports.report("", [one(4, 100.0, epoch_seconds=900.0)], unit="ranks")
+    gpus = reports.build_report("", [one(4, 100.0, epoch_seconds=900.0)]).curves[0].rows[0]
+    ranks = reports.build_report("", [one(4, 100.0, epoch_seconds=900.0)], unit="ranks")
     assert gpus.gpu_hours_per_epoch == 1.0
     assert ranks.curves[0].rows[0].gpu_hours_per_epoch is None
 
@@ -68,13 +68,13 @@ def test_gpu_hours_are_of_the_gpus_allocated() -> None:
         one(1, 100.0, epoch_seconds=3600.0, gpus_allocated=4),
         one(4, 200.0, epoch_seconds=1800.0, gpus_allocated=4),
     ]
-    report = reports.report("", runs)
+    report = reports.build_report("", runs)
     assert [row.gpu_hours_per_epoch for row in report.curves[0].rows] == [4.0, 2.0]
     assert report.warnings[1] == (
         "of the GPUs allocated not all were used: 1 of 4; speedup and efficiency are by those "
         "used, GPU-hours by those allocated"
     )
-    assert answers.cheapest(report.curves, 1, 4000.0, "gpus") == (
+    assert conclusions.cheapest(report.curves, 1, 4000.0, "gpus") == (
         "1 epoch within 1:06:40: cheapest with 4 GPUs, 0:30:00 and 2.000 GPU-hours of training"
     )
 
@@ -92,14 +92,14 @@ def test_gpu_hours_are_of_the_gpus_allocated() -> None:
     ],
 )
 def test_the_most_gpus(efficiency: float, answer: str) -> None:
-    curve = reports.report("", LAW).curves[0]
-    assert answers.most_gpus(curve, efficiency, "gpus") == answer
+    curve = reports.build_report("", LAW).curves[0]
+    assert conclusions.most_gpus(curve, efficiency, "gpus") == answer
 
 
 def test_what_was_measured_is_told_beside_a_law_that_says_otherwise() -> None:
     power = [one(size, 100.0 * size**0.9) for size in (1, 2, 4, 8, 16, 32)]
-    curve = reports.report("", power).curves[0]
-    assert answers.most_gpus(curve, 0.8, "gpus") == (
+    curve = reports.build_report("", power).curves[0]
+    assert conclusions.most_gpus(curve, 0.8, "gpus") == (
         "Efficiency stays above 80.0 % up to 21 GPUs, by the Universal Scalability Law; but 16 "
         "GPUs measured 75.8 %"
     )
@@ -114,54 +114,54 @@ def test_what_was_measured_is_told_beside_a_law_that_says_otherwise() -> None:
     ],
 )
 def test_the_cheapest_way(seconds: float, answer: str) -> None:
-    curves = reports.report("", LAW, samples_per_epoch=36_000).curves
-    assert answers.cheapest(curves, 10, seconds, "gpus") == answer + "training"
+    curves = reports.build_report("", LAW, samples_per_epoch=36_000).curves
+    assert conclusions.cheapest(curves, 10, seconds, "gpus") == answer + "training"
 
 
 def test_the_cheapest_way_that_was_not_measured() -> None:
-    curves = reports.report("", LAW, samples_per_epoch=36_000).curves
-    assert answers.cheapest(curves, 10, 900.0, "gpus") == (
+    curves = reports.build_report("", LAW, samples_per_epoch=36_000).curves
+    assert conclusions.cheapest(curves, 10, 900.0, "gpus") == (
         "10 epochs within 900.0 s: cheapest with 5 GPUs, 864.0 s and 1.200 GPU-hours of "
         "training; by Amdahl's law, not measured"
     )
-    assert answers.cheapest(curves, 10, 300.0, "gpus") == (
+    assert conclusions.cheapest(curves, 10, 300.0, "gpus") == (
         "10 epochs within 300.0 s: no size measured is fast enough, and none up to twice the "
         "largest"
     )
-    of_one_size = reports.report("", [one(2, 100.0, epoch_seconds=60.0)]).curves
-    assert answers.cheapest(of_one_size, 1, 30.0, "gpus") == (
+    of_one_size = reports.build_report("", [one(2, 100.0, epoch_seconds=60.0)]).curves
+    assert conclusions.cheapest(of_one_size, 1, 30.0, "gpus") == (
         "1 epoch within 30.00 s: no size measured is fast enough; of one size alone nothing is "
         "told of larger ones"
     )
-    assert answers.cheapest(reports.report("", LAW).curves, 1, 1.0, "gpus") == (
+    assert conclusions.cheapest(reports.build_report("", LAW).curves, 1, 1.0, "gpus") == (
         "1 epoch within 1.000 s: the time of an epoch is not known; --samples-per-epoch gives it"
     )
 
 
 def test_the_slow_end_of_an_interval() -> None:
     runs = [one(1, value, epoch_seconds=100.0) for value in (99.0, 101.0)]
-    line = answers.cheapest(reports.report("", runs).curves, 1, 105.0, "gpus")
+    line = conclusions.cheapest(reports.build_report("", runs).curves, 1, 105.0, "gpus")
     assert line.endswith("; at the slow end of its interval it takes 113.5 s")
 
 
 def test_a_fit_at_its_bound_is_one_sided() -> None:
     runs = [one(1, 100.0), one(1, 101.0), one(2, 202.0), one(2, 203.0), one(4, 408.0)]
-    amdahl, _ = answers.fit_lines(reports.report("", runs).curves[0], "gpus")
+    amdahl, _ = conclusions.fit_lines(reports.build_report("", runs).curves[0], "gpus")
     assert "serial share 0, at its bound; below 0.0" in amdahl and "(one-sided)" in amdahl
 
 
 def test_no_mark_of_a_name_is_taken_for_markup(report_of: ReportOf) -> None:
     runs = [one(1, 100.0, attributes={"path": "a|b_$c%"}), one(2, 190.0, attributes={"path": "&"})]
-    report = reports.report("x|y", runs)
+    report = reports.build_report("x|y", runs)
     columns = tables.chosen(report, ["curve", "throughput"])
-    assert documents.markdown(report, reports.Wishes(), columns).splitlines()[:5] == [
+    assert documents.markdown(report, reports.Targets(), columns).splitlines()[:5] == [
         "# x\\|y",
         "",
         "| curve | throughput |",
         "|---|---|",
         "| path=a\\|b\\_$c% | 100.0 |",
     ]
-    assert r"path=a|b\_\$c\% & 100.0 \\" in documents.latex(report, reports.Wishes(), columns)
+    assert r"path=a|b\_\$c\% & 100.0 \\" in documents.latex(report, reports.Targets(), columns)
 
 
 def test_the_fastest_setup() -> None:
@@ -169,15 +169,15 @@ def test_the_fastest_setup() -> None:
         "gpus,throughput,mode\n1,100,-\n2,150,dp\n2,152,dp\n2,151,dp\n2,190,ddp\n2,191,ddp\n"
         "2,188,ddp\n4,200,dp\n4,370,ddp\n"
     )
-    report = reports.report("", reports.read(text, "f.csv").measurements)
-    assert dict(documents.sentences(report, reports.Wishes()))["Fastest"] == [
+    report = reports.build_report("", reports.read_csv(text, "f.csv").measurements)
+    assert dict(documents.sentences(report, reports.Targets()))["Fastest"] == [
         "2 GPUs: mode=ddp is fastest; of that mode=dp has 79.6 % (78.3 to 81.0 %)",
         "4 GPUs: mode=ddp is fastest; of that mode=dp has 54.1 %",
     ]
     text = "gpus,throughput,num_workers\n" + "".join(
         f"4,{100 + workers + run},{workers}\n" for workers in range(8) for run in (0, 3)
     )
-    report = reports.report("", reports.read(text, "f.csv").measurements)
-    (line,) = dict(documents.sentences(report, reports.Wishes()))["Fastest"]
+    report = reports.build_report("", reports.read_csv(text, "f.csv").measurements)
+    (line,) = dict(documents.sentences(report, reports.Targets()))["Fastest"]
     assert line.startswith("4 GPUs: num_workers=7 is fastest; of that num_workers=6 has 99.1 % (")
     assert line.count("no evidence") == 5 and line.endswith(", 2 more less")

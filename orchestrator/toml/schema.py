@@ -19,7 +19,8 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from orchestrator.toml import documents, limits, lines, values
+from orchestrator.text import escaping
+from orchestrator.toml import documents, key_paths, limits
 
 Record = TypeVar("Record")
 
@@ -52,13 +53,13 @@ def _fields_of(record: Any) -> Mapping[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(record)}
 
 
-def hint_at(record: Any, path: lines.Path) -> Any:
+def hint_at(record: Any, path: key_paths.KeyPath) -> Any:
     """Return the type at this path below a dataclass; None where the key is not known."""
     return _hint_at(record, path)
 
 
 @functools.lru_cache(maxsize=512)
-def _hint_at(record: Any, path: lines.Path) -> Any:
+def _hint_at(record: Any, path: key_paths.KeyPath) -> Any:
     hint = record
     for part in path:
         hint = bare(hint)
@@ -142,7 +143,7 @@ def describe(hint: Any) -> str:
     return words.get(kinds[0], "a table")
 
 
-def shown(value: object, *, most: int | None = _SHOWN_CHARACTERS) -> str:
+def as_toml(value: object, *, most: int | None = _SHOWN_CHARACTERS) -> str:
     """Return a value as TOML writes it, cut to a length that fits a line; None: whole."""
     match value:
         case bool():
@@ -150,19 +151,23 @@ def shown(value: object, *, most: int | None = _SHOWN_CHARACTERS) -> str:
         case str():
             text = f'"{value}"'
         case list() | tuple():
-            text = "[" + ", ".join(shown(item, most=most) for item in value) + "]"
+            text = "[" + ", ".join(as_toml(item, most=most) for item in value) + "]"
         case Mapping():
             text = "a table"
         case _:
             text = str(value)
-    text = values.visible(text)
+    text = escaping.visible(text)
     return text if most is None or len(text) <= most else text[: most - 3] + "..."
 
 
-def unknown_keys(document: documents.Document, record: Any) -> Iterator[tuple[lines.Path, str]]:
+def unknown_keys(
+    document: documents.Document, record: Any
+) -> Iterator[tuple[key_paths.KeyPath, str]]:
     """Give the path of each key that the dataclass has not, and what may have been meant."""
 
-    def walk(data: Any, hint: Any, at: lines.Path) -> Iterator[tuple[lines.Path, str]]:
+    def walk(
+        data: Any, hint: Any, at: key_paths.KeyPath
+    ) -> Iterator[tuple[key_paths.KeyPath, str]]:
         if not isinstance(data, Mapping):
             return
         hint = bare(hint)
@@ -206,17 +211,17 @@ def unknown_keys(document: documents.Document, record: Any) -> Iterator[tuple[li
 
 def build(
     document: documents.Document, record: type[Record]
-) -> tuple[Record, dict[lines.Path, str]]:
+) -> tuple[Record, dict[key_paths.KeyPath, str]]:
     """Return the dataclass with the values that have the right type, and a message for each other.
 
     What has none or a wrong value keeps its default; the record's fields must all have one.
     """
-    wrong: dict[lines.Path, str] = {}
+    wrong: dict[key_paths.KeyPath, str] = {}
 
-    def made(value: Any, hint: Any, at: lines.Path) -> Any:
+    def made(value: Any, hint: Any, at: key_paths.KeyPath) -> Any:
         hint = bare(hint)
         if not fits(value, hint):
-            wrong[at] = f"must be {describe(hint)} (got {shown(value)}){_cure(value, hint)}"
+            wrong[at] = f"must be {describe(hint)} (got {as_toml(value)}){_cure(value, hint)}"
             return None
         if hint is Any:
             return value
@@ -231,7 +236,7 @@ def build(
             return {key: item for key, item in table.items() if item is not None}
         return record_of(value, hint, at) if dataclasses.is_dataclass(hint) else value
 
-    def record_of(data: Mapping[str, Any], cls: Any, at: lines.Path) -> Any:
+    def record_of(data: Mapping[str, Any], cls: Any, at: key_paths.KeyPath) -> Any:
         hints = fields_of(cls)
         found = {
             key: made(value, hints[key], (*at, key)) for key, value in data.items() if key in hints
@@ -249,7 +254,7 @@ def _cure(value: object, hint: Any) -> str:
     if type(value) is int and str in kinds:
         return f': write "{value}"'
     if typing.get_origin(hint) is tuple and isinstance(value, str):
-        return f': write ["{values.visible(value)}"]'
+        return f': write ["{escaping.visible(value)}"]'
     if isinstance(value, str) and int in kinds and re.fullmatch(r"-?[0-9]+", value):
         return f": write {value}"
     return ""

@@ -9,15 +9,15 @@ from typing import Any, Literal
 import pytest
 
 from orchestrator import jobs, reports
-from orchestrator.reports import measuring
+from orchestrator.reports import job_measurements
 from orchestrator.usage import gpus
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 
 
-def told(*metrics: jobs.Metric, **fields: Any) -> measuring.Told:
+def told(*metrics: jobs.Metric, **fields: Any) -> job_measurements.Told:
     job = {"gpus": 4, "nodes": 2, "node_list": "n[1-2]", "job_id": "7", **fields.pop("job", {})}
-    return measuring.Told(
+    return job_measurements.Told(
         job=jobs.Job(
             row=3,
             token="t" * 12,
@@ -39,8 +39,8 @@ def metric(name: str, value: float, **fields: Any) -> jobs.Metric:
     return jobs.Metric(name=name, value=value, **{"source": "jsonl", **fields})
 
 
-def measured(one: measuring.Told, unit: str = "gpus") -> reports.Measurement:
-    found = measuring.measurement(one, unit)
+def measured(one: job_measurements.Told, unit: str = "gpus") -> reports.Measurement:
+    found = job_measurements.measurement(one, unit)
     assert isinstance(found, reports.Measurement), found
     return found
 
@@ -87,15 +87,15 @@ def test_else_the_whole_run() -> None:
         80.0,
         "nothing: the throughput is of the whole run",
     )
-    assert measuring.measurement(told(metric("loss", 1.0)), "gpus") == "told no throughput"
+    assert job_measurements.measurement(told(metric("loss", 1.0)), "gpus") == "told no throughput"
 
 
 def test_sizes_are_ranks_where_a_job_has_no_gpus() -> None:
     on_cpu = told(*epochs(50.0), metric("total_time", 9.0, world_size=2), job={"gpus": 0})
-    assert measuring.unit_of([told(), on_cpu]) == "ranks"
+    assert job_measurements.unit_of([told(), on_cpu]) == "ranks"
     assert measured(on_cpu, "ranks").size == 2
     lacking = told(*epochs(50.0), job={"gpus": None})
-    assert measuring.measurement(lacking, "ranks") == "its number of ranks is not known"
+    assert job_measurements.measurement(lacking, "ranks") == "its number of ranks is not known"
 
 
 @pytest.mark.parametrize(("mode", "size"), [("single", 1), ("ddp", 1), ("dp", 4), (None, 4)])
@@ -187,7 +187,7 @@ def test_attributes_are_those_of_the_task() -> None:
         args={"batch-size": 256, "precision": "auto", "compile": True, "steps": (3, 6)},
         array=jobs.Array(tasks=({"num_workers": 2}, {"num_workers": 8})),
     )
-    found = measuring.attributes(
+    found = job_measurements.attributes(
         told(
             spec=spec,
             job={"array_task_id": 1, "partition": "accel"},
@@ -214,4 +214,4 @@ def test_attributes_are_those_of_the_task() -> None:
 
 @pytest.mark.parametrize("result", [{"settings": "x"}, {"surroundings": [1]}, {}])
 def test_a_result_that_is_none(result: dict[str, Any]) -> None:
-    assert measuring.attributes(told(result=result)) == {}
+    assert job_measurements.attributes(told(result=result)) == {}

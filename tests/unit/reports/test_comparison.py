@@ -8,7 +8,7 @@ import random
 import pytest
 
 from orchestrator import reports
-from orchestrator.reports import comparing
+from orchestrator.reports import comparison
 
 
 def runs(size: int, *values: float, **fields: object) -> list[reports.Measurement]:
@@ -29,14 +29,14 @@ NOW = [
 
 
 def test_what_is_told() -> None:
-    found = comparing.compare(NOW, BASE)
+    found = comparison.compare(NOW, BASE)
     assert [(line.size, line.metric, line.verdict) for line in found.lines] == [
         (1, "throughput", "slower"),
         (1, "accuracy", "no evidence"),
         (4, "throughput", "no evidence"),
         (4, "accuracy", "no evidence"),
     ]
-    assert comparing.rows(found)[0] == {
+    assert comparison.rows(found)[0] == {
         "curve": "",
         "size": 1,
         "metric": "throughput",
@@ -56,15 +56,15 @@ def test_what_is_told() -> None:
         " is 26.3 % slower than the middle of its 1 GPU: look at its node",
         "the intervals of all 4 together hold the truth 95 times in 100",
     )
-    assert comparing.worse(found, "gpus") == ["throughput of 1 GPU is -5.1 % (-6.4 to -3.7 %)"]
+    assert comparison.worse(found, "gpus") == ["throughput of 1 GPU is -5.1 % (-6.4 to -3.7 %)"]
 
 
 def test_a_threshold_of_each_metric() -> None:
-    found = comparing.compare(NOW, BASE, {"throughput": 0.06}, ["throughput"])
-    assert comparing.worse(found, "gpus") == []
+    found = comparison.compare(NOW, BASE, {"throughput": 0.06}, ["throughput"])
+    assert comparison.worse(found, "gpus") == []
     slow = runs(1, 9.0, 9.1, 9.2, epoch_seconds=11.0)
     before = runs(1, 10.0, 10.1, 10.2, epoch_seconds=10.0)
-    (line,) = comparing.compare(slow, before, metrics=["epoch_time"]).lines
+    (line,) = comparison.compare(slow, before, metrics=["epoch_time"]).lines
     assert (line.metric, line.verdict, line.threshold) == ("epoch_time", "slower", 0.02)
     assert line.comparison.ratio == pytest.approx(1.1)
 
@@ -72,9 +72,9 @@ def test_a_threshold_of_each_metric() -> None:
 def test_words_of_what_is_no_pace() -> None:
     lower = [one for value in (0.70, 0.705, 0.71) for one in runs(1, 10.0, accuracy=value)]
     before = [one for value in (0.80, 0.801, 0.802) for one in runs(1, 10.0, accuracy=value)]
-    verdicts = {line.metric: line.verdict for line in comparing.compare(lower, before).lines}
+    verdicts = {line.metric: line.verdict for line in comparison.compare(lower, before).lines}
     assert verdicts == {"throughput": "no evidence", "accuracy": "worse"}
-    verdicts = {line.metric: line.verdict for line in comparing.compare(before, lower).lines}
+    verdicts = {line.metric: line.verdict for line in comparison.compare(before, lower).lines}
     assert verdicts == {"throughput": "no evidence", "accuracy": "better"}
 
 
@@ -84,7 +84,7 @@ def test_only_like_is_compared_with_like() -> None:
         *runs(2, 150.0, attributes={"mode": "dp"}),
     ]
     now = [*runs(2, 189.0, attributes={"mode": "ddp"}), *runs(8, 600.0, attributes={"mode": "ddp"})]
-    found = comparing.compare(now, before)
+    found = comparison.compare(now, before)
     assert [(line.curve, line.size) for line in found.lines] == [("mode=ddp", 2)]
     assert found.notes == (
         "not compared, for the baseline has no such runs: 8 GPUs, mode=ddp",
@@ -106,7 +106,7 @@ def false_alarms(trials: int) -> float:
 
     alarms = 0
     for _ in range(trials):
-        found = comparing.compare(side(), side(), {"throughput": 0.0})
+        found = comparison.compare(side(), side(), {"throughput": 0.0})
         alarms += any(line.verdict != "no evidence" for line in found.lines)
     return alarms / trials
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import datetime
-import time
 from pathlib import Path
 
 import pytest
 
-from orchestrator import config, errors, slurm, sweeps
-from orchestrator.controller.session import context as contexts
+from orchestrator import config, errors, sweeps
 from orchestrator.controller.session import stores
 from orchestrator.controller.sweeps import plan, resume
 from orchestrator.toml import documents
+from tests import builders
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 TEXT = """\
@@ -31,7 +30,7 @@ def expanded(text: str) -> sweeps.Sweep:
     return sweeps.expand(document, config.Profile(), problems)
 
 
-def tell_nobody(tasks: object) -> None:
+def report_nothing(tasks: object) -> None:
     return
 
 
@@ -40,16 +39,7 @@ def test_points_that_another_process_was_faster_with(
     tmp_path: Path, database_url: str, by: str
 ) -> None:
     with stores.Store(database_url) as store:
-        context = contexts.Context(
-            configuration=config.load({"HOME": str(tmp_path)}, tmp_path),
-            store=store,
-            client=lambda: slurm.Client(environ={}),
-            environ={},
-            folder=tmp_path,
-            say=lambda text: None,
-            clock=lambda: NOW,
-            sleep=time.sleep,
-        )
+        context = builders.make_context(tmp_path, store, now=NOW)
         with store.writing() as work:
             stored = work.sweeps.add(
                 expanded(TEXT),
@@ -68,8 +58,8 @@ def test_points_that_another_process_was_faster_with(
             with store.writing() as work:
                 work.sweeps.set_state(stored, "cancelled")
         else:
-            resume.add(prepared, stored, more, new, tell=tell_nobody)
-        with pytest.raises(errors.ConflictError, match="nothing was added"):
-            resume.add(prepared, stored, more, new, tell=tell_nobody)
+            resume.add_points(prepared, stored, more, new, report=report_nothing)
+        with pytest.raises(errors.ConflictError, match="Nothing was submitted"):
+            resume.add_points(prepared, stored, more, new, report=report_nothing)
         with store.reading() as work:
             assert len(work.sweeps.points(stored.row)) == (2 if by == "a cancel" else 3)

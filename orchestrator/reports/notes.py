@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 
-from orchestrator.reports import curves, records, words
+from orchestrator.reports import curves, display, records
 from orchestrator.scaling import quantiles
 
 #: A repeat so far from the others of its size is named: noise of 1 to 3 % is usual.
@@ -33,7 +33,7 @@ def warnings(
 def _told_differences(grouping: curves.Grouping, unit: str) -> list[str]:
     told = []
     for name, values in grouping.differences.items():
-        each = [f"{value} at {words.sizes(sizes, unit)}" for value, sizes in values.items()]
+        each = [f"{value} at {display.sizes(sizes, unit)}" for value, sizes in values.items()]
         told.append(f"{name} differs, so these are not one curve: {'; '.join(each)}")
     return told
 
@@ -56,9 +56,9 @@ def _told_across(found: Sequence[records.Curve], unit: str) -> list[str]:
                 if mine != base.attributes[name]
             ]
             told.append(
-                f"{words.size(point.gpus, unit)} of {curve.name} are {ratio:.2f} times as fast as "
-                f"{words.size(least, unit)} of {base.name}, an efficiency of "
-                f"{words.share(efficiency)}: that is no speedup, for they differ in more than "
+                f"{display.size(point.gpus, unit)} of {curve.name} are {ratio:.2f} times as fast "
+                f"as {display.size(least, unit)} of {base.name}, an efficiency of "
+                f"{display.share(efficiency)}: that is no speedup, for they differ in more than "
                 f"their size: {', '.join(each)}"
             )
     return told
@@ -81,9 +81,9 @@ def _told_layouts(found: Sequence[records.Curve], unit: str) -> list[str]:
     for curve in found:
         for row in curve.rows:
             if unit != "nodes" and len(row.nodes) > 1:
-                nodes = " and on ".join(words.size(count, "nodes") for count in row.nodes)
+                nodes = " and on ".join(display.size(count, "nodes") for count in row.nodes)
                 told[
-                    f"{words.size(row.point.gpus, unit)} were on {nodes}: one point all the same"
+                    f"{display.size(row.point.gpus, unit)} were on {nodes}: one point all the same"
                 ] = None
     return [*told]
 
@@ -99,8 +99,8 @@ def _told_allocated(found: Sequence[records.Curve], unit: str) -> list[str]:
         return []
     each = ", ".join(f"{size} of {charged}" for size, charged in sorted(sizes.items()))
     return [
-        f"of the {words.plural(unit)} allocated not all were used: {each}; speedup and efficiency "
-        "are by those used, GPU-hours by those allocated"
+        f"of the {display.plural(unit)} allocated not all were used: {each}; speedup and "
+        "efficiency are by those used, GPU-hours by those allocated"
     ]
 
 
@@ -125,8 +125,8 @@ def told_outliers(
         way = "slower" if ratio < 1.0 else "faster"
         gone_words = "left out; " if id(one) in gone else ""
         told.append(
-            f"{one.name}{where} is {words.share(abs(ratio - 1.0))} {way} than the middle of its "
-            f"{words.size(one.size, unit)}: {gone_words}look at its node"
+            f"{one.name}{where} is {display.share(abs(ratio - 1.0))} {way} than the middle of its "
+            f"{display.size(one.size, unit)}: {gone_words}look at its node"
         )
     return told
 
@@ -153,7 +153,7 @@ def outliers(
 
 def _told_unstated(grouping: curves.Grouping, unit: str) -> list[str]:
     return [
-        f"{name} is not known of {words.sizes(sizes, unit)}: taken as the same as the others'"
+        f"{name} is not known of {display.sizes(sizes, unit)}: taken as the same as the others'"
         for name, sizes in grouping.unstated.items()
     ]
 
@@ -186,8 +186,8 @@ def notes(
         point = curve.rows[0].point
         whose = f" of {curve.name}" if len(found) > 1 else ""
         yield (
-            f"speedup{whose} is against {words.size(point.gpus, unit)}, "
-            f"{words.number(point.throughput.value)} samples a second"
+            f"speedup{whose} is against {display.size(point.gpus, unit)}, "
+            f"{display.number(point.throughput.value)} samples a second"
         )
     if kind is not None:
         held = "global batch" if kind == "strong" else "batch of each device"

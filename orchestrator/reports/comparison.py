@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator.reports import curves, records, telling, words
+from orchestrator.reports import curves, notes, records
+from orchestrator.reports import display as words
 from orchestrator.scaling import regression
 
 
@@ -41,7 +42,7 @@ METRICS: Mapping[str, Metric] = {
 }
 #: What is compared unless asked: the others say nearly the same, and each further comparison makes
 #: all of them less sure.
-USUAL = ("throughput", "accuracy")
+DEFAULT_METRICS = ("throughput", "accuracy")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,7 +79,7 @@ def compare(
     measurements: Sequence[records.Measurement],
     baseline: Sequence[records.Measurement],
     thresholds: Mapping[str, float] | None = None,
-    metrics: Sequence[str] = USUAL,
+    metrics: Sequence[str] = DEFAULT_METRICS,
     *,
     unit: str = "gpus",
 ) -> Comparison:
@@ -88,7 +89,7 @@ def compare(
     not within them, such as the commit, is what is compared, and is told.
     """
     names = dict.fromkeys((*metrics, *(thresholds or {})))
-    new, old, notes = _sides(measurements, baseline)
+    new, old, remarks = _sides(measurements, baseline)
     pairs = [(key, name) for key in new for name in names if key in old]
     sides = {
         (key, name): (_values(new[key], METRICS[name]), _values(old[key], METRICS[name]))
@@ -100,24 +101,24 @@ def compare(
         _line(key, name, both, {**_usual(), **(thresholds or {})}[name], confidence)
         for (key, name), both in known.items()
     ]
-    notes += [
+    remarks += [
         f"not compared, for the baseline has no such runs: {_key_words(key, unit)}"
         for key in new
         if key not in old
     ]
     missing = tuple(_key_words(key, unit) for key in old if key not in new)
-    notes += [f"not compared, for there are no such runs now: {each}" for each in missing]
+    remarks += [f"not compared, for there are no such runs now: {each}" for each in missing]
     for side, runs in (
         *(("", new[key]) for key in new),
         *(("baseline: ", old[key]) for key in old),
     ):
-        notes += [f"{side}{told}" for told in telling.told_outliers(runs, unit)]
+        remarks += [f"{side}{told}" for told in notes.told_outliers(runs, unit)]
     few = sorted({line.size for line in lines if line.comparison.low is None})
     if few:
-        notes.append(f"too few runs for an interval: {words.sizes(few, unit)}; repeat them")
+        remarks.append(f"too few runs for an interval: {words.sizes(few, unit)}; repeat them")
     if len(known) > 1:
-        notes.append(f"the intervals of all {len(known)} together hold the truth 95 times in 100")
-    return Comparison(lines=tuple(lines), missing=missing, notes=tuple(notes))
+        remarks.append(f"the intervals of all {len(known)} together hold the truth 95 times in 100")
+    return Comparison(lines=tuple(lines), missing=missing, notes=tuple(remarks))
 
 
 _Key = tuple[str, int]
@@ -131,7 +132,7 @@ def _sides(
     attributes = curves.held([*measurements, *baseline])
     mine, theirs = attributes[: len(measurements)], attributes[len(measurements) :]
     names = sorted({name for each in attributes for name in each} - curves.FREE)
-    keys, notes = [], []
+    keys, remarks = [], []
     for name in names:
         # What does not state it fits any, as it does in a curve.
         now = {each[name] for each in mine if each.get(name)}
@@ -139,7 +140,7 @@ def _sides(
         if len(now) < 2 and len(before) < 2:
             if now != before:
                 was, is_now = (next(iter(each), "not stated") for each in (before, now))
-                notes.append(f"{name} was {was} and is {is_now}")
+                remarks.append(f"{name} was {was} and is {is_now}")
         else:
             keys.append(name)
     sides: list[_Runs] = []
@@ -149,7 +150,7 @@ def _sides(
             curve = words.attributes({name: has.get(name, "") for name in keys})
             side.setdefault((curve, one.size), []).append(one)
         sides.append(dict(sorted(side.items())))
-    return sides[0], sides[1], notes
+    return sides[0], sides[1], remarks
 
 
 def _values(runs: Sequence[records.Measurement], metric: Metric) -> list[float]:

@@ -12,7 +12,7 @@ from orchestrator import jobs
 from orchestrator.reports import curves, records
 from orchestrator.scaling import quantiles
 from orchestrator.specs import arguments, ranks
-from orchestrator.toml import values
+from orchestrator.text import escaping
 from orchestrator.usage import gpus
 
 #: Names that are read; the trainer's (docs/trainer.md) and those of the shipped patterns.
@@ -274,7 +274,7 @@ def attributes(told: Told) -> dict[str, str]:
         # result.json has the batch of all ranks, whichever was given.
         found.pop(curves.DEVICE_BATCH, None)
     # A program's result may hold what a terminal would act on.
-    return {name: values.visible(value) for name, value in found.items() if value}
+    return {name: escaping.visible(value) for name, value in found.items() if value}
 
 
 def _text(value: object) -> str:

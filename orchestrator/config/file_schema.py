@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.config import channels, places, profiles
-from orchestrator.toml import shapes
+from orchestrator.config import channels, paths, profiles
+from orchestrator.toml import schema
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,11 +28,11 @@ class File:
 
 def variable_hints() -> dict[str, Any]:
     """Return the type of each key that a variable sets; a profile's keys without the profile."""
-    hints = {**shapes.fields_of(profiles.Profile), **shapes.fields_of(File)}
+    hints = {**schema.fields_of(profiles.Profile), **schema.fields_of(File)}
     return {
         key: hint
         for key, hint in hints.items()
-        if key in places.FOLDER_LISTS or (_is_scalar(hint) and key != "name")
+        if key in paths.FOLDER_LISTS or (_is_scalar(hint) and key != "name")
     }
 
 
@@ -42,4 +42,4 @@ def variable(key: str) -> str:
 
 
 def _is_scalar(hint: Any) -> bool:
-    return shapes.bare(hint) in (str, int, bool) or shapes.is_words(hint)
+    return schema.bare(hint) in (str, int, bool) or schema.is_words(hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator import scaling
-from orchestrator.reports import records, words
+from orchestrator.reports import display, records
 from orchestrator.scaling import regression
 
 _HOUR_SECONDS = 3600.0
@@ -24,7 +24,7 @@ def fit_lines(curve: records.Curve, unit: str) -> list[str]:
     laws = (curve.study.amdahl, curve.study.usl)
     lines = [_fit_line(fit, unit) for fit in laws if fit is not None]
     shares = [
-        f"{words.interval(row.point.serial_share)} at {row.point.gpus}"
+        f"{display.interval(row.point.serial_share)} at {row.point.gpus}"
         for row in curve.rows
         if row.point.serial_share is not None
     ]
@@ -34,7 +34,7 @@ def fit_lines(curve: records.Curve, unit: str) -> list[str]:
 
 
 def _fit_line(fit: scaling.Fit, unit: str) -> str:
-    parts = [f"{words.size(1, unit)} {_told(fit.parameters['gamma'])} a second"]
+    parts = [f"{display.size(1, unit)} {_told(fit.parameters['gamma'])} a second"]
     if fit.law == "amdahl":
         parts.append(f"serial share {_told(fit.parameters['alpha'])}")
     else:
@@ -43,9 +43,9 @@ def _fit_line(fit: scaling.Fit, unit: str) -> str:
         peak = fit.peak()
         if peak is not None:
             beyond = "" if fit.reaches(peak) else ", more than twice the largest measured"
-            parts.append(f"fastest at {words.size(max(1, round(peak)), unit)}{beyond}")
+            parts.append(f"fastest at {display.size(max(1, round(peak)), unit)}{beyond}")
     if fit.degrees > 0:
-        parts.append(f"runs lie {words.share(fit.deviation)} from it")
+        parts.append(f"runs lie {display.share(fit.deviation)} from it")
     else:
         parts.append("as many parameters as runs: no intervals")
     law = _LAWS[fit.law]
@@ -54,10 +54,10 @@ def _fit_line(fit: scaling.Fit, unit: str) -> str:
 
 def _told(estimate: scaling.Estimate) -> str:
     if estimate.at_bound and estimate.high is not None and estimate.value <= 0.0:
-        return f"0, at its bound; below {words.number(estimate.high)} (one-sided)"
+        return f"0, at its bound; below {display.number(estimate.high)} (one-sided)"
     if estimate.at_bound and estimate.low is not None:
-        return f"1, at its bound; above {words.number(estimate.low)} (one-sided)"
-    return words.interval(estimate)
+        return f"1, at its bound; above {display.number(estimate.low)} (one-sided)"
+    return display.interval(estimate)
 
 
 def most_gpus(curve: records.Curve, efficiency: float, unit: str) -> str | None:
@@ -66,10 +66,10 @@ def most_gpus(curve: records.Curve, efficiency: float, unit: str) -> str | None:
     if fit is None:
         return None
     most, is_end = fit.most_gpus(efficiency)
-    above = f"Efficiency stays above {words.share(efficiency)}"
+    above = f"Efficiency stays above {display.share(efficiency)}"
     by = f"by {_LAWS[fit.law]}"
     largest = fit.sizes[-1]
-    told = f"{above} up to {words.size(most, unit)}"
+    told = f"{above} up to {display.size(most, unit)}"
     if is_end:
         told += f" at least, {by}: twice the largest measured, and it is not asked for more"
     elif most > largest:
@@ -89,8 +89,8 @@ def _contradiction(curve: records.Curve, most: int, efficiency: float, unit: str
         ends = found.low, found.high
         low, high = (found.value if end is None else end for end in ends)
         if high < efficiency if row.point.gpus <= most else low > efficiency:
-            at = words.size(row.point.gpus, unit)
-            return f"; but {at} measured {words.interval(found, 'share')}"
+            at = display.size(row.point.gpus, unit)
+            return f"; but {at} measured {display.interval(found, 'share')}"
     return ""
 
 
@@ -108,14 +108,14 @@ def fastest(curves: Sequence[records.Curve], unit: str) -> list[str]:
         (first, best), *others = sorted(rows, key=lambda one: -one[1].point.throughput.value)
         next_ones = [f"{curve.name} has {_part(row, best)}" for curve, row in others[:_MOST_NEXT]]
         more = f", {len(others) - _MOST_NEXT} more less" if len(others) > _MOST_NEXT else ""
-        head = f"{words.size(size, unit)}: {first.name} is fastest"
+        head = f"{display.size(size, unit)}: {first.name} is fastest"
         told.append(f"{head}; of that {', '.join(next_ones)}{more}")
     return told
 
 
 def _part(row: records.Row, best: records.Row) -> str:
     found = regression.compare(_throughputs(row), _throughputs(best))
-    part = words.interval(
+    part = display.interval(
         scaling.Estimate(value=found.ratio, low=found.low, high=found.high), "share"
     )
     is_sure = found.verdict is regression.Verdict.SLOWER
@@ -132,7 +132,7 @@ def cheapest(curves: Sequence[records.Curve], epochs: int, within_seconds: float
 
     Measured sizes first; where none is fast enough, sizes that a fit may be asked about.
     """
-    wanted = f"{epochs} epoch{'' if epochs == 1 else 's'} within {words.seconds(within_seconds)}"
+    wanted = f"{epochs} epoch{'' if epochs == 1 else 's'} within {display.seconds(within_seconds)}"
     timed = [
         (epochs * row.epoch_seconds, row, curve)
         for curve in curves
@@ -148,7 +148,7 @@ def cheapest(curves: Sequence[records.Curve], epochs: int, within_seconds: float
         line = _way(wanted, row.point.gpus, took, cost, curve, unit)
         slow = _slow_end(row, took)
         if slow is not None and slow > within_seconds:
-            line += f"; at the slow end of its interval it takes {words.seconds(slow)}"
+            line += f"; at the slow end of its interval it takes {display.seconds(slow)}"
         return line
     return _by_fit(wanted, epochs, within_seconds, curves, unit)
 
@@ -157,8 +157,8 @@ def _way(wanted: str, gpus: int, took: float, cost: float, curve: records.Curve,
     which = f" of {curve.name}" if curve.name else ""
     hours = {"gpus": "GPU-hours", "ranks": "rank-hours", "nodes": "node-hours"}[unit]
     return (
-        f"{wanted}: cheapest with {words.size(gpus, unit)}{which}, {words.seconds(took)} and "
-        f"{words.number(cost / _HOUR_SECONDS)} {hours} of training"
+        f"{wanted}: cheapest with {display.size(gpus, unit)}{which}, {display.seconds(took)} and "
+        f"{display.number(cost / _HOUR_SECONDS)} {hours} of training"
     )
 
 

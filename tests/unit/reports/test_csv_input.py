@@ -14,14 +14,14 @@ from orchestrator import reports
 
 
 def told(text: str) -> str:
-    with pytest.raises(reports.FiguresError) as caught:
-        reports.read(text, "f.csv")
+    with pytest.raises(reports.MeasurementFileError) as caught:
+        reports.read_csv(text, "f.csv")
     assert caught.value.exit_code == 3
     return str(caught.value)
 
 
 def test_figures_and_attributes() -> None:
-    figures = reports.read(
+    figures = reports.read_csv(
         "# from elsewhere\n"
         "GPUs,Images/s,windows,Memory,data wait,Accuracy,step_data_seconds,epoch time,Precision\n"
         "\n"
@@ -39,7 +39,7 @@ def test_figures_and_attributes() -> None:
 
 
 def test_nodes_are_a_size_where_there_are_no_gpus() -> None:
-    figures = reports.read("nodes,throughput\n2,100\n", "f.csv")
+    figures = reports.read_csv("nodes,throughput\n2,100\n", "f.csv")
     assert (figures.unit, figures.measurements[0].size) == ("nodes", 2)
 
 
@@ -80,12 +80,12 @@ def test_every_problem_is_told() -> None:
 
 
 def test_files_of_spreadsheets() -> None:
-    (one, other) = reports.read(
+    (one, other) = reports.read_csv(
         '\ufeff# a; b\n\nGPUs;Throughput;Mode\n1.0;100.5;a\x1b[2J\n2;190;"b\nc"\n', "f.csv"
     ).measurements
     assert (one.size, one.throughput, one.attributes) == (1, 100.5, {"mode": "a\\x1b[2J"})
     assert (other.size, other.attributes) == (2, {"mode": "b\\nc"})
-    assert reports.read("gpus\tthroughput\n1\t100\n", "f.tsv").measurements[0].size == 1
+    assert reports.read_csv("gpus\tthroughput\n1\t100\n", "f.tsv").measurements[0].size == 1
     assert told("gpus;throughput\n1;100,5\n") == (
         "f.csv:2: throughput: '100,5' is not a number above 0; write it without separators, and "
         "decimals with a point\n1 problem; nothing was reported."
@@ -104,10 +104,10 @@ def test_any_file_is_figures_or_problems(rows: list[list[str]]) -> None:
     text = io.StringIO()
     csv.writer(text).writerows([["gpus", "throughput", "accuracy", "memory", "mode"], *rows])
     try:
-        figures = reports.read(text.getvalue(), "f.csv")
-    except reports.FiguresError as error:
+        figures = reports.read_csv(text.getvalue(), "f.csv")
+    except reports.MeasurementFileError as error:
         assert error.problems
         return
     for one in figures.measurements:
         assert one.size >= 1 and 0.0 < one.throughput < math.inf
-    reports.report("any", figures.measurements, unit=figures.unit)
+    reports.build_report("any", figures.measurements, unit=figures.unit)

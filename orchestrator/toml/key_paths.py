@@ -8,7 +8,7 @@ import tomllib
 from typing import TypeAlias
 
 #: The parts of a key; a number is a place in an array.
-Path: TypeAlias = tuple[str | int, ...]
+KeyPath: TypeAlias = tuple[str | int, ...]
 
 #: Of a dotted key: deeper tables are refused.
 MAX_KEY_PARTS = 16
@@ -56,7 +56,7 @@ def _unquoted(part: str) -> str:
         raise NotTomlError(str(error)) from error
 
 
-def key_lines(text: str) -> dict[Path, int]:
+def key_lines(text: str) -> dict[KeyPath, int]:
     """Return the line, counted from 1, of each table, key and array element of a valid TOML text.
 
     NotTomlError where the text is none.
@@ -75,15 +75,15 @@ class _Reader:
     """Walks over a TOML text that tomllib has taken, so only places are of interest."""
 
     def __init__(self, text: str) -> None:
-        self.lines: dict[Path, int] = {}
+        self.lines: dict[KeyPath, int] = {}
         self._text = text
         self._position = 0
         self._newlines = [found.start() for found in re.finditer("\n", text)]
         #: Place of the newest element of each array of tables.
-        self._newest: dict[Path, int] = {}
+        self._newest: dict[KeyPath, int] = {}
 
     def document(self) -> None:
-        table: Path = ()
+        table: KeyPath = ()
         while self._skip():
             if self._text.startswith("[[", self._position):
                 table = self._array_header()
@@ -105,19 +105,19 @@ class _Reader:
             raise NotTomlError(f"no {wanted!r} at {self._text[self._position :][:20]!r}")
         self._position += len(wanted)
 
-    def _note(self, path: Path, position: int) -> None:
+    def _note(self, path: KeyPath, position: int) -> None:
         self.lines.setdefault(path, bisect.bisect_left(self._newlines, position) + 1)
 
-    def _newest_of(self, parts: tuple[str, ...]) -> Path:
+    def _newest_of(self, parts: tuple[str, ...]) -> KeyPath:
         """Return the path of a table's key, within the newest elements of arrays of tables."""
-        path: Path = ()
+        path: KeyPath = ()
         for part in parts:
             path = (*path, part)
             if path in self._newest:
                 path = (*path, self._newest[path])
         return path
 
-    def _array_header(self) -> Path:
+    def _array_header(self) -> KeyPath:
         start = self._position
         self._take("[[")
         parts, self._position = read_key(self._text, self._position)
@@ -129,7 +129,7 @@ class _Reader:
         self._note(table, start)
         return table
 
-    def _table_header(self) -> Path:
+    def _table_header(self) -> KeyPath:
         start = self._position
         self._take("[")
         parts, self._position = read_key(self._text, self._position)
@@ -138,7 +138,7 @@ class _Reader:
         self._note(table, start)
         return table
 
-    def _pair(self, table: Path) -> None:
+    def _pair(self, table: KeyPath) -> None:
         start = self._position
         parts, self._position = read_key(self._text, self._position)
         self._take("=")
@@ -146,7 +146,7 @@ class _Reader:
             self._note((*table, *parts[:length]), start)
         self._value((*table, *parts))
 
-    def _value(self, path: Path) -> None:
+    def _value(self, path: KeyPath) -> None:
         self._position = _end(_BLANK, self._text, self._position)
         opening = self._peek()
         if opening == "[":
@@ -161,7 +161,7 @@ class _Reader:
                     return
             raise NotTomlError(f"no value at {self._text[self._position :][:20]!r}")
 
-    def _array(self, path: Path) -> None:
+    def _array(self, path: KeyPath) -> None:
         self._take("[")
         place = 0
         while self._skip() and self._peek() != "]":
@@ -173,7 +173,7 @@ class _Reader:
                 self._take(",")
         self._take("]")
 
-    def _inline_table(self, path: Path) -> None:
+    def _inline_table(self, path: KeyPath) -> None:
         self._take("{")
         while self._skip() and self._peek() != "}":
             self._pair(path)

@@ -9,7 +9,7 @@ from typing import Literal
 from orchestrator import jobs
 from orchestrator.specs import arguments, ranks
 from orchestrator.sweeps import keys, records
-from orchestrator.toml import lines
+from orchestrator.toml import key_paths
 
 #: Of the trainers here; others name theirs by `batch_argument`.
 _GLOBAL, _DEVICE = "batch_size", "per_device_batch_size"
@@ -27,7 +27,7 @@ class Fixed:
     #: what the program takes the argument for
     of: Literal["global", "gpu"]
     #: where it was written, or is missing
-    at: lines.Path
+    at: key_paths.KeyPath
 
 
 def argument(table: records.Table) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def fixed(table: records.Table, args: Mapping[str, jobs.ArgumentValue]) -> Fixed
     strong = table.kind == "strong"
     own: Literal["global", "gpu"] = "global" if strong else "gpu"
     path, of = argument(table), table.batch_argument_of or own
-    at: lines.Path = ("sweep", _GLOBAL if strong else _DEVICE)
+    at: key_paths.KeyPath = ("sweep", _GLOBAL if strong else _DEVICE)
     samples = table.batch_size if strong else table.per_device_batch_size
     if samples is None and of == own:
         for key, value in args.items():

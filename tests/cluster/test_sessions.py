@@ -1,10 +1,10 @@
-"""What README.md shows of a cluster, command by command, and script/demo on it."""
+"""The sessions of docs/howto/from-sbatch.md on a cluster, command by command, and script/demo."""
 
 from __future__ import annotations
 
 import time
 
-from tests import readme
+from tests import sessions
 from tests.cluster import environment
 from tests.cluster import lab as cluster
 from tests.cluster import site as sites
@@ -27,8 +27,8 @@ def is_running(lab: cluster.Lab, job_id: str) -> bool:
 
 def run(site: sites.Site, words: list[str]) -> str:
     done = site.lab.run(
-        readme.argv(" ".join(words)),
-        env={**site.environ, **readme.ENVIRON},
+        sessions.argv(" ".join(words)),
+        env={**site.environ, **sessions.ENVIRON},
         cwd=site.home,
         timeout_seconds=400,
     )
@@ -40,10 +40,10 @@ def test_the_sessions(lab: cluster.Lab, site: sites.Site) -> None:
     lab.write(f"{site.home}/by-hand.sh", BY_HAND)
     shown = [f"{environment.CHECKOUT_PLACE}/{name}" for name in ("examples", "tests")]
     assert lab.run(["ln", "-s", *shown, site.home]).returncode == 0
-    sections = readme.sections()
+    sections = sessions.sections(sessions.FROM_SBATCH)
     steps = [
-        *sections["A first session"],
-        *sections["Batch scripts and jobs that you have already"],
+        *sections["Submit a batch script unchanged"],
+        *sections["Follow a job that was submitted by hand"],
     ]
     # The job IDs that are shown, and those of this cluster.
     ids: dict[str, str] = {}
@@ -55,14 +55,14 @@ def test_the_sessions(lab: cluster.Lab, site: sites.Site) -> None:
             deadline = time.monotonic() + 30
             while (
                 words[1] in LOOKS
-                and not readme.is_as_shown(step, printed)
+                and not sessions.is_as_shown(step, printed)
                 and time.monotonic() < deadline
             ):
                 printed = run(site, words)
             print(f"$ {' '.join(words)}\n{printed}")
-            readme.check(step, printed)
-            if shown := readme.job_id("\n".join(step.shown)):
-                ids[shown] = str(readme.job_id(printed))
+            sessions.check(step, printed)
+            if shown := sessions.job_id("\n".join(step.shown)):
+                ids[shown] = str(sessions.job_id(printed))
                 if words[0] == "sbatch":
                     lab.wait_for(lambda: is_running(lab, ids[shown]), 60, "the job to run")
     finally:
@@ -82,7 +82,7 @@ def test_the_demo(lab: cluster.Lab, site: sites.Site) -> None:
     )
     told = command_line.PROGRESS.sub("", done.stderr)
     assert (done.returncode, told) == (0, ""), done.stdout + done.stderr
-    job_id = readme.job_id(done.stdout)
+    job_id = sessions.job_id(done.stdout)
     assert job_id is not None
     first = f"{job_id} waits, then loads PyTorch, which takes longest\ntraining on 2 ranks\n"
     assert f"\n{first}epoch 1/2 " in done.stdout

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from orchestrator import errors, files
 from orchestrator.files import users
-from orchestrator.toml import documents, shapes, values
+from orchestrator.text import escaping
+from orchestrator.toml import documents, schema
 
 PROJECT_FILE = "orchestrator.toml"
 FILE = Path("orchestrator", "config.toml")
@@ -69,7 +70,7 @@ def not_safe(
         message += "; for this file itself only" if is_users else ", or by"
         message += " the variable ORCHESTRATOR_SHARED_FOLDERS"
         message += " does so" if is_users else ""
-    return errors.Problem(source=values.visible(str(path)), message=message)
+    return errors.Problem(source=escaping.visible(str(path)), message=message)
 
 
 def home(environ: Mapping[str, str]) -> Path:
@@ -112,7 +113,7 @@ def _whole(text: str, base: Path, environ: Mapping[str, str], kind: str) -> tupl
     """Return the absolute path, and what is wrong with it where something is."""
     missing = [name for name in _references(text) if not environ.get(name)]
     if not text or (text.startswith("~") and text[1:2] not in ("", "/")):
-        return text, f"not a {kind} (got {shapes.shown(text)})"
+        return text, f"not a {kind} (got {schema.as_toml(text)})"
     if missing:
         return text, f"${missing[0]} is not set here"
     whole = _REFERENCE.sub(lambda found: environ[found[1] or found[2]], text)

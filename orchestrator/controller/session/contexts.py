@@ -1,0 +1,188 @@
+"""What every command and controller step works with: configuration, database, Slurm, clock."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from orchestrator import config, files, jobs, local
+from orchestrator.clocks import deadlines
+from orchestrator.controller.session import stores
+from orchestrator.local import clocks
+
+if TYPE_CHECKING:
+    from orchestrator import tracking
+    from orchestrator.controller.refresh import cache
+    from orchestrator.slurm import Client, Steps
+    from orchestrator.usage import efficiency
+
+
+def _utc_now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _always_allowed() -> None:
+    return
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Clock:
+    """The time, and how to let some of it pass."""
+
+    now: Callable[[], datetime.datetime] = _utc_now
+    #: seconds since boot, which setting the clock does not change
+    boot_seconds: Callable[[], float] = clocks.boot_seconds
+    sleep: Callable[[float], None] = time.sleep
+    #: why the time may be wrong; "": it is right; None: not checked (clock_check.py)
+    doubt: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reporter:
+    """Where messages for people go: stderr, or the controller's log."""
+
+    #: called with the level and a text
+    write: Callable[[Literal["info", "warning"], str], None]
+    #: surrounds what may take long: activity("Submitting (sbatch)")
+    activity: Callable[[str], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+
+    def info(self, text: str) -> None:
+        """Report something that went as expected."""
+        self.write("info", text)
+
+    def warn(self, text: str) -> None:
+        """Report something that a person should know or act on."""
+        self.write("warning", text)
+
+    def once(self) -> Reporter:
+        """Return the same reporter, but it writes each text once."""
+        written: set[str] = set()
+
+        def write(level: Literal["info", "warning"], text: str) -> None:
+            if text not in written:
+                written.add(text)
+                self.write(level, text)
+
+        return dataclasses.replace(self, write=write)
+
+    def silent(self) -> Reporter:
+        """Return the same reporter, but it writes no messages."""
+        return dataclasses.replace(self, write=lambda level, text: None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Guard:
+    """Whether this process may continue. A command that a person started always may."""
+
+    #: call it between two actions; raises passes.Stopped when the controller is to stop, and
+    #: FencedError when another controller has the lease
+    check: Callable[[], None] = _always_allowed
+    #: call it right before an action that cannot be undone; reads the lease again. Raises
+    #: FencedError, or DatabaseError when the lease cannot be read
+    confirm_lease: Callable[[], None] = _always_allowed
+
+
+class Scheduler(Protocol):
+    """What Slurm and the local machine have in common."""
+
+    def squeue(self, keep: Callable[[str, str, str], bool], /) -> list[tracking.Observation]: ...
+    def sacct(
+        self, job_ids: Sequence[str], since: datetime.datetime, /
+    ) -> list[tracking.Observation]: ...
+    def by_name(
+        self, names: Sequence[str], since: datetime.datetime, /
+    ) -> list[tracking.Observation]: ...
+    def steps(self, job_ids: Sequence[str], since: datetime.datetime, /) -> Mapping[str, Steps]: ...
+    def used(
+        self, job_id: str, submitted_at: datetime.datetime | None, since: datetime.datetime, /
+    ) -> efficiency.Used | None: ...
+    def cancel(self, job_id: str, name: str, /) -> None: ...
+    def hold(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
+    def release(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
+    def requeue(self, job_ids: Sequence[str], /, *, hold: bool = False) -> dict[str, str]: ...
+    def show_job(self, job_id: str, /) -> dict[str, str] | None: ...
+    def show_job_text(self, job_id: str, /) -> str | None: ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a command or a controller step works with."""
+
+    configuration: config.Configuration
+    store: stores.Store
+    slurm: Client
+    #: environment and working folder of the command
+    environ: Mapping[str, str]
+    folder: Path
+    reporter: Reporter
+    clock: Clock = Clock()
+    guard: Guard = Guard()
+    #: when to stop reading logs and asking Slurm
+    deadline: deadlines.Deadline = deadlines.NEVER
+    #: who acts, for the jobs' history
+    actor: Literal["user", "controller"] = "user"
+    #: jobs run on this machine, without Slurm
+    is_local: bool = False
+    #: what the controller keeps from one refresh to the next
+    refresh_cache: cache.Heard | None = None
+
+    @property
+    def profile(self) -> config.Profile:
+        return self.configuration.profile
+
+    @property
+    def machine(self) -> local.Machine:
+        """This machine as a scheduler of local jobs."""
+        return local.Machine(
+            folder=self.configuration.state_dir / "local",
+            keeping=local.Keeping(
+                module="orchestrator.controller.keeper", database=self.configuration.database
+            ),
+            shared_folders=self.configuration.shared_folders,
+        )
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """This machine for local jobs, otherwise Slurm."""
+        return self.machine if self.is_local else self.slurm
+
+    def with_scheduler(self, scheduler: str) -> Context:
+        """Return the context for jobs of this scheduler, "slurm" or "local"."""
+        return dataclasses.replace(self, is_local=scheduler == "local")
+
+    def with_reporter(self, reporter: Reporter) -> Context:
+        return dataclasses.replace(self, reporter=reporter)
+
+
+def by_scheduler(
+    context: Context, selected: Iterable[jobs.Job]
+) -> Iterator[tuple[Context, list[jobs.Job]]]:
+    """Yield the jobs of each scheduler with its context."""
+    groups: dict[str, list[jobs.Job]] = {}
+    for job in selected:
+        groups.setdefault(job.scheduler, []).append(job)
+    for scheduler, group in groups.items():
+        yield context.with_scheduler(scheduler), group
+
+
+def scheduler_name(selected: Iterable[jobs.Job]) -> str:
+    """Return the subject of a sentence: "Slurm", or "this machine" if all jobs are local."""
+    return "Slurm" if any(job.scheduler == "slurm" for job in selected) else "this machine"
+
+
+def run_folder_exposure(context: Context, run_dir: Path) -> str:
+    """Return why the files of a run folder are not trusted: others can change it. "": trusted.
+
+    A folder that does not exist on this host is trusted, as it has no files.
+    """
+    shared_folders = context.configuration.shared_folders
+    try:
+        exposure = files.exposure(run_dir, shared_folders=shared_folders)
+    except OSError:
+        return ""
+    return exposure.refusal(run_dir, "runs_dir") if exposure else ""

@@ -1,0 +1,244 @@
+"""Submit a sweep's points.
+
+A point gets its job in the transaction that stores the intent, and only if the point still has the
+job (or none) that this process read. So no point is submitted twice, whatever is killed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from db import unit_of_work
+from orchestrator import errors, jobs, sweeps
+from orchestrator.controller.resubmission import submit_limit
+from orchestrator.controller.session import clusters, contexts
+from orchestrator.controller.submission import provenance, submit
+from orchestrator.controller.sweeps import plan, queries
+
+#: Is called with the jobs of each submission.
+Report = Callable[[Sequence[jobs.Job]], None]
+#: Runs in the transaction that stores a sweep.
+WithSweep = Callable[[unit_of_work.UnitOfWork, sweeps.StoredSweep], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Submitted:
+    """How many points were submitted, and how many are deferred by a submit limit."""
+
+    sweep: sweeps.StoredSweep
+    submitted: int = 0
+    deferred: int = 0
+
+    def plus(self, points: int, *, deferred: bool) -> Submitted:
+        field = "deferred" if deferred else "submitted"
+        return dataclasses.replace(self, **{field: getattr(self, field) + points})
+
+
+class BaselineError(errors.ConflictError):
+    """Points of the baseline failed or were not submitted."""
+
+
+def create(
+    context: contexts.Context,
+    prepared: plan.Prepared,
+    sweep: sweeps.Sweep,
+    source: str,
+    *,
+    with_sweep: WithSweep | None = None,
+) -> sweeps.StoredSweep:
+    """Store a sweep and its points; ConflictError if another sweep of its name is not finished."""
+    scheduler_context = prepared.context
+    # May ask Slurm: not while the database is locked.
+    cluster = clusters.facts(scheduler_context).cluster
+    with context.store.writing(durable=True) as work:
+        for other in work.sweeps.newest(name=sweep.name):
+            groups = work.sweeps.groups([other.row]).get(other.row, [])
+            if left := queries.unfinished(other, groups):
+                raise errors.ConflictError(
+                    f"sweep {sweep.name} (@{other.row}) exists and {left} of its points have "
+                    f"not ended: `orchestrator sweep status @{other.row}` shows it, `orchestrator "
+                    f"sweep add @{other.row} FILE` adds points to it, and --name gives this sweep "
+                    "another name"
+                )
+        stored = work.sweeps.add(
+            sweep,
+            profile=context.profile.name,
+            cluster=cluster,
+            scheduler="local" if scheduler_context.is_local else "slurm",
+            source=source,
+            folder=str(context.folder),
+            created_at=context.clock.now(),
+        )
+        if with_sweep is not None:
+            with_sweep(work, stored)
+        return stored
+
+
+def submit_prepared(
+    prepared: plan.Prepared,
+    sweep: sweeps.StoredSweep,
+    points: Mapping[str, tuple[int, int | None]],
+    *,
+    report: Report | None = None,
+) -> Submitted:
+    """Submit prepared points; `points` gives number and current job row by identity.
+
+    Submissions beyond a submit limit are deferred, as with `submit --queue`. Errors of
+    submit.send say how to resume the sweep.
+    """
+    context = prepared.context
+    git = _cached(provenance.git_in(Path(sweep.folder)))
+    result = Submitted(sweep=sweep)
+    refused: list[tuple[jobs.Job, int]] = []
+    for ready in prepared.ready:
+        count = len(ready.submission.points)
+        spec = ready.submission.spec
+        behind = next(
+            (job for job, tasks in refused if submit_limit.keeps_out(job, tasks, spec, count)), None
+        )
+        try:
+            if behind is None:
+                behind = _behind_baseline(context, sweep, ready, refused)
+            tasks = _submit_one(context, sweep, ready, points, behind, git)
+        except errors.OrchestratorError as exc:
+            exc.args = (f"{exc}\n{_how_to_resume(context, sweep)}",)
+            raise
+        except KeyboardInterrupt:
+            context.reporter.warn(_how_to_resume(context, sweep))
+            raise
+        is_deferred = tasks[0].is_deferred
+        if is_deferred and behind is None:
+            refused.append((tasks[0], count))
+        if report is not None:
+            report(tasks)
+        context.guard.check()
+        result = result.plus(count, deferred=is_deferred)
+    return result
+
+
+def submit_stored(
+    prepared: plan.Prepared,
+    sweep: sweeps.StoredSweep,
+    points: Sequence[sweeps.Point],
+    *,
+    first: int = 1,
+    report: Report | None = None,
+) -> Submitted:
+    """Submit points that were just stored, numbered from `first`."""
+    numbers: dict[str, tuple[int, int | None]] = {
+        point.identity: (number, None) for number, point in enumerate(points, first)
+    }
+    return submit_prepared(prepared, sweep, numbers, report=report)
+
+
+def submit_remaining(
+    context: contexts.Context, sweep: sweeps.StoredSweep, argv: Sequence[str]
+) -> Submitted | None:
+    """Submit the points of an open sweep that have no job yet; None if each has one."""
+    remaining = [pair for pair in queries.points(context, sweep) if pair.job is None]
+    if sweep.state != "open" or not remaining:
+        return None
+    prepared = plan.prepare_points(context, sweep, [pair.point for pair in remaining], argv)
+    numbers = {pair.point.identity: (pair.number, pair.row) for pair in remaining}
+    return submit_prepared(prepared, sweep, numbers)
+
+
+def _behind_baseline(
+    context: contexts.Context,
+    sweep: sweeps.StoredSweep,
+    ready: plan.Ready,
+    refused: Sequence[tuple[jobs.Job, int]],
+) -> jobs.Job | None:
+    """Return the deferred job of the baseline that this submission has to wait for.
+
+    BaselineError if the baseline needs the user.
+    """
+    points = ready.submission.points
+    with context.store.reading() as work:
+        before = queries.prerequisites(work, sweep.row, points[0].shape, len(points))
+    if before.unsent and refused:
+        return refused[0][0]
+    if before.unsent or before.failed:
+        raise BaselineError(
+            f"{before.unsent + before.failed} points of the baseline of {sweep.name} were not "
+            f"submitted or failed: `orchestrator sweep rerun @{sweep.row}` submits them first"
+        )
+    return None
+
+
+def _submit_one(
+    context: contexts.Context,
+    sweep: sweeps.StoredSweep,
+    ready: plan.Ready,
+    points: Mapping[str, tuple[int, int | None]],
+    behind: jobs.Job | None,
+    git: provenance.Git,
+) -> list[jobs.Job]:
+    spec = ready.submission.spec
+    numbers = [points[point.identity] for point in ready.submission.points]
+
+    def assign_jobs(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
+        changes = [
+            (number, old, job.row) for (number, old), job in zip(numbers, added, strict=True)
+        ]
+        current = work.sweeps.get(sweep.row)
+        if (
+            current is None
+            or current.state != "open"
+            or not work.sweeps.assign_jobs(sweep.row, changes)
+        ):
+            raise errors.ConflictError(
+                f"another process is submitting or cancelling points of {sweep.name}; this one "
+                f"left them to it: `orchestrator sweep status @{sweep.row}` shows them"
+            )
+        if again := [old for _, old, _ in changes if old is not None]:
+            work.recovery.withdraw(again, "its point was submitted again")
+
+    papers = submit.papers_of(
+        context,
+        ready.request,
+        template=(ready.script.template, ready.script.template_hash),
+        folder=Path(sweep.folder),
+        git=git,
+    )
+    job, folder = submit.store_intent(
+        context,
+        spec,
+        ready.script.text,
+        papers,
+        cluster=sweep.cluster,
+        runs_dir=context.configuration.runs_dir,
+        queue=not context.is_local,
+        behind=behind,
+        sweep=sweep.name,
+        with_it=assign_jobs,
+    )
+    if not job.is_deferred:
+        submit.send(context, spec, job, folder, calling_folder=sweep.folder)
+    return submit.tasks_of(context, job)
+
+
+def _how_to_resume(context: contexts.Context, sweep: sweeps.StoredSweep) -> str:
+    with context.store.reading() as work:
+        groups = work.sweeps.groups([sweep.row])[sweep.row]
+    unsubmitted = (None, jobs.JobState.NOT_SUBMITTED)
+    left = sum(
+        group.points for group in groups if group.state in unsubmitted and not group.is_deferred
+    )
+    return (
+        f"{left} points of {sweep.name} are not submitted: `orchestrator sweep resume "
+        f"@{sweep.row}` submits them, each point once"
+    )
+
+
+def _cached(git: provenance.Git) -> provenance.Git:
+    """Return git with cached results: all points record one state of the tree."""
+
+    @functools.cache
+    def run(arguments: tuple[str, ...]) -> str | None:
+        return git(arguments)
+
+    return lambda arguments: run(tuple(arguments))
