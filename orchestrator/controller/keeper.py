@@ -37,7 +37,7 @@ def submitted(database: str, entry: spool.Entry, shared_folders: Sequence[Path])
     import json
     import sqlite3
 
-    from db import direct
+    from db.sqlite import direct
     from orchestrator import config, errors, files, specs
     from orchestrator.controller.metrics import log_files
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from db import unit_of_work
 from orchestrator import errors, jobs, tracking
 from orchestrator.controller.metrics import log_files
-from orchestrator.controller.refresh import cache as hearing
-from orchestrator.controller.refresh import evidence, freshness, identity
+from orchestrator.controller.refresh import cache, evidence, freshness, identity
 from orchestrator.controller.resubmission import submitters
 from orchestrator.controller.session import clock_check, clusters, contexts
 from orchestrator.tracking import run_folder
@@ -122,7 +121,7 @@ def _ask(
     heard = _heard(context)
     quiet: set[int] = set()
     if heard is not None:
-        quiet = heard.quiet_among((job, queue.of(job)) for job in everyone)
+        quiet = heard.select_unchanged((job, queue.of(job)) for job in everyone)
     others = [job for job in everyone if job.row not in quiet]
     changed = ends = 0
     for start in range(0, max(len(others), 1), PORTION):
@@ -157,7 +156,7 @@ def _ask(
     )
 
 
-def _heard(context: contexts.Context) -> hearing.Heard | None:
+def _heard(context: contexts.Context) -> cache.RefreshCache | None:
     return None if context.is_local else context.refresh_cache
 
 

@@ -212,7 +212,7 @@ class _Controller:
             actor="controller",
             slurm=dataclasses.replace(self._plain.slurm, remembered={}),
             reporter=contexts.Reporter(write=lambda level, text: self.log(level, "said", text)),
-            refresh_cache=cache.Heard(),
+            refresh_cache=cache.RefreshCache(),
             guard=contexts.Guard(check=check, confirm_lease=holding.confirm),
         )
         with holding.kept(lambda text: self.log("warning", "lease", text), self._stop.wake):

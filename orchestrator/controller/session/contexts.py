@@ -129,7 +129,7 @@ class Context:
     #: jobs run on this machine, without Slurm
     is_local: bool = False
     #: what the controller keeps from one refresh to the next
-    refresh_cache: cache.Heard | None = None
+    refresh_cache: cache.RefreshCache | None = None
 
     @property
     def profile(self) -> config.Profile:

@@ -132,7 +132,7 @@ def test_it_finds_the_same_as_a_refresh_from_nothing(
         @hypothesis.given(PASSES)
         def check(passes: list[tuple[tuple[Shown, ...], set[int]]]) -> None:
             client = dataclasses.replace(keeps.context.slurm, remembered={})
-            memory = cache.Heard()
+            memory = cache.RefreshCache()
             context = dataclasses.replace(keeps.context, slurm=client, refresh_cache=memory)
             drawn = [next(numbers) for _ in range(JOBS)]
             mine = {one: [add(each, number) for number in drawn] for one, each in worlds.items()}
