@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import click
@@ -76,13 +77,13 @@ def show(
     form = output.chosen(format_, as_json)
     if name is not None and not everything:
         kept = baselines.find(context, name)
-        rows = [baselines.as_record(one) for one in kept.measurements]
+        rows = [dataclasses.asdict(one) for one in kept.measurements]
         output.items("baseline_runs", rows, RUN_COLUMNS, form)
         return
     with context.store.reading() as work:
         found = work.baselines.newest(name=name)
     if name is not None and not found:
-        raise baselines.unknown(name)
+        raise baselines.not_found(name)
     newest = {one.name: one for one in reversed(found)}
     shown = [one for one in found if everything or newest[one.name] is one]
     fields = ("name", "created_at", "runs", "source", "row")

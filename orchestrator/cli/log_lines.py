@@ -94,14 +94,7 @@ def search(
         is_first = True
         # As grep writes it: `:` beside what fits, `-` beside its surroundings.
         try:
-            for hit in logs.search(
-                part.path,
-                wanted,
-                around=around,
-                begin_bytes=part.span.begin_bytes,
-                end_bytes=part.span.end_bytes,
-                before_lines=part.span.before_lines,
-            ):
+            for hit in logs.search(part.path, wanted, around=around, span=part.span):
                 if around and (hit.gap or (is_first and some)):
                     stdout.write(b"--\n")
                 is_first = False

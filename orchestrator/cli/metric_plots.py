@@ -11,7 +11,7 @@ import click
 
 from orchestrator import errors, jobs, metrics
 from orchestrator.cli import files
-from orchestrator.controller.metrics import pages
+from orchestrator.controller.metrics import queries
 from orchestrator.controller.session import contexts
 from orchestrator.reports import drawing, metric_figures
 
@@ -33,11 +33,11 @@ def plot(
     if form not in drawing.FORMATS:
         raise click.UsageError(f"--plot {path}: end it in .svg, .png or .pdf")
     drawer = drawing.Drawer()
-    made = _lines(context, pages.thinned(wanted, MOST_POINTS), found)
+    made = _lines(context, queries.thinned(wanted, MOST_POINTS), found)
     if not made:
         return False
     axis: metric_figures.Axis | None = by  # type: ignore[assignment]
-    drawn = metric_figures.drawn(made, axis)
+    drawn = metric_figures.build(made, axis)
     if not drawn:
         raise errors.NotFoundError(f"none of these numbers tells its {by or 'place'}")
     if len(drawn) > MOST_FIGURES:
@@ -56,7 +56,7 @@ def _lines(
     context: contexts.Context, wanted: metrics.MetricQuery, found: Sequence[jobs.Job]
 ) -> list[metric_figures.Line]:
     points: dict[tuple[str, str, int, int | None], list[metric_figures.Point]] = {}
-    for page in pages.pages(context, wanted):
+    for page in queries.pages(context, wanted):
         for row in page:
             points.setdefault((row.name, row.unit, row.job_row, row.rank), []).append(
                 metric_figures.Point(

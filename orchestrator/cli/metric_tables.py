@@ -12,7 +12,7 @@ import click
 
 from orchestrator import jobs, metrics
 from orchestrator.cli import files, metric_options, output, views
-from orchestrator.controller.metrics import pages as numbers
+from orchestrator.controller.metrics import queries
 from orchestrator.controller.session import contexts
 from orchestrator.metrics import summaries
 
@@ -31,7 +31,7 @@ def rows(
     """Print rows as a table, and on a terminal how each name went; false where there are none."""
     thinned = asked.last is not None or asked.every is not None or asked.points is not None
     most = None if thinned or asked.out is not None else MOST_SHOWN
-    count, pages = numbers.newest(context, wanted, most)
+    count, pages = queries.newest(context, wanted, most)
     found = [row for page in pages for row in page]
     shown = [views.metric_row(row, by_row[row.job_row]) for row in found]
     with files.printing(asked.out):
@@ -57,7 +57,7 @@ def _drawn(
     series: dict[tuple[int, str, str, int | None], list[float | None]] = {}
     # Beside the name and the ends; a line that is folded would be none.
     room = min(max(shutil.get_terminal_size().columns - 56, 8), 48)
-    for page in numbers.pages(context, numbers.thinned(wanted, room)):
+    for page in queries.pages(context, queries.thinned(wanted, room)):
         for row in page:
             of = (row.job_row, row.name, row.unit, row.rank)
             series.setdefault(of, []).append(row.value)
@@ -166,7 +166,7 @@ def _summaries(
     context: contexts.Context, wanted: metrics.MetricQuery
 ) -> dict[int, dict[Key, summaries.Summary]]:
     made: dict[int, dict[Key, summaries.Summary]] = {}
-    for page in numbers.pages(context, wanted):
+    for page in queries.pages(context, wanted):
         for row in page:
             mine = made.setdefault(row.job_row, {})
             key = (row.name, row.unit)
@@ -201,7 +201,7 @@ def _places_of_each(
     """Return the number of each job at each step or epoch: the last that was told of it."""
     columns = {job.row: place for place, job in enumerate(found)}
     lines: dict[tuple[str, str, int], list[float | int | None]] = {}
-    for page in numbers.pages(context, wanted):
+    for page in queries.pages(context, wanted):
         for row in page:
             at = row.step if by == "step" else row.epoch
             # A step's own number is no news at that step.

@@ -12,7 +12,7 @@ import click
 
 from orchestrator import jobs, metrics
 from orchestrator.cli import files, metric_options, output, session, views
-from orchestrator.controller.metrics import pages as numbers
+from orchestrator.controller.metrics import ingest, queries
 from orchestrator.controller.session import contexts
 
 #: Seconds between two looks at the files of running jobs.
@@ -91,7 +91,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     if asked.follow:
         _follow(context, wanted, by_row, form)
         return
-    numbers.read_new(context, found)
+    ingest.ingest_for_command(context, found)
     if asked.plot is not None:
         from orchestrator.cli import metric_plots
 
@@ -109,9 +109,9 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         from orchestrator.cli import parquet
 
         assert asked.out is not None, "refused before"
-        some = parquet.write(asked.out, numbers.pages(context, wanted), by_row)
+        some = parquet.write(asked.out, queries.pages(context, wanted), by_row)
     else:
-        some = _print(numbers.pages(context, wanted), by_row, asked, form)
+        some = _print(queries.pages(context, wanted), by_row, asked, form)
     if not some:
         _tell_none(context, asked, [*by_row])
 
@@ -173,8 +173,8 @@ def _follow(
     while True:
         # Asked before reading: what was written before the end is then read for certain.
         is_live = live.update(context, by_row)
-        is_behind = numbers.read_part(context, [*by_row.values()])
-        for page in numbers.pages(context, wanted):
+        is_behind = ingest.ingest_part(context, [*by_row.values()])
+        for page in queries.pages(context, wanted):
             newest = max((row.id for row in page), default=0)
             wanted = dataclasses.replace(wanted, after=max(newest, wanted.after or 0))
             rows = [views.metric_row(row, by_row[row.job_row]) for row in page]
@@ -211,7 +211,7 @@ def _lines(rows: Iterable[output.Row], form: str) -> str:
 
 def _tell_none(context: contexts.Context, asked: metric_options.Asked, rows: Sequence[int]) -> None:
     if asked.is_narrow:
-        others = numbers.names(context, rows)
+        others = queries.names(context, rows)
         told = f"there are {', '.join(others)}" if others else "there are no others either"
         context.reporter.info(f"no such metrics; {told}")
     else:

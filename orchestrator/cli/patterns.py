@@ -14,7 +14,7 @@ import click
 from orchestrator import files as opening
 from orchestrator import jobs, logs, patterns
 from orchestrator.cli import output, settings
-from orchestrator.controller.metrics import patterns as vocabulary
+from orchestrator.controller.metrics import job_patterns
 
 _BLOCK_BYTES = 256 * 1024
 #: Rows that are printed together: memory stays small, whatever the size of the log.
@@ -53,7 +53,7 @@ def list_(ctx: click.Context, files: tuple[Path, ...], format_: str | None, as_j
     Example:
       orchestrator patterns list
     """
-    known = vocabulary.known(settings.configuration_of(ctx), files)
+    known = job_patterns.configured(settings.configuration_of(ctx), files)
     rows = [
         {
             "pattern": pattern.name,
@@ -114,7 +114,7 @@ def test(
       orchestrator patterns test train.log
       orchestrator logs 123 | orchestrator patterns test - --pattern olivia --json
     """
-    known = vocabulary.known(settings.configuration_of(ctx), files)
+    known = job_patterns.configured(settings.configuration_of(ctx), files)
     chosen = patterns.select(known, names, source="--pattern")
     matcher = patterns.Matcher(chosen)
     trial = _Trial(matcher)
@@ -125,9 +125,8 @@ def test(
     else:
         for text in output.texts("matches", trial.pages(log), _COLUMNS, form):
             click.echo(text, nl=False)
-    for reason in matcher.slow.values():
-        if reason:
-            output.say(reason)
+    for reason in matcher.slow:
+        output.say(reason)
     told = ", ".join(f"{count} by {name}" for name, count in trial.matched.most_common())
     if told:
         output.say(f"{trial.last} lines, of which {trial.telling} tell numbers: {told}")
@@ -193,7 +192,7 @@ def _lines(log: IO[bytes]) -> Iterator[tuple[int, str]]:
     while True:
         block = log.read(_BLOCK_BYTES)
         part = logs.split(held + block, line=line, skipping=skipping, flush=not block)
-        for number, _, raw, _ in part.segments:
+        for number, _, raw in part.segments:
             yield number, logs.clean(raw)
         if not block:
             return

@@ -8,7 +8,8 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from orchestrator import slurm
+from orchestrator.slurm import process
+from orchestrator.slurm.client import Client
 
 #: From here on a person wonders whether anything happens.
 FIRST_SECONDS = 1.0
@@ -43,24 +44,14 @@ def waiting(doing: str, say: Say) -> Iterator[None]:
         signal.signal(signal.SIGALRM, handler)
 
 
-def told(client: slurm.Client, say: Say) -> slurm.Client:
+def told(client: Client, say: Say) -> Client:
     """Return the client that says which of Slurm's commands it waits for."""
-    run, stream = client.run, client.stream
+    run = client.run
 
     def told_run(
         argv: Sequence[str], timeout_seconds: float, environ: Mapping[str, str], /
-    ) -> slurm.Answer:
+    ) -> process.Result:
         with waiting(f"Asking Slurm ({argv[0]})", say):
             return run(argv, timeout_seconds, environ)
 
-    def told_stream(
-        argv: Sequence[str],
-        timeout_seconds: float,
-        environ: Mapping[str, str],
-        on_line: Callable[[str], object],
-        /,
-    ) -> slurm.Answer:
-        with waiting(f"Asking Slurm ({argv[0]})", say):
-            return stream(argv, timeout_seconds, environ, on_line)
-
-    return dataclasses.replace(client, run=told_run, stream=told_stream)
+    return dataclasses.replace(client, run=told_run)

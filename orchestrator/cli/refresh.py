@@ -29,7 +29,7 @@ def command(ctx: click.Context) -> None:
         # Named before the refresh: one that ends in it has a log to be read to its end.
         rows = [job.row for job in work.jobs.find(live)]
     fresh = resend.refresh_and_send(context, floor_seconds=0)
-    stored = ingest.ingest_all(context, rows)
+    stored = ingest.ingest_rows(context, rows)
     if fresh.busy:
         context.reporter.info(
             "Another process is asking Slurm at this moment; its answer counts for all."

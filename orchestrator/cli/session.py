@@ -8,20 +8,22 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from orchestrator import errors, jobs, slurm
+from orchestrator import errors, jobs
 from orchestrator.cli import completing, output, settings
 from orchestrator.controller.session import contexts, queries, stores
+from orchestrator.slurm import variables
+from orchestrator.slurm.client import Client
 
 
-def client() -> slurm.Client:
+def client() -> Client:
     """Return Slurm as this user sees it; it says which command it waits for."""
     from orchestrator.cli import progress
 
     return progress.told(_silent_client(), output.say)
 
 
-def _silent_client() -> slurm.Client:
-    return slurm.Client(environ=slurm.environment(os.environ))
+def _silent_client() -> Client:
+    return Client(environ=variables.for_queries(os.environ))
 
 
 def open_context(ctx: click.Context, *, talks: bool = True) -> contexts.Context:

@@ -71,7 +71,7 @@ def request(options: Mapping[str, object], configuration: config.Configuration) 
         )
     spec = specs.load(path, settings, flags, program, environ=os.environ)
     return render.Request(
-        spec=config.with_profile(spec, configuration),
+        spec=config.with_profile(spec, configuration.profile),
         source=str(path) if path else shlex.join(["flags", *program]),
         argv=sys.argv,
     )
@@ -125,7 +125,7 @@ def _batch_request(
     for note in batch.notes:
         output.say(note)
     spec = specs.load(None, settings, flags, arguments, environ=os.environ, batch=batch.document)
-    spec = config.with_profile(spec, configuration)
+    spec = config.with_profile(spec, configuration.profile)
     given = specs.keys_given(settings, flags, os.environ)
     options = batch_file.command_line(batch, spec, given, configuration.profile)
     return render.Request(

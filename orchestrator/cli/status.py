@@ -9,10 +9,11 @@ import time
 
 import click
 
-from orchestrator import errors, jobs, slurm
+from orchestrator import errors, jobs
 from orchestrator.cli import completing, output, session, terminal, times, views
 from orchestrator.controller.refresh import freshness
 from orchestrator.controller.session import clock_check, contexts, queries
+from orchestrator.slurm import states
 
 
 @click.command(short_help="List jobs and their states.")
@@ -194,7 +195,7 @@ def _states(text: str | None) -> tuple[jobs.JobState, ...]:
 def _state(word: str) -> jobs.JobState:
     with contextlib.suppress(ValueError):
         return jobs.JobState(word.upper())
-    state = slurm.parse_state(word)
+    state = states.parse_state(word)
     if state is jobs.JobState.UNKNOWN:
         known = ", ".join(jobs.JobState)
         raise click.BadParameter(

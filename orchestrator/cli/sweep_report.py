@@ -11,7 +11,7 @@ import click
 from orchestrator import errors, reports
 from orchestrator.cli import figures, output, session
 from orchestrator.controller.reports import baselines
-from orchestrator.reports import documents, drawing, files, tables
+from orchestrator.reports import documents, drawing, tables
 from orchestrator.toml import values
 
 #: What people read as a whole; the other formats are rows.
@@ -149,7 +149,7 @@ def command(
     )
     if folder is not None:
         drawer = None if no_plots else drawing.Drawer()
-        made = files.contents(report, wished, names, drawer)
+        made = documents.contents(report, wished, names, drawer)
         _write(folder, made)
         output.say(f"Written to {folder}: {', '.join(made)}")
     if against is None:

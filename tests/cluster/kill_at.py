@@ -22,7 +22,7 @@ import sys
 import threading
 
 from db.stores import attempts, jobs
-from orchestrator import cli, slurm
+from orchestrator import cli
 from orchestrator.controller.submission import sbatch_outcomes, submitit
 from orchestrator.slurm import process
 from orchestrator.tracking import run_folder
@@ -52,9 +52,9 @@ def arm(point, delay_seconds):
     if point == "folder":
         run_folder.create = die
     elif point == "started":
-        process._Tie.bind = die
+        process._ParentTie.bind = die
     elif point == "waiting":
-        slurm.Held.__init__ = soon(slurm.Held.__init__, delay_seconds)
+        process.Held.__init__ = soon(process.Held.__init__, delay_seconds)
     elif point == "rowless":
         run_folder.create = after(run_folder.create)
     elif point == "intent":
@@ -62,9 +62,9 @@ def arm(point, delay_seconds):
     elif point == "committed":
         submitit.submit = die
     elif point == "given":
-        slurm.Held._hand_over = after(slurm.Held._hand_over)
+        process.Held._hand_over = after(process.Held._hand_over)
     elif point == "sbatch":
-        slurm.Held.give = soon(slurm.Held.give, delay_seconds)
+        process.Held.give = soon(process.Held.give, delay_seconds)
     elif point == "answered":
         submitit.submit = after(submitit.submit)
     elif point == "storing":

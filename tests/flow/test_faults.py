@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, jobs, slurm, specs
+from orchestrator import config, jobs, specs
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import render, submit
+from orchestrator.slurm import variables
+from orchestrator.slurm.client import Client
 from tests import builders
 from tests.flow import command_line
 from tests.flow.conftest import COMMANDS
@@ -42,14 +44,14 @@ JOB = ("--name", "demo", "--", "train.py")
             "",
             "Slurm refused the job: QOSMaxSubmitJobPerUserLimit; Batch job submission failed: "
             "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)."
-            " You have as many jobs in the queue as you may; submit again when some have ended."
+            " You have reached your submit limit: submit again when some of your jobs have ended."
             " (kept as @1; `orchestrator resubmit --queue @1` sends it when there is room)\n",
         ),
         (
             255,
             "sbatch: unrecognized option '--hint=x'\n",
             "",
-            "sbatch does not take the job: unrecognized option '--hint=x'. "
+            "sbatch rejected the job: unrecognized option '--hint=x'. "
             "Correct it and submit again. (kept as @1)\n",
         ),
         (
@@ -57,7 +59,8 @@ JOB = ("--name", "demo", "--", "train.py")
             f"{FAILED}Unable to contact slurm controller (connect failure)\n",
             "",
             "sbatch could not reach slurmctld: Batch job submission failed: Unable to contact slurm"
-            " controller (connect failure). Nothing was submitted; submit again when Slurm answers."
+            " controller (connect failure). Nothing was submitted. Submit again when slurmctld "
+            "answers."
             " (kept as @1; `orchestrator resubmit --queue @1` sends it when there is room)\n",
         ),
     ],
@@ -173,7 +176,7 @@ def test_a_number_of_seconds_that_is_none(cli, fake_slurm, command):
 def test_a_name_that_reads_as_a_job_id(cli, fake_slurm):
     done = cli("submit", "--name", "7777", "--", "train.py")
     assert done.code == 3
-    assert "job.name: reads as a job ID: put a letter before it" in done.err
+    assert "job.name: looks like a job ID: put a letter before it" in done.err
 
 
 def test_what_slurm_never_got_is_not_submitted(cli, fake_slurm):
@@ -208,8 +211,8 @@ def context_of(cli, sbatch_timeout_seconds):
         cli.folder,
         stores.Store(configuration.database),
         configuration=configuration,
-        slurm=slurm.Client(
-            environ=slurm.environment(os.environ), sbatch_timeout_seconds=sbatch_timeout_seconds
+        slurm=Client(
+            environ=variables.for_queries(os.environ), sbatch_timeout_seconds=sbatch_timeout_seconds
         ),
         environ=os.environ,
     )
@@ -229,7 +232,7 @@ def test_sbatch_hangs(cli, fake_slurm, taken):
             with pytest.raises(submit.errors.SlurmError) as caught:
                 submit.submit(context, request)
             assert str(caught.value).startswith(
-                "sbatch was given up after 1 s. Slurm may or may not have the job.\n"
+                "sbatch timed out after 1 s. Slurm may or may not have the job.\n"
             )
     assert cli.rows() == [(1, "PENDING" if taken else "SUBMIT_UNKNOWN")]
 

@@ -139,7 +139,7 @@ def test_a_cloned_repository_starts_nothing(cli, tmp_path):
             "variable ORCHESTRATOR_STATE_DIR sets it too\n"
             '    1 | state_dir = ".state"\n'
             "1 problem; nothing was done.\n"
-            "A project's file may only say what a job is. Move these keys to "
+            "A project's file may only describe jobs. Move these keys to "
             f"{cli.home}/.config/orchestrator/config.toml, or review the file and run "
             f"`orchestrator trust {clone}`.\n"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,20 +11,20 @@ from submitit.core import core
 from submitit.local import local as submitit_local
 from submitit.slurm import slurm as submitit_slurm
 
-from orchestrator import errors, slurm
+from orchestrator import errors
 from orchestrator.controller.submission import submitit
+from orchestrator.slurm import process, sbatch
 
 
 def answer(
     argv: Sequence[str], stdout: str, *, returncode: int = 0, stderr: str = ""
-) -> slurm.Answer:
-    return slurm.Answer(
+) -> process.Result:
+    return process.Result(
         argv=tuple(argv),
         returncode=returncode,
         stdout=stdout,
         stderr=stderr,
         timed_out=False,
-        started_at=datetime.datetime.now(datetime.UTC),
         seconds=0.1,
     )
 
@@ -69,11 +68,11 @@ def test_hooks(owner: type, hook: str, parameters: list[str]) -> None:
 def test_the_executor_submits_our_script_with_our_words(srun: None, script: Path) -> None:
     calls: list[list[str]] = []
 
-    def run(argv: list[str]) -> slurm.Answer:
+    def run(argv: list[str]) -> process.Result:
         calls.append(argv)
         return answer(argv, "57\n")
 
-    command = slurm.sbatch_command(script, "x.abcd12345678", output="/runs/%j.out")
+    command = sbatch.command(script, "x.abcd12345678", output="/runs/%j.out")
     assert submitit.submit(script, command=command, run=run) == "57"
     assert calls == [command]
     assert sorted(path.name for path in script.parent.iterdir()) == ["bin", "script.sbatch"]

@@ -6,15 +6,16 @@ import dataclasses
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator import diagnosis, errors, jobs, patterns, slurm
+from orchestrator import diagnosis, errors, jobs, patterns
 from orchestrator.clocks import deadlines
-from orchestrator.controller.metrics import ingest
-from orchestrator.controller.metrics import patterns as vocabulary
+from orchestrator.controller.metrics import ingest, job_patterns
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.refresh import freshness, refresh
 from orchestrator.controller.resubmission import resend
 from orchestrator.controller.session import clock_check, clusters, contexts
 from orchestrator.jobs import naming
+from orchestrator.slurm import process
+from orchestrator.slurm.client import Client
 
 #: A job that ended waits this long for the details of its accounting row.
 DETAILS_SECONDS = 30.0
@@ -50,7 +51,7 @@ def wait(
     reading: deadlines.Deadline | None = None
     seen: dict[int, jobs.JobState] = {}
     ended: dict[int, datetime.datetime] = {}
-    known = vocabulary.known(context.configuration)
+    known = job_patterns.configured(context.configuration)
     read: set[int] = set()
     _refuse_strangers(context, rows)
 
@@ -113,9 +114,9 @@ def _read(
         return ingest.Ingested()
 
 
-def _bounded(client: slurm.Client, deadline: deadlines.Deadline) -> slurm.Client:
+def _bounded(client: Client, deadline: deadlines.Deadline) -> Client:
     """Return the client whose commands are given up soon after the deadline, with TimeUpError."""
-    run, stream = client.run, client.stream
+    run = client.run
     # Who waits for 0 s asks once how the jobs are.
     end = dataclasses.replace(deadline, at=deadline.at + GRACE_SECONDS)
 
@@ -124,7 +125,7 @@ def _bounded(client: slurm.Client, deadline: deadlines.Deadline) -> slurm.Client
             raise deadlines.TimeUpError
         return min(timeout_seconds, end.left_seconds)
 
-    def checked(answer: slurm.Answer) -> slurm.Answer:
+    def checked(answer: process.Result) -> process.Result:
         # Slurm is not to blame: nothing is stored of it.
         if answer.timed_out and end.is_over:
             raise deadlines.TimeUpError
@@ -132,19 +133,10 @@ def _bounded(client: slurm.Client, deadline: deadlines.Deadline) -> slurm.Client
 
     def bounded_run(
         argv: Sequence[str], timeout_seconds: float, environ: Mapping[str, str], /
-    ) -> slurm.Answer:
+    ) -> process.Result:
         return checked(run(argv, left(timeout_seconds), environ))
 
-    def bounded_stream(
-        argv: Sequence[str],
-        timeout_seconds: float,
-        environ: Mapping[str, str],
-        on_line: Callable[[str], object],
-        /,
-    ) -> slurm.Answer:
-        return checked(stream(argv, left(timeout_seconds), environ, on_line))
-
-    return dataclasses.replace(client, run=bounded_run, stream=bounded_stream)
+    return dataclasses.replace(client, run=bounded_run)
 
 
 def _recover(context: contexts.Context, found: Sequence[jobs.Job]) -> None:

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from orchestrator import diagnosis, errors, files, jobs, logs, slurm
+from orchestrator import diagnosis, errors, files, jobs, logs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.diagnosis import pending as waiting
 from orchestrator.controller.session import contexts, queries
 from orchestrator.diagnosis import advice, pending
+from orchestrator.slurm import states
 from orchestrator.tracking import run_folder
 
 #: Logs are read for so long in one refresh; what failed beside is left to the next one.
@@ -220,7 +221,7 @@ def _advice(submission: jobs.Submission) -> tuple[str, ...]:
 
 def _canceller(job: jobs.Job) -> diagnosis.Canceller | None:
     """Return who cancelled the job: sacct writes "CANCELLED by 2001"."""
-    user_id = slurm.cancelled_by(job.raw_state or "")
+    user_id = states.cancelled_by(job.raw_state or "")
     if user_id is None:
         return None
     try:

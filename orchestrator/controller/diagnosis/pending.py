@@ -8,7 +8,7 @@ import re
 from orchestrator import diagnosis, errors, jobs
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import pending, queue
-from orchestrator.slurm import waiting
+from orchestrator.slurm import scontrol
 
 #: Reasons whose numbers are those of the partition.
 _OF_PARTITION = re.compile(r"Partition|MaxMemPerLimit|AccountNotAllowed|QOSNotAllowed")
@@ -35,7 +35,7 @@ def _ask(context: contexts.Context, job: jobs.Job) -> queue.Queue:
             papers = here.slurm.show_job(job.job_id)
             if papers is None:
                 return found
-            request = waiting.parse_request(papers)
+            request = scontrol.parse_request(papers)
             found = dataclasses.replace(found, request=request)
             return _more(here, job, found, request, papers.get("UserId", ""))
     except errors.SlurmError as exc:
@@ -56,7 +56,7 @@ def _more(
     if _OF_NODES.match(reason):
         named = _UNAVAILABLE.search(reason)
         nodes = named[1] if named else request.node_list
-        away = tuple(slurm.nodes_away(nodes)) if nodes else ()
+        away = tuple(slurm.unavailable_nodes(nodes)) if nodes else ()
         return dataclasses.replace(found, nodes=away)
     needed = [pattern.match(reason) for pattern in (_OF_PARTITION, _OF_LIMIT, _OF_ORDER)]
     # A job may name several partitions: the numbers of one of them would mislead.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from db import unit_of_work
-from orchestrator import errors, files, jobs, rendering, specs
+from orchestrator import errors, files, jobs, specs
 from orchestrator.controller.actions import confirmed
 from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import clusters, contexts
@@ -22,6 +22,7 @@ from orchestrator.controller.submission import (
 )
 from orchestrator.jobs import naming
 from orchestrator.local import processes
+from orchestrator.rendering import job_script
 from orchestrator.tracking import run_folder
 
 
@@ -341,6 +342,6 @@ def _send_anew(
 
 def _text(path: Path) -> str | None:
     try:
-        return files.read_text(path, limit_bytes=rendering.SCRIPT_LIMIT_BYTES, errors="replace")
+        return files.read_text(path, limit_bytes=job_script.SCRIPT_LIMIT_BYTES, errors="replace")
     except OSError:
         return None

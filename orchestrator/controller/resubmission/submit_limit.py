@@ -6,11 +6,12 @@ import datetime
 import re
 from collections.abc import Hashable, Mapping, Sequence
 
-from orchestrator import config, jobs, slurm
+from orchestrator import config, jobs
 from orchestrator.clocks import leaps
+from orchestrator.slurm import sbatch
 
 #: Refusals that pass by themselves; sbatch's text says so for certain.
-FOR_NOW = frozenset({slurm.SbatchKind.REJECTED_RETRY, slurm.SbatchKind.NOT_SENT_RETRY})
+FOR_NOW = frozenset({sbatch.OutcomeKind.REJECTED_RETRY, sbatch.OutcomeKind.NOT_SENT_RETRY})
 _WAITS = "waits for room: "
 _NOT_FROM = re.compile(r"cannot be sent from (?P<host>\S+): (?P<why>.+)", re.DOTALL)
 

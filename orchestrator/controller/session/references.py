@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from db import unit_of_work
-from orchestrator import jobs, slurm
+from orchestrator import jobs
 from orchestrator.jobs import naming
+from orchestrator.slurm import job_ids
 
 
 def find(work: unit_of_work.UnitOfWork, reference: str) -> list[jobs.Job]:
@@ -47,7 +48,7 @@ def _tasks_named(reference: str) -> tuple[str, set[int] | None]:
     if not (bracket and rest.endswith("]") and master.removeprefix("local-").isdecimal()):
         return reference, None
     try:
-        return master, set(slurm.expand_tasks(rest.removesuffix("]").partition("%")[0]))
+        return master, set(job_ids.expand_tasks(rest.removesuffix("]").partition("%")[0]))
     except ValueError:
         return reference, None
 
@@ -55,7 +56,7 @@ def _tasks_named(reference: str) -> tuple[str, set[int] | None]:
 def _rows_of_one(work: unit_of_work.UnitOfWork, text: str) -> list[jobs.Job]:
     """Return the rows `6-9` or `4,@6-7` where all of them are there and of one submission."""
     try:
-        wanted = set(slurm.expand_tasks(text.replace(",@", ",")))
+        wanted = set(job_ids.expand_tasks(text.replace(",@", ",")))
     except ValueError:
         return []
     # `6-5` names no row, and SQLite's integers have 64 bits.

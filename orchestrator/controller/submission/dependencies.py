@@ -13,9 +13,10 @@ import re
 from collections.abc import Collection, Sequence
 
 from db import unit_of_work
-from orchestrator import errors, jobs, local
+from orchestrator import errors, jobs
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import dependency as records
+from orchestrator.local import checks
 
 #: What to do where a dependency asks for an end that nobody can tell.
 LEAVE_OUT = "Leave the dependency out if that end will do."
@@ -36,7 +37,7 @@ def check(
     dependency, _ = records.split(dependency)
     if context.is_local:
         unknown = [
-            one for one in local.dependencies(dependency or "") if not _is_here(context, one)
+            one for one in checks.dependencies(dependency or "") if not _is_here(context, one)
         ]
         if unknown:
             raise errors.ConflictError(
@@ -45,7 +46,7 @@ def check(
             )
         return
     for job_id in _unseen(context, on_ends(dependency or "")):
-        if context.slurm.show_job_text(job_id) is None:
+        if context.slurm.show_job(job_id) is None:
             raise errors.ConflictError(
                 f"Slurm has forgotten job {job_id} ({_known(context, job_id)}), so it cannot tell"
                 f' whether "{dependency}" is met: some releases would start the job at once. {cure}'

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from orchestrator import jobs, slurm
+from orchestrator import jobs
 from orchestrator.controller.session import contexts
+from orchestrator.slurm import variables
 
 _NAMES_SHOWN = 3
 
@@ -11,7 +12,7 @@ _NAMES_SHOWN = 3
 def sent(context: contexts.Context, spec: jobs.JobSpec) -> dict[str, str]:
     """Return what the caller hands to sbatch, and with it to the job."""
     keep = {*spec.environment.variables, *spec.environment.inherit}
-    return slurm.submission_environment(context.environ, keep=keep)
+    return variables.for_submission(context.environ, inherit=keep)
 
 
 def stored(
@@ -22,7 +23,7 @@ def stored(
     What it leaves out is said once a process. reason: why it is stored, for people.
     """
     inherit = environment.inherit
-    left_out = slurm.left_out(context.environ, inherit) if environment.export == "all" else []
+    left_out = variables.not_stored(context.environ, inherit) if environment.export == "all" else []
     if left_out:
         plural = "" if len(left_out) == 1 else "s"
         names = ", ".join([*left_out[:_NAMES_SHOWN], *["..."][: len(left_out) - _NAMES_SHOWN]])
@@ -30,4 +31,4 @@ def stored(
             f"Not passed on ({reason}): {len(left_out)} variable{plural} of this shell "
             f"({names}); pass one with --inherit NAME"
         )
-    return slurm.stored_environment(context.environ, inherit)
+    return variables.stored(context.environ, inherit)

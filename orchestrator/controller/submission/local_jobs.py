@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from orchestrator import errors, files, jobs, local, rendering, slurm
-from orchestrator.controller.metrics import log_files
+from orchestrator import errors, files, jobs
+from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.session import clock_check, contexts
 from orchestrator.controller.submission import dependencies, environments, submitit
-from orchestrator.rendering import batch_file, batch_needs
+from orchestrator.local import checks, slots, spool
+from orchestrator.rendering import batch_file, batch_needs, job_script
+from orchestrator.slurm import variables
+from orchestrator.specs import ranks
 from orchestrator.toml import values
 from orchestrator.tracking import run_folder
 
@@ -30,7 +33,7 @@ def check(
     """
     if context.is_local:
         spec = batch_needs.of(spec, script)
-        local.refuse_too_big(asked_gpus(spec), _slots(context))
+        checks.refuse_too_big(asked_gpus(spec), _slots(context))
     dependencies.check(context, spec.dependency, cure=cure)
 
 
@@ -46,7 +49,7 @@ def enter(
     Raises SpecError where the machine lost a GPU since `check`.
     """
     spec = batch_needs.of(
-        spec, files.read_text(folder.script, limit_bytes=rendering.SCRIPT_LIMIT_BYTES)
+        spec, files.read_text(folder.script, limit_bytes=job_script.SCRIPT_LIMIT_BYTES)
     )
     with context.store.reading() as work:
         found = work.jobs.of_submissions([job.token])
@@ -54,12 +57,12 @@ def enter(
     called_in = Path(calling_folder or context.folder)
     slots = _slots(context)
     asked = asked_gpus(spec)
-    local.refuse_too_big(asked, slots)
+    checks.refuse_too_big(asked, slots)
     environ = environments.stored(context, spec.environment, reason="a local job may start later")
     if spec.environment.export == "none":
         environ = {name: environ[name] for name in _LOGIN if name in environ}
     needed = len(slots.devices) if spec.exclusive else asked or 1
-    request = local.Request(
+    request = spool.Request(
         token=job.token,
         name=run_folder.slurm_name(job.name, job.token),
         script=str(folder.script),
@@ -86,7 +89,7 @@ def enter(
         context.reporter.info(
             f"No sbatch on PATH: the job runs on this machine, {context.machine.host}"
         )
-    if keys := local.ignored(spec):
+    if keys := checks.ignored(spec):
         context.reporter.info(f"Without Slurm these mean nothing: {', '.join(keys)}")
     if asked and not slots.are_gpus:
         context.reporter.info(
@@ -95,7 +98,7 @@ def enter(
     with context.store.reading() as work:
         papers = work.jobs.submission_of(job.row)
     assert papers is not None, "each job belongs to one (foreign key)"
-    places = log_files.Places.of(papers)
+    places = log_paths.LogPaths.of_submission(papers)
 
     def logs(job_id: str, number: int) -> tuple[str, str | None]:
         paths = places.paths(job, job_id, str(number))
@@ -112,13 +115,13 @@ def enter(
         if clock_check.checked(context).clock.doubt:
             return None
         # What it depends on was there when that was checked, and is not cleared before it waits.
-        ids = local.dependencies(request.dependency)
+        ids = checks.dependencies(request.dependency)
         others = {entry.token for one in ids for entry in context.machine.known(one)}
         with context.store.reading() as work:
             return others | {one.token for one in work.jobs.live(job.cluster)}
 
     try:
-        context.machine.clear(still_needed, slurm.stored_environment)
+        context.machine.clear(still_needed, variables.stored)
         return submitit.submit_here(
             folder.script, machine=context.machine, request=request, logs=logs, bind=bind
         )
@@ -136,7 +139,7 @@ def estimate(context: contexts.Context, spec: jobs.JobSpec, script: str) -> str:
     """Return a sentence on when the job would start here; nothing is submitted."""
     spec = batch_needs.of(spec, script)
     slots = _slots(context)
-    local.refuse_too_big(asked_gpus(spec), slots)
+    checks.refuse_too_big(asked_gpus(spec), slots)
     waiting = context.machine.squeue(lambda *_: True)
     before = sum(row.state not in jobs.TERMINAL for row in waiting)
     kind = "GPU" if slots.are_gpus else "slot"
@@ -146,8 +149,8 @@ def estimate(context: contexts.Context, spec: jobs.JobSpec, script: str) -> str:
 
 def asked_gpus(spec: jobs.JobSpec) -> int | None:
     """Return how many GPUs the spec asks for."""
-    return spec.resources.gpus_per_node or rendering.gpus_of_gres(spec.resources.gres or "")
+    return spec.resources.gpus_per_node or ranks.gpus_of_gres(spec.resources.gres or "")
 
 
-def _slots(context: contexts.Context) -> local.Slots:
-    return local.find(context.environ, count=context.profile.local_slots)
+def _slots(context: contexts.Context) -> slots.Slots:
+    return slots.find(context.environ, count=context.profile.local_slots)

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import config, errors, jobs, local, rendering
-from orchestrator.controller.metrics import patterns
+from orchestrator import config, errors, jobs
+from orchestrator.controller.metrics import job_patterns
 from orchestrator.jobs import dependency
-from orchestrator.rendering import batch_file, batch_needs
+from orchestrator.local import checks
+from orchestrator.rendering import batch_file, batch_needs, job_script, templates
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller.session import clusters
@@ -65,21 +66,23 @@ def render(
 
 def make(
     configuration: config.Configuration, request: Request, *, on_this_machine: bool = False
-) -> rendering.Script:
+) -> templates.Script:
     """Return the script, and what it was made of; raises SpecError or TemplateError."""
     slurms, _ = dependency.split(request.spec.dependency)
     if not on_this_machine and (
-        here := [one for one in local.dependencies(slurms or "") if "-" in one]
+        here := [one for one in checks.dependencies(slurms or "") if "-" in one]
     ):
         told = f"{here[0]} is a job of a machine without Slurm; a job ID of Slurm's reads 123"
         problem = errors.Problem(source=request.source, key="job.dependency", message=told)
         raise errors.SpecError([problem])
     if request.spec.metrics.patterns or request.spec.metrics.pattern:
         # Found out only when the log is read, a misspelt name would cost a run's numbers.
-        patterns.of_job(patterns.known(configuration), request.spec, source=request.source)
+        job_patterns.of_job(
+            job_patterns.configured(configuration), request.spec, source=request.source
+        )
     script = _rendered(configuration, request, on_this_machine=on_this_machine)
     if on_this_machine:
-        local.refuse_unfit(batch_needs.of(request.spec, script.text))
+        checks.refuse_unfit(batch_needs.of(request.spec, script.text))
     size_bytes = len(script.text.encode())
     if size_bytes >= LARGEST_SCRIPT_BYTES:
         told = (
@@ -107,7 +110,7 @@ def refuse_too_many_tasks(request: Request, facts: clusters.Facts) -> None:
 
 def _rendered(
     configuration: config.Configuration, request: Request, *, on_this_machine: bool
-) -> rendering.Script:
+) -> templates.Script:
     if request.spec.launch.batch_file is not None:
         return batch_file.render(
             request.spec,
@@ -116,14 +119,14 @@ def _rendered(
             templates_dir=configuration.templates_dir,
             shared_folders=configuration.shared_folders,
             local=on_this_machine,
-            origin=rendering.Origin(version=orchestrator.__version__, spec=request.source),
+            origin=templates.Origin(version=orchestrator.__version__, spec=request.source),
         )
-    return rendering.render(
+    return job_script.render(
         request.spec,
         configuration.profile,
         runs_dir=configuration.runs_dir,
         templates_dir=configuration.templates_dir,
         shared_folders=configuration.shared_folders,
         local=on_this_machine,
-        origin=rendering.Origin(version=orchestrator.__version__, spec=request.source),
+        origin=templates.Origin(version=orchestrator.__version__, spec=request.source),
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator import jobs, slurm
+from orchestrator import jobs
 from orchestrator.jobs import naming
 from orchestrator.rendering import batch_file
+from orchestrator.slurm import sbatch
 from orchestrator.tracking import run_folder
 
 
@@ -19,7 +20,7 @@ def command(
 ) -> list[str]:
     """Return the call of sbatch; `options` are those that the script does not have."""
     is_array = spec.array.task_ids is not None
-    return slurm.sbatch_command(
+    return sbatch.command(
         folder.script,
         run_folder.slurm_name(name, token),
         output=None if spec.output else folder.stdout_pattern(array=is_array),

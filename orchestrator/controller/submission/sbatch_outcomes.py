@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from db import unit_of_work
-from orchestrator import errors, jobs, slurm
-from orchestrator.controller.metrics import log_files
+from orchestrator import errors, jobs
+from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import contexts
+from orchestrator.slurm import sbatch
 from orchestrator.tracking import run_folder
 
 #: What another process may have written about a submission that it took for dead.
@@ -29,7 +30,7 @@ SENT: Mapping[str, object] = {"resend_at": None, "refusals": 0}
 
 
 def store_job_id(
-    context: contexts.Context, job: jobs.Job, job_id: str, places: log_files.Places
+    context: contexts.Context, job: jobs.Job, job_id: str, places: log_paths.LogPaths
 ) -> jobs.Job:
     """Store the ID that sbatch, or this machine, answered with; DatabaseError tells what to do."""
     try:
@@ -44,7 +45,7 @@ def store_job_id(
 
 
 def _write_job_id(
-    context: contexts.Context, job: jobs.Job, job_id: str, places: log_files.Places
+    context: contexts.Context, job: jobs.Job, job_id: str, places: log_paths.LogPaths
 ) -> jobs.Job:
     common: dict[str, Any] = {
         "state": jobs.JobState.PENDING,
@@ -80,7 +81,7 @@ def _write_job_id(
 
 
 def _ids(
-    job: jobs.Job, task: int | None, job_id: str, places: log_files.Places
+    job: jobs.Job, task: int | None, job_id: str, places: log_paths.LogPaths
 ) -> dict[str, object]:
     """Return what the ID that sbatch answered with is to the job, or to this task of its array."""
     if task is None:
@@ -100,7 +101,7 @@ def _unclaimed(work: unit_of_work.UnitOfWork, job: jobs.Job) -> list[jobs.Task]:
     return [one for one in work.jobs.tasks(job.token) if one.job_id is None]
 
 
-def kept(job: jobs.Job, outcome: slurm.SbatchOutcome) -> str:
+def kept(job: jobs.Job, outcome: sbatch.Outcome) -> str:
     """Return where a refused job is kept, and how it can still be sent."""
     if outcome.kind not in submit_limit.FOR_NOW:
         return f"kept as @{job.row}"
@@ -110,9 +111,7 @@ def kept(job: jobs.Job, outcome: slurm.SbatchOutcome) -> str:
     )
 
 
-def store_refusal(
-    context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutcome
-) -> jobs.Job:
+def store_refusal(context: contexts.Context, job: jobs.Job, outcome: sbatch.Outcome) -> jobs.Job:
     """Store why Slurm refused the job; one that is to wait for room waits from now on."""
     state = jobs.JobState.NOT_SUBMITTED
     changes: dict[str, object] = {"state": state, "reason": outcome.sentence, "settled": True}
@@ -156,7 +155,7 @@ def store_unsent(context: contexts.Context, job: jobs.Job, why: str, *, again: b
         run_folder.RunFolder(Path(job.run_dir)).drop_environment()
 
 
-def look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutcome) -> jobs.Job:
+def look_for(context: contexts.Context, job: jobs.Job, outcome: sbatch.Outcome) -> jobs.Job:
     """Store that the outcome is unknown, look once, and return the job if Slurm has it."""
     state = jobs.JobState.SUBMIT_UNKNOWN
     with context.store.writing(durable=True) as work:

@@ -13,8 +13,8 @@ from typing import Any
 
 import orchestrator
 from db import unit_of_work
-from orchestrator import errors, jobs, slurm, specs
-from orchestrator.controller.metrics import log_files
+from orchestrator import errors, jobs, specs
+from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import clusters, contexts
@@ -29,8 +29,9 @@ from orchestrator.controller.submission import (
     submitit,
 )
 from orchestrator.jobs import dependency
-from orchestrator.local import clocks, processes
+from orchestrator.local import kernel_clock, processes
 from orchestrator.rendering import batch_file
+from orchestrator.slurm import process
 from orchestrator.toml import values
 from orchestrator.tracking import run_folder
 
@@ -75,7 +76,7 @@ def submit(
     render.refuse_too_many_tasks(request, facts)
     local_jobs.check(context, request.spec, script.text)
     papers = papers_of(context, request, template=(script.template, script.template_hash))
-    storing_at = clocks.boot_seconds()
+    storing_at = kernel_clock.boot_seconds()
     job, folder = store_intent(
         context,
         request.spec,
@@ -115,7 +116,7 @@ def send(
     """
     tasks: Sequence[int | None] = spec.array.task_ids or [None]
     text, may_be_recovered = "", False
-    if stored_at is None or clocks.boot_seconds() - stored_at > _UNTOUCHED_SECONDS:
+    if stored_at is None or kernel_clock.boot_seconds() - stored_at > _UNTOUCHED_SECONDS:
         with context.store.reading() as work:
             sent = work.jobs.tasks(job.token)
             text = dependencies.text(work, spec, job)
@@ -152,7 +153,7 @@ def send(
             f"`orchestrator status @{job.row}` looks for it and says which it is."
         )
         raise
-    places = log_files.Places.called_in(calling_folder or context.folder, spec, job.run_dir)
+    places = log_paths.LogPaths.of_spec(calling_folder or context.folder, spec, job.run_dir)
     return sbatch_outcomes.store_job_id(context, job, job_id, places)
 
 
@@ -359,11 +360,11 @@ def _call_sbatch(
 ) -> str:
     environ = folder.environment() or environments.sent(context, spec)
 
-    def run(argv: Sequence[str]) -> slurm.Answer:
+    def run(argv: Sequence[str]) -> process.Result:
         with context.reporter.activity("Submitting (sbatch)"):
             # After all that may take long: who was stopped for minutes finds it out here.
             context.guard.confirm_lease()
-            return slurm.run(
+            return process.run(
                 argv,
                 timeout_seconds=context.slurm.sbatch_timeout_seconds,
                 environ=environ,

@@ -15,7 +15,10 @@ from typing import Any
 import submitit
 from submitit.slurm import slurm as submitit_slurm
 
-from orchestrator import errors, files, local, slurm
+from orchestrator import errors, files
+from orchestrator.local import spool
+from orchestrator.local.machine import Machine
+from orchestrator.slurm import process, sbatch
 
 _SCRIPT_LIMIT_BYTES = 64 * 1024 * 1024
 
@@ -23,7 +26,7 @@ _SCRIPT_LIMIT_BYTES = 64 * 1024 * 1024
 class RefusedError(errors.SlurmError):
     """sbatch did not hand the job to Slurm, and that is certain."""
 
-    def __init__(self, outcome: slurm.SbatchOutcome) -> None:
+    def __init__(self, outcome: sbatch.Outcome) -> None:
         self.outcome = outcome
         super().__init__(outcome.sentence)
 
@@ -31,7 +34,7 @@ class RefusedError(errors.SlurmError):
 class UnknownOutcomeError(errors.SlurmError):
     """sbatch's answer does not tell whether Slurm took the job."""
 
-    def __init__(self, outcome: slurm.SbatchOutcome) -> None:
+    def __init__(self, outcome: sbatch.Outcome) -> None:
         self.outcome = outcome
         super().__init__(outcome.sentence)
 
@@ -54,7 +57,7 @@ class ScriptExecutor(submitit.SlurmExecutor):
         script: Path,
         *,
         command: Sequence[str],
-        run: Callable[[list[str]], slurm.Answer],
+        run: Callable[[list[str]], process.Result],
     ) -> None:
         self._script = script
         self._command = command
@@ -74,8 +77,8 @@ class ScriptExecutor(submitit.SlurmExecutor):
     def _submit_command(self, command: str) -> submitit.Job[None]:
         # submitit's own has no time-out and takes any error for "not submitted" (core.py 927).
         answer = self._run(self._make_submission_command(self._script))
-        outcome = slurm.classify_sbatch(answer)
-        if outcome.kind is slurm.SbatchKind.AMBIGUOUS:
+        outcome = sbatch.classify(answer)
+        if outcome.kind is sbatch.OutcomeKind.AMBIGUOUS:
             raise UnknownOutcomeError(outcome)
         if outcome.job_id is None:
             raise RefusedError(outcome)
@@ -86,7 +89,7 @@ def submit(
     script: Path,
     *,
     command: Sequence[str],
-    run: Callable[[list[str]], slurm.Answer],
+    run: Callable[[list[str]], process.Result],
 ) -> str:
     """Return the job ID that Slurm gave the script when `command`, of sbatch, was run.
 
@@ -124,8 +127,8 @@ class MachineExecutor(submitit.LocalExecutor):
 def submit_here(
     script: Path,
     *,
-    machine: local.Machine,
-    request: local.Request,
+    machine: Machine,
+    request: spool.Request,
     logs: Callable[[str, int], tuple[str, str | None]],
     bind: Callable[[str], None],
 ) -> str:

@@ -147,7 +147,7 @@ def test_row_16_munge_hangs(
         assert (job["state"], job["stale_since"] is None) == ("RUNNING", False)
         stdout, stderr = sends.communicate(timeout=240)
         assert (sends.returncode, stdout) == (5, ""), stderr
-        assert re.search(r"sbatch was given up after 18\d s", stderr), stderr
+        assert re.search(r"sbatch timed out after 18\d s", stderr), stderr
         assert "Do not submit it again" in stderr
         lab.resume("munged")
     else:

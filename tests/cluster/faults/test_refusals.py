@@ -43,7 +43,7 @@ def test_row_17_submit_limit(row: rows.Row) -> None:
     ids = [row.submit(f"held-{n}", "true", "--qos=tiny", sbatch="hold = true") for n in range(3)]
     said = row.refused("fourth", "--qos=tiny")
     assert said.startswith("Error: Slurm refused the job: QOSMaxSubmitJobPerUserLimit; "), said
-    told = "You have as many jobs in the queue as you may; submit again when some have ended."
+    told = "You have reached your submit limit: submit again when some of your jobs have ended."
     assert said.endswith(
         f" {told} (kept as @4; `orchestrator resubmit --queue @4` sends it when there is room)\n"
     )

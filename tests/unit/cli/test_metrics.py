@@ -252,10 +252,10 @@ def test_reparse(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert numbers(home) == []
     assert run("metrics", "reparse", "1")[1] == f"{head}1\t{log}\t0\t16\t\n"
     log.unlink()
-    gone = "the log is gone: its old numbers stay"
+    gone = "the log is gone: its old metrics stay"
     assert run("metrics", "reparse", "1")[1] == f"{head}1\t{log}\t16\t16\t{gone}\n"
     log.write_text("=== orchestrator run1 job 1 task 0 attempt 0 on n1 at x ===\n")
-    cut = "the log was cut or replaced: its old numbers stay"
+    cut = "the log was truncated or replaced: its old metrics stay"
     assert run("metrics", "reparse", "1")[1] == f"{head}1\t{log}\t16\t16\t{cut}\n"
     assert run("metrics", "--", "reparse")[::2] == (
         4,

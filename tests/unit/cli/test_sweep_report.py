@@ -29,17 +29,17 @@ def test_from_stdin() -> None:
         "\tefficiency_high\n1\t100.0\t\t\t1.0\t\t\n2\t190.0\t\t\t0.95\t\t\n",
     )
     assert done.stderr == (
-        "Warnings: no size was repeated: intervals, where there are any, are of one run's windows\n"
-        "Fits: Amdahl's law: 1 GPU 100.0 a second; serial share 0.05263; as many parameters as "
-        "runs: no intervals\n"
-        "Fits: Karp and Flatt's serial share: 0.05263 at 2\n"
-        "Fits: Efficiency stays above 80.0 % up to 4 GPUs at least, by Amdahl's law: twice the "
-        "largest measured, and it is not asked for more\n"
-        "How: 2 runs, 2 points of 1 repeat each, 0 windows; intervals hold the truth in 95 of 100 "
-        "studies\n"
-        "How: speedup is against 1 GPU, 100.0 samples a second\n"
-        "How: left out as warm-up: not known\n"
-        "How: throughput as given in the file, not measured: 2 runs\n"
+        "Warnings: no size was repeated: confidence intervals, if any, cover only the windows of "
+        "one run\n"
+        "Fits: Amdahl's law: 100.0 samples/s on 1 GPU; serial fraction 0.05263; no confidence "
+        "intervals, because there are as many parameters as runs\n"
+        "Fits: Experimentally determined serial fraction (Karp-Flatt metric): 0.05263 at 2 GPUs\n"
+        "Fits: Efficiency stays above 80.0 % up to at least 4 GPUs (by Amdahl's law, which is not "
+        "extrapolated beyond twice the largest measured size)\n"
+        "Method: 2 runs, 2 points of 1 repeat each, 0 windows; 95 % confidence intervals\n"
+        "Method: speedup is relative to 1 GPU, 100.0 samples/s\n"
+        "Method: left out as warm-up: unknown\n"
+        "Method: throughput as given in the file, not measured: 2 runs\n"
     )
 
 
@@ -125,7 +125,7 @@ def test_a_size_of_which_all_jobs_failed_is_worse(capsys: pytest.CaptureFixture[
 
     # Fewer sizes were asked for: no bad news.
     assert told() == (
-        "not compared, for there are no such runs now: 8 GPUs\n"
+        "not compared, because there are no such runs now: 8 GPUs\n"
         "Nothing is worse than monday, as far as these runs tell.\n"
     )
     with pytest.raises(figures.WorseError) as caught:

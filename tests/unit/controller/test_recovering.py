@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from db import unit_of_work
-from orchestrator import errors, jobs, local, specs
+from orchestrator import errors, jobs, specs
 from orchestrator.controller.actions import cancel, confirmed, wait
 from orchestrator.controller.recovery import chains, continuation, retry
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.session import clusters, contexts, stores
 from orchestrator.controller.submission import submit
+from orchestrator.local.machine import Machine
 from tests import builders
 
 NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
@@ -224,7 +225,7 @@ def test_all_that_is_to_be_requeued_is_looked_at_once(
 
     monkeypatch.setattr(confirmed, "look", look)
     monkeypatch.setattr(refresh, "refresh_one", lambda *rest, **more: None)
-    monkeypatch.setattr(local.Machine, "requeue", asked)
+    monkeypatch.setattr(Machine, "requeue", asked)
     for row in (1, 2, 3):
         failed(context, "node_fail", requeue=True)
         with context.store.writing() as work:
@@ -269,8 +270,8 @@ def test_what_is_cancelled_as_it_is_requeued_does_not_run(
     monkeypatch.setattr(refresh, "refresh_one", look)
     monkeypatch.setattr(refresh, "refresh", look)
     monkeypatch.setattr(confirmed, "look", looked)
-    monkeypatch.setattr(local.Machine, "requeue", requeued)
-    monkeypatch.setattr(local.Machine, "cancel", lambda machine, job_id, name: ended.append(job_id))
+    monkeypatch.setattr(Machine, "requeue", requeued)
+    monkeypatch.setattr(Machine, "cancel", lambda machine, job_id, name: ended.append(job_id))
     done = retry.step(context)[1:]
     if when == "after":
         assert done == ["local-1 was requeued"] and ended == []

@@ -42,14 +42,12 @@ from orchestrator.slurm import (
     fields,
     host_lists,
     job_ids,
-    limits,
     sacct,
+    sacctmgr,
     scontrol,
     sinfo,
     squeue,
     states,
-    usage,
-    waiting,
 )
 from orchestrator.toml import documents, schema, values
 from orchestrator.usage import gpus
@@ -196,14 +194,14 @@ def batch_directives(rng: random.Random) -> None:
 @kind(120)
 def squeue_lines(rng: random.Random) -> None:
     lines = [fuzzing.mutated(rng, rng.choice(recorded()), recorded()) for _ in range(3)]
-    list(squeue.parse_squeue(lines, NOW, lambda *_: True))
+    list(squeue.parse(lines, NOW, lambda *_: True))
 
 
 @kind(120)
 def sacct_lines(rng: random.Random) -> None:
     lines = [fuzzing.mutated(rng, rng.choice(recorded()), recorded()) for _ in range(3)]
-    sacct.parse_sacct(lines, NOW)
-    usage.parse_sacct_usage(lines, None)
+    sacct.parse(lines, NOW)
+    sacct.parse_usage(lines, None)
 
 
 @kind(60)
@@ -211,19 +209,19 @@ def slurm_texts(rng: random.Random) -> None:
     start = rng.randrange(len(recorded()))
     text = fuzzing.mutated(rng, "\n".join(recorded()[start : start + 20]), recorded())
     with contextlib.suppress(ValueError):
-        scontrol.parse_scontrol_config(text)
-    scontrol.parse_scontrol_ping(text)
-    scontrol.parse_scontrol_refusals(text)
-    waiting.parse_request(scontrol.parse_scontrol_job(text.replace("\n", " ")))
-    waiting.parse_partition(text)
-    waiting.parse_reservation(text)
-    waiting.parse_limits(text, "alice", "a")
-    waiting.parse_reasons(text)
-    waiting.count_before(text.split("\n"), "1", 5)
-    sinfo.parse_sinfo(text)
-    sinfo.parse_sacctmgr_associations(text)
-    limits.parse_sacctmgr_own_limits(text)
-    limits.parse_sacctmgr_qos_limits(text)
+        scontrol.parse_config(text)
+    scontrol.parse_ping(text)
+    scontrol.parse_refusals(text)
+    scontrol.parse_request(scontrol.parse_record(text.replace("\n", " ")))
+    scontrol.parse_partition(text)
+    scontrol.parse_reservation(text)
+    scontrol.parse_limits(text, "alice", "a")
+    sinfo.parse_reasons(text)
+    squeue.count_jobs_before(text, "1", 5)
+    sinfo.parse(text)
+    sacctmgr.parse_associations(text)
+    sacctmgr.parse_association_limits(text)
+    sacctmgr.parse_qos_limits(text)
 
 
 @kind(100)
@@ -231,9 +229,9 @@ def slurm_fields(rng: random.Random) -> None:
     text = fuzzing.hostile(rng)
     for read in (
         *(fields.parse_exit_code, fields.parse_wait_status, fields.parse_time),
-        *(fields.parse_duration_seconds, fields.parse_minutes_as_seconds, fields.parse_count),
+        *(fields.parse_duration_seconds, fields.parse_count),
         *(fields.parse_gpus, fields.parse_tres, fields.parse_cpus, fields.parse_text),
-        *(states.read_state, states.cancelled_by, host_lists.expand),
+        *(states.parse_parts, states.cancelled_by, host_lists.expand),
     ):
         read(text)
     states.parse_reason(text, jobs.JobState.PENDING)
@@ -328,7 +326,7 @@ def extreme(rng: random.Random) -> float:
 def studied_runs(rng: random.Random) -> None:
     runs = [
         scaling.Run(
-            gpus=rng.choice([1, 2, 4, 8, 10**9]),
+            size=rng.choice([1, 2, 4, 8, 10**9]),
             throughput=extreme(rng),
             windows=tuple(extreme(rng) for _ in range(rng.choice([0, 0, 3]))),
         )

@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Iterator
 
 from orchestrator import tracking
-from orchestrator.local import line, spool
+from orchestrator.local import queue, spool
 from orchestrator.usage import efficiency
 
 
@@ -28,7 +28,7 @@ def live(
         raw_state=str(entry.state),
         reason=reason,
         nodes=1,
-        gpus=line.gpus(entry),
+        gpus=queue.gpus(entry),
         cpus=entry.cpus,
         node_list=entry.host if begun else None,
         time_limit_seconds=entry.time_limit_seconds,

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.slurm import limits
+from orchestrator.slurm import sacctmgr
 
 OWN = "proj||||\nproj|gpu|tiny|40|\nother|||5000|25\n"
 QOS = "normal|||\ntiny|3||\nshared||70|60\nodd|\n"
-FOUND = limits.Limits(
-    own=tuple(limits.parse_sacctmgr_own_limits(OWN)),
-    by_qos=limits.parse_sacctmgr_qos_limits(QOS),
+FOUND = sacctmgr.SubmitLimits(
+    associations=tuple(sacctmgr.parse_association_limits(OWN)),
+    by_qos=sacctmgr.parse_qos_limits(QOS),
 )
 
 
 def test_lines_are_read() -> None:
-    assert FOUND.own == (
-        limits.OwnLimit(account="proj", partition=None, default_qos="normal", jobs=None),
-        limits.OwnLimit(account="proj", partition="gpu", default_qos="tiny", jobs=40),
-        limits.OwnLimit(account="other", partition=None, default_qos="normal", jobs=25),
+    assert FOUND.associations == (
+        sacctmgr.AssociationLimit(
+            account="proj", partition=None, default_qos="normal", max_jobs=None
+        ),
+        sacctmgr.AssociationLimit(account="proj", partition="gpu", default_qos="tiny", max_jobs=40),
+        sacctmgr.AssociationLimit(
+            account="other", partition=None, default_qos="normal", max_jobs=25
+        ),
     )
     assert FOUND.by_qos == {"tiny": 3, "shared": 60}
-    assert limits.parse_sacctmgr_own_limits("sacctmgr: error: something else\n") == []
+    assert sacctmgr.parse_association_limits("sacctmgr: error: something else\n") == []
 
 
 @pytest.mark.parametrize(
@@ -41,4 +45,4 @@ def test_lines_are_read() -> None:
 def test_the_least_limit_counts(
     account: str | None, partition: str | None, qos: str | None, most: int | None
 ) -> None:
-    assert FOUND.most_jobs(account=account, partition=partition, qos=qos) == most
+    assert FOUND.max_jobs(account=account, partition=partition, qos=qos) == most

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from orchestrator import errors, logs
-from orchestrator.logs import showing
+from orchestrator.logs import tailing
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_the_last_lines_are_looked_for_in_a_part_of_a_huge_log(log: pathlib.Path
     begun = next(iter(logs.tail(str(log), 1)))
     assert begun == bytes(64 * 1024)
     with log.open("rb") as file:
-        offset = showing.tail_offset(file.fileno(), 2**40, 1)
+        offset = tailing.tail_offset(file.fileno(), 2**40, 1)
     assert 2**40 - offset == 64 * 2**20 + 16 * 1024
 
 

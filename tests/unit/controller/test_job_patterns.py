@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator import errors, jobs, patterns
-from orchestrator.controller.metrics import patterns as vocabulary
+from orchestrator.controller.metrics import job_patterns
 
 LINE = {"name": "speed", "regex": "speed (?P<speed>{number})", "metrics": {"speed": "m/s"}}
 
@@ -13,7 +13,7 @@ def spec(*names: str, **own: object) -> jobs.JobSpec:
 
 
 def names(chosen: jobs.JobSpec) -> list[str]:
-    return [one.name for one in vocabulary.of_job(patterns.load_shipped(), chosen)]
+    return [one.name for one in job_patterns.of_job(patterns.load_shipped(), chosen)]
 
 
 def test_all_where_none_is_named_and_a_jobs_own_come_first() -> None:
@@ -28,13 +28,13 @@ def test_a_jobs_own_count_besides_those_that_it_names() -> None:
 
 
 def test_a_jobs_own_stands_for_one_of_its_name_that_ships() -> None:
-    (own,) = vocabulary.of_job(patterns.load_shipped(), spec("keras", keras={"line": [LINE]}))
+    (own,) = job_patterns.of_job(patterns.load_shipped(), spec("keras", keras={"line": [LINE]}))
     assert (own.name, own.origin, len(own.lines)) == ("keras", "spec", 1)
 
 
 def test_what_is_wrong_is_told_with_its_key() -> None:
     with pytest.raises(errors.ConfigurationError) as caught:
-        vocabulary.of_job((), spec(own={"line": [{**LINE, "form": "xml"}]}), source="a.toml")
+        job_patterns.of_job((), spec(own={"line": [{**LINE, "form": "xml"}]}), source="a.toml")
     assert str(caught.value) == (
         'a.toml: metrics.pattern.own.line[0].form: must be one of "json", "dict", "pairs" '
         '(got "xml")\n1 problem; nothing was done.'

@@ -14,7 +14,7 @@ import jinja2
 from jinja2 import bccache, sandbox
 
 from orchestrator import errors, files
-from orchestrator.rendering import directives, words
+from orchestrator.rendering import directives, shell
 
 #: The package orchestrator.
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent
@@ -157,7 +157,7 @@ class Templates:
             bytecode_cache=_compiled(),
         )
         self._environment.filters.update(
-            sh=words.quote, directive=directives.quote, comment=words.one_line
+            sh=shell.quote, directive=directives.quote, comment=shell.one_line
         )
 
     def of_the_last(self, template: str) -> list[Source] | None:

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.jobs import JobState
-from orchestrator.local import line as lines
-from orchestrator.local import spool
+from orchestrator.local import queue, spool
 
 GPUS = ("0", "1", "2", "3")
 ENTRY = spool.Entry(
@@ -40,7 +39,7 @@ def line(*changes: dict[str, object]) -> list[spool.Entry]:
 
 
 def started(entries: list[spool.Entry]) -> dict[int, tuple[str, ...]]:
-    return {entry.number: given for entry, given in lines.turns(entries)}
+    return {entry.number: given for entry, given in queue.turns(entries)}
 
 
 def test_in_order_and_nobody_overtakes() -> None:
@@ -53,7 +52,7 @@ def test_in_order_and_nobody_overtakes() -> None:
 def test_an_array_keeps_its_limit_and_lets_others_pass() -> None:
     task = {"number": 7, "most_at_once": 2}
     tasks = [{**task, "task": number} for number in range(4)]
-    found = lines.turns(line(*tasks, {}))
+    found = queue.turns(line(*tasks, {}))
     assert [(entry.number, entry.task) for entry, _ in found] == [(7, 0), (7, 1), (5, None)]
 
 
@@ -74,7 +73,7 @@ def test_slots_are_given_once_and_all_end_up_running(changes: list[dict[str, obj
     waiting = line(*changes)
     order: list[int] = []
     for _ in range(len(waiting) + 1):
-        found = lines.turns(waiting)
+        found = queue.turns(waiting)
         taken = [slot for _, given in found for slot in given]
         assert len(taken) == len(set(taken)) and set(taken) <= set(GPUS)
         assert all(len(given) == entry.slots and not entry.held for entry, given in found)
@@ -85,18 +84,18 @@ def test_slots_are_given_once_and_all_end_up_running(changes: list[dict[str, obj
     assert all(entry.held for entry in waiting), "all others had their turn"
 
 
-def stands(dependency: str, *others: spool.Entry) -> lines.Standing:
+def stands(dependency: str, *others: spool.Entry) -> queue.Standing:
     """Return how the dependency of job 9 stands, with these other jobs."""
     entry = dataclasses.replace(ENTRY, number=9, dependency=dependency)
-    queue = [other for other in others if other.state in spool.LIVE]
+    live = [other for other in others if other.state in spool.LIVE]
 
     def look(job_id: str) -> list[spool.Entry]:
         return [other for other in others if f"local-{other.number}" == job_id]
 
-    return lines.standing(entry, [*queue, entry], look)
+    return queue.standing(entry, [*live, entry], look)
 
 
-MET, OPEN, NEVER = lines.Standing
+MET, OPEN, NEVER = queue.Standing
 GOOD, BAD = JobState.COMPLETED, JobState.CANCELLED
 WAITS, RUNS = JobState.PENDING, JobState.RUNNING
 
@@ -110,7 +109,7 @@ WAITS, RUNS = JobState.PENDING, JobState.RUNNING
         ("afternotok", {WAITS: OPEN, RUNS: OPEN, GOOD: NEVER, BAD: MET}),
     ],
 )
-def test_a_dependency(kind: str, expected: dict[JobState, lines.Standing]) -> None:
+def test_a_dependency(kind: str, expected: dict[JobState, queue.Standing]) -> None:
     found = {
         state: stands(f"{kind}:local-1", dataclasses.replace(ENTRY, state=state))
         for state in expected
@@ -147,7 +146,7 @@ def test_a_singleton_waits_for_earlier_jobs_of_its_name() -> None:
 
 
 def test_who_waits_for_another_job_is_passed_by() -> None:
-    queue = line({"slots": 4, "dependency": "afterok:local-9"}, {}, {"held": True}, {"slots": 4})
-    assert started(queue) == {2: ("0",)}
-    told = [reason for _, reason in lines.reasons(queue, lambda job_id: ())]
+    pending = line({"slots": 4, "dependency": "afterok:local-9"}, {}, {"held": True}, {"slots": 4})
+    assert started(pending) == {2: ("0",)}
+    told = [reason for _, reason in queue.reasons(pending, lambda job_id: ())]
     assert told == ["DependencyNeverSatisfied", "Resources", "JobHeldUser", "Priority"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from orchestrator import errors, jobs
 from orchestrator.jobs import dependency
-from orchestrator.local import line, slots
+from orchestrator.local import queue, slots
 
 #: Keys that are Slurm's affair alone.
 _JOB = (
@@ -46,7 +46,7 @@ def refuse_too_big(asked: int | None, found: slots.Slots) -> None:
 
 def dependencies(dependency: str) -> list[str]:
     """Return the IDs of the jobs that a dependency names."""
-    return [one.job_id for one in line.conditions(dependency) if one.job_id]
+    return [one.job_id for one in queue.conditions(dependency) if one.job_id]
 
 
 def ignored(spec: jobs.JobSpec) -> list[str]:
@@ -78,12 +78,12 @@ def _misfits(spec: jobs.JobSpec) -> Iterator[tuple[str, str]]:
         )
     # Our own names become job IDs of this machine when the job gets into its line.
     slurms, _ = dependency.split(spec.dependency)
-    for condition in line.conditions(slurms or ""):
-        if condition.kind not in ("singleton", *line.KINDS):
+    for condition in queue.conditions(slurms or ""):
+        if condition.kind not in ("singleton", *queue.KINDS):
             yield (
                 "job.dependency",
                 f"{condition.kind} is for arrays and burst buffers of Slurm: "
-                f"here there are {', '.join(line.KINDS)} and singleton",
+                f"here there are {', '.join(queue.KINDS)} and singleton",
             )
         elif condition.job_id and not condition.job_id.startswith("local-"):
             yield (

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.diagnosis import queue
-from orchestrator.slurm import scontrol, waiting
+from orchestrator.slurm import scontrol, sinfo, squeue
 from tests.unit.slurm import conftest
 
 #: The start and the keys that are read, of 24.11.
@@ -29,7 +29,7 @@ RESERVATION = (
     "ReservationName=later StartTime=1795302786 EndTime=1795303386 Duration=00:10:00 Nodes=n1 "
     "NodeCnt=1 Users=alice Groups=(null) State=INACTIVE\n"
 )
-ORDER = ("6|1|Priority", "4|1|Reservation", "2|1|Resources", "9|5|None", "5|0|JobHeldUser", "3|1|")
+ORDER = "6|1|Priority\n4|1|Reservation\n2|1|Resources\n9|5|None\n5|0|JobHeldUser\n3|1|\n"
 
 
 def at(epoch: int) -> datetime.datetime:
@@ -37,7 +37,7 @@ def at(epoch: int) -> datetime.datetime:
 
 
 def test_a_request() -> None:
-    assert waiting.parse_request(scontrol.parse_scontrol_job(JOB)) == queue.Request(
+    assert scontrol.parse_request(scontrol.parse_record(JOB)) == queue.Request(
         reason="QOSMaxCpuPerJobLimit",
         partition="gpu",
         account="proj",
@@ -51,12 +51,12 @@ def test_a_request() -> None:
         expected_start=at(1795302787),
     )
     # scontrol has `_` for the blanks of free text, and names of nodes may have their own.
-    away = scontrol.parse_scontrol_job("JobId=7 Reason=ReqNodeNotAvail,_UnavailableNodes:n_4 X=1")
-    assert waiting.parse_request(away).reason == "ReqNodeNotAvail, UnavailableNodes:n_4"
+    away = scontrol.parse_record("JobId=7 Reason=ReqNodeNotAvail,_UnavailableNodes:n_4 X=1")
+    assert scontrol.parse_request(away).reason == "ReqNodeNotAvail, UnavailableNodes:n_4"
 
 
 def test_a_partition_and_a_reservation() -> None:
-    assert waiting.parse_partition(PARTITION) == queue.Partition(
+    assert scontrol.parse_partition(PARTITION) == queue.Partition(
         name="short",
         state="DOWN",
         nodes=4,
@@ -64,20 +64,20 @@ def test_a_partition_and_a_reservation() -> None:
         max_time_seconds=60,
         allowed_qos="normal,small",
     )
-    assert waiting.parse_reservation(RESERVATION) == queue.Reservation(
+    assert scontrol.parse_reservation(RESERVATION) == queue.Reservation(
         name="later",
         state="INACTIVE",
         nodes="n1",
         begins_at=at(1795302786),
         ends_at=at(1795303386),
     )
-    assert waiting.parse_partition("Partition x not found\n") is None
-    assert waiting.parse_reservation("Reservation x not found\n") is None
+    assert scontrol.parse_partition("Partition x not found\n") is None
+    assert scontrol.parse_reservation("Reservation x not found\n") is None
 
 
 def test_limits(recorded: conftest.Recorded) -> None:
     text = recorded.text("limits.txt")
-    found = waiting.parse_limits(text, "alice(2001)", "proj")
+    found = scontrol.parse_limits(text, "alice(2001)", "proj")
     told = [(one.owner, one.name, one.resource, one.allowed, one.used) for one in found]
     assert sorted(told, key=str) == [
         ("QOS single", "GrpJobs", "", 1, 1),
@@ -89,21 +89,21 @@ def test_limits(recorded: conftest.Recorded) -> None:
         ("user alice", "MaxJobs", "", 5, 1),
     ]
     # What another user has used of the QOS is not ours.
-    others = waiting.parse_limits(text, "bob(2002)", "proj")
+    others = scontrol.parse_limits(text, "bob(2002)", "proj")
     assert "MaxTRESPU" not in {one.name for one in others}
 
 
 def test_the_order() -> None:
     # 9 has a higher priority; 2 and 6 have the same: 2 is older. Those that wait for something
     # else are not before it.
-    assert waiting.count_before(ORDER, "3", 1) == 2
-    assert waiting.count_before(ORDER, "7", 1) == 3
-    assert waiting.count_before(["", "x", "slurm_load_jobs error|"], "3", 1) == 0
+    assert squeue.count_jobs_before(ORDER, "3", 1) == 2
+    assert squeue.count_jobs_before(ORDER, "7", 1) == 3
+    assert squeue.count_jobs_before("\nx\nslurm_load_jobs error|", "3", 1) == 0
 
 
 def test_nodes_that_are_away() -> None:
-    text = "n1|idle|none\nn3|drained|maintenance\nn4|down*|Not responding, ask\n"
-    assert waiting.parse_reasons(text * 2) == [
+    text = "n1\x1fidle\x1fnone\nn3\x1fdrained\x1fmaintenance\nn4\x1fdown*\x1fNot responding, ask\n"
+    assert sinfo.parse_reasons(text * 2) == [
         queue.Node(name="n3", state="drained", why="maintenance"),
         queue.Node(name="n4", state="down", why="Not responding, ask"),
     ]
@@ -111,7 +111,7 @@ def test_nodes_that_are_away() -> None:
 
 @given(st.text(alphabet="QOS=small(3) GrpJobs=1TRES{}cpu,N().\n", max_size=200))
 def test_any_text_is_read(text: str) -> None:
-    waiting.parse_limits(text, "small(3)", "proj")
-    waiting.parse_request(scontrol.parse_scontrol_job(text))
-    waiting.parse_partition(text)
-    waiting.parse_reasons(text)
+    scontrol.parse_limits(text, "small(3)", "proj")
+    scontrol.parse_request(scontrol.parse_record(text))
+    scontrol.parse_partition(text)
+    sinfo.parse_reasons(text)

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.slurm import usage
+from orchestrator.slurm import sacct
 
 
 def test_what_a_job_used(recorded):
     lines = recorded.lines("sacct-usage.txt")
-    first = usage.parse_sacct_usage([line for line in lines if not line.startswith("2")], None)
+    first = sacct.parse_usage([line for line in lines if not line.startswith("2")], None)
     assert first is not None
     assert (first.cpus, first.memory_asked_bytes, first.energy_joules) == (4, 600 << 20, None)
     assert (first.elapsed_seconds, first.cpu_seconds) == {
@@ -36,21 +36,21 @@ def test_each_attempt_has_its_own_usage(recorded):
     lines = [line for line in recorded.lines("sacct-usage.txt") if line.startswith("2")]
     submitted = {"22.05": 1795298835, "24.11": 1795298779, "26.05": 1795298888}[recorded.name]
     at = datetime.datetime.fromtimestamp(submitted, datetime.UTC)
-    whole = usage.parse_sacct_usage(lines, None)
-    first = usage.parse_sacct_usage(lines, at)
+    whole = sacct.parse_usage(lines, None)
+    first = sacct.parse_usage(lines, at)
     assert whole is not None and first is not None
     assert first.cpu_seconds == {"22.05": 0.004, "24.11": 0.003, "26.05": 0.004}[recorded.name]
     assert whole.cpu_seconds == 0.005
-    assert usage.parse_sacct_usage(lines[:1], at) == dataclasses.replace(
+    assert sacct.parse_usage(lines[:1], at) == dataclasses.replace(
         first, complete=False, memory_peak_bytes=None
     )
-    assert usage.parse_sacct_usage(["", "nonsense", *lines[1:2]], None) is None
+    assert sacct.parse_usage(["", "nonsense", *lines[1:2]], None) is None
 
 
 def test_several_tasks_on_a_node_have_at_most_what_all_have() -> None:
     def peak(tasks: int, nodes: int, largest: str, total: str) -> int | None:
         row = {"NTasks": str(tasks), "NNodes": str(nodes), "MaxRSS": largest}
-        return usage._peak_bytes(row | {"TRESUsageInTot": f"cpu=00:00:01,mem={total}"})
+        return sacct._peak_bytes(row | {"TRESUsageInTot": f"cpu=00:00:01,mem={total}"})
 
     assert peak(8, 2, "100M", "500M") == 400 << 20
     assert peak(4, 1, "100M", "250M") == 250 << 20
@@ -63,9 +63,9 @@ def test_several_tasks_on_a_node_have_at_most_what_all_have() -> None:
     [("00:04.865", 4.865), ("1-02:03:04", 93784.0), ("00:01:00", 60.0), ("", None), ("x", None)],
 )
 def test_cpu_time(raw: str, seconds: float | None) -> None:
-    assert usage._cpu_seconds(raw) == seconds
+    assert sacct._cpu_seconds(raw) == seconds
 
 
 @given(st.lists(st.lists(st.text(st.sampled_from("0159KMGP:-.,=_mebatch\x1f ")), min_size=12)))
 def test_no_answer_makes_it_raise(rows):
-    usage.parse_sacct_usage(["\x1f".join(["1", *row[1:12]]) for row in rows], None)
+    sacct.parse_usage(["\x1f".join(["1", *row[1:12]]) for row in rows], None)

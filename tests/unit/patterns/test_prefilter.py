@@ -1,9 +1,8 @@
-"""Lines found by a search over bytes: the same metrics as by a look at each line."""
+"""The prefilter finds each line that a pattern matches."""
 
 from __future__ import annotations
 
 import pathlib
-import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -14,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator import logs, patterns
-from orchestrator.patterns import needles, scanning
+from orchestrator.patterns import prefilter
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "logs"
 RECORDED = sorted(DATA.glob("*.log"))
 SHIPPED = patterns.load_shipped()
-SCANNER = patterns.Scanner(SHIPPED, also=[logs.BANNER_START])
+PREFILTER = patterns.Prefilter(SHIPPED, also=[logs.BANNER_START])
 LINES = sorted({line for path in RECORDED for line in path.read_bytes().splitlines()})
 BANNER = b"=== orchestrator digits job 7 task 0 attempt 1 on n1 at 2026-11-21T08:00:00+00:00 ==="
 BANNERS = logs.banner_pattern(job_id="7", task=0)
@@ -35,14 +34,14 @@ def found(
     *,
     searched: bool,
     limit_bytes: int = 2**26,
-    scanner: patterns.Scanner = SCANNER,
+    known_filter: patterns.Prefilter = PREFILTER,
     known: Sequence[patterns.Pattern] = SHIPPED,
 ) -> list[Any]:
     """Return the metrics of a log and the matcher's last state."""
     matcher = patterns.Matcher(known)
     position, more, metrics = logs.Position(path=str(path)), True, []
     while more:
-        search = scanner.search(generic=matcher.generic, followed=matcher.followed)
+        search = known_filter.search(generic=matcher.generic)
         chunk = logs.read(
             position,
             banner=BANNERS,
@@ -52,9 +51,7 @@ def found(
             search=search if searched else None,
         )
         for line in chunk.lines:
-            metrics += matcher.match(
-                line.text, attempt=line.attempt or 0, line=line.number, marks=line.marks
-            )
+            metrics += matcher.read(line.text, attempt=line.attempt or 0, line=line.number)
         position, more = chunk.position, chunk.more
     return [*map(str, metrics), position.line, position.attempt]
 
@@ -97,49 +94,53 @@ def test_any_text_gives_the_same(data: bytes, limit: int) -> None:
         assert found(path, searched=True, limit_bytes=limit) == plain
 
 
-def test_every_shipped_kind_of_line_has_needles() -> None:
-    assert SCANNER.usable
-    for _, pattern, kind in scanning.numbered(SHIPPED):
-        for needle in needles.needles(kind):
-            assert len(needle.text) > 1 or needle.following, (pattern.name, kind.name)
+def test_every_included_line_kind_has_a_required_text() -> None:
+    assert PREFILTER.search(generic=True) is not None
+    for pattern in SHIPPED:
+        for kind in pattern.lines:
+            assert min(map(len, kind.required)) > 1 or kind.required == ("│",), kind.name
 
 
 @pytest.mark.parametrize(
-    ("regex", "contains", "there", "not_there"),
+    ("regex", "text"),
     [
-        ("GPU (?P<loss>[0-9]+): b", "GPU ", b"GPU 12: b", b"GPU model"),
-        # A longer text than the one that is named, and what begins behind it.
-        ("a loss is (?P<loss>[-+]?[0-9]+|nan)", "loss", b"a loss is -", b"a loss is x"),
-        # What stands in one of two, or may be missing, need not be there.
-        ("(?:train|test) (?P<loss>[0-9]+)(?: of many)?", "t", b"test", b"of many"),
-        # Where case does not matter, the text that is named does.
-        ("(?i)a loss (?P<loss>[0-9]+)", "LOSS", b"LOSS", b"a loss 1"),
+        ("GPU (?P<loss>[0-9]+): b", "GPU "),
+        (r"step time: (?P<loss>[0-9.]+) µs\.*", "step time: "),
+        ("time [µm]s=(?P<loss>[0-9]+)", "time "),
+        ("(?P<loss>[0-9]+) of losses", " of losses"),
+        # A repeated character may be absent.
+        ("abcd*e", "abc"),
+        ("ab{0,3}cd", "cd"),
+        (r"loss\.a\d+", "loss.a"),
+        # What is in a group or a branch may be absent, or have another case.
+        ("(?:train|test) (?P<loss>[0-9]+)(?: of many)?", " "),
+        ("one text|another", ""),
+        ("(?i)a loss (?P<loss>[0-9]+)", ""),
+        ("(a(b)c[)(]d)ef", "ef"),
     ],
 )
-def test_needles(regex: str, contains: str, there: bytes, not_there: bytes) -> None:
-    head = f"[x]\n[[x.line]]\nname = 'l'\ncontains = '{contains}'\n"
-    (pattern,) = patterns.load(f"{head}regex = '{regex}'\nmetrics = {{ loss = '' }}", "x")
-    (needle,) = needles.needles(pattern.lines[0])
-    assert re.search(needle.expression, there)
-    assert not re.search(needle.expression, not_there)
+def test_required_text(regex: str, text: str) -> None:
+    assert prefilter.required_text(regex) == text
 
 
-@pytest.mark.parametrize(
-    ("regex", "line"),
-    [
-        ("step time: (?P<loss>[0-9.]+) µs.*", "step time: 12 µs now"),
-        ("time [µm]s=(?P<loss>[0-9]+)", "time µs=5"),
-        ("losses (?P<loss>[0-9]+)(?P<loss_unit> ms)? now", "losses 5 ms now"),
-        ("losses (?P<epoch>[0-9]+, )*(?P<loss>[0-9]+) end", "losses 1, 2, 3 end"),
-        ("losses (?P<epoch>(?:ab)+)?c(?P<loss>[0-9])", "losses ababc5"),
-        ("losses (?:)(?P<loss>[0-9])", "losses 5"),
-    ],
-)
-def test_needles_of_any_pattern_are_found(regex: str, line: str) -> None:
-    head = f"[x]\n[[x.line]]\nname = 'l'\ncontains = '{line[:4]}'\n"
-    known = patterns.load(f"{head}regex = '{regex}'\nmetrics = {{ loss = '' }}", "x")
-    assert patterns.Matcher(known).match(line)
-    assert [mark for _, mark in patterns.Scanner(known).search()(f"{line}\n".encode())]
+@pytest.mark.parametrize("contains", ["", "contains = 'GPU {integer}:'"])
+def test_lines_of_users_patterns_are_found(contains: str) -> None:
+    table = f"[x]\n[[x.line]]\nname = 'l'\n{contains}\n"
+    known = patterns.load(f"{table}regex = 'GPU (?P<n>[0-9]+): .*'\nmetrics = {{ n = '' }}", "x")
+    (metric,) = patterns.Matcher(known).match("GPU 12: b")
+    assert metric.value == 12
+    assert patterns.Matcher(known).match("GPU model") == []
+    search = patterns.Prefilter(known).search(generic=True)
+    assert search is not None
+    assert search(b"GPU 12: b\n")
+    assert bool(search(b"GPU model\n")) == (not contains)
+
+
+def test_without_a_required_text_each_line_is_a_candidate() -> None:
+    known = patterns.load(
+        "[x]\n[[x.line]]\nname = 'l'\nregex = '(?P<n>[0-9]+)'\nmetrics = { n = '' }", "x"
+    )
+    assert patterns.Prefilter(known).search(generic=True) is None
 
 
 FOLLOWING = """
@@ -173,8 +174,7 @@ def test_what_stands_in_blocks_without_line_ends_holds_for_later_ones(
     known = patterns.load(FOLLOWING, "x")
     path = tmp_path / "log"
     path.write_bytes(head + (b"-" * 80 + b"\n") * 7000 + b"speed 5\n")
-    scanner = patterns.Scanner(known)
-    metrics = found(path, searched=True, scanner=scanner, known=known)
+    metrics = found(path, searched=True, known_filter=patterns.Prefilter(known), known=known)
     assert len(metrics) == 3 and "epoch=3" in metrics[0]
     assert metrics == found(path, searched=False, known=known)
 
@@ -188,6 +188,6 @@ def test_where_hyperscan_does_not_work_each_line_is_looked_at(
         raise hyperscan.error("error code -7")
 
     monkeypatch.setattr(hyperscan, "Database", old_processor)
-    assert not patterns.Scanner(SHIPPED).usable
+    assert patterns.Prefilter(SHIPPED).search(generic=True) is None
     monkeypatch.setitem(sys.modules, "hyperscan", None)
-    assert not patterns.Scanner(SHIPPED).usable
+    assert patterns.Prefilter(SHIPPED).search(generic=True) is None
