@@ -132,12 +132,6 @@ class JobStore(queries.Store):
         statement = SELECT_JOBS.where(_IS_LIVE, _SUBMISSION.cluster == cluster)
         return records(self._rows(statement.order_by(_JOB.row)))
 
-    def live_versions(self, cluster: str) -> dict[int, int]:
-        """Return the versions of the jobs that are not settled by row, oldest first."""
-        statement = sa.select(_JOB.row, _JOB.version).join(SUBMISSIONS)
-        of_cluster = statement.where(_IS_LIVE, _SUBMISSION.cluster == cluster)
-        return {row: version for row, version in self._rows(of_cluster.order_by(_JOB.row))}
-
     def settled_after(
         self,
         after: tuple[datetime.datetime, int],

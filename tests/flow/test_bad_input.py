@@ -382,7 +382,8 @@ def test_a_file_that_is_no_database(cli, unchanged):
     assert (done.code, done.out) == (1, "")
     assert done.err == (
         f"Error: {other} is not a database. Move it away, or set state_dir to another folder. "
-        "If it was a database, its first page is damaged: `orchestrator db check` lists what is damaged; "
+        "If it was a database, its first page is damaged: `orchestrator db check` lists what is "
+        "damaged; "
         "`orchestrator db restore BACKUP` replaces it by a backup (there is none beside it).\n"
     )
 
