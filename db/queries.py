@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -66,11 +66,12 @@ class Store:
         assert result.inserted_primary_key is not None
         return int(result.inserted_primary_key[0])
 
-    def _put(self, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _put(self, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
         """Insert rows, each in place of the row with the same primary key."""
         keys = [column.name for column in table.primary_key]
-        old = [{f"old_{key}": row[key] for key in keys} for row in rows]
-        conditions = [table.c[key] == sa.bindparam(f"old_{key}") for key in keys]
-        if rows:
-            self._connection.execute(sa.delete(table).where(*conditions), old)
-            self._connection.execute(sa.insert(table), rows)
+        by_key = {tuple(row[key] for key in keys): row for row in rows}
+        if by_key:
+            is_old = [table.c[key] == sa.bindparam(f"old_{key}") for key in keys]
+            old = [{f"old_{key}": row[key] for key in keys} for row in by_key.values()]
+            self._connection.execute(sa.delete(table).where(*is_old), old)
+            self._connection.execute(sa.insert(table), [*by_key.values()])

@@ -21,10 +21,10 @@ class AttemptStore(queries.Store):
         """Store attempts, each with its job's row; one with the same number is replaced."""
         self._put(
             ATTEMPTS,
-            [
+            (
                 {"job_row": row, **vars(attempt), "state": attempt.state.value}
                 for row, attempt in attempts
-            ],
+            ),
         )
 
     def of_job(self, row: int) -> list[jobs.Attempt]:
