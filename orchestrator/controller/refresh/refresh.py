@@ -313,9 +313,9 @@ def _explain(context: contexts.Context, cluster: str) -> None:
         failed = [job.row for job in work.jobs.find(query) if job.cluster == cluster]
     if failed:
         # Reads logs: only where there is a failure to be told.
-        from orchestrator.controller.diagnosis import explain
+        from orchestrator.controller.diagnosis import explanations
 
-        explain.store_causes(context, failed)
+        explanations.store_causes(context, failed)
 
 
 def _is_unchanged(verdict: tracking.Verdict) -> bool:
