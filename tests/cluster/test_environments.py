@@ -90,7 +90,7 @@ def test_limits_of_an_association(limits: cluster.Lab, site: sites.Site) -> None
     limits.wait_for(
         lambda: site.job(second)["reason"] == "AssocMaxJobsLimit", 120, "AssocMaxJobsLimit", 0.5
     )
-    assert "waits for a limit" in site.run("show", second).stdout
+    assert "limit reached" in site.run("show", second).stdout
     refused = site.run("submit", site.shell("third", "true"), check=5)
     assert refused.stderr.startswith("Error: Slurm refused the job: AssocMaxSubmitJobLimit; ")
     assert refused.stderr.endswith(

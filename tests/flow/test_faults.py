@@ -158,7 +158,7 @@ def test_what_is_waited_for_in_vain_is_told(cli, fake_slurm):
     done = cli("wait", "1", "2", "--timeout", "0")
     assert done.code == 124
     assert (
-        "1, 2 can never start: a job it depends on ended another way than asked for; cancel it "
+        "1, 2 can never start: a job it depends on did not end as required; cancel it "
         "(DependencyNeverSatisfied)\n"
     ) in done.err
 

@@ -150,7 +150,7 @@ def test_requeue(cli, fake_slurm):
     assert done.err == "Error: 3 waits already; `orchestrator hold 3` holds it\n"
     (job,) = cli("show", "2", "--json", "--no-refresh").items
     assert (job["state"], job["attempt"]) == ("PENDING", 1)
-    assert "needs a person: it was put back into the queue and is held" in cli("show", "2").out
+    assert "needs action: it was requeued and is held" in cli("show", "2").out
     done = cli("requeue", "1")
     assert done.err == "Error: 1 waits already, held; `orchestrator release 1` lets it go\n"
     assert cli("release", "1").out == "1 is PENDING (Priority)\n"
