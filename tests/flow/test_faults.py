@@ -140,8 +140,11 @@ def test_a_pipe_that_nobody_reads_where_stderr_is_closed(cli):
 def test_a_time_that_is_none(cli, fake_slurm, since):
     done = cli("status", "--since", since)
     assert done.code == 2
-    assert f"'{since}' is no time; write 2026-11-20, 2026-11-20T10:05, " in done.err
-    for option, told in (("-t", "'' is no state; states are "), ("-p", "'' lacks the name of a ")):
+    assert f"'{since}' is not a time: write 2026-11-20, 2026-11-20T10:05, " in done.err
+    for option, told in (
+        ("-t", "'' is not a state; states are "),
+        ("-p", "'' contains an empty name"),
+    ):
         done = cli("status", option, "")
         assert done.code == 2 and told in done.err
 
@@ -155,7 +158,7 @@ def test_what_is_waited_for_in_vain_is_told(cli, fake_slurm):
     done = cli("wait", "1", "2", "--timeout", "0")
     assert done.code == 124
     assert (
-        "1, 2 can never start: a job it depends on ended another way than asked for; cancel it "
+        "1, 2 can never start: a job it depends on did not end as required; cancel it "
         "(DependencyNeverSatisfied)\n"
     ) in done.err
 
@@ -163,14 +166,14 @@ def test_what_is_waited_for_in_vain_is_told(cli, fake_slurm):
 def test_nothing_to_wait_for_is_no_success(cli, fake_slurm):
     for command in ("wait", "cancel"):
         done = cli(command, "--name", "nosuch")
-        assert (done.code, done.err) == (4, "Error: no live job is named or labelled nosuch\n")
+        assert (done.code, done.err) == (4, "Error: no live job has the name or label nosuch\n")
 
 
 @pytest.mark.parametrize("command", ["wait", "hold", "doctor"])
 def test_a_number_of_seconds_that_is_none(cli, fake_slurm, command):
     done = cli(command, "--timeout", "nan")
     assert done.code == 2
-    assert done.err.endswith("Invalid value for '--timeout': 'nan' is no number of seconds.\n")
+    assert done.err.endswith("Invalid value for '--timeout': 'nan' is not a number of seconds\n")
 
 
 def test_a_name_that_reads_as_a_job_id(cli, fake_slurm):
@@ -192,7 +195,7 @@ def test_what_slurm_never_got_is_not_submitted(cli, fake_slurm):
     )
     done = cli("wait", "@1", **grace)
     assert (done.code, done.out) == (1, "")
-    assert done.err.endswith("Error: 1 of 1 did not complete: @1 NOT_SUBMITTED\n")
+    assert done.err.endswith("Error: 1 of 1 jobs did not complete: @1 NOT_SUBMITTED\n")
     assert len(fake_slurm.calls("sbatch")) == 1
     assert len(fake_slurm.calls("squeue")) >= 3
 
@@ -248,14 +251,14 @@ def test_slurm_is_away(cli, fake_slurm):
         "Nothing is lost; try again later, or ask the site's administrators.\n"
     )
     assert re.fullmatch(
-        rf"Error: Slurm has not answered since \S+: {re.escape(said)}", failed.err
+        rf"Error: Slurm has not responded since \S+: {re.escape(said)}", failed.err
     ), failed.err
     shown = cli("status", "--refresh")
     assert shown.code == 0
     assert "\tPENDING\t" in shown.out
-    assert re.fullmatch(rf"Stale since \S+: Slurm does not answer: {re.escape(said)}", shown.err), (
-        shown.err
-    )
+    assert re.fullmatch(
+        rf"Stale since \S+: Slurm does not respond: {re.escape(said)}", shown.err
+    ), shown.err
     (item,) = cli("status", "--no-refresh", "--json").items
     assert item["stale_since"] is not None
     assert cli("refresh").code == 0

@@ -8,7 +8,7 @@ import pytest
 from click import testing
 
 from orchestrator import cli, reports
-from orchestrator.cli import figures
+from orchestrator.cli import reports as report_cli
 from orchestrator.controller.reports import studies
 
 
@@ -56,23 +56,25 @@ def test_markdown_and_latex_are_whole() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "name a sweep, or jobs, or a file by --from: one of the three"),
-        (["x", "--from", "-"], "name a sweep, or jobs, or a file by --from: one of the three"),
+        ([], "name either a sweep, or jobs, or a file with --from"),
+        (["x", "--from", "-"], "name either a sweep, or jobs, or a file with --from"),
         (
             ["x", "--against", "y", "--format", "json"],
-            "--against is for people, and beside --format table alone: `orchestrator baseline "
-            "compare --sweep SWEEP --against NAME --format FORMAT` prints the comparison for "
-            "programs",
+            "--against requires --format table. For another format use `orchestrator baseline "
+            "compare --sweep SWEEP --against NAME --format FORMAT`",
         ),
         (
             ["--from", "-", "--epochs", "3"],
-            "--epochs and --within belong together: so many, in wha",
+            "--epochs requires --within, and --within requires --epochs",
         ),
         (
             ["--from", "-", "--epochs", "3", "--within", "soon"],
-            "--within: not a time: 'soon'; write 90 (minutes) or 4:00:00",
+            "'--within': not a time: 'soon'; write 90 (minutes) or 4:00:00",
         ),
-        (["--from", "-", "--columns", "size,speed"], "--columns: there is no 'speed'; there are "),
+        (
+            ["--from", "-", "--columns", "size,speed"],
+            "'--columns': there is no column 'speed'; columns are ",
+        ),
         (["--from", "-", "--efficiency", "0"], "Invalid value for '--efficiency'"),
     ],
 )
@@ -96,7 +98,7 @@ def test_files_without_plots(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     done = run("--from", "-", "--to", str(folder), "--no-plots", "--json", text=TWO)
     names = ("report.md", "report.tex", "report.csv", "report.json", "report.html")
-    assert (done.exit_code, done.stderr) == (0, f"Written to {folder}: {', '.join(names)}\n")
+    assert (done.exit_code, done.stderr) == (0, f"Wrote to {folder}: {', '.join(names)}\n")
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)
 
 
@@ -120,16 +122,16 @@ def test_a_size_of_which_all_jobs_failed_is_worse(capsys: pytest.CaptureFixture[
             measurements=tuple(before[:2]),
             left_out=left_out,
         )
-        figures.show_comparison(figures.compared(study, kept, (), ()), "monday", study, "tsv")
+        report_cli.print_comparison(report_cli.compare(study, kept, (), ()), "monday", study, "tsv")
         return capsys.readouterr().err
 
     # Fewer sizes were asked for: no bad news.
     assert told() == (
         "not compared, because there are no such runs now: 8 GPUs\n"
-        "Nothing is worse than monday, as far as these runs tell.\n"
+        "These runs show nothing worse than monday.\n"
     )
-    with pytest.raises(figures.WorseError) as caught:
+    with pytest.raises(report_cli.WorseError) as caught:
         told("left out (FAILED): 5_0, 5_1")
     assert str(caught.value) == (
-        "monday has runs of 8 GPUs, and now there are none: jobs were left out"
+        "jobs were left out, and these sizes of monday have no runs: 8 GPUs"
     )

@@ -94,8 +94,8 @@ def test_partition_limits_are_reported_at_the_axis(refused: Refused) -> None:
     assert (
         refused(text)
         == """\
-sweep.toml:13: resources.gpus_per_node: partition accel has 4 GPUs a node (asked for 8)
-sweep.toml:14: job.time_limit: partition accel allows 2-00 (asked for 3-00)
+sweep.toml:13: resources.gpus_per_node: partition accel has 4 GPUs per node (requested: 8)
+sweep.toml:14: job.time_limit: partition accel allows 2-00 (requested: 3-00)
 2 problems; nothing was submitted."""
     )
 
