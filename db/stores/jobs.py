@@ -105,12 +105,11 @@ class JobStore:
         row = self._db.execute(statement).first()
         return None if row is None else jobs.Submission(**row._mapping)
 
-    def submission_of(self, row: int) -> jobs.Submission | None:
+    def submission_of(self, row: int) -> jobs.Submission:
         """Return the submission of the job with this row number."""
         joined = _SUBMISSIONS.join(_JOBS, _JOB.submission_id == _SUBMISSION.id)
         statement = sa.select(*_SUBMISSION_FIELDS).select_from(joined).where(_JOB.row == row)
-        submission = self._db.execute(statement).first()
-        return None if submission is None else jobs.Submission(**submission._mapping)
+        return jobs.Submission(**self._db.execute(statement).one()._mapping)
 
     def specs(self, tokens: Collection[str]) -> dict[str, str]:
         """Return the specs of these submissions, as JSON by token."""
@@ -325,7 +324,7 @@ def _conditions(query: jobs.JobQuery) -> Iterator[sa.ColumnElement[bool]]:
         yield _any_of(*_LIVE)
     if query.due is not None:
         yield _any_of(_LIVE[0], _JOB.resend_at <= query.due)
-    if query.waiting:
+    if query.deferred:
         yield _LIVE[1]
     if query.tracked:
         yield _JOB.tracked_name.is_not(None)

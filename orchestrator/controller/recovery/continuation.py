@@ -45,7 +45,6 @@ def go_on(
         return None
     with context.store.reading() as work:
         stored = work.jobs.submission_of(job.row)
-    assert stored is not None, "each job belongs to one (foreign key)"
     papers: dict[str, Any] = json.loads(stored.provenance)
     calling_folder = Path(str(papers["folder"]))
     if not calling_folder.is_dir():
@@ -158,6 +157,5 @@ def checkpoints_of(context: contexts.Context, job: jobs.Job) -> tuple[jobs.JobSp
     """Return the job's stored spec and the folder of its checkpoints. SpecError, as from_json."""
     with context.store.reading() as work:
         stored = work.jobs.submission_of(job.row)
-    assert stored is not None, "each job belongs to one (foreign key)"
     spec = specs.from_json(stored.spec)
     return spec, progress.folder_of(job, spec, stored.provenance)

@@ -79,7 +79,6 @@ def details(context: contexts.Context, job: jobs.Job) -> Details:
     """Return all that is kept of the job."""
     with context.store.reading() as work:
         submission = work.jobs.submission_of(job.row)
-        assert submission is not None, "each job belongs to one (foreign key)"
         return Details(
             job=job,
             submission=submission,

@@ -196,7 +196,6 @@ def test_a_changed_job_is_rendered_anew(context: contexts.Context, sent: list[jo
     (new,) = sent
     with context.store.reading() as work:
         stored = work.jobs.submission_of(new.row)
-    assert stored is not None
     assert "#SBATCH --mem=4G\n" in stored.script and "dependency" not in stored.script
     assert specs.from_json(stored.spec).retry == rules
 
