@@ -82,4 +82,4 @@ def _shown(path: key_paths.KeyPath, value: object) -> str:
             value = config.without_password(value)
         elif path[0] == "notices" and path[-1] == "url":
             value = channels.shown_url(value)
-    return schema.as_toml(value, most=None)
+    return schema.as_toml(value, max_characters=None)

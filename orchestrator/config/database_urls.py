@@ -11,7 +11,7 @@ import urllib.parse
 _MASK = "***"
 #: libpq's options that hold no secret (password, sslpassword, oauth_client_secret and scram keys
 #: do), and psycopg's.
-_HARMLESS = frozenset(
+HARMLESS_OPTIONS = frozenset(
     "application_name channel_binding client_encoding connect_timeout dbname "
     "fallback_application_name gssdelegation gssencmode gsslib host hostaddr keepalives "
     "keepalives_count keepalives_idle keepalives_interval krbsrvname load_balance_hosts "
@@ -63,7 +63,7 @@ def _shown_options(query: str) -> str:
     shown: list[str] = []
     for option in query.split("&"):
         key = urllib.parse.unquote_plus(option.partition("=")[0]).lower()
-        if option and key not in _HARMLESS:
+        if option and key not in HARMLESS_OPTIONS:
             return "&".join([*shown, _MASK])
         shown.append(option)
     return query

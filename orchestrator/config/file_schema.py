@@ -42,4 +42,4 @@ def variable(key: str) -> str:
 
 
 def _is_scalar(hint: Any) -> bool:
-    return schema.bare(hint) in (str, int, bool) or schema.is_words(hint)
+    return schema.bare(hint) in (str, int, bool) or schema.is_choice(hint)

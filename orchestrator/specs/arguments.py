@@ -1,4 +1,4 @@
-"""The arguments of a spec as words of a command line: what all tasks share, and each task's own."""
+"""Arguments of a spec as words of a command line: of all tasks, and of each array task."""
 
 from __future__ import annotations
 
@@ -8,42 +8,46 @@ from orchestrator import jobs
 
 
 def shared(spec: jobs.JobSpec) -> list[tuple[str, ...]]:
-    """Return the words of each argument in `[args]` that no array task names."""
-    differing = _differing(spec)
+    """Return the words of each argument in `[args]` that no array task sets."""
+    differing = _set_by_tasks(spec)
     return _words({key: value for key, value in spec.args.items() if flag(key) not in differing})
 
 
 def of_tasks(spec: jobs.JobSpec) -> list[list[str]] | None:
-    """Return for each array task the words of the arguments in which tasks differ; None: no tasks.
+    """Return for each array task the words of the arguments in which tasks differ.
 
-    What a task does not say is as in `[args]`.
+    An argument that a task does not set has its value from `[args]`. None: no tasks.
     """
     if spec.array.tasks is None:
         return None
-    differing = _differing(spec)
-    common = {flag(key): value for key, value in spec.args.items() if flag(key) in differing}
-    of_task = (
-        {**common, **{flag(key): value for key, value in task.items()}} for task in spec.array.tasks
-    )
-    return [[word for words in _words(each) for word in words] for each in of_task]
+    differing = _set_by_tasks(spec)
+    defaults = {flag(key): value for key, value in spec.args.items() if flag(key) in differing}
+    return [
+        [
+            word
+            for words in _words(defaults | {flag(key): value for key, value in task.items()})
+            for word in words
+        ]
+        for task in spec.array.tasks
+    ]
 
 
-def _differing(spec: jobs.JobSpec) -> set[str]:
+def _set_by_tasks(spec: jobs.JobSpec) -> set[str]:
     return {flag(key) for task in spec.array.tasks or () for key in task}
 
 
 def flag(key: str) -> str:
-    """Return the flag of an argument: batch_size and batch-size are one."""
+    """Return the flag of an argument; batch_size and batch-size have the same."""
     return "--" + key.removeprefix("--").replace("_", "-")
 
 
 def _words(arguments: Mapping[str, jobs.ArgumentValue]) -> list[tuple[str, ...]]:
-    """Return the words of each argument: true is a bare flag, false is left out."""
+    """Return the words of each argument: true is a flag without value, false is omitted."""
     words: list[tuple[str, ...]] = []
     for key, value in arguments.items():
-        word = flag(key)
         if isinstance(value, bool):
-            words += [(word,)] if value else []
+            words += [(flag(key),)] if value else []
         else:
-            words += [(word, str(v)) for v in (value if isinstance(value, tuple) else (value,))]
+            items = value if isinstance(value, tuple) else (value,)
+            words += [(flag(key), str(item)) for item in items]
     return words

@@ -1,4 +1,4 @@
-"""A stored spec asked for otherwise: one key set, or multiplied where the new value is "x2"."""
+"""Changes of a stored spec: one key gets a new value, or is multiplied if that is "x2"."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from orchestrator.specs import toml_tables
 from orchestrator.text import escaping
 from orchestrator.toml import schema, values
 
-#: Keys of [job] that a next start may have otherwise.
-_OF_JOB = frozenset(
-    {
-        *("account", "constraint", "exclude", "exclusive", "nodelist", "partition", "qos"),
-        *("reservation", "signal_seconds", "time_limit"),
-    }
+#: Keys of [job] that may be changed.
+_JOB_KEYS = frozenset(
+    "account constraint exclude exclusive nodelist partition qos reservation signal_seconds "
+    "time_limit".split()
 )
-_FACTOR = re.compile(r"x(?P<factor>[0-9]{1,6}(?:\.[0-9]{1,6})?)")
-_SIZE = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT]?)B?", re.IGNORECASE)
+_FACTOR = re.compile(r"x([0-9]{1,6}(?:\.[0-9]{1,6})?)")
+_SIZE = re.compile(r"([0-9]+)([KMGT]?)B?", re.IGNORECASE)
 _UNITS = "KMGT"
 
 
@@ -31,111 +29,100 @@ class CannotChangeError(ValueError):
 def changed(
     spec: jobs.JobSpec, key: str, value: jobs.ArgumentValue, *, task: int | None = None
 ) -> tuple[jobs.JobSpec, jobs.ArgumentValue]:
-    """Return the spec with the key changed, and the key's new value.
+    """Return the spec with the changed key, and the key's new value.
 
-    `key` is dotted: "resources.mem", "args.lr", "environment.variables.NAME", "job.time_limit".
-    `task`: that of an array, whose own argument is meant where it has one. Raises
-    CannotChangeError, also where the new value is the one that it has.
+    key: "resources.mem", "args.lr", "environment.variables.NAME", "job.time_limit".
+    task: of an array; its own argument is changed if it has one.
+
+    Raises CannotChangeError, also if the key has this value already.
     """
     table, _, name = key.partition(".")
     if table == "environment" and name.startswith("variables."):
-        return _variable(spec, name.removeprefix("variables."), value)
-    if not name or table not in ("job", "resources", "args"):
-        raise CannotChangeError(
-            f'"{escaping.visible(key)}" cannot be changed: name a key of resources or args, '
-            f"environment.variables.NAME, or one of job's {', '.join(sorted(_OF_JOB))}"
-        )
-    if table == "args":
-        return _argument(spec, name, value, task)
-    return _key(spec, table, name, value)
+        name = name.removeprefix("variables.")
+        if error := values.variable_name_error(name):
+            raise CannotChangeError(f"{escaping.visible(name)}: {error}")
+        variables = spec.environment.variables
+        new = str(_new_value(key, variables.get(name), value))
+        environment = dataclasses.replace(spec.environment, variables={**variables, name: new})
+        return dataclasses.replace(spec, environment=environment), new
+    if name and table == "args":
+        return _change_argument(spec, name, value, task)
+    if name and table in ("job", "resources"):
+        return _change_key(spec, table, name, value)
+    raise CannotChangeError(
+        f'"{escaping.visible(key)}" cannot be changed: use a key of resources or args, '
+        f"environment.variables.NAME, or one of job's {', '.join(sorted(_JOB_KEYS))}"
+    )
 
 
-def _variable(
-    spec: jobs.JobSpec, name: str, value: jobs.ArgumentValue
-) -> tuple[jobs.JobSpec, jobs.ArgumentValue]:
-    if told := values.variable_name_error(name):
-        raise CannotChangeError(f"{escaping.visible(name)}: {told}")
-    variables = spec.environment.variables
-    new = str(_new(f"environment.variables.{name}", variables.get(name), value))
-    environment = dataclasses.replace(spec.environment, variables={**variables, name: new})
-    return dataclasses.replace(spec, environment=environment), new
-
-
-def _argument(
+def _change_argument(
     spec: jobs.JobSpec, name: str, value: jobs.ArgumentValue, task: int | None
 ) -> tuple[jobs.JobSpec, jobs.ArgumentValue]:
     tasks = spec.array.tasks
-    if task is not None and tasks is not None and (own := _like(tasks[task], name)):
-        new = _new(f"args.{name}", tasks[task][own], value)
-        after = [*tasks[:task], {**tasks[task], own: new}, *tasks[task + 1 :]]
-        array = dataclasses.replace(spec.array, tasks=tuple(after))
+    if task is not None and tasks is not None and (own := _spelling(tasks[task], name)):
+        new = _new_value(f"args.{name}", tasks[task][own], value)
+        new_tasks = (*tasks[:task], {**tasks[task], own: new}, *tasks[task + 1 :])
+        array = dataclasses.replace(spec.array, tasks=new_tasks)
         return dataclasses.replace(spec, array=array), new
     if spec.launch.command or spec.launch.program or spec.launch.batch_file:
-        raise CannotChangeError(f"args.{name}: this job has no [args], so they cannot be changed")
-    known = _like(spec.args, name) or name
-    new = _new(f"args.{name}", spec.args.get(known), value)
-    return dataclasses.replace(spec, args={**spec.args, known: new}), new
+        raise CannotChangeError(f"args.{name}: this job has no [args]")
+    key = _spelling(spec.args, name) or name
+    new = _new_value(f"args.{name}", spec.args.get(key), value)
+    return dataclasses.replace(spec, args={**spec.args, key: new}), new
 
 
-def _like(arguments: Mapping[str, Any], name: str) -> str:
-    """Return how the argument is spelt here; "": it is not here."""
+def _spelling(arguments: Mapping[str, Any], name: str) -> str:
+    """Return the argument as it is spelled here, with - or _; "" if it is missing."""
     folded = name.replace("-", "_")
-    return next((one for one in arguments if one.replace("-", "_") == folded), "")
+    return next((key for key in arguments if key.replace("-", "_") == folded), "")
 
 
-def _key(
+def _change_key(
     spec: jobs.JobSpec, table: str, name: str, value: jobs.ArgumentValue
 ) -> tuple[jobs.JobSpec, jobs.ArgumentValue]:
     key = f"{table}.{name}"
     hint = schema.hint_at(toml_tables.FILE, (table, name))
-    if hint is None or (table == "job" and name not in _OF_JOB):
-        raise CannotChangeError(f"{escaping.visible(key)} is no key that can be changed")
-    owner: Any = spec if table == "job" else spec.resources
-    if (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and (table, name) in toml_tables.NUMBERS
-    ):
+    if hint is None or (table == "job" and name not in _JOB_KEYS):
+        raise CannotChangeError(f"{escaping.visible(key)} cannot be changed")
+    record: Any = spec if table == "job" else spec.resources
+    if type(value) is int and (table, name) in toml_tables.NUMBERS:
         value = str(value)
-    new = _new(key, getattr(owner, name), value)
-    if not schema.fits(new, hint):
-        told = f"{key} must be {schema.describe(hint)} (got {schema.as_toml(new)})"
-        raise CannotChangeError(told)
-    if isinstance(new, str) and (misfit := values.form_error(name, new)):
-        raise CannotChangeError(f"{key} {misfit} (got {schema.as_toml(new)})")
-    others = [one.partition(".")[2] for one in toml_tables.REPLACES.get(key, ())]
-    owner = dataclasses.replace(owner, **{name: new, **dict.fromkeys(others)})
-    return owner if table == "job" else dataclasses.replace(spec, resources=owner), new
+    new = _new_value(key, getattr(record, name), value)
+    error = "" if schema.fits(new, hint) else f"must be {schema.describe(hint)}"
+    if not error and isinstance(new, str):
+        error = values.form_error(name, new)
+    if error:
+        raise CannotChangeError(f"{key} {error} (got {schema.as_toml(new)})")
+    replaced = [other.partition(".")[2] for other in toml_tables.REPLACES.get(key, ())]
+    record = dataclasses.replace(record, **{name: new, **dict.fromkeys(replaced)})
+    return record if table == "job" else dataclasses.replace(spec, resources=record), new
 
 
-def _new(key: str, old: jobs.ArgumentValue | None, value: jobs.ArgumentValue) -> jobs.ArgumentValue:
-    found = _FACTOR.fullmatch(value) if isinstance(value, str) else None
-    new = value if found is None else _times(key, old, float(found["factor"]))
+def _new_value(
+    key: str, old: jobs.ArgumentValue | None, value: jobs.ArgumentValue
+) -> jobs.ArgumentValue:
+    factor = _FACTOR.fullmatch(value) if isinstance(value, str) else None
+    new = value if factor is None else _multiplied(key, old, float(factor[1]))
     if new == old and type(new) is type(old):
         raise CannotChangeError(f"{key} is {schema.as_toml(old)} already")
     return new
 
 
-def _times(key: str, old: jobs.ArgumentValue | None, factor: float) -> jobs.ArgumentValue:
+def _multiplied(key: str, old: jobs.ArgumentValue | None, factor: float) -> jobs.ArgumentValue:
     if old is None:
-        raise CannotChangeError(f"{key} has no value that could be multiplied: give it one")
-    if isinstance(old, bool) or isinstance(old, tuple):
-        raise CannotChangeError(f"{key} = {schema.as_toml(old)} cannot be multiplied")
+        raise CannotChangeError(f"{key} has no value that could be multiplied: set one")
     if isinstance(old, float):
         return old * factor
-    if isinstance(old, int):
+    if type(old) is int:
         return max(1, int(old * factor))
-    if key == "job.time_limit":
-        seconds = values.seconds(old)
-        if seconds is None:
-            raise CannotChangeError(f"{key} = {schema.as_toml(old)} cannot be multiplied")
+    if isinstance(old, str) and key == "job.time_limit" and (seconds := values.seconds(old)):
         # Slurm counts minutes.
         return values.elapsed(max(60, int(seconds * factor)))
-    size = _SIZE.fullmatch(old)
+    size = _SIZE.fullmatch(old) if isinstance(old, str) and key != "job.time_limit" else None
     if size is None:
         raise CannotChangeError(f"{key} = {schema.as_toml(old)} cannot be multiplied")
-    number, unit = int(size["number"]) * factor, size["unit"].upper()
-    # Half of 3G is 1536M: Slurm takes whole numbers.
+    number, unit = int(size[1]) * factor, size[2].upper()
+    # Half of 3G is 1536M: Slurm accepts only whole numbers.
     while unit in _UNITS[1:] and unit and number != int(number):
         number, unit = number * 1024, _UNITS[_UNITS.index(unit) - 1]
     return f"{max(1, int(number))}{unit}"

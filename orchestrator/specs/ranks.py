@@ -1,4 +1,4 @@
-"""How many ranks, tasks and GPUs a spec asks for."""
+"""Number of ranks, tasks and GPUs of a spec."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from orchestrator import jobs
 
 
 def ranks_per_node(spec: jobs.JobSpec) -> int | None:
-    """Return the ranks a node that the spec tells; None: the GPUs that the job finds, else 1."""
+    """Return the ranks per node; None: as many as GPUs on the job's node, at least 1."""
     if spec.launch.nproc_per_node != "auto":
         return spec.launch.nproc_per_node
     if spec.resources.gpus_per_node is not None:
@@ -18,13 +18,13 @@ def ranks_per_node(spec: jobs.JobSpec) -> int | None:
 
 
 def gpus_of_gres(gres: str) -> int | None:
-    """Return how many GPUs `gpu:a100:2,shard:1` asks for; None where it names none."""
+    """Return the number of GPUs in `gpu:a100:2,shard:1`; None if it names none."""
     counts = re.findall(r"(?:^|,)gpu(?::[^:,]+)??(?::(\d+))?(?=,|$)", gres)
     return sum(int(count or 1) for count in counts) if counts else None
 
 
 def tasks_per_node(spec: jobs.JobSpec) -> int | None:
-    """Return --ntasks-per-node; None leaves it to --ntasks, or to a shell line of the user."""
+    """Return --ntasks-per-node; None: --ntasks or the user's shell line decides."""
     resources = spec.resources
     if resources.ntasks_per_node is not None or resources.ntasks is not None:
         return resources.ntasks_per_node
@@ -34,28 +34,25 @@ def tasks_per_node(spec: jobs.JobSpec) -> int | None:
 
 
 def gpus_per_node(spec: jobs.JobSpec) -> int:
-    """Return the GPUs of a node that the spec asks for."""
+    """Return the requested GPUs per node."""
     if spec.resources.gpus_per_node is not None:
         return spec.resources.gpus_per_node
     return gpus_of_gres(spec.resources.gres or "") or 0
 
 
 def known_world_size(spec: jobs.JobSpec) -> int | None:
-    """Return world_size() where the spec tells it; None where the job's node decides."""
-    resources = spec.resources
-    tasks = (resources.ntasks, resources.ntasks_per_node)
-    is_told = ranks_per_node(spec) is not None or (
-        spec.launch.launcher == "srun" and any(count is not None for count in tasks)
-    )
-    return world_size(spec) if is_told else None
+    """Return world_size(); None if it depends on the job's node."""
+    tasks = (spec.resources.ntasks, spec.resources.ntasks_per_node)
+    is_set_by_tasks = spec.launch.launcher == "srun" and tasks != (None, None)
+    return world_size(spec) if is_set_by_tasks or ranks_per_node(spec) is not None else None
 
 
 def world_size(spec: jobs.JobSpec) -> int:
-    """Return what a batch is divided among: the ranks, or the GPUs that one process uses."""
+    """Return what a batch is divided among: the ranks, or the GPUs of a single process."""
     resources = spec.resources
     if spec.launch.launcher == "python":
         return max(1, gpus_per_node(spec))
     if spec.launch.launcher == "srun" and resources.ntasks is not None:
         return resources.ntasks
-    each = tasks_per_node(spec) if spec.launch.launcher == "srun" else ranks_per_node(spec)
-    return resources.nodes * (each or 1)
+    per_node = tasks_per_node(spec) if spec.launch.launcher == "srun" else ranks_per_node(spec)
+    return resources.nodes * (per_node or 1)

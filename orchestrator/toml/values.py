@@ -1,17 +1,16 @@
-"""What may stand in a value: Slurm's own forms as allow-lists, and characters that may not.
+"""Valid values: Slurm's own forms as allow-lists, and forbidden characters.
 
-An allow-list is a second fence behind quoting: measured, an unquoted space in a directive adds an
-option, a newline ends the directives and runs as shell.
+The allow-list is a second defence behind quoting: measured, an unquoted space in a directive adds
+an option, and a newline ends the directives and runs as shell.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import unicodedata
 
 #: Bidirectional controls reorder what a person reads; U+2028/9 end a line for some readers.
-_REFUSED = frozenset("\u061c\u200e\u200f\u2028\u2029\ufeff") | frozenset(
+_FORBIDDEN = frozenset("\u061c\u200e\u200f\u2028\u2029\ufeff") | frozenset(
     chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 )
 _NAMES = {"\x00": "NUL", "\t": "tab", "\n": "newline", "\r": "carriage return", "\x7f": "DEL"}
@@ -38,52 +37,34 @@ def _list(pattern: str) -> str:
     return rf"{pattern}(?:,{pattern})*"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Form:
-    """What a value must look like."""
+_MEMORY = (r"(?i:[0-9]+(?:[KMGT]B?)?)", 'a size such as "440G" or "16000M"')
+_HOSTS = (_list(_HOST), 'host names such as "gpu[01-04],gpu07"')
 
-    #: the whole value has to fit
-    pattern: re.Pattern[str]
-    #: the same for people: "must be ..."
-    words: str
-
-
-def _form(pattern: str, words: str, flags: int = 0) -> Form:
-    return Form(pattern=re.compile(pattern, flags | re.ASCII), words=words)
-
-
-_MEMORY = _form(r"[0-9]+(?:[KMGT]B?)?", 'a size such as "440G" or "16000M"', re.IGNORECASE)
-
-#: By the last part of the dotted key. Source: man sbatch of Slurm 24.11.
+#: Pattern and description by the last part of the dotted key. Source: man sbatch of Slurm 24.11.
 FORMS = {
-    "name": _form(
+    "name": (
         r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
         "1 to 100 letters, digits, dots, underscores and dashes, the first a letter or digit",
     ),
-    "account": _form(_NAME, "an account's name: letters, digits and _ . @ + -"),
-    "partition": _form(_list(_WORD), "partition names with commas between: letters, digits, _ . -"),
-    "qos": _form(_list(_WORD), "a QOS name: letters, digits and _ . + -"),
-    "reservation": _form(_list(_WORD), "reservation names with commas between"),
-    "gres": _form(_list(_GRES), 'generic resources such as "gpu:a100:4"'),
-    "gpu_type": _form(_WORD, 'a type of GPU as Slurm names it, such as "a100"'),
-    "constraint": _form(
+    "account": (_NAME, "an account's name: letters, digits and _ . @ + -"),
+    "partition": (_list(_WORD), "partition names separated by commas: letters, digits, _ . -"),
+    "qos": (_list(_WORD), "a QOS name: letters, digits and _ . + -"),
+    "reservation": (_list(_WORD), "reservation names separated by commas"),
+    "gres": (_list(_GRES), 'generic resources such as "gpu:a100:4"'),
+    "gpu_type": (_WORD, 'a type of GPU as Slurm names it, such as "a100"'),
+    "constraint": (
         r"[A-Za-z0-9_(\[][A-Za-z0-9_.=:+,&|()\[\]*-]*",
         'features joined by & or |, with counts and brackets, such as "[rack1*2&rack2*4]"',
     ),
-    "nodelist": _form(_list(_HOST), 'host names such as "gpu[01-04],gpu07"'),
-    "exclude": _form(_list(_HOST), 'host names such as "gpu[01-04],gpu07"'),
-    "dependency": _form(
+    "nodelist": _HOSTS,
+    "exclude": _HOSTS,
+    "dependency": (
         rf"{_AFTER_EITHER}(?:,{_AFTER_EITHER})*|{_AFTER}(?:\?{_AFTER})*",
         'such as "afterok:123:124", "afterok:NAME", "afterok:@7" or "singleton"',
     ),
-    "mail_type": _form(
-        _list(_MAIL), 'events with commas between, such as "END,FAIL"', re.IGNORECASE
-    ),
-    "mail_user": _form(_list(_MAIL_USER), "user names or mail addresses"),
-    "mem": _MEMORY,
-    "mem_per_cpu": _MEMORY,
-    "mem_per_gpu": _MEMORY,
-    "tmp": _MEMORY,
+    "mail_type": (f"(?i:{_list(_MAIL)})", 'events separated by commas, such as "END,FAIL"'),
+    "mail_user": (_list(_MAIL_USER), "user names or mail addresses"),
+    **dict.fromkeys(("mem", "mem_per_cpu", "mem_per_gpu", "tmp"), _MEMORY),
 }
 
 _UNLIMITED = frozenset({"UNLIMITED", "INFINITE", "-1"})
@@ -100,23 +81,23 @@ _UNITS = {
     **dict.fromkeys(("day_minutes", "minutes", "only_minutes"), 60),
     **dict.fromkeys(("day_seconds", "seconds", "only_seconds"), 1),
 }
-TIME_WORDS = 'minutes or a time such as "30", "1:30:00", "2-00" or "UNLIMITED"'
+_TIME_WORDS = 'minutes or a time such as "30", "1:30:00", "2-00" or "UNLIMITED"'
 
 
 def seconds(time_limit: str) -> int | None:
-    """Return the seconds of a Slurm time, none for no limit; ValueError where it is no time.
+    """Return the seconds of a Slurm time; None for no limit. Raises ValueError.
 
-    MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS, UNLIMITED, INFINITE; zero asks for no limit
+    MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS, UNLIMITED, INFINITE; zero means no limit
     (man sbatch, --time).
     """
     if time_limit.upper() in _UNLIMITED:
         return None
-    found = _TIME.fullmatch(time_limit)
-    if found is None:
+    match = _TIME.fullmatch(time_limit)
+    if match is None:
         raise ValueError(f"not a time: {time_limit!r}")
-    parts = found.groupdict()
+    parts = match.groupdict()
     total = sum(int(text) * _UNITS[name] for name, text in parts.items() if text is not None)
-    # Slurm keeps minutes in 32 bits, and the topmost values mean "infinite".
+    # Slurm keeps minutes in 32 bits, and the highest values mean "infinite".
     if total // 60 >= 2**31:
         raise ValueError(f"too long: {time_limit!r}")
     return total or None
@@ -131,47 +112,41 @@ def elapsed(seconds: float) -> str:
     return f"{days}-{clock}" if days else clock
 
 
-def is_time(text: str) -> bool:
-    """Tell whether Slurm takes this as a time."""
-    try:
-        seconds(text)
-    except ValueError:
-        return False
-    return True
+def form_error(key: str, text: str) -> str:
+    """Return "must be ..." if `text` is no valid value of the key (its last part); else ""."""
+    if key in ("time_limit", "max_time"):
+        try:
+            seconds(text)
+        except ValueError:
+            return f"must be {_TIME_WORDS}"
+    elif key in FORMS:
+        pattern, words = FORMS[key]
+        if not (re.fullmatch(pattern, text, re.ASCII) and _is_balanced(text)):
+            return f"must be {words}"
+    return ""
 
 
-def balanced(text: str) -> bool:
-    """Tell whether each bracket is closed by its like."""
-    closing = {")": "(", "]": "["}
+def _is_balanced(text: str) -> bool:
+    opening = {")": "(", "]": "["}
     stack: list[str] = []
     for character in text:
-        if character in closing.values():
+        if character in "([":
             stack.append(character)
-        elif character in closing and (not stack or stack.pop() != closing[character]):
+        elif character in opening and (not stack or stack.pop() != opening[character]):
             return False
     return not stack
 
 
-def form_error(name: str, text: str) -> str:
-    """Return what the value of this key (last part of it) must be; empty where it fits."""
-    if name in ("time_limit", "max_time"):
-        return "" if is_time(text) else f"must be {TIME_WORDS}"
-    form = FORMS.get(name)
-    if form is None or (form.pattern.fullmatch(text) and balanced(text)):
-        return ""
-    return f"must be {form.words}"
-
-
 def fitting_name(text: str) -> str:
-    """Return the name of a job of Slurm's with what ours may not hold replaced; may be empty."""
+    """Return the name of a Slurm job as a valid name of ours; may be empty."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:100]
 
 
-BIND_WORDS = '"/host/path", "/host/path:/path/inside" or that with ":ro" behind'
+BIND_WORDS = '"/host/path" or "/host/path:/path/inside", optionally followed by ":ro"'
 
 
 def is_bind(bind: str) -> bool:
-    """Tell whether apptainer takes this as one bind; it splits at commas and colons."""
+    """Return whether apptainer accepts this as one bind; it splits at commas and colons."""
     source, *rest = bind.split(":")
     return (
         "," not in bind
@@ -182,31 +157,29 @@ def is_bind(bind: str) -> bool:
 
 
 def variable_name_error(name: str) -> str:
-    """Return why a job may not be given a variable of this name; empty where it may."""
+    """Return why a job must not get a variable with this name; "" if it may."""
     if not _VARIABLE.fullmatch(name):
-        return "must be a variable's name: letters, digits and _, no digit first"
+        return "must be a variable name: letters, digits and _, not starting with a digit"
     if name.startswith(("SLURM_", "SBATCH_")):
-        return "is Slurm's own: export it in environment.setup if it has to be"
+        return "is reserved for Slurm: export it in environment.setup if necessary"
     if name.startswith("ORCHESTRATOR_"):
-        return "is orchestrator's own"
+        return "is reserved for orchestrator"
     return ""
 
 
-def forbidden_character(text: str, *, lines: bool = False) -> str:
-    """Name the first character that may stand in no value; empty where there is none.
+def forbidden_character(text: str, *, multi_line: bool = False) -> str:
+    """Return the name of the first forbidden character; "" if there is none.
 
-    With `lines`, newline and tab may stand.
+    multi_line: newline and tab are allowed.
     """
-    if text.isprintable():
-        # All that is refused is not; strings of megabytes are looked through in milliseconds.
-        return ""
-    for character in text:
-        if lines and character in "\n\t":
+    # Everything forbidden is unprintable.
+    for character in text if not text.isprintable() else "":
+        if multi_line and character in "\n\t":
             continue
         category = unicodedata.category(character)
         if category == "Cs":
             return "a byte that is not UTF-8"
-        if category == "Cc" or character in _REFUSED:
+        if category == "Cc" or character in _FORBIDDEN:
             name = _NAMES.get(character, unicodedata.name(character, "control character"))
             return f"{name} (U+{ord(character):04X})"
     return ""

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
             _orchestrator({}, "--help"),
             _python("import click"),
             repeats=arguments.repeats,
-            budget=1.5,
+            budget=1.3,
         )
     ]
     for count in arguments.jobs:
@@ -45,11 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
             environ = filled(pathlib.Path(folder), count)
             found.append(
                 ratios.measure(
-                    f"`orchestrator status` of {count:,} jobs / `import sqlalchemy.orm`",
+                    f"`orchestrator status` of {count:,} jobs / `import click, sqlalchemy.orm`",
                     _orchestrator(environ, "status"),
-                    _python("import sqlalchemy.orm"),
+                    _python("import click, sqlalchemy.orm"),
                     repeats=arguments.repeats,
-                    budget=1.5,
+                    budget=1.3,
                 )
             )
             with contextlib.suppress(postgresql.Unavailable), postgresql.running() as server:

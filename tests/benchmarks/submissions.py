@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
+import shutil
 import sys
 import tempfile
 
@@ -22,6 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", type=int, default=1000, help="of the array")
     parser.add_argument("--jobs", type=int, default=30, help="single jobs, one after another")
     parser.add_argument("--release", default="24.11", help="of Slurm")
+    parser.add_argument(
+        "--peer",
+        metavar="DIR",
+        help="srunx 5.0.0 and its dependencies, as `pip install --target DIR` leaves them",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -41,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
             found = [
                 *_arrays(alice, arguments.tasks, arguments.repeats),
                 *_one_after_another(alice, arguments.jobs),
-                _whole_commands(alice, arguments.repeats),
+                *_complete_commands(alice, arguments.repeats, arguments.peer),
             ]
         finally:
             lab.down()
@@ -115,7 +121,7 @@ def _one_after_another(alice: site.Site, count: int) -> list[ratios.Ratio]:
         what=f"{count} single jobs in one process, each / `sbatch`",
         ours_seconds=ours,
         bare_seconds=bare,
-        budget=2.0,
+        budget=3.0,
     )
     # No budget: it tells how much of the former is the disk's and the fork's.
     least = ratios.Ratio(
@@ -127,12 +133,39 @@ def _one_after_another(alice: site.Site, count: int) -> list[ratios.Ratio]:
     return [one, least]
 
 
-def _whole_commands(alice: site.Site, repeats: int) -> ratios.Ratio:
+def _complete_commands(alice: site.Site, repeats: int, peer: str | None) -> list[ratios.Ratio]:
     spec, script = _single(alice)
-    return ratios.measure(
-        "`orchestrator submit`, the start of Python with it / `sbatch`",
-        lambda: alice.submit(spec),
-        lambda: _run(alice, ["sbatch", "--parsable", script]),
-        repeats=repeats,
-        budget=None,
-    )
+    ours = "`orchestrator submit` with Python's start"
+    imports = "import click, jinja2, sqlalchemy, submitit"
+    measured = [
+        ratios.measure(
+            f"{ours} / `{imports}`",
+            lambda: alice.submit(spec),
+            lambda: _run(alice, [site.PYTHON, "-c", imports]),
+            repeats=repeats,
+            budget=1.3,
+        ),
+        ratios.measure(
+            f"{ours} / `sbatch`",
+            lambda: alice.submit(spec),
+            lambda: _run(alice, ["sbatch", "--parsable", script]),
+            repeats=repeats,
+            budget=None,
+        ),
+    ]
+    if peer is not None:
+        place = f"{HOME}/peer"
+        shutil.copytree(peer, alice.lab.path(place), dirs_exist_ok=True)
+        srunx = (
+            f"import sys; sys.path.insert(0, {place!r}); from srunx.cli.main import main; main()"
+        )
+        measured.append(
+            ratios.measure(
+                f"{ours} / `srunx sbatch`",
+                lambda: alice.submit(spec),
+                lambda: _run(alice, ["python3", "-c", srunx, "sbatch", script]),
+                repeats=repeats,
+                budget=1.0,
+            )
+        )
+    return measured

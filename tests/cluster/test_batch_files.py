@@ -142,7 +142,7 @@ def test_the_command_line_wins_over_the_file(site: sites.Site) -> None:
     text += 'echo "$SLURM_JOB_NUM_NODES $1"; echo oops >&2; echo "Throughput: 5.0 images/s"\n'
     path = _write(site, "over", text)
     done = site.run("submit", path, "--nodes", "1", "--name", "mine", "--label", "a=b", "--", "x")
-    assert "fixed.txt must hold %j" in done.stderr and "fixed.err must hold %j" in done.stderr
+    assert "fixed.txt must contain %j" in done.stderr and "fixed.err must contain %j" in done.stderr
     site.run("wait", "mine")
     job = site.job("mine")
     assert (job["name"], job["nodes"], job["time_limit_seconds"]) == ("mine", 1, 420)

@@ -103,7 +103,7 @@ def test_the_command_line_is_checked_like_a_file(cli, unchanged):
     assert (done.code, done.out) == (3, "")
     assert done.err == (
         'Error: --set: write KEY=VALUE, such as resources.nodes=2 (got "nodes")\n'
-        "--name: job.name: holds a byte that is not UTF-8, which is refused\n"
+        "--name: job.name: contains a byte that is not UTF-8, which is not allowed\n"
         "--nodes: resources.nodes: must be >= 1 (got -1)\n"
         f"3 problems{NOTHING}"
     )

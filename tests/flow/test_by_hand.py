@@ -30,8 +30,8 @@ def test_a_batch_file_becomes_a_job_like_others(cli, fake_slurm):
     done = cli("submit", "run.sbatch", "--nodes", "1", "--label", "a=b", "--", "3", "--x")
     assert (done.code, done.out) == (0, "Submitted batch job 1 (@1, old)\n")
     assert done.err == (
-        "run.sbatch:3: --output=fixed.out must hold %j, or the logs of several jobs would mix:"
-        " the log goes to the run folder\n"
+        "run.sbatch:3: --output=fixed.out must contain %j, or several jobs would write to the same "
+        "log: the log goes to the run folder\n"
     )
     (call,) = fake_slurm.calls("sbatch")
     (folder,) = cli.run_folders()
@@ -156,7 +156,7 @@ def test_what_cannot_be_tracked(cli, fake_slurm):
         (("x",), 4, "Error: 'x' is no job ID of Slurm's, such as 123 or 123_4\n"),
         (("7", "--label", "x"), 2, "Error: write --label KEY=VALUE (got x)\n"),
         (("7", "--name", "a b"), 2, "Error: --name must be 1 to 100 letters"),
-        (("7", "--name", "8"), 2, "Error: --name reads as a job ID"),
+        (("7", "--name", "8"), 2, "Error: --name looks like a job ID"),
     ):
         done = cli("track", *words)
         assert (done.code, done.out) == (code, ""), done.err

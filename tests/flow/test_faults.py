@@ -173,7 +173,7 @@ def test_a_number_of_seconds_that_is_none(cli, fake_slurm, command):
 def test_a_name_that_reads_as_a_job_id(cli, fake_slurm):
     done = cli("submit", "--name", "7777", "--", "train.py")
     assert done.code == 3
-    assert "job.name: reads as a job ID: put a letter before it" in done.err
+    assert "job.name: looks like a job ID: put a letter before it" in done.err
 
 
 def test_what_slurm_never_got_is_not_submitted(cli, fake_slurm):

@@ -63,7 +63,7 @@ def test_nothing_acts_and_twice_is_as_once(text: str) -> None:
     ):
         shown = escape(text)
         assert acting(shown) <= kept
-        assert values.forbidden_character(shown, lines=True) == ""
+        assert values.forbidden_character(shown, multi_line=True) == ""
         assert escape(shown) == shown
 
 

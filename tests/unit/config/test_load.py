@@ -252,7 +252,7 @@ account = "a\\tb"
             '    1 | runs_dr = "/x"',
             f'{site}:3: profiles.olivia.acount: unknown key. Did you mean "account"?',
             '    3 | acount = "x"',
-            f"{site}:4: profiles.olivia.partition: must be partition names with commas between: "
+            f"{site}:4: profiles.olivia.partition: must be partition names separated by commas: "
             'letters, digits, _ . - (got "a b")',
             '    4 | partition = "a b"',
             f"{site}:5: profiles.olivia.name: is the table's own name: leave it out",
@@ -267,11 +267,11 @@ account = "a\\tb"
             '    8 | gres_style = "gpus"',
             f'{site}:9: profiles.olivia.modules[0]: must be a module\'s name (got "-x")',
             '    9 | modules = ["-x"]',
-            f'{site}:10: profiles.olivia.binds[0]: must be "/host/path", "/host/path:/path/inside" '
-            'or that with ":ro" behind (got "data:/data")',
+            f'{site}:10: profiles.olivia.binds[0]: must be "/host/path" or '
+            '"/host/path:/path/inside", optionally followed by ":ro" (got "data:/data")',
             '    10 | binds = ["data:/data"]',
-            f"{site}:11: profiles.olivia.variables.SLURM_X: is Slurm's own: export it in "
-            "environment.setup if it has to be",
+            f"{site}:11: profiles.olivia.variables.SLURM_X: is reserved for Slurm: export it "
+            "in environment.setup if necessary",
             '    11 | variables = { SLURM_X = "1" }',
             f"{site}:12: profiles.olivia.alerts.slow_percent: must be from 0 to 99 (got 100)",
             "    12 | alerts = { slow_percent = 100 }",
@@ -285,7 +285,7 @@ account = "a\\tb"
             "    16 | max_tim = 1",
             f'{site}:17: profiles."a b": must be a name of letters, digits and _ . -',
             '    17 | [profiles."a b"]',
-            f'{site}:18: profiles."a b".account: holds tab (U+0009), which is refused',
+            f'{site}:18: profiles."a b".account: contains tab (U+0009), which is not allowed',
             '    18 | account = "a\\tb"',
             "17 problems; nothing was done.",
         ]

@@ -69,7 +69,7 @@ def trusted(environ: Mapping[str, str], project: Path) -> None:
 def sample(hint: Any) -> object:
     """Return a value of this type."""
     hint = schema.bare(hint)
-    if schema.is_words(hint):
+    if schema.is_choice(hint):
         return typing.get_args(hint)[0]
     if typing.get_origin(hint) is tuple:
         return ["x"]

@@ -198,10 +198,10 @@ def test_every_chain_ends(causes: list[str], most: int) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "told"),
     [
-        ("job.name", "y", "job.name is no key that can be changed"),
-        ("resources.memory", "x2", "resources.memory is no key that can be changed"),
+        ("job.name", "y", "job.name cannot be changed"),
+        ("resources.memory", "x2", "resources.memory cannot be changed"),
         ("resources.nodes", "two", 'resources.nodes must be an integer (got "two")'),
-        ("resources.tmp", "x2", "resources.tmp has no value that could be multiplied: give it one"),
+        ("resources.tmp", "x2", "resources.tmp has no value that could be multiplied: set one"),
         ("job.time_limit", "1 hour", "job.time_limit must be minutes or a time such as"),
     ],
 )

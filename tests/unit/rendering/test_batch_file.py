@@ -73,7 +73,7 @@ def test_what_cannot_be_followed_is_told_with_its_line() -> None:
         (b"#!/bin/sh\necho\r\n", "f.sbatch:2: ends as lines of DOS do, which sbatch refuses:"),
         (b"#!/bin/sh\n\n\0", "f.sbatch:3: holds NUL, which sbatch refuses"),
         (b"#!/bin/sh\n\xe9\n", "f.sbatch:2: is not UTF-8 text: write it as UTF-8"),
-        (b"#!/bin/sh\n#SBATCH -J 41\n", "f.sbatch:2: job.name: reads as a job ID"),
+        (b"#!/bin/sh\n#SBATCH -J 41\n", "f.sbatch:2: job.name: looks like a job ID"),
         (b"#!/bin/sh\n#SBATCH -D /nowhere\n", "f.sbatch:2: job.chdir: no such folder: /nowhere"),
     ],
 )
@@ -115,9 +115,9 @@ def test_the_command_line_has_what_the_file_lacks_and_what_was_said(tmp_path: Pa
     assert batch_file.arguments_of(spec) == ["-x"]
     assert (spec.name, spec.partition, spec.comment, spec.output) == ("old", "gpu", "mine", None)
     assert [note.partition(": ")[2] for note in notes] == [
-        "--output=x.out must hold %j, or the logs of several jobs would mix:"
+        "--output=x.out must contain %j, or several jobs would write to the same log:"
         " the log goes to the run folder",
-        "--error=%N.err must not hold %N: only %j %A %a %x %u can be followed:"
+        "--error=%N.err must not contain %N: only %j %A %a %x %u can be followed:"
         " stderr goes to the run folder",
     ]
     assert specs.from_json(specs.to_json(spec)) == spec

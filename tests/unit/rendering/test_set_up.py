@@ -100,8 +100,8 @@ def test_secrets_are_read_in_the_job_and_nowhere_shown(machine: Machine) -> None
 @pytest.mark.parametrize(
     ("text", "mode", "message"),
     [
-        ("A=1\n", 0o640, "secrets file FILE is open to others: chmod 600 it"),
-        ("A=1\n", 0o604, "secrets file FILE is open to others: chmod 600 it"),
+        ("A=1\n", 0o640, "secrets file FILE can be read by other users: run chmod 600"),
+        ("A=1\n", 0o604, "secrets file FILE can be read by other users: run chmod 600"),
         ("A=1\nexport B=2\n", 0o600, "secrets file FILE, line 2: not NAME=VALUE"),
     ],
 )

@@ -152,14 +152,14 @@ def value_of(spec: jobs.JobSpec, table: str, key: str) -> object:
 def test_control_characters_are_refused(table: str, key: str, tmp_path: Path) -> None:
     for text in CONTROL:
         whole = AROUND.get((table, key), "{}").format(text)
-        if (table, key) in toml_tables.LINES and text in ("a\nb", "a\tb"):
+        if (table, key) in toml_tables.MULTI_LINE and text in ("a\nb", "a\tb"):
             assert value_of(load(table, key, whole, tmp_path), table, key) == whole
             continue
         with pytest.raises(errors.SpecError) as caught:
             load(table, key, whole, tmp_path)
         assert caught.value.exit_code == 3
         (problem,) = caught.value.problems
-        assert "which is refused" in problem.message
+        assert "which is not allowed" in problem.message
         assert problem.line is not None
         assert str(caught.value).count("\n") == 2
         assert str(caught.value).replace("\n", "").isprintable()
@@ -222,6 +222,6 @@ def test_any_text_through_set_is_refused_or_kept(
     try:
         spec = specs.load(None, [setting], {"job.name": "x"}, ["x"], check_files=False)
     except errors.SpecError as error:
-        assert values.forbidden_character(str(error), lines=True) == ""
+        assert values.forbidden_character(str(error), multi_line=True) == ""
     else:
         assert specs.from_json(specs.to_json(spec)) == spec

@@ -110,13 +110,13 @@ command = "b"
         'spec.toml:11: launch.launcher: must be one of "torchrun", "srun", "python" '
         '(got "torchrn"). Did you mean "torchrun"?\n'
         '    11 | launcher = "torchrn"\n'
-        "spec.toml:13: launch.command: say either script or command, not several\n"
+        "spec.toml:13: launch.command: use only one of script and command\n"
         '    13 | command = "b"\n'
         "10 problems; nothing was submitted."
     )
 
 
-LAUNCH_WORDS = "says nothing to run: set module, script or command, or give a program after --"
+LAUNCH_WORDS = "nothing to run: set module, script or command, or write a program after --"
 ARGUMENT = "must be a string, a number, true or false or a list of strings and numbers"
 
 
@@ -126,7 +126,7 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
     [
         ("", "spec.toml: job.name: is missing: every job needs a name"),
         ('[job]\nname = "x"', f"spec.toml: launch: {LAUNCH_WORDS}"),
-        ('[launch]\nscript = ""', "spec.toml:2: launch.script: is empty: leave the key out"),
+        ('[launch]\nscript = ""', "spec.toml:2: launch.script: is empty: remove the key"),
         ("[job", "spec.toml:1: not TOML: Expected ']' at the end of a table declaration"),
         ("a = 1\na = 2", "spec.toml:2: not TOML: Cannot overwrite a value"),
         ('name = "x"', "spec.toml:1: name: unknown key. It belongs to [job]."),
@@ -146,7 +146,7 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
             with_launch('labels = ["a"]'),
             'spec.toml:3: job.labels[0]: must be "key=value" (got "a")',
         ),
-        (with_launch('labels = ["a=1", "a=2"]'), "job.labels[1]: is there twice: a"),
+        (with_launch('labels = ["a=1", "a=2"]'), "job.labels[1]: sets the key a a second time"),
         (with_launch("[resources]\nnodes = 2.0"), "resources.nodes: must be an integer (got 2.0)"),
         (
             with_launch("[resources]\nnodes = true"),
@@ -156,13 +156,16 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
         (with_launch("time_limit = 01:00:00"), "must be a string (got 01:00:00)"),
         (with_launch('time_limit = "1h"'), 'minutes or a time such as "30", "1:30:00", "2-00"'),
         (with_launch("signal_seconds = 70000"), "job.signal_seconds: must be <= 65535 (got 70000)"),
-        (with_launch('output = "x.out"'), "must hold %j, or the logs of several jobs would mix"),
-        (with_launch('output = "%j-%N.out"'), "must not hold %N: only %j %A %a %x %u can be"),
-        (with_launch('output = "%%j.out"'), "must hold %j, or the logs"),
-        (with_launch('error = "%4j"'), "must not hold %4"),
-        (with_launch('output = "\\\\%j"'), "must hold no backslash"),
+        (
+            with_launch('output = "x.out"'),
+            "must contain %j, or several jobs would write to the same log",
+        ),
+        (with_launch('output = "%j-%N.out"'), "must not contain %N: only %j %A %a %x %u can be"),
+        (with_launch('output = "%%j.out"'), "must contain %j, or several jobs"),
+        (with_launch('error = "%4j"'), "must not contain %4"),
+        (with_launch('output = "\\\\%j"'), "must not contain a backslash"),
         (with_launch('output = "no/such/%j"'), "job.output: no such folder: no/such"),
-        (with_launch('chdir = "~/x"'), "job.chdir: ~ is not replaced here: write the whole path"),
+        (with_launch('chdir = "~/x"'), "job.chdir: ~ is not expanded here: write the whole path"),
         (with_launch('chdir = "nowhere"'), "job.chdir: no such folder: nowhere"),
         (
             with_launch(f'comment = "{"é" * 501}"'),
@@ -170,14 +173,14 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
         ),
         (
             with_launch('[resources]\ngres = "gpu:1"\ngpus_per_node = 1'),
-            "resources.gres: say either gres or gpus_per_node, not both",
+            "resources.gres: use only one of gpus_per_node and gres",
         ),
         (with_launch('[resources]\ngpu_type = "a100"'), "gpu_type: needs gpus_per_node"),
         (
             with_launch('[resources]\nmem = 16\nmem_per_cpu = "1G"'),
-            "resources.mem_per_cpu: say either mem or mem_per_cpu, not several",
+            "resources.mem_per_cpu: use only one of mem and mem_per_cpu",
         ),
-        (with_launch('[environment]\nconda = "a"\nvenv = "b"'), "say either conda or venv"),
+        (with_launch('[environment]\nconda = "a"\nvenv = "b"'), "use only one of conda and venv"),
         (with_launch('[environment]\nmodules = ["-f"]'), 'must be a module\'s name (got "-f")'),
         (
             with_launch("[environment.variables]\nOMP = 8"),
@@ -185,22 +188,25 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
         ),
         (
             with_launch('[environment.variables]\n"A B" = "x"'),
-            'environment.variables."A B": must be a variable\'s name: letters, digits and _,',
+            'environment.variables."A B": must be a variable name: letters, digits and _,',
         ),
         (
             with_launch('[environment.variables]\nSLURM_X = "x"'),
-            "SLURM_X: is Slurm's own: export it in environment.setup if it has to be",
+            "SLURM_X: is reserved for Slurm: export it in environment.setup if necessary",
         ),
         (with_launch('[environment]\nsecrets_file = "no"'), "secrets_file: no such file: no"),
         (with_launch('[container]\nimage = "x.sif"'), "needs a runtime: set container.runtime"),
-        (with_launch('[container]\ngpu = "nv"'), "container.gpu: needs a runtime and an image"),
+        (
+            with_launch('[container]\ngpu = "nv"'),
+            "container.gpu: needs a runtime: set container.runtime",
+        ),
         (
             with_launch('[container]\nruntime = "apptainer"'),
             "container.image: is missing: apptainer needs one",
         ),
         (
             with_launch('[container]\nruntime = "apptainer"\nimage = "docker://a/b"'),
-            "docker:// would be fetched by every node: build a SIF first: apptainer build "
+            "every node would download docker://: build a SIF first: apptainer build "
             "IMAGE.sif docker://a/b",
         ),
         (
@@ -213,39 +219,42 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
         ),
         (
             with_launch('[container]\nruntime="pyxis"\nimage="a#b"\nbinds=["x:/x"]'),
-            'must be "/host/path", "/host/path:/path/inside" or that with ":ro" behind '
+            'must be "/host/path" or "/host/path:/path/inside", optionally followed by ":ro" '
             '(got "x:/x")',
         ),
         (
             with_launch("[resources]\nnodes = 2") + 'rendezvous = "standalone"',
-            "standalone is for one node (resources.nodes is 2): use auto or c10d",
+            "standalone is for one node (nodes is 2): use auto or c10d",
         ),
         (
             with_launch("") + 'launcher = "srun"',
-            "srun needs to know the ranks: set resources.ntasks_per_node or gpus_per_node",
+            "srun needs the ranks: set resources.ntasks_per_node or gpus_per_node",
         ),
         (
             with_launch("") + 'launcher = "python"\nnproc_per_node = 2',
-            "launch.nproc_per_node: is for the launcher torchrun only",
+            "launch.nproc_per_node: needs the launcher torchrun",
         ),
         (with_launch("") + "nproc_per_node = true", 'must be an integer or "auto" (got true)'),
         (with_launch("") + "[args]\nx = 2020-01-01", f"args.x: {ARGUMENT} (got 2020-01-01)"),
         (with_launch("") + "[args]\nx = nan", f"args.x: {ARGUMENT} (got nan)"),
         (with_launch("") + "[args.x]\ny = 1", f"args.x: {ARGUMENT} (got a table)"),
-        (with_launch("") + '[args]\n"-x" = 1', "args.-x: must be an argument's name without its"),
+        (
+            with_launch("") + '[args]\n"-x" = 1',
+            "args.-x: must be an argument's name without dashes",
+        ),
         (
             '[job]\nname="x"\n[launch]\ncommand="run"\n[args]\nx = 1',
-            "spec.toml:5: args: cannot go with launch.command: write the arguments behind the "
-            "command itself",
+            "spec.toml:5: args: cannot be combined with launch.command: write the arguments after "
+            "the command",
         ),
         ('[job]\nname="x"\n[launch]\nmodule="a b"', "must be a Python module such as"),
         (
             with_launch("") + '[sbatch]\nwrap = "x"',
-            "sbatch.wrap: is refused: orchestrator submits a",
+            "sbatch.wrap: is not allowed: orchestrator submits its",
         ),
         (
             with_launch("") + '[sbatch]\narray = "0-3"',
-            "sbatch.array: is refused: use the table [array], with tasks or size",
+            "sbatch.array: is not allowed: use the table [array], with tasks or size",
         ),
         (with_launch("[array]\nsize = 0"), "array.size: must be >= 1 (got 0)"),
         (with_launch("[alerts]\nstalled_minutes = -1"), "alerts.stalled_minutes: must be >= 0"),
@@ -266,13 +275,13 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
             with_launch(
                 '[retry]\nmax_retries = 1\n[retry.changes.oom_host]\n"resources.men" = "x2"'
             ),
-            "resources.men is no key that can be changed",
+            "resources.men cannot be changed",
         ),
         (with_launch("[alerts]\nslow_percent = 100"), "alerts.slow_percent: must be <= 99"),
         (with_launch("[array]\nmax_running = 2"), "array.max_running: needs array.tasks or"),
-        (with_launch("[array]\ntasks = []"), "array.tasks: is empty: name a task"),
+        (with_launch("[array]\ntasks = []"), "array.tasks: is empty: add a task"),
         (with_launch("[array]\ntasks = 4"), "array.tasks: must be a list of tables (got 4)"),
-        (with_launch("[array]\nsize = 2\ntasks = [{}]"), "say either tasks or size, not both"),
+        (with_launch("[array]\nsize = 2\ntasks = [{}]"), "use only one of tasks and size"),
         (with_launch("[array]\nmax_runing = 2"), 'Did you mean "max_running"?'),
         (
             with_launch("[[array.tasks]]\nlr = 0.1\n[[array.tasks]]\nlr = inf"),
@@ -280,20 +289,26 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
         ),
         (
             with_launch('[[array.tasks]]\n"-x" = 1'),
-            "spec.toml:4: array.tasks[0].-x: must be an argument's name without its dashes",
+            "spec.toml:4: array.tasks[0].-x: must be an argument's name without dashes",
         ),
         (
             '[job]\nname = "x"\n[launch]\ncommand = "a"\n[array]\ntasks = [{}, {}]',
-            "array.tasks: cannot go with launch.command, which takes no arguments: "
+            "array.tasks: cannot be combined with launch.command, which takes no arguments: "
             "set array.size and read $SLURM_ARRAY_TASK_ID there",
         ),
-        (with_launch("") + "[sbatch]\nwait = true", "sbatch.wait: is refused: use submit --wait"),
+        (
+            with_launch("") + "[sbatch]\nwait = true",
+            "sbatch.wait: is not allowed: use submit --wait",
+        ),
         (
             with_launch("") + '[sbatch]\npartition = "x"',
-            "sbatch.partition: has a key of its own: use job.partition",
+            "sbatch.partition: has its own key: use job.partition",
         ),
-        (with_launch("") + '[sbatch]\np = "x"', "has a key of its own: use job.partition"),
-        (with_launch("") + '[sbatch]\npart = "x"', "is short for partition: use job.partition"),
+        (with_launch("") + '[sbatch]\np = "x"', "has its own key: use job.partition"),
+        (
+            with_launch("") + '[sbatch]\npart = "x"',
+            "is an abbreviation of partition: use job.partition",
+        ),
         (with_launch("") + '[sbatch]\nL = "x"', 'sbatch.L: write the long option: "licenses"'),
         (with_launch("") + "[sbatch]\nno_kill = true", 'writes it with dashes: "no-kill"'),
         (with_launch("") + '[sbatch]\n"x y" = 1', "must be a long option of sbatch without its"),
@@ -419,7 +434,7 @@ def test_a_key_puts_its_rivals_below_it_out_of_force(
 
 def test_rivals_on_one_layer_are_told(spec_file: Path) -> None:
     flags = {"resources.gres": "gpu:1", "resources.gpus_per_node": 2}
-    with pytest.raises(errors.SpecError, match=r"^--gres: resources\.gres: say either gres or"):
+    with pytest.raises(errors.SpecError, match=r"^--gres: resources\.gres: use only one of"):
         specs.load(spec_file, flags=flags)
 
 
@@ -441,10 +456,10 @@ def test_program(launcher: str, program: list[str], kept: list[str]) -> None:
 @pytest.mark.parametrize(
     ("program", "told"),
     [
-        (["python"], "torchrun starts Python itself: give a script or -m MODULE after it"),
+        (["python"], "torchrun starts Python itself: write a script or -m MODULE after it"),
         (
             ["python", "-c", "x"],
-            "torchrun starts Python itself: give a script or -m MODULE after it and not "
+            "torchrun starts Python itself: write a script or -m MODULE after it, not "
             '"-c"; or use the launcher python',
         ),
     ],
@@ -457,7 +472,9 @@ def test_options_of_python_cannot_go_through_torchrun(program: list[str], told: 
 
 
 def test_a_program_replaces_what_the_file_runs_and_not_its_args_silently(spec_file: Path) -> None:
-    with pytest.raises(errors.SpecError, match=r"spec\.toml:18: args: cannot go with launch\.prog"):
+    with pytest.raises(
+        errors.SpecError, match=r"spec\.toml:18: args: cannot be combined with launch\.prog"
+    ):
         specs.load(spec_file, program=["b.py"])
     spec_file.write_text(SPEC[: SPEC.index("[args]")])
     launch = specs.load(spec_file, program=["b.py"]).launch
@@ -482,8 +499,8 @@ def test_without_a_file_flags_are_enough() -> None:
 @pytest.mark.parametrize(
     ("mode", "text", "told"),
     [
-        (0o640, "A=1\n", "my file is open to others: chmod 600 it"),
-        (0o604, "A=1\n", "my file is open to others: chmod 600 it"),
+        (0o640, "A=1\n", "my file can be read by other users: run chmod 600"),
+        (0o604, "A=1\n", "my file can be read by other users: run chmod 600"),
         (0o600, "# keys\n\nA=1\nexport B=s3cret", "my file, line 4: write NAME=VALUE"),
         (0o600, "2A=s3cret\n", "my file, line 1: write NAME=VALUE"),
         (0o600, 'A=$(x) "y" \xff=\n_b=', None),

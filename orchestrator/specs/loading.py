@@ -1,0 +1,242 @@
+"""From a spec's file and the command line to a JobSpec, with all problems at once.
+
+The layers, the weakest first: file, ORCHESTRATOR_* variables, `--set`, flags.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from orchestrator import errors, jobs
+from orchestrator.specs import checks, flags, toml_tables
+from orchestrator.toml import documents, key_paths, schema
+from orchestrator.toml.key_paths import KeyPath
+
+#: Variables that set a key of the spec.
+VARIABLES = {
+    "ORCHESTRATOR_ACCOUNT": "job.account",
+    "ORCHESTRATOR_PARTITION": "job.partition",
+    "ORCHESTRATOR_QOS": "job.qos",
+}
+_PYTHON = re.compile(r"python[0-9.]*")
+#: Path of a key, where its value was given, and the value.
+_Value: TypeAlias = tuple[tuple[str, ...], str, object]
+
+
+def load(
+    path: Path | None,
+    settings: Sequence[str] = (),
+    flags: Mapping[str, object] | None = None,
+    program: Sequence[str] = (),
+    *,
+    environ: Mapping[str, str] | None = None,
+    check_files: bool = True,
+    cwd: Path | None = None,
+    batch: documents.Document | None = None,
+) -> jobs.JobSpec:
+    """Return the job that a spec's file and the command line describe.
+
+    settings: KEY=VALUE of `--set`. flags: values by dotted key; None and () are ignored.
+    program: the words after `--`. batch: the content of a batch file, instead of a spec's file.
+    cwd: start of relative paths; default: the current folder.
+
+    Raises SpecError with all problems.
+    """
+    document, problems = read(path, settings, flags, program, environ=environ, batch=batch)
+    return build(document, problems, (cwd or Path()) if check_files else None)
+
+
+def read(
+    path: Path | None,
+    settings: Sequence[str] = (),
+    flags: Mapping[str, object] | None = None,
+    program: Sequence[str] = (),
+    *,
+    environ: Mapping[str, str] | None = None,
+    batch: documents.Document | None = None,
+) -> tuple[documents.Document, list[errors.Problem]]:
+    """Return the merged layers before their keys are checked, and problems of the command line.
+
+    The parameters are those of load(). Raises SpecError if the file cannot be read.
+    """
+    problems: list[errors.Problem] = []
+    document = documents.empty("command line" if path is None else str(path))
+    if path is not None:
+        document, problems = documents.read(path)
+        if problems:
+            raise errors.SpecError(problems)
+    document = batch or document
+    layers: list[list[_Value]] = [
+        list(_variables(environ or {})),
+        [_setting(setting, problems) for setting in settings],
+        [*_flag_values(flags or {}, problems), (("launch", "program"), "command line", [*program])],
+    ]
+    for layer in layers:
+        upper = documents.empty(document.origins[()].source)
+        for key, source, value in layer:
+            if value not in (None, (), []):
+                leaf = documents.leaf(key, value, documents.Origin(source=source))
+                upper = documents.merge(upper, leaf)
+        if upper.data:
+            document = over(document, upper)
+    if batch is None and _has(document, "launch.batch_file"):
+        message = "is no key of a spec: use `orchestrator submit FILE.sbatch`"
+        problems.append(document.problem(("launch", "batch_file"), message))
+    return document, problems
+
+
+def keys_given(
+    settings: Sequence[str], flags: Mapping[str, object], environ: Mapping[str, str]
+) -> set[str]:
+    """Return the dotted keys set on the command line and by ORCHESTRATOR_* variables."""
+    paths = [_setting(setting, [])[0] for setting in settings]
+    paths += [path for path, _, _ in _variables(environ)]
+    return {documents.dotted(path[:2]) for path in paths if path} | set(flags)
+
+
+def over(lower: documents.Document, upper: documents.Document) -> documents.Document:
+    """Merge two layers, without the keys of the lower one that the upper one replaces.
+
+    Keys of one layer that contradict each other stay, and build() reports them.
+    """
+    for key, replaced_keys in toml_tables.REPLACES.items():
+        if _has(upper, key):
+            for replaced in replaced_keys:
+                if not _has(upper, replaced):
+                    lower = documents.without(lower, tuple(replaced.split(".")))
+    return documents.merge(lower, upper)
+
+
+def _has(document: documents.Document, key: str) -> bool:
+    table, _, name = key.partition(".")
+    keys = document.data.get(table)
+    return isinstance(keys, Mapping) and name in keys
+
+
+def _variables(environ: Mapping[str, str]) -> Iterator[_Value]:
+    for name, key in VARIABLES.items():
+        if environ.get(name):
+            yield tuple(key.split(".")), name, environ[name]
+
+
+def _setting(setting: str, problems: list[errors.Problem]) -> _Value:
+    """Return key, source and value of a `--set`; the value None if it cannot be read."""
+    try:
+        path, end = key_paths.read_key(setting)
+    except key_paths.NotTomlError:
+        path, end = (), 0
+    if not path or setting[end : end + 1] != "=":
+        message = f"write KEY=VALUE, such as resources.nodes=2 (got {schema.as_toml(setting)})"
+        problems.append(errors.Problem(source="--set", message=message))
+        return path, "--set", None
+    hint = schema.hint_at(toml_tables.FILE, path)
+    return path, "--set", schema.from_text(setting[end + 1 :].strip(), hint)
+
+
+def _flag_values(
+    flag_values: Mapping[str, object], problems: list[errors.Problem]
+) -> Iterator[_Value]:
+    names = {flag.key: f"--{flag.name}" for flag in flags.FLAGS}
+    for key, value in flag_values.items():
+        source = names.get(key, "command line")
+        path = tuple(key.split("."))
+        hint = schema.hint_at(toml_tables.FILE, path)
+        if key == "environment.variables" and isinstance(value, list | tuple):
+            for pair in value:
+                name, equals, text = str(pair).partition("=")
+                if equals:
+                    yield (*path, name), source, text
+                else:
+                    message = f"write NAME=VALUE (got {schema.as_toml(name)})"
+                    problems.append(errors.Problem(source=source, message=message))
+        elif isinstance(value, str) and not schema.fits(value, hint):
+            yield path, source, schema.from_text(value, hint)
+        else:
+            yield path, source, value
+
+
+def build(
+    document: documents.Document, problems: Sequence[errors.Problem], folder: Path | None
+) -> jobs.JobSpec:
+    """Return the spec of a document. Raises SpecError with `problems` and all its own.
+
+    folder: where its files are checked; None: they are not checked.
+    """
+    problems = list(problems)
+    reported: list[KeyPath] = []
+
+    def report(path: KeyPath, message: str) -> None:
+        problems.append(document.problem(path, message))
+        reported.append(path)
+
+    if "sweep" in document.data:
+        report(
+            ("sweep",),
+            "makes several jobs of this file: use `orchestrator sweep submit` or `sweep render`",
+        )
+        document = documents.without(document, ("sweep",))
+    for path, message in schema.unknown_keys(document, toml_tables.FILE):
+        report(path, message)
+    for path, message in documents.forbidden_characters(document, toml_tables.MULTI_LINE):
+        report(path, message)
+    file, wrong_types = schema.build(_with_numbers_as_text(document), toml_tables.FILE)
+    for path, message in wrong_types.items():
+        if path not in reported:
+            report(path, message)
+    spec, findings = _without_python(toml_tables.to_spec(file))
+    findings += checks.findings(spec)
+    if folder is not None:
+        findings += checks.missing_files(spec, folder)
+    unusable = list(reported)
+    for paths, message in findings:
+        if not any(_contains(path, other) for path in paths for other in unusable):
+            report(paths[0], message)
+    if problems:
+        raise errors.SpecError(sorted(problems, key=lambda problem: problem.line or 0))
+    return spec
+
+
+def _contains(first: KeyPath, second: KeyPath) -> bool:
+    """Return whether one of two keys contains the other."""
+    length = min(len(first), len(second))
+    return first[:length] == second[:length]
+
+
+def _with_numbers_as_text(document: documents.Document) -> documents.Document:
+    for table, key in toml_tables.NUMBERS:
+        keys = document.data.get(table)
+        value = keys.get(key) if isinstance(keys, Mapping) else None
+        if type(value) is int:
+            leaf = documents.leaf((table, key), str(value), document.origin((table, key)))
+            document = documents.merge(document, leaf)
+    return document
+
+
+def _without_python(spec: jobs.JobSpec) -> tuple[jobs.JobSpec, list[checks.Finding]]:
+    """Return the spec without options that are off, and without `python` before a program.
+
+    torchrun starts Python itself, with -u.
+    """
+    spec = dataclasses.replace(
+        spec, sbatch={key: value for key, value in spec.sbatch.items() if value is not False}
+    )
+    launch = spec.launch
+    if launch.launcher != "torchrun" or not launch.program or launch.batch_file is not None:
+        return spec, []
+    words = [*launch.program]
+    if not _PYTHON.fullmatch(os.path.basename(words.pop(0))):
+        return spec, []
+    while words[:1] == ["-u"]:
+        del words[0]
+    if words and (words[0] == "-m" or not words[0].startswith("-")):
+        launch = dataclasses.replace(launch, program=tuple(words))
+        return dataclasses.replace(spec, launch=launch), []
+    message = "torchrun starts Python itself: write a script or -m MODULE after it"
+    if words:
+        message += f", not {schema.as_toml(words[0])}; or use the launcher python"
+    return spec, [((("launch", "program"),), message)]
