@@ -84,7 +84,7 @@ def command(
         return
     context = session.open_context(ctx)
     if refresh_ is not False:
-        resend.look(context, floor_seconds=0 if refresh_ else None)
+        resend.refresh_or_warn(context, floor_seconds=0 if refresh_ else None)
     found = [job for reference in references for job in _worth(session.jobs_of(context, reference))]
     told = [(job, explain.explain(context, job, rules, attempt=attempt)) for job in found]
     _put(told, chosen, chains.decisions(context, found, attempt=attempt))

@@ -89,7 +89,7 @@ def study(
         # What asks Slurm takes as long to load as all the rest.
         from orchestrator.controller.resubmission import resend
 
-        resend.look(context, floor_seconds=0 if refresh_ else None)
+        resend.refresh_or_warn(context, floor_seconds=0 if refresh_ else None)
     if sweep is not None:
         return studies.of_sweep(context, sweep)
     found = [job for reference in references for job in session.jobs_of(context, reference)]

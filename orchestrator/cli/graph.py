@@ -72,7 +72,7 @@ def status(
     context = session.open_context(ctx)
     found = graphs.find(context, graph)
     if refresh_ is not False:
-        resend.look(context, floor_seconds=0.0 if refresh_ else None)
+        resend.refresh_or_warn(context, floor_seconds=0.0 if refresh_ else None)
     _show(context, found, output.chosen(format_, as_json))
 
 

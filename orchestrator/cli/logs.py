@@ -203,13 +203,13 @@ def _follow(
     context: contexts.Context, found: Sequence[jobs.Job], stderr_: bool, lines: int | None
 ) -> None:
     # What asks Slurm takes as long to load as all the rest.
-    from orchestrator.controller.actions import live
+    from orchestrator.controller.actions import wait
 
     by_row = {job.row: job for job in found}
     if len(found) > 1:
         log_lines.follow(
             context,
-            lambda: live.update(context, by_row),
+            lambda: wait.update(context, by_row),
             by_row,
             lambda job: _place(job, stderr_),
             lines,
@@ -221,7 +221,7 @@ def _follow(
         context.reporter.info(_no_place(job))
         return
     blocks = logs.follow(
-        path, done=lambda: not live.update(context, by_row), wait=context.clock.sleep, lines=lines
+        path, done=lambda: not wait.update(context, by_row), wait=context.clock.sleep, lines=lines
     )
     try:
         _print(blocks, follow_=True)

@@ -165,14 +165,14 @@ def _follow(
 ) -> None:
     """Print rows as they come, until all jobs have ended and their files are read to the end."""
     # What asks Slurm takes as long to load as all the rest.
-    from orchestrator.controller.actions import live
+    from orchestrator.controller.actions import wait
 
     texts = _lines if form == "table" else _texts_without_head
     if form in ("csv", "tsv"):
         click.echo("".join(output.texts("metrics", [], views.METRIC_COLUMNS, form)), nl=False)
     while True:
         # Asked before reading: what was written before the end is then read for certain.
-        is_live = live.update(context, by_row)
+        is_live = wait.update(context, by_row)
         is_behind = numbers.read_part(context, [*by_row.values()])
         for page in numbers.pages(context, wanted):
             newest = max((row.id for row in page), default=0)

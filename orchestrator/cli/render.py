@@ -29,5 +29,6 @@ def command(ctx: click.Context, /, **options: object) -> None:
 
     configuration = settings.configuration_of(ctx)
     request = spec_options.request(options, configuration)
-    terminal.print_exactly(render.as_submitted(configuration, request, os.environ))
+    is_local = render.is_local(configuration, os.environ)
+    terminal.print_exactly(render.render(configuration, request, is_local=is_local).text)
     spec_options.tell_command_line(request)

@@ -186,14 +186,14 @@ def _checked(
         return {**found, "source": source, "inherit": sorted(inherit)}, prepared.context
     request = spec_options.request(options, configuration)
     from orchestrator.cli import session
-    from orchestrator.controller.submission import local_jobs, render
+    from orchestrator.controller.submission import intents, render
 
     context = session.open_context(ctx)
     here = render.is_local(configuration, os.environ)
     context = context.with_scheduler("local" if here else "slurm")
-    script = render.make(configuration, request, on_this_machine=here)
+    script = render.render(configuration, request, is_local=here)
     render.refuse_too_many_tasks(request, clusters.facts(context))
-    local_jobs.check(context, request.spec, script.text)
+    intents.check(context, request.spec, script.text)
     found = {"kind": "job", "spec": json.loads(specs.to_json(request.spec))}
     inherit = set(request.spec.environment.inherit)
     return {**found, "source": request.source, "inherit": sorted(inherit)}, context

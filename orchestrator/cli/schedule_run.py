@@ -26,7 +26,7 @@ def command(ctx: click.Context, name: str, format_: str | None, as_json: bool) -
     """
     context = session.open_context(ctx)
     # Whether an earlier one has ended is for Slurm to say.
-    resend.look(context)
+    resend.refresh_or_warn(context)
     firing, told = management.run_now(context, name)
     for sentence in told:
         output.say(sentence)

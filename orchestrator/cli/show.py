@@ -50,7 +50,7 @@ def command(
             output.refuse_format(option, format_, as_json)
     context = session.open_context(ctx)
     if refresh_ is not False:
-        resend.look(context, floor_seconds=0 if refresh_ else None)
+        resend.refresh_or_warn(context, floor_seconds=0 if refresh_ else None)
     tasks = session.jobs_of(context, reference)
     details = queries.details(context, tasks[0])
     papers = json.loads(details.submission.provenance)

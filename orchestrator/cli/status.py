@@ -96,7 +96,7 @@ def _refresh(context: contexts.Context, refresh_: bool | None, *, insist: bool) 
     # What asks Slurm takes as long to load as all the rest.
     from orchestrator.controller.resubmission import resend
 
-    fresh = resend.look(context, floor_seconds=0 if insist else None)
+    fresh = resend.refresh_or_warn(context, floor_seconds=0 if insist else None)
     return fresh.error if insist and fresh.failing_since is not None else ""
 
 

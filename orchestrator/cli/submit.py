@@ -73,7 +73,8 @@ def command(
     configuration = settings.configuration_of(ctx)
     request = spec_options.request(options, configuration)
     if dry_run:
-        terminal.print_exactly(render.as_submitted(configuration, request, os.environ))
+        is_local = render.is_local(configuration, os.environ)
+        terminal.print_exactly(render.render(configuration, request, is_local=is_local).text)
         spec_options.tell_command_line(request)
         return
     # A spec with problems is told before the database is loaded, which takes a fifth of a second.

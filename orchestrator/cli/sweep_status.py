@@ -38,7 +38,7 @@ def command(
         # What asks Slurm takes as long to load as all the rest.
         from orchestrator.controller.resubmission import resend
 
-        resend.look(context, floor_seconds=0 if refresh_ else None)
+        resend.refresh_or_warn(context, floor_seconds=0 if refresh_ else None)
     if points:
         pairs = queries.points(context, found)
         chosen = output.chosen(format_, as_json)

@@ -183,7 +183,7 @@ def ask(context: contexts.Context, selected: Sequence[jobs.Job], action: Action)
     # Otherwise a job that another controller has requeued meanwhile would be requeued again.
     context.guard.confirm_lease()
     reasons = action.run(context.scheduler, [job.job_id for job in selected if job.job_id])
-    refused = [(job, reasons[job.job_id]) for job in selected if job.job_id in reasons]
+    refused = [(job, reasons[job.job_id or ""]) for job in selected if job.job_id in reasons]
     if refused:
         store([(job, f"{command} was refused: {why}") for job, why in refused])
     return [Outcome(job=job, end=End.REFUSED, why=why) for job, why in refused]
@@ -200,7 +200,9 @@ def _confirm(
     while True:
         refresh.refresh_one(context, floor_seconds=0)
         current = stored(context, selected)
-        outcomes = [_outcome(before, now, action) for before, now in zip(selected, current, strict=True)]
+        outcomes = [
+            _outcome(before, now, action) for before, now in zip(selected, current, strict=True)
+        ]
         unseen = [outcome.job for outcome in outcomes if outcome.end is End.UNSEEN]
         left_seconds = confirm_seconds - (context.clock.now() - started).total_seconds()
         if not unseen or left_seconds <= 0:
@@ -208,9 +210,7 @@ def _confirm(
         if pause_seconds == 2.0:
             names, scheduler = naming.names_of(unseen), contexts.scheduler_name(unseen)
             context.reporter.info(f"Waiting until {scheduler} shows it for {names} ...")
-        longest_seconds = (
-            refresh.LOCAL_FLOOR_SECONDS if context.is_local else LONGEST_PAUSE_SECONDS
-        )
+        longest_seconds = refresh.LOCAL_FLOOR_SECONDS if context.is_local else LONGEST_PAUSE_SECONDS
         context.clock.sleep(min(pause_seconds, left_seconds, longest_seconds))
         pause_seconds = min(pause_seconds * 2, LONGEST_PAUSE_SECONDS)
 

@@ -89,7 +89,8 @@ def _known_to_scheduler(context: contexts.Context, selected: Sequence[jobs.Job])
 
 def _already_pending(job: jobs.Job) -> str:
     if diagnosis.is_held(job):
-        return f"{job.job_id} is already pending, held; `orchestrator release {job.job_id}` releases it"
+        how = f"`orchestrator release {job.job_id}` releases it"
+        return f"{job.job_id} is already pending, held; {how}"
     if job.state is jobs.JobState.PENDING:
         return f"{job.job_id} is already pending; `orchestrator hold {job.job_id}` holds it"
     return ""

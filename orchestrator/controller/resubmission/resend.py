@@ -136,8 +136,8 @@ def _nobody_submits(
     now: datetime.datetime,
 ) -> Callable[[unit_of_work.UnitOfWork], bool]:
     submitting = jobs.JobQuery(deferred=True, states=("SUBMITTING",), limit=None)
-    return lambda work: not any(
-        submitters.is_submitting(job, now) for job in work.jobs.find(submitting)
+    return lambda work: (
+        not any(submitters.is_submitting(job, now) for job in work.jobs.find(submitting))
     )
 
 

@@ -149,7 +149,9 @@ def send_again(
     # `job` with the version that the caller has seen, not the stored one.
     tasks = [job if task.row == job.row else task for task in submit.tasks_of(context, job)]
     if any(task.job_id is not None for task in tasks):
-        raise errors.ConflictError(f"Slurm has a task of the array of @{job.row}. Nothing was submitted.")
+        raise errors.ConflictError(
+            f"Slurm has a task of the array of @{job.row}. Nothing was submitted."
+        )
     owners = [owner for task in tasks if (owner := folder.owner(task.array_task_id or 0))]
     if owners:
         detail = f"job {owners[0]} has the task lock in the run folder"
@@ -190,9 +192,7 @@ def send_again(
     return submit.send(context, job, keep_deferred=True)
 
 
-def _check_script(
-    folder: run_folder.RunFolder, job: jobs.Job, submission: jobs.Submission
-) -> None:
+def _check_script(folder: run_folder.RunFolder, job: jobs.Job, submission: jobs.Submission) -> None:
     try:
         script = files.read_text(
             folder.script, limit_bytes=rendering.SCRIPT_LIMIT_BYTES, errors="replace"
@@ -252,7 +252,9 @@ def _change_tasks(
     assert isinstance(state, jobs.JobState)
     with context.store.writing(durable=True) as work:
         if not may_send(work):
-            raise BusyError(f"Another process is submitting jobs now; @{tasks[0].row} stays deferred")
+            raise BusyError(
+                f"Another process is submitting jobs now; @{tasks[0].row} stays deferred"
+            )
         _change_unchanged(work, tasks, changes)
         event = sbatch_outcomes.event(context, detail, state, source)
         work.events.add_many((job.row, event) for job in tasks)

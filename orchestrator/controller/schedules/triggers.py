@@ -222,7 +222,7 @@ def _fire(
     def bind(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
         _fired(work, there, firing, job_row=added[0].row)
 
-    job = submit.submit(there, request, queue=True, with_it=bind)
+    job = submit.submit(there, request, queue=True, in_transaction=bind)
     if job.is_deferred:
         return f"{_planned(firing)} waits for room (@{job.row}, {job.name})"
     job_id = job.array_job_id or job.job_id

@@ -21,9 +21,7 @@ LEAVE_OUT = "If it ended as required, leave the dependency out."
 _ON_AN_END = re.compile(r"after(?:ok|notok|corr)((?::[0-9_*+]+)+)")
 
 
-def check(
-    context: contexts.Context, dependency: str | None, *, advice: str = LEAVE_OUT
-) -> None:
+def check(context: contexts.Context, dependency: str | None, *, advice: str = LEAVE_OUT) -> None:
     """Raise ConflictError for a dependency on a job that the scheduler has forgotten.
 
     Slurm matters only if the dependency is on how the job ended. advice: what to do, a sentence.
@@ -40,9 +38,9 @@ def check(
     for job_id in _not_in_queue(context, on_ends(dependency or "")):
         if context.slurm.show_job_text(job_id) is None:
             raise errors.ConflictError(
-                f"Slurm has forgotten job {job_id} ({_stored_state(context, job_id)}), so it cannot "
-                f'tell whether "{dependency}" is satisfied; some releases would start the job at '
-                f"once. {advice} Nothing was submitted."
+                f"Slurm has forgotten job {job_id} ({_stored_state(context, job_id)}), so it "
+                f'cannot tell whether "{dependency}" is satisfied; some releases would start the '
+                f"job at once. {advice} Nothing was submitted."
             )
 
 

@@ -68,9 +68,7 @@ def _request(
     machine_slots = slots(context)
     gpus = requested_gpus(spec)
     local.refuse_too_big(gpus, machine_slots)
-    environ = environments.stored(
-        context, spec.environment, reason="a local job may start later"
-    )
+    environ = environments.stored(context, spec.environment, reason="a local job may start later")
     if spec.environment.export == "none":
         environ = {name: environ[name] for name in _LOGIN if name in environ}
     if context.profile.scheduler == "auto":

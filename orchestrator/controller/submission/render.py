@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shutil
 import typing
@@ -63,18 +64,18 @@ def render(
     if spec.metrics.patterns or spec.metrics.pattern:
         # A misspelt name that is found when the log is read would cost the metrics of a run.
         patterns.of_job(patterns.known(configuration), spec, source=source)
-    paths = {
-        "runs_dir": configuration.runs_dir,
-        "templates_dir": configuration.templates_dir,
-        "shared_folders": configuration.shared_folders,
-    }
-    origin = rendering.Origin(version=orchestrator.__version__, spec=source)
     if spec.launch.batch_file is not None:
         text = batch_file.read_text(Path(spec.launch.batch_file))
-        script = batch_file.render(spec, text, local=is_local, origin=origin, **paths)
+        render_script = functools.partial(batch_file.render, spec, text)
     else:
-        profile = configuration.profile
-        script = rendering.render(spec, profile, local=is_local, origin=origin, **paths)
+        render_script = functools.partial(rendering.render, spec, configuration.profile)
+    script = render_script(
+        runs_dir=configuration.runs_dir,
+        templates_dir=configuration.templates_dir,
+        shared_folders=configuration.shared_folders,
+        local=is_local,
+        origin=rendering.Origin(version=orchestrator.__version__, spec=source),
+    )
     if is_local:
         local.refuse_unfit(batch_needs.of(spec, script.text))
     size_bytes = len(script.text.encode())

@@ -105,7 +105,9 @@ def send(context: contexts.Context, job: jobs.Job, *, keep_deferred: bool = Fals
             environ = folder.environment() or environments.of_sbatch(context, spec)
             job_id = submitit.submit_to_slurm(
                 folder.path,
-                lambda: sbatch_call.call(context, argv, environ=environ, folder=submission.calling_folder),
+                lambda: sbatch_call.call(
+                    context, argv, environ=environ, folder=submission.calling_folder
+                ),
             )
     except sbatch_call.RefusedError as error:
         refused = sbatch_outcomes.store_refusal(context, job, error.outcome)
