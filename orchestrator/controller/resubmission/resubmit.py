@@ -211,7 +211,7 @@ def _check_prerequisites(context: contexts.Context, tasks: Sequence[jobs.Job]) -
     with context.store.reading() as work:
         status = dependencies.status_of(work, job.row)
     if status.never:
-        raise errors.ConflictError(f"The job can never start: {status.never[0]}")
+        raise errors.ConflictError(f"it can never start: {status.never[0]}")
     if status.unsent:
         raise NotReadyError(status.unsent[0])
     if job.sweep is None:
@@ -233,7 +233,7 @@ def _refuse_cancelled(work: unit_of_work.UnitOfWork, job: jobs.Job) -> None:
     sweep = None if job.sweep is None else work.sweeps.cancelled_sweep_of(job.row)
     if sweep is not None:
         raise errors.ConflictError(
-            f"Its sweep {sweep.name} is cancelled: `orchestrator sweep resume @{sweep.row}` "
+            f"its sweep {sweep.name} is cancelled: `orchestrator sweep resume @{sweep.row}` "
             "opens it again"
         )
 

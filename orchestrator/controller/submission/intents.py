@@ -162,7 +162,7 @@ def _deferral(
                 depends = dependencies.resolve(work, references)
             status = dependencies.status(work, depends)
     if status.never:
-        raise NeverError(f"The job could never start: {status.never[0]}. Nothing was submitted.")
+        raise NeverError(f"the job could never start: {status.never[0]}. Nothing was submitted.")
     if intent.behind is not None:
         behind = intent.behind
         return depends or (), {"reason": behind.reason, "resend_at": behind.resend_at}

@@ -192,14 +192,14 @@ def test_changes_keep_the_place_in_the_queue() -> None:
 
 def test_what_slurm_has_not() -> None:
     waits = waiting_job(
-        "waits for room: QOSMaxSubmitJobPerUserLimit",
+        "deferred: QOSMaxSubmitJobPerUserLimit",
         **{"job_id": None, "state": JobState.NOT_SUBMITTED, "resend_at": LATER},
     )
     unknown = waiting_job("", job_id=None, state=JobState.SUBMIT_UNKNOWN)
     assert pending.waits(waits) and pending.waits(unknown)
     told = pending.explain(waits, queue.Queue(), NOW)
     assert told.summary.startswith(
-        f"waits for room: QOSMaxSubmitJobPerUserLimit; it is sent again at {LATER_TEXT}"
+        f"deferred: QOSMaxSubmitJobPerUserLimit; it is sent again at {LATER_TEXT}"
     )
     told = pending.explain(unknown, queue.Queue(), NOW)
     assert told.summary.startswith("sbatch gave no answer that can be believed")
