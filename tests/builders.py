@@ -16,8 +16,9 @@ from typing import Any, Final
 
 import pytest
 
-from orchestrator import config, jobs, slurm, specs
+from orchestrator import config, jobs, specs
 from orchestrator.controller.session import contexts, stores
+from orchestrator.slurm.client import Client
 
 #: drops all messages
 SILENT: Final = contexts.Reporter(write=lambda level, text: None)
@@ -41,7 +42,7 @@ def make_context(
     environ = environ or {}
     fields: dict[str, Any] = {
         "configuration": config.load({"HOME": str(folder), **environ}, folder),
-        "slurm": slurm.Client(environ={}),
+        "slurm": Client(environ={}),
         "environ": environ,
         "reporter": SILENT,
     }

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import slurm
+from orchestrator.slurm import variables
 from tests.flow import command_line
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -138,9 +138,9 @@ def run_locally(
     # torchrun is the one of this Python.
     path = f"{tools}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     # A variable that is not passed on to local jobs would be named on stderr.
-    stored = slurm.stored_environment(environ)
+    stored = variables.stored(environ)
     kept = {name: value for name, value in stored.items() if not name.startswith("XDG_")}
-    variables = {
+    passed = {
         **kept,
         **ENVIRON,
         "HOME": str(home),
@@ -155,7 +155,7 @@ def run_locally(
         done = subprocess.run(
             argv(step.command),
             cwd=folder,
-            env=variables,
+            env=passed,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -14,24 +14,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator import local
-from orchestrator.local import machine, runner, spool
+from orchestrator.local import binding, machine, runner, spool
 
 
 def main(arguments: list[str]) -> int:
     """Keep one job; the database's URL is in the environment."""
     shared_folders = [Path(folder) for folder in arguments[2:]]
-    keeping = local.Keeping(
+    keeping = machine.Keeping(
         module="orchestrator.controller.keeper", database=os.environ[machine.DATABASE]
     )
 
-    def look_up(entry: spool.Entry) -> local.Submitted:
+    def look_up(entry: spool.Entry) -> binding.Submitted:
         return submitted(keeping.database, entry, shared_folders)
 
     return runner.main(arguments, keeping=keeping, look_up=look_up)
 
 
-def submitted(database: str, entry: spool.Entry, shared_folders: Sequence[Path]) -> local.Submitted:
+def submitted(
+    database: str, entry: spool.Entry, shared_folders: Sequence[Path]
+) -> binding.Submitted:
     """Return what the database says was submitted as this job; DatabaseError, NotFoundError."""
     import hashlib
     import json
@@ -39,7 +40,7 @@ def submitted(database: str, entry: spool.Entry, shared_folders: Sequence[Path])
 
     from db import direct
     from orchestrator import config, errors, files, specs
-    from orchestrator.controller.metrics import log_files
+    from orchestrator.controller.metrics import log_paths
 
     place = config.without_password(database)
     try:
@@ -58,10 +59,11 @@ def submitted(database: str, entry: spool.Entry, shared_folders: Sequence[Path])
             f"submission {entry.token}: provenance has no folder; "
             "`orchestrator db restore` puts a backup back"
         )
-    places = log_files.Places.called_in(folder, specs.from_json(found["spec"]), found["run_dir"])
-    paths = places.paths_of(f"{found['name']}.{entry.token}", entry.job_id, str(entry.raw_number))
+    places = log_paths.LogPaths.of_spec(folder, specs.from_json(found["spec"]), found["run_dir"])
+    name = f"{found['name']}.{entry.token}"
+    paths = places.paths_of_name(name, entry.job_id, str(entry.raw_number))
     error = paths["stderr_path"]
-    return local.Submitted(
+    return binding.Submitted(
         request_sha256=found["request_sha256"],
         script_sha256=hashlib.sha256(found["script"].encode()).hexdigest(),
         run_dir=found["run_dir"],

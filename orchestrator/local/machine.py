@@ -23,7 +23,7 @@ from typing import Never
 
 from orchestrator import tracking
 from orchestrator.jobs import JobState
-from orchestrator.local import binding, line, processes, seen, spool
+from orchestrator.local import binding, observations, processes, queue, spool
 from orchestrator.usage import efficiency
 
 #: In the environment of all that an attempt starts: finds what a killed runner left behind.
@@ -113,7 +113,7 @@ class Machine:
         """Close the jobs whose runner is gone, and start those whose turn it is; under the lock."""
         mine = [entry for entry in self.files.queue() if entry.host == self.host]
         live = [entry for entry in mine if not self._closed(entry)]
-        for entry, given in line.turns(live, functools.cache(self.known)):
+        for entry, given in queue.turns(live, functools.cache(self.known)):
             if not self._start(entry, given):
                 return
 
@@ -136,7 +136,7 @@ class Machine:
         tokens = set(kept)
         with self.files.locked():
             for entry in self.files.queue():
-                for one in line.conditions(entry.dependency):
+                for one in queue.conditions(entry.dependency):
                     tokens |= {other.token for other in self.known(one.job_id)}
             # Whether the ends of another host's jobs are known, only that host asks.
             before = time.time() - KEPT_SECONDS
@@ -166,9 +166,9 @@ class Machine:
         with self.files.locked():
             self.advance()
             entries = [entry for entry in self.files.queue() if entry.host == self.host]
-            told = list(line.reasons(entries, functools.cache(self.known)))
+            told = list(queue.reasons(entries, functools.cache(self.known)))
         return [
-            seen.live(entry, observed_at, reason)
+            observations.live(entry, observed_at, reason)
             for entry, reason in told
             if keep(entry.name, entry.job_id, entry.stdout_path)
         ]
@@ -177,7 +177,9 @@ class Machine:
         """Return the attempts of jobs that have ended, oldest first."""
         observed_at = datetime.datetime.now(datetime.UTC)
         found = [self.files.gone(key) for job_id in job_ids for key in self._keys(job_id)]
-        return [row for entry in found if entry for row in seen.attempts(entry, observed_at)]
+        return [
+            row for entry in found if entry for row in observations.attempts(entry, observed_at)
+        ]
 
     def by_name(self, names: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
         """Return the attempts of jobs of these full names that have ended."""
@@ -194,13 +196,10 @@ class Machine:
     ) -> efficiency.Used | None:
         """Return what the newest attempt of a job that has ended used."""
         entry = self.files.gone(job_id.removeprefix("local-"))
-        return None if entry is None else seen.used(entry)
+        return None if entry is None else observations.used(entry)
 
     def show_job(self, job_id: str) -> dict[str, str] | None:
         """Return nothing: no job here changes its name."""
-        return None
-
-    def show_job_text(self, job_id: str) -> str | None:
         return None
 
     def cancel(self, job_id: str, name: str) -> None:

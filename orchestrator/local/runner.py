@@ -26,7 +26,7 @@ from pathlib import Path
 
 from orchestrator import errors, files
 from orchestrator.jobs import JobState
-from orchestrator.local import binding, lookup, machine, processes, spool, variables
+from orchestrator.local import binding, database, machine, processes, spool, variables
 
 #: Slurm's exit code for a script that could not be started (0:53, job_exit_code.html).
 LAUNCH_FAILED = 53
@@ -74,7 +74,7 @@ def _close_for(here: machine.Machine, key: str, keeper: processes.Identity, exit
                 here.close(entry, here.end_of(entry, told))
             here.advance()
 
-    lookup.until_stored(close)
+    database.until_stored(close)
 
 
 def run(
@@ -84,7 +84,7 @@ def run(
     look_up: binding.LookUp,
 ) -> None:
     """Run the job's script to its end and store that."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, lookup.HEARD)
+    signal.pthread_sigmask(signal.SIG_BLOCK, database.HEARD)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         # bash cannot trap what is ignored when it starts.
         signal.signal(number, signal.SIG_DFL)
@@ -100,12 +100,12 @@ def run(
             here.advance()
             return None
 
-    entry = lookup.until_stored(begin)
+    entry = database.until_stored(begin)
     if entry is None:
         return
     try:
         ended, again = _to_the_end(here, entry, look_up)
-    except lookup.GoneError:
+    except database.GoneError:
         return
 
     def store() -> None:
@@ -116,7 +116,7 @@ def run(
                 here.close(now, told, again=after)
             here.advance()
 
-    lookup.until_stored(store)
+    database.until_stored(store)
 
 
 def _last_word(ended: spool.Ended, wish: str, again: str) -> tuple[spool.Ended, str]:
@@ -135,10 +135,10 @@ def _to_the_end(
     """Verify and run the job; return how it ended, and whether it asked to be requeued."""
     try:
         if entry.wish:
-            raise lookup.StoppedError(entry.wish)
-        submitted = lookup.submitted(here, entry, look_up)
+            raise database.StoppedError(entry.wish)
+        submitted = database.submitted(here, entry, look_up)
         request = binding.verify(here.files, entry, submitted)
-    except lookup.StoppedError as exc:
+    except database.StoppedError as exc:
         return _outcome(entry, str(exc), -signal.SIGTERM), ""
     except (errors.OrchestratorError, OSError) as exc:
         # Different, or damaged.
@@ -253,7 +253,7 @@ class _Run:
                 self._kill()
             due = [at for at in (warned_at, limit_at, self._kill_at) if at is not None]
             pause = max(0.0, min(due) - time.monotonic()) if due else 3600.0
-            heard = signal.sigtimedwait(lookup.HEARD, pause)
+            heard = signal.sigtimedwait(database.HEARD, pause)
             if heard is not None and heard.si_signo == signal.SIGTERM:
                 entry = self._here.files.waiting(self._entry.key)
                 self._tell(script, (entry.wish if entry else "") or "terminated")
@@ -283,7 +283,7 @@ class _Run:
                 processes.send(pid, signal.SIGTERM)
             while _tree() and (left := self._kill_at - time.monotonic()) > 0:
                 processes.reap()
-                signal.sigtimedwait(lookup.HEARD, min(left, 0.1))
+                signal.sigtimedwait(database.HEARD, min(left, 0.1))
         self._kill()
 
     def _kill(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator import errors, files, jobs
 from orchestrator.jobs import dependency
-from orchestrator.rendering import batch_options, directives, sources, words
+from orchestrator.rendering import batch_options, directives, shell, templates
 from orchestrator.specs import checks, sbatch_options
 from orchestrator.text import escaping
 from orchestrator.toml import documents, values
@@ -221,22 +221,22 @@ def render(
     templates_dir: pathlib.Path | None = None,
     shared_folders: Sequence[pathlib.Path] = (),
     local: bool = False,
-    origin: sources.Origin,
-) -> sources.Script:
+    origin: templates.Origin,
+) -> templates.Script:
     """Return the script that runs a batch file, `local` without Slurm; raises TemplateError."""
     context = _context(spec, text, runs_dir=runs_dir, local=local)
     context["origin"] = origin
-    templates = sources.Templates(templates_dir, shared_folders=shared_folders)
-    _, used = templates.render(TEMPLATE, context)
-    context["template_hash"] = hashed = sources.digest(used)
+    renderer = templates.Templates(templates_dir, shared_folders=shared_folders)
+    _, used = renderer.render(TEMPLATE, context)
+    context["template_hash"] = hashed = templates.digest(used)
     context["user_templates"] = [source.name for source in used if source.users]
-    script, _ = templates.render(TEMPLATE, context)
+    script, _ = renderer.render(TEMPLATE, context)
     if directives.parse(script) != directives.parse(text):
         raise errors.TemplateError(
             "the script's #SBATCH lines are not those of the batch file: a template adds none; "
             "further options go onto the command line"
         )
-    return sources.Script(text=script, template=TEMPLATE, template_hash=hashed)
+    return templates.Script(text=script, template=TEMPLATE, template_hash=hashed)
 
 
 def _context(
@@ -246,7 +246,7 @@ def _context(
     return {
         "spec": spec,
         "local": local,
-        "origin": sources.Origin(version="", spec=""),
+        "origin": templates.Origin(version="", spec=""),
         "template_name": TEMPLATE,
         "template_hash": "",
         "user_templates": [],
@@ -256,7 +256,7 @@ def _context(
         # The end of the here-document ends the last line too.
         "batch_text": text.removesuffix("\n"),
         "is_batch_file": True,
-        "delimiter": words.delimiter("ORCHESTRATOR_BATCH_FILE_END", text),
+        "delimiter": shell.delimiter("ORCHESTRATOR_BATCH_FILE_END", text),
     }
 
 

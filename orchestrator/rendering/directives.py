@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator import errors, jobs
 from orchestrator.jobs import dependency
-from orchestrator.rendering import words
+from orchestrator.rendering import shell
 from orchestrator.specs import ranks
 
 if typing.TYPE_CHECKING:
@@ -78,10 +78,10 @@ def quote(option: Option) -> str:
     """Quote an option as sbatch reads it: unlike in a shell, a backslash counts within quotes."""
     key, value = option
     if value is None:
-        return f"--{words.one_line(key)}"
-    if not re.fullmatch(r"[A-Za-z0-9_@%+=:,./-]+", words.one_line(value)):
+        return f"--{shell.one_line(key)}"
+    if not re.fullmatch(r"[A-Za-z0-9_@%+=:,./-]+", shell.one_line(value)):
         value = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    return f"--{words.one_line(key)}={value}"
+    return f"--{shell.one_line(key)}={value}"
 
 
 def parse(script: str) -> list[Option]:

@@ -1,4 +1,4 @@
-"""Slurm's commands as functions: each builds an argv, runs it, and reads the answer."""
+"""Slurm as this user sees it: each method runs a command and parses its output."""
 
 from __future__ import annotations
 
@@ -9,57 +9,36 @@ import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from orchestrator import errors, tracking
 from orchestrator.diagnosis import queue
 from orchestrator.jobs import JobState
 from orchestrator.slurm import (
     failures,
-    limits,
     process,
     sacct,
+    sacctmgr,
     sbatch,
     scontrol,
     sinfo,
     squeue,
-    usage,
-    waiting,
 )
 from orchestrator.usage import efficiency
 
 _log = logging.getLogger(__name__)
-#: scontrol sends a request a job, and one argument has 128 KiB at the most (man execve).
-_CHANGED_AT_ONCE = 500
+#: scontrol sends one request per job, and one argument holds 128 KiB (man execve).
+_JOBS_PER_COMMAND = 500
 
-# Inside Client the module's name is a method.
+# Methods of Client hide the module of the same name.
 Keep: TypeAlias = squeue.Keep
-
-
-class Run(Protocol):
-    """process.run, or a stand-in."""
-
-    def __call__(
-        self, argv: Sequence[str], timeout_seconds: float, environ: Mapping[str, str], /
-    ) -> process.Answer: ...
-
-
-class Stream(Protocol):
-    """process.stream, or a stand-in."""
-
-    def __call__(
-        self,
-        argv: Sequence[str],
-        timeout_seconds: float,
-        environ: Mapping[str, str],
-        on_line: Callable[[str], object],
-        /,
-    ) -> process.Answer: ...
+#: process.run, or a stand-in: argv, timeout_seconds, environ
+Run: TypeAlias = Callable[[Sequence[str], float, Mapping[str, str]], process.Result]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Steps:
-    """The worst among the steps of a job's newest attempt."""
+    """The worst step of a job's newest attempt."""
 
     state: JobState | None
     exit_code: int | None
@@ -68,54 +47,34 @@ class Steps:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Client:
-    """Slurm as this user sees it; failures are SlurmError with a sentence, never half an answer."""
+    """Slurm's commands. A failed command raises SlurmError and never returns partial results."""
 
-    #: of the commands: what slurm.environment() returns
+    #: what variables.for_queries() returns
     environ: Mapping[str, str]
-    #: of a question to slurmctld: two MessageTimeouts of 10 s, and rl_enable's waits of 1 s each
+    #: for slurmctld: two MessageTimeouts of 10 s, and the 1 s delays of rl_enable
     timeout_seconds: float = 60.0
-    #: of sacct: slurmdbd hung took 40 s (measured), a query of a year's jobs takes longer
+    #: for sacct: a hung slurmdbd took 40 s (measured), a query of a year's jobs takes longer
     sacct_timeout_seconds: float = 90.0
-    #: sbatch retries for up to 120 s, and connecting takes time too
+    #: for sbatch: it retries for up to 120 s, and connecting takes time too
     sbatch_timeout_seconds: float = 180.0
-    #: squeue's lines of jobs that were wanted, and what they say, for who asks again and again;
-    #: none: nothing is kept. What is taken from here has the moment when it was first said
-    remembered: dict[str, list[tracking.Observation]] | None = None
     run: Run = process.run
-    stream: Stream = process.stream
 
     def squeue(self, keep: Keep) -> list[tracking.Observation]:
-        """Return the user's jobs that `keep` wants; the others take no memory."""
+        """Return the user's jobs that `keep(name, job_id, log_path)` selects."""
         observed_at = datetime.datetime.now(datetime.UTC)
-        found: list[tracking.Observation] = []
-        odd = _OddLines("squeue")
-        known = self.remembered or {}
-        now: dict[str, list[tracking.Observation]] = {}
-
-        def read(line: str) -> None:
-            said = known.get(line)
-            if said is None:
-                said = list(squeue.parse_squeue([line], observed_at, keep, odd))
-            # What was not wanted may be wanted the next time: a job that is tracked by then.
-            if said:
-                now[line] = said
-                found.extend(said)
-
-        answer = self.stream(squeue.squeue_command(), self.timeout_seconds, self.environ, read)
-        _check(answer)
-        if self.remembered is not None:
-            self.remembered.clear()
-            self.remembered.update(now)
-        odd.report()
-        return found
+        lines = self._output(squeue.command()).split("\n")
+        invalid: list[str] = []
+        observations = list(squeue.parse(lines, observed_at, keep, invalid.append))
+        _warn_of_invalid_lines("squeue", invalid)
+        return observations
 
     def sacct(self, job_ids: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
-        """Return all rows of these jobs, earlier attempts first; at most 200 IDs, never none."""
-        return self._sacct(sacct.sacct_command(job_ids, since))
+        """Return all attempts of 1 to 200 jobs, oldest first."""
+        return self._sacct(sacct.command(job_ids, since))
 
     def steps(self, job_ids: Sequence[str], since: datetime.datetime) -> dict[str, Steps]:
-        """Return the worst of the steps of each job's newest attempt, by job ID."""
-        rows = self._sacct(sacct.sacct_steps_command(job_ids, since))
+        """Return the worst step of each job's newest attempt, by job ID."""
+        rows = self._sacct(sacct.steps_command(job_ids, since))
         newest = {row.job_id: row for row in sorted(rows, key=lambda row: row.row_number)}
         return {
             job_id: Steps(
@@ -130,220 +89,181 @@ class Client:
     def used(
         self, job_id: str, submitted_at: datetime.datetime | None, since: datetime.datetime
     ) -> efficiency.Used | None:
-        """Return what the attempt of a job used that was submitted then; None: sacct has none."""
-        argv = usage.sacct_usage_command(job_id, since)
-        answer = self.run(argv, self.sacct_timeout_seconds, self.environ)
-        _check(answer)
-        return usage.parse_sacct_usage(answer.stdout.split("\n"), submitted_at)
+        """Return what the attempt submitted at this time used; None if sacct has no such job."""
+        text = self._accounting(sacct.usage_command(job_id, since))
+        return sacct.parse_usage(text.split("\n"), submitted_at)
 
     def by_name(self, names: Sequence[str], since: datetime.datetime) -> list[tracking.Observation]:
-        """Return the rows of jobs with these full names; a held job does not show."""
-        return self._sacct(sacct.sacct_by_name_command(names, since))
+        """Return the attempts of jobs with these full names, except held jobs."""
+        return self._sacct(sacct.by_name_command(names, since))
 
-    def account_papers(self, job_id: str, since: datetime.datetime) -> dict[str, str]:
-        """Return User, UID, WorkDir and SubmitLine of anybody's job; empty: sacct knows none."""
-        argv = sacct.sacct_papers_command(job_id, since)
-        answer = self.run(argv, self.sacct_timeout_seconds, self.environ)
-        _check(answer)
-        return sacct.parse_sacct_papers(answer.stdout)
+    def job_owner(self, job_id: str, since: datetime.datetime) -> dict[str, str]:
+        """Return User, UID, WorkDir and SubmitLine of any user's job; empty if there is none."""
+        return sacct.parse_owner(self._accounting(sacct.owner_command(job_id, since)))
 
     def accounting_ping(self) -> None:
-        """Raise AccountingDisabled or Unreachable when sacct can't answer."""
-        self._sacct(sacct.sacct_command(["1"], datetime.datetime.now(datetime.UTC)))
+        """Raise AccountingDisabled or Unreachable if sacct does not work."""
+        self._sacct(sacct.command(["1"], datetime.datetime.now(datetime.UTC)))
 
     def cancel(self, job_id: str, name: str) -> None:
-        """Ask Slurm to cancel the job with this ID, if it has this name.
+        """Request the cancellation of the job with this ID, if it has this name.
 
-        scancel is silent about a job it does not know: only a later look proves the end.
+        scancel ignores unknown jobs: only squeue and sacct show whether the job has ended.
         """
-        _check(failures.less_unknown_jobs(self._ask(scontrol.scancel_command([job_id], name))))
+        self._scancel(scontrol.scancel_command([job_id], name))
 
     def cancel_all(self, job_ids: Sequence[str]) -> None:
-        """Ask Slurm to cancel jobs whatever their names: who calls has just seen whose they are."""
-        for start in range(0, len(job_ids), _CHANGED_AT_ONCE):
-            command = scontrol.scancel_command(job_ids[start : start + _CHANGED_AT_ONCE])
-            _check(failures.less_unknown_jobs(self._ask(command)))
+        """Request the cancellation of jobs by ID alone; the caller has checked whose they are."""
+        for start in range(0, len(job_ids), _JOBS_PER_COMMAND):
+            self._scancel(scontrol.scancel_command(job_ids[start : start + _JOBS_PER_COMMAND]))
 
     def hold(self, job_ids: Sequence[str]) -> dict[str, str]:
-        """Ask Slurm to hold waiting jobs; return why it refused, by job ID.
+        """Request the hold of pending jobs; return why jobs were refused, by job ID.
 
-        As for the next two: that it took the wish is no proof, only a later look is.
+        Like `release` and `requeue`: only squeue shows whether the request took effect.
         """
-        return self._change(job_ids, scontrol.scontrol_hold_command)
+        return self._change(job_ids, scontrol.hold_command)
 
     def release(self, job_ids: Sequence[str]) -> dict[str, str]:
-        """Ask Slurm to let held jobs start; return why it refused, by job ID."""
-        return self._change(job_ids, scontrol.scontrol_release_command)
+        """Request the release of held jobs; return why jobs were refused, by job ID."""
+        return self._change(job_ids, scontrol.release_command)
 
     def requeue(self, job_ids: Sequence[str], *, hold: bool = False) -> dict[str, str]:
-        """Ask Slurm to put jobs back into the queue; return why it refused, by job ID."""
-        command = functools.partial(scontrol.scontrol_requeue_command, hold=hold)
-        return self._change(job_ids, command)
+        """Request the requeue of jobs; return why jobs were refused, by job ID."""
+        return self._change(job_ids, functools.partial(scontrol.requeue_command, hold=hold))
 
     def config(self) -> scontrol.ClusterConfig:
         """Return slurmctld's settings."""
-        answer = self._ask(scontrol.scontrol_config_command())
-        _check(answer)
         try:
-            return scontrol.parse_scontrol_config(answer.stdout)
-        except ValueError as problem:
+            return scontrol.parse_config(self._output(scontrol.config_command()))
+        except ValueError as exc:
             raise errors.SlurmError(
-                f"scontrol show config was not understood: {problem}. Run it by hand and look."
-            ) from problem
+                f"the output of `scontrol show config` is unexpected: {exc}. "
+                "Run the command to see it."
+            ) from exc
 
     def partitions(self) -> list[sinfo.NodeKind]:
         """Return the kinds of nodes in each partition that this user may see."""
-        answer = self._ask(sinfo.sinfo_command())
-        _check(answer)
-        return sinfo.parse_sinfo(answer.stdout)
+        return sinfo.parse(self._output(sinfo.command()))
 
-    def associations(self, user: str) -> list[sinfo.Association]:
+    def associations(self, user: str) -> list[sacctmgr.Association]:
         """Return the accounts that the user may charge."""
-        argv = sinfo.sacctmgr_associations_command(user)
-        answer = self.run(argv, self.sacct_timeout_seconds, self.environ)
-        _check(answer)
-        return sinfo.parse_sacctmgr_associations(answer.stdout)
+        return sacctmgr.parse_associations(self._accounting(sacctmgr.associations_command(user)))
 
-    def submit_limits(self, user: str) -> limits.Limits:
+    def submit_limits(self, user: str) -> sacctmgr.SubmitLimits:
         """Return how many jobs the user may have in the queue."""
-        texts = []
-        for argv in (
-            limits.sacctmgr_own_limits_command(user),
-            limits.sacctmgr_qos_limits_command(),
-        ):
-            answer = self.run(argv, self.sacct_timeout_seconds, self.environ)
-            _check(answer)
-            texts.append(answer.stdout)
-        return limits.Limits(
-            own=tuple(limits.parse_sacctmgr_own_limits(texts[0])),
-            by_qos=limits.parse_sacctmgr_qos_limits(texts[1]),
+        limits = self._accounting(sacctmgr.association_limits_command(user))
+        return sacctmgr.SubmitLimits(
+            associations=tuple(sacctmgr.parse_association_limits(limits)),
+            by_qos=sacctmgr.parse_qos_limits(self._accounting(sacctmgr.qos_limits_command())),
         )
 
     def set_dependency(self, job_id: str, dependency: str) -> None:
-        """Let a waiting job wait for others than before; "": for nothing."""
-        _check(self._ask(scontrol.scontrol_dependency_command(job_id, dependency)))
+        """Replace the dependency of a pending job; "" removes it."""
+        self._output(scontrol.dependency_command(job_id, dependency))
 
     def show_job(self, job_id: str) -> dict[str, str] | None:
-        """Return what slurmctld knows of a job by Slurm's own names; None when it knows none."""
+        """Return slurmctld's record of a job by Slurm's field names; None if there is none."""
         text = self.show_job_text(job_id)
-        return None if text is None else scontrol.parse_scontrol_job(text)
+        return None if text is None else scontrol.parse_record(text)
 
     def show_job_text(self, job_id: str) -> str | None:
-        """Return `scontrol -o show job` as it stands; None when slurmctld knows no such job."""
-        answer = self._ask(scontrol.scontrol_show_job_command(job_id))
-        if failures.is_unknown_job(answer):
-            return None
-        _check(answer)
-        return answer.stdout
-
-    def partition(self, name: str) -> queue.Partition | None:
-        """Return a partition's limits; None where slurmctld names none."""
-        answer = self._ask(waiting.scontrol_show_partition_command(name))
-        _check(answer)
-        return waiting.parse_partition(answer.stdout)
-
-    def reservation(self, name: str) -> queue.Reservation | None:
-        """Return a reservation; None where slurmctld names none."""
-        answer = self._ask(waiting.scontrol_show_reservation_command(name))
-        return waiting.parse_reservation(answer.stdout) if answer.returncode == 0 else None
-
-    def limits_of(self, user: str, account: str, qos: Sequence[str]) -> list[queue.Limit]:
-        """Return the limits that are set for a user, an account and some QOS, and their use."""
-        answer = self._ask(waiting.scontrol_show_limits_command(user, account, qos))
-        _check(answer)
-        return waiting.parse_limits(answer.stdout, user, account)
-
-    def jobs_before(self, job_id: str, partition: str, priority: int) -> int:
-        """Count the jobs that wait in a partition and come before this one, as far as is shown."""
-        answer = self._ask(waiting.squeue_order_command(partition))
-        _check(answer)
-        return waiting.count_before(answer.stdout.split("\n"), job_id, priority)
-
-    def nodes_away(self, nodes: str) -> list[queue.Node]:
-        """Return those of the nodes that are not available, with the reason that sinfo gives."""
-        answer = self._ask(waiting.sinfo_reasons_command(nodes))
-        _check(answer)
-        return waiting.parse_reasons(answer.stdout)
-
-    def ping(self) -> bool:
-        """Return whether slurmctld says that it is up."""
-        return scontrol.parse_scontrol_ping(self._ask(scontrol.scontrol_ping_command()).stdout)
+        """Return the output of `scontrol -o show job`; None if slurmctld has no such job."""
+        return self._output_of_job(scontrol.show_command("job", job_id))
 
     def batch_script(self, job_id: str) -> str | None:
-        """Return the script that Slurm holds; None when slurmctld knows no such job."""
-        answer = self._ask(scontrol.scontrol_write_batch_script_command(job_id))
-        if failures.is_unknown_job(answer):
-            return None
-        _check(answer)
-        return answer.stdout
+        """Return the job's script from slurmctld; None if it has no such job."""
+        return self._output_of_job(scontrol.batch_script_command(job_id))
+
+    def partition(self, name: str) -> queue.Partition | None:
+        """Return a partition's limits."""
+        return scontrol.parse_partition(self._output(scontrol.show_command("partition", name)))
+
+    def reservation(self, name: str) -> queue.Reservation | None:
+        """Return a reservation; None if slurmctld has none of this name."""
+        result = self._run(scontrol.show_command("reservation", name))
+        return scontrol.parse_reservation(result.stdout) if result.returncode == 0 else None
+
+    def limits_of(self, user: str, account: str, qos: Sequence[str]) -> list[queue.Limit]:
+        """Return the limits of a user, an account and some QOS, with their use."""
+        text = self._output(scontrol.limits_command(user, account, qos))
+        return scontrol.parse_limits(text, user, account)
+
+    def jobs_before(self, job_id: str, partition: str, priority: int) -> int:
+        """Count the visible pending jobs in a partition that are before this one."""
+        text = self._output(squeue.priorities_command(partition))
+        return squeue.count_jobs_before(text, job_id, priority)
+
+    def unavailable_nodes(self, nodes: str) -> list[queue.Node]:
+        """Return those of the nodes for which sinfo gives a reason."""
+        return sinfo.parse_reasons(self._output(sinfo.reasons_command(nodes)))
+
+    def ping(self) -> bool:
+        """Return whether slurmctld is up."""
+        return scontrol.parse_ping(self._run(scontrol.ping_command()).stdout)
 
     def test_only(self, script: str, options: Sequence[str] = ()) -> str:
-        """Return in a sentence when and where Slurm would start this script's job."""
+        """Return a sentence that says when and where Slurm would start this script."""
         with tempfile.TemporaryDirectory(prefix="orchestrator-") as folder:
             path = Path(folder, "script.sbatch")
             path.write_text(script, encoding="utf-8")
-            answer = self._ask(sbatch.sbatch_test_only_command(path, options))
-        estimate = sbatch.parse_test_only(answer.stderr)
-        if answer.returncode == 0 and estimate is not None:
+            result = self._run(sbatch.test_only_command(path, options))
+        estimate = sbatch.parse_test_only(result.stderr)
+        if result.returncode == 0 and estimate is not None:
             when = estimate.starts_at.isoformat() if estimate.starts_at else "an unknown time"
             return (
                 f"Slurm would start the job at {when} on {estimate.node_list or 'no node'} "
                 f"in partition {estimate.partition}"
             )
-        _check(answer)
-        return failures.said(answer)
+        _check(result)
+        return failures.message(result)
+
+    def _run(self, argv: list[str]) -> process.Result:
+        return self.run(argv, self.timeout_seconds, self.environ)
+
+    def _output(self, argv: list[str]) -> str:
+        return _check(self._run(argv)).stdout
+
+    def _accounting(self, argv: list[str]) -> str:
+        return _check(self.run(argv, self.sacct_timeout_seconds, self.environ)).stdout
+
+    def _output_of_job(self, argv: list[str]) -> str | None:
+        result = self._run(argv)
+        return None if failures.is_unknown_job(result) else _check(result).stdout
+
+    def _sacct(self, argv: list[str]) -> list[tracking.Observation]:
+        observed_at = datetime.datetime.now(datetime.UTC)
+        invalid: list[str] = []
+        lines = self._accounting(argv).split("\n")
+        observations = sacct.parse(lines, observed_at, invalid.append)
+        _warn_of_invalid_lines("sacct", invalid)
+        return observations
+
+    def _scancel(self, argv: list[str]) -> None:
+        _check(failures.without_unknown_jobs(self._run(argv)))
 
     def _change(
         self, job_ids: Sequence[str], command: Callable[[Sequence[str]], list[str]]
     ) -> dict[str, str]:
-        refused: dict[str, str] = {}
-        for start in range(0, len(job_ids), _CHANGED_AT_ONCE):
-            answer = self._ask(command(job_ids[start : start + _CHANGED_AT_ONCE]))
-            problem = failures.failure(answer)
-            told = scontrol.parse_scontrol_refusals(
-                "\n".join(map(failures.plain, answer.stderr.splitlines()))
-            )
-            if problem is not None and (isinstance(problem, failures.Unreachable) or not told):
+        all_refused: dict[str, str] = {}
+        for start in range(0, len(job_ids), _JOBS_PER_COMMAND):
+            result = self._run(command(job_ids[start : start + _JOBS_PER_COMMAND]))
+            lines = map(failures.printable, result.stderr.splitlines())
+            refused = scontrol.parse_refusals("\n".join(lines))
+            problem = failures.failure(result)
+            if problem is not None and (isinstance(problem, failures.Unreachable) or not refused):
                 raise problem
-            refused.update(told)
-        return refused
-
-    def _ask(self, argv: list[str]) -> process.Answer:
-        return self.run(argv, self.timeout_seconds, self.environ)
-
-    def _sacct(self, argv: list[str]) -> list[tracking.Observation]:
-        answer = self.run(argv, self.sacct_timeout_seconds, self.environ)
-        _check(answer)
-        odd = _OddLines("sacct")
-        lines = answer.stdout.split("\n")
-        found = sacct.parse_sacct(lines, answer.started_at, odd)
-        odd.report()
-        return found
+            all_refused.update(refused)
+        return all_refused
 
 
-class _OddLines:
-    """Counts the lines that could not be read, and tells once."""
-
-    def __init__(self, command: str) -> None:
-        self._command = command
-        self._count = 0
-        self._first = ""
-
-    def __call__(self, line: str) -> None:
-        self._count += 1
-        self._first = self._first or failures.plain(line)[:200]
-
-    def report(self) -> None:
-        if self._count:
-            _log.warning(
-                "%s: %d lines not understood, the first: %s",
-                self._command,
-                self._count,
-                self._first,
-            )
-
-
-def _check(answer: process.Answer) -> None:
-    problem = failures.failure(answer)
-    if problem is not None:
+def _check(result: process.Result) -> process.Result:
+    if (problem := failures.failure(result)) is not None:
         raise problem
+    return result
+
+
+def _warn_of_invalid_lines(command: str, lines: Sequence[str]) -> None:
+    if lines:
+        first = failures.printable(lines[0])[:200]
+        _log.warning("%s: %d lines could not be parsed, the first: %s", command, len(lines), first)

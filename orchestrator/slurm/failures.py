@@ -1,4 +1,4 @@
-"""What a command that failed said -> an error with a sentence and a cure."""
+"""Failed commands of Slurm -> errors that name the cause and the fix."""
 
 from __future__ import annotations
 
@@ -10,91 +10,87 @@ from orchestrator.slurm import process
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 #: Texts measured on 22.05, 24.11 and 26.05 with slurmctld, slurmdbd and munged stopped or hung.
-_AWAY = re.compile(
+_UNREACHABLE = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Protocol authentication error"
     r"|Munge encode failed|Zero Bytes were transmitted|Connection (?:refused|reset|timed out)"
     r"|(?:Message|Communication) \w+ failure|Rate limit exceeded|configuration source"
     r"|Problem talking to the database"
 )
-_NO_ACCOUNTS = re.compile(r"accounting storage is disabled", re.IGNORECASE)
+_ACCOUNTING_DISABLED = re.compile(r"accounting storage is disabled", re.IGNORECASE)
 _UNKNOWN_JOB = re.compile(r"Invalid job id specified")
-#: `scontrol show job` on stdout, with exit code 1, where it knows the array and not the task.
+#: scontrol prints this on stdout, with exit code 1, for an unknown task of a known array.
 _UNKNOWN_TASK = re.compile(r"Job \S+ not found\s*")
-#: These write their failure to stderr and end with 0 all the same (scontrol write batch_script).
+#: Failures with exit code 0 (scontrol write batch_script).
 _SILENT_FAILURE = re.compile(r"job script retrieval failed|Problem talking to the database")
-_SHOWN_CHARACTERS = 500
+_MAX_CHARACTERS = 500
 
 
 class AccountingDisabled(errors.SlurmError):
-    """This cluster keeps no accounts (AccountingStorageType=accounting_storage/none)."""
+    """This cluster has no accounting database (AccountingStorageType=accounting_storage/none)."""
 
 
 class Unreachable(errors.SlurmError):
-    """slurmctld or slurmdbd does not answer."""
+    """slurmctld or slurmdbd does not respond."""
 
 
-def failure(answer: process.Answer) -> errors.SlurmError | None:
-    """Return the error that an answer is, or None for a good one."""
-    command = answer.command
-    text = said(answer)
-    if answer.timed_out:
+def failure(result: process.Result) -> errors.SlurmError | None:
+    """Return the error of a failed command; None if it succeeded."""
+    command = result.command
+    text = message(result)
+    detail = f": {text.rstrip('.')}" if text else ""
+    if result.timed_out:
         return Unreachable(
-            f"{command} was given up after {answer.seconds:.0f} s{_saying(text)}. "
-            "Slurm is busy or away; nothing is lost, try again later."
+            f"{command} timed out after {result.seconds:.0f} s{detail}. "
+            "Slurm is busy or down. Nothing is lost; try again later."
         )
-    if answer.returncode == 0 and not _SILENT_FAILURE.search(answer.stderr):
+    if result.returncode == 0 and not _SILENT_FAILURE.search(result.stderr):
         return None
-    if _NO_ACCOUNTS.search(answer.stderr):
+    if _ACCOUNTING_DISABLED.search(result.stderr):
         return AccountingDisabled(
-            "this cluster keeps no accounts (sacct: Slurm accounting storage is disabled); "
-            "states come from squeue and from the exit records alone"
+            "this cluster has no accounting (sacct: Slurm accounting storage is disabled); "
+            "job states come only from squeue and the exit records"
         )
-    if _AWAY.search(answer.stderr):
+    if _UNREACHABLE.search(result.stderr):
         daemon = "slurmdbd" if command == "sacct" else "slurmctld"
         return Unreachable(
-            f"{command} could not reach {daemon}{_saying(text)}. "
+            f"{command} could not reach {daemon}{detail}. "
             "Nothing is lost; try again later, or ask the site's administrators."
         )
-    if answer.returncode < 0:
-        ending = f"was ended by signal {-answer.returncode}"
+    if result.returncode < 0:
+        end = f"was killed by signal {-result.returncode}"
     else:
-        ending = f"failed with exit code {answer.returncode}"
-    cure = "Run the same command by hand to see more: " + " ".join(map(ascii, answer.argv))
-    return errors.SlurmError(f"{command} {ending}{_saying(text)}. {cure}")
+        end = f"failed with exit code {result.returncode}"
+    command_line = " ".join(map(ascii, result.argv))
+    return errors.SlurmError(
+        f"{command} {end}{detail}. To see more, run the same command: {command_line}"
+    )
 
 
-def is_unknown_job(answer: process.Answer) -> bool:
-    """Return whether the command says that Slurm has no job with that ID (any more)."""
-    if answer.timed_out:
+def is_unknown_job(result: process.Result) -> bool:
+    """Return whether Slurm has no job with that ID (any more)."""
+    if result.timed_out:
         return False
-    told = _UNKNOWN_JOB.search(answer.stderr) or _UNKNOWN_TASK.fullmatch(answer.stdout)
-    return told is not None
+    match = _UNKNOWN_JOB.search(result.stderr) or _UNKNOWN_TASK.fullmatch(result.stdout)
+    return match is not None
 
 
-def less_unknown_jobs(answer: process.Answer) -> process.Answer:
-    """Return the answer without complaints about jobs that Slurm has no more; good without others.
-
-    Of scancel, which complains of each of its jobs on a line.
-    """
-    if answer.timed_out or not is_unknown_job(answer):
-        return answer
-    lines = [line for line in answer.stderr.splitlines() if not _UNKNOWN_JOB.search(line)]
+def without_unknown_jobs(result: process.Result) -> process.Result:
+    """Return scancel's result without its lines about unknown jobs; success if none is left."""
+    if result.timed_out or not is_unknown_job(result):
+        return result
+    lines = [line for line in result.stderr.splitlines() if not _UNKNOWN_JOB.search(line)]
     stderr = "\n".join(line for line in lines if line.strip())
-    return dataclasses.replace(answer, stderr=stderr, returncode=answer.returncode if stderr else 0)
+    return dataclasses.replace(result, stderr=stderr, returncode=result.returncode if stderr else 0)
 
 
-def said(answer: process.Answer) -> str:
-    """Return what the command wrote to stderr in one line, fit to be shown."""
-    prefix = re.compile(rf"^(?:{re.escape(answer.command)}: )?(?:error: |fatal: )?")
-    lines = (prefix.sub("", plain(line)) for line in answer.stderr.splitlines())
+def message(result: process.Result) -> str:
+    """Return the command's stderr as one printable line."""
+    prefix = re.compile(rf"^(?:{re.escape(result.command)}: )?(?:error: |fatal: )?")
+    lines = (prefix.sub("", printable(line)) for line in result.stderr.splitlines())
     text = "; ".join(dict.fromkeys(line for line in lines if line))
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+    return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + "..."
 
 
-def plain(text: str) -> str:
-    """Return text without control characters: a wrapper's output goes to a terminal."""
+def printable(text: str) -> str:
+    """Return text without control characters, safe for a terminal."""
     return _CONTROL.sub("", text).strip()
-
-
-def _saying(text: str) -> str:
-    return f": {text.rstrip('.')}" if text else ""

@@ -1,4 +1,4 @@
-"""sbatch: one submission, and what its answer means for "exactly once"."""
+"""sbatch: submit a script, and what its output says about whether Slurm has the job."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from collections.abc import Sequence
 from orchestrator.slurm import failures, fields, process
 
 
-class SbatchKind(enum.StrEnum):
-    """What is certain after sbatch answered."""
+class OutcomeKind(enum.StrEnum):
+    """What is certain after sbatch has ended."""
 
     #: Slurm has the job
     ACCEPTED = "accepted"
-    #: slurmctld said no, and will say no again
+    #: slurmctld refused the job for good
     REJECTED = "rejected"
-    #: slurmctld said no, for now
+    #: slurmctld refused the job for now
     REJECTED_RETRY = "rejected, retry"
-    #: sbatch stopped before it sent anything; the request has to change
+    #: sbatch sent nothing; the request has to change
     NOT_SENT = "not sent"
-    #: slurmctld could not be reached
+    #: sbatch could not reach slurmctld
     NOT_SENT_RETRY = "not sent, retry"
     #: Slurm may or may not have the job
     AMBIGUOUS = "ambiguous"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SbatchOutcome:
-    """sbatch's answer, judged."""
+class Outcome:
+    """The result of one sbatch."""
 
-    kind: SbatchKind
+    kind: OutcomeKind
     #: for the user: what happened and what to do
     sentence: str
     #: why it was refused for now: the limit's name, or slurmctld's own words
     cause: str = ""
     job_id: str | None = None
-    #: only where sbatch named it (`123;cluster`)
+    #: only if sbatch printed it (`123;cluster`)
     cluster: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StartEstimate:
-    """What `sbatch --test-only` expects."""
+    """The estimate of `sbatch --test-only`."""
 
     starts_at: datetime.datetime | None
     processors: int | None
@@ -55,79 +55,57 @@ class StartEstimate:
 
 _ACCEPTED = re.compile(r"(\d{1,10})(?:;(\S+))?", re.ASCII)
 _FAILED = re.compile(r"Batch job submission failed: (.+)")
-# The job may exist: slurmctld makes it first and answers then, and looks not whether the client
-# is still there (measured: a job ran two seconds after this answer).
-_MAYBE = re.compile(
+# The job may exist: slurmctld creates it before it answers, and does not check whether the client
+# is still there (measured: a job ran two seconds after this message).
+_CONTACT_LOST = re.compile(
     r"Socket timed out|\((?:send|receive|shutdown) failure\)|Message (?:send|receive) failure"
     r"|Zero Bytes were transmitted|Unexpected message received|Connection (?:reset|timed out)"
     r"|Header lengths are longer|Insane message length|Broken pipe"
 )
-# Texts of slurm_strerror() that slurmctld answers with; each seen on 22.05, 24.11 or 26.05, or
-# read in slurm_errno.c.
+# Texts of slurm_strerror(), each seen on 22.05, 24.11 or 26.05, or read in slurm_errno.c.
 _REJECTED = re.compile(
-    r"Invalid partition name specified"
-    r"|Invalid account or account/partition combination specified"
-    r"|Invalid qos specification"
-    r"|Invalid QOS specification"
-    r"|Requested node configuration is not available"
-    r"|Memory specification can not be satisfied"
-    r"|Memory required by task is not available"
-    r"|CPU count per node can not be satisfied"
-    r"|Invalid feature specification"
-    r"|Invalid job array specification"
-    r"|Invalid node name specified"
-    r"|Requested nodes not in this partition"
-    r"|Requested reservation is invalid"
-    r"|Access denied to requested reservation"
-    r"|Invalid license specification"
-    r"|Invalid wckey specification"
-    r"|Invalid generic resource \(gres\) specification"
-    r"|Invalid GRES specification"
-    r"|Invalid Trackable RESource"
-    r"|Requested time limit is invalid"
-    r"|Pathname of a file, directory or other parameter too long"
-    r"|Job dependency problem"
-    r"|Circular job dependency"
-    r"|Node count specification invalid"
-    r"|CPU count specification invalid"
-    r"|Task count specification invalid"
+    r"Invalid partition name specified|Invalid account or account/partition combination specified"
+    r"|Invalid (?:qos|QOS) specification|Requested node configuration is not available"
+    r"|Memory specification can not be satisfied|Memory required by task is not available"
+    r"|CPU count per node can not be satisfied|Invalid feature specification"
+    r"|Invalid job array specification|Invalid node name specified"
+    r"|Requested nodes not in this partition|Requested reservation is invalid"
+    r"|Access denied to requested reservation|Invalid license specification"
+    r"|Invalid wckey specification|Invalid generic resource \(gres\) specification"
+    r"|Invalid GRES specification|Invalid Trackable RESource|Requested time limit is invalid"
+    r"|Pathname of a file, directory or other parameter too long|Job dependency problem"
+    r"|Circular job dependency|(?:Node|CPU|Task) count specification invalid"
     r"|More processors requested than permitted"
     r"|No partition specified or system default partition"
-    r"|User's group not permitted to use this partition"
-    r"|Access/permission denied"
+    r"|User's group not permitted to use this partition|Access/permission denied"
 )
 _REJECTED_FOR_NOW = re.compile(
-    r"Required partition not available \(inactive or drain\)"
-    r"|System submissions disabled"
-    r"|I/O error writing script/environment to file"
-    r"|Slurm temporarily unable to accept job"
-    r"|MaxJobCount limit reached"
-    # EAGAIN, after sbatch's 15 tries over 120 s with MaxJobCount jobs in the queue.
+    r"Required partition not available \(inactive or drain\)|System submissions disabled"
+    r"|I/O error writing script/environment to file|Slurm temporarily unable to accept job"
+    r"|MaxJobCount limit reached|Rate limit exceeded"
+    # EAGAIN, after sbatch's 15 attempts over 120 s with MaxJobCount jobs in the queue.
     r"|Resource temporarily unavailable"
-    r"|Rate limit exceeded"
 )
-#: What sbatch says of EAGAIN, at the begin of its 15 tries.
+#: sbatch prints this for EAGAIN, before its 15 attempts.
 _QUEUE_FULL = "Slurm temporarily unable to accept job"
 _POLICY = re.compile(r"Job violates accounting/QOS policy")
 _LIMIT = re.compile(r"\b((?:Assoc|QOS|Max)[A-Za-z]*(?:Limit|PerAccount|Per[A-Z]\w*|Minutes))\b")
-_SUBMIT_LIMIT = re.compile(r"Submit")
 _NOT_SENT = re.compile(
     r"unrecognized option|invalid option|requires an argument|ambiguous option"
     r"|Invalid --?[\w-]+ specification|Invalid directive found|Invalid time specification"
+    r"|DOS line breaks|contain a NULL character|Unmatched .* in \[|mutually exclusive"
+    r"|Invalid generic resource \(gres\) specification|only permitted by root"
+    r"|Could not open user environment file|known by database|invalid entry for --cluster"
     r"|Batch script is empty|contains only whitespace|does not look like a batch script"
-    r"|DOS line breaks"
-    r"|contain a NULL character|Unmatched .* in \[|Unable to open file"
-    r"|Invalid generic resource \(gres\) specification|mutually exclusive"
-    r"|Could not open user environment file|only permitted by root"
-    r"|known by database|invalid entry for --cluster"
+    r"|Unable to open file"
 )
 _ESTIMATE = re.compile(
-    # 26.05 prints a stray "a" behind the time.
+    # 26.05 prints a stray "a" after the time.
     r"Job \d+ to start at (\S+)(?: a)? using (\d+) processors on nodes (\S*) in partition (\S+)"
 )
 
 
-def sbatch_command(
+def command(
     script: str | os.PathLike[str],
     job_name: str,
     output: str | None = None,
@@ -135,7 +113,7 @@ def sbatch_command(
     extra: Sequence[str] = (),
     arguments: Sequence[str] = (),
 ) -> list[str]:
-    """Build the submission; what is given here goes before the script's own directives."""
+    """Submit a script; these options take precedence over its directives."""
     options = ["--parsable", f"--job-name={job_name}"]
     if output is not None:
         options.append(f"--output={output}")
@@ -144,114 +122,106 @@ def sbatch_command(
     return ["sbatch", *options, *extra, os.fspath(script), *arguments]
 
 
-def classify_sbatch(answer: process.Answer) -> SbatchOutcome:
-    """Judge sbatch's answer; whatever is not known for certain is AMBIGUOUS."""
-    text = failures.said(answer)
-    job_id, cluster = _job_id(answer.stdout)
-    if answer.timed_out:
-        return _maybe(f"sbatch was given up after {answer.seconds:.0f} s", text)
-    if answer.returncode < 0:
-        return _maybe(f"sbatch was ended by signal {-answer.returncode}", text)
-    if answer.returncode == 0:
+def classify(result: process.Result) -> Outcome:
+    """Return the outcome; AMBIGUOUS unless it is certain."""
+    text = failures.message(result)
+    job_id, cluster = _job_id(result.stdout)
+    if result.timed_out:
+        return _ambiguous(f"sbatch timed out after {result.seconds:.0f} s", text)
+    if result.returncode < 0:
+        return _ambiguous(f"sbatch was killed by signal {-result.returncode}", text)
+    if result.returncode == 0:
         if job_id is None:
-            return _maybe("sbatch printed no job ID", failures.plain(answer.stdout[:200]) or text)
-        return SbatchOutcome(
-            kind=SbatchKind.ACCEPTED,
+            output = failures.printable(result.stdout[:200]) or text
+            return _ambiguous("sbatch printed no job ID", output)
+        return Outcome(
+            kind=OutcomeKind.ACCEPTED,
             sentence=f"Slurm accepted the job as {job_id}",
             job_id=job_id,
             cluster=cluster,
         )
     if job_id is not None:
-        return _maybe(f"sbatch failed and yet printed job ID {job_id}", text)
-    if _MAYBE.search(answer.stderr):
-        return _maybe("sbatch lost contact with slurmctld", text)
-    verdicts = _FAILED.findall(answer.stderr)
-    if verdicts:
-        return _refusal(verdicts[-1], answer.stderr, text)
-    if _NOT_SENT.search(answer.stderr):
-        return SbatchOutcome(
-            kind=SbatchKind.NOT_SENT,
-            sentence=f"sbatch does not take the job: {text}. Correct it and submit again.",
+        return _ambiguous(f"sbatch failed and yet printed job ID {job_id}", text)
+    if _CONTACT_LOST.search(result.stderr):
+        return _ambiguous("sbatch lost contact with slurmctld", text)
+    if reasons := _FAILED.findall(result.stderr):
+        return _classify_failure(reasons[-1], result.stderr, text)
+    if _NOT_SENT.search(result.stderr):
+        return Outcome(
+            kind=OutcomeKind.NOT_SENT,
+            sentence=f"sbatch rejected the job: {text}. Correct it and submit again.",
         )
-    if "configuration source" in answer.stderr:
-        return _away(text)
-    return _maybe(f"sbatch failed with exit code {answer.returncode}", text)
+    if "configuration source" in result.stderr:
+        return _unreachable(text)
+    return _ambiguous(f"sbatch failed with exit code {result.returncode}", text)
 
 
-def sbatch_test_only_command(
-    script: str | os.PathLike[str], extra: Sequence[str] = ()
-) -> list[str]:
-    """Ask when the script would start; nothing is submitted, one job ID is used up."""
+def test_only_command(script: str | os.PathLike[str], extra: Sequence[str] = ()) -> list[str]:
+    """Estimate when the script would start; nothing is submitted, but one job ID is used up."""
     return ["sbatch", "--test-only", *extra, os.fspath(script)]
 
 
-def parse_test_only(text: str) -> StartEstimate | None:
-    """Read the line that `sbatch --test-only` writes to stderr; None where there is none."""
-    found = _ESTIMATE.search(text)
-    if found is None:
+def parse_test_only(stderr: str) -> StartEstimate | None:
+    """Parse the estimate of `sbatch --test-only`; None if there is none."""
+    match = _ESTIMATE.search(stderr)
+    if match is None:
         return None
     return StartEstimate(
-        starts_at=fields.parse_time(found[1]),
-        processors=fields.parse_count(found[2]),
-        node_list=fields.parse_text(found[3]),
-        partition=fields.parse_text(found[4]),
+        starts_at=fields.parse_time(match[1]),
+        processors=fields.parse_count(match[2]),
+        node_list=fields.parse_text(match[3]),
+        partition=fields.parse_text(match[4]),
     )
 
 
 def _job_id(stdout: str) -> tuple[str | None, str | None]:
-    # Sites wrap sbatch and print advice before its answer; numbers in that are no job IDs.
+    # Wrappers of sites print advice before sbatch's output; numbers in it are not job IDs.
     lines = [line.strip() for line in stdout.splitlines() if line.strip()]
-    found = _ACCEPTED.fullmatch(lines[-1]) if lines else None
-    return (found[1], found[2]) if found else (None, None)
+    match = _ACCEPTED.fullmatch(lines[-1]) if lines else None
+    return (match[1], match[2]) if match else (None, None)
 
 
-def _refusal(verdict: str, stderr: str, text: str) -> SbatchOutcome:
-    if "(connect failure)" in verdict:
-        return _away(text)
-    if "Protocol authentication error" in verdict:
-        # Without munge the request was not even signed; else the answer could not be checked.
-        return _away(text) if "Munge encode failed" in stderr else _maybe("sbatch failed", text)
-    if _POLICY.search(verdict):
-        limits = _LIMIT.findall(stderr)
-        for_now = any(_SUBMIT_LIMIT.search(limit) for limit in limits)
-        if for_now:
-            return SbatchOutcome(
-                kind=SbatchKind.REJECTED_RETRY,
-                sentence=f"Slurm refused the job: {text}. "
-                "You have as many jobs in the queue as you may; submit again when some have ended.",
-                cause=", ".join(dict.fromkeys(limits)),
-            )
-        return _rejected(text)
-    if _REJECTED_FOR_NOW.search(verdict):
-        return SbatchOutcome(
-            kind=SbatchKind.REJECTED_RETRY,
-            sentence=f"Slurm refused the job for now: {text}. Submit it again later.",
-            cause=_QUEUE_FULL if _QUEUE_FULL in stderr else failures.plain(verdict).rstrip("."),
+def _classify_failure(reason: str, stderr: str, text: str) -> Outcome:
+    if "(connect failure)" in reason:
+        return _unreachable(text)
+    if "Protocol authentication error" in reason:
+        # Without munge the request was not signed. Otherwise the answer could not be verified.
+        is_unsigned = "Munge encode failed" in stderr
+        return _unreachable(text) if is_unsigned else _ambiguous("sbatch failed", text)
+    limits = _LIMIT.findall(stderr)
+    if _POLICY.search(reason) and any("Submit" in limit for limit in limits):
+        return Outcome(
+            kind=OutcomeKind.REJECTED_RETRY,
+            sentence=f"Slurm refused the job: {text}. "
+            "You have reached your submit limit: submit again when some of your jobs have ended.",
+            cause=", ".join(dict.fromkeys(limits)),
         )
-    if _REJECTED.search(verdict):
-        return _rejected(text)
-    return _maybe("sbatch failed", text)
+    if _REJECTED_FOR_NOW.search(reason):
+        return Outcome(
+            kind=OutcomeKind.REJECTED_RETRY,
+            sentence=f"Slurm refused the job for now: {text}. Submit it again later.",
+            cause=_QUEUE_FULL if _QUEUE_FULL in stderr else failures.printable(reason).rstrip("."),
+        )
+    if _POLICY.search(reason) or _REJECTED.search(reason):
+        return Outcome(
+            kind=OutcomeKind.REJECTED,
+            sentence=f"Slurm refused the job: {text}. Correct it and submit again.",
+        )
+    return _ambiguous("sbatch failed", text)
 
 
-def _rejected(text: str) -> SbatchOutcome:
-    return SbatchOutcome(
-        kind=SbatchKind.REJECTED,
-        sentence=f"Slurm refused the job: {text}. Correct it and submit again.",
-    )
-
-
-def _away(text: str) -> SbatchOutcome:
-    return SbatchOutcome(
-        kind=SbatchKind.NOT_SENT_RETRY,
+def _unreachable(text: str) -> Outcome:
+    return Outcome(
+        kind=OutcomeKind.NOT_SENT_RETRY,
         sentence=f"sbatch could not reach slurmctld: {text}. "
-        "Nothing was submitted; submit again when Slurm answers.",
+        "Nothing was submitted. Submit again when slurmctld answers.",
         cause="slurmctld did not answer",
     )
 
 
-def _maybe(event: str, text: str) -> SbatchOutcome:
+def _ambiguous(event: str, text: str) -> Outcome:
     detail = f": {text}" if text else ""
-    return SbatchOutcome(
-        kind=SbatchKind.AMBIGUOUS,
+    return Outcome(
+        kind=OutcomeKind.AMBIGUOUS,
         sentence=f"{event}{detail}. Slurm may or may not have the job.",
     )

@@ -1,79 +1,88 @@
-"""scontrol: what slurmctld is, what it knows of one job, and what it is asked to do with jobs."""
+"""scontrol and scancel: settings, jobs, partitions and limits of slurmctld, and changes of jobs."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from orchestrator.diagnosis import queue
 from orchestrator.slurm import fields
 
+#: First line of `scontrol show config`, followed by slurmctld's time (proc_req.c).
+_CONFIG_HEADER = "Configuration data as of "
 _SETTING = re.compile(r"([A-Za-z_]\w*(?:\[\d+\])?)\s*= ?(.*)", re.ASCII)
-# `scontrol -o show job` separates NAME=VALUE with spaces, and values may hold spaces: a name is
-# what looks like one of Slurm's ("AllocNode:Sid", "MinMemoryNode", "TresPerNode").
-#: First line of `scontrol show config`: slurmctld's time as it answers (proc_req.c).
-_AS_OF = "Configuration data as of "
-_JOB_FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z_]*(?:[:/][A-Za-z]+)*)=")
-
+# `scontrol -o show` separates NAME=VALUE with spaces, and values may contain spaces. A name looks
+# like "AllocNode:Sid", "MinMemoryNode", "TresPerNode".
+_RECORD_FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z_]*(?:[:/][A-Za-z]+)*)=")
 _REFUSED = re.compile(r"(?P<why>.+?) for job (?P<job>\d+(?:_\d+|_\[\d+\])?)", re.ASCII)
 _REFUSED_TASK = re.compile(r"(?P<job>\d+_(?:\d+|\[\d+\])): (?P<why>.+)", re.ASCII)
+_LIMIT_FIELD = re.compile(r"(?P<name>(?:Max|Grp|Min)\w*)=(?P<value>\S*)", re.ASCII)
+_LIMIT = re.compile(r"(?:(?P<resource>[a-z][\w/:.-]*)=)?(?P<allowed>\d+)(?:\((?P<used>\d+)\S*)?")
+#: The limits of one user or account in a QOS.
+_OWNER_LIMITS = re.compile(r"(?P<owner>[^\s={}]+)=\{(?P<limits>[^}]*)\}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
-    """The settings of slurmctld that decide how it must be asked."""
+    """The settings of slurmctld that the orchestrator depends on."""
 
     cluster_name: str
     #: "24.11.5"
     slurm_version: str
-    #: after it a client gives up on slurmctld
+    #: a client gives up on slurmctld after this time
     message_timeout_seconds: int
-    #: how long an ended job stays in squeue
+    #: squeue lists an ended job for this time
     min_job_age_seconds: int
     max_array_size: int
-    #: whether sacct has anything to tell
+    #: whether there is an accounting database
     accounting: bool
-    #: whether sacct tells of GPUs: a job without any is then one that has none
+    #: whether the accounting database records GPUs
     counts_gpus: bool
-    #: when slurmctld was started; another value: it was restarted
+    #: when slurmctld was started
     boot_time: datetime.datetime | None
     #: by the clock of slurmctld's host
     answered_at: datetime.datetime | None
-    #: short names of the hosts that slurmctld and its backups run on
+    #: short names of the hosts of slurmctld and its backups
     controller_hosts: tuple[str, ...]
-    #: all settings by their own names
+    #: all settings by Slurm's names
     settings: Mapping[str, str]
 
 
-def scontrol_config_command() -> list[str]:
-    """Ask for slurmctld's configuration; any user may."""
+def config_command() -> list[str]:
+    """Show slurmctld's configuration; any user may."""
     return ["scontrol", "show", "config"]
 
 
-def parse_scontrol_config(text: str) -> ClusterConfig:
-    """Read `scontrol show config`; ValueError where it does not even name the cluster."""
+def parse_config(text: str) -> ClusterConfig:
+    """Parse `scontrol show config`; raises ValueError without cluster name or version."""
     settings: dict[str, str] = {}
     as_of = ""
     for line in text.splitlines():
-        if line.startswith(_AS_OF):
-            as_of = line.removeprefix(_AS_OF)
-        found = _SETTING.fullmatch(line.strip())
-        if found:
+        if line.startswith(_CONFIG_HEADER):
+            as_of = line.removeprefix(_CONFIG_HEADER)
+        if match := _SETTING.fullmatch(line.strip()):
             # The cgroup settings come last and may repeat a name.
-            settings.setdefault(found[1], found[2].strip())
+            settings.setdefault(match[1], match[2].strip())
+
+    def number(name: str, default: int) -> int:
+        """Parse `30 sec` or `1001`."""
+        value = fields.parse_count((settings.get(name, "").split() or [""])[0])
+        return default if value is None else value
+
     cluster = fields.parse_text(settings.get("ClusterName", ""))
     version = fields.parse_text(settings.get("SLURM_VERSION", ""))
     if cluster is None or version is None:
-        raise ValueError("no ClusterName or no SLURM_VERSION in the answer")
+        raise ValueError("ClusterName or SLURM_VERSION is missing")
     storage = settings.get("AccountingStorageType", "")
     return ClusterConfig(
         cluster_name=cluster,
         slurm_version=version,
-        # Defaults of man slurm.conf, for a site whose scontrol is cut down.
-        message_timeout_seconds=_number(settings, "MessageTimeout", 10),
-        min_job_age_seconds=_number(settings, "MinJobAge", 300),
-        max_array_size=_number(settings, "MaxArraySize", 1001),
+        # Defaults of man slurm.conf, for a site whose scontrol prints fewer settings.
+        message_timeout_seconds=number("MessageTimeout", 10),
+        min_job_age_seconds=number("MinJobAge", 300),
+        max_array_size=number("MaxArraySize", 1001),
         # 22.05 prints accounting_storage/none, 24.11 and later (null).
         accounting=fields.parse_text(storage) is not None and not storage.endswith("/none"),
         counts_gpus="gres/gpu" in settings.get("AccountingStorageTRES", "").split(","),
@@ -88,82 +97,204 @@ def parse_scontrol_config(text: str) -> ClusterConfig:
     )
 
 
-def scontrol_show_job_command(job_id: str) -> list[str]:
-    """Ask for one job, on one line."""
-    return ["scontrol", "-o", "show", "job", job_id]
+def show_command(kind: str, name: str) -> list[str]:
+    """Show a job, partition or reservation on one line."""
+    return ["scontrol", "-o", "show", kind, name]
 
 
-def parse_scontrol_job(line: str) -> dict[str, str]:
-    """Read one line of `scontrol -o show job`: JobId, JobName, Restarts, StdOut, Command, ..."""
-    _, *parts = _JOB_FIELD.split(line)
-    found: dict[str, str] = {}
+def parse_record(line: str) -> dict[str, str]:
+    """Parse one line of `scontrol -o show`: JobId, JobName, Restarts, StdOut, Command, ..."""
+    _, *parts = _RECORD_FIELD.split(line)
+    record: dict[str, str] = {}
     for name, value in zip(parts[::2], parts[1::2], strict=True):
-        found.setdefault(name, value.strip())
-    return found
+        record.setdefault(name, value.strip())
+    return record
 
 
-def scontrol_ping_command() -> list[str]:
-    """Ask whether slurmctld is there."""
+def ping_command() -> list[str]:
+    """Check whether slurmctld is up."""
     return ["scontrol", "ping"]
 
 
-def parse_scontrol_ping(text: str) -> bool:
-    """Return whether a controller is up (exit code 1 and DOWN when it hangs or is away)."""
+def parse_ping(text: str) -> bool:
+    """Return whether a slurmctld is up (DOWN and exit code 1 if it is down or hangs)."""
     return re.search(r"\bis UP\b", text) is not None
 
 
-def scontrol_write_batch_script_command(job_id: str) -> list[str]:
-    """Ask for the job's script, on stdout."""
+def batch_script_command(job_id: str) -> list[str]:
+    """Write the job's script to stdout."""
     return ["scontrol", "write", "batch_script", job_id, "-"]
 
 
-def scontrol_hold_command(job_ids: Sequence[str]) -> list[str]:
-    """Keep waiting jobs from starting."""
-    return ["scontrol", "hold", ",".join(job_ids)]
+def hold_command(ids: Sequence[str]) -> list[str]:
+    """Hold pending jobs."""
+    return ["scontrol", "hold", ",".join(ids)]
 
 
-def scontrol_release_command(job_ids: Sequence[str]) -> list[str]:
-    """Let held jobs start; answers 0 for jobs that are not held too."""
-    return ["scontrol", "release", ",".join(job_ids)]
+def release_command(ids: Sequence[str]) -> list[str]:
+    """Release held jobs; succeeds for jobs that are not held too."""
+    return ["scontrol", "release", ",".join(ids)]
 
 
-def scontrol_requeue_command(job_ids: Sequence[str], *, hold: bool = False) -> list[str]:
-    """End jobs that run and let them, or jobs that ended, wait again; `hold`: held."""
-    return ["scontrol", "requeuehold" if hold else "requeue", ",".join(job_ids)]
+def requeue_command(ids: Sequence[str], *, hold: bool = False) -> list[str]:
+    """Requeue running or ended jobs; `hold`: and hold them."""
+    return ["scontrol", "requeuehold" if hold else "requeue", ",".join(ids)]
 
 
-def scontrol_dependency_command(job_id: str, dependency: str) -> list[str]:
-    """Let a waiting job wait for others than before; "": for nothing."""
+def dependency_command(job_id: str, dependency: str) -> list[str]:
+    """Replace the dependency of a pending job; "" removes it."""
     return ["scontrol", "update", f"jobid={job_id}", f"dependency={dependency}"]
 
 
-def parse_scontrol_refusals(stderr: str) -> dict[str, str]:
-    """Read which jobs of a list were refused, and why; those not named were taken.
+def parse_refusals(stderr: str) -> dict[str, str]:
+    """Return why jobs were refused, by job ID; jobs that are not named were accepted.
 
     22.05 to 26.05: `Job has already finished for job 7`, `7_1: Invalid job id specified`, which
     26.05 writes `7_[1]: Invalid job id specified`.
     """
-    refused: dict[str, str] = {}
-    for line in stderr.splitlines():
-        behind = _REFUSED.fullmatch(line.strip()) or _REFUSED_TASK.fullmatch(line.strip())
-        if behind:
-            refused[re.sub(r"[\[\]]", "", behind["job"])] = behind["why"]
-    return refused
+    lines = [line.strip() for line in stderr.splitlines()]
+    matches = (_REFUSED.fullmatch(line) or _REFUSED_TASK.fullmatch(line) for line in lines)
+    return {re.sub(r"[\[\]]", "", match["job"]): match["why"] for match in matches if match}
 
 
-def scancel_command(job_ids: Sequence[str], name: str | None = None) -> list[str]:
-    """Cancel the jobs; with a full name only those that have it: no other with a reused ID.
+def scancel_command(ids: Sequence[str], name: str | None = None) -> list[str]:
+    """Cancel jobs; with `name` only those with this full name: a job ID may be reused.
 
-    A name makes scancel fetch the jobs of all users first; it takes no list of names. Some tasks of
-    an array are cancelled without one: with any filter scancel 22.05 takes a task that waits for
-    all that wait (`scancel --name=a.t 12_3` ended 12_[0-9]; 24.11 and 26.05 do not).
+    With a name scancel fetches the jobs of all users first, and it takes no list of names. Cancel
+    tasks of an array without one: with any filter scancel 22.05 treats one pending task as all
+    (`scancel --name=a.t 12_3` ended 12_[0-9]; 24.11 and 26.05 do not).
     """
-    if not job_ids:
+    if not ids:
         raise ValueError("scancel without job IDs")
-    return ["scancel", *([] if name is None else [f"--name={name}"]), *job_ids]
+    return ["scancel", *([] if name is None else [f"--name={name}"]), *ids]
 
 
-def _number(settings: Mapping[str, str], name: str, default: int) -> int:
-    """Read `30 sec` or `1001`."""
-    value = fields.parse_count((settings.get(name, "").split() or [""])[0])
-    return default if value is None else value
+def parse_request(job: Mapping[str, str]) -> queue.Request:
+    """Return what a pending job requests, from its `scontrol show job` record."""
+
+    def text(name: str) -> str | None:
+        return fields.parse_text(job.get(name, ""))
+
+    # scontrol prints `_` for spaces in the reason, squeue does not (24.11).
+    reason, nodes, names = job.get("Reason", "None").partition("Nodes:")
+    return queue.Request(
+        reason=(reason.replace("_", " ") + nodes + names) or "None",
+        partition=text("Partition"),
+        account=text("Account"),
+        qos=text("QOS"),
+        nodes=fields.parse_count(job.get("NumNodes", "").partition("-")[0]),
+        time_limit_seconds=fields.parse_duration_seconds(job.get("TimeLimit", "")),
+        resources=dict(_resources(job.get("ReqTRES") or job.get("TRES") or "")),
+        memory_mib=_memory_mib(job.get("MinMemoryNode", "")),
+        features=text("Features"),
+        node_list=text("ReqNodeList"),
+        dependency=text("Dependency"),
+        reservation=text("Reservation"),
+        licenses=text("Licenses"),
+        priority=fields.parse_amount(job.get("Priority", "")),
+        eligible_at=fields.parse_time(job.get("EligibleTime", "")),
+        deadline=fields.parse_time(job.get("Deadline", "")),
+        expected_start=fields.parse_time(job.get("StartTime", "")),
+    )
+
+
+def parse_partition(text: str) -> queue.Partition | None:
+    """Parse `scontrol -o show partition`; None if it names none."""
+    record = parse_record(text)
+    name = fields.parse_text(record.get("PartitionName", ""))
+    if name is None:
+        return None
+    return queue.Partition(
+        name=name,
+        state=record.get("State", ""),
+        nodes=fields.parse_count(record.get("TotalNodes", "")),
+        cpus=fields.parse_count(record.get("TotalCPUs", "")),
+        max_nodes=fields.parse_count(record.get("MaxNodes", "")),
+        max_time_seconds=fields.parse_duration_seconds(record.get("MaxTime", "")),
+        max_memory_mib=fields.parse_count(record.get("MaxMemPerNode", "")),
+        accounts=_restriction(record.get("AllowAccounts", "")),
+        allowed_qos=_restriction(record.get("AllowQos", "")),
+        qos=fields.parse_text(record.get("QoS", "")),
+    )
+
+
+def parse_reservation(text: str) -> queue.Reservation | None:
+    """Parse `scontrol -o show reservation`; None if it names none."""
+    record = parse_record(text)
+    name = fields.parse_text(record.get("ReservationName", ""))
+    if name is None:
+        return None
+    return queue.Reservation(
+        name=name,
+        state=record.get("State", ""),
+        nodes=fields.parse_text(record.get("Nodes", "")),
+        begins_at=fields.parse_time(record.get("StartTime", "")),
+        ends_at=fields.parse_time(record.get("EndTime", "")),
+    )
+
+
+def limits_command(user: str, account: str, qos: Sequence[str]) -> list[str]:
+    """Show the limits of a user ("alice(2001)"), an account and some QOS, with their use."""
+    return [
+        *("scontrol", "-o", "show", "assoc_mgr", "flags=assoc,qos"),
+        *(f"users={user.partition('(')[0]}", f"accounts={account}", f"qos={','.join(qos)}"),
+    ]
+
+
+def parse_limits(text: str, user: str, account: str) -> list[queue.Limit]:
+    """Parse the limits that are set: `GrpJobs=1(0)`, `MaxTRESPJ=cpu=2,node=1`.
+
+    The number in parentheses is the use. N and an empty value mean no limit. `user`: "alice(2001)".
+    """
+    # 22.05 prints the user ID alone.
+    owners = {user, *re.split(r"[()]", user), account}
+    limits: list[queue.Limit] = []
+    for line in text.splitlines():
+        if qos := re.match(r"QOS=([^\s(]+)", line):
+            own = [
+                part["limits"] for part in _OWNER_LIMITS.finditer(line) if part["owner"] in owners
+            ]
+            for part in (_OWNER_LIMITS.sub(" ", line), *own):
+                limits += _limits(part, f"QOS {qos[1]}")
+        elif line.startswith("ClusterName="):
+            record = parse_record(line)
+            name = record.get("UserName", "")
+            owner = f"user {name.partition('(')[0]}" if name else f"account {record.get('Account')}"
+            if name in ("", user):
+                limits += _limits(line, owner)
+    return limits
+
+
+def _limits(text: str, owner: str) -> Iterator[queue.Limit]:
+    for field in _LIMIT_FIELD.finditer(text):
+        for item in field["value"].split(","):
+            value = _LIMIT.match(item)
+            if value is None or (value["resource"] is None and "TRES" in field["name"]):
+                continue
+            yield queue.Limit(
+                owner=owner,
+                name=field["name"],
+                resource=value["resource"] or "",
+                allowed=int(value["allowed"]),
+                used=None if value["used"] is None else int(value["used"]),
+            )
+
+
+def _resources(raw: str) -> Iterator[tuple[str, int]]:
+    for name, amount in fields.parse_tres(raw).items():
+        count = _memory_mib(amount) if name == "mem" else fields.parse_count(amount)
+        if name and count is not None:
+            yield name, count
+
+
+def _memory_mib(raw: str) -> int | None:
+    """Parse `2000M`, `1.5G` or a plain number of MiB."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)", raw.strip(), re.ASCII)
+    if match is None or len(match[1]) > 15:
+        return None
+    return int(float(match[1]) * 1024.0 ** ("KMGT".index(match[2] or "M") - 1))
+
+
+def _restriction(raw: str) -> str | None:
+    text = fields.parse_text(raw)
+    return None if text == "ALL" else text

@@ -1,4 +1,4 @@
-"""squeue: one call for all jobs of the user, read as a stream."""
+"""squeue: the user's jobs, and the pending jobs of a partition."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from orchestrator import tracking
 from orchestrator.jobs import JobState
 from orchestrator.slurm import fields, job_ids, states
 
-#: Stands in no name, path or reason; squeue prints it as it is given.
+#: Does not occur in names, paths or reasons; squeue prints it unchanged.
 DELIMITER = "\x1f"
 # -O and not -o: only -O has the restart count, the exit code, allocated TRES and the log's path
-# (22.05, 24.11 and 26.05 alike). A size of 0 (":" and a suffix) prints a field uncut. Free text
-# comes last.
+# (22.05, 24.11 and 26.05). A size of 0 (":" and a suffix) prints a field uncut. Free text is last.
 _FIELDS = (
     "JobArrayID",
     "JobID",
@@ -36,9 +35,8 @@ _FIELDS = (
     "Reason",
     "Name",
 )
-_STDOUT = _FIELDS.index("STDOUT")
-#: States whose StartTime is the scheduler's guess, or that of an attempt that is over.
-_WAITING = frozenset(
+#: States whose StartTime is the scheduler's estimate, or that of the previous attempt.
+_NOT_STARTED = frozenset(
     {
         JobState.PENDING,
         JobState.REQUEUED,
@@ -49,75 +47,72 @@ _WAITING = frozenset(
         JobState.UNKNOWN,
     }
 )
-#: COMPLETING has its end and its exit code already (epilog, or processes that will not die).
-_OVER = frozenset({JobState.COMPLETING, JobState.STAGE_OUT})
+#: A COMPLETING job has its end time and exit code (epilog, or processes that ignore SIGKILL).
+_ENDED = frozenset({JobState.COMPLETING, JobState.STAGE_OUT})
+#: Pending reasons of jobs that compete for free nodes.
+_COMPETING = frozenset({"None", "Priority", "Resources"})
+_ORDER_DELIMITER = "|"
 
 Keep = Callable[[str, str, str], bool]
 
 
-def squeue_command() -> list[str]:
-    """Build the one question: all jobs of this user, in all states, in all partitions."""
-    # `-j a,b` would fetch the jobs of all users and filter here; without `-t all` a job that
-    # ended is gone at once. An array's waiting tasks are one line, which parse_squeue expands.
-    form = ",".join(f"{field}:{DELIMITER}" for field in _FIELDS[:-1])
-    return ["squeue", "--me", "-h", "-a", "-t", "all", "-O", f"{form},{_FIELDS[-1]}:0"]
+def command() -> list[str]:
+    """List all jobs of this user, in all states and partitions."""
+    # `-j a,b` would fetch the jobs of all users and filter here. Without `-t all` a job that has
+    # ended is not listed.
+    columns = ",".join(f"{field}:{DELIMITER}" for field in _FIELDS[:-1])
+    return ["squeue", "--me", "-h", "-a", "-t", "all", "-O", f"{columns},{_FIELDS[-1]}:0"]
 
 
-def parse_squeue(
+def parse(
     lines: Iterable[str],
     observed_at: datetime.datetime,
     keep: Keep,
-    not_understood: Callable[[str], object] = lambda line: None,
+    on_invalid: Callable[[str], object] = lambda line: None,
 ) -> Iterator[tracking.Observation]:
-    """Read squeue's lines as they come; each array task that waits is an observation of its own.
+    """Parse squeue's lines; each pending array task becomes its own observation.
 
-    keep(name, job_id, log's path) decides, before anything else is read, whether a line matters;
-    the waiting rest of an array asks with the array's own job ID. Lines that can't be read are
-    handed to not_understood.
+    `keep(name, job_id, log_path)` selects lines before they are parsed further. For the pending
+    tasks of an array it gets the array's job ID. Lines that cannot be parsed go to `on_invalid`.
     """
     for line in lines:
-        if not line.strip():
-            continue
-        try:
-            yield from parse_squeue_line(line, observed_at, keep)
-        except ValueError:
-            not_understood(line)
+        if line.strip():
+            try:
+                yield from _parse_line(line, observed_at, keep)
+            except ValueError:
+                on_invalid(line)
 
 
-def parse_squeue_line(
+def _parse_line(
     line: str, observed_at: datetime.datetime, keep: Keep
 ) -> Iterator[tracking.Observation]:
-    """Read one line; ValueError where it is no line of squeue's."""
     columns = line.rstrip("\n").split(DELIMITER, len(_FIELDS) - 1)
     if len(columns) != len(_FIELDS):
         raise ValueError("too few columns")
-    name = columns[-1]
-    job_id = job_ids.parse_job_id(columns[0])
-    if not keep(name, job_id.text, columns[_STDOUT]):
-        return
     row = dict(zip(_FIELDS, columns, strict=True))
+    job_id = job_ids.parse_job_id(row["JobArrayID"])
+    if not keep(row["Name"], job_id.text, row["STDOUT"]):
+        return
     raw_job_id = job_ids.parse_job_id(row["JobID"]).text
-    reading = states.read_state(row["State"])
-    started, over = _phase(reading)
+    state = states.parse_parts(row["State"])
+    ended = state.terminal or state.shown in _ENDED
+    started = ended or state.shown not in _NOT_STARTED
     node_list = fields.parse_text(row["NodeList"])
-    exit_code = fields.parse_wait_status(row["exit_code"]) if over else None
-    # A job that never started has its end as StartTime, and no nodes.
-    started_at = fields.parse_time(row["StartTime"]) if started and node_list else None
+    exit_code = fields.parse_wait_status(row["exit_code"]) if ended else None
+    # A running job keeps its former pending reason ("JobHeldUser", 24.11).
+    has_reason = ended or not started
     for task in job_ids.each_task(job_id):
         yield tracking.Observation(
             source="squeue",
             observed_at=observed_at,
-            name=name,
+            name=row["Name"],
             job_id=task.text,
             raw_job_id=raw_job_id,
             array_job_id=task.array_job_id,
             array_task_id=task.array_task_id,
-            state=reading.shown,
+            state=state.shown,
             raw_state=row["State"].strip(),
-            # A running job keeps the reason for which it once waited ("JobHeldUser", 24.11).
-            reason=(
-                states.parse_reason(row["Reason"], reading.shown) if over or not started else None
-            ),
+            reason=states.parse_reason(row["Reason"], state.shown) if has_reason else None,
             exit_code=exit_code.code if exit_code else None,
             exit_signal=exit_code.signal if exit_code else None,
             partition=fields.parse_text(row["Partition"]),
@@ -129,41 +124,58 @@ def parse_squeue_line(
             node_list=node_list,
             time_limit_seconds=fields.parse_duration_seconds(row["TimeLimit"]),
             submitted_at=fields.parse_time(row["SubmitTime"]),
-            started_at=started_at,
-            ended_at=fields.parse_time(row["EndTime"]) if over else None,
+            # The StartTime of a job that never started is its end; it has no nodes.
+            started_at=fields.parse_time(row["StartTime"]) if started and node_list else None,
+            ended_at=fields.parse_time(row["EndTime"]) if ended else None,
             restart_count=fields.parse_count(row["RestartCnt"]),
-            stdout_path=fields.expand_output_path(
-                _pattern(row["STDOUT"], is_task=task.array_task_id is not None),
-                name=name,
-                job_id=None if job_id.waiting_tasks else raw_job_id,
+            stdout_path=fields.expand_filename_pattern(
+                _stdout_pattern(row["STDOUT"], is_task=task.array_task_id is not None),
+                name=row["Name"],
+                job_id=None if job_id.pending_tasks else raw_job_id,
                 array_job_id=task.array_job_id,
                 task=task.array_task_id,
             ),
         )
 
 
-def _pattern(stdout: str, *, is_task: bool) -> str:
-    """Return the pattern of the log, with the default that Slurm really uses for array tasks.
+def _stdout_pattern(stdout: str, *, is_task: bool) -> str:
+    """Return the log's pattern, with the default that Slurm uses for array tasks.
 
-    22.05 prints slurm-JOBID.out for an array without --output and writes slurm-%A_%a.out; a number
-    where a pattern was given stands as %j.
+    22.05 prints slurm-JOBID.out for an array without --output and writes slurm-%A_%a.out.
     """
     return re.sub(r"/slurm-\d+\.out$", "/slurm-%A_%a.out", stdout) if is_task else stdout
 
 
-def _phase(reading: states.StateReading) -> tuple[bool, bool]:
-    """Return whether the job has started and whether its work is over."""
-    over = reading.terminal or reading.shown in _OVER
-    return over or reading.shown not in _WAITING, over
-
-
 def _gpus(row: dict[str, str]) -> int | None:
-    """Count the GPUs of the job; a site without AccountingStorageTRES=gres/gpu has no total."""
+    """Return the job's GPUs; without AccountingStorageTRES=gres/gpu a site has no total."""
     total = fields.parse_gpus(row["tres-alloc"])
     if total is not None:
         return total
-    a_node = fields.parse_gpus(row["tres-per-node"])
-    if a_node is None:
+    per_node = fields.parse_gpus(row["tres-per-node"])
+    if per_node is None:
         return 0 if fields.parse_text(row["tres-alloc"]) else None
     nodes = fields.parse_count(row["NumNodes"])
-    return None if nodes is None else a_node * nodes
+    return None if nodes is None else per_node * nodes
+
+
+def priorities_command(partition: str) -> list[str]:
+    """List job ID, priority and reason of the pending jobs in a partition."""
+    columns = _ORDER_DELIMITER.join(("%A", "%Q", "%r"))
+    return ["squeue", "-h", "-a", "-t", "PD", "-p", partition, "-o", columns]
+
+
+def count_jobs_before(text: str, job_id: str, priority: int) -> int:
+    """Count the startable jobs of higher priority, and older ones of the same priority.
+
+    The pending tasks of an array are one line and count once.
+    """
+    own_id = fields.parse_count(job_id) or 0
+    count = 0
+    for line in text.splitlines():
+        other_id, other_priority, reason = [*line.strip().split(_ORDER_DELIMITER, 2), "", ""][:3]
+        other = fields.parse_amount(other_priority)
+        if other is None or reason not in _COMPETING or other_id == job_id:
+            continue
+        is_older = (fields.parse_count(other_id) or 0) < own_id
+        count += other > priority or (other == priority and is_older)
+    return count

@@ -56,7 +56,7 @@ def arm(point, delay_seconds):
     elif point == "committed":
         sbatch_call.call = die
     elif point == "started":
-        process._Tie.bind = die
+        process._ParentTie.bind = die
     elif point == "sbatch":
         sbatch_call.call = soon(sbatch_call.call, delay_seconds)
     elif point == "answered":

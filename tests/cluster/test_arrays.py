@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable
 
-from orchestrator import slurm
+from orchestrator.slurm import job_ids
 from tests.cluster import faults
 from tests.cluster import lab as cluster
 from tests.cluster import site as sites
@@ -84,7 +84,7 @@ def _each(line: str) -> dict[str, str]:
     word = state.split()[0]
     if not bracket:
         return {job_id: word}
-    numbers = slurm.expand_tasks(tasks.partition("%")[0].rstrip("]"))
+    numbers = job_ids.expand_tasks(tasks.partition("%")[0].rstrip("]"))
     return {f"{master}_{task}": word for task in numbers}
 
 

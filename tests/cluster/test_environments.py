@@ -90,7 +90,7 @@ def test_limits_of_an_association(limits: cluster.Lab, site: sites.Site) -> None
     limits.wait_for(
         lambda: site.job(second)["reason"] == "AssocMaxJobsLimit", 120, "AssocMaxJobsLimit", 0.5
     )
-    assert "waits for a limit" in site.run("show", second).stdout
+    assert "limit reached" in site.run("show", second).stdout
     refused = site.run("submit", site.shell("third", "true"), check=5)
     assert refused.stderr.startswith("Error: Slurm refused the job: AssocMaxSubmitJobLimit; ")
     assert refused.stderr.endswith(
@@ -176,9 +176,9 @@ def test_a_site_without_requeue(lab: cluster.Lab, site: sites.Site) -> None:
     refused = site.run("requeue", job_id, check=5)
     assert refused.stdout == ""
     assert refused.stderr == (
-        f"Error: Slurm refused it for {job_id}: Requested operation is presently disabled (the job "
-        "was submitted with --no-requeue, or the site disables requeueing; after it has ended, "
-        f"`orchestrator resubmit {job_id}` submits it again)\n"
+        f"Error: Slurm refused the request for {job_id}: Requested operation is presently disabled "
+        "(the job was submitted with --no-requeue, or the site disables requeueing; after it "
+        f"has ended, `orchestrator resubmit {job_id}` submits it again)\n"
     )
     job = site.job(job_id)
     assert (job["state"], job["attempt"]) == ("RUNNING", 0)

@@ -36,12 +36,12 @@ time.time = shifted_time
 datetime.datetime = ShiftedDatetime  # type: ignore[misc]
 
 try:
-    from orchestrator.local import clocks
+    from orchestrator.local import kernel_clock
 except ImportError:
     pass
 else:
     # The kernel of this host does not know that its clock is wrong.
-    clocks.is_synchronized = lambda: False
+    kernel_clock.is_synchronized = lambda: False
 
 sys.argv[0] = "orchestrator"
 runpy.run_module("orchestrator", run_name="__main__", alter_sys=True)

@@ -8,20 +8,22 @@ import subprocess
 
 import pytest
 
-from orchestrator import jobs, slurm
+from orchestrator import jobs
+from orchestrator.slurm import failures, process, sbatch, variables
+from orchestrator.slurm.client import Client
 
 
-def client() -> slurm.Client:
-    return slurm.Client(environ=slurm.environment(os.environ))
+def client() -> Client:
+    return Client(environ=variables.for_queries(os.environ))
 
 
 def submit(tmp_path, body="exit 0", *options, name="demo.abcd12345678"):
     script = tmp_path / "job.sh"
     script.write_text(f"#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=4\n{body}\n")
-    argv = slurm.sbatch_command(
+    argv = sbatch.command(
         script, name, output=f"{tmp_path}/%j.out", comment="abcd12345678", extra=options
     )
-    return slurm.run(argv, 20, slurm.submission_environment(os.environ))
+    return process.run(argv, 20, variables.for_submission(os.environ))
 
 
 def since():
@@ -34,8 +36,8 @@ def squeue():
 
 def test_a_job_from_sbatch_to_its_log(fake_slurm, tmp_path):
     fake_slurm.run_jobs()
-    outcome = slurm.classify_sbatch(submit(tmp_path, "echo $SLURM_JOB_NAME; exit 137"))
-    assert (outcome.kind, outcome.job_id) == (slurm.SbatchKind.ACCEPTED, "1")
+    outcome = sbatch.classify(submit(tmp_path, "echo $SLURM_JOB_NAME; exit 137"))
+    assert (outcome.kind, outcome.job_id) == (sbatch.OutcomeKind.ACCEPTED, "1")
     fake_slurm.wait_for(1, "FAILED")
     (seen,) = squeue()
     assert (seen.state, seen.exit_code, seen.gpus, seen.nodes) == (jobs.JobState.FAILED, 137, 8, 2)
@@ -77,14 +79,14 @@ def test_cancel_needs_the_name(fake_slurm, tmp_path):
 def test_a_lost_answer_and_a_slurm_that_is_away(fake_slurm, tmp_path):
     text = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n"
     fake_slurm.fail("sbatch", stderr=text, run_anyway=True)
-    assert slurm.classify_sbatch(submit(tmp_path)).kind is slurm.SbatchKind.AMBIGUOUS
+    assert sbatch.classify(submit(tmp_path)).kind is sbatch.OutcomeKind.AMBIGUOUS
     assert [seen.job_id for seen in squeue()] == ["1"]
     away = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
     fake_slurm.fail("squeue", stderr=away)
-    with pytest.raises(slurm.Unreachable, match="squeue could not reach slurmctld"):
+    with pytest.raises(failures.Unreachable, match="squeue could not reach slurmctld"):
         squeue()
     fake_slurm.configure(AccountingStorageType="accounting_storage/none")
-    with pytest.raises(slurm.AccountingDisabled):
+    with pytest.raises(failures.AccountingDisabled):
         client().sacct(["1"], since())
     assert not client().config().accounting
 
@@ -93,8 +95,8 @@ def test_the_command_line_of_sbatch_beats_the_directives(fake_slurm, tmp_path):
     answer = submit(tmp_path, "exit 0", "--nodes=1", "--hold")
     assert answer.returncode == 0, answer.stderr
     assert (fake_slurm.job(1)["nodes"], fake_slurm.job(1)["reason"]) == (1, "JobHeldUser")
-    assert slurm.classify_sbatch(submit(tmp_path, "exit 0", "--bogus=1")).sentence == (
-        "sbatch does not take the job: unrecognized option '--bogus=1'; "
+    assert sbatch.classify(submit(tmp_path, "exit 0", "--bogus=1")).sentence == (
+        "sbatch rejected the job: unrecognized option '--bogus=1'; "
         'Try "sbatch --help" for more information. Correct it and submit again.'
     )
     assert client().test_only("#!/bin/bash\n").endswith("on n1 in partition gpu")

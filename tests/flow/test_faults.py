@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, jobs, slurm, specs
+from orchestrator import config, jobs, specs
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import render, submit
+from orchestrator.slurm import variables
+from orchestrator.slurm.client import Client
 from tests import builders
 from tests.flow import command_line
 from tests.flow.conftest import COMMANDS
@@ -42,7 +44,7 @@ JOB = ("--name", "demo", "--", "train.py")
             "",
             "Slurm refused the job: QOSMaxSubmitJobPerUserLimit; Batch job submission failed: "
             "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)."
-            " You have as many jobs in the queue as you may; submit again when some have ended."
+            " You have reached your submit limit: submit again when some of your jobs have ended."
             " (stored as @1; `orchestrator resubmit --queue @1` "
             "submits it as soon as Slurm accepts it)\n",
         ),
@@ -50,7 +52,7 @@ JOB = ("--name", "demo", "--", "train.py")
             255,
             "sbatch: unrecognized option '--hint=x'\n",
             "",
-            "sbatch does not take the job: unrecognized option '--hint=x'. "
+            "sbatch rejected the job: unrecognized option '--hint=x'. "
             "Correct it and submit again. (stored as @1)\n",
         ),
         (
@@ -58,7 +60,8 @@ JOB = ("--name", "demo", "--", "train.py")
             f"{FAILED}Unable to contact slurm controller (connect failure)\n",
             "",
             "sbatch could not reach slurmctld: Batch job submission failed: Unable to contact slurm"
-            " controller (connect failure). Nothing was submitted; submit again when Slurm answers."
+            " controller (connect failure). Nothing was submitted. Submit again when slurmctld "
+            "answers."
             " (stored as @1; `orchestrator resubmit --queue @1` "
             "submits it as soon as Slurm accepts it)\n",
         ),
@@ -154,7 +157,7 @@ def test_what_is_waited_for_in_vain_is_told(cli, fake_slurm):
     done = cli("wait", "1", "2", "--timeout", "0")
     assert done.code == 124
     assert (
-        "1, 2 can never start: a job it depends on ended another way than asked for; cancel it "
+        "1, 2 can never start: a job it depends on did not end as required; cancel it "
         "(DependencyNeverSatisfied)\n"
     ) in done.err
 
@@ -169,7 +172,7 @@ def test_nothing_to_wait_for_is_no_success(cli, fake_slurm):
 def test_a_number_of_seconds_that_is_none(cli, fake_slurm, command):
     done = cli(command, "--timeout", "nan")
     assert done.code == 2
-    assert done.err.endswith("Invalid value for '--timeout': 'nan' is no number of seconds.\n")
+    assert done.err.endswith("Invalid value for '--timeout': 'nan' is not a number of seconds\n")
 
 
 def test_a_name_that_reads_as_a_job_id(cli, fake_slurm):
@@ -210,8 +213,8 @@ def context_of(cli, sbatch_timeout_seconds):
         cli.folder,
         stores.Store(configuration.database),
         configuration=configuration,
-        slurm=slurm.Client(
-            environ=slurm.environment(os.environ), sbatch_timeout_seconds=sbatch_timeout_seconds
+        slurm=Client(
+            environ=variables.for_queries(os.environ), sbatch_timeout_seconds=sbatch_timeout_seconds
         ),
         environ=os.environ,
     )
@@ -231,7 +234,7 @@ def test_sbatch_hangs(cli, fake_slurm, taken):
             with pytest.raises(submit.errors.SlurmError) as caught:
                 submit.submit(context, request)
             assert str(caught.value).startswith(
-                "sbatch was given up after 1 s. Slurm may or may not have the job.\n"
+                "sbatch timed out after 1 s. Slurm may or may not have the job.\n"
             )
     assert cli.rows() == [(1, "PENDING" if taken else "SUBMIT_UNKNOWN")]
 
@@ -247,14 +250,14 @@ def test_slurm_is_away(cli, fake_slurm):
         "Nothing is lost; try again later, or ask the site's administrators.\n"
     )
     assert re.fullmatch(
-        rf"Error: Slurm has not answered since \S+: {re.escape(said)}", failed.err
+        rf"Error: Slurm has not responded since \S+: {re.escape(said)}", failed.err
     ), failed.err
     shown = cli("status", "--refresh")
     assert shown.code == 0
     assert "\tPENDING\t" in shown.out
-    assert re.fullmatch(rf"Stale since \S+: Slurm does not answer: {re.escape(said)}", shown.err), (
-        shown.err
-    )
+    assert re.fullmatch(
+        rf"Stale since \S+: Slurm does not respond: {re.escape(said)}", shown.err
+    ), shown.err
     (item,) = cli("status", "--no-refresh", "--json").items
     assert item["stale_since"] is not None
     assert cli("refresh").code == 0

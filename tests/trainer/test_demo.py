@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import slurm
+from orchestrator.slurm import variables
 
 pytest.importorskip("torch", reason="the trainer needs PyTorch")
 
@@ -61,7 +61,7 @@ def environ(clean_environ: Mapping[str, str], tmp_path: Path) -> dict[str, str]:
     home = tmp_path / "home"
     home.mkdir()
     # A variable that no local job gets is told on stderr.
-    stored = slurm.stored_environment(clean_environ)
+    stored = variables.stored(clean_environ)
     own = {name: value for name, value in stored.items() if not name.startswith("XDG_")}
     return {**own, "HOME": str(home), "TZ": "UTC"}
 

@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from orchestrator import errors, jobs, recovery, slurm
+from orchestrator import errors, jobs, recovery
 from orchestrator.controller.actions import confirmed
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.refresh import identity, refresh
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.jobs import naming
+from orchestrator.slurm import job_ids
 from orchestrator.tracking import run_folder
 
 
@@ -245,7 +246,7 @@ def _ids(context: contexts.Context, tasks: Sequence[jobs.Job]) -> list[str]:
     # Of a tracked array some tasks may not be in the database.
     if tasks[0].tracked_name is None and all(job.ended for job in others):
         return [array_job_id]
-    return slurm.words_of_tasks(array_job_id, (job.array_task_id or 0 for job in tasks))
+    return job_ids.array_arguments(array_job_id, (job.array_task_id or 0 for job in tasks))
 
 
 def _confirm(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator import diagnosis, jobs
+from orchestrator import jobs
 from orchestrator.controller.actions import confirmed
 from orchestrator.controller.session import contexts
+from orchestrator.diagnosis import pending_reasons
 
 
 def hold(
@@ -54,7 +55,7 @@ def _ended(job: jobs.Job) -> str:
 
 
 def _not_pending(job: jobs.Job) -> str:
-    if diagnosis.is_held(job) or job.state is jobs.JobState.PENDING:
+    if pending_reasons.is_held(job) or job.state is jobs.JobState.PENDING:
         return ""
     # scontrol accepts it, and squeue then shows a running job with reason JobHeldUser.
     return _ended(job) or (
@@ -67,15 +68,15 @@ _HOLD = confirmed.Action(
     command="scontrol hold",
     run=lambda scheduler, job_ids: scheduler.hold(job_ids),
     objection=_not_pending,
-    is_already_done=diagnosis.is_held,
-    is_done=lambda before, now: diagnosis.is_held(now),
+    is_already_done=pending_reasons.is_held,
+    is_done=lambda before, now: pending_reasons.is_held(now),
     too_late=_started,
 )
 _RELEASE = confirmed.Action(
     command="scontrol release",
     run=lambda scheduler, job_ids: scheduler.release(job_ids),
     objection=_ended,
-    is_already_done=lambda job: not diagnosis.is_held(job),
+    is_already_done=lambda job: not pending_reasons.is_held(job),
     # True also for a job that starts and ends between two refreshes.
-    is_done=lambda before, now: not diagnosis.is_held(now),
+    is_done=lambda before, now: not pending_reasons.is_held(now),
 )

@@ -6,10 +6,11 @@ import dataclasses
 import functools
 from collections.abc import Collection, Sequence
 
-from orchestrator import diagnosis, jobs
+from orchestrator import jobs
 from orchestrator.controller.actions import confirmed
 from orchestrator.controller.refresh import evidence
 from orchestrator.controller.session import contexts
+from orchestrator.diagnosis import pending_reasons
 
 #: slurmctld's error for --no-requeue, and for a site with JobRequeue=0 (22.05 to 26.05)
 _DISABLED = "Requested operation is presently disabled"
@@ -48,7 +49,7 @@ def requeue(
     def is_done(before: jobs.Job, now: jobs.Job) -> bool:
         if now.attempt <= before.attempt:
             return False
-        return diagnosis.is_held(now) if hold else now.state is not jobs.JobState.COMPLETING
+        return pending_reasons.is_held(now) if hold else now.state is not jobs.JobState.COMPLETING
 
     def too_late(before: jobs.Job, now: jobs.Job) -> str:
         has_started = now.state in jobs.TERMINAL or now.state is jobs.JobState.RUNNING
@@ -88,7 +89,7 @@ def _known_to_scheduler(context: contexts.Context, selected: Sequence[jobs.Job])
 
 
 def _already_pending(job: jobs.Job) -> str:
-    if diagnosis.is_held(job):
+    if pending_reasons.is_held(job):
         how = f"`orchestrator release {job.job_id}` releases it"
         return f"{job.job_id} is already pending, held; {how}"
     if job.state is jobs.JobState.PENDING:

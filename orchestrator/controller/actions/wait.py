@@ -7,15 +7,17 @@ import dataclasses
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator import diagnosis, errors, jobs, patterns, slurm
+from orchestrator import errors, jobs, patterns
 from orchestrator.clocks import deadlines
-from orchestrator.controller.metrics import ingest
-from orchestrator.controller.metrics import patterns as job_patterns
+from orchestrator.controller.metrics import ingest, job_patterns
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.refresh import freshness, refresh
 from orchestrator.controller.resubmission import resend
 from orchestrator.controller.session import clock_check, clusters, contexts
+from orchestrator.diagnosis import pending_reasons
 from orchestrator.jobs import naming
+from orchestrator.slurm import process
+from orchestrator.slurm.client import Client
 
 #: how long to wait for the accounting record of an ended job
 DETAILS_SECONDS = 30.0
@@ -59,7 +61,7 @@ def wait(
     log_deadline: deadlines.Deadline | None = None
     states: dict[int, jobs.JobState] = {}
     ended_at: dict[int, datetime.datetime] = {}
-    known = job_patterns.known(context.configuration)
+    known = job_patterns.configured(context.configuration)
     completely_read: set[int] = set()
     _refuse_other_clusters(context, rows)
     while True:
@@ -120,9 +122,9 @@ def _read_logs(
         return ingest.Ingested()
 
 
-def _bounded(client: slurm.Client, deadline: deadlines.Deadline) -> slurm.Client:
+def _bounded(client: Client, deadline: deadlines.Deadline) -> Client:
     """Return a client whose commands are killed soon after the deadline, with TimeUpError."""
-    run, stream = client.run, client.stream
+    run = client.run
     # With a timeout of 0 s Slurm is asked once.
     end = dataclasses.replace(deadline, at=deadline.at + GRACE_SECONDS)
 
@@ -131,7 +133,7 @@ def _bounded(client: slurm.Client, deadline: deadlines.Deadline) -> slurm.Client
             raise deadlines.TimeUpError
         return min(timeout_seconds, end.left_seconds)
 
-    def checked(answer: slurm.Answer) -> slurm.Answer:
+    def checked(answer: process.Result) -> process.Result:
         # Our own deadline must not be stored as a failure of Slurm.
         if answer.timed_out and end.is_over:
             raise deadlines.TimeUpError
@@ -139,19 +141,10 @@ def _bounded(client: slurm.Client, deadline: deadlines.Deadline) -> slurm.Client
 
     def bounded_run(
         argv: Sequence[str], timeout_seconds: float, environ: Mapping[str, str], /
-    ) -> slurm.Answer:
+    ) -> process.Result:
         return checked(run(argv, bounded(timeout_seconds), environ))
 
-    def bounded_stream(
-        argv: Sequence[str],
-        timeout_seconds: float,
-        environ: Mapping[str, str],
-        on_line: Callable[[str], object],
-        /,
-    ) -> slurm.Answer:
-        return checked(stream(argv, bounded(timeout_seconds), environ, on_line))
-
-    return dataclasses.replace(client, run=bounded_run, stream=bounded_stream)
+    return dataclasses.replace(client, run=bounded_run)
 
 
 def _recover(context: contexts.Context, current: Sequence[jobs.Job]) -> None:
@@ -185,7 +178,7 @@ def _stuck(current: Sequence[jobs.Job]) -> list[str]:
     """Return warnings about jobs that may never end without help."""
     by_reason: dict[str, list[jobs.Job]] = {}
     for job in current:
-        if reason := diagnosis.explain_stuck(job):
+        if reason := pending_reasons.explain_stuck(job):
             by_reason.setdefault(reason, []).append(job)
     return [f"{naming.names_of(group)} {reason}" for reason, group in by_reason.items()]
 

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import orchestrator
-from orchestrator import config, errors, files, notices, slurm
+from orchestrator import config, errors, files, notices
 from orchestrator.config import channels
 from orchestrator.notices import forms, redaction
+from orchestrator.slurm import process
 
 _T = TypeVar("_T")
 
@@ -319,7 +320,7 @@ def _shown_target(location: str, hide: Callable[[str], str]) -> str:
 
 def _command(channel: config.Channel, message: notices.Message, environ: Mapping[str, str]) -> str:
     try:
-        answer = slurm.run(
+        answer = process.run(
             channel.command,
             timeout_seconds=float(channel.timeout_seconds),
             environ=environ,
@@ -327,9 +328,9 @@ def _command(channel: config.Channel, message: notices.Message, environ: Mapping
             folder=home if os.path.isdir(home := environ.get("HOME", "")) else "/",
             stdin=forms.as_json(message),
         )
-    except slurm.CommandNotFound as exc:
+    except process.CommandNotFound as exc:
         raise ReceiverError(f"{channel.command[0]} could not be started: {exc.__cause__}") from exc
-    except slurm.TooMuchOutputError as exc:
+    except process.TooMuchOutputError as exc:
         raise ReceiverError(str(exc), may_have_it=True) from exc
     if answer.timed_out:
         told = f"{channel.command[0]} had not ended after {channel.timeout_seconds} s"

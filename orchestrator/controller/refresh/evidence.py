@@ -8,9 +8,11 @@ import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from orchestrator import errors, jobs, slurm, tracking
+from orchestrator import errors, jobs, tracking
 from orchestrator.controller.refresh import identity
 from orchestrator.controller.session import clusters, contexts
+from orchestrator.slurm import failures
+from orchestrator.slurm.client import Steps
 from orchestrator.tracking import run_folder
 
 #: IDs on one sacct command line (facts/peers: 5,000 IDs make 45 KB; slurmdbd likes it smaller).
@@ -166,7 +168,7 @@ class Accounts:
                 _add_steps(chunk, by_id, context.scheduler.steps(ids, _since(chunk)))
                 done = {job.row for job in chunk}
                 bad = [job for job in bad if job.row not in done]
-        except slurm.AccountingDisabled:
+        except failures.AccountingDisabled:
             return cls({}, {}, accounting=False)
         except errors.SlurmError as exc:
             # slurmdbd is away: squeue alone carries on, details are filled in later.
@@ -233,7 +235,7 @@ def _by_hand(
 def _add_steps(
     chunk: Sequence[jobs.Job],
     by_id: dict[str, list[tracking.Observation]],
-    steps: Mapping[str, slurm.Steps],
+    steps: Mapping[str, Steps],
 ) -> None:
     """Put what the steps say onto the newest row of each job."""
     for job in chunk:

@@ -43,9 +43,9 @@ def refresh_and_send(
             if not _send_group(context, group, tasks):
                 break
     if fresh.asked:
-        from orchestrator.controller.notices import alerts
+        from orchestrator.controller.diagnosis import alerts
 
-        alerts.watch(context)
+        alerts.check_running(context)
     return fresh
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from db import unit_of_work
-from orchestrator import errors, files, jobs, rendering, specs
+from orchestrator import errors, files, jobs, specs
 from orchestrator.controller.actions import confirmed
 from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import clusters, contexts
@@ -23,6 +23,7 @@ from orchestrator.controller.submission import (
 )
 from orchestrator.jobs import naming
 from orchestrator.local import processes
+from orchestrator.rendering import job_script
 from orchestrator.tracking import run_folder
 
 
@@ -195,7 +196,7 @@ def send_again(
 def _check_script(folder: run_folder.RunFolder, job: jobs.Job, submission: jobs.Submission) -> None:
     try:
         script = files.read_text(
-            folder.script, limit_bytes=rendering.SCRIPT_LIMIT_BYTES, errors="replace"
+            folder.script, limit_bytes=job_script.SCRIPT_LIMIT_BYTES, errors="replace"
         )
     except OSError:
         raise WrongHostError(f"{folder.script} cannot be read. Nothing was submitted.") from None

@@ -6,11 +6,12 @@ import datetime
 import re
 from collections.abc import Hashable, Mapping, Sequence
 
-from orchestrator import config, jobs, slurm
+from orchestrator import config, jobs
 from orchestrator.clocks import leaps
+from orchestrator.slurm import sbatch
 
 #: refusals that pass by themselves
-FOR_NOW = frozenset({slurm.SbatchKind.REJECTED_RETRY, slurm.SbatchKind.NOT_SENT_RETRY})
+FOR_NOW = frozenset({sbatch.OutcomeKind.REJECTED_RETRY, sbatch.OutcomeKind.NOT_SENT_RETRY})
 _DEFERRED = "deferred: "
 #: as earlier versions stored it
 _WAITS = "waits for room: "

@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import config, errors, files, slurm
+from orchestrator import config, errors, files
+from orchestrator.slurm import process
 
 BEGIN = "# >>> orchestrator tick >>>"
 END = "# <<< orchestrator tick <<<"
@@ -162,7 +163,7 @@ def install(
 
 
 def _table(command: str, environ: Mapping[str, str]) -> str:
-    answer = slurm.run([command, "-l"], timeout_seconds=TIMEOUT_SECONDS, environ=environ)
+    answer = process.run([command, "-l"], timeout_seconds=TIMEOUT_SECONDS, environ=environ)
     if answer.returncode == 0:
         return answer.stdout
     # "no crontab for alice": crontab says so on stderr, scrontab (24.11) on stdout.
@@ -174,7 +175,7 @@ def _table(command: str, environ: Mapping[str, str]) -> str:
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> None:
-    answer = slurm.run(argv, timeout_seconds=TIMEOUT_SECONDS, environ=environ)
+    answer = process.run(argv, timeout_seconds=TIMEOUT_SECONDS, environ=environ)
     if answer.returncode != 0:
         told = answer.stderr.strip() or answer.stdout.strip()
         raise errors.OrchestratorError(f"`{shlex.join(argv)}` failed: {told}")

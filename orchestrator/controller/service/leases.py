@@ -16,7 +16,7 @@ from orchestrator import errors
 from orchestrator.controller.service import lease_messages
 from orchestrator.controller.session import contexts, stores
 from orchestrator.jobs import leases as records
-from orchestrator.local import clocks, processes
+from orchestrator.local import kernel_clock, processes
 
 #: Who stands by looks so often in the time that a lease holds, and a holder renews so often.
 _LOOKS, _RENEWALS = 6, 3
@@ -39,7 +39,7 @@ class HeldLease:
         *,
         seconds: float,
         taken_at: float,
-        boot_clock: Callable[[], float] = clocks.boot_seconds,
+        boot_clock: Callable[[], float] = kernel_clock.boot_seconds,
     ) -> None:
         #: writes only as long as the lease is ours
         self.store: stores.Store = context.store.fenced(fence)
@@ -150,7 +150,7 @@ def acquire(
     pause: Callable[[float], None] = time.sleep,
     told: Callable[[str], None] = lambda sentence: None,
     monotonic: Callable[[], float] = time.monotonic,
-    boot_clock: Callable[[], float] = clocks.boot_seconds,
+    boot_clock: Callable[[], float] = kernel_clock.boot_seconds,
 ) -> HeldLease:
     """Take the lease; raises HeldError where another controller acts.
 

@@ -210,7 +210,6 @@ class _Controller:
             self._plain,
             store=holding.store,
             actor="controller",
-            slurm=dataclasses.replace(self._plain.slurm, remembered={}),
             reporter=contexts.Reporter(write=lambda level, text: self.log(level, "said", text)),
             refresh_cache=cache.Heard(),
             guard=contexts.Guard(check=check, confirm_lease=holding.confirm),

@@ -16,8 +16,7 @@ from db import unit_of_work
 from orchestrator import errors
 from orchestrator.clocks import leaps
 from orchestrator.controller.session import contexts
-from orchestrator.local import clocks as kernel
-from orchestrator.local import processes
+from orchestrator.local import kernel_clock, processes
 
 _KEY = "clock"
 #: Commands of people use the controller's answer about a clock in doubt for so long.
@@ -140,6 +139,6 @@ def _witnesses(context: contexts.Context) -> list[leaps.OtherClock]:
         if answer.answered_at is not None and here not in answer.controller_hosts:
             ahead = answer.answered_at - asked_at
             found.append(leaps.OtherClock(name="Slurm's clock", ahead=ahead))
-    if not found and kernel.is_synchronized():
+    if not found and kernel_clock.is_synchronized():
         found.append(leaps.OtherClock(name="NTP", ahead=datetime.timedelta()))
     return found

@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from orchestrator import config, files, jobs, local
+from orchestrator import config, files, jobs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.session import stores
-from orchestrator.local import clocks
+from orchestrator.local import kernel_clock, machine
+from orchestrator.local.machine import Machine
 
 if TYPE_CHECKING:
     from orchestrator import tracking
     from orchestrator.controller.refresh import cache
-    from orchestrator.slurm import Client, Steps
+    from orchestrator.slurm.client import Client, Steps
     from orchestrator.usage import efficiency
 
 
@@ -36,7 +37,7 @@ class Clock:
 
     now: Callable[[], datetime.datetime] = _utc_now
     #: seconds since boot, which setting the clock does not change
-    boot_seconds: Callable[[], float] = clocks.boot_seconds
+    boot_seconds: Callable[[], float] = kernel_clock.boot_seconds
     sleep: Callable[[float], None] = time.sleep
     #: why the time may be wrong; "": it is right; None: not checked (clock_check.py)
     doubt: str | None = None
@@ -106,7 +107,6 @@ class Scheduler(Protocol):
     def release(self, job_ids: Sequence[str], /) -> dict[str, str]: ...
     def requeue(self, job_ids: Sequence[str], /, *, hold: bool = False) -> dict[str, str]: ...
     def show_job(self, job_id: str, /) -> dict[str, str] | None: ...
-    def show_job_text(self, job_id: str, /) -> str | None: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,11 +136,11 @@ class Context:
         return self.configuration.profile
 
     @property
-    def machine(self) -> local.Machine:
+    def machine(self) -> Machine:
         """This machine as a scheduler of local jobs."""
-        return local.Machine(
+        return Machine(
             folder=self.configuration.state_dir / "local",
-            keeping=local.Keeping(
+            keeping=machine.Keeping(
                 module="orchestrator.controller.keeper", database=self.configuration.database
             ),
             shared_folders=self.configuration.shared_folders,

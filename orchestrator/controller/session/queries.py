@@ -8,10 +8,11 @@ import datetime
 from collections.abc import Sequence
 
 from db import unit_of_work
-from orchestrator import errors, jobs, slurm
+from orchestrator import errors, jobs
 from orchestrator.controller.refresh import freshness
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.jobs import naming
+from orchestrator.slurm import job_ids
 
 #: `status` shows live jobs and those that ended within this time (design section 5).
 RECENT = datetime.timedelta(days=1)
@@ -113,7 +114,7 @@ def _tasks_named(reference: str) -> tuple[str, set[int] | None]:
     if not (bracket and rest.endswith("]") and master.removeprefix("local-").isdecimal()):
         return reference, None
     try:
-        return master, set(slurm.expand_tasks(rest.removesuffix("]").partition("%")[0]))
+        return master, set(job_ids.expand_tasks(rest.removesuffix("]").partition("%")[0]))
     except ValueError:
         return reference, None
 
@@ -121,7 +122,7 @@ def _tasks_named(reference: str) -> tuple[str, set[int] | None]:
 def _jobs_of_rows(work: unit_of_work.UnitOfWork, text: str) -> list[jobs.Job]:
     """Return the jobs `6-9` or `4,@6-7` if all exist and belong to one submission."""
     try:
-        rows = set(slurm.expand_tasks(text.replace(",@", ",")))
+        rows = set(job_ids.expand_tasks(text.replace(",@", ",")))
     except ValueError:
         return []
     # `6-5` means no row, and SQLite's integers have 64 bits.

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import config, errors, files, local, slurm
+from orchestrator import config, errors, files
 from orchestrator.config import projects
 from orchestrator.controller.service import health
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import render
+from orchestrator.local import slots
+from orchestrator.slurm.client import Client
 from orchestrator.text import escaping
 
 OK, WARNING, BAD = "ok", "warning", "bad"
@@ -38,7 +40,7 @@ class Check:
     cure: str = ""
 
 
-def examine(configuration: config.Configuration, client: slurm.Client) -> Iterator[Check]:
+def examine(configuration: config.Configuration, client: Client) -> Iterator[Check]:
     """Yield the checks in the order in which things build on one another."""
     yield Check(name="orchestrator", outcome=OK, found=orchestrator.__version__)
     missing = [name for name in COMMANDS if shutil.which(name) is None]
@@ -96,11 +98,11 @@ def project_refused(error: config.ProjectRefusedError) -> Check:
 
 
 def _machine(configuration: config.Configuration, missing: Sequence[str]) -> Check:
-    slots = local.find(os.environ, count=configuration.profile.local_slots)
-    count = len(slots.devices)
+    available = slots.find(os.environ, count=configuration.profile.local_slots)
+    count = len(available.devices)
     many = "" if count == 1 else "s"
-    found = f"jobs run on this machine: {count} {'GPU' if slots.are_gpus else 'at a time'}"
-    found += f"{many}" if slots.are_gpus else ", no GPU"
+    found = f"jobs run on this machine: {count} {'GPU' if available.are_gpus else 'at a time'}"
+    found += f"{many}" if available.are_gpus else ", no GPU"
     if configuration.profile.scheduler == "local":
         return Check(name="scheduler", outcome=OK, found=found)
     return Check(
@@ -127,7 +129,7 @@ def localhost(resolve: Callable[[str, None], object]) -> Iterator[Check]:
         )
 
 
-def _slurm(client: slurm.Client) -> Iterator[Check]:
+def _slurm(client: Client) -> Iterator[Check]:
     try:
         facts = client.config()
     except errors.SlurmError as exc:

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import errors, files, slurm
+from orchestrator import errors, files
+from orchestrator.slurm import sacctmgr, sinfo
+from orchestrator.slurm.client import Client
 from orchestrator.toml import values
 
 #: Variables by which sites name a user's large shared folder.
@@ -24,19 +26,19 @@ class Cluster:
     slurm_version: str
     #: SelectType, "select/cons_tres"
     select_type: str
-    kinds: Sequence[slurm.NodeKind]
-    associations: Sequence[slurm.Association]
+    kinds: Sequence[sinfo.NodeKind]
+    associations: Sequence[sacctmgr.Association]
     #: why the accounts are not known; "" where they are
     accounts_error: str
     #: NAME=FOLDER of SCRATCH that are set
     scratch: Mapping[str, str]
 
 
-def query(client: slurm.Client, environ: Mapping[str, str]) -> Cluster:
+def query(client: Client, environ: Mapping[str, str]) -> Cluster:
     """Ask Slurm three questions; raises SlurmError when slurmctld does not answer."""
     facts = client.config()
     kinds = client.partitions()
-    associations: list[slurm.Association] = []
+    associations: list[sacctmgr.Association] = []
     accounts_error = ""
     if facts.accounting:
         try:
@@ -144,7 +146,7 @@ def _partitions(found: Cluster) -> Iterator[str]:
             yield f"# gpu_type: several, {', '.join(types)}"
 
 
-def _nodes(kinds: Sequence[slurm.NodeKind]) -> str:
+def _nodes(kinds: Sequence[sinfo.NodeKind]) -> str:
     told = []
     for kind in kinds:
         gpus = f", {kind.gpus} GPUs" if kind.gpus else ""

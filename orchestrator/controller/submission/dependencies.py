@@ -13,9 +13,10 @@ import re
 from collections.abc import Collection, Sequence
 
 from db import unit_of_work
-from orchestrator import errors, jobs, local
+from orchestrator import errors, jobs
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import dependency as records
+from orchestrator.local import checks
 
 LEAVE_OUT = "If it ended as required, leave the dependency out."
 _ON_AN_END = re.compile(r"after(?:ok|notok|corr)((?::[0-9_*+]+)+)")
@@ -28,7 +29,7 @@ def check(context: contexts.Context, dependency: str | None, *, advice: str = LE
     """
     dependency, _ = records.split(dependency)
     if context.is_local:
-        for job_id in local.dependencies(dependency or ""):
+        for job_id in checks.dependencies(dependency or ""):
             if not context.machine.known(job_id):
                 raise errors.ConflictError(
                     f"job {job_id} is not in this machine's queue, or was removed from it: "
@@ -36,7 +37,7 @@ def check(context: contexts.Context, dependency: str | None, *, advice: str = LE
                 )
         return
     for job_id in _not_in_queue(context, on_ends(dependency or "")):
-        if context.slurm.show_job_text(job_id) is None:
+        if context.slurm.show_job(job_id) is None:
             raise errors.ConflictError(
                 f"Slurm has forgotten job {job_id} ({_stored_state(context, job_id)}), so it "
                 f'cannot tell whether "{dependency}" is satisfied; some releases would start the '

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from orchestrator import jobs, slurm
+from orchestrator import jobs
 from orchestrator.controller.session import contexts
+from orchestrator.slurm import variables
 
 _NAMES_SHOWN = 3
 
@@ -11,7 +12,7 @@ _NAMES_SHOWN = 3
 def of_sbatch(context: contexts.Context, spec: jobs.JobSpec) -> dict[str, str]:
     """Return the environment of sbatch, which the job inherits."""
     keep = {*spec.environment.variables, *spec.environment.inherit}
-    return slurm.submission_environment(context.environ, keep=keep)
+    return variables.for_submission(context.environ, inherit=keep)
 
 
 def stored(
@@ -23,7 +24,7 @@ def stored(
     """
     left_out: list[str] = []
     if environment.export == "all":
-        left_out = slurm.left_out(context.environ, environment.inherit)
+        left_out = variables.not_stored(context.environ, environment.inherit)
     if left_out:
         plural = "" if len(left_out) == 1 else "s"
         names = ", ".join([*left_out[:_NAMES_SHOWN], *["..."][: len(left_out) - _NAMES_SHOWN]])
@@ -31,4 +32,4 @@ def stored(
             f"Not passed on ({reason}): {len(left_out)} variable{plural} of this shell "
             f"({names}); pass one with --inherit NAME"
         )
-    return slurm.stored_environment(context.environ, environment.inherit)
+    return variables.stored(context.environ, environment.inherit)

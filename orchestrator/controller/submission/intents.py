@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from db import unit_of_work
-from orchestrator import errors, jobs, local, specs
+from orchestrator import errors, jobs, specs
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import contexts
@@ -20,7 +20,7 @@ from orchestrator.controller.submission import (
     sbatch_outcomes,
 )
 from orchestrator.jobs import dependency
-from orchestrator.local import processes
+from orchestrator.local import checks, processes
 from orchestrator.rendering import batch_needs
 from orchestrator.toml import values
 from orchestrator.tracking import run_folder
@@ -77,7 +77,7 @@ def check(
     """
     if context.is_local:
         spec = batch_needs.of(spec, script)
-        local.refuse_too_big(local_jobs.requested_gpus(spec), local_jobs.slots(context))
+        checks.refuse_too_big(local_jobs.requested_gpus(spec), local_jobs.available_slots(context))
     dependencies.check(context, spec.dependency, advice=advice)
 
 

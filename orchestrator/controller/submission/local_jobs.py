@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from orchestrator import errors, files, jobs, local, rendering, slurm
-from orchestrator.controller.metrics import log_files
+from orchestrator import errors, files, jobs
+from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.session import clock_check, contexts
 from orchestrator.controller.submission import environments
-from orchestrator.rendering import batch_file, batch_needs
+from orchestrator.local import checks, slots, spool
+from orchestrator.rendering import batch_file, batch_needs, job_script
+from orchestrator.slurm import variables
+from orchestrator.specs import ranks
 from orchestrator.toml import values
 from orchestrator.tracking import run_folder
 
@@ -29,7 +32,7 @@ def submit(
     from orchestrator.controller.submission import submitit
 
     request = _request(context, spec, job, submission)
-    places = log_files.Places.of(submission)
+    places = log_paths.LogPaths.of_submission(submission)
 
     def logs(job_id: str, number: int) -> tuple[str, str | None]:
         paths = places.paths(job, job_id, str(number))
@@ -45,13 +48,13 @@ def submit(
         if clock_check.checked(context).clock.doubt:
             # The age of files is not known.
             return None
-        ids = local.dependencies(request.dependency)
+        ids = checks.dependencies(request.dependency)
         dependency_tokens = {entry.token for own in ids for entry in context.machine.known(own)}
         with context.store.reading() as work:
             return dependency_tokens | {live.token for live in work.jobs.live(job.cluster)}
 
     try:
-        context.machine.clear(tokens_in_use, slurm.stored_environment)
+        context.machine.clear(tokens_in_use, variables.stored)
         return submitit.submit_to_machine(
             Path(job.run_dir), lambda: context.machine.submit(request, logs, store_hash)
         )
@@ -61,13 +64,13 @@ def submit(
 
 def _request(
     context: contexts.Context, spec: jobs.JobSpec, job: jobs.Job, submission: jobs.Submission
-) -> local.Request:
+) -> spool.Request:
     folder = run_folder.RunFolder(Path(job.run_dir))
-    script = files.read_text(folder.script, limit_bytes=rendering.SCRIPT_LIMIT_BYTES)
+    script = files.read_text(folder.script, limit_bytes=job_script.SCRIPT_LIMIT_BYTES)
     spec = batch_needs.of(spec, script)
-    machine_slots = slots(context)
+    available = available_slots(context)
     gpus = requested_gpus(spec)
-    local.refuse_too_big(gpus, machine_slots)
+    checks.refuse_too_big(gpus, available)
     environ = environments.stored(context, spec.environment, reason="a local job may start later")
     if spec.environment.export == "none":
         environ = {name: environ[name] for name in _LOGIN if name in environ}
@@ -75,14 +78,14 @@ def _request(
         context.reporter.info(
             f"No sbatch on PATH: the job runs on this machine, {context.machine.host}"
         )
-    if keys := local.ignored(spec):
+    if keys := checks.ignored(spec):
         context.reporter.info(f"Ignored without Slurm: {', '.join(keys)}")
-    if gpus and not machine_slots.are_gpus:
+    if gpus and not available.are_gpus:
         context.reporter.info("This machine has no GPU: the ranks of the job run on the CPU")
-    slot_count = len(machine_slots.devices) if spec.exclusive else gpus or 1
+    slot_count = len(available.devices) if spec.exclusive else gpus or 1
     with context.store.reading() as work:
         tasks = work.jobs.tasks(job.token)
-    return local.Request(
+    return spool.Request(
         token=job.token,
         name=run_folder.slurm_name(job.name, job.token),
         script=str(folder.script),
@@ -93,9 +96,9 @@ def _request(
         cpus_per_task=spec.resources.cpus_per_task,
         signal_seconds=spec.signal_seconds,
         kill_wait_seconds=context.profile.local_kill_wait_seconds,
-        slots_are_gpus=machine_slots.are_gpus,
-        slots=slot_count if machine_slots.are_gpus or spec.exclusive else 1,
-        devices=machine_slots.devices,
+        slots_are_gpus=available.are_gpus,
+        slots=slot_count if available.are_gpus or spec.exclusive else 1,
+        devices=available.devices,
         time_limit_seconds=values.seconds(spec.time_limit) if spec.time_limit else None,
         may_requeue=spec.requeue is not False,
         tasks=tuple(task.array_task_id for task in tasks if task.array_task_id is not None) or None,
@@ -114,20 +117,20 @@ def _umask() -> int:
 
 def estimate(context: contexts.Context, spec: jobs.JobSpec, script: str) -> str:
     """Return what the job would wait for, as a sentence; nothing is submitted."""
-    machine_slots = slots(context)
-    local.refuse_too_big(requested_gpus(batch_needs.of(spec, script)), machine_slots)
+    available = available_slots(context)
+    checks.refuse_too_big(requested_gpus(batch_needs.of(spec, script)), available)
     queued = context.machine.squeue(lambda *_: True)
     before = sum(row.state not in jobs.TERMINAL for row in queued)
-    count = len(machine_slots.devices)
-    kind = ("GPU" if machine_slots.are_gpus else "slot") + ("" if count == 1 else "s")
+    count = len(available.devices)
+    kind = ("GPU" if available.are_gpus else "slot") + ("" if count == 1 else "s")
     return f"This machine has {count} {kind}; jobs in the queue: {before}"
 
 
 def requested_gpus(spec: jobs.JobSpec) -> int | None:
     """Return the number of GPUs that the spec requests per node."""
-    return spec.resources.gpus_per_node or rendering.gpus_of_gres(spec.resources.gres or "")
+    return spec.resources.gpus_per_node or ranks.gpus_of_gres(spec.resources.gres or "")
 
 
-def slots(context: contexts.Context) -> local.Slots:
+def available_slots(context: contexts.Context) -> slots.Slots:
     """Return the GPUs of this machine, or its slots if it has none."""
-    return local.find(context.environ, count=context.profile.local_slots)
+    return slots.find(context.environ, count=context.profile.local_slots)

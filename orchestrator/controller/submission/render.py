@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import orchestrator
-from orchestrator import config, errors, jobs, local, rendering
-from orchestrator.controller.metrics import patterns
+from orchestrator import config, errors, jobs
+from orchestrator.controller.metrics import job_patterns
 from orchestrator.jobs import dependency
-from orchestrator.rendering import batch_file, batch_needs
+from orchestrator.local import checks
+from orchestrator.rendering import batch_file, batch_needs, job_script, templates
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller.session import clusters
@@ -48,13 +49,21 @@ def is_local(configuration: config.Configuration, environ: Mapping[str, str]) ->
     return shutil.which("sbatch", path=environ.get("PATH", os.defpath)) is None
 
 
+def as_submitted(
+    configuration: config.Configuration, request: Request, environ: Mapping[str, str]
+) -> str:
+    """Return the text of the script that `submit` would submit in this environment."""
+    is_local_job = is_local(configuration, environ)
+    return render(configuration, request, is_local=is_local_job).text
+
+
 def render(
     configuration: config.Configuration, request: Request, *, is_local: bool
-) -> rendering.Script:
+) -> templates.Script:
     """Return the script that is submitted, byte for byte; raises SpecError or TemplateError."""
     spec, source = request.spec, request.source
     slurms, _ = dependency.split(spec.dependency)
-    local_ids = [job_id for job_id in local.dependencies(slurms or "") if "-" in job_id]
+    local_ids = [job_id for job_id in checks.dependencies(slurms or "") if "-" in job_id]
     if local_ids and not is_local:
         raise _problem(
             source,
@@ -63,21 +72,21 @@ def render(
         )
     if spec.metrics.patterns or spec.metrics.pattern:
         # A misspelt name that is found when the log is read would cost the metrics of a run.
-        patterns.of_job(patterns.known(configuration), spec, source=source)
+        job_patterns.of_job(job_patterns.configured(configuration), spec, source=source)
     if spec.launch.batch_file is not None:
         text = batch_file.read_text(Path(spec.launch.batch_file))
         render_script = functools.partial(batch_file.render, spec, text)
     else:
-        render_script = functools.partial(rendering.render, spec, configuration.profile)
+        render_script = functools.partial(job_script.render, spec, configuration.profile)
     script = render_script(
         runs_dir=configuration.runs_dir,
         templates_dir=configuration.templates_dir,
         shared_folders=configuration.shared_folders,
         local=is_local,
-        origin=rendering.Origin(version=orchestrator.__version__, spec=source),
+        origin=templates.Origin(version=orchestrator.__version__, spec=source),
     )
     if is_local:
-        local.refuse_unfit(batch_needs.of(spec, script.text))
+        checks.refuse_unfit(batch_needs.of(spec, script.text))
     size_bytes = len(script.text.encode())
     if size_bytes >= LARGEST_SCRIPT_BYTES:
         raise _problem(

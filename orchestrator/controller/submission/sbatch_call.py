@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator import errors, jobs, slurm
+from orchestrator import errors, jobs
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
 from orchestrator.rendering import batch_file
+from orchestrator.slurm import process, sbatch
 from orchestrator.tracking import run_folder
 
 
 class RefusedError(errors.SlurmError):
     """Slurm did not accept the job, and that is certain."""
 
-    def __init__(self, outcome: slurm.SbatchOutcome) -> None:
+    def __init__(self, outcome: sbatch.Outcome) -> None:
         self.outcome = outcome
         super().__init__(outcome.sentence)
 
@@ -23,7 +24,7 @@ class RefusedError(errors.SlurmError):
 class UnknownOutcomeError(errors.SlurmError):
     """The output of sbatch does not tell whether Slurm accepted the job."""
 
-    def __init__(self, outcome: slurm.SbatchOutcome) -> None:
+    def __init__(self, outcome: sbatch.Outcome) -> None:
         self.outcome = outcome
         super().__init__(outcome.sentence)
 
@@ -32,7 +33,7 @@ def command(spec: jobs.JobSpec, job: jobs.Job, options: Sequence[str]) -> list[s
     """Return the argv; `options` are added to those in the script."""
     folder = run_folder.RunFolder(Path(job.run_dir))
     is_array = spec.array.task_ids is not None
-    return slurm.sbatch_command(
+    return sbatch.command(
         folder.script,
         run_folder.slurm_name(job.name, job.token),
         output=None if spec.output else folder.stdout_pattern(array=is_array),
@@ -74,15 +75,15 @@ def call(
     with context.reporter.activity("Submitting (sbatch)"):
         # Everything slow is done: a process that was suspended for minutes stops here.
         context.guard.confirm_lease()
-        answer = slurm.run(
+        result = process.run(
             argv,
             timeout_seconds=context.slurm.sbatch_timeout_seconds,
             environ=environ,
             die_with_parent=True,
             folder=folder,
         )
-    outcome = slurm.classify_sbatch(answer)
-    if outcome.kind is slurm.SbatchKind.AMBIGUOUS:
+    outcome = sbatch.classify(result)
+    if outcome.kind is sbatch.OutcomeKind.AMBIGUOUS:
         raise UnknownOutcomeError(outcome)
     if outcome.job_id is None:
         raise RefusedError(outcome)

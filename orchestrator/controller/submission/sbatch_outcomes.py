@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from db import unit_of_work
-from orchestrator import errors, jobs, slurm
-from orchestrator.controller.metrics import log_files
+from orchestrator import errors, jobs
+from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import contexts
+from orchestrator.slurm import sbatch
 from orchestrator.tracking import run_folder
 
 #: Resets what another process may have stored when it took this submission for dead.
@@ -33,7 +34,7 @@ def event(
 
 
 def store_job_id(
-    context: contexts.Context, job: jobs.Job, job_id: str, places: log_files.Places
+    context: contexts.Context, job: jobs.Job, job_id: str, places: log_paths.LogPaths
 ) -> jobs.Job:
     """Store the job ID and return the job."""
     pending = jobs.JobState.PENDING
@@ -72,7 +73,7 @@ def store_job_id(
 
 
 def _ids(
-    job: jobs.Job, task: int | None, job_id: str, places: log_files.Places
+    job: jobs.Job, task: int | None, job_id: str, places: log_paths.LogPaths
 ) -> dict[str, object]:
     if task is None:
         # SLURM_JOB_ID of local-7 is 7.
@@ -83,7 +84,7 @@ def _ids(
     return {"job_id": task_id, "array_job_id": job_id, **places.paths(job, task_id)}
 
 
-def stored_as(job: jobs.Job, outcome: slurm.SbatchOutcome) -> str:
+def stored_as(job: jobs.Job, outcome: sbatch.Outcome) -> str:
     """Return where a refused job is stored, and how to submit it again."""
     if outcome.kind not in submit_limit.FOR_NOW:
         return f"stored as @{job.row}"
@@ -93,9 +94,7 @@ def stored_as(job: jobs.Job, outcome: slurm.SbatchOutcome) -> str:
     )
 
 
-def store_refusal(
-    context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutcome
-) -> jobs.Job:
+def store_refusal(context: contexts.Context, job: jobs.Job, outcome: sbatch.Outcome) -> jobs.Job:
     """Store that Slurm refused the job, which is deferred if it was queued; return the job."""
     with context.store.writing() as work:
         current = _stored(work, job)
@@ -142,7 +141,7 @@ def _store_not_submitted(
     return _stored(work, job)
 
 
-def look_for(context: contexts.Context, job: jobs.Job, outcome: slurm.SbatchOutcome) -> jobs.Job:
+def look_for(context: contexts.Context, job: jobs.Job, outcome: sbatch.Outcome) -> jobs.Job:
     """Store that the outcome is not known, look for the job once, and return it if Slurm has it.
 
     Raises SlurmError if Slurm does not show it.

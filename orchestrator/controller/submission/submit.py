@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator import errors, jobs, specs
-from orchestrator.controller.metrics import log_files
+from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import (
     dependencies,
@@ -129,7 +129,7 @@ def send(context: contexts.Context, job: jobs.Job, *, keep_deferred: bool = Fals
             f"`orchestrator status @{job.row}` looks for it in Slurm."
         )
         raise
-    places = log_files.Places.of(submission)
+    places = log_paths.LogPaths.of_submission(submission)
     return sbatch_outcomes.store_job_id(context, job, job_id, places)
 
 

@@ -7,10 +7,11 @@ import os
 import pwd
 from collections.abc import Sequence
 
-from orchestrator import errors, rendering, sweeps
+from orchestrator import errors, sweeps
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import intents, render
 from orchestrator.controller.sweeps import queries
+from orchestrator.rendering import templates
 from orchestrator.specs import ranks
 
 #: Slurm's default (man slurm.conf, MaxArraySize), if Slurm cannot be asked.
@@ -23,7 +24,7 @@ class Ready:
 
     submission: sweeps.Submission
     request: render.Request
-    script: rendering.Script
+    script: templates.Script
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,7 +173,7 @@ def _submit_limit(context: contexts.Context, points: Sequence[sweeps.Point]) -> 
         return None
     kinds = {(point.spec.account, point.spec.partition, point.spec.qos) for point in points}
     known = [
-        limits.most_jobs(account=account, partition=partition, qos=qos)
+        limits.max_jobs(account=account, partition=partition, qos=qos)
         for account, partition, qos in kinds
     ]
     return min((limit for limit in known if limit is not None), default=None)

@@ -9,9 +9,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator import errors, jobs, slurm, specs
+from orchestrator import errors, jobs, specs
 from orchestrator.controller.refresh import evidence
 from orchestrator.controller.session import clusters, contexts, queries
+from orchestrator.slurm import failures
 from orchestrator.usage import efficiency, gpus
 
 #: What Slurm has not told of an ended job by then it never will.
@@ -85,7 +86,7 @@ def _ask(context: contexts.Context, job: jobs.Job) -> tuple[efficiency.Used | No
         since = job.created_at - evidence.SACCT_MARGIN
         used = context.scheduler.used(job.job_id, job.submitted_at, since)
     except errors.SlurmError as exc:
-        if isinstance(exc, slurm.Unreachable):
+        if isinstance(exc, failures.Unreachable):
             with contextlib.suppress(errors.DatabaseError):
                 evidence.rest(context, job.cluster, str(exc))
         return None, str(exc).splitlines()[0]

@@ -4,9 +4,11 @@ import os
 import pathlib
 import sys
 
-from orchestrator import config, jobs, slurm, specs
+from orchestrator import config, jobs, specs
 from orchestrator.controller.session import contexts, stores
 from orchestrator.controller.submission import render, submit
+from orchestrator.slurm import variables
+from orchestrator.slurm.client import Client
 
 
 def open_context() -> contexts.Context:
@@ -16,7 +18,7 @@ def open_context() -> contexts.Context:
     return contexts.Context(
         configuration=configuration,
         store=stores.Store(configuration.database),
-        slurm=slurm.Client(environ=slurm.environment(os.environ)),
+        slurm=Client(environ=variables.for_queries(os.environ)),
         environ=os.environ,
         folder=folder,
         reporter=contexts.Reporter(write=lambda level, text: print(text, file=sys.stderr)),

@@ -14,7 +14,7 @@ import time
 
 import in_process
 
-from orchestrator import slurm
+from orchestrator.slurm import process
 from orchestrator.tracking import run_folder
 
 
@@ -50,7 +50,7 @@ class Floor:
         )
         self._store(text)
         argv = ["sbatch", "--parsable", self._script]
-        self._store(slurm.run(argv, 60, os.environ, die_with_parent=True).stdout, durable=False)
+        self._store(process.run(argv, 60, os.environ, die_with_parent=True).stdout, durable=False)
 
     def _store(self, text: str, *, durable: bool = True) -> None:
         self._database.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")

@@ -10,9 +10,10 @@ import resource
 import sys
 import time
 
-from orchestrator import cli, config, jobs, slurm, specs
+from orchestrator import cli, config, jobs, specs
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import contexts, stores
+from orchestrator.slurm.client import Client
 
 
 def main(log: str, folder: pathlib.Path) -> None:
@@ -31,7 +32,7 @@ def main(log: str, folder: pathlib.Path) -> None:
     context = contexts.Context(
         configuration=config.load({"HOME": str(folder)}, folder),
         store=stores.Store(folder / "bench.db"),
-        slurm=slurm.Client(environ={}),
+        slurm=Client(environ={}),
         environ={},
         folder=folder,
         reporter=contexts.Reporter(write=lambda level, text: None),

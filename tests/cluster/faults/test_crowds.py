@@ -60,7 +60,7 @@ def test_row_49_twenty_thousand_foreign_jobs(row: rows.Row, tell: Callable[[str]
 
     refresh(0)
     told = refresh(CROWD)
-    assert "lines not understood" in told, "the crowd was there"
+    assert "lines could not be parsed" in told, "the crowd was there"
     assert told.count("\n") <= 3, "and was told of once"
     lab.run(["scontrol", "release", waits]).check_returncode()
     assert row.site.wait_state(waits, "COMPLETED")["job_id"] == waits

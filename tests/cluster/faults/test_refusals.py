@@ -43,7 +43,7 @@ def test_row_17_submit_limit(row: rows.Row) -> None:
     ids = [row.submit(f"held-{n}", "true", "--qos=tiny", sbatch="hold = true") for n in range(3)]
     said = row.refused("fourth", "--qos=tiny")
     assert said.startswith("Error: Slurm refused the job: QOSMaxSubmitJobPerUserLimit; "), said
-    told = "You have as many jobs in the queue as you may; submit again when some have ended."
+    told = "You have reached your submit limit: submit again when some of your jobs have ended."
     assert said.endswith(
         f" {told} (stored as @4; `orchestrator resubmit --queue @4` "
         f"submits it as soon as Slurm accepts it)\n"
@@ -78,7 +78,7 @@ def test_row_24_partition_down_drained_or_inactive(row: rows.Row) -> None:
         lab.wait_for(
             lambda: row.site.job(waits)["reason"] == "PartitionDown", 120, "PartitionDown", 0.5
         )
-        assert "needs a person" in row.site.run("show", waits).stdout
+        assert "needs action" in row.site.run("show", waits).stdout
         refused("INACTIVE")
         assert row.site.job(waits)["state"] == "PENDING"
     finally:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import config, errors, slurm
+from orchestrator import config, errors
 from orchestrator.config import paths
 from orchestrator.controller.setup import draft
-from orchestrator.slurm import sinfo
+from orchestrator.slurm import sacctmgr, sinfo
 
 # sinfo -h -o of a site with two kinds of GPU nodes in one partition.
 SINFO = "\n".join(
@@ -30,8 +30,8 @@ def found(**changed: object) -> draft.Cluster:
         "cluster": "olivia-2",
         "slurm_version": "24.11.5",
         "select_type": "select/cons_tres",
-        "kinds": sinfo.parse_sinfo(SINFO),
-        "associations": sinfo.parse_sacctmgr_associations(ASSOCIATIONS),
+        "kinds": sinfo.parse(SINFO),
+        "associations": sacctmgr.parse_associations(ASSOCIATIONS),
         "accounts_error": "",
         "scratch": {"SCRATCH": "/scratch/alice"},
     }
@@ -78,7 +78,7 @@ gpus_per_node = 1
 def test_a_site_without_default_partition_gpus_per_node_and_accounts() -> None:
     text = draft.draft(
         found(
-            kinds=sinfo.parse_sinfo(SINFO.replace("cpu*", "cpu")),
+            kinds=sinfo.parse(SINFO.replace("cpu*", "cpu")),
             select_type="select/linear",
             associations=(),
             accounts_error="sacctmgr: slurmdbd is away",
@@ -133,7 +133,7 @@ def test_the_draft_is_private_under_any_umask(tmp_path: Path) -> None:
 
 
 def test_a_partition_with_a_name_that_is_no_name() -> None:
-    odd = slurm.NodeKind(
+    odd = sinfo.NodeKind(
         partition='x" #',
         default=False,
         availability="up",

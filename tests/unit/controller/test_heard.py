@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -14,9 +14,11 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator import jobs, slurm, specs
+from orchestrator import jobs, specs
 from orchestrator.controller.refresh import cache, refresh
 from orchestrator.controller.session import clusters, contexts, stores
+from orchestrator.slurm import process
+from orchestrator.slurm.client import Client
 from orchestrator.tracking import run_folder
 from tests import builders
 
@@ -53,24 +55,19 @@ def world(folder: Path) -> Iterator[World]:
     folder.mkdir()
     lines: list[str] = []
 
-    def squeue(
-        argv: Sequence[str], limit: float, environ: object, read: Callable[[str], object]
-    ) -> slurm.Answer:
-        for line in lines:
-            read(line)
-        return slurm.Answer(
+    def squeue(argv: Sequence[str], limit: float, environ: object) -> process.Result:
+        return process.Result(
             argv=tuple(argv),
             returncode=0,
-            stdout="",
+            stdout="\n".join(lines),
             stderr="",
             timed_out=False,
-            started_at=NOW,
             seconds=0.0,
         )
 
     with stores.Store(folder / "x.db") as store:
         context = builders.make_context(
-            folder, store, slurm=slurm.Client(environ={}, stream=squeue), now=lambda: found.now
+            folder, store, slurm=Client(environ={}, run=squeue), now=lambda: found.now
         )
         found = World(context, lines)
         facts = dataclasses.replace(
@@ -131,9 +128,8 @@ def test_it_finds_the_same_as_a_refresh_from_nothing(
         )
         @hypothesis.given(PASSES)
         def check(passes: list[tuple[tuple[Shown, ...], set[int]]]) -> None:
-            client = dataclasses.replace(keeps.context.slurm, remembered={})
             memory = cache.Heard()
-            context = dataclasses.replace(keeps.context, slurm=client, refresh_cache=memory)
+            context = dataclasses.replace(keeps.context, refresh_cache=memory)
             drawn = [next(numbers) for _ in range(JOBS)]
             mine = {one: [add(each, number) for number in drawn] for one, each in worlds.items()}
             rows = [job.row for job in mine["plain"]]

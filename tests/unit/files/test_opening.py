@@ -13,18 +13,18 @@ _WRITES = ("'w", "'x", "'a", "O_WRONLY", "O_CREAT", "O_DIRECTORY")
 _WRAPPERS = ("files", "batch_file", "documents")
 #: Function -> why it may open a file for reading.
 _ALLOWED = {
-    "orchestrator/diagnosis/rules.py:load_shipped": "a file of this package",
+    "orchestrator/diagnosis/causes.py:shipped_document": "a file of this package",
     "orchestrator/patterns/loading.py:load_shipped": "a file of this package",
-    "orchestrator/rendering/sources.py:_shipped": "a file of this package",
+    "orchestrator/rendering/templates.py:_shipped": "a file of this package",
     "orchestrator/local/processes.py:boot_id": "a file of the kernel",
     "orchestrator/local/processes.py:marked": "a file of the kernel",
     "orchestrator/local/processes.py:_stat": "a file of the kernel",
     "orchestrator/cli/bugs.py:_write": "a descriptor of its own, for writing",
     "orchestrator/local/binding.py:opened": "a folder",
     "orchestrator/local/runner.py:_appended": "a log, for writing",
-    "orchestrator/local/lookup.py:_ask": "a pipe to its own child",
+    "orchestrator/local/database.py:_ask": "a pipe to its own child",
     "orchestrator/controller/notices/receivers.py:post": "a web address",
-    "orchestrator/tracking/run_folder.py:_sync_one": "syncs what was just written, reads nothing",
+    "orchestrator/tracking/run_folder.py:_sync": "syncs what was just written, reads nothing",
     "orchestrator/slurm/process.py": "pipes and memory of its own, and /dev/null",
 }
 

@@ -19,7 +19,6 @@ import pytest
 
 from orchestrator import (
     config,
-    diagnosis,
     errors,
     graphs,
     jobs,
@@ -29,7 +28,8 @@ from orchestrator import (
     specs,
     sweeps,
 )
-from orchestrator.cli import times
+from orchestrator.cli import options
+from orchestrator.diagnosis import log_reader, log_rules
 from orchestrator.logs import lines as log_lines
 from orchestrator.metrics import summaries
 from orchestrator.rendering import directives
@@ -42,14 +42,12 @@ from orchestrator.slurm import (
     fields,
     host_lists,
     job_ids,
-    limits,
     sacct,
+    sacctmgr,
     scontrol,
     sinfo,
     squeue,
     states,
-    usage,
-    waiting,
 )
 from orchestrator.toml import documents, schema, values
 from orchestrator.usage import gpus
@@ -151,7 +149,7 @@ def shipped() -> tuple[patterns.Pattern, ...]:
 
 @functools.cache
 def rules() -> object:
-    return diagnosis.load_shipped()
+    return log_rules.load_shipped()
 
 
 def toml(rng: random.Random, text: str) -> str:
@@ -196,14 +194,14 @@ def batch_directives(rng: random.Random) -> None:
 @kind(120)
 def squeue_lines(rng: random.Random) -> None:
     lines = [fuzzing.mutated(rng, rng.choice(recorded()), recorded()) for _ in range(3)]
-    list(squeue.parse_squeue(lines, NOW, lambda *_: True))
+    list(squeue.parse(lines, NOW, lambda *_: True))
 
 
 @kind(120)
 def sacct_lines(rng: random.Random) -> None:
     lines = [fuzzing.mutated(rng, rng.choice(recorded()), recorded()) for _ in range(3)]
-    sacct.parse_sacct(lines, NOW)
-    usage.parse_sacct_usage(lines, None)
+    sacct.parse(lines, NOW)
+    sacct.parse_usage(lines, None)
 
 
 @kind(60)
@@ -211,19 +209,19 @@ def slurm_texts(rng: random.Random) -> None:
     start = rng.randrange(len(recorded()))
     text = fuzzing.mutated(rng, "\n".join(recorded()[start : start + 20]), recorded())
     with contextlib.suppress(ValueError):
-        scontrol.parse_scontrol_config(text)
-    scontrol.parse_scontrol_ping(text)
-    scontrol.parse_scontrol_refusals(text)
-    waiting.parse_request(scontrol.parse_scontrol_job(text.replace("\n", " ")))
-    waiting.parse_partition(text)
-    waiting.parse_reservation(text)
-    waiting.parse_limits(text, "alice", "a")
-    waiting.parse_reasons(text)
-    waiting.count_before(text.split("\n"), "1", 5)
-    sinfo.parse_sinfo(text)
-    sinfo.parse_sacctmgr_associations(text)
-    limits.parse_sacctmgr_own_limits(text)
-    limits.parse_sacctmgr_qos_limits(text)
+        scontrol.parse_config(text)
+    scontrol.parse_ping(text)
+    scontrol.parse_refusals(text)
+    scontrol.parse_request(scontrol.parse_record(text.replace("\n", " ")))
+    scontrol.parse_partition(text)
+    scontrol.parse_reservation(text)
+    scontrol.parse_limits(text, "alice", "a")
+    sinfo.parse_reasons(text)
+    squeue.count_jobs_before(text, "1", 5)
+    sinfo.parse(text)
+    sacctmgr.parse_associations(text)
+    sacctmgr.parse_association_limits(text)
+    sacctmgr.parse_qos_limits(text)
 
 
 @kind(100)
@@ -231,9 +229,9 @@ def slurm_fields(rng: random.Random) -> None:
     text = fuzzing.hostile(rng)
     for read in (
         *(fields.parse_exit_code, fields.parse_wait_status, fields.parse_time),
-        *(fields.parse_duration_seconds, fields.parse_minutes_as_seconds, fields.parse_count),
+        *(fields.parse_duration_seconds, fields.parse_count),
         *(fields.parse_gpus, fields.parse_tres, fields.parse_cpus, fields.parse_text),
-        *(states.read_state, states.cancelled_by, host_lists.expand),
+        *(states.parse_parts, states.cancelled_by, host_lists.expand),
     ):
         read(text)
     states.parse_reason(text, jobs.JobState.PENDING)
@@ -254,12 +252,12 @@ def job_references(rng: random.Random) -> None:
 @kind(50, ValueError)
 def points_in_time(rng: random.Random) -> None:
     text = rng.choice([rng.choice(fuzzing.TIMES), fuzzing.hostile(rng)])
-    times.since(fuzzing.mutated(rng, text) if rng.random() < 0.5 else text, NOW)
+    options.parse_time(fuzzing.mutated(rng, text) if rng.random() < 0.5 else text, NOW)
 
 
 @kind(30, ValueError)
 def lengths_of_time(rng: random.Random) -> None:
-    times.seconds(rng.choice([rng.choice(fuzzing.TIMES), fuzzing.hostile(rng)]))
+    options.parse_duration(rng.choice([rng.choice(fuzzing.TIMES), fuzzing.hostile(rng)]))
 
 
 @kind(30, errors.OrchestratorError)
@@ -283,7 +281,7 @@ def logged_lines(rng: random.Random) -> None:
 @kind(60)
 def failing_logs(rng: random.Random) -> None:
     numbered = [(n, fuzzing.mutated(rng, rng.choice(logs()), logs())) for n in range(5)]
-    reader = diagnosis.Reader(rules(), "log.txt")
+    reader = log_reader.LogReader(rules(), "log.txt")
     for number, line in numbered:
         reader.feed(number, line)
     assert reader.findings is not None
@@ -328,7 +326,7 @@ def extreme(rng: random.Random) -> float:
 def studied_runs(rng: random.Random) -> None:
     runs = [
         scaling.Run(
-            gpus=rng.choice([1, 2, 4, 8, 10**9]),
+            size=rng.choice([1, 2, 4, 8, 10**9]),
             throughput=extreme(rng),
             windows=tuple(extreme(rng) for _ in range(rng.choice([0, 0, 3]))),
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import errors
-from orchestrator.local import binding, lookup, machine, processes, spool
+from orchestrator.local import binding, database, machine, processes, spool
 from tests.unit.local import test_machine
 
 SCRIPT = b"#!/bin/bash\ntrue\n"
@@ -153,12 +153,12 @@ def test_the_database_is_asked_again_until_it_answers(
     def ask(*_: object) -> binding.Submitted:
         notes.append(entry_of(line).note)
         if len(notes) < 3:
-            raise lookup._AwayError(f"busy {len(notes)}")
+            raise database._AwayError(f"busy {len(notes)}")
         return submitted
 
-    monkeypatch.setattr(lookup, "_ask", ask)
-    monkeypatch.setattr(lookup, "_heed", lambda here, entry, until, over: pauses.append(until))
-    assert lookup.submitted(here, entry, lambda entry: submitted) == submitted
+    monkeypatch.setattr(database, "_ask", ask)
+    monkeypatch.setattr(database, "_heed", lambda here, entry, until, over: pauses.append(until))
+    assert database.submitted(here, entry, lambda entry: submitted) == submitted
     assert notes == ["", "waits for the database: busy 1", "waits for the database: busy 2"]
     assert entry_of(line).note == ""
     assert len(pauses) == 2
@@ -166,8 +166,8 @@ def test_the_database_is_asked_again_until_it_answers(
 
     def ask_while_it_is_removed(*_: object) -> binding.Submitted:
         (line.folder / "queue" / "1.json").unlink()
-        raise lookup._AwayError("busy")
+        raise database._AwayError("busy")
 
-    monkeypatch.setattr(lookup, "_ask", ask_while_it_is_removed)
-    with pytest.raises(lookup.GoneError):
-        lookup.submitted(here, entry, lambda entry: submitted)
+    monkeypatch.setattr(database, "_ask", ask_while_it_is_removed)
+    with pytest.raises(database.GoneError):
+        database.submitted(here, entry, lambda entry: submitted)

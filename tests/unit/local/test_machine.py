@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import errors, jobs, local
+from orchestrator import errors, jobs
 from orchestrator.jobs import JobState
-from orchestrator.local import lookup, machine, processes, runner, slots, spool
+from orchestrator.local import checks, database, machine, processes, runner, slots, spool
 
 REQUEST = spool.Request(
     token="abcd00000001",
@@ -207,7 +207,7 @@ def test_a_full_disk_leaves_no_keeper_behind(
 
 
 def test_the_runner_waits_for_room_and_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup, "_NO_ROOM_SECONDS", 0.0)
+    monkeypatch.setattr(database, "_NO_ROOM_SECONDS", 0.0)
     told = [errno.ENOSPC, errno.EROFS, 0]
 
     def store() -> str:
@@ -215,10 +215,10 @@ def test_the_runner_waits_for_room_and_for_nothing_else(monkeypatch: pytest.Monk
             raise errors.OrchestratorError("x") from OSError(number, "x")
         return "stored"
 
-    assert lookup.until_stored(store) == "stored"
+    assert database.until_stored(store) == "stored"
     told.append(errno.EACCES)
     with pytest.raises(errors.OrchestratorError):
-        lookup.until_stored(store)
+        database.until_stored(store)
 
 
 @pytest.mark.parametrize(
@@ -326,14 +326,14 @@ def test_what_one_machine_cannot_give_is_told_at_once() -> None:
         sbatch={"hint": "nomultithread"},
     )
     with pytest.raises(errors.SpecError) as caught:
-        local.refuse_unfit(spec)
+        checks.refuse_unfit(spec)
     keys = [problem.key for problem in caught.value.problems]
     assert keys == ["resources.nodes", "launch.launcher", "container.runtime", "job.dependency"]
     for wrong in ("aftercorr:local-1", "after:local-1+5", "afterok:local-1,afterany:2_3"):
         with pytest.raises(errors.SpecError, match=r"job\.dependency"):
-            local.refuse_unfit(jobs.JobSpec(name="x", dependency=wrong))
-    local.refuse_unfit(jobs.JobSpec(name="x", dependency="afterok:local-1:local-2_*?singleton"))
-    assert local.ignored(spec) == [
+            checks.refuse_unfit(jobs.JobSpec(name="x", dependency=wrong))
+    checks.refuse_unfit(jobs.JobSpec(name="x", dependency="afterok:local-1:local-2_*?singleton"))
+    assert checks.ignored(spec) == [
         "job.partition",
         "resources.mem",
         "launch.rendezvous",

@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator import jobs, rendering
+from orchestrator import jobs
 from orchestrator.config import profiles
+from orchestrator.rendering import job_script, templates
 
 TOKEN = "ab12cdefgh34"
 
@@ -100,11 +101,11 @@ class Machine:
     def render(self, **changes: object) -> str:
         """Return the script of a job that is called `job`."""
         spec = jobs.JobSpec(**{"name": "job", **changes})  # type: ignore[arg-type]
-        return rendering.render(
+        return job_script.render(
             spec,
             profiles.Profile(),
             runs_dir=self.runs_dir,
-            origin=rendering.Origin(version="0.1.0", spec="job.toml"),
+            origin=templates.Origin(version="0.1.0", spec="job.toml"),
         ).text
 
     def start(self, script: str, **changes: str) -> subprocess.Popen[str]:

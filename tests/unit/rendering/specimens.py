@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator import jobs, rendering
+from orchestrator import jobs
 from orchestrator.config import profiles
-from orchestrator.rendering import batch_file, sources
+from orchestrator.rendering import batch_file, job_script, templates
 
 PROFILE = profiles.Profile(
     name="site",
@@ -276,16 +276,16 @@ def script(name: str) -> str:
             jobs.JobSpec(name="old"),
             BATCH_FILES[name],
             runs_dir=RUNS_DIR,
-            origin=rendering.Origin(version="0.1.0", spec=f"{name}.sbatch"),
+            origin=templates.Origin(version="0.1.0", spec=f"{name}.sbatch"),
         ).text
     spec, profile = SPECS[name]
-    return rendering.render(
+    return job_script.render(
         spec,
         profile,
         runs_dir=RUNS_DIR,
         trainers_dir=Path("/opt/site/trainers"),
         local=name in LOCAL,
-        origin=rendering.Origin(version="0.1.0", spec=f"{name}.toml"),
+        origin=templates.Origin(version="0.1.0", spec=f"{name}.toml"),
     ).text
 
 
@@ -296,14 +296,14 @@ def sources_of(name: str) -> set[str]:
             jobs.JobSpec(name="old"), BATCH_FILES[name], runs_dir=RUNS_DIR, local=False
         )
         return {
-            used.name for used in sources.Templates(None).render(batch_file.TEMPLATE, context)[1]
+            used.name for used in templates.Templates(None).render(batch_file.TEMPLATE, context)[1]
         }
     spec, profile = SPECS[name]
-    context = rendering._context(
+    context = job_script._context(
         spec,
         profile,
         runs_dir=RUNS_DIR,
         trainers_dir=Path("/opt/site/trainers"),
         local=name in LOCAL,
     )
-    return {used.name for used in sources.Templates(None).render(rendering.TEMPLATE, context)[1]}
+    return {used.name for used in templates.Templates(None).render(job_script.TEMPLATE, context)[1]}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import errors, jobs, rendering, specs
+from orchestrator import errors, jobs, specs
 from orchestrator.config import profiles
-from orchestrator.rendering import batch_file, batch_options
+from orchestrator.rendering import batch_file, batch_options, templates
 from tests.unit.rendering.machine import Machine, wait_for
 
 
@@ -151,7 +151,7 @@ def _render(machine: Machine, text: str) -> str:
         jobs.JobSpec(name="job"),
         text,
         runs_dir=machine.runs_dir,
-        origin=rendering.Origin(version="0.1.0", spec="job.sbatch"),
+        origin=templates.Origin(version="0.1.0", spec="job.sbatch"),
     ).text
 
 

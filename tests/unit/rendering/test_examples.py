@@ -11,18 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import jobs, rendering, specs, sweeps
+from orchestrator import jobs, specs, sweeps
 from orchestrator.config import profiles
+from orchestrator.rendering import job_script, templates
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[3] / "examples").glob("*.toml"))
 
 
 def _render(spec: jobs.JobSpec) -> str:
-    return rendering.render(
+    return job_script.render(
         spec,
         profiles.Profile(),
         runs_dir=Path("/runs"),
-        origin=rendering.Origin(version="0.1.0", spec="example"),
+        origin=templates.Origin(version="0.1.0", spec="example"),
     ).text
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import rendering
+from orchestrator.rendering import templates
 from tests.unit.rendering import specimens
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -59,7 +59,7 @@ def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
 
 def test_golden_scripts_use_every_template() -> None:
     used = {source for name in NAMES for source in specimens.sources_of(name)}
-    ours = rendering.TEMPLATES
+    ours = templates.TEMPLATES
     assert used == {str(f.relative_to(ours)) for f in ours.rglob("*") if f.is_file()}
 
 
@@ -69,7 +69,7 @@ AS_IT_STANDS = {"spec.environment.setup", "spec.launch.command", "batch_text", "
 
 def test_each_value_in_a_template_is_quoted() -> None:
     seen = set()
-    for file in rendering.TEMPLATES.rglob("*.j2"):
+    for file in templates.TEMPLATES.rglob("*.j2"):
         for line in file.read_text().splitlines():
             for value in re.findall(r"\{\{-?(.*?)-?\}\}", line):
                 expression, _, quoting = value.rpartition("|")

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import errors, jobs, rendering
+from orchestrator import errors, jobs
 from orchestrator.config import profiles
+from orchestrator.rendering import job_script, templates
 
 SPEC = jobs.JobSpec(
     name="digits",
     resources=jobs.Resources(nodes=2),
     launch=jobs.Launch(module="trainers.train"),
 )
-ORIGIN = rendering.Origin(version="0.1.0", spec="digits.toml")
+ORIGIN = templates.Origin(version="0.1.0", spec="digits.toml")
 EXTENDS = '{% extends "orchestrator/job.sbatch.j2" %}\n'
 
 
@@ -26,8 +27,8 @@ def _make(
     spec: jobs.JobSpec = SPEC,
     *,
     shared_folders: Sequence[Path] = (),
-) -> rendering.Script:
-    return rendering.render(
+) -> templates.Script:
+    return job_script.render(
         spec,
         profiles.Profile(),
         runs_dir=Path("/runs"),
@@ -144,7 +145,7 @@ def test_a_template_that_is_wrong_says_where(tmp_path: Path, text: str, message:
     file.write_text(text)
     with pytest.raises(errors.TemplateError) as error:
         _render(tmp_path)
-    expected = message.replace("FILE", str(file)).replace("OURS", str(rendering.TEMPLATES))
+    expected = message.replace("FILE", str(file)).replace("OURS", str(templates.TEMPLATES))
     assert str(error.value).startswith(expected)
 
 

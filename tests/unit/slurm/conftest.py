@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 
 import pytest
 
-from orchestrator import slurm
+from orchestrator.slurm import process
 
 RECORDED = Path(__file__).parent / "recorded"
 RELEASES = ("22.05", "24.11", "26.05")
@@ -28,7 +27,7 @@ class Recorded:
     def lines(self, name: str) -> list[str]:
         return self.text(name).split("\n")
 
-    def answers(self, name: str) -> dict[str, slurm.Answer]:
+    def answers(self, name: str) -> dict[str, process.Result]:
         """Read blocks: `### NAME: COMMAND LINE`, `rc=N`, lines of stdout (O) and stderr (E)."""
         found = {}
         for block in self.text(name).split("### ")[1:]:
@@ -44,13 +43,12 @@ class Recorded:
 
 
 def answer(argv, returncode=0, stdout="", stderr="", timed_out=False, seconds=0.1):
-    return slurm.Answer(
+    return process.Result(
         argv=tuple(argv),
         returncode=returncode,
         stdout=stdout,
         stderr=stderr,
         timed_out=timed_out,
-        started_at=datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC),
         seconds=seconds,
     )
 

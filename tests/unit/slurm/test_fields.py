@@ -83,13 +83,11 @@ def test_gpus(raw, gpus):
 def test_counts():
     assert fields.parse_count("2K") == 2048
     assert fields.parse_count("1-2") is None
-    assert fields.parse_minutes_as_seconds("99") == 5940
-    assert fields.parse_minutes_as_seconds("Partition_Limit") is None
 
 
 def test_output_paths():
     def expand(pattern, task=None, array=None, job_id="12"):
-        return fields.expand_output_path(
+        return fields.expand_filename_pattern(
             pattern, name="a.b", job_id=job_id, array_job_id=array, task=task
         )
 
@@ -110,13 +108,12 @@ def test_nothing_raises(raw, other):
         fields.parse_wait_status,
         fields.parse_time,
         fields.parse_duration_seconds,
-        fields.parse_minutes_as_seconds,
         fields.parse_count,
         fields.parse_gpus,
         fields.parse_text,
     ):
         parse(raw)
-    fields.expand_output_path(raw, name=other, job_id="1", array_job_id=None, task=None)
+    fields.expand_filename_pattern(raw, name=other, job_id="1", array_job_id=None, task=None)
 
 
 def test_what_no_database_can_hold_is_not_read() -> None:
@@ -129,4 +126,4 @@ def test_amounts_are_larger_than_counts() -> None:
     assert fields.parse_amount("2147483648") == fields.parse_amount("2G") == 2**31
     assert fields.parse_amount("4294967295") == 2**32 - 1
     assert fields.parse_amount("99999P") is None
-    assert fields.parse_minutes_as_seconds("99999999999") is None
+    assert fields.parse_count("99999999999") is None

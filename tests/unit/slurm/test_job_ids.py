@@ -86,9 +86,9 @@ def test_tasks_are_folded_as_slurm_does() -> None:
 
 
 def test_a_long_list_of_tasks_is_several_arguments() -> None:
-    assert job_ids.words_of_tasks("7", [0, 1, 2, 5]) == ["7_[0-2,5]"]
+    assert job_ids.array_arguments("7", [0, 1, 2, 5]) == ["7_[0-2,5]"]
     scattered = range(0, 4_000_000, 400)
-    words = job_ids.words_of_tasks("1234567890", scattered)
+    words = job_ids.array_arguments("1234567890", scattered)
     assert max(map(len, words)) < 16 * 1024
     again = [task for word in words for task in job_ids.expand_tasks(word[12:-1])]
     assert again == list(scattered)

@@ -15,7 +15,7 @@ SINCE = datetime.datetime(2026, 11, 21, 9, tzinfo=datetime.timezone(datetime.tim
 
 def read(recorded, name):
     odd = []
-    found = sacct.parse_sacct(recorded.lines(name), AT, odd.append)
+    found = sacct.parse(recorded.lines(name), AT, odd.append)
     # Only the second line of a foreign job's command line.
     assert set(odd) <= {"echo second line"}
     rows = {}
@@ -25,7 +25,7 @@ def read(recorded, name):
 
 
 def test_commands():
-    assert sacct.sacct_command(["1", "2_3"], SINCE) == [
+    assert sacct.command(["1", "2_3"], SINCE) == [
         "sacct",
         "-D",
         "-n",
@@ -42,22 +42,22 @@ def test_commands():
         "-j",
         "1,2_3",
     ]
-    assert "-X" not in sacct.sacct_steps_command(["1"], SINCE)
-    assert sacct.sacct_by_name_command(["a.b", "c.d"], SINCE)[-2:] == ["-X", "--name=a.b,c.d"]
+    assert "-X" not in sacct.steps_command(["1"], SINCE)
+    assert sacct.by_name_command(["a.b", "c.d"], SINCE)[-2:] == ["-X", "--name=a.b,c.d"]
 
 
 @pytest.mark.parametrize("asked", [[], [""], [","], ["1,2"], ["all"], ["1"] * 201])
 def test_what_would_ask_for_all_jobs_is_refused(asked):
     with pytest.raises(ValueError):
-        sacct.sacct_command(asked, SINCE)
+        sacct.command(asked, SINCE)
     with pytest.raises(ValueError):
-        sacct.sacct_steps_command(asked, SINCE)
+        sacct.steps_command(asked, SINCE)
 
 
 @pytest.mark.parametrize("names", [[], [""], ["a,b"]])
 def test_what_would_ask_for_all_names_is_refused(names):
     with pytest.raises(ValueError):
-        sacct.sacct_by_name_command(names, SINCE)
+        sacct.by_name_command(names, SINCE)
 
 
 def test_ends(recorded):
@@ -135,14 +135,14 @@ def test_a_command_line_of_several_lines_is_one_column():
         "\x1f".join([job_id, job_id, *columns, command])
         for job_id, command in zip(ids, commands, strict=True)
     ]
-    (seen,) = sacct.parse_sacct("\n".join(rows).split("\n"), AT, odd.append)
+    (seen,) = sacct.parse("\n".join(rows).split("\n"), AT, odd.append)
     assert (seen.submit_line, seen.step_exit_code, odd) == ("sbatch x", 3, [])
 
 
 def test_a_step_without_its_job_is_handed_back():
     odd = []
     columns = ["1.batch", "1.batch", *[""] * (len(sacct._COLUMNS) - 2)]
-    assert sacct.parse_sacct(["\x1f".join(columns)], AT, odd.append) == []
+    assert sacct.parse(["\x1f".join(columns)], AT, odd.append) == []
     assert len(odd) == 1
 
 
@@ -158,7 +158,7 @@ ids = st.sampled_from(["7", "7.batch", "8", "8_[1-3]", "8_[1,...]", "8_2", "8_2.
 def test_any_line_is_read_or_handed_back(rows):
     odd = []
     lines = ["\x1f".join([job_id, *rest]) for job_id, rest in rows]
-    found = sacct.parse_sacct(lines, AT, odd.append)
+    found = sacct.parse(lines, AT, odd.append)
     assert len(odd) <= sum(bool(line.strip()) for line in lines)
     for seen in found:
         same = [row.row_number for row in found if row.job_id == seen.job_id]

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from orchestrator.slurm import sbatch
-from orchestrator.slurm.sbatch import SbatchKind
+from orchestrator.slurm.sbatch import OutcomeKind
 
 NOT_SENT = {
     "badopt",
@@ -52,7 +52,7 @@ ACCEPTED = {"tiny1", "tiny2", "tiny3", "timelimit", "wckey", "chdir", "clustersl
 
 
 def test_command():
-    assert sbatch.sbatch_command("/r/s.sh", "a.t", "/r/%j.out", "t", ["--hold"]) == [
+    assert sbatch.command("/r/s.sh", "a.t", "/r/%j.out", "t", ["--hold"]) == [
         "sbatch",
         "--parsable",
         "--job-name=a.t",
@@ -61,7 +61,7 @@ def test_command():
         "--hold",
         "/r/s.sh",
     ]
-    assert sbatch.sbatch_command("s.sh", "a.t") == [
+    assert sbatch.command("s.sh", "a.t") == [
         "sbatch",
         "--parsable",
         "--job-name=a.t",
@@ -71,25 +71,25 @@ def test_command():
 
 def test_refusals(recorded):
     found = {
-        name: sbatch.classify_sbatch(answer).kind
+        name: sbatch.classify(answer).kind
         for name, answer in recorded.answers("refusals.txt").items()
         if answer.argv[0] == "sbatch" and "--test-only" not in answer.argv
     }
     expected = {
-        **dict.fromkeys(NOT_SENT, SbatchKind.NOT_SENT),
-        **dict.fromkeys(REJECTED, SbatchKind.REJECTED),
-        **dict.fromkeys(REJECTED_RETRY, SbatchKind.REJECTED_RETRY),
-        **dict.fromkeys(ACCEPTED, SbatchKind.ACCEPTED),
+        **dict.fromkeys(NOT_SENT, OutcomeKind.NOT_SENT),
+        **dict.fromkeys(REJECTED, OutcomeKind.REJECTED),
+        **dict.fromkeys(REJECTED_RETRY, OutcomeKind.REJECTED_RETRY),
+        **dict.fromkeys(ACCEPTED, OutcomeKind.ACCEPTED),
     }
     assert {name: found[name] for name in expected} == expected
     for name in ("dep2", "nodes", "conflict", "cpus", "cpuspertask"):
         # Accepted by some releases, refused for certain by others; never in doubt.
-        assert found[name] in (SbatchKind.ACCEPTED, SbatchKind.REJECTED, SbatchKind.NOT_SENT)
-    assert SbatchKind.AMBIGUOUS not in found.values()
+        assert found[name] in (OutcomeKind.ACCEPTED, OutcomeKind.REJECTED, OutcomeKind.NOT_SENT)
+    assert OutcomeKind.AMBIGUOUS not in found.values()
 
 
 def test_a_cluster_behind_the_job_id(recorded):
-    outcome = sbatch.classify_sbatch(recorded.answers("refusals.txt")["clusterslab"])
+    outcome = sbatch.classify(recorded.answers("refusals.txt")["clusterslab"])
     assert outcome.cluster == "lab"
     assert outcome.job_id is not None
     assert outcome.job_id.isdigit()
@@ -98,31 +98,31 @@ def test_a_cluster_behind_the_job_id(recorded):
 def test_outages(make_answer):
     def kind(text, rc=1, stdout=""):
         answer = make_answer(["sbatch"], rc, stdout, stderr=text)
-        return sbatch.classify_sbatch(answer).kind
+        return sbatch.classify(answer).kind
 
     failed = "sbatch: error: Batch job submission failed: "
     hung = failed + "Socket timed out on send/recv operation\n"
-    assert kind(hung) is SbatchKind.AMBIGUOUS
+    assert kind(hung) is OutcomeKind.AMBIGUOUS
     away = failed + "Unable to contact slurm controller (connect failure)\n"
-    assert kind(away) is SbatchKind.NOT_SENT_RETRY
-    assert kind(away.replace("connect", "send")) is SbatchKind.AMBIGUOUS
+    assert kind(away) is OutcomeKind.NOT_SENT_RETRY
+    assert kind(away.replace("connect", "send")) is OutcomeKind.AMBIGUOUS
     munge = 'sbatch: error: Munge encode failed: Failed to connect to "/run/munge/munge.socket.2"\n'
     refused = failed + "Protocol authentication error\n"
-    assert kind(munge + refused) is SbatchKind.NOT_SENT_RETRY
+    assert kind(munge + refused) is OutcomeKind.NOT_SENT_RETRY
     # Without munge's own words it may be the answer that could not be checked.
-    assert kind(refused) is SbatchKind.AMBIGUOUS
+    assert kind(refused) is OutcomeKind.AMBIGUOUS
     full = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying\n"
     busy = full + failed + "Resource temporarily unavailable\n"
-    assert kind(busy) is SbatchKind.REJECTED_RETRY
+    assert kind(busy) is OutcomeKind.REJECTED_RETRY
     # The last word counts: the later try may have got through.
-    assert kind(full + hung) is SbatchKind.AMBIGUOUS
-    assert kind(failed + "Something new\n") is SbatchKind.AMBIGUOUS
-    assert kind("") is SbatchKind.AMBIGUOUS
-    assert kind("", rc=-9) is SbatchKind.AMBIGUOUS
+    assert kind(full + hung) is OutcomeKind.AMBIGUOUS
+    assert kind(failed + "Something new\n") is OutcomeKind.AMBIGUOUS
+    assert kind("") is OutcomeKind.AMBIGUOUS
+    assert kind("", rc=-9) is OutcomeKind.AMBIGUOUS
     # A plugin's grumbling decides nothing.
     noise = "sbatch: error: Unable to open file /etc/slurm/banner\n"
-    assert kind(noise + hung) is SbatchKind.AMBIGUOUS
-    assert kind(noise + failed + "Something new\n") is SbatchKind.AMBIGUOUS
+    assert kind(noise + hung) is OutcomeKind.AMBIGUOUS
+    assert kind(noise + failed + "Something new\n") is OutcomeKind.AMBIGUOUS
 
 
 @pytest.mark.parametrize(
@@ -139,14 +139,14 @@ def test_outages(make_answer):
     ],
 )
 def test_job_id(make_answer, stdout, job_id):
-    outcome = sbatch.classify_sbatch(make_answer(["sbatch"], 0, stdout))
+    outcome = sbatch.classify(make_answer(["sbatch"], 0, stdout))
     assert outcome.job_id == job_id
-    assert outcome.kind is (SbatchKind.ACCEPTED if job_id else SbatchKind.AMBIGUOUS)
+    assert outcome.kind is (OutcomeKind.ACCEPTED if job_id else OutcomeKind.AMBIGUOUS)
 
 
 def test_sentences(make_answer):
     def sentence(stderr="", rc=1, **more):
-        return sbatch.classify_sbatch(make_answer(["sbatch"], rc, stderr=stderr, **more)).sentence
+        return sbatch.classify(make_answer(["sbatch"], rc, stderr=stderr, **more)).sentence
 
     failed = "sbatch: error: Batch job submission failed: "
     assert sentence(
@@ -162,10 +162,10 @@ def test_sentences(make_answer):
     ) == (
         "Slurm refused the job: QOSMaxSubmitJobPerUserLimit; Batch job submission failed: Job "
         "violates accounting/QOS policy (job submit limit, user's size and/or time limits). You "
-        "have as many jobs in the queue as you may; submit again when some have ended."
+        "have reached your submit limit: submit again when some of your jobs have ended."
     )
     assert sentence(timed_out=True, rc=-9, seconds=180.2) == (
-        "sbatch was given up after 180 s. Slurm may or may not have the job."
+        "sbatch timed out after 180 s. Slurm may or may not have the job."
     )
     assert sentence(rc=0, stdout="\x1b[31mhello\x07\n") == (
         "sbatch printed no job ID: [31mhello. Slurm may or may not have the job."
@@ -185,5 +185,5 @@ def test_only(recorded):
 def test_no_garbage_is_taken_for_certain(make_answer, rc, stdout, stderr):
     # hypothesis also draws texts from our sources; each that sbatch is known by has two words.
     assume(not re.search("[A-Za-z] [A-Za-z]", stderr))
-    outcome = sbatch.classify_sbatch(make_answer(["sbatch"], rc, stdout, stderr))
-    assert outcome.kind is SbatchKind.AMBIGUOUS or (outcome.job_id or "").isdigit()
+    outcome = sbatch.classify(make_answer(["sbatch"], rc, stdout, stderr))
+    assert outcome.kind is OutcomeKind.AMBIGUOUS or (outcome.job_id or "").isdigit()

@@ -15,12 +15,12 @@ def test_commands():
     with pytest.raises(ValueError):
         # Without jobs and with a filter it would take all.
         scontrol.scancel_command([], "a.t")
-    assert scontrol.scontrol_show_job_command("12") == ["scontrol", "-o", "show", "job", "12"]
-    assert scontrol.scontrol_write_batch_script_command("12")[-2:] == ["12", "-"]
+    assert scontrol.show_command("job", "12") == ["scontrol", "-o", "show", "job", "12"]
+    assert scontrol.batch_script_command("12")[-2:] == ["12", "-"]
 
 
 def test_config(recorded):
-    config = scontrol.parse_scontrol_config(recorded.text("scontrol-config.txt"))
+    config = scontrol.parse_config(recorded.text("scontrol-config.txt"))
     assert config.cluster_name == "lab"
     assert config.slurm_version.startswith(recorded.name)
     assert (config.message_timeout_seconds, config.min_job_age_seconds) == (5, 300)
@@ -34,17 +34,17 @@ def test_config(recorded):
 @pytest.mark.parametrize("storage", ["accounting_storage/none", "(null)"])
 def test_a_cluster_without_accounts(storage):
     text = f"ClusterName = a\nSLURM_VERSION = 24.11.5\nAccountingStorageType = {storage}\n"
-    config = scontrol.parse_scontrol_config(text)
+    config = scontrol.parse_config(text)
     assert not (config.accounting or config.counts_gpus)
 
 
 def test_an_answer_that_is_none():
     with pytest.raises(ValueError, match="ClusterName"):
-        scontrol.parse_scontrol_config("Slurmctld(primary) at ctl is DOWN\n")
+        scontrol.parse_config("Slurmctld(primary) at ctl is DOWN\n")
 
 
 def test_job(recorded):
-    job = scontrol.parse_scontrol_job(recorded.text("scontrol-job.txt"))
+    job = scontrol.parse_record(recorded.text("scontrol-job.txt"))
     assert job["JobName"].endswith(f".{job['Comment']}")
     assert job["StdOut"] == f"/home/alice/runs/{job['JobName']}/{job['JobId']}.out"
     assert job["Restarts"].isdigit()
@@ -54,29 +54,29 @@ def test_job(recorded):
 
 
 def test_values_with_spaces():
-    job = scontrol.parse_scontrol_job("JobId=1 JobName=my job a=b Comment= WorkDir=/a b\n")
+    job = scontrol.parse_record("JobId=1 JobName=my job a=b Comment= WorkDir=/a b\n")
     assert job == {"JobId": "1", "JobName": "my job a=b", "Comment": "", "WorkDir": "/a b"}
 
 
 def test_ping():
-    assert scontrol.parse_scontrol_ping("Slurmctld(primary) at ctl is UP\n")
-    assert not scontrol.parse_scontrol_ping("Slurmctld(primary) at ctl is DOWN\n")
+    assert scontrol.parse_ping("Slurmctld(primary) at ctl is UP\n")
+    assert not scontrol.parse_ping("Slurmctld(primary) at ctl is DOWN\n")
 
 
 @given(st.text())
 def test_any_text(text):
-    scontrol.parse_scontrol_job(text)
+    scontrol.parse_record(text)
     try:
-        scontrol.parse_scontrol_config(text)
+        scontrol.parse_config(text)
     except ValueError as problem:
         assert "ClusterName" in str(problem)
 
 
 def test_commands_that_change_jobs():
-    assert scontrol.scontrol_hold_command(["1", "2_3"]) == ["scontrol", "hold", "1,2_3"]
-    assert scontrol.scontrol_release_command(["1"]) == ["scontrol", "release", "1"]
-    assert scontrol.scontrol_requeue_command(["1"]) == ["scontrol", "requeue", "1"]
-    assert scontrol.scontrol_requeue_command(["1"], hold=True) == ["scontrol", "requeuehold", "1"]
+    assert scontrol.hold_command(["1", "2_3"]) == ["scontrol", "hold", "1,2_3"]
+    assert scontrol.release_command(["1"]) == ["scontrol", "release", "1"]
+    assert scontrol.requeue_command(["1"]) == ["scontrol", "requeue", "1"]
+    assert scontrol.requeue_command(["1"], hold=True) == ["scontrol", "requeuehold", "1"]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_refusals(task, last):
         f"{task}: Invalid job id specified\n"
         f"{last}\n"
     )
-    assert scontrol.parse_scontrol_refusals(told) == {
+    assert scontrol.parse_refusals(told) == {
         "99999": "Invalid job id specified",
         "7": "Job has already finished",
         "99999_1": "Invalid job id specified",
@@ -101,5 +101,5 @@ def test_refusals(task, last):
 
 @given(st.text())
 def test_refusals_are_those_of_jobs(text):
-    for job_id, why in scontrol.parse_scontrol_refusals(text).items():
+    for job_id, why in scontrol.parse_refusals(text).items():
         assert job_id.replace("_", "").isdigit() and why in text

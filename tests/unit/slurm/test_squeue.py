@@ -17,14 +17,14 @@ def ours(name, job_id, stdout_path):
 
 
 def read(recorded, when):
-    found = list(squeue.parse_squeue(recorded.lines(f"squeue-{when}.txt"), AT, ours))
+    found = list(squeue.parse(recorded.lines(f"squeue-{when}.txt"), AT, ours))
     return {seen.name.partition(".")[0]: seen for seen in found}, found
 
 
 def test_command():
-    assert squeue.squeue_command()[:-1] == ["squeue", "--me", "-h", "-a", "-t", "all", "-O"]
-    assert squeue.squeue_command()[-1].startswith("JobArrayID:\x1f,JobID:\x1f,State:\x1f,exit_code")
-    assert squeue.squeue_command()[-1].endswith("STDOUT:\x1f,Reason:\x1f,Name:0")
+    assert squeue.command()[:-1] == ["squeue", "--me", "-h", "-a", "-t", "all", "-O"]
+    assert squeue.command()[-1].startswith("JobArrayID:\x1f,JobID:\x1f,State:\x1f,exit_code")
+    assert squeue.command()[-1].endswith("STDOUT:\x1f,Reason:\x1f,Name:0")
 
 
 def test_jobs_that_run(recorded):
@@ -111,7 +111,7 @@ def test_foreign_lines_are_dropped_before_they_are_read(recorded):
 
     odd = []
     lines = recorded.lines("squeue-live.txt")
-    assert list(squeue.parse_squeue(lines, AT, keep, odd.append)) == []
+    assert list(squeue.parse(lines, AT, keep, odd.append)) == []
     assert "foreign a|b  ü" in asked
     assert odd == []
 
@@ -127,20 +127,20 @@ def line(**columns):
 
 
 def test_names_may_hold_anything():
-    (seen,) = squeue.parse_squeue([line(Name="a\x1fb|.zoo98765 ")], AT, ours)
+    (seen,) = squeue.parse([line(Name="a\x1fb|.zoo98765 ")], AT, ours)
     assert seen.name == "a\x1fb|.zoo98765 "
 
 
 def test_gpus_of_a_site_that_does_not_account_for_them():
     row = {"tres-alloc": "cpu=2,node=2", "NumNodes": "2"}
-    (seen,) = squeue.parse_squeue([line(**row, **{"tres-per-node": "gres/gpu:4"})], AT, ours)
+    (seen,) = squeue.parse([line(**row, **{"tres-per-node": "gres/gpu:4"})], AT, ours)
     assert seen.gpus == 8
-    (seen,) = squeue.parse_squeue([line(**row, **{"tres-per-node": "N/A"})], AT, ours)
+    (seen,) = squeue.parse([line(**row, **{"tres-per-node": "N/A"})], AT, ours)
     assert seen.gpus == 0
 
 
 def test_an_unknown_state_is_no_end():
-    (seen,) = squeue.parse_squeue([line(State="HIBERNATING", exit_code="3:0")], AT, ours)
+    (seen,) = squeue.parse([line(State="HIBERNATING", exit_code="3:0")], AT, ours)
     assert (seen.state, seen.raw_state) == (jobs.JobState.UNKNOWN, "HIBERNATING")
     assert seen.exit_code is None
 
@@ -151,7 +151,7 @@ def test_lines_come_out_as_they_come_in():
             yield line(Name="foreign")
             yield line()
 
-    assert len(list(islice(squeue.parse_squeue(endless(), AT, ours), 3))) == 3
+    assert len(list(islice(squeue.parse(endless(), AT, ours), 3))) == 3
 
 
 columns = st.text(alphabet=st.characters(exclude_characters="\x1f\n"), max_size=20)
@@ -161,17 +161,17 @@ columns = st.text(alphabet=st.characters(exclude_characters="\x1f\n"), max_size=
 def test_any_line_is_read_or_handed_back(parts):
     odd = []
     text = squeue.DELIMITER.join(parts)
-    found = list(squeue.parse_squeue([text], AT, lambda *line: True, odd.append))
+    found = list(squeue.parse([text], AT, lambda *line: True, odd.append))
     assert bool(found) + len(odd) == (1 if text.strip() else 0)
 
 
 @given(st.fixed_dictionaries({name: columns for name in squeue._FIELDS[2:]}))
 def test_odd_columns_of_a_known_job_never_raise(values):
-    (seen,) = squeue.parse_squeue([line(**values)], AT, lambda *line: True)
+    (seen,) = squeue.parse([line(**values)], AT, lambda *line: True)
     assert seen.job_id == "7"
 
 
 def test_22_05_prints_a_default_log_that_arrays_do_not_have() -> None:
     columns = {"JobArrayID": "4_2", "JobID": "7", "STDOUT": "/home/alice/slurm-7.out"}
-    (row,) = squeue.parse_squeue([line(**columns)], AT, lambda *columns: True)
+    (row,) = squeue.parse([line(**columns)], AT, lambda *columns: True)
     assert row.stdout_path == "/home/alice/slurm-4_2.out"

@@ -46,7 +46,7 @@ SLURMS = [
     ],
 )
 def test_forms(raw, shown, terminal):
-    reading = states.read_state(raw)
+    reading = states.parse_parts(raw)
     assert (reading.shown, reading.terminal) == (shown, terminal)
     assert states.parse_state(raw) == shown
 
@@ -63,7 +63,7 @@ def test_cancelled_by():
 
 @given(st.text() | st.lists(st.text()))
 def test_never_raises_and_terminal_is_a_known_end(raw):
-    reading = states.read_state(raw)
+    reading = states.parse_parts(raw)
     assert not reading.terminal or reading.shown in jobs.TERMINAL
 
 

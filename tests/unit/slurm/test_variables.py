@@ -1,6 +1,6 @@
 """What reaches Slurm's commands, and through sbatch the job."""
 
-from orchestrator import slurm
+from orchestrator.slurm import variables
 
 HOSTILE = {
     "PATH": "/usr/bin",
@@ -23,7 +23,7 @@ HOSTILE = {
 
 
 def test_questions():
-    assert slurm.environment({**HOSTILE, "HF_TOKEN": "x"}) == {
+    assert variables.for_queries({**HOSTILE, "HF_TOKEN": "x"}) == {
         "PATH": "/usr/bin",
         "SLURM_CONF": "/etc/slurm/other.conf",
         "SLURM_TIME_FORMAT": "%s",
@@ -39,7 +39,7 @@ def test_questions():
 
 
 def test_submission_keeps_the_users_own_and_no_secret():
-    assert slurm.submission_environment(HOSTILE, keep=["HF_TOKEN"]) == {
+    assert variables.for_submission(HOSTILE, inherit=["HF_TOKEN"]) == {
         "PATH": "/usr/bin",
         "SLURM_CONF": "/etc/slurm/other.conf",
         "TZ": "Asia/Tokyo",
@@ -47,7 +47,7 @@ def test_submission_keeps_the_users_own_and_no_secret():
         "HF_TOKEN": "x",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    assert slurm.secret_names(HOSTILE, keep=["HF_TOKEN"]) == {
+    assert variables.secret_names(HOSTILE, inherit=["HF_TOKEN"]) == {
         "WANDB_API_KEY",
         "my_password",
         "AWS_SECRET_ACCESS_KEY",
@@ -57,20 +57,20 @@ def test_submission_keeps_the_users_own_and_no_secret():
 def test_a_database_with_a_password_stays_here():
     url = "postgresql://alice{}@db/alice"
     harmless = {"ORCHESTRATOR_DATABASE": url.format("")}
-    assert slurm.submission_environment(harmless) == harmless
+    assert variables.for_submission(harmless) == harmless
     secret = {"ORCHESTRATOR_DATABASE": url.format(":x")}
-    assert slurm.submission_environment(secret) == {}
-    assert slurm.submission_environment(secret, keep=["ORCHESTRATOR_DATABASE"]) == secret
+    assert variables.for_submission(secret) == {}
+    assert variables.for_submission(secret, inherit=["ORCHESTRATOR_DATABASE"]) == secret
 
 
 def test_secrets_by_their_names_and_ordinary_names_like_them():
     secrets = "GITHUB_PAT OPENAI_KEY SSH_KEYS DATABASE_URL REDIS_URL SENTRY_DSN BASIC_AUTH DB_PASS"
     more = "PGPASSWORD DB_PWD SLACK_WEBHOOK_URL SESSION_COOKIE OPENAI_API_KEY HF_TOKEN AZURE_JWT"
     names = [*secrets.split(), *more.split()]
-    assert slurm.secret_names(dict.fromkeys(names, "x")) == set(names)
+    assert variables.secret_names(dict.fromkeys(names, "x")) == set(names)
     ordinary = "PATH MANPATH PATTERN KEYBOARD KEYMAP MONKEY PWD OLDPWD PGPASSFILE SSH_AUTH_SOCK"
     more = "XAUTHORITY TOKENIZERS_PARALLELISM COMPASS AUTHOR DSNAME TURKEY_SIZE BASE_URL"
-    assert slurm.secret_names(dict.fromkeys([*ordinary.split(), *more.split()], "x")) == set()
+    assert variables.secret_names(dict.fromkeys([*ordinary.split(), *more.split()], "x")) == set()
 
 
 def test_what_is_stored_is_an_allow_list():
@@ -101,12 +101,12 @@ def test_what_is_stored_is_an_allow_list():
     }
     shell_only = {"PS1": "$", "HISTSIZE": "1", "SSH_TTY": "x", "OLDPWD": "/", "BASH_VERSION": "5"}
     environ = {**kept, **dropped, **shell_only, "SLURM_JOB_ID": "7"}
-    assert slurm.stored_environment(environ) == kept
-    assert slurm.left_out(environ) == sorted(dropped)
-    named = slurm.stored_environment(environ, ["MY_OWN", "https_proxy", "SLURM_JOB_ID"])
+    assert variables.stored(environ) == kept
+    assert variables.not_stored(environ) == sorted(dropped)
+    named = variables.stored(environ, ["MY_OWN", "https_proxy", "SLURM_JOB_ID"])
     assert named == {**kept, "MY_OWN": "x", "https_proxy": dropped["https_proxy"]}
 
 
 def test_the_database_of_a_controller_is_stored_without_a_password():
     url = {"ORCHESTRATOR_DATABASE": "postgresql://alice:x@db/alice"}
-    assert slurm.stored_environment(url) == {}
+    assert variables.stored(url) == {}

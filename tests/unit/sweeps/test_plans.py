@@ -10,7 +10,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import config, jobs, rendering, specs, sweeps
+from orchestrator import config, jobs, specs, sweeps
+from orchestrator.rendering import job_script, templates
 from orchestrator.specs import arguments, checks
 
 Expand = Callable[..., sweeps.Sweep]
@@ -116,8 +117,8 @@ def test_each_point_is_submitted_once_with_its_own_words(
 
 
 def script(spec: jobs.JobSpec, profile: config.Profile) -> str:
-    origin = rendering.Origin(version="1", spec="sweep.toml")
-    return rendering.render(spec, profile, runs_dir=Path("/runs"), origin=origin).text
+    origin = templates.Origin(version="1", spec="sweep.toml")
+    return job_script.render(spec, profile, runs_dir=Path("/runs"), origin=origin).text
 
 
 def words(spec: jobs.JobSpec, task: int) -> list[tuple[str, ...]]:

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import errors, schedules, slurm
+from orchestrator import errors, schedules
 from orchestrator.controller.resubmission import resend
 from orchestrator.controller.schedules import management, triggers
 from orchestrator.controller.service import health, passes, serve
 from orchestrator.controller.session import clock_check, clusters, contexts, stores
-from orchestrator.local import clocks as kernel
+from orchestrator.local import kernel_clock
+from orchestrator.slurm import process
+from orchestrator.slurm.client import Client
 from tests import builders
 
 BEGIN = datetime.datetime(2026, 11, 22, 8, 30, 30, tzinfo=datetime.UTC)
@@ -36,9 +38,9 @@ class Host:
     def clock(self) -> datetime.datetime:
         return BEGIN + datetime.timedelta(seconds=self.up + self.ahead)
 
-    def run(self, argv: object, limit: float, environ: object, **more: object) -> slurm.Answer:
+    def run(self, argv: object, limit: float, environ: object, **more: object) -> process.Result:
         at = BEGIN + datetime.timedelta(seconds=self.up + (self.slurm_ahead or 0.0))
-        return slurm.Answer(
+        return process.Result(
             argv=("scontrol", "show", "config"),
             returncode=0 if self.slurm_ahead is not None else 1,
             stdout=(
@@ -47,14 +49,13 @@ class Host:
             ),
             stderr="",
             timed_out=False,
-            started_at=at,
             seconds=0.0,
         )
 
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(kernel, "is_synchronized", lambda: False)
+    monkeypatch.setattr(kernel_clock, "is_synchronized", lambda: False)
     return Host()
 
 
@@ -63,7 +64,7 @@ def context(tmp_path: Path, host: Host) -> Iterator[contexts.Context]:
     environ = {"HOME": str(tmp_path), "ORCHESTRATOR_SCHEDULER": "slurm"}
     with stores.Store(tmp_path / "x.db") as store:
         context = builders.make_context(
-            tmp_path, store, environ=environ, slurm=slurm.Client(environ={}, run=host.run)
+            tmp_path, store, environ=environ, slurm=Client(environ={}, run=host.run)
         )
         yield builders.with_clock(context, now=host.clock, boot_seconds=lambda: 1000 + host.up)
 
@@ -158,7 +159,7 @@ def test_ntp_confirms_a_leap(
     tick(context)
     host.ahead = MONTH
     assert tick(context)[0] == ["refresh", "logs"]
-    monkeypatch.setattr(kernel, "is_synchronized", lambda: True)
+    monkeypatch.setattr(kernel_clock, "is_synchronized", lambda: True)
     assert tick(context)[0] == ALL
 
 
@@ -174,7 +175,7 @@ def test_a_command_of_a_person_gives_nothing_up_either(
     monkeypatch.setattr(resend, "_send_group", pytest.fail)
     resend.refresh_and_send(context)
     # Other clocks are not asked again for each command.
-    monkeypatch.setattr(slurm.Client, "config", pytest.fail)
+    monkeypatch.setattr(Client, "config", pytest.fail)
     assert clock_check.checked(context).clock.doubt == there.clock.doubt
 
 

@@ -1,0 +1,73 @@
+"""What the spool says of a job -> what tracking and the efficiency card take. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Iterator
+
+from orchestrator import tracking
+from orchestrator.local import queue, spool
+from orchestrator.usage import efficiency
+
+
+def live(
+    entry: spool.Entry, observed_at: datetime.datetime, reason: str | None
+) -> tracking.Observation:
+    """Return a job that waits or runs as squeue would show it."""
+    begun = entry.started_at is not None
+    return tracking.Observation(
+        source="machine",
+        observed_at=observed_at,
+        name=entry.name,
+        job_id=entry.job_id,
+        raw_job_id=str(entry.raw_number),
+        array_job_id=None if entry.task is None else f"local-{entry.number}",
+        array_task_id=entry.task,
+        state=entry.state,
+        raw_state=str(entry.state),
+        reason=reason,
+        nodes=1,
+        gpus=queue.gpus(entry),
+        cpus=entry.cpus,
+        node_list=entry.host if begun else None,
+        time_limit_seconds=entry.time_limit_seconds,
+        submitted_at=_moment(entry.submitted_at),
+        started_at=_moment(entry.started_at),
+        restart_count=entry.restart_count,
+        stdout_path=entry.stdout_path,
+    )
+
+
+def attempts(entry: spool.Entry, observed_at: datetime.datetime) -> Iterator[tracking.Observation]:
+    """Yield the attempts that have ended as sacct would show them, oldest first."""
+    for number, ended in enumerate(entry.ended):
+        row = dataclasses.replace(
+            entry, state=ended.state, started_at=ended.started_at, restart_count=number
+        )
+        yield dataclasses.replace(
+            live(row, observed_at, ended.reason),
+            exit_code=ended.exit_code,
+            exit_signal=ended.exit_signal,
+            ended_at=_moment(ended.ended_at),
+            row_number=number,
+        )
+
+
+def used(entry: spool.Entry) -> efficiency.Used | None:
+    """Return what the newest attempt used; none while no attempt has ended."""
+    if not entry.ended:
+        return None
+    last = entry.ended[-1]
+    begun = last.started_at
+    return efficiency.Used(
+        elapsed_seconds=None if begun is None else max(0, int(last.ended_at - begun)),
+        cpus=entry.cpus,
+        cpu_seconds=last.cpu_seconds,
+        memory_peak_bytes=last.largest_process_bytes,
+        memory_is_of="the largest process",
+    )
+
+
+def _moment(seconds: float | None) -> datetime.datetime | None:
+    return None if seconds is None else datetime.datetime.fromtimestamp(seconds, datetime.UTC)

@@ -1,0 +1,152 @@
+"""Whose turn it is: a pure function of the line."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.jobs import JobState
+from orchestrator.local import queue, spool
+
+GPUS = ("0", "1", "2", "3")
+ENTRY = spool.Entry(
+    number=1,
+    task=None,
+    raw_number=1,
+    token="abcd00000001",
+    name="x.abcd00000001",
+    host="lap",
+    slots=1,
+    devices=GPUS,
+    most_at_once=None,
+    time_limit_seconds=None,
+    may_requeue=True,
+    stdout_path="/runs/x/local-1.out",
+    stderr_path=None,
+    submitted_at=0.0,
+    queued_at=0.0,
+)
+
+
+def line(*changes: dict[str, object]) -> list[spool.Entry]:
+    return [
+        dataclasses.replace(ENTRY, **{"number": number, **change})  # type: ignore[arg-type]
+        for number, change in enumerate(changes, 1)
+    ]
+
+
+def started(entries: list[spool.Entry]) -> dict[int, tuple[str, ...]]:
+    return {entry.number: given for entry, given in queue.turns(entries)}
+
+
+def test_in_order_and_nobody_overtakes() -> None:
+    running = {"state": JobState.RUNNING, "given": ("1",)}
+    assert started(line(running, {"slots": 2}, {}, {})) == {2: ("0", "2"), 3: ("3",)}
+    assert started(line(running, {"slots": 4}, {})) == {}
+    assert started(line({"held": True, "slots": 4}, {})) == {2: ("0",)}
+
+
+def test_an_array_keeps_its_limit_and_lets_others_pass() -> None:
+    task = {"number": 7, "most_at_once": 2}
+    tasks = [{**task, "task": number} for number in range(4)]
+    found = queue.turns(line(*tasks, {}))
+    assert [(entry.number, entry.task) for entry, _ in found] == [(7, 0), (7, 1), (5, None)]
+
+
+ENTRIES = st.lists(
+    st.fixed_dictionaries(
+        {
+            "slots": st.integers(1, 4),
+            "held": st.booleans(),
+            "most_at_once": st.sampled_from([None, 1, 2]),
+        }
+    ),
+    max_size=12,
+)
+
+
+@given(ENTRIES)
+def test_slots_are_given_once_and_all_end_up_running(changes: list[dict[str, object]]) -> None:
+    waiting = line(*changes)
+    order: list[int] = []
+    for _ in range(len(waiting) + 1):
+        found = queue.turns(waiting)
+        taken = [slot for _, given in found for slot in given]
+        assert len(taken) == len(set(taken)) and set(taken) <= set(GPUS)
+        assert all(len(given) == entry.slots and not entry.held for entry, given in found)
+        order += [entry.number for entry, _ in found]
+        done = {entry.number for entry, _ in found}
+        waiting = [entry for entry in waiting if entry.number not in done]
+    assert order == sorted(order)
+    assert all(entry.held for entry in waiting), "all others had their turn"
+
+
+def stands(dependency: str, *others: spool.Entry) -> queue.Standing:
+    """Return how the dependency of job 9 stands, with these other jobs."""
+    entry = dataclasses.replace(ENTRY, number=9, dependency=dependency)
+    live = [other for other in others if other.state in spool.LIVE]
+
+    def look(job_id: str) -> list[spool.Entry]:
+        return [other for other in others if f"local-{other.number}" == job_id]
+
+    return queue.standing(entry, [*live, entry], look)
+
+
+MET, OPEN, NEVER = queue.Standing
+GOOD, BAD = JobState.COMPLETED, JobState.CANCELLED
+WAITS, RUNS = JobState.PENDING, JobState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("after", {WAITS: OPEN, RUNS: MET, GOOD: MET, BAD: MET}),
+        ("afterany", {WAITS: OPEN, RUNS: OPEN, GOOD: MET, BAD: MET}),
+        ("afterok", {WAITS: OPEN, RUNS: OPEN, GOOD: MET, BAD: NEVER}),
+        ("afternotok", {WAITS: OPEN, RUNS: OPEN, GOOD: NEVER, BAD: MET}),
+    ],
+)
+def test_a_dependency(kind: str, expected: dict[JobState, queue.Standing]) -> None:
+    found = {
+        state: stands(f"{kind}:local-1", dataclasses.replace(ENTRY, state=state))
+        for state in expected
+    }
+    assert found == expected
+    assert stands(f"{kind}:local-1") is NEVER, "nothing is known of it"
+
+
+def test_dependencies_on_several() -> None:
+    good, bad, runs = (
+        dataclasses.replace(ENTRY, number=number, state=state)
+        for number, state in enumerate((GOOD, BAD, RUNS), 1)
+    )
+    three = (good, bad, runs)
+    assert stands("afterok:local-1,afternotok:local-2", *three) is MET
+    assert stands("afterok:local-1:local-3", *three) is OPEN
+    assert stands("afterok:local-1:local-2:local-3", *three) is NEVER
+    assert stands("afterok:local-2?afterok:local-3", *three) is OPEN
+    assert stands("afterok:local-2?afternotok:local-1", *three) is NEVER
+    assert stands("afterok:local-2?afterok:local-1", *three) is MET
+    # An array is over when all its tasks are, and good when all are.
+    tasks = [dataclasses.replace(ENTRY, task=task, state=GOOD) for task in (0, 1)]
+    assert stands("afterok:local-1_*", *tasks) is MET
+    assert stands("afterok:local-1", *tasks, dataclasses.replace(runs, number=1, task=2)) is OPEN
+    assert stands("afterok:local-1", *tasks, dataclasses.replace(bad, number=1, task=2)) is NEVER
+
+
+def test_a_singleton_waits_for_earlier_jobs_of_its_name() -> None:
+    earlier = dataclasses.replace(ENTRY, name="x.efgh00000002", state=RUNS)
+    assert stands("singleton", earlier) is OPEN
+    assert stands("singleton", dataclasses.replace(earlier, name="y.efgh00000002")) is MET
+    assert stands("singleton", dataclasses.replace(earlier, number=10)) is MET
+    assert stands("singleton", dataclasses.replace(earlier, state=GOOD)) is MET
+
+
+def test_who_waits_for_another_job_is_passed_by() -> None:
+    pending = line({"slots": 4, "dependency": "afterok:local-9"}, {}, {"held": True}, {"slots": 4})
+    assert started(pending) == {2: ("0",)}
+    told = [reason for _, reason in queue.reasons(pending, lambda job_id: ())]
+    assert told == ["DependencyNeverSatisfied", "Resources", "JobHeldUser", "Priority"]
