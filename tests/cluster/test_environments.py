@@ -51,7 +51,7 @@ def test_submissions_wait_for_room(site: sites.Site) -> None:
     for name in ("first", "second"):
         done = quick.run("submit", "--queue", "--qos=tiny", quick.shell(name, "pwd; sleep 1"))
         assert re.fullmatch(
-            r"@\d deferred: QOSMaxSubmitJobPerUserLimit; the next try is at [\d:]{8}\n",
+            r"@\d deferred: QOSMaxSubmitJobPerUserLimit; next try at [\d:]{8}\n",
             done.stdout,
         ), done.stdout
     for row in ("@4", "@5"):
@@ -98,7 +98,7 @@ def test_limits_of_an_association(limits: cluster.Lab, site: sites.Site) -> None
         "submits it as soon as Slurm accepts it)\n"
     )
     done = site.run("resubmit", "--queue", "@3")
-    assert done.stdout.startswith("@3 deferred: AssocMaxSubmitJobLimit; the next try is at ")
+    assert done.stdout.startswith("@3 deferred: AssocMaxSubmitJobLimit; next try at ")
     set_limits(limits, "MaxSubmitJobs=-1")
     assert re.fullmatch(r"Submitted batch job \d+ .*\n", site.run("resubmit", "@3").stdout)
 

@@ -93,8 +93,8 @@ def test_what_slurm_does_not_do_is_not_believed(cli, fake_slurm):
     assert (done.code, done.out) == (5, "")
     # On a slow machine the first look alone takes a second, and it says that it waits.
     assert done.err.removeprefix("Waiting until Slurm shows it for 1 ...\n") == (
-        "Error: asked, but Slurm still shows 1 PENDING (Priority); "
-        "look again with `orchestrator status 1`\n"
+        "Error: Slurm accepted the request, but still shows 1 PENDING (Priority); "
+        "check with `orchestrator status 1`\n"
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from db import models
+from db.tables.jobs import SUBMISSIONS
 from orchestrator import jobs, specs
 from orchestrator.controller.diagnosis import alerts
 from orchestrator.controller.session import contexts, stores
@@ -124,7 +124,7 @@ def test_many_take_turns(context: contexts.Context, monkeypatch: pytest.MonkeyPa
 def test_a_spec_of_another_version_keeps_nobody_from_an_alert(context: contexts.Context) -> None:
     other = add(context, 1, silent_minutes=34)
     with context.store._database.writing() as db:
-        db.execute(sa.update(models.Submission).values(spec='{"job": {"colour": "red"}}'))
+        db.execute(sa.update(SUBMISSIONS).values(spec='{"job": {"colour": "red"}}'))
     stalled = add(context, 2, silent_minutes=34)
     assert alerts.check_running(context) == 2
     assert [alerts_of(context, job)[0] for job in (other, stalled)] == [["stalled"], ["stalled"]]

@@ -1,6 +1,6 @@
-"""Copies of the database file in folders of their own, for who can only read.
+"""Temporary copies of a database file, for processes that can only read.
 
-Those of processes that were killed are removed by the next: each is as large as the database.
+Each is as large as the database, so the copies of killed processes are removed by the next one.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import shutil
 import tempfile
 
 _PREFIX = "orchestrator-copy-"
-#: The file in each folder that is locked while its process lives.
-_HELD = "held"
+#: A file in each folder, locked while its process lives.
+_LOCK = "held"
 
 
 class Copy:
-    """A copy of a database file, with all that holds its content; `close` removes it."""
+    """A copy of a database file and the files beside it; `close` removes it."""
 
     def __init__(self, original: pathlib.Path) -> None:
-        """Copy the file as it is; OSError where there is none, or no room for a copy."""
+        """Copy the files; OSError if they are missing or there is no space."""
         self._original = original
         self._state = _state(original)
         _remove_abandoned()
@@ -29,7 +29,7 @@ class Copy:
         name = self._stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX))
         self.path = pathlib.Path(name, original.name)
         try:
-            self._stack.callback(os.close, _hold(self.path.parent))
+            self._stack.callback(os.close, _lock(self.path.parent))
             for source in _files(original):
                 if source.exists():
                     shutil.copyfile(source, self.path.with_name(source.name))
@@ -38,7 +38,7 @@ class Copy:
             raise
 
     def is_current(self) -> bool:
-        """Return whether the original is as it was when the copy was begun."""
+        """Return whether the original has not changed since the copy was started."""
         return _state(self._original) == self._state
 
     def close(self) -> None:
@@ -46,33 +46,32 @@ class Copy:
 
 
 def _files(path: pathlib.Path) -> list[pathlib.Path]:
-    """Return all that holds the content: what was committed last, and what a dead writer began."""
+    """Return the files with the content: also the last commits, and what a dead writer started."""
     return [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-journal")]
 
 
 def _state(path: pathlib.Path) -> tuple[object, ...]:
     """Return what changes with the content."""
-    found = [path.stat(), *(file.stat() for file in _files(path)[1:] if file.exists())]
-    return tuple((one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
+    statuses = [path.stat(), *(file.stat() for file in _files(path)[1:] if file.exists())]
+    return tuple((status.st_ino, status.st_size, status.st_mtime_ns) for status in statuses)
 
 
-def _hold(folder: pathlib.Path) -> int:
-    """Mark a folder as in use and return a descriptor: the lock ends with it, or the process."""
-    new = folder / f"{_HELD}.new"
+def _lock(folder: pathlib.Path) -> int:
+    """Mark a folder as in use until the returned descriptor is closed or the process ends."""
+    new = folder / f"{_LOCK}.new"
     descriptor = os.open(new, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    # Under its name it is never seen unlocked.
-    new.rename(folder / _HELD)
+    # It gets its name when it is locked.
+    new.rename(folder / _LOCK)
     return descriptor
 
 
 def _remove_abandoned() -> None:
-    """Remove the copies of our processes that were killed: each is as large as the database."""
     for folder in pathlib.Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             if folder.lstat().st_uid != os.geteuid():
                 continue
-            descriptor = os.open(folder / _HELD, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder)

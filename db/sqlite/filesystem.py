@@ -1,7 +1,7 @@
-"""Which file system holds the database, and whether its locks reach across hosts.
+"""The file system of the database, and whether its locks work across hosts.
 
 SQLite's WAL needs memory that all processes share, so it works on one host only
-(sqlite.org/wal.html); on a network file system everything hangs on fcntl locks.
+(sqlite.org/wal.html); on a network file system everything depends on fcntl locks.
 """
 
 from __future__ import annotations
@@ -20,32 +20,33 @@ from collections.abc import Iterator
 
 from db import errors
 
-#: What only one host can mount at a time. Anything not named here is treated as a network file
-#: system: slower, never wrong.
+#: Types that only one host can mount at a time. All others are treated as network file systems,
+#: which is slower and never wrong.
 LOCAL_TYPES = frozenset(
     "bcachefs btrfs devtmpfs erofs exfat ext2 ext3 ext4 f2fs fuse.fuse-overlayfs fuseblk jfs ntfs3 "
     "overlay ramfs reiserfs rootfs squashfs tmpfs vfat xfs zfs".split()
 )
-#: Mount option -> why locks stay on this host with it. nfs(5), mount.lustre(8), mount.cifs(8).
-LOCAL_LOCK_OPTIONS = {
-    "nolock": "mounted with nolock",
-    "local_lock=all": "mounted with local_lock=all",
-    "local_lock=posix": "mounted with local_lock=posix",
-    "localflock": "mounted with localflock",
-    "nobrl": "mounted with nobrl",
-}
-#: Types that never send a lock to a server: sshfs has no lock operation, BeeGFS has
+#: Mount options that keep locks on one host: nfs(5), mount.lustre(8), mount.cifs(8).
+LOCAL_LOCK_OPTIONS = ("nolock", "local_lock=all", "local_lock=posix", "localflock", "nobrl")
+#: Types that send no lock to a server: sshfs has no lock operation, and BeeGFS has
 #: tuneUseGlobalFileLocks=false unless the site changed it.
 LOCAL_LOCK_TYPES = {
     "fuse.sshfs": "sshfs keeps file locks on one host",
     "beegfs": "BeeGFS keeps file locks on one host by default",
 }
+#: struct flock of 64-bit Linux: type, whence, start, len, pid.
+_FLOCK = "hhqqi4x"
+
+
+_WHOLE_FILE = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+#: PENDING_BYTE and the bytes after it (os_unix.c of SQLite).
+_SQLITE_LOCK = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0x40000000, 512, 0)
 _FIRST_PAUSE_SECONDS = 0.005
 _LONGEST_PAUSE_SECONDS = 0.1
 
 
 class Locality(enum.Enum):
-    """Who else may write the same file."""
+    """Whether other hosts may write the same file."""
 
     LOCAL = "local"
     NETWORK = "network"
@@ -57,12 +58,12 @@ class Mount:
 
     mount_point: str
     fs_type: str
-    #: those of the mount and those of the file system
+    #: of the mount and of the file system
     options: frozenset[str]
 
 
 def parse_mountinfo(text: str) -> list[Mount]:
-    """Return the mounts of /proc/self/mountinfo in its order; see proc_pid_mountinfo(5)."""
+    """Return the mounts of /proc/self/mountinfo in their order (proc_pid_mountinfo(5))."""
     mounts = []
     for line in text.splitlines():
         before, separator, after = line.partition(" - ")
@@ -75,28 +76,23 @@ def parse_mountinfo(text: str) -> list[Mount]:
 
 
 def find_mount(path: pathlib.Path, mounts: list[Mount]) -> Mount | None:
-    """Return the mount that holds `path` (absolute, resolved): the deepest, of equals the last."""
-    best: Mount | None = None
-    for mount in mounts:
-        inside = path.is_relative_to(mount.mount_point)
-        if inside and (best is None or len(mount.mount_point) >= len(best.mount_point)):
-            best = mount
-    return best
+    """Return the mount of an absolute, resolved path: the deepest, and the last of equal ones."""
+    containing = [mount for mount in mounts if path.is_relative_to(mount.mount_point)]
+    return max(reversed(containing), key=lambda mount: len(mount.mount_point), default=None)
 
 
 def classify(mount: Mount | None) -> Locality:
-    """Tell a local from a network file system; without mountinfo (no Linux) it is local.
+    """Return whether a mount is local; None, without mountinfo (no Linux), is local.
 
-    Raises UnsafeFileSystemError where locks are known to stay on one host.
+    Raises UnsafeFileSystemError if its locks are known to stay on one host.
     """
     if mount is None or mount.fs_type in LOCAL_TYPES:
         return Locality.LOCAL
-    whys = [why for option, why in LOCAL_LOCK_OPTIONS.items() if option in mount.options]
-    if mount.fs_type in LOCAL_LOCK_TYPES:
-        whys.append(LOCAL_LOCK_TYPES[mount.fs_type])
-    if whys:
+    option = next((each for each in LOCAL_LOCK_OPTIONS if each in mount.options), None)
+    why = f"mounted with {option}" if option else LOCAL_LOCK_TYPES.get(mount.fs_type)
+    if why:
         raise errors.UnsafeFileSystemError(
-            f"{mount.mount_point} ({mount.fs_type}) cannot hold the database: {whys[0]}, so two "
+            f"{mount.mount_point} ({mount.fs_type}) cannot hold the database: {why}, so two "
             "hosts could write at once. Set state_dir to a local disk; a database that "
             "several hosts share needs PostgreSQL."
         )
@@ -104,21 +100,20 @@ def classify(mount: Mount | None) -> Locality:
 
 
 def locality(path: pathlib.Path) -> Locality:
-    """Classify the file system of `path`; its nearest existing parent counts."""
-    place = path.resolve()
+    """Return whether the file system of `path`, or of its nearest existing parent, is local."""
     try:
         text = pathlib.Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
     except OSError:
         return Locality.LOCAL
-    return classify(find_mount(place, parse_mountinfo(text)))
+    return classify(find_mount(path.resolve(), parse_mountinfo(text)))
 
 
 @contextlib.contextmanager
 def file_lock(path: pathlib.Path, *, timeout_seconds: float) -> Iterator[int]:
-    """Hold the exclusive fcntl lock of `path` (made, 0600) and yield its descriptor.
+    """Hold the exclusive fcntl lock of `path` (created with 0600) and yield its descriptor.
 
-    Polls, because a blocking lock can't be given up. Raises LockedError after the time-out and
-    UnsafeFileSystemError where the file system refuses locks.
+    It polls, because a blocking lock cannot be given up. Raises LockedError after the timeout, and
+    UnsafeFileSystemError if the file system refuses locks.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -138,21 +133,21 @@ def file_lock(path: pathlib.Path, *, timeout_seconds: float) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def alone(path: pathlib.Path) -> Iterator[None]:
-    """Hold SQLite's lock of a database file against all others; LockedError where one has it open.
+def lock_out_others(path: pathlib.Path) -> Iterator[None]:
+    """Hold the exclusive SQLite lock of a database file; LockedError if a process has it open.
 
-    In WAL mode each process that has opened the file holds a lock on it until it closes it. This
-    process must not have it open.
+    In WAL mode each process holds a lock on the file as long as it has it open. This process must
+    not have it open.
     """
-    if users := open_in(path):
+    if users := _users(path):
         raise errors.LockedError(
-            f"{path} is open in {', '.join(users)}. Wait until it has ended, or end it; "
+            f"{path} is open in {', '.join(users)}. Wait until it has ended, or stop it; "
             "then try again."
         )
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _sqlite_lock())
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _SQLITE_LOCK)
         except (BlockingIOError, PermissionError) as error:
             raise errors.LockedError(
                 f"{path} is locked by another process. `fuser {path}` on its host shows which "
@@ -163,56 +158,42 @@ def alone(path: pathlib.Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def open_in(path: pathlib.Path) -> list[str]:
+def _users(path: pathlib.Path) -> list[str]:
     """Return the other processes of this host that have a file open, as far as /proc shows them."""
     status = path.stat()
-    found = []
+    users = []
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         if process.name == str(os.getpid()):
             continue
         with contextlib.suppress(OSError):
             for descriptor in (process / "fd").iterdir():
                 with contextlib.suppress(OSError):
-                    one = descriptor.stat()
-                    if (one.st_dev, one.st_ino) == (status.st_dev, status.st_ino):
-                        words = (process / "comm").read_text().strip()
-                        found.append(f"process {process.name} ({words})")
+                    if os.path.samestat(descriptor.stat(), status):
+                        command = (process / "comm").read_text().strip()
+                        users.append(f"process {process.name} ({command})")
                         break
-    return found
+    return users
 
 
 def prove_locks(folder: pathlib.Path) -> None:
-    """Check in a new file of `folder` that a lock keeps a second owner out.
+    """Check with a new file in `folder` that a lock keeps a second owner out.
 
     The second owner is another open file description of this process: F_OFD_GETLK of fcntl(2)
-    sees our own process-owned lock as foreign, as a second process would. Another host can't be
-    asked from here; mounts that are known to keep locks to themselves are refused by `classify`.
+    sees our own process-owned lock as foreign, as a second process would. Whether locks reach other
+    hosts cannot be tested from here; `classify` refuses mounts that are known to keep them local.
     """
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".lock-proof-") as file:
         path = pathlib.Path(file.name)
         _try_lock(file.fileno(), path)
         other = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            answer = fcntl.fcntl(other, fcntl.F_OFD_GETLK, _whole_file())
+            answer = fcntl.fcntl(other, fcntl.F_OFD_GETLK, _WHOLE_FILE)
         except OSError as error:
             raise _refused(path, error) from error
         finally:
             os.close(other)
     if struct.unpack(_FLOCK, answer)[0] == fcntl.F_UNLCK:
         raise _refused(path, None)
-
-
-#: struct flock of 64-bit Linux: type, whence, start, len, pid.
-_FLOCK = "hhqqi4x"
-
-
-def _whole_file() -> bytes:
-    return struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-
-
-def _sqlite_lock() -> bytes:
-    # sqlite3.h, os_unix.c: PENDING_BYTE and what follows it.
-    return struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0x40000000, 512, 0)
 
 
 def _try_lock(descriptor: int, path: pathlib.Path) -> bool:
@@ -226,7 +207,7 @@ def _try_lock(descriptor: int, path: pathlib.Path) -> bool:
 
 
 def _refused(path: pathlib.Path, error: OSError | None) -> errors.UnsafeFileSystemError:
-    why = "they keep nobody out" if error is None else error.strerror
+    why = "a second process gets the lock too" if error is None else error.strerror
     return errors.UnsafeFileSystemError(
         f"File locks do not work in {path.parent} ({why}). Set state_dir to a local disk; "
         "a database that several hosts share needs PostgreSQL."
