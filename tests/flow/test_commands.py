@@ -321,10 +321,10 @@ def test_many_jobs_are_cancelled_at_once(cli, fake_slurm):
     assert "2 is CANCELLED\n3 is CANCELLED\n" in done.out
     told = [line for line in done.err.splitlines() if not line.startswith("Waiting")]
     assert told[:2] == [
-        "Error: @5 is a task of an array that waits to be submitted as a whole: "
-        "`orchestrator cancel d` takes back all its tasks",
-        "@6 has no job ID yet (SUBMIT_UNKNOWN); `orchestrator status @6` finds out whether Slurm "
-        "has it, then cancel it",
+        "Error: @5 is a task of an array that is deferred as a whole: "
+        "`orchestrator cancel d` cancels all its tasks",
+        "@6 has no job ID yet (SUBMIT_UNKNOWN). `orchestrator status @6` looks for it in "
+        "Slurm; cancel it afterwards",
     ]
     # With nothing but those it is a conflict (6).
     done = cli("cancel", "@6", "2")

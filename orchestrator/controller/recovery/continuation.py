@@ -14,7 +14,7 @@ from db import unit_of_work
 from orchestrator import errors, jobs, recovery, specs
 from orchestrator.controller.recovery import progress
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.controller.submission import render, submit
+from orchestrator.controller.submission import intents, provenance, render, submit
 from orchestrator.tracking import run_folder
 
 
@@ -45,8 +45,8 @@ def continue_job(
     if clusters.facts(context).cluster != job.cluster:
         return None
     stored = _submission(context, job)
-    provenance: dict[str, Any] = json.loads(stored.provenance)
-    calling_folder = Path(str(provenance["folder"]))
+    old: dict[str, Any] = json.loads(stored.provenance)
+    calling_folder = Path(str(old["folder"]))
     if not calling_folder.is_dir():
         host = socket.gethostname()
         raise NotVisibleError(f"the submission folder {calling_folder} is not visible on {host}")
@@ -60,15 +60,14 @@ def continue_job(
     spec = recovery.changed(old_spec, planned.decision.changes, task=job.array_task_id)
     # Its dependencies were satisfied before its first start, and Slurm may have forgotten them.
     spec = dataclasses.replace(spec, dependency=None)
-    request = render.Request(spec=spec, source=str(provenance["spec"]), argv=sys.argv)
+    request = render.Request(spec=spec, source=str(old["spec"]), argv=sys.argv)
     runs_dir = Path(job.run_dir).parent
     script = stored.script
-    template = str(provenance["template"]), str(provenance["template_sha256"])
+    template = str(old["template"]), str(old["template_sha256"])
     if spec != old_spec and spec.launch.batch_file is None:
         configuration = dataclasses.replace(context.configuration, runs_dir=runs_dir)
-        rendered = render.make(configuration, request, on_this_machine=context.is_local)
+        rendered = render.render(configuration, request, is_local=context.is_local)
         script, template = rendered.text, (rendered.template, rendered.template_hash)
-    new_provenance = submit.papers_of(context, request, template=template, folder=calling_folder)
     _close(old_folder, job)
 
     def finish(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
@@ -76,24 +75,24 @@ def continue_job(
 
     task = job.array_task_id
     checkpoints = old_folder.checkpoints(task or 0, array=task is not None)
-    new, folder = submit.store_intent(
-        context,
-        spec,
-        script,
-        new_provenance,
+    intent = intents.Intent(
+        spec=spec,
+        script=script,
+        provenance=provenance.collect(context, request, template=template, folder=calling_folder),
         cluster=job.cluster,
         runs_dir=runs_dir,
-        # If this process is killed now, the job is submitted without us.
+        # If this process is killed now, the job is submitted like any deferred one.
         queue=not context.is_local,
         tasks=None if task is None else [task],
         sweep=job.sweep,
         continues=job.row,
         # Resolved, because the first job of the chain has the real folder.
         links={checkpoints.name: checkpoints.resolve()} if checkpoints.is_dir() else {},
-        with_it=finish,
+        in_transaction=finish,
     )
+    new = intents.store(context, intent)
     drop_environment(context, job)
-    return submit.send(context, spec, new, folder, calling_folder=str(calling_folder))
+    return submit.send(context, new)
 
 
 def _store_continuation(

@@ -288,9 +288,9 @@ def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str],
     selected = [job for job, _ in due if job.row in planned]
     for scheduler_context, group in contexts.by_scheduler(context, selected):
         try:
-            # `as_known`: a pass that was killed may have requeued it, and it may have ended since.
+            # A pass that was killed may have requeued it, and that attempt may have ended.
             outcomes = requeue.requeue(
-                scheduler_context, group, confirm_seconds=0, source="rules", as_known=True
+                scheduler_context, group, confirm_seconds=0, source="rules", same_attempt=True
             )
         except (errors.SlurmError, errors.RunFolderError) as error:
             sentences.append(f"{naming.names_of(group)}: {error}")
