@@ -90,12 +90,11 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked_at=BEGIN,
     )
 
-    def submit(*args: object, command: list[str], **options: object) -> str:
-        (name,) = [word for word in command if word.startswith("--job-name=")]
-        names.append(name.removeprefix("--job-name="))
+    def submit(run_dir: Path, call_sbatch: object) -> str:
+        names.append(run_dir.name)
         return str(len(names))
 
-    monkeypatch.setattr(submitit, "submit", submit)
+    monkeypatch.setattr(submitit, "submit_to_slurm", submit)
     monkeypatch.setattr(clusters, "facts", lambda context, **options: facts)
     return names
 
