@@ -37,7 +37,7 @@ def check(
     dependency, _ = records.split(dependency)
     if context.is_local:
         unknown = [
-            one for one in checks.dependencies(dependency or "") if not _is_here(context, one)
+            one for one in checks.dependency_job_ids(dependency or "") if not _is_here(context, one)
         ]
         if unknown:
             raise errors.ConflictError(
@@ -72,7 +72,7 @@ def _unseen(context: contexts.Context, job_ids: Sequence[str]) -> list[str]:
 
 
 def _is_here(context: contexts.Context, job_id: str) -> bool:
-    return bool(context.machine.known(job_id))
+    return bool(context.machine.jobs(job_id))
 
 
 def on_ends(dependency: str) -> list[str]:

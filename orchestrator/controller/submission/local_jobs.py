@@ -9,7 +9,7 @@ from orchestrator import errors, files, jobs
 from orchestrator.controller.metrics import log_files
 from orchestrator.controller.session import clock_check, contexts
 from orchestrator.controller.submission import dependencies, environments, submitit
-from orchestrator.local import checks, slots, spool
+from orchestrator.local import checks, records, slots
 from orchestrator.rendering import batch_file, batch_needs, job_script
 from orchestrator.slurm import variables
 from orchestrator.specs import ranks
@@ -33,7 +33,7 @@ def check(
     """
     if context.is_local:
         spec = batch_needs.of(spec, script)
-        checks.refuse_too_big(asked_gpus(spec), _slots(context))
+        checks.check_gpus(asked_gpus(spec), _slots(context))
     dependencies.check(context, spec.dependency, cure=cure)
 
 
@@ -57,12 +57,12 @@ def enter(
     called_in = Path(calling_folder or context.folder)
     slots = _slots(context)
     asked = asked_gpus(spec)
-    checks.refuse_too_big(asked, slots)
+    checks.check_gpus(asked, slots)
     environ = environments.stored(context, spec.environment, reason="a local job may start later")
     if spec.environment.export == "none":
         environ = {name: environ[name] for name in _LOGIN if name in environ}
     needed = len(slots.devices) if spec.exclusive else asked or 1
-    request = spool.Request(
+    request = records.Request(
         token=job.token,
         name=run_folder.slurm_name(job.name, job.token),
         script=str(folder.script),
@@ -89,7 +89,7 @@ def enter(
         context.reporter.info(
             f"No sbatch on PATH: the job runs on this machine, {context.machine.host}"
         )
-    if keys := checks.ignored(spec):
+    if keys := checks.ignored_keys(spec):
         context.reporter.info(f"Without Slurm these mean nothing: {', '.join(keys)}")
     if asked and not slots.are_gpus:
         context.reporter.info(
@@ -115,8 +115,8 @@ def enter(
         if clock_check.checked(context).clock.doubt:
             return None
         # What it depends on was there when that was checked, and is not cleared before it waits.
-        ids = checks.dependencies(request.dependency)
-        others = {entry.token for one in ids for entry in context.machine.known(one)}
+        ids = checks.dependency_job_ids(request.dependency)
+        others = {entry.token for one in ids for entry in context.machine.jobs(one)}
         with context.store.reading() as work:
             return others | {one.token for one in work.jobs.live(job.cluster)}
 
@@ -139,7 +139,7 @@ def estimate(context: contexts.Context, spec: jobs.JobSpec, script: str) -> str:
     """Return a sentence on when the job would start here; nothing is submitted."""
     spec = batch_needs.of(spec, script)
     slots = _slots(context)
-    checks.refuse_too_big(asked_gpus(spec), slots)
+    checks.check_gpus(asked_gpus(spec), slots)
     waiting = context.machine.squeue(lambda *_: True)
     before = sum(row.state not in jobs.TERMINAL for row in waiting)
     kind = "GPU" if slots.are_gpus else "slot"

@@ -70,7 +70,7 @@ def make(
     """Return the script, and what it was made of; raises SpecError or TemplateError."""
     slurms, _ = dependency.split(request.spec.dependency)
     if not on_this_machine and (
-        here := [one for one in checks.dependencies(slurms or "") if "-" in one]
+        here := [one for one in checks.dependency_job_ids(slurms or "") if "-" in one]
     ):
         told = f"{here[0]} is a job of a machine without Slurm; a job ID of Slurm's reads 123"
         problem = errors.Problem(source=request.source, key="job.dependency", message=told)
@@ -80,7 +80,7 @@ def make(
         patterns.of_job(patterns.known(configuration), request.spec, source=request.source)
     script = _rendered(configuration, request, on_this_machine=on_this_machine)
     if on_this_machine:
-        checks.refuse_unfit(batch_needs.of(request.spec, script.text))
+        checks.check_spec(batch_needs.of(request.spec, script.text))
     size_bytes = len(script.text.encode())
     if size_bytes >= LARGEST_SCRIPT_BYTES:
         told = (

@@ -16,7 +16,7 @@ import submitit
 from submitit.slurm import slurm as submitit_slurm
 
 from orchestrator import errors, files
-from orchestrator.local import spool
+from orchestrator.local import records
 from orchestrator.local.machine import Machine
 from orchestrator.slurm import process, sbatch
 
@@ -128,7 +128,7 @@ def submit_here(
     script: Path,
     *,
     machine: Machine,
-    request: spool.Request,
+    request: records.Request,
     logs: Callable[[str, int], tuple[str, str | None]],
     bind: Callable[[str], None],
 ) -> str:
