@@ -1,4 +1,4 @@
-"""The command line. Each command is loaded when it is called, so that --help loads click alone."""
+"""The command line. A command's module is imported when the command is used."""
 
 from __future__ import annotations
 
@@ -10,115 +10,131 @@ import os
 import signal
 import sys
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 import orchestrator
-from orchestrator.cli import interrupts, terminal
+from orchestrator.cli import process
+from orchestrator.cli.output import terminal
 
 if typing.TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-#: Command -> (module, attribute, the line shown by --help; a test compares it with the command's).
+#: Command -> (module, attribute, first sentence of its help).
 COMMANDS = {
-    "render": ("render", "Show the batch script of a spec; nothing is submitted."),
-    "submit": ("submit", "Submit a job to Slurm, exactly once."),
-    "track": ("track", "Follow a job that was submitted by hand."),
-    "refresh": ("refresh", "Ask Slurm about all live jobs now."),
-    "status": ("status", "List jobs and their states."),
-    "show": ("show", "Show all that is known of one job."),
-    "logs": ("logs", "Print the logs of jobs, or search them."),
-    "metrics": ("metrics", "Print the numbers that jobs' logs told."),
-    "patterns": ("patterns", "List patterns, and try them on a log."),
-    "explain": ("explain", "Tell why a job failed or waits, and what helps."),
-    "usage": ("usage", "Add up GPU-hours and core-hours."),
-    "wait": ("wait", "Wait until jobs have ended."),
-    "cancel": ("cancel", "Cancel jobs, and see that Slurm did."),
-    "hold": ("hold", "Keep waiting jobs from starting."),
-    "release": ("release", "Let held jobs start."),
-    "requeue": ("requeue", "Put jobs back into the queue, under the same job ID."),
-    "resubmit": ("resubmit", "Send jobs again that have ended or that Slurm never got."),
-    "sweep": ("sweep", "Submit many jobs of one spec, and follow them together."),
-    "schedule": ("schedule", "Submit jobs and sweeps at planned times."),
-    "graph": ("graph", "Submit jobs and sweeps that wait for each other."),
-    "baseline": ("baseline", "Keep numbers under a name, and hold later ones to them."),
-    "tick": ("tick", "Do once what the controller does again and again."),
-    "serve": ("serve", "Do what is due, again and again, until it is ended."),
-    "notices": ("notices", "List what was told to whom, and try a channel."),
-    "doctor": ("doctor", "Check what orchestrator needs on this machine."),
-    "config": ("config", "Draft, or show the configuration and its origins."),
-    "trust": ("trust", "Trust a project's orchestrator.toml that you have reviewed."),
-    "completion": ("completion", "Print what makes the shell complete commands and job IDs."),
-    "db": ("db", "Check, back up, restore, upgrade or move the database."),
+    "render": ("submit", "render", "Print the batch script of a job."),
+    "submit": ("submit", "submit", "Submit a job exactly once."),
+    "track": ("submit", "track", "Track jobs that were submitted without orchestrator."),
+    "refresh": ("status", "refresh", "Ask Slurm about all live jobs now."),
+    "status": ("status", "status", "List jobs and their states."),
+    "show": ("show", "show", "Show the details of a job."),
+    "logs": ("logs", "print_logs", "Print or search the logs of jobs."),
+    "metrics": ("metrics", "show_metrics", "Show metrics parsed from job logs."),
+    "patterns": (
+        "patterns",
+        "pattern_commands",
+        "List and test the patterns that find metrics in logs.",
+    ),
+    "explain": ("explain", "explain", "Explain why a job failed or is pending, and how to fix it."),
+    "usage": ("usage", "usage", "Sum up GPU-hours and core-hours."),
+    "wait": ("actions", "wait_for_jobs", "Wait until jobs have ended."),
+    "cancel": ("actions", "cancel", "Cancel jobs, and wait until Slurm shows that they ended."),
+    "hold": ("actions", "hold_jobs", "Prevent pending jobs from starting."),
+    "release": ("actions", "release", "Allow held jobs to start."),
+    "requeue": ("actions", "requeue_jobs", "Requeue jobs under the same job ID."),
+    "resubmit": ("submit", "resubmit", "Submit jobs again that ended or were never submitted."),
+    "sweep": (
+        "sweeps",
+        "sweep_commands",
+        "Submit many jobs from one spec and follow them together.",
+    ),
+    "schedule": ("schedules", "schedule_commands", "Submit jobs and sweeps at planned times."),
+    "graph": ("graphs", "graph_commands", "Submit jobs and sweeps that depend on each other."),
+    "baseline": (
+        "baselines",
+        "baseline_commands",
+        "Save results as a baseline and compare later runs with it.",
+    ),
+    "tick": ("service", "tick", "Run one controller pass."),
+    "serve": ("service", "serve", "Run the controller until it is stopped."),
+    "notices": ("notices", "notice_commands", "List sent notifications, or send a test message."),
+    "doctor": ("config", "doctor", "Check this machine and the configuration."),
+    "config": (
+        "config",
+        "config_commands",
+        "Show the configuration and its origins, or draft a profile.",
+    ),
+    "trust": ("config", "trust", "Trust a project's orchestrator.toml after you have reviewed it."),
+    "completion": (
+        "completion",
+        "completion",
+        "Print the shell code that completes commands, options and job IDs.",
+    ),
+    "db": (
+        "database",
+        "database_commands",
+        "Check, back up, restore, upgrade or move the database.",
+    ),
 }
 
+#: Objects that are created before Python searches for garbage. Modules are never garbage, and they
+#: are most of the 104,000 objects of `status`: with the default, 700, the search takes a quarter of
+#: its time.
+GC_THRESHOLD = 200_000
 
-#: Objects made before garbage is looked for. Modules are never garbage, and `status` makes 104,000
-#: objects, nearly all of them modules': with Python's 700 a quarter of its time is for the search.
-OBJECTS_BEFORE_SEARCH = 200_000
 
-
-class ReaderGoneError(Exception):
-    """Nobody reads what is printed: `orchestrator status | head -1`."""
+class ClosedOutputError(Exception):
+    """The reader of stdout is gone, as in `orchestrator status | head -1`."""
 
 
 @contextlib.contextmanager
-def _told_apart() -> Iterator[None]:
-    # click's main() ends with 1 on EPIPE, as a job does that failed (click 8.1 to 8.3, core.py).
+def _closed_output_raised() -> Iterator[None]:
+    # click's main() exits with 1 on EPIPE, like a failed job (click 8.1 to 8.3, core.py).
     try:
         yield
     except BrokenPipeError as exc:
-        raise ReaderGoneError from exc
+        raise ClosedOutputError from exc
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module only when the command is used.
-
-    `modules`: command -> (module, the line shown by --help).
-    """
-
-    def __init__(
-        self, *args: Any, modules: Mapping[str, tuple[str, str]] = COMMANDS, **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        self.modules = modules
+    """The group of all commands, which imports a command's module when it is used."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        with _told_apart():
+        with _closed_output_raised():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> object:
-        with _told_apart():
+        with _closed_output_raised():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.modules)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.modules:
+        if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"orchestrator.cli.{self.modules[cmd_name][0]}")
-        command = module.command
+        module, attribute, _ = COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(f"orchestrator.cli.{module}"), attribute)
         assert isinstance(command, click.Command)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        # click's own asks each command for its help, and so loads all of them.
+        # click would import all commands to get their help.
         options = click.Command.shell_complete(self, ctx, incomplete)
-        names = [
+        commands = [
             CompletionItem(name, help=text)
-            for name, (_, text) in self.modules.items()
+            for name, (_, _, text) in COMMANDS.items()
             if name.startswith(incomplete)
         ]
-        return [*names, *options]
+        return [*commands, *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in self.modules.items()])
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
 
 
 @click.group(
@@ -126,16 +142,18 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(orchestrator.__version__, prog_name="orchestrator")
-@click.option("--profile", metavar="NAME", help="Cluster profile of the configuration.")
+@click.option("--profile", metavar="NAME", help="Use this cluster profile of the configuration.")
 @click.option(
-    "--runs-dir", metavar="DIR", help="Where run folders are made; seen from compute nodes."
+    "--runs-dir",
+    metavar="DIR",
+    help="Create run folders in DIR, which compute nodes must be able to see.",
 )
-@click.option("--state-dir", metavar="DIR", help="Where the database lies.")
+@click.option("--state-dir", metavar="DIR", help="Keep the database in DIR.")
 @click.pass_context
 def cli(
     ctx: click.Context, profile: str | None, runs_dir: str | None, state_dir: str | None
 ) -> None:
-    """Describe a training job once; submit it to Slurm exactly once; follow it; read its numbers.
+    """Submit training jobs to Slurm or this machine exactly once, and follow them.
 
     \b
     Example:
@@ -147,49 +165,48 @@ def cli(
 
 
 def main() -> None:
-    """Run the command line; errors of ours become one message and their exit code."""
-    gc.set_threshold(OBJECTS_BEFORE_SEARCH)
+    """Run the command line. Errors become a message and an exit code."""
+    gc.set_threshold(GC_THRESHOLD)
     if sys.stdout is None:
-        # `>&-`: there is nobody to tell.
+        # It was closed: `>&-`.
         sys.stdout = open(os.devnull, "w")
     for stream in (sys.stdout, sys.stderr):
-        # A script is UTF-8 whatever LANG says: what is printed equals what is submitted.
+        # Scripts are UTF-8 regardless of LANG: the printed script equals the submitted one.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     terminal.escape_streams()
     try:
-        interrupts.raise_on_interrupt()
+        process.raise_on_interrupt()
         code = _run()
     except KeyboardInterrupt:
-        # Pressed twice; one message is enough.
-        code = interrupts.EXIT_CODE
-    except (ReaderGoneError, BrokenPipeError):
-        # Who read has seen enough. As cat and ls end then.
-        _drop(sys.stdout, sys.stderr)
+        # Ctrl-C was pressed twice; the first one printed the message.
+        code = process.INTERRUPTED
+    except (ClosedOutputError, BrokenPipeError):
+        # End as cat and ls do.
+        _discard(sys.stdout, sys.stderr)
         code = 128 + signal.SIGPIPE
     except OSError as exc:
-        _drop(sys.stdout)
-        told = exc.strerror or exc
+        _discard(sys.stdout)
         with contextlib.suppress(OSError):
             click.echo(
-                f"Error: {told}; the command may have done its work all the same: "
-                "`orchestrator status` shows it",
+                f"Error: {exc.strerror or exc}; the command may have succeeded anyway: check with "
+                "`orchestrator status`",
                 err=True,
             )
         code = 1
-    interrupts.end_on_interrupt()
-    # Or Python would look through all of it once more at its end.
+    process.end_on_interrupt()
+    # Python would search all objects for garbage once more at its end.
     gc.freeze()
     sys.exit(code)
 
 
 def _run() -> int:
-    """Run the command and return its exit code; what cannot be printed raises OSError."""
+    """Run the command and return its exit code. OSError if the output cannot be written."""
     from orchestrator import errors
 
     try:
-        # What a command returns, or the code that it asked for by ctx.exit().
-        ended = cli(prog_name="orchestrator", standalone_mode=False)
+        # The command's return value, or the code of ctx.exit().
+        result = cli(prog_name="orchestrator", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as exc:
         exc.show()
@@ -199,33 +216,31 @@ def _run() -> int:
     except errors.OrchestratorError as exc:
         click.echo(f"Error: {exc}", err=True)
         return exc.exit_code
-    except (OSError, ReaderGoneError):
+    except (OSError, ClosedOutputError):
         raise
     except UnicodeEncodeError as exc:
-        # An argument that is no path, for the database: paths may hold such bytes.
-        click.echo(f"Error: {exc.object!a} holds a byte that is not UTF-8", err=True)
+        # Only paths may contain such bytes; other arguments go into the database.
+        click.echo(f"Error: {exc.object!a} contains a byte that is not UTF-8", err=True)
         return click.UsageError.exit_code
     except Exception as exc:
-        if interrupts.is_interrupt(exc):
+        if process.is_interrupt(exc):
             return _interrupted()
-        from orchestrator.cli import bugs
-
-        click.echo(bugs.report(exc, os.environ), err=True)
-        return bugs.EXIT_CODE
-    return ended if isinstance(ended, int) else 0
+        click.echo(process.report_unexpected(exc, os.environ), err=True)
+        return process.UNEXPECTED
+    return result if isinstance(result, int) else 0
 
 
 def _interrupted() -> int:
-    # The second time it ends the process, without another message.
-    interrupts.end_on_interrupt()
+    # A second Ctrl-C ends the process without another message.
+    process.end_on_interrupt()
     click.echo("Interrupted.", err=True)
-    return interrupts.EXIT_CODE
+    return process.INTERRUPTED
 
 
-def _drop(*streams: typing.TextIO | None) -> None:
-    # What is left in the buffer would fail once more when Python ends.
-    with open(os.devnull, "w") as nothing:
+def _discard(*streams: typing.TextIO | None) -> None:
+    """Discard what is left in the buffers: writing it would fail again when Python ends."""
+    with open(os.devnull, "w") as null:
         for stream in streams:
-            # None: it was closed before we began (`2>&-`).
+            # None: the stream was closed from the start (`2>&-`).
             if stream is not None:
-                os.dup2(nothing.fileno(), stream.fileno())
+                os.dup2(null.fileno(), stream.fileno())

@@ -1,36 +1,86 @@
-"""orchestrator completion."""
+"""orchestrator completion, and the completion of job IDs, rows and names."""
 
 from __future__ import annotations
 
 import os
+import re
+from typing import TYPE_CHECKING
 
 import click
-from click import shell_completion
 
 from orchestrator import errors
+from orchestrator.text import escaping
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_ORCHESTRATOR_COMPLETE"
+MAX_ITEMS = 100
+#: Words that need no quotes in a shell.
+_PLAIN = re.compile(r"[A-Za-z0-9@._+-]+")
 
 
-@click.command(short_help="Print what makes the shell complete commands and job IDs.")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), required=False)
+@click.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS), required=False)
 @click.pass_context
-def command(ctx: click.Context, shell: str | None) -> None:
-    """Print what makes the shell complete commands, options and job IDs with their states.
+def completion(ctx: click.Context, shell: str | None) -> None:
+    """Print the shell code that completes commands, options and job IDs.
 
-    Put one of the lines below into the file that your shell reads first.
+    Add one of these lines to your shell's startup file. SHELL defaults to $SHELL.
 
     \b
     Examples:
       eval "$(orchestrator completion bash)"        # ~/.bashrc, bash 4.4 or newer
-      eval "$(orchestrator completion zsh)"         # ~/.zshrc, behind compinit
+      eval "$(orchestrator completion zsh)"         # ~/.zshrc, after compinit
       orchestrator completion fish | source         # ~/.config/fish/config.fish
     """
+    from click import shell_completion
+
     name = shell or os.path.basename(os.environ.get("SHELL", ""))
-    found = shell_completion.get_completion_class(name)
-    if found is None or name not in ("bash", "zsh", "fish"):
+    completer = shell_completion.get_completion_class(name) if name in SHELLS else None
+    if completer is None:
         raise errors.OrchestratorError(
-            f"$SHELL is {name or 'not set'}, which is not known here; name bash, zsh or fish"
+            f"$SHELL is {name or 'not set'}, which is not supported; name bash, zsh or fish"
         )
-    root = ctx.find_root()
-    click.echo(found(root.command, {}, "orchestrator", VARIABLE).source())
+    click.echo(completer(ctx.find_root().command, {}, "orchestrator", VARIABLE).source())
+
+
+def job_references(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return matching jobs with their states, from the database alone."""
+    from click.shell_completion import CompletionItem
+
+    from orchestrator import jobs
+    from orchestrator.cli import session
+    from orchestrator.controller.session import stores
+
+    # click does not run the parent commands here, so ctx.obj is not set.
+    ctx.obj = {key: value for key, value in ctx.find_root().params.items() if value is not None}
+    try:
+        configuration = session.configuration_of(ctx, quiet=True)
+        store = stores.of(configuration)
+        if not store.exists():
+            return []
+        try:
+            with store.reading() as work:
+                newest = work.jobs.find(jobs.JobQuery(limit=10 * MAX_ITEMS))
+        finally:
+            store.close()
+    except errors.OrchestratorError:
+        # A message would end up in the command line; the command itself reports the error.
+        return []
+    items: dict[str, str] = {}
+    for job in newest:
+        by_id, by_name = f"{job.state} {job.name}", f"{job.state} {job.job_id}"
+        for word, shown in ((job.job_id, by_id), (f"@{job.row}", by_id), (job.name, by_name)):
+            is_row = incomplete.startswith("@")
+            # The shell inserts the word into the command line unquoted.
+            if word and word.startswith("@") == is_row and word.startswith(incomplete):
+                if _PLAIN.fullmatch(word):
+                    items.setdefault(word, shown)
+    return [
+        CompletionItem(word, help=escaping.one_line(shown))
+        for word, shown in list(items.items())[:MAX_ITEMS]
+    ]

@@ -1,60 +1,68 @@
-"""orchestrator config."""
+"""orchestrator config, doctor and trust."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
 
-from orchestrator import config
-from orchestrator.cli import output, settings, terminal
+from orchestrator import config, errors
+from orchestrator.cli import options, output, session
+from orchestrator.cli.output import terminal
+from orchestrator.config import channels, paths, projects
+from orchestrator.config import trust as trust_records
+from orchestrator.text import escaping
+from orchestrator.toml import documents, key_paths, schema
+
+#: A probe that is pending for longer says more about the queue than about the node.
+PROBE_TIMEOUT_SECONDS = 120.0
+_CHECK_COLUMNS = ("check", "outcome", "found", "cure")
 
 
-@click.group(name="config", short_help="Draft, or show the configuration and its origins.")
-def command() -> None:
-    """Draft a configuration, or show the one in force and where each value comes from."""
+@click.group("config", cls=options.Group)
+def config_commands() -> None:
+    """Show the configuration and its origins, or draft a profile."""
 
 
-@command.command(name="show", short_help="Print every key with its value.")
+@config_commands.command("show")
 @click.option(
-    "--origin", is_flag=True, help="Also the file and line, variable or option it is from."
+    "--origin",
+    is_flag=True,
+    help="Also show where each value comes from: file, variable or option.",
 )
-@output.format_option
+@options.format_option
 @click.pass_context
-def show(ctx: click.Context, origin: bool, format_: str | None, as_json: bool) -> None:
-    """Print every key with its value.
+def show(ctx: click.Context, origin: bool, form: str | None) -> None:
+    """Show all keys of the configuration and their values.
 
-    Command line > ORCHESTRATOR_* > project orchestrator.toml > user > site > defaults.
-    With --origin the last line says which project's file was found and whether it is trusted.
+    Command line > ORCHESTRATOR_* > project orchestrator.toml > user > site > defaults. With
+    --origin the last row is the project's file and whether it is trusted.
 
     \b
     Example:
       orchestrator config show --origin
     """
-    configuration = settings.configuration_of(ctx)
-    rows = [
-        {"key": item.key, "value": item.value, "origin": item.origin}
-        for item in configuration.origins
-    ]
+    configuration = session.configuration_of(ctx)
+    columns = ("key", "value", "origin")
+    rows = [output.fields_of(item, columns) for item in configuration.origins]
     if origin and (project := configuration.project):
         rows.append({"key": "project_file", "value": project.path, "origin": project.standing})
-    columns = ["key", "value", "origin"] if origin else ["key", "value"]
-    output.items("config", rows, columns, output.chosen(format_, as_json))
+    output.print_rows("config", rows, columns if origin else columns[:2], form)
 
 
-@command.command(name="init", short_help="Draft a profile of this cluster.")
-@click.option("--print", "print_", is_flag=True, help="Print it and write no file.")
+@config_commands.command("init")
+@click.option("--print", "print_", is_flag=True, help="Print the draft instead of writing a file.")
 def init(print_: bool) -> None:
-    """Draft a profile of this cluster from sinfo, scontrol show config and your accounts.
+    """Draft a profile for this cluster.
 
-    It is written to your own configuration file; one that is there already is left alone.
+    The draft is based on sinfo, scontrol show config and your accounts. It is written to your user
+    configuration file, unless that exists.
 
     \b
     Example:
       orchestrator config init --print
     """
-    from orchestrator.cli import session
-    from orchestrator.config import paths
     from orchestrator.controller.setup import draft
 
     text = draft.draft(draft.query(session.client(), os.environ))
@@ -63,4 +71,131 @@ def init(print_: bool) -> None:
         return
     path = paths.user_file(os.environ)
     draft.write(path, text, config.shared_folders(os.environ))
-    output.say(f"Wrote {path}. Look through it, then: orchestrator doctor")
+    output.note(f"Wrote {path}. Review it, then run: orchestrator doctor")
+
+
+@click.command("doctor")
+@click.option("--job", "with_job", is_flag=True, help="Also check a compute node with a job.")
+@click.option("--partition", metavar="NAME", help="Partition of that job.")
+@click.option(
+    "--gpus-per-node", type=click.IntRange(min=1), metavar="N", help="GPUs per node of that job."
+)
+@click.option(
+    "--timeout",
+    type=options.Seconds(min=1),
+    default=PROBE_TIMEOUT_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Cancel that job after this time.",
+)
+@options.format_option
+@click.pass_context
+def doctor(
+    ctx: click.Context,
+    with_job: bool,
+    partition: str | None,
+    gpus_per_node: int | None,
+    timeout: float,
+    form: str | None,
+) -> None:
+    """Check this machine and the configuration.
+
+    Each problem is shown with its fix. With --job, a job of at most one minute checks that the
+    compute nodes see runs_dir, their clocks, and which container runtimes, GPU driver and torch
+    they have. Exit code 1 if a check fails; warnings do not count.
+
+    \b
+    Examples:
+      orchestrator doctor
+      orchestrator doctor --job --gpus-per-node 1
+    """
+    from orchestrator.controller.setup import doctor as checkup
+    from orchestrator.controller.setup import probe
+
+    refused: list[checkup.Check] = []
+    try:
+        configuration = session.configuration_of(ctx)
+    except config.ProjectRefusedError as exc:
+        refused = [checkup.project_refused(exc)]
+        configuration = session.configuration_of(ctx, with_project=False)
+    checks = [*checkup.examine(configuration, session.client()), *refused]
+    if with_job:
+        context = session.open_context(ctx)
+        request = probe.request(configuration, partition=partition, gpus_per_node=gpus_per_node)
+        try:
+            checks += probe.probe(context, request, timeout_seconds=timeout)
+        except errors.SlurmError as exc:
+            fix = "fix what Slurm reports, or try another --partition"
+            checks.append(
+                checkup.Check(name="compute node", outcome=checkup.BAD, found=str(exc), cure=fix)
+            )
+    rows = [
+        {"check": check.name, **output.fields_of(check, _CHECK_COLUMNS[1:])} for check in checks
+    ]
+    output.print_rows("checks", rows, _CHECK_COLUMNS, form)
+    failed = sum(check.outcome == checkup.BAD for check in checks)
+    if failed:
+        raise errors.OrchestratorError(f"{failed} of {len(checks)} checks failed")
+
+
+@click.command("trust")
+@click.option("--list", "list_", is_flag=True, help="List trusted files.")
+@click.option("--remove", is_flag=True, help="Stop trusting the file in DIR.")
+@options.format_option
+@click.argument("folder", metavar="[DIR]", required=False)
+def trust(folder: str | None, list_: bool, remove: bool, form: str | None) -> None:
+    """Trust a project's orchestrator.toml after you have reviewed it.
+
+    The settings that require trust are printed. A file that is not trusted may only describe jobs:
+    account, partition, modules, binds, limits and patterns. A trusted file in DIR may set any key,
+    even if other users can write it. Trust ends when the file changes, or a template, pattern file
+    or command of the project that it names.
+
+    \b
+    Examples:
+      orchestrator trust .
+      orchestrator trust --list
+      orchestrator trust --remove .
+    """
+    if (list_ and (remove or folder is not None)) or (not list_ and folder is None):
+        raise click.UsageError("name the folder of an orchestrator.toml, or use --list")
+    if list_:
+        rows = [
+            {"path": path, "state": _trust_state(path)}
+            for path in trust_records.trusted_files(os.environ)
+        ]
+        output.print_rows("trusted", rows, ["path", "state"], form)
+        return
+    options.refuse_format("trust DIR", form)
+    path = Path(os.path.realpath(str(folder)), paths.PROJECT_FILE)
+    shown_path = escaping.visible(str(path))
+    if remove:
+        if not trust_records.remove(os.environ, path):
+            raise errors.NotFoundError(f"{shown_path} was not trusted")
+        output.note(f"{shown_path} is no longer trusted")
+        return
+    review = projects.review(path, os.environ)
+    for key, value in review.settings:
+        click.echo(f"{documents.dotted(key)} = {_shown_value(key, value)}")
+    for file in review.named:
+        click.echo(f"# also trusted: {escaping.visible(str(file))}")
+    trust_records.record(os.environ, path, review.digest)
+    settings = "with these settings" if review.settings else "(no setting requires trust)"
+    output.note(f"Trusted {shown_path} {settings}. Any change to it ends the trust.")
+
+
+def _trust_state(path: Path) -> str:
+    try:
+        review = projects.review(path, os.environ)
+    except errors.ConfigurationError:
+        return "cannot be read"
+    return "trusted" if review.digest in trust_records.digests(os.environ, path) else "changed"
+
+
+def _shown_value(key: key_paths.KeyPath, value: object) -> str:
+    if isinstance(value, str):
+        if key == ("database",):
+            value = config.without_password(value)
+        elif key[0] == "notices" and key[-1] == "url":
+            value = channels.shown_url(value)
+    return schema.as_toml(value, max_characters=None)

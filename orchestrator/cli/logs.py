@@ -3,70 +3,82 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
 from orchestrator import errors, jobs, logs
-from orchestrator.cli import completing, log_lines, session, terminal
+from orchestrator.cli import options, output, session
+from orchestrator.cli.output import terminal
 from orchestrator.controller.session import contexts
+from orchestrator.jobs import naming
 from orchestrator.text import escaping
+
+_WHOLE_FILE = logs.Span(0, None, 0)
+#: Last lines of each log that --follow prints first, as `tail -f` does.
+_FIRST_LINES = 10
+_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Part:
-    """The part of a job's log that is asked for."""
+class LogPart:
+    """The part of a job's log that is to be read."""
 
     job: jobs.Job
     path: str
-    span: logs.Span
-    #: the error log, beside the other
+    span: logs.Span = _WHOLE_FILE
+    #: Whether it is the separate error log.
     is_stderr: bool = False
 
 
-@click.command(short_help="Print the logs of jobs, or search them.")
-@click.argument(
-    "references", nargs=-1, metavar="[JOB...]", shell_complete=completing.job_references
+@click.command("logs")
+@options.jobs_argument
+@options.sweeps_option
+@click.option("--all", "all_", is_flag=True, help="With --grep: search the logs of all jobs.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), help="Print only the last N lines.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until the jobs end.")
+@click.option(
+    "--attempt", type=click.IntRange(min=0, max=10**6), help="Print only this attempt, from 0."
 )
-@click.option("--sweep", "sweeps", multiple=True, metavar="SWEEP", help="All jobs of it.")
-@click.option("--all", "everything", is_flag=True, help="With --grep: the logs of all jobs.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), help="The last N lines; default: all.")
-@click.option("-f", "--follow", "follow_", is_flag=True, help="Go on as they grow, until the end.")
-@click.option("--attempt", type=click.IntRange(min=0, max=10**6), help="Only of this attempt.")
-@click.option("--stderr", "stderr_", is_flag=True, help="The error log, where it is its own file.")
-@click.option("--path", "path_", is_flag=True, help="Print where the log lies.")
-@click.option("--grep", metavar="REGEX", help="Only lines that fit; exit code 1 where none does.")
-@click.option("-i", "--ignore-case", is_flag=True, help="With --grep: a is A.")
+@click.option("--stderr", is_flag=True, help="Print the error log, if it is a separate file.")
+@click.option("--path", "show_path", is_flag=True, help="Print the path of the log.")
+@click.option(
+    "--grep", metavar="REGEX", help="Print only matching lines; exit with 1 if there are none."
+)
+@click.option("-i", "--ignore-case", is_flag=True, help="With --grep: ignore case.")
 @click.option(
     "-C",
     "--context",
-    "around",
+    "context_lines",
     type=click.IntRange(min=0, max=10_000),
     default=0,
     metavar="N",
-    help="With --grep: N lines before and after each too.",
+    help="With --grep: also print N lines before and after each match.",
 )
 @click.pass_context
-def command(
+def print_logs(
     ctx: click.Context,
+    *,
     references: tuple[str, ...],
     sweeps: tuple[str, ...],
-    everything: bool,
+    all_: bool,
     lines: int | None,
-    follow_: bool,
+    follow: bool,
     attempt: int | None,
-    stderr_: bool,
-    path_: bool,
+    stderr: bool,
+    show_path: bool,
     grep: str | None,
     ignore_case: bool,
-    around: int,
+    context_lines: int,
 ) -> None:
-    """Print the logs of jobs, or the lines in them that fit a regular expression (Python's).
+    """Print or search the logs of jobs.
 
-    The log of one job is printed as it lies in the file. Those of several have a head each; with
-    --follow the job stands before each line. With --grep each line comes behind its job and its
-    line number, with --path behind its file.
+    The log of one job is printed unchanged. Logs of several jobs have a heading each; with --follow
+    each line starts with the job ID. REGEX is a regular expression of Python. Each match is printed
+    after the job ID and line number, or with --path after the path and line number.
 
     \b
     Examples:
@@ -76,121 +88,122 @@ def command(
       orchestrator logs --sweep digits-scaling --grep 'loss.*nan' -i -C 2
       orchestrator logs --all --grep 'CUDA out of memory' --path
     """
-    if everything and grep is None:
-        raise click.UsageError("--all is for --grep: the logs of all jobs are too much to read")
-    if not (references or sweeps or everything):
-        raise click.UsageError("name jobs, or --sweep; with --grep also --all")
-    if grep is not None and (follow_ or lines is not None):
-        raise click.UsageError("--grep reads whole logs: leave out --follow and --lines")
-    if grep is None and (ignore_case or around):
-        raise click.UsageError("--ignore-case and --context are for --grep")
-    if attempt is not None and (follow_ or stderr_):
-        raise click.UsageError("--attempt is of a log that is read whole, and of stdout alone")
+    if all_ and grep is None:
+        raise click.UsageError("--all requires --grep")
+    if not (references or sweeps or all_):
+        raise click.UsageError("name jobs, or use --sweep, or --all with --grep")
+    if grep is not None and (follow or lines is not None):
+        raise click.UsageError("--grep reads whole logs: remove --follow and --lines")
+    if grep is None and (ignore_case or context_lines):
+        raise click.UsageError("--ignore-case and --context require --grep")
+    if attempt is not None and (follow or stderr):
+        raise click.UsageError("--attempt cannot be combined with --follow or --stderr")
     context = session.open_context(ctx)
-    if everything:
+    if all_:
         with context.store.reading() as work:
-            found = sorted(work.jobs.find(jobs.JobQuery(limit=None)), key=lambda job: job.row)
+            selected = sorted(work.jobs.find(jobs.JobQuery(limit=None)), key=lambda job: job.row)
     else:
-        found = session.jobs_and_sweeps(context, references, sweeps)
+        selected = session.jobs_and_sweeps(context, references, sweeps)
     if grep is not None:
-        parts = _searched(context, found, attempt, stderr_)
-        if not log_lines.search(context, parts, grep, ignore_case, around, path_):
+        parts = _searched_parts(context, selected, attempt, stderr)
+        try:
+            expression = logs.compile_expression(grep, ignore_case=ignore_case)
+        except logs.BadExpressionError as exc:
+            raise click.UsageError(f"--grep: {grep!r} is not a regular expression: {exc}") from exc
+        if not _print_matches(context, parts, expression, context_lines, show_path=show_path):
             ctx.exit(1)
-    elif path_:
-        for job in found:
-            if (place := _place(job, stderr_)) is not None:
-                terminal.print_exactly(f"{place}\n")
+    elif show_path:
+        for job in selected:
+            if (path := _path(job, stderr)) is not None:
+                terminal.print_exactly(f"{path}\n")
             else:
-                context.reporter.info(_no_place(job))
-    elif follow_:
-        _follow(context, found, stderr_, lines)
+                output.note(_unknown_path(job))
+    elif follow and len(selected) > 1:
+        _follow_all(context, selected, stderr, lines)
+    elif follow:
+        _follow_one(context, selected[0], stderr, lines)
     else:
-        _tail(context, found, attempt, stderr_, lines)
+        _print_tails(context, selected, attempt, stderr, lines)
 
 
-def _place(job: jobs.Job, stderr_: bool) -> str | None:
-    return job.stderr_path if stderr_ and job.stderr_path else job.stdout_path
+def _path(job: jobs.Job, stderr: bool) -> str | None:
+    return job.stderr_path if stderr and job.stderr_path else job.stdout_path
 
 
 def _parts(
     context: contexts.Context,
-    found: Sequence[jobs.Job],
+    selected: Sequence[jobs.Job],
     attempt: int | None,
-    stderr_: bool,
+    stderr: bool,
     *,
-    quiet: bool,
-) -> Iterator[Part]:
-    """Yield the logs that there are; `quiet`: nothing is said of jobs that have none."""
-    whole = logs.Span(0, None, 0)
-    for job in found:
-        path, span = _place(job, stderr_), whole
-        if path is None:
-            if not quiet:
-                context.reporter.info(_no_place(job))
-            continue
+    quiet: bool = False,
+) -> Iterator[LogPart]:
+    """Yield the parts that exist; unless `quiet`, print a message for each that is missing."""
+
+    def report(message: str) -> None:
+        if not quiet:
+            output.note(message)
+
+    for job in selected:
+        path = _path(job, stderr)
         try:
-            if attempt is not None:
-                of_attempt = _attempt_span(job, path, attempt)
-                if of_attempt is None:
-                    if not quiet:
-                        context.reporter.info(f"the log has no attempt {attempt} of {job.job_id}")
-                    continue
-                span = of_attempt
-            yield Part(job=job, path=path, span=span)
+            if path is None:
+                report(_unknown_path(job))
+            elif attempt is None:
+                yield LogPart(job=job, path=path)
+            elif (span := _attempt_span(job, path, attempt)) is not None:
+                yield LogPart(job=job, path=path, span=span)
+            else:
+                report(f"the log has no attempt {attempt} of {job.job_id}")
         except errors.NotFoundError:
-            if not quiet:
-                context.reporter.info(_missing(context, job.row, path))
+            report(_missing_file(context, job.row, path or ""))
         except errors.OrchestratorError as exc:
-            context.reporter.info(f"{job.job_id or f'@{job.row}'}: {exc}")
+            output.note(f"{naming.name_of(job)}: {exc}")
 
 
-def _searched(
-    context: contexts.Context, found: Sequence[jobs.Job], attempt: int | None, stderr_: bool
-) -> Iterator[Part]:
-    """Yield the logs that there are, the error logs that are files of their own too."""
-    for job in found:
-        yield from _parts(context, [job], attempt, stderr_, quiet=len(found) > 1)
-        if job.stderr_path and not stderr_ and attempt is None:
-            span = logs.Span(0, None, 0)
-            yield Part(job=job, path=job.stderr_path, span=span, is_stderr=True)
+def _searched_parts(
+    context: contexts.Context, selected: Sequence[jobs.Job], attempt: int | None, stderr: bool
+) -> Iterator[LogPart]:
+    for job in selected:
+        yield from _parts(context, [job], attempt, stderr, quiet=len(selected) > 1)
+        if job.stderr_path and not stderr and attempt is None:
+            yield LogPart(job=job, path=job.stderr_path, is_stderr=True)
 
 
 def _attempt_span(job: jobs.Job, path: str, attempt: int) -> logs.Span | None:
     if job.tracked_name is not None:
-        raise errors.ConflictError("a job by hand has no banners: its attempts cannot be told")
+        raise errors.ConflictError("the log of a tracked job does not mark its attempts")
     banner = logs.banner_pattern(
         job_id=job.raw_job_id or job.job_id or "", task=job.array_task_id or 0, name=job.name
     )
     return logs.attempt_span(path, banner, attempt)
 
 
-def _tail(
+def _print_tails(
     context: contexts.Context,
-    found: Sequence[jobs.Job],
+    selected: Sequence[jobs.Job],
     attempt: int | None,
-    stderr_: bool,
+    stderr: bool,
     lines: int | None,
 ) -> None:
-    several = len(found) > 1
-    gap = ""
-    for part in _parts(context, found, attempt, stderr_, quiet=False):
+    separator = ""
+    for part in _parts(context, selected, attempt, stderr):
         try:
             blocks = logs.tail(part.path, lines, part.span.begin_bytes, part.span.end_bytes)
-            if not several:
-                _print(blocks, follow_=False)
-                continue
-            # Opened before its head is printed.
-            first = next(blocks, b"")
-            path = escaping.one_line(part.path)
-            click.echo(f"{gap}==> {log_lines.label(part.job)} {part.job.name}: {path} <==")
-            gap = "\n"
-            _print(_whole_lines(first, blocks), follow_=False)
+            if len(selected) > 1:
+                # Open the file before its heading is printed.
+                first = next(blocks, b"")
+                path = escaping.one_line(part.path)
+                name = naming.name_of(part.job)
+                click.echo(f"{separator}==> {name} {part.job.name}: {path} <==")
+                separator = "\n"
+                blocks = _with_final_newline(first, blocks)
+            _print_blocks(blocks)
         except errors.NotFoundError:
-            context.reporter.info(_missing(context, part.job.row, part.path))
+            output.note(_missing_file(context, part.job.row, part.path))
 
 
-def _whole_lines(first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the blocks, and a line end where the last one lacks it: a head follows."""
+def _with_final_newline(first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
     last = first
     yield first
     for last in blocks:
@@ -199,67 +212,138 @@ def _whole_lines(first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
         yield b"\n"
 
 
-def _follow(
-    context: contexts.Context, found: Sequence[jobs.Job], stderr_: bool, lines: int | None
-) -> None:
-    # What asks Slurm takes as long to load as all the rest.
+def _follow_one(context: contexts.Context, job: jobs.Job, stderr: bool, lines: int | None) -> None:
+    # It imports everything that talks to Slurm.
     from orchestrator.controller.actions import live
 
-    by_row = {job.row: job for job in found}
-    if len(found) > 1:
-        log_lines.follow(
-            context,
-            lambda: live.update(context, by_row),
-            by_row,
-            lambda job: _place(job, stderr_),
-            lines,
-        )
-        return
-    (job,) = found
-    path = _place(job, stderr_)
+    path = _path(job, stderr)
     if path is None:
-        context.reporter.info(_no_place(job))
+        output.note(_unknown_path(job))
         return
+    by_row = {job.row: job}
     blocks = logs.follow(
         path, done=lambda: not live.update(context, by_row), wait=context.clock.sleep, lines=lines
     )
     try:
-        _print(blocks, follow_=True)
+        _print_blocks(blocks, flush=True)
     except errors.NotFoundError:
-        context.reporter.info(_missing(context, job.row, path))
+        output.note(_missing_file(context, job.row, path))
 
 
-def _print(blocks: Iterator[bytes], follow_: bool) -> None:
-    """Write a log to stdout: as it lies in the file, unless a person reads it."""
+def _follow_all(
+    context: contexts.Context, selected: Sequence[jobs.Job], stderr: bool, lines: int | None
+) -> None:
+    """Print new lines of several logs, each after its job ID."""
+    from orchestrator.controller.actions import live
+
+    by_row = {job.row: job for job in selected}
+    rows = list(by_row)
+
+    def update() -> tuple[bool, Mapping[int, str]]:
+        is_live = live.update(context, by_row)
+        paths = {row: _path(job, stderr) for row, job in by_row.items()}
+        return is_live, {row: path for row, path in paths.items() if path is not None}
+
+    stdout = terminal.bytes_stream()
+    silent = set(rows)
+    first_lines = _FIRST_LINES if lines is None else lines
+    for followed in logs.follow_all(update, wait=context.clock.sleep, lines=first_lines):
+        silent.discard(followed.key)
+        width = max(len(naming.name_of(job)) for job in by_row.values())
+        head = f"{naming.name_of(by_row[followed.key]):<{width}} | "
+        head = _coloured(head, _COLOURS[rows.index(followed.key) % len(_COLOURS)])
+        lines_out = (b"%s%s\n" % (head.encode(), _displayed(line)) for line in followed.lines)
+        stdout.write(b"".join(lines_out))
+        stdout.flush()
+    for row in sorted(silent, key=rows.index):
+        job = by_row[row]
+        output.note(f"{naming.name_of(job)}: nothing was printed ({job.state})")
+
+
+def _print_matches(
+    context: contexts.Context,
+    parts: Iterator[LogPart],
+    expression: re.Pattern[bytes],
+    context_lines: int,
+    *,
+    show_path: bool,
+) -> bool:
+    """Print matching lines as grep does, with `:` after a match and `-` after its context.
+
+    Returns whether there are any.
+    """
+    stdout = terminal.bytes_stream()
+    has_matches = False
+    for part in parts:
+        suffix = " stderr" if part.is_stderr else ""
+        name = part.path if show_path else f"{naming.name_of(part.job)}{suffix}"
+        if sys.stdout.isatty():
+            name = escaping.one_line(name)
+        is_first = True
+        try:
+            for hit in logs.search(part.path, expression, around=context_lines, span=part.span):
+                if context_lines and (hit.gap or (is_first and has_matches)):
+                    stdout.write(b"--\n")
+                is_first = False
+                has_matches = True
+                mark = ":" if hit.fits else "-"
+                head = f"{name}{mark}{hit.number}{mark}"
+                head = _coloured(head, "cyan" if hit.fits else "bright_black")
+                encoded = head.encode(errors="surrogateescape")
+                stdout.write(b"%s%s\n" % (encoded, _displayed(hit.text)))
+        except errors.NotFoundError:
+            # The job has not started, or the log was deleted meanwhile.
+            continue
+        except errors.OrchestratorError as exc:
+            output.note(f"{naming.name_of(part.job)}: {exc}")
+    return has_matches
+
+
+def _coloured(head: str, colour: str) -> str:
+    is_coloured = output.is_drawable() and not os.environ.get("NO_COLOR")
+    return click.style(head, fg=colour) if is_coloured else head
+
+
+def _displayed(line: bytes) -> bytes:
+    """Return a line unchanged, or on a terminal without control characters."""
+    if not sys.stdout.isatty():
+        return line
+    # Only the last state of a progress bar: a carriage return would overwrite the job ID.
+    newest = line.rstrip(b"\r").rpartition(b"\r")[2]
+    return "".join(logs.for_terminal([newest], hold=True)).encode()
+
+
+def _print_blocks(blocks: Iterator[bytes], *, flush: bool = False) -> None:
+    """Write a log to stdout, unchanged unless it is a terminal."""
     if sys.stdout.isatty():
-        for text in logs.for_terminal(blocks, hold=not follow_):
+        for text in logs.for_terminal(blocks, hold=not flush):
             terminal.unescaped().write(text)
             sys.stdout.flush()
         return
     stdout = terminal.bytes_stream()
     for block in blocks:
         stdout.write(block)
-        if follow_:
+        if flush:
             stdout.flush()
 
 
-def _no_place(job: jobs.Job) -> str:
+def _unknown_path(job: jobs.Job) -> str:
     if job.job_id is None:
         return f"no log yet: @{job.row} has no job ID ({job.state})"
     if job.tracked_name is not None:
         return (
-            f"the log of {job.job_id} is not known; `orchestrator track {job.job_id} --log PATH` "
-            "names it"
+            f"the log of {job.job_id} is unknown: "
+            f"`orchestrator track {job.job_id} --log PATH` sets it"
         )
     return f"no log yet: {job.job_id} is {job.state}"
 
 
-def _missing(context: contexts.Context, row: int, path: str) -> str:
+def _missing_file(context: contexts.Context, row: int, path: str) -> str:
     with context.store.reading() as work:
         job = work.jobs.get(row)
         was_read = any(cursor.path == path and cursor.inode for cursor in work.log_cursors.of(row))
     if was_read:
         return f"the log {path} was deleted"
     if job is not None and job.state in jobs.TERMINAL:
-        return f"no log: {path} is not there ({job.state})"
+        return f"no log: {path} does not exist ({job.state})"
     return f"no log yet: {path}" + (f" ({job.state})" if job else "")

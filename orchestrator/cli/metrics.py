@@ -3,73 +3,199 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
+import datetime
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
 from orchestrator import jobs, metrics
-from orchestrator.cli import files, metric_options, output, session, views
-from orchestrator.controller.metrics import pages as numbers
+from orchestrator.cli import completion, options, output, session
+from orchestrator.cli.output import job_rows, terminal
+from orchestrator.controller.metrics import ingest, queries
 from orchestrator.controller.session import contexts
 
-#: Seconds between two looks at the files of running jobs.
-LOOK_SECONDS = 1.0
+FORMATS = (*output.FORMATS, "parquet")
+#: Seconds between two reads of the files of live jobs with --follow.
+_POLL_SECONDS = 1.0
+_REPARSE_COLUMNS = ("job_id", "path", "before", "after", "kept")
+_COUNT = click.IntRange(min=1, max=10**9)
+_INDEX = click.IntRange(min=0, max=10**9)
 
 
-class JobsOrSubcommand(click.Group):
-    """A command that takes jobs, unless its first word is one of its subcommands.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MetricOptions:
+    """The options of `orchestrator metrics`."""
 
-    A job of such a name comes after `--`. `modules`: subcommand -> module, loaded when it is used.
-    """
+    references: tuple[str, ...]
+    sweeps: tuple[str, ...]
+    names: tuple[str, ...]
+    steps: tuple[int | None, int | None] | None
+    epochs: tuple[int | None, int | None] | None
+    since: datetime.datetime | None
+    until: datetime.datetime | None
+    attempt: int | None
+    rank: int | None
+    source: str
+    last: int | None
+    every: int | None
+    points: int | None
+    stat: str | None
+    compare: bool
+    by: str | None
+    plot: Path | None
+    follow: bool
+    format_: str | None
+    as_json: bool
+    out: Path | None
 
-    def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.modules = modules
+    @property
+    def has_filter(self) -> bool:
+        """Whether an option besides the jobs leaves out metrics."""
+        filters = (self.names, self.steps, self.epochs, self.since, self.until)
+        return any(filters) or (self.attempt, self.rank, self.source) != (None, None, "auto")
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.modules)
+    @property
+    def has_limit(self) -> bool:
+        return (self.last, self.every, self.points) != (None, None, None)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.modules:
-            return None
-        module = importlib.import_module(f"orchestrator.cli.{self.modules[cmd_name]}")
-        found = module.command
-        assert isinstance(found, click.Command)
-        return found
+    def query(self, rows: Iterable[int]) -> metrics.MetricQuery:
+        first_step, last_step = self.steps or (None, None)
+        first_epoch, last_epoch = self.epochs or (None, None)
+        return metrics.MetricQuery(
+            job_rows=tuple(rows),
+            names=self.names,
+            attempt=self.attempt,
+            rank=self.rank,
+            first_step=first_step,
+            last_step=last_step,
+            first_epoch=first_epoch,
+            last_epoch=last_epoch,
+            since=self.since,
+            until=self.until,
+            source=None if self.source == "auto" else self.source,
+            prefer_jsonl=self.source == "auto",
+            last=self.last,
+            every=self.every,
+            points=self.points,
+        )
+
+
+class _JobsArgument(click.Argument):
+    """[JOB...], which subcommand_metavar shows."""
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return []
+
+
+class _JobsOrSubcommand(click.Group):
+    """A command that takes jobs, unless the first word is a subcommand."""
 
     def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: click.Context | None = None,
-        **extra: Any,
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **kw: Any
     ) -> click.Context:
-        if args and args[0] in self.modules:
-            inner = JobsOrSubcommand(self.name, modules=self.modules)
-            inner.invoke_without_command = False
-            return click.Group.make_context(inner, info_name, args, parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
+        if args and args[0] in self.commands:
+            group = click.Group(self.name, self.commands)
+            return group.make_context(info_name, args, parent, **kw)
+        return super().make_context(info_name, args, parent, **kw)
+
+
+def _metric_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_OPTIONS = (
+    click.argument(
+        "references", nargs=-1, cls=_JobsArgument, shell_complete=completion.job_references
+    ),
+    options.sweeps_option,
+    click.option(
+        "--name",
+        "names",
+        multiple=True,
+        help="Only this metric: throughput, 'val_*', ... Can be repeated.",
+    ),
+    click.option(
+        "--steps", type=options.Range(), metavar="A:B", help="Only steps A to B: 100:200, 100:."
+    ),
+    click.option("--epochs", type=options.Range(), metavar="A:B", help="Only epochs A to B."),
+    click.option(
+        "--since", type=options.Time(), metavar="TIME", help="Only metrics logged since this time."
+    ),
+    click.option(
+        "--until", type=options.Time(), metavar="TIME", help="Only metrics logged until this time."
+    ),
+    click.option("--attempt", type=_INDEX, help="Only this attempt, from 0. Default: all."),
+    click.option("--rank", type=_INDEX, help="Only this rank."),
+    click.option(
+        "--source",
+        type=click.Choice(["auto", "log", "jsonl"]),
+        default="auto",
+        show_default=True,
+        help="Where metrics come from. auto: metrics.jsonl if it has the name, otherwise the log.",
+    ),
+    click.option("--last", type=_COUNT, metavar="N", help="Only the last N of each name and rank."),
+    click.option("--every", type=_COUNT, metavar="N", help="Only every Nth of each name."),
+    click.option(
+        "--points", type=_COUNT, metavar="N", help="Only N of each name, evenly distributed."
+    ),
+    click.option(
+        "--stat",
+        metavar="LIST",
+        help="Print statistics of each name: count, nan, first, last, mean, std, min, median, "
+        "max, best, p5, p95, any percentile, or all.",
+    ),
+    click.option("--compare", is_flag=True, help="Print two or more jobs side by side."),
+    click.option(
+        "--by",
+        type=click.Choice(["step", "epoch", "time"]),
+        help="With --compare: one row for each step or epoch. With --plot: the x axis.",
+    ),
+    click.option(
+        "--plot",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Plot into FILE.svg, .png or .pdf (needs the extra `plot`).",
+    ),
+    click.option("-f", "--follow", is_flag=True, help="Print new metrics until the jobs end."),
+    click.option(
+        "--format",
+        "format_",
+        type=click.Choice(FORMATS),
+        help="Output format. Default: the suffix of --output; table on a terminal, otherwise tsv. "
+        "parquet needs pyarrow.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Same as --format json."),
+    click.option(
+        "-o",
+        "--output",
+        "out",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Write to FILE instead of stdout.",
+    ),
+)
 
 
 @click.group(
-    cls=JobsOrSubcommand,
-    modules={"reparse": "metrics_reparse"},
+    "metrics",
+    cls=_JobsOrSubcommand,
     invoke_without_command=True,
     no_args_is_help=False,
     context_settings={"allow_interspersed_args": True},
     subcommand_metavar="[JOB...] | reparse ...",
-    short_help="Print the numbers that jobs' logs told.",
 )
-@metric_options.options
+@_metric_options
 @click.pass_context
-def command(ctx: click.Context, /, **options: Any) -> None:
-    """Print the numbers that jobs' logs and metrics.jsonl told, oldest first.
+def show_metrics(ctx: click.Context, /, **kwargs: Any) -> None:
+    """Show metrics parsed from job logs.
 
-    What the logs got since the last look is read first; nothing is read twice. A job that is named
-    as a subcommand comes after `--`.
+    Metrics also come from metrics.jsonl. New log lines are read first. The oldest metric is printed
+    first. To name a job that is called like a subcommand, write it after `--`.
 
     \b
     Examples:
@@ -81,141 +207,197 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       orchestrator metrics 123 -f --name loss
       orchestrator metrics 123 --output numbers.parquet
     """
-    asked = metric_options.Asked(**options)
-    form = metric_options.form(asked)
-    _refuse(asked, form)
+    chosen = MetricOptions(**kwargs)
+    form = _format(chosen)
+    _check_combination(chosen, form)
     context = session.open_context(ctx)
-    found = metric_options.chosen_jobs(context, asked)
-    by_row = {job.row: job for job in found}
-    wanted = metric_options.query(context, asked, [*by_row])
-    if asked.follow:
-        _follow(context, wanted, by_row, form)
+    selected = session.jobs_and_sweeps(context, chosen.references, chosen.sweeps)
+    by_row = {job.row: job for job in selected}
+    query = chosen.query(by_row)
+    if chosen.follow:
+        _follow(context, query, by_row, form)
         return
-    numbers.read_new(context, found)
-    if asked.plot is not None:
-        from orchestrator.cli import metric_plots
-
-        some = metric_plots.plot(context, wanted, found, asked.plot, asked.by)
-    elif asked.compare or asked.stat is not None:
-        from orchestrator.cli import metric_tables
-
-        show = metric_tables.compare if asked.compare else metric_tables.summarise
-        some = show(context, wanted, found, asked, form)
-    elif form == "table":
-        from orchestrator.cli import metric_tables
-
-        some = metric_tables.rows(context, wanted, by_row, asked)
-    elif form == "parquet":
-        from orchestrator.cli import parquet
-
-        assert asked.out is not None, "refused before"
-        some = parquet.write(asked.out, numbers.pages(context, wanted), by_row)
+    ingest.ingest_for_command(context, selected)
+    if form not in ("table", "parquet") and not (chosen.plot or chosen.compare or chosen.stat):
+        has_rows = _print_rows(queries.pages(context, query), by_row, form, chosen.out)
     else:
-        some = _print(numbers.pages(context, wanted), by_row, asked, form)
-    if not some:
-        _tell_none(context, asked, [*by_row])
+        from orchestrator.cli.output import metric_tables
 
-
-def _refuse(asked: metric_options.Asked, form: str) -> None:
-    modes = {
-        "--stat": asked.stat is not None,
-        "--compare": asked.compare,
-        "--plot": asked.plot is not None,
-        "--follow": asked.follow,
-    }
-    given = [option for option, is_given in modes.items() if is_given]
-    if len(given) > 1 and given != ["--stat", "--compare"]:
-        raise click.UsageError(f"{given[0]} and {given[1]} are two things: say one")
-    if asked.by is not None and not (asked.compare or asked.plot):
-        raise click.UsageError("--by is for --compare and --plot")
-    if asked.compare and asked.by == "time":
-        raise click.UsageError("--compare --by step or epoch: no two jobs print at the same time")
-    if form == "parquet" and given:
-        raise click.UsageError(f"parquet holds rows: leave out {given[0]}, or write csv")
-    if asked.plot is not None and (asked.out or asked.format_ or asked.as_json):
-        raise click.UsageError("--plot FILE writes a picture: leave out --format and --output")
-    if asked.follow and (form == "json" or asked.out is not None or asked.points or asked.every):
-        raise click.UsageError(
-            "--follow prints rows as they come: --format jsonl for programs, and neither "
-            "--output, --every nor --points"
+        view = metric_tables.View(context=context, query=query, jobs=selected, out=chosen.out)
+        if chosen.plot is not None:
+            has_rows = metric_tables.plot(view, chosen.plot, chosen.by)
+        elif chosen.compare:
+            has_rows = metric_tables.compare(view, chosen.stat, chosen.by, form)
+        elif chosen.stat is not None:
+            has_rows = metric_tables.print_statistics(view, chosen.stat, form)
+        elif form == "parquet":
+            has_rows = metric_tables.write_parquet(view)
+        else:
+            has_rows = metric_tables.print_table(view, is_limited=chosen.has_limit)
+    if has_rows:
+        return
+    if chosen.has_filter:
+        names = ", ".join(queries.names(context, list(by_row))) or "none"
+        output.note(f"No metrics match. Names of these jobs' metrics: {names}")
+    else:
+        output.note(
+            "No metrics: no line of the log matches a pattern (spec key metrics.patterns; "
+            "`orchestrator logs` prints the log)"
         )
 
 
-def _print(
+def _format(chosen: MetricOptions) -> str:
+    if chosen.as_json:
+        return "json"
+    form = chosen.format_
+    if form is None and chosen.out is not None:
+        form = chosen.out.suffix.removeprefix(".")
+        if form not in FORMATS:
+            suffixes = ", ".join(f".{name}" for name in FORMATS if name != "table")
+            raise click.UsageError(
+                f"--output {chosen.out}: unknown suffix; use --format, or one of {suffixes}"
+            )
+    if form == "parquet" and chosen.out is None:
+        raise click.UsageError("--format parquet requires --output FILE.parquet")
+    return form or output.default_format()
+
+
+def _check_combination(chosen: MetricOptions, form: str) -> None:
+    modes = {
+        "--stat": chosen.stat is not None,
+        "--compare": chosen.compare,
+        "--plot": chosen.plot is not None,
+        "--follow": chosen.follow,
+    }
+    given = [option for option, is_given in modes.items() if is_given]
+    problems = {
+        "--every and --points cannot be combined": chosen.every and chosen.points,
+        f"{' and '.join(given[:2])} cannot be combined": (
+            len(given) > 1 and given != ["--stat", "--compare"]
+        ),
+        "--by requires --compare or --plot": chosen.by and not (chosen.compare or chosen.plot),
+        "--compare requires --by step or epoch: two jobs never log at the same time": (
+            chosen.compare and chosen.by == "time"
+        ),
+        f"parquet contains single metrics: remove {given[0] if given else ''}, or write csv": (
+            form == "parquet" and given
+        ),
+        "--plot writes a picture: remove --format and --output": (
+            chosen.plot and (chosen.out or chosen.format_ or chosen.as_json)
+        ),
+        "--follow prints rows as they arrive: use --format jsonl, and remove --output, --every "
+        "and --points": (
+            chosen.follow and (form == "json" or chosen.out or chosen.points or chosen.every)
+        ),
+    }
+    for problem, applies in problems.items():
+        if applies:
+            raise click.UsageError(problem)
+
+
+def _print_rows(
     pages: Iterator[list[metrics.MetricRow]],
-    by_row: dict[int, jobs.Job],
-    asked: metric_options.Asked,
+    by_row: Mapping[int, jobs.Job],
     form: str,
+    out: Path | None,
 ) -> bool:
-    """Print rows page by page; false where there were none."""
+    """Print rows page by page; return whether there are any."""
     first = next(pages, [])
-    shown = (
-        [views.metric_row(row, by_row[row.job_row]) for row in page]
+    rows = (
+        [job_rows.metric_row(row, by_row[row.job_row]) for row in page]
         for page in itertools.chain([first], pages)
     )
-    files.put(asked.out, output.texts("metrics", shown, views.METRIC_COLUMNS, form))
+    terminal.print_texts(output.texts("metrics", rows, job_rows.METRIC_COLUMNS, form), out)
     return bool(first)
 
 
 def _follow(
-    context: contexts.Context,
-    wanted: metrics.MetricQuery,
-    by_row: dict[int, jobs.Job],
-    form: str,
+    context: contexts.Context, query: metrics.MetricQuery, by_row: dict[int, jobs.Job], form: str
 ) -> None:
-    """Print rows as they come, until all jobs have ended and their files are read to the end."""
-    # What asks Slurm takes as long to load as all the rest.
+    """Print new metrics until all jobs have ended and their files are read to the end."""
+    # It imports everything that talks to Slurm.
     from orchestrator.controller.actions import live
 
-    texts = _lines if form == "table" else _texts_without_head
     if form in ("csv", "tsv"):
-        click.echo("".join(output.texts("metrics", [], views.METRIC_COLUMNS, form)), nl=False)
+        click.echo("".join(output.texts("metrics", [], job_rows.METRIC_COLUMNS, form)), nl=False)
     while True:
-        # Asked before reading: what was written before the end is then read for certain.
+        # Before reading: lines that were written before the end are then certainly read.
         is_live = live.update(context, by_row)
-        is_behind = numbers.read_part(context, [*by_row.values()])
-        for page in numbers.pages(context, wanted):
+        has_more = ingest.ingest_part(context, list(by_row.values()))
+        for page in queries.pages(context, query):
             newest = max((row.id for row in page), default=0)
-            wanted = dataclasses.replace(wanted, after=max(newest, wanted.after or 0))
-            rows = [views.metric_row(row, by_row[row.job_row]) for row in page]
-            click.echo(texts(rows, form), nl=False)
-        # What was there before is cut; of what comes each row is shown.
-        wanted = dataclasses.replace(wanted, last=None)
-        if is_behind:
+            query = dataclasses.replace(query, after=max(newest, query.after or 0))
+            rows = [job_rows.metric_row(row, by_row[row.job_row]) for row in page]
+            click.echo(_without_header(rows, form), nl=False)
+        # --last limits only the metrics that existed at the start.
+        query = dataclasses.replace(query, last=None)
+        if has_more:
             continue
         if not is_live:
             return
-        context.clock.sleep(LOOK_SECONDS)
+        context.clock.sleep(_POLL_SECONDS)
 
 
-def _texts_without_head(rows: Sequence[output.Row], form: str) -> str:
-    made = output.texts("metrics", [rows], views.METRIC_COLUMNS, form)
+def _without_header(rows: Sequence[output.Row], form: str) -> str:
+    if form == "table":
+        return "".join(f"{_line(row)}\n" for row in rows)
+    texts = output.texts("metrics", [rows], job_rows.METRIC_COLUMNS, form)
     if form in ("csv", "tsv"):
-        next(made)
-    return "".join(made)
+        next(texts)
+    return "".join(texts)
 
 
-def _lines(rows: Iterable[output.Row], form: str) -> str:
-    """Return rows as lines of one width, whatever comes next."""
-    lines = []
-    for row in rows:
-        places = " ".join(
-            f"{name} {row[name]}"
-            for name in ("epoch", "step", "rank")
-            if row[name] is not None and row["name"] != name
-        )
-        number = f"{output.cell(row['value'])} {row['unit']}".rstrip()
-        lines.append(f"{row['job_id'] or '':<10} {row['name']:<20} {number:<28} {places}".rstrip())
-    return "".join(f"{line}\n" for line in lines)
+def _line(row: output.Row) -> str:
+    """Return a row of a table whose later rows are not known yet."""
+    at = " ".join(
+        f"{name} {row[name]}"
+        for name in ("epoch", "step", "rank")
+        if row[name] is not None and row["name"] != name
+    )
+    value = f"{output.cell(row['value'])} {row['unit']}".rstrip()
+    return f"{row['job_id'] or '':<10} {row['name']:<20} {value:<28} {at}".rstrip()
 
 
-def _tell_none(context: contexts.Context, asked: metric_options.Asked, rows: Sequence[int]) -> None:
-    if asked.is_narrow:
-        others = numbers.names(context, rows)
-        told = f"there are {', '.join(others)}" if others else "there are no others either"
-        context.reporter.info(f"no such metrics; {told}")
-    else:
-        context.reporter.info(
-            "no metrics: the log has no line that a pattern knows "
-            "(spec key metrics.patterns; `orchestrator logs` shows the log)"
-        )
+@show_metrics.command("reparse")
+@options.jobs_argument
+@options.sweeps_option
+@click.option(
+    "--pattern",
+    "patterns",
+    multiple=True,
+    metavar="NAME",
+    help="Use this pattern instead of those of the spec. Can be repeated.",
+)
+@options.format_option
+@session.with_context
+def reparse(
+    context: contexts.Context,
+    references: tuple[str, ...],
+    sweeps: tuple[str, ...],
+    patterns: tuple[str, ...],
+    form: str | None,
+) -> None:
+    """Parse logs again with the current patterns.
+
+    The new metrics replace the old ones in one step. If a log was deleted or truncated, its old
+    metrics are kept. Metrics from metrics.jsonl are not affected.
+
+    \b
+    Examples:
+      orchestrator metrics reparse 123
+      orchestrator metrics reparse --sweep digits-scaling --pattern olivia
+    """
+    from orchestrator.controller.metrics import reparse
+
+    selected = session.jobs_and_sweeps(context, references, sweeps)
+    rows = [
+        {
+            "job_row": log.job.row,
+            "job_id": log.job.job_id,
+            **output.fields_of(log, ("path", "before", "after", "kept")),
+        }
+        for log in reparse.reparse(context, selected, patterns)
+    ]
+    output.print_rows("reparsed", rows, _REPARSE_COLUMNS, form)
+    if not rows:
+        output.note("No metrics: these jobs have no logs yet, or no line matches a pattern")

@@ -5,67 +5,62 @@ from __future__ import annotations
 import click
 
 from orchestrator import errors
-from orchestrator.cli import output, session
+from orchestrator.cli import options, output, session
+from orchestrator.controller.session import contexts
 
 COLUMNS = ("at", "kind", "subject", "channel", "state", "tries", "next_at", "error")
 
 
-@click.group(name="notices", short_help="List what was told to whom, and try a channel.")
-def command() -> None:
-    """List what was told to whom, and try a channel.
+@click.group("notices", cls=options.Group)
+def notice_commands() -> None:
+    """List sent notifications, or send a test message.
 
-    `tick` and `serve` find what is new, and send it by the channels of the configuration.
+    `tick` and `serve` send notifications over the channels of the configuration.
     """
 
 
-@command.command(name="list", short_help="List notices, and whether they were sent.")
-@output.limit_option
-@click.option("--unsent", is_flag=True, help="Only those that wait, or were given up.")
-@output.format_option
-@click.pass_context
-def list_(ctx: click.Context, limit: int, unsent: bool, format_: str | None, as_json: bool) -> None:
-    """List notices, newest first, each with its channels and whether it was sent.
+@notice_commands.command("list")
+@options.limit_option
+@click.option("--unsent", is_flag=True, help="Only notifications that are waiting or failed.")
+@options.format_option
+@session.with_context
+def list_notices(context: contexts.Context, limit: int, unsent: bool, form: str | None) -> None:
+    """List notifications and whether they were sent.
 
-    WAITING is sent with the next tick, or at NEXT_AT after a receiver failed; FAILED was given up
-    after a day. ERROR says what the receiver answered last.
+    The newest is first, with one row for each channel. A WAITING notification is sent by the next
+    controller pass, or at NEXT_AT after an error. FAILED means that sending was given up after a
+    day. ERROR is the last error.
 
     \b
     Examples:
       orchestrator notices list
       orchestrator notices list --unsent
     """
-    context = session.open_context(ctx)
     states = ("waiting", "sending", "failed") if unsent else ()
     with context.store.reading() as work:
-        found = work.notices.deliveries(limit, states)
+        deliveries = work.notices.deliveries(limit, states)
     rows = [
         {
-            "row": one.notice_row,
-            "key": one.notice.key,
-            "at": one.created_at,
-            "kind": one.notice.kind,
-            "subject": one.notice.subject,
-            "body": one.notice.body,
-            "job_row": one.notice.job_row,
-            "sweep_row": one.notice.sweep_row,
-            "schedule_row": one.notice.schedule_row,
-            "channel": one.channel,
-            "state": one.state,
-            "tries": one.tries,
-            "next_at": one.next_at if one.state in ("waiting", "sending") else None,
-            "sent_at": one.sent_at,
-            "error": one.error,
+            "row": delivery.notice_row,
+            "key": delivery.notice.key,
+            "at": delivery.created_at,
+            **output.fields_of(
+                delivery.notice, ("kind", "subject", "body", "job_row", "sweep_row", "schedule_row")
+            ),
+            **output.fields_of(delivery, ("channel", "state", "tries")),
+            "next_at": delivery.next_at if delivery.state in ("waiting", "sending") else None,
+            **output.fields_of(delivery, ("sent_at", "error")),
         }
-        for one in found
+        for delivery in deliveries
     ]
-    output.items("notices", rows, COLUMNS, output.chosen(format_, as_json))
+    output.print_rows("notices", rows, COLUMNS, form)
 
 
-@command.command(short_help="Send a message of no account by a channel, now.")
+@notice_commands.command("test")
 @click.argument("channel")
-@click.pass_context
-def test(ctx: click.Context, channel: str) -> None:
-    """Send a message of no account by a channel of the configuration, now and once.
+@session.with_context
+def test(context: contexts.Context, channel: str) -> None:
+    """Send a test message over a channel.
 
     \b
     Example:
@@ -73,32 +68,29 @@ def test(ctx: click.Context, channel: str) -> None:
     """
     from orchestrator.controller.notices import send
 
-    context = session.open_context(ctx)
     channels = context.configuration.notices
     if channel not in channels:
         known = ", ".join(sorted(channels)) or "none"
         raise errors.NotFoundError(
-            f"no channel {channel!r} in the configuration. Known: {known}. [notices.NAME] in "
-            "the user's configuration file makes one"
+            f"channel {channel!r} is not in the configuration. Channels: {known}. Add "
+            f"[notices.{channel}] to the user's configuration file"
         )
     note = send.try_out(context, channel)
-    click.echo(f"Sent a test by {channel}: {channels[channel].receiver}")
+    click.echo(f"Sent a test message over {channel}: {channels[channel].receiver}")
     if note:
-        output.say(note)
+        output.note(note)
 
 
-@command.command(short_help="Let what was not sent be sent with the next tick.")
-@click.option("--channel", metavar="NAME", help="Only what goes by this one.")
-@click.pass_context
-def retry(ctx: click.Context, channel: str | None) -> None:
-    """Let what waits for its next try, or was given up, be sent with the next tick.
+@notice_commands.command("retry")
+@click.option("--channel", metavar="NAME", help="Only notifications for this channel.")
+@session.with_context
+def retry(context: contexts.Context, channel: str | None) -> None:
+    """Send waiting and failed notifications with the next controller pass.
 
     \b
     Example:
       orchestrator notices retry && orchestrator tick
     """
-    context = session.open_context(ctx)
     with context.store.writing() as work:
         count = work.notices.retry(channel, context.clock.now())
-    verb = "is" if count == 1 else "are"
-    click.echo(f"{count} notice{'' if count == 1 else 's'} {verb} sent with the next tick")
+    click.echo(f"The next controller pass sends {output.count(count, 'notification')}")

@@ -1,190 +1,275 @@
-"""orchestrator show."""
+"""orchestrator show: one job or job array."""
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import datetime
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
 from orchestrator import diagnosis, jobs
-from orchestrator.cli import array, card, completing, output, session, terminal, views
+from orchestrator.cli import completion, options, output, session
+from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.recovery import chains
-from orchestrator.controller.resubmission import resend
-from orchestrator.controller.session import queries
-from orchestrator.controller.usage import efficiency as used
+from orchestrator.controller.session import contexts, queries
+from orchestrator.controller.usage import efficiency as job_efficiency
+from orchestrator.jobs import naming
 from orchestrator.text import escaping
+from orchestrator.usage import efficiency, gpus
+
+#: Failed tasks of an array that are shown; `status` lists all.
+_MAX_FAILURES = 10
+_FAILURE_COLUMNS = ("job_id", "state", "exit", "ended_at", "stdout_path")
+_BAR_CHARACTERS = 20
 
 
-@click.command(short_help="Show all that is known of one job.")
-@click.argument("reference", metavar="JOB", shell_complete=completing.job_references)
-@click.option("--script", "script_", is_flag=True, help="Print the submitted script alone.")
-@click.option("--spec", "spec_", is_flag=True, help="Print the spec alone, as JSON.")
-@click.option("--diff", "diff_", is_flag=True, help="Print the working tree's changes alone.")
-@session.refresh_options
-@output.format_option
-@click.pass_context
-def command(
-    ctx: click.Context,
+@click.command("show")
+@click.argument("reference", metavar="JOB", shell_complete=completion.job_references)
+@click.option("--script", is_flag=True, help="Print only the submitted script.")
+@click.option("--spec", is_flag=True, help="Print only the spec, as JSON.")
+@click.option("--diff", is_flag=True, help="Print only the uncommitted changes at submission.")
+@options.refresh_option
+@options.format_option
+@session.with_context
+def show(
+    context: contexts.Context,
     reference: str,
-    script_: bool,
-    spec_: bool,
-    diff_: bool,
-    refresh_: bool | None,
-    format_: str | None,
-    as_json: bool,
+    script: bool,
+    spec: bool,
+    diff: bool,
+    refresh: bool | None,
+    form: str | None,
 ) -> None:
-    """Show all that is known of one job: state and why, attempts, history, where it came from.
+    """Show the details of a job.
 
-    Of an array: its tasks by state, and the first that ended badly.
+    These are its state and the reason, attempts, efficiency, history and provenance. For a job
+    array: the number of tasks in each state, and the tasks that failed first.
 
     \b
     Examples:
       orchestrator show 123
       orchestrator show digits-ddp --script
     """
-    for option, given in (("--script", script_), ("--spec", spec_), ("--diff", diff_)):
-        if given:
-            output.refuse_format(option, format_, as_json)
-    context = session.open_context(ctx)
-    if refresh_ is not False:
-        resend.look(context, floor_seconds=0 if refresh_ else None)
+    for option, is_given in (("--script", script), ("--spec", spec), ("--diff", diff)):
+        if is_given:
+            options.refuse_format(option, form)
+    session.refresh(context, refresh)
     tasks = session.jobs_of(context, reference)
     details = queries.details(context, tasks[0])
-    papers = json.loads(details.submission.provenance)
-    if script_:
+    provenance = json.loads(details.submission.provenance)
+    if script:
         terminal.print_exactly(details.submission.script)
-        return
-    if spec_:
+    elif spec:
         terminal.print_exactly(details.submission.spec + "\n")
-        return
-    if diff_:
-        terminal.print_exactly(papers.get("git_diff") or "")
-        return
-    chosen = format_ or ("json" if as_json else "table")
-    now = context.clock.now()
-    if len(tasks) > 1:
-        _show_array(tasks, papers, chosen, now)
-        return
-    row = views.job_row(details.job, now)
-    row["arguments"] = queries.arguments(details)
-    if chosen in ("tsv", "csv"):
-        output.items("job", [views.job_line(details.job, now)], views.JOB_COLUMNS, chosen)
-        return
-    told = used.of(context, details, ask=refresh_ is not False)
-    chain = chains.of(context, details.job)
-    planned = chain.planned
-    row["next_start_at"] = None if planned is None else planned.decision.due_at
-    if chosen == "table":
-        _print(details, row, papers, now, told, chain)
-        return
-    row |= card.rows(told)
-    row["continued_by"] = None if chain.continued_by is None else chain.continued_by.row
-    row["chain"] = [views.link_row(link) for link in chain.links]
-    row["attempts"] = [views.attempt_row(attempt) for attempt in details.attempts]
-    row["events"] = [views.event_row(event) for event in details.events]
-    row["provenance"] = papers
-    output.items("job", [row], views.JOB_COLUMNS, chosen)
+    elif diff:
+        terminal.print_exactly(provenance.get("git_diff") or "")
+    elif form in ("tsv", "csv"):
+        job_rows.print_jobs(tasks, context.clock.now(), form)
+    elif len(tasks) > 1:
+        _show_array(tasks, provenance, form or "table", context.clock.now())
+    else:
+        _show_job(context, details, provenance, form or "table", may_ask=refresh is not False)
 
 
 def _show_array(
-    tasks: Sequence[jobs.Job], papers: dict[str, object], chosen: str, now: datetime.datetime
+    tasks: Sequence[jobs.Job], provenance: Mapping[str, object], form: str, now: datetime.datetime
 ) -> None:
-    record = array.summary(tasks, papers)
-    if chosen == "table":
-        array.show(tasks, record, now)
-    elif output.is_json(chosen):
-        output.items("array", [record], (), chosen)
-    else:
-        lines = [views.job_line(job, now) for job in tasks]
-        output.items("jobs", lines, views.JOB_COLUMNS, chosen)
+    first = tasks[0]
+    failed = [
+        job
+        for job in tasks
+        if job.state in jobs.TERMINAL - {jobs.JobState.COMPLETED, jobs.JobState.NOT_SUBMITTED}
+    ]
+    failed.sort(key=lambda job: (job.ended_at is None, job.ended_at, job.row))
+    failures = [
+        {
+            "job_id": job.job_id,
+            "state": job.state,
+            "reason": job.reason,
+            "exit": job_rows.exit_text(job.exit_code, job.exit_signal),
+            "ended_at": job.ended_at,
+            "stdout_path": job.stdout_path,
+        }
+        for job in failed[:_MAX_FAILURES]
+    ]
+    if output.is_json(form):
+        record = {
+            "array_job_id": first.array_job_id,
+            "name": first.name,
+            "tasks": len(tasks),
+            "states": dict(collections.Counter(job.state for job in tasks).most_common()),
+            "first_failures": failures,
+            **output.fields_of(
+                first, ("cluster", "partition", "account", "qos", "run_dir", "token")
+            ),
+            "provenance": provenance,
+        }
+        output.print_rows("array", [record], (), form)
+        return
+    output.print_fields(
+        [
+            ("Array", f"{first.array_job_id or '-'} (@{first.row}-{tasks[-1].row})"),
+            ("Name", first.name),
+            ("Tasks", f"{len(tasks)}, {naming.names_of(tasks)}"),
+            *_common_fields(first, provenance),
+        ]
+    )
+    click.echo("\nStates:")
+    lines = job_rows.folded_lines(tasks, now)
+    output.print_rows("jobs", lines, job_rows.JOB_COLUMNS, "table")
+    if failures:
+        click.echo("\nFirst failures:")
+        output.print_rows("failures", failures, _FAILURE_COLUMNS, "table")
 
 
-def _print(
+def _common_fields(job: jobs.Job, provenance: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    yield "Cluster", job.cluster
+    yield "Partition", job.partition
+    yield "Account", job.account
+    yield "QOS", job.qos
+    yield "Labels", ", ".join(job.labels)
+    yield "Run folder", job.run_dir
+    yield "Spec", provenance.get("spec")
+    yield "Token", job.token
+
+
+def _show_job(
+    context: contexts.Context,
     details: queries.Details,
-    row: dict[str, object],
-    papers: dict[str, object],
-    now: datetime.datetime,
-    told: used.Told,
-    chain: chains.Chain,
+    provenance: Mapping[str, object],
+    form: str,
+    *,
+    may_ask: bool,
 ) -> None:
     job = details.job
-    commit = str(papers.get("git_commit") or "")
-    dirty = " with changes (show --diff)" if papers.get("git_dirty") else ""
-    limit = output.elapsed(job.time_limit_seconds)
-    elapsed = output.elapsed(views.elapsed_seconds(job, now))
-    fields = [
-        ("Job", f"{job.job_id or '-'} (@{job.row})"),
-        ("Name", job.name),
-        ("State", _state(job)),
-        ("Why", diagnosis.explain_reason(job)),
-        ("Next try", row["resend_at"]),
-        ("Next start", row["next_start_at"]),
-        *(("Alert", f"{one.rule}: {one.detail}") for one in job.current_alerts),
-        ("Exit code", _exit(job)),
-        ("Cause", _cause(job)),
-        ("Cluster", job.cluster),
-        ("Partition", job.partition),
-        ("Account", job.account),
-        ("QOS", job.qos),
-        ("Nodes", _nodes(job)),
-        ("GPUs", job.gpus),
-        ("Time", f"{elapsed} of {limit}" if elapsed and limit else elapsed or limit),
-        ("Submitted", row["submitted_at"]),
-        ("Started", row["started_at"]),
-        ("Ended", row["ended_at"]),
-        ("Arguments", shlex.join(queries.arguments(details) or ())),
-        ("Labels", ", ".join(job.labels)),
-        ("Run folder", job.run_dir),
-        ("Log", job.stdout_path),
-        ("Error log", job.stderr_path),
-        ("Spec", papers.get("spec")),
-        ("Commit", f"{commit[:12]}{dirty}" if commit else None),
-        ("Token", job.token),
-        ("Stale since", row["stale_since"]),
-    ]
-    for name, value in fields:
-        output.field(name, value)
-    if len(details.attempts) > 1:
+    used = job_efficiency.of(context, details, ask=may_ask)
+    chain = chains.of(context, job)
+    attempts = [job_rows.attempt_row(attempt) for attempt in details.attempts]
+    links = [job_rows.link_row(link) for link in chain.links]
+    row = job_rows.job_row(job, context.clock.now())
+    row["arguments"] = queries.arguments(details)
+    row["next_start_at"] = None if chain.planned is None else chain.planned.decision.due_at
+    if form != "table":
+        row |= {
+            "efficiency": None if used.card is None else dataclasses.asdict(used.card),
+            "gpus_used": [dataclasses.asdict(gpu) for gpu in used.gpus],
+            "continued_by": None if chain.continued_by is None else chain.continued_by.row,
+            "chain": links,
+            "attempts": attempts,
+            "events": [job_rows.event_row(event) for event in details.events],
+            "provenance": provenance,
+        }
+        output.print_rows("job", [row], job_rows.JOB_COLUMNS, form)
+        return
+    output.print_fields(_fields(job, row, provenance))
+    if len(attempts) > 1:
         click.echo("\nAttempts:")
-        rows = [views.attempt_row(attempt) for attempt in details.attempts]
-        output.items("attempts", rows, views.ATTEMPT_COLUMNS, "table")
-    if chain.links:
+        output.print_rows("attempts", attempts, job_rows.ATTEMPT_COLUMNS, "table")
+    if links:
         click.echo("\nChain:")
-        rows = [views.link_row(link) for link in chain.links]
-        output.items("chain", rows, views.CHAIN_COLUMNS, "table")
-    efficiency = list(card.lines(told))
-    if efficiency:
-        click.echo("\n" + "\n".join(map(escaping.one_line, efficiency)))
+        output.print_rows("chain", links, job_rows.CHAIN_COLUMNS, "table")
+    if used.card is not None:
+        click.echo("\nEfficiency:")
+        for line in efficiency_lines(used.card, used.gpus):
+            click.echo(f"  {escaping.one_line(line)}")
     click.echo("\nHistory:")
     for event in details.events:
-        click.echo(
-            f"  {output.cell(event.at)}  {event.source:<10} {escaping.one_line(event.detail)}"
-        )
+        detail = escaping.one_line(event.detail)
+        click.echo(f"  {output.cell(event.at)}  {event.source:<10} {detail}")
 
 
-def _state(job: jobs.Job) -> str:
-    raw = "" if job.raw_state in (None, str(job.state)) else f" (Slurm: {job.raw_state})"
-    return f"{job.state}{raw}"
+def _fields(
+    job: jobs.Job, row: Mapping[str, object], provenance: Mapping[str, object]
+) -> Iterator[tuple[str, object]]:
+    yield "Job", f"{job.job_id or '-'} (@{job.row})"
+    yield "Name", job.name
+    raw = "" if job.raw_state in (None, job.state) else f" (Slurm: {job.raw_state})"
+    yield "State", f"{job.state}{raw}"
+    yield "Reason", diagnosis.explain_reason(job)
+    yield "Next try", row["resend_at"]
+    yield "Next start", row["next_start_at"]
+    for alert in job.current_alerts:
+        yield "Alert", f"{alert.rule}: {alert.detail}"
+    code = job_rows.exit_text(job.exit_code, job.exit_signal)
+    explanation = diagnosis.explain_exit(job) if code else None
+    yield "Exit code", f"{code} ({explanation})" if explanation else code
+    if job.cause is not None:
+        yield "Cause", f"{job.cause} (see `orchestrator explain {naming.name_of(job)}`)"
+    shared = dict(_common_fields(job, provenance))
+    for name in ("Cluster", "Partition", "Account", "QOS"):
+        yield name, shared.pop(name)
+    yield "Nodes", f"{job.nodes} ({job.node_list})" if job.nodes and job.node_list else job.nodes
+    yield "GPUs", job.gpus
+    seconds = row["elapsed_seconds"]
+    elapsed = output.elapsed(seconds) if isinstance(seconds, int) else ""
+    limit = output.elapsed(job.time_limit_seconds)
+    yield "Time", f"{elapsed} of {limit}" if elapsed and limit else elapsed or limit
+    yield "Submitted", job.submitted_at
+    yield "Started", job.started_at
+    yield "Ended", job.ended_at
+    arguments = row["arguments"]
+    yield "Arguments", shlex.join(arguments) if isinstance(arguments, list) else None
+    yield "Log", job.stdout_path
+    yield "Error log", job.stderr_path
+    commit = str(provenance.get("git_commit") or "")
+    changes = " with uncommitted changes (show --diff)" if provenance.get("git_dirty") else ""
+    yield "Commit", f"{commit[:12]}{changes}" if commit else None
+    yield from shared.items()
+    yield "Stale since", job.stale_since
 
 
-def _exit(job: jobs.Job) -> str | None:
-    if job.exit_code is None:
-        return None
-    told = diagnosis.explain_exit(job)
-    code = f"{job.exit_code}:{job.exit_signal or 0}"
-    return f"{code} ({told})" if told else code
+def efficiency_lines(
+    used: efficiency.Efficiency, used_gpus: Sequence[gpus.Figures]
+) -> Iterator[str]:
+    """Yield what a job used of what it was allocated, with bars."""
+    limit = output.elapsed(used.time_limit_seconds)
+    if used.elapsed_seconds is not None:
+        elapsed = output.elapsed(used.elapsed_seconds)
+        yield _bar("Time", used.time_share, f"{elapsed} of {limit}" if limit else elapsed)
+    if used.cpu_seconds is not None:
+        text = output.elapsed(used.cpu_seconds)
+        if used.cpus is not None and used.elapsed_seconds is not None:
+            available = output.elapsed(used.cpus * used.elapsed_seconds)
+            text += f" of {available} ({output.count(used.cpus, 'CPU')})"
+        yield _bar("CPU", used.cpu_share, text)
+    if used.memory_peak_bytes is not None:
+        peak = efficiency.amount(used.memory_peak_bytes)
+        text = f"{peak} peak, {used.memory_is_of}"
+        if used.memory_asked_bytes is not None:
+            text = f"{peak} of {efficiency.amount(used.memory_asked_bytes)} {used.memory_is_of}"
+        yield _bar("Memory", used.memory_share, text)
+    for gpu in used_gpus:
+        use = gpu.utilization_percent
+        share = None if use is None else use.mean / 100.0
+        yield _bar(f"GPU {gpu.host}:{gpu.index}", share, _gpu_text(gpu))
+    if used.energy_joules is not None:
+        yield _bar("Energy", None, f"{used.energy_joules / 3.6e6:.3f} kWh")
+    for note in used.notes:
+        yield f"Note: {note}"
+    for missing in used.unknown:
+        yield f"Unknown: {missing}"
 
 
-def _cause(job: jobs.Job) -> str | None:
-    if job.cause is None:
-        return None
-    return f"{job.cause} (orchestrator explain {job.job_id or f'@{job.row}'})"
+def _bar(name: str, share: float | None, text: str) -> str:
+    if share is None:
+        return f"{name:<14} {'':{_BAR_CHARACTERS + 7}} {text}"
+    filled = min(_BAR_CHARACTERS, round(share * _BAR_CHARACTERS))
+    return f"{name:<14} [{'|' * filled:<{_BAR_CHARACTERS}}{share * 100:4.0f}%] {text}"
 
 
-def _nodes(job: jobs.Job) -> str | None:
-    if job.nodes is None:
-        return None
-    return f"{job.nodes} ({job.node_list})" if job.node_list else str(job.nodes)
+def _gpu_text(gpu: gpus.Figures) -> str:
+    parts = []
+    if gpu.utilization_percent is None:
+        parts.append("utilization unknown")
+    if gpu.memory_used_mib is not None:
+        total = "" if gpu.memory_total_mib is None else f" of {gpu.memory_total_mib / 1024:.1f}"
+        parts.append(f"memory {gpu.memory_used_mib.max / 1024:.1f}{total} GiB")
+    if gpu.power_watts is not None:
+        parts.append(f"{gpu.power_watts.mean:.0f} W")
+    if gpu.idle_share is not None:
+        parts.append(f"idle {gpu.idle_share * 100:.0f} %")
+    return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""orchestrator status."""
+"""orchestrator status and refresh."""
 
 from __future__ import annotations
 
@@ -6,118 +6,161 @@ import contextlib
 import dataclasses
 import datetime
 import time
+from typing import Any
 
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import completing, output, session, terminal, times, views
-from orchestrator.controller.refresh import freshness
+from orchestrator.cli import options, output, session
+from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.session import clock_check, contexts, queries
 from orchestrator.slurm import states
 
+#: Seconds between two displays of --watch.
+_WATCH_SECONDS = 2
 
-@click.command(short_help="List jobs and their states.")
-@click.argument(
-    "references", nargs=-1, metavar="[JOB...]", shell_complete=completing.job_references
+
+class _States(click.ParamType[tuple[jobs.JobState, ...]]):
+    """States in Slurm's long or short form, separated by commas."""
+
+    name = "states"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        # `-t ""` is an error, such as an unset variable, and must not select all states.
+        return value if isinstance(value, tuple) else tuple(map(self._state, value.split(",")))
+
+    def _state(self, word: str) -> jobs.JobState:
+        with contextlib.suppress(ValueError):
+            return jobs.JobState(word.upper())
+        state = states.parse_state(word)
+        if state is jobs.JobState.UNKNOWN:
+            self.fail(f"{word!r} is not a state; states are {', '.join(jobs.JobState)}")
+        return state
+
+
+class _Names(click.ParamType[tuple[str, ...]]):
+    """Names separated by commas."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        names = value if isinstance(value, tuple) else tuple(value.split(","))
+        if not all(names):
+            self.fail(f"{value!r} contains an empty name")
+        return names
+
+
+@click.command("status")
+@options.jobs_argument
+@click.option(
+    "-t",
+    "--state",
+    "states",
+    type=_States(),
+    metavar="STATE,...",
+    help="Only these states, in Slurm's long or short form: RUNNING,PD,F.",
 )
-@click.option("-t", "--state", "states", help="Only these states: RUNNING,PD,F as squeue has them.")
-@click.option("-p", "--partition", "partitions", help="Only these partitions.")
-@click.option("--name", "names", multiple=True, help="Only jobs of this name.")
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=_Names(),
+    metavar="NAME,...",
+    help="Only these partitions.",
+)
+@click.option("--name", "names", multiple=True, help="Only jobs with this name.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label.")
 @click.option(
-    "--sweep", "sweeps", multiple=True, help="Only jobs of sweeps of this name, or of @3."
+    "--sweep",
+    "sweeps",
+    multiple=True,
+    metavar="SWEEP",
+    help="Only jobs of sweeps with this name, or of one sweep: @3.",
 )
-@click.option("-S", "--since", help="Submitted since: 2026-11-20, 10:05, yesterday, now-2hours.")
-@click.option("-a", "--all", "all_", is_flag=True, help="All jobs, however old.")
-@output.limit_option
-@click.option("-r", "--expand", is_flag=True, help="One row for each task of an array.")
 @click.option(
-    "--watch", is_flag=True, help="Show again and again, from the database, until Ctrl-C."
+    "-S",
+    "--since",
+    type=options.Time(),
+    metavar="TIME",
+    help="Only jobs submitted since: 2026-11-20, 10:05, yesterday, now-2hours.",
 )
-@session.refresh_options
-@output.format_option
-@click.pass_context
-def command(
-    ctx: click.Context,
+@click.option("-a", "--all", "all_", is_flag=True, help="Also jobs that ended more than a day ago.")
+@options.limit_option
+@click.option("-r", "--expand", is_flag=True, help="One row for each task of an array.")
+@click.option("--watch", is_flag=True, help="Print again every 2 s until Ctrl-C.")
+@options.refresh_option
+@options.format_option
+@session.with_context
+def status(
+    context: contexts.Context,
+    *,
     references: tuple[str, ...],
-    states: str | None,
-    partitions: str | None,
+    states: tuple[jobs.JobState, ...] | None,
+    partitions: tuple[str, ...] | None,
     names: tuple[str, ...],
     labels: tuple[str, ...],
     sweeps: tuple[str, ...],
-    since: str | None,
+    since: datetime.datetime | None,
     all_: bool,
     limit: int,
     expand: bool,
     watch: bool,
-    refresh_: bool | None,
-    format_: str | None,
-    as_json: bool,
+    refresh: bool | None,
+    form: str | None,
 ) -> None:
-    """List jobs and their states: the live ones and the last day's, newest first.
+    """List jobs and their states.
 
-    In a table, tasks of an array that wait or ended alike are one row: 41_[0-499].
-    Slurm is asked only when its last answer is older than the profile's poll_floor_seconds.
+    By default these are live jobs and jobs that ended within the last day, newest first. A table
+    shows array tasks with the same state in one row: 41_[0-499]. Slurm is asked only if the stored
+    state is older than the profile's poll_floor_seconds.
 
     \b
     Examples:
       orchestrator status
       orchestrator status -t RUNNING,PENDING --json
     """
-    context = session.open_context(ctx)
-    chosen = output.chosen(format_, as_json)
-    narrowed = bool(references or states or partitions or names or labels or sweeps or since)
-    now = context.clock.now()
-    wanted = jobs.JobQuery(
+    is_filtered = bool(references or states or partitions or names or labels or sweeps or since)
+    query = jobs.JobQuery(
         names=names,
         labels=labels,
         sweeps=tuple(word for word in sweeps if not word.startswith("@")),
         sweep_rows=_sweep_rows(context, sweeps),
-        states=_states(states),
-        partitions=_partitions(partitions),
-        since=None if since is None else _since(since, now),
-        live_or_since=None if all_ or narrowed else now - queries.RECENT,
+        states=states or (),
+        partitions=partitions or (),
+        since=since,
+        live_or_since=None if all_ or is_filtered else context.clock.now() - queries.RECENT,
         limit=limit,
     )
+    form = form or output.default_format()
     while True:
-        error = ""
-        # Where a row is damaged nothing can be stored, and what can be read is shown all the same.
+        fresh = None
+        # Nothing can be stored while a row is damaged, but readable rows are still shown.
         with contextlib.suppress(errors.DamagedRowError):
-            error = _refresh(context, refresh_, insist=bool(refresh_) and not watch)
-        _show(context, references, wanted, chosen, expand=expand, clear=watch, error=error)
+            fresh = session.refresh(context, None if watch and refresh else refresh)
+        error = ""
+        if refresh and not watch and fresh is not None and fresh.failing_since is not None:
+            error = fresh.error
+        _print_jobs(context, references, query, form, expand=expand, clear=watch, error=error)
         if not watch:
             return
-        time.sleep(2)
+        time.sleep(_WATCH_SECONDS)
 
 
-def _refresh(context: contexts.Context, refresh_: bool | None, *, insist: bool) -> str:
-    """Ask Slurm where that is due; return why it did not answer who insisted."""
-    if not insist and (refresh_ is False or freshness.nothing_is_due(context)):
-        return ""
-    # What asks Slurm takes as long to load as all the rest.
-    from orchestrator.controller.resubmission import resend
-
-    fresh = resend.look(context, floor_seconds=0 if insist else None)
-    return fresh.error if insist and fresh.failing_since is not None else ""
-
-
-def _sweep_rows(context: contexts.Context, words: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the numbers of sweeps among these words; NotFoundError for a sweep there is not."""
-    if not words:
+def _sweep_rows(context: contexts.Context, references: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the rows of the sweeps named `@3`. NotFoundError for any unknown sweep."""
+    if not references:
         return ()
     from orchestrator.controller.sweeps import queries
 
-    found = [queries.find(context, word) for word in words]
-    return tuple(
-        sweep.row for word, sweep in zip(words, found, strict=True) if word.startswith("@")
-    )
+    sweeps = {reference: queries.find(context, reference) for reference in references}
+    return tuple(sweep.row for reference, sweep in sweeps.items() if reference.startswith("@"))
 
 
-def _show(
+def _print_jobs(
     context: contexts.Context,
     references: tuple[str, ...],
-    wanted: jobs.JobQuery,
-    chosen: str,
+    query: jobs.JobQuery,
+    form: str,
     *,
     expand: bool,
     clear: bool,
@@ -126,50 +169,59 @@ def _show(
     named: list[int] = []
     if references:
         named = [job.row for word in references for job in session.jobs_of(context, word)]
-        wanted = dataclasses.replace(wanted, rows=named, limit=None)
-    folds = chosen == "table" and not expand
-    # What is folded is folded whole: the limit is one of lines then.
-    looked_for = dataclasses.replace(wanted, whole_arrays=True) if folds else wanted
-    found, told, damage = queries.list_readable(context, looked_for)
-    error = error or told
-    places = {row: place for place, row in enumerate(named)}
+        query = dataclasses.replace(query, rows=named, limit=None)
+    is_folded = form == "table" and not expand
+    # An array is folded as a whole: the limit then counts lines.
+    matching, slurm_error, damage = queries.list_readable(
+        context, dataclasses.replace(query, whole_arrays=True) if is_folded else query
+    )
     if references:
-        found.sort(key=lambda job: places[job.row])
+        order = {row: number for number, row in enumerate(named)}
+        matching.sort(key=lambda job: order[job.row])
     now = context.clock.now()
-    if clear and chosen == "table" and output.is_drawable():
+    if clear and form == "table" and output.is_drawable():
         terminal.clear()
-    if folds:
-        rows = views.folded_lines(found, now)[: wanted.limit]
+    if is_folded:
+        lines = job_rows.folded_lines(matching, now)[: query.limit]
+        output.print_rows("jobs", lines, job_rows.JOB_COLUMNS, form)
+        shown = len(lines)
     else:
-        plain = output.is_json(chosen)
-        rows = [views.job_row(job, now) if plain else views.job_line(job, now) for job in found]
-    output.items("jobs", rows, views.JOB_COLUMNS, chosen)
-    stale = [job.stale_since for job in found if job.stale_since is not None]
-    if stale:
-        at = min(stale).astimezone().isoformat(timespec="seconds")
-        why = "not confirmed by Slurm"
-        if error:
-            why = f"Slurm does not answer: {error.splitlines()[0]}"
-        elif elsewhere := sorted({job.cluster for job in found if _is_elsewhere(job)}):
-            hosts = ", ".join(cluster.removeprefix("local:") for cluster in elsewhere)
-            why = f"only {hosts} can tell of its own jobs: ask there"
-        context.reporter.info(f"Stale since {at}: {why}")
-    elif error:
-        context.reporter.info(f"Slurm does not answer: {error.splitlines()[0]}")
+        job_rows.print_jobs(matching, now, form)
+        shown = len(matching)
+    if stale := _staleness(matching, error or slurm_error):
+        output.note(stale)
     with context.store.reading() as work:
         doubt = clock_check.stored_doubt(work)
     if doubt:
-        context.reporter.info(doubt)
+        output.note(doubt)
     if late := _late_controller(context, now):
-        context.reporter.info(f"{late} `orchestrator serve --status` tells more.")
-    if wanted.limit is not None and len(rows) >= wanted.limit:
-        context.reporter.info(f"The newest {wanted.limit}; more with --limit.")
+        output.note(f"{late} For details: `orchestrator serve --status`.")
+    if query.limit is not None and shown >= query.limit:
+        output.note(f"Only the newest {query.limit} are shown; --limit changes the number.")
     if damage:
         raise damage[0]
 
 
+def _staleness(matching: list[jobs.Job], error: str) -> str:
+    """Return a message if states are not confirmed by Slurm, or ""."""
+    no_reply = f"Slurm does not respond: {error.splitlines()[0]}" if error else ""
+    stale = [job for job in matching if job.stale_since is not None]
+    if not stale:
+        return no_reply
+    since = min(job.stale_since for job in stale if job.stale_since is not None)
+    hosts = sorted(
+        {job.cluster.removeprefix("local:") for job in stale if job.scheduler == "local"}
+    )
+    reason = no_reply or "not confirmed by Slurm"
+    if hosts and not no_reply:
+        reason = (
+            f"jobs of {', '.join(hosts)} are updated only there: run `orchestrator status` there"
+        )
+    return f"Stale since {since.astimezone().isoformat(timespec='seconds')}: {reason}"
+
+
 def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:
-    """Return what to say of a `serve` that was not ended and is silent; "": nothing."""
+    """Return a message if `serve` was not stopped but makes no passes, or ""."""
     state_dir = context.configuration.state_dir
     if not (state_dir / "controller.json").exists():
         return ""
@@ -181,43 +233,31 @@ def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:
     )
 
 
-def _is_elsewhere(job: jobs.Job) -> bool:
-    return job.stale_since is not None and job.scheduler == "local"
+@click.command("refresh")
+@session.with_context
+def refresh(context: contexts.Context) -> None:
+    """Ask Slurm about all live jobs now.
 
+    Also reads their logs, and sends deferred submissions that are due. Runs squeue and sacct at
+    most once. Exit code 5 if Slurm does not respond.
 
-def _states(text: str | None) -> tuple[jobs.JobState, ...]:
-    # `-t ""` is a mistake, such as a variable that is not set, and must not mean all.
-    if text is None:
-        return ()
-    return tuple(_state(word) for word in text.split(","))
+    \b
+    Example:
+      orchestrator refresh
+    """
+    from orchestrator.controller.metrics import ingest
+    from orchestrator.controller.resubmission import resend
 
-
-def _state(word: str) -> jobs.JobState:
-    with contextlib.suppress(ValueError):
-        return jobs.JobState(word.upper())
-    state = states.parse_state(word)
-    if state is jobs.JobState.UNKNOWN:
-        known = ", ".join(jobs.JobState)
-        raise click.BadParameter(
-            f"{word!r} is no state; states are {known}", param_hint="'-t' / '--state'"
-        )
-    return state
-
-
-def _partitions(text: str | None) -> tuple[str, ...]:
-    names = () if text is None else tuple(text.split(","))
-    if not all(names):
-        raise click.BadParameter(
-            f"{text!r} lacks the name of a partition", param_hint="'-p' / '--partition'"
-        )
-    return names
-
-
-def _since(text: str, now: datetime.datetime) -> datetime.datetime:
-    try:
-        return times.since(text, now)
-    except ValueError as exc:
-        told = "write 2026-11-20, 2026-11-20T10:05, 10:05, yesterday, 3days or now-2hours"
-        raise click.BadParameter(
-            f"{text!r} is no time; {told}", param_hint="'-S' / '--since'"
-        ) from exc
+    with context.store.reading() as work:
+        # Before the refresh, so that the log of a job that ends in it is read to its end.
+        live = [job.row for job in work.jobs.find(jobs.JobQuery(live=True, limit=None))]
+    fresh = resend.refresh_and_send(context, floor_seconds=0)
+    stored = ingest.ingest_rows(context, live)
+    if fresh.busy:
+        output.note("Another process is asking Slurm now; its result is used.")
+    if fresh.failing_since is not None:
+        since = fresh.failing_since.astimezone().isoformat(timespec="seconds")
+        raise errors.SlurmError(f"Slurm has not responded since {since}: {fresh.error}")
+    if fresh.accounts_error:
+        output.note(f"Exit codes and times may be missing: {fresh.accounts_error}")
+    output.note(f"{fresh.changed} jobs changed, {stored} metrics read")

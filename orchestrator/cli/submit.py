@@ -1,59 +1,73 @@
-"""orchestrator submit."""
+"""orchestrator render, submit, resubmit and track."""
 
 from __future__ import annotations
 
 import os
+import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import output, settings, spec_options, terminal
+from orchestrator.cli import completion, options, output, session, spec_options
+from orchestrator.cli.output import job_rows, terminal
+from orchestrator.controller.submission import render as rendering
+from orchestrator.jobs import naming
 
 if typing.TYPE_CHECKING:
+    from orchestrator.controller.refresh import track as tracking
     from orchestrator.controller.session import contexts
 
 
-def queue_option(command: Callable[..., object]) -> Callable[..., object]:
-    """Add --queue/--no-queue."""
-    return click.option(
-        "--queue/--no-queue",
-        default=None,
-        help="Keep it and send it when there is room, where Slurm refuses it for now; default: the "
-        "profile's queue_submissions.",
-    )(command)
-
-
-@click.command(short_help="Submit a job to Slurm, exactly once.")
+@click.command("render")
 @spec_options.spec_options
-@settings.scheduler_option
-@click.option("--dry-run", is_flag=True, help="Show the script, as `render` does.")
-@click.option("--test-only", is_flag=True, help="Ask Slurm when it would start; submit nothing.")
-@click.option("--parsable", is_flag=True, help="Print the job ID alone.")
-@queue_option
-@click.option("--wait", "wait_", is_flag=True, help="Wait for its end; exit 1 unless COMPLETED.")
-@output.format_option
+@options.scheduler_option
 @click.pass_context
-def command(
+def render(ctx: click.Context, /, **job_options: object) -> None:
+    """Print the batch script of a job.
+
+    The output is byte for byte the script that `submit` passes to sbatch. Slurm is not needed.
+
+    \b
+    Example:
+      orchestrator render examples/digits_ddp.toml --set resources.nodes=2
+    """
+    configuration = session.configuration_of(ctx)
+    request = spec_options.request(job_options, configuration)
+    terminal.print_exactly(rendering.as_submitted(configuration, request, os.environ))
+    spec_options.print_command_line(request)
+
+
+@click.command("submit")
+@spec_options.spec_options
+@options.scheduler_option
+@click.option("--dry-run", is_flag=True, help="Print the script, as `render` does.")
+@click.option("--test-only", is_flag=True, help="Ask Slurm when the job would start.")
+@click.option("--parsable", is_flag=True, help="Print only the job ID.")
+@options.queue_option
+@options.wait_option
+@options.format_option
+@click.pass_context
+def submit(
     ctx: click.Context,
     /,
+    *,
     dry_run: bool,
     test_only: bool,
     parsable: bool,
     queue: bool | None,
     wait_: bool,
-    format_: str | None,
-    as_json: bool,
-    **options: object,
+    form: str | None,
+    **job_options: object,
 ) -> None:
-    """Submit a job to Slurm, exactly once.
+    """Submit a job exactly once.
 
-    The intent is stored before sbatch is called. When sbatch's answer is lost, the job is looked
-    for in Slurm and adopted; it is never sent twice.
+    The submission is stored before sbatch runs. If the reply of sbatch is lost, orchestrator finds
+    the job in Slurm; it never submits a second one.
 
-    FILE.sbatch is a batch script of your own: it runs as it stands, with its own directives;
-    options given here win over them, and what stands behind -- is for the script.
+    FILE.sbatch is a batch script of your own. It runs unchanged. Options given here override its
+    #SBATCH directives, and arguments after -- are passed to the script.
 
     \b
     Examples:
@@ -61,102 +75,191 @@ def command(
       orchestrator submit train.sbatch --time-limit 2:00:00 -- --epochs 5
       orchestrator submit --name x --nodes 2 --gpus-per-node 4 --time-limit 1:00:00 -- train.py
     """
-    from orchestrator.controller.submission import render
-
-    for option, given in (
-        ("--dry-run", dry_run),
-        ("--test-only", test_only),
-        ("--parsable", parsable),
-    ):
-        if given:
-            output.refuse_format(option, format_, as_json)
-    configuration = settings.configuration_of(ctx)
-    request = spec_options.request(options, configuration)
+    plain = {"--dry-run": dry_run, "--test-only": test_only, "--parsable": parsable}
+    for option, is_given in plain.items():
+        if is_given:
+            options.refuse_format(option, form)
+    configuration = session.configuration_of(ctx)
+    request = spec_options.request(job_options, configuration)
     if dry_run:
-        terminal.print_exactly(render.as_submitted(configuration, request, os.environ))
-        spec_options.tell_command_line(request)
+        terminal.print_exactly(rendering.as_submitted(configuration, request, os.environ))
+        spec_options.print_command_line(request)
         return
-    # A spec with problems is told before the database is loaded, which takes a fifth of a second.
-    from orchestrator.cli import session
-    from orchestrator.controller.actions import wait
-    from orchestrator.controller.submission import submit
+    from orchestrator.controller.submission import submit as submission
 
     context = session.open_context(ctx)
     if test_only:
-        click.echo(submit.test_only(context, request))
+        click.echo(submission.test_only(context, request))
         return
     if queue is None:
         queue = context.profile.queue_submissions
-    first = submit.submit(context, request, queue=queue)
+    first = submission.submit(context, request, queue=queue)
+    tasks = submission.tasks_of(context, first)
     if parsable:
-        click.echo(first.array_job_id or first.job_id or f"@{first.row}")
-        if not wait_:
-            return
-    tasks = submit.tasks_of(context, first)
-    if not parsable and (not wait_ or (format_ is None and not as_json)):
-        _announce(tasks, context, format_, as_json)
+        click.echo(_parsable(first))
+    elif form is None:
+        click.echo(submission_line(tasks))
+        if first.is_deferred:
+            output.note(
+                "The next `orchestrator status`, `show`, `refresh` or `wait` after that time sends "
+                f"it; `orchestrator wait @{first.row}` waits until it has ended."
+            )
+    elif not wait_:
+        job_rows.print_jobs(tasks, context.clock.now(), form)
     if wait_:
-        tasks = wait.wait(context, [job.row for job in tasks], changed=reporter(context))
-        if format_ is not None or as_json:
-            _announce(tasks, context, format_, as_json)
-        bad = [job for job in tasks if job.state is not jobs.JobState.COMPLETED]
-        if bad:
-            told = _end(bad[0])
-            more = f"{len(bad)} of {len(tasks)} tasks did not complete; the first: "
-            raise errors.OrchestratorError(told if len(tasks) == 1 else more + told)
+        _wait(context, tasks, form)
 
 
-def told_of(tasks: Sequence[jobs.Job]) -> str:
-    """Return what became of a submission, of one job or of an array's tasks, in a sentence."""
+def _wait(context: contexts.Context, tasks: Sequence[jobs.Job], form: str | None) -> None:
+    from orchestrator.cli import actions
+    from orchestrator.controller.actions import wait
+
+    reporter = actions.state_reporter(context)
+    tasks = wait.wait(context, [job.row for job in tasks], changed=reporter)
+    if form is not None:
+        job_rows.print_jobs(tasks, context.clock.now(), form)
+    failed = [job for job in tasks if job.state is not jobs.JobState.COMPLETED]
+    if not failed:
+        return
+    job = failed[0]
+    code = job_rows.exit_text(job.exit_code, job.exit_signal)
+    end = f"job {job.job_id} ended {job.state}" + ("" if code is None else f", exit code {code}")
+    end += f"; see `orchestrator logs {job.job_id}`"
+    if job.job_id is None:
+        end = f"@{job.row} ended {job.state}: {job.reason}"
+    if len(tasks) > 1:
+        end = f"{len(failed)} of {len(tasks)} tasks did not complete; the first: {end}"
+    raise errors.OrchestratorError(end)
+
+
+def _parsable(job: jobs.Job) -> str:
+    return job.array_job_id or naming.name_of(job)
+
+
+def submission_line(tasks: Sequence[jobs.Job]) -> str:
+    """Return the result of submitting a job or a job array, in a sentence."""
     first = tasks[0]
     rows = f"@{first.row}" + (f"-{tasks[-1].row}" if len(tasks) > 1 else "")
     if first.is_deferred and first.resend_at is not None:
-        return f"{rows} {first.reason}; the next try is at {output.clock(first.resend_at)}"
+        return f"{rows} {first.reason}; next try at {output.time_of_day(first.resend_at)}"
     if first.array_job_id is None:
         return f"Submitted batch job {first.job_id} ({rows}, {first.name})"
-    count = f"{len(tasks)} task" + ("s" if len(tasks) > 1 else "")
+    count = output.count(len(tasks), "task")
     return f"Submitted batch job {first.array_job_id} ({rows}, {first.name}, {count})"
 
 
-def _announce(
-    tasks: Sequence[jobs.Job], context: contexts.Context, format_: str | None, as_json: bool
+@click.command("resubmit")
+@click.argument(
+    "references",
+    nargs=-1,
+    required=True,
+    metavar="JOB...",
+    shell_complete=completion.job_references,
+)
+@click.option("--fresh", is_flag=True, help="Render the stored spec with the current templates.")
+@options.queue_option
+@click.option("--parsable", is_flag=True, help="Print only the job IDs, one per line.")
+@session.with_context
+def resubmit(
+    context: contexts.Context,
+    references: tuple[str, ...],
+    fresh: bool,
+    queue: bool | None,
+    parsable: bool,
 ) -> None:
-    if format_ is None and not as_json:
-        click.echo(told_of(tasks))
-        if tasks[0].is_deferred:
-            context.reporter.info(
-                "It is sent by the first `orchestrator status`, `show`, `refresh` or `wait` after "
-                f"that; `orchestrator wait @{tasks[0].row}` waits, and sends it."
-            )
-        return
-    from orchestrator.cli import views
+    """Submit jobs again that ended or were never submitted.
 
-    chosen = output.chosen(format_, as_json)
-    now = context.clock.now()
-    plain = output.is_json(chosen)
-    rows = [views.job_row(job, now) if plain else views.job_line(job, now) for job in tasks]
-    output.items("jobs", rows, views.JOB_COLUMNS, chosen)
+    A job that ended becomes a new job with the same script, submitted from the same folder. Array
+    tasks that ended become a new array of those tasks, with the same task numbers. A job in state
+    NOT_SUBMITTED keeps its row, script and run folder: if Slurm received it after all, only one of
+    the two runs.
+
+    \b
+    Examples:
+      orchestrator resubmit @7
+      orchestrator resubmit '41_[3,7]'
+    """
+    from orchestrator.controller.resubmission import resubmit as resubmission
+    from orchestrator.controller.submission import submit as submission
+
+    if queue is None:
+        queue = context.profile.queue_submissions
+    selected = session.jobs_and_sweeps(context, references, ())
+    submissions: dict[str, list[jobs.Job]] = {}
+    for job in sorted(selected, key=lambda job: job.row):
+        submissions.setdefault(job.token, []).append(job)
+    problems: list[errors.OrchestratorError] = []
+    for tasks in submissions.values():
+        try:
+            first = resubmission.resubmit(context, tasks, fresh=fresh, queue=queue, argv=sys.argv)
+        except errors.OrchestratorError as exc:
+            problems.append(exc)
+            continue
+        line = submission_line(submission.tasks_of(context, first))
+        click.echo(_parsable(first) if parsable else line)
+    if problems:
+        # A conflict's exit code says that nothing else failed.
+        worst = [exc for exc in problems if not isinstance(exc, errors.ConflictError)] or problems
+        error = errors.OrchestratorError("\n".join(map(str, problems)))
+        error.exit_code = worst[0].exit_code
+        raise error
 
 
-def reporter(context: contexts.Context) -> Callable[[Sequence[jobs.Job]], None]:
-    """Return what tells a person of new states, on stderr; tasks of an array in one line."""
-    from orchestrator.jobs import naming
+@click.command("track")
+@click.argument("job_ids", nargs=-1, required=True, metavar="JOBID...")
+@click.option("--name", help="Name for the job here. Default: its name in Slurm.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label. Can be repeated."
+)
+@click.option("--pattern", "patterns", multiple=True, help="Pattern that finds metrics in the log.")
+@click.option("--log", metavar="PATH", help="The log, if Slurm no longer knows its path.")
+@session.with_context
+def track(
+    context: contexts.Context,
+    job_ids: tuple[str, ...],
+    name: str | None,
+    labels: tuple[str, ...],
+    patterns: tuple[str, ...],
+    log: str | None,
+) -> None:
+    """Track jobs that were submitted without orchestrator.
 
-    def changed(news: Sequence[jobs.Job]) -> None:
-        stamp = output.clock(context.clock.now())
-        alike: dict[tuple[str, str], list[jobs.Job]] = {}
-        for job in news:
-            reason = "" if job.reason in (None, "None") else f" ({job.reason})"
-            where = f" on {job.node_list}" if job.node_list else ""
-            alike.setdefault((job.token, f"{job.state}{where}{reason}"), []).append(job)
-        for (_, told), several in alike.items():
-            context.reporter.info(f"{stamp} {naming.names_of(several)} {told}")
+    Commands such as status, show, logs, metrics, wait and cancel then accept them like other jobs.
+    The ID of an array means all its tasks. A job that ended can be tracked while squeue or sacct
+    still shows it.
 
-    return changed
+    \b
+    Examples:
+      orchestrator track 123
+      orchestrator track 123 --name baseline --label team=vision
+    """
+    from orchestrator.controller.refresh import track as tracking
+
+    if name is not None and (misfit := tracking.name_misfit(name)):
+        raise click.UsageError(f"--name {misfit}")
+    if wrong := [label for label in labels if "=" not in label]:
+        raise click.UsageError(f"write --label KEY=VALUE (got {wrong[0]})")
+    wanted = tracking.Wanted(name=name, labels=labels, patterns=patterns, log=log)
+    problems: list[errors.NotFoundError | errors.ConflictError] = []
+    for job_id in job_ids:
+        try:
+            tracked = tracking.track(context, job_id, wanted)
+        except (errors.NotFoundError, errors.ConflictError) as exc:
+            problems.append(exc)
+            continue
+        click.echo(_tracked_line(job_id, tracked))
+        for job in tracked.jobs:
+            if job.stdout_path is None and job.state is not jobs.JobState.PENDING:
+                output.note(f"The log of {job.job_id} is unknown: set it with `--log PATH`.")
+                break
+    if problems:
+        raise type(problems[0])("\n".join(map(str, problems)))
 
 
-def _end(job: jobs.Job) -> str:
-    code = "" if job.exit_code is None else f", exit code {job.exit_code}:{job.exit_signal or 0}"
-    if job.job_id is None:
-        return f"@{job.row} ended {job.state}: {job.reason}"
-    return f"job {job.job_id} ended {job.state}{code}; its log: orchestrator logs {job.job_id}"
+def _tracked_line(job_id: str, tracked: tracking.Tracked) -> str:
+    first, last = tracked.jobs[0], tracked.jobs[-1]
+    rows = f"@{first.row}" if first is last else f"@{first.row} to @{last.row}"
+    if tracked.already:
+        return f"{job_id} is already tracked as {rows} ({first.name})"
+    state = first.state if first is last else f"{len(tracked.jobs)} tasks"
+    return f"Tracking {job_id} ({rows}, {first.name}): {state}"

@@ -7,127 +7,110 @@ import datetime
 import click
 
 from orchestrator import jobs
-from orchestrator.cli import completing, output, session, times
-from orchestrator.controller.usage import usage as used
+from orchestrator.cli import options, output, session
+from orchestrator.controller.session import contexts
+from orchestrator.controller.usage import usage as job_usage
 from orchestrator.usage import totals
 
-_NUMBERS = ("jobs", "starts", "gpu_hours", "core_hours", "node_hours", "wasted")
+_HOURS = ("gpu_hours", "core_hours", "node_hours")
+_NUMBERS = ("jobs", "starts", *_HOURS, "wasted")
+_FIELDS = ("jobs", "starts", *_HOURS, "wasted_share", "unknown_gpus", "unknown_cpus")
 
 
-@click.command(short_help="Add up GPU-hours and core-hours.")
-@click.argument(
-    "references", nargs=-1, metavar="[JOB...]", shell_complete=completing.job_references
-)
+class _Key(click.ParamType[str]):
+    """A key by which usage is added up."""
+
+    name = "key"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in totals.KEYS and not value.partition("label:")[2]:
+            self.fail(f"{value!r} is not one of {', '.join(totals.KEYS)}, label:KEY")
+        return value
+
+
+@click.command("usage")
+@options.jobs_argument
 @click.option(
     "--by",
     "keys",
     multiple=True,
+    type=_Key(),
     default=("month",),
     show_default=True,
     metavar="KEY",
-    help=f"{', '.join(totals.KEYS)}, or label:KEY for its values; may be repeated.",
+    help=f"Group by {', '.join(totals.KEYS)}, or label:KEY. Can be repeated.",
 )
-@click.option("-S", "--since", help="From then on: 2026-11-01, yesterday, now-7days.")
-@click.option("-E", "--until", help="Until then.")
-@click.option("--name", "names", multiple=True, help="Only jobs of this name.")
+@click.option(
+    "-S",
+    "--since",
+    type=options.Time(),
+    metavar="TIME",
+    help="Count from this time: 2026-11-01, yesterday, now-7days.",
+)
+@click.option("-E", "--until", type=options.Time(), metavar="TIME", help="Count until this time.")
+@click.option("--name", "names", multiple=True, help="Only jobs with this name.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label.")
-@click.option("--sweep", "sweeps", multiple=True, help="Only jobs of sweeps of this name.")
-@click.option("-p", "--partition", "partitions", multiple=True, help="Only of this partition.")
-@output.format_option
-@click.pass_context
-def command(
-    ctx: click.Context,
+@click.option(
+    "--sweep", "sweeps", multiple=True, metavar="SWEEP", help="Only jobs of sweeps with this name."
+)
+@click.option("-p", "--partition", "partitions", multiple=True, help="Only this partition.")
+@options.format_option
+@session.with_context
+def usage(
+    context: contexts.Context,
+    *,
     references: tuple[str, ...],
     keys: tuple[str, ...],
-    since: str | None,
-    until: str | None,
+    since: datetime.datetime | None,
+    until: datetime.datetime | None,
     names: tuple[str, ...],
     labels: tuple[str, ...],
     sweeps: tuple[str, ...],
     partitions: tuple[str, ...],
-    format_: str | None,
-    as_json: bool,
+    form: str | None,
 ) -> None:
-    """Add up what jobs have had: GPUs, CPUs and nodes, times hours.
+    """Sum up GPU-hours and core-hours.
 
-    Each start of a job counts, and what runs counts as far as it is. `wasted` is the share of what
-    failed, was cancelled or ran out of time: of GPU-hours, without GPUs of core-hours. Months end
-    at midnight here. Slurm is not asked.
+    Each start of a job counts; running jobs count up to now. WASTED is the share used by jobs that
+    failed, timed out or were cancelled: of GPU-hours, or of core-hours if no GPU was used. Months
+    are in local time. Slurm is not asked.
 
     \b
     Examples:
       orchestrator usage
       orchestrator usage --by label:team --since 2026-11-01 --json
     """
-    for key in keys:
-        if key not in totals.KEYS and not key.partition("label:")[2]:
-            known = ", ".join(totals.KEYS)
-            raise click.BadParameter(f"{key!r} is none of {known}, label:KEY", param_hint="'--by'")
-    context = session.open_context(ctx)
-    now = context.clock.now()
-    begin = None if since is None else _time(since, now, "'-S' / '--since'")
-    end = None if until is None else _time(until, now, "'-E' / '--until'")
     rows = [job.row for word in references for job in session.jobs_of(context, word)]
-    wanted = jobs.JobQuery(
+    query = jobs.JobQuery(
         rows=rows, names=names, labels=labels, sweeps=sweeps, partitions=partitions, limit=None
     )
-    told = used.of(context, wanted, keys, since=begin, until=end)
-    chosen = output.chosen(format_, as_json)
-    if output.is_json(chosen):
-        output.items("usage", [_row(one) for one in told.usages], (), chosen)
+    report = job_usage.of(context, query, keys, since=since, until=until)
+    form = form or output.default_format()
+    if output.is_json(form):
+        items = [{**group.words, **output.fields_of(group, _FIELDS)} for group in report.usages]
+        output.print_rows("usage", items, (), form)
     else:
-        lines = [_line(one) for one in told.usages]
-        if chosen == "table" and told.total is not None and len(lines) > 1:
-            lines.append({**_line(told.total), keys[0]: "total"})
-        output.items("usage", lines, (*keys, *_NUMBERS), chosen)
-    for lacking in _lacking(told):
-        context.reporter.info(lacking)
+        lines = list(map(_line, report.usages))
+        if form == "table" and report.total is not None and len(lines) > 1:
+            lines.append({**_line(report.total), keys[0]: "total"})
+        output.print_rows("usage", lines, (*keys, *_NUMBERS), form)
+    if report.total is None:
+        output.note("No job started in this period")
+        return
+    unknown = {"GPUs": report.total.unknown_gpus, "CPUs": report.total.unknown_cpus}
+    for resource, starts in unknown.items():
+        if starts:
+            output.note(f"{resource} unknown for {output.count(starts, 'start')}: counted as 0")
+    if report.endless:
+        output.note(f"Excluded: {output.count(report.endless, 'start')} without a known end")
 
 
-def _time(text: str, now: datetime.datetime, option: str) -> datetime.datetime:
-    try:
-        return times.since(text, now)
-    except ValueError as exc:
-        told = "write 2026-11-20, 2026-11-20T10:05, 10:05, yesterday, 3days or now-2hours"
-        raise click.BadParameter(f"{text!r} is no time; {told}", param_hint=option) from exc
-
-
-def _row(one: totals.Usage) -> dict[str, object]:
+def _line(group: totals.Usage) -> dict[str, object]:
+    share = group.wasted_share
     return {
-        **one.words,
-        "jobs": one.jobs,
-        "starts": one.starts,
-        "gpu_hours": one.gpu_hours,
-        "core_hours": one.core_hours,
-        "node_hours": one.node_hours,
-        "wasted_share": one.wasted_share,
-        "unknown_gpus": one.unknown_gpus,
-        "unknown_cpus": one.unknown_cpus,
+        **group.words,
+        "jobs": group.jobs,
+        "starts": group.starts,
+        **{name: f"{getattr(group, name):.2f}" for name in _HOURS},
+        "wasted": "" if share is None else f"{share * 100:.0f}%",
     }
-
-
-def _line(one: totals.Usage) -> dict[str, object]:
-    hours = {
-        name: f"{value:.2f}"
-        for name, value in (
-            ("gpu_hours", one.gpu_hours),
-            ("core_hours", one.core_hours),
-            ("node_hours", one.node_hours),
-        )
-    }
-    wasted = "" if one.wasted_share is None else f"{one.wasted_share * 100:.0f}%"
-    return {**one.words, "jobs": one.jobs, "starts": one.starts, **hours, "wasted": wasted}
-
-
-def _lacking(told: used.Told) -> list[str]:
-    if told.total is None:
-        return ["no job has begun in that time"]
-    lacking = []
-    for what, count in (("GPUs", told.total.unknown_gpus), ("CPUs", told.total.unknown_cpus)):
-        if count:
-            lacking.append(
-                f"how many {what} it had is not known of {count} starts: they count as 0"
-            )
-    if told.endless:
-        lacking.append(f"left out: {told.endless} starts whose end nobody knows")
-    return lacking

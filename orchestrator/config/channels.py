@@ -1,4 +1,4 @@
-"""Channels of notices: `[notices.NAME]`, who is told of what, and by which way."""
+"""Channels of notices, `[notices.NAME]`: receivers of notifications."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
-from orchestrator.toml import key_paths, schema
+from orchestrator.toml import schema, values
+from orchestrator.toml.key_paths import KeyPath
 
-#: Path of a key and what is wrong there.
-Finding: TypeAlias = tuple[key_paths.KeyPath, str]
+#: Path of a key, and what is wrong there.
+Finding: TypeAlias = tuple[KeyPath, str]
 
-#: What can be told. `end` is every end, a failure too; `verdict` every verdict on what a schedule
-#: submitted, a regression too; stall, slow and nan_loss are alerts of jobs that run.
+#: `end` includes failures; `verdict` is every result of a schedule's comparison, `regression` only
+#: regressions; stall, slow and nan_loss are alerts of running jobs.
 KINDS = ("end", "failure", "regression", "verdict", "stall", "slow", "nan_loss", "missed")
-#: What is told unless a channel says otherwise: what somebody has to look at.
-USUAL = ("failure", "regression", "stall", "missed")
+DEFAULT_KINDS = ("failure", "regression", "stall", "missed")
 #: By `security`: the ports of RFC 8314 (465), RFC 6409 (587) and RFC 5321 (25).
 PORTS = {"starttls": 587, "tls": 465, "none": 25}
-FORMS = ("slack", "mattermost", "discord", "json")
-#: Keys that one kind of channel alone takes.
-_OWN = {
+#: Keys of one kind of channel only.
+_KEYS_OF_KIND = {
     "email": ("host", "port", "security", "user", "password_file", "sender", "to"),
     "webhook": ("url", "url_file", "form"),
     "command": ("command",),
 }
+_REQUIRED = {"email": ("host", "sender", "to"), "webhook": (), "command": ()}
 _ADDRESS = re.compile(r"[^\s<>,;:-][^\s<>,;:]*")
 
 
@@ -34,35 +34,35 @@ _ADDRESS = re.compile(r"[^\s<>,;:-][^\s<>,;:]*")
 class Channel:
     """`[notices.NAME]`: one receiver."""
 
-    #: which of the keys below count
+    #: decides which of the keys below apply
     kind: Literal["email", "webhook", "command"] | None = None
-    #: of what it is told
-    on: tuple[str, ...] = USUAL
-    #: of jobs that have all of these labels alone; none: of all
+    #: kinds of notifications
+    on: tuple[str, ...] = DEFAULT_KINDS
+    #: only of jobs that have all these labels
     labels: tuple[str, ...] = ()
-    #: after which a receiver that does not answer is given up until the next time
+    #: a receiver that does not answer in this time is tried again later
     timeout_seconds: int = 20
-    #: email: server that takes mail
+    #: email: mail server
     host: str | None = None
-    #: none: that of `security`
+    #: default: that of `security`
     port: int | None = None
     security: Literal["starttls", "tls", "none"] = "starttls"
     user: str | None = None
-    #: readable for its owner alone; its first line is the password
+    #: readable only by its owner; its first line is the password
     password_file: str | None = None
-    #: the address that mail comes from
+    #: sender's address
     sender: str | None = None
     to: tuple[str, ...] = ()
-    #: webhook: its address, or a file whose first line it is: who knows it can write there
+    #: webhook: its URL, or a file whose first line is the URL: whoever knows it can post
     url: str | None = None
     url_file: str | None = None
     form: Literal["slack", "mattermost", "discord", "json"] = "json"
-    #: command: argv; it gets the notice on stdin, as JSON
+    #: command: argv; it gets the notification on stdin, as JSON
     command: tuple[str, ...] = ()
 
     @property
     def receiver(self) -> str:
-        """Who is told, in words, without what nobody else may know."""
+        """The receiver in words, without secrets."""
         if self.kind == "email":
             return f"{', '.join(self.to)} through {self.host}:{self.smtp_port}"
         if self.kind == "webhook":
@@ -74,81 +74,68 @@ class Channel:
         return self.port or PORTS[self.security]
 
     def wants(self, kind: str) -> bool:
-        """Tell whether the channel is told of notices of this kind."""
+        """Return whether the channel gets notifications of this kind."""
         wider = {"failure": "end", "regression": "verdict"}.get(kind)
         return kind in self.on or wider in self.on
 
 
 def shown_url(url: str | None) -> str:
-    """Return a webhook's address without what lets others write there."""
+    """Return a webhook's URL without its secret part."""
     parts = urllib.parse.urlsplit(url or "")
     return f"{parts.scheme}://{parts.hostname or ''}/***"
 
 
 def url_error(url: str) -> str:
-    """Return what is wrong with a webhook's address; "": nothing."""
+    """Return what is wrong with a webhook's URL; "" if nothing is."""
     try:
         parts = urllib.parse.urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        good = False
-    if not good or not url.isascii() or not url.isprintable() or " " in url:
-        return "must be an address that begins with https:// or http://"
-    return ""
+        is_valid = False
+    if is_valid and url.isascii() and url.isprintable() and " " not in url:
+        return ""
+    return "must be a URL that begins with https:// or http://"
 
 
-def findings(channel: Channel, at: key_paths.KeyPath) -> Iterator[Finding]:
-    """Give what is wrong with a channel whose types are right."""
+def findings(channel: Channel, at: KeyPath) -> Iterator[Finding]:
+    """Yield what is wrong with a channel whose types are right."""
     if channel.kind is None:
         yield at, 'needs kind = "email", "webhook" or "command"'
         return
-    for kind, keys in _OWN.items():
+    for kind, keys in _KEYS_OF_KIND.items():
         for key in keys if kind != channel.kind else ():
             if getattr(channel, key) != getattr(Channel(), key):
                 yield (*at, key), f'belongs to kind = "{kind}"'
-    for place, word in enumerate(channel.on):
-        if word not in KINDS:
-            near = schema.did_you_mean(word, KINDS)
+    for index, kind in enumerate(channel.on):
+        if kind not in KINDS:
+            near = schema.did_you_mean(kind, KINDS)
             advice = f'Did you mean "{near}"?' if near else f"Known: {', '.join(KINDS)}."
-            yield (*at, "on", place), f"unknown kind {schema.as_toml(word)}. {advice}"
-    if not 1 <= channel.timeout_seconds <= 300:
-        told = f"must be from 1 to 300 (got {channel.timeout_seconds})"
-        yield (*at, "timeout_seconds"), told
+            yield (*at, "on", index), f"unknown kind {schema.as_toml(kind)}. {advice}"
+    for key, most in (("timeout_seconds", 300), ("port", 65535)):
+        if error := values.range_error(getattr(channel, key), 1, most):
+            yield (*at, key), error
     for key in ("password_file", "url_file"):
         path = getattr(channel, key)
         if path is not None and not path.startswith(("/", "~/")):
             yield (*at, key), f"must begin with / or ~/ (got {schema.as_toml(path)})"
-    yield from {"email": _email, "webhook": _webhook, "command": _command}[channel.kind](
-        channel, at
-    )
-
-
-def _email(channel: Channel, at: key_paths.KeyPath) -> Iterator[Finding]:
-    for key in ("host", "sender"):
+    for key in _REQUIRED[channel.kind]:
         if not getattr(channel, key):
             yield at, f"needs {key}"
-    if not channel.to:
-        yield at, "needs to"
-    for place, address in enumerate(channel.to):
+    addresses: list[tuple[KeyPath, str]] = [
+        (("to", index), address) for index, address in enumerate(channel.to)
+    ]
+    if channel.sender:
+        addresses.append((("sender",), channel.sender))
+    for key_path, address in addresses:
         if not _ADDRESS.fullmatch(address):
-            yield (*at, "to", place), f"must be an address (got {schema.as_toml(address)})"
-    if channel.sender and not _ADDRESS.fullmatch(channel.sender):
-        yield (*at, "sender"), f"must be an address (got {schema.as_toml(channel.sender)})"
-    if channel.port is not None and not 1 <= channel.port <= 65535:
-        yield (*at, "port"), f"must be from 1 to 65535 (got {channel.port})"
+            yield (*at, *key_path), f"must be an address (got {schema.as_toml(address)})"
     if (channel.user is None) != (channel.password_file is None):
         yield at, "needs user and password_file, or neither"
     if channel.user is not None and channel.security == "none":
-        yield (*at, "security"), "would send the password in the clear: use starttls or tls"
-
-
-def _webhook(channel: Channel, at: key_paths.KeyPath) -> Iterator[Finding]:
-    if (channel.url is None) == (channel.url_file is None):
-        yield at, "needs url or url_file, and not both"
-    if channel.url is not None and (misfit := url_error(channel.url)):
-        yield (*at, "url"), misfit
-
-
-def _command(channel: Channel, at: key_paths.KeyPath) -> Iterator[Finding]:
-    if not channel.command or not channel.command[0]:
+        yield (*at, "security"), "would send the password unencrypted: use starttls or tls"
+    if channel.kind == "webhook" and (channel.url is None) == (channel.url_file is None):
+        yield at, "needs either url or url_file"
+    if channel.kind == "webhook" and channel.url is not None and (error := url_error(channel.url)):
+        yield (*at, "url"), error
+    if channel.kind == "command" and not (channel.command and channel.command[0]):
         yield at, 'needs command, a list: ["/path/of/program", "argument"]'

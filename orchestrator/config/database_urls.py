@@ -1,6 +1,6 @@
-"""A database's URL as it may be shown: what is not known to be harmless is masked.
+"""Database URLs for display: everything that may be secret is masked.
 
-SQLAlchemy's own rendering ends a password at its first @, and shows all options.
+SQLAlchemy's own rendering ends a password at its first @ and shows all options.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import re
 import urllib.parse
 
 _MASK = "***"
-#: libpq's options that hold no secret (password, sslpassword, oauth_client_secret and scram keys
-#: do), and psycopg's.
+#: Options of libpq and psycopg without secrets (password, sslpassword, oauth_client_secret and the
+#: scram keys are secret).
 HARMLESS_OPTIONS = frozenset(
     "application_name channel_binding client_encoding connect_timeout dbname "
     "fallback_application_name gssdelegation gssencmode gsslib host hostaddr keepalives "
@@ -24,42 +24,36 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def without_password(url: str) -> str:
-    """Return a database's URL as it may be shown."""
+    """Return a database's URL for display."""
     scheme = _SCHEME.match(url)
     if scheme is None:
-        # The words of libpq's other form, or a mistake.
+        # libpq's form of key=value words, or a mistake.
         return _MASK if url else ""
-    # A password that was not encoded may hold any character, @ and ? too. A file has none.
+    # A password that was not encoded may contain any character, also @ and ?. A file has none.
     is_file = url.startswith("sqlite:")
-    whole = url[scheme.end() :]
-    userinfo, at, rest = ("", "", whole) if is_file else whole.rpartition("@")
-    if "?" in userinfo:
-        # Whether the last @ is one of a password or of an option cannot be told.
-        name = re.match("[^:/?@]*", userinfo)
-        return f"{scheme[0]}{name[0] if name else ''}{_MASK}"
-    address, question, query = rest.partition("?")
+    rest = url[scheme.end() :]
+    userinfo, at, rest = ("", "", rest) if is_file else rest.rpartition("@")
     user, colon, _ = userinfo.partition(":")
-    shown = f"{user}:{_MASK}@" if colon else f"{userinfo}{at}"
-    if not at and not is_file:
-        address = _without_odd_port(address)
-    return f"{scheme[0]}{shown}{address}{question}{_shown_options(query)}"
+    if "?" in userinfo:
+        # The last @ may belong to a password or to an option.
+        return f"{scheme[0]}{re.split('[:/?@]', userinfo)[0]}{_MASK}"
+    address, question, query = rest.partition("?")
+    hosts = address.partition("/")[0]
+    is_plain = hosts.startswith("[") or re.fullmatch(r"[^:]*(?::[0-9]*(?:,[^:]*)?)*", hosts)
+    if not at and not is_file and not is_plain:
+        # USER:PASSWORD without @HOST looks like a host with an odd port.
+        address = f"{hosts.partition(':')[0]}:{_MASK}"
+    credentials = f"{user}:{_MASK}@" if colon else f"{userinfo}{at}"
+    return f"{scheme[0]}{credentials}{address}{question}{_shown_options(query)}"
 
 
 def has_password(url: str) -> bool:
-    """Tell whether a database's URL may hold a password."""
+    """Return whether a database's URL may contain a password."""
     return without_password(url) != url
 
 
-def _without_odd_port(address: str) -> str:
-    """Mask what stands where a port should: USER:PASSWORD whose @HOST was forgotten."""
-    hosts = address.partition("/")[0]
-    if hosts.startswith("[") or re.fullmatch(r"[^:]*(?::[0-9]*(?:,[^:]*)?)*", hosts):
-        return address
-    return f"{hosts.partition(':')[0]}:{_MASK}"
-
-
 def _shown_options(query: str) -> str:
-    """Mask from the first option on that may be a secret, for it may hold any character."""
+    """Mask everything from the first option that may be secret: it may contain any character."""
     shown: list[str] = []
     for option in query.split("&"):
         key = urllib.parse.unquote_plus(option.partition("=")[0]).lower()

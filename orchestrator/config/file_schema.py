@@ -1,4 +1,4 @@
-"""The shape of a configuration file, and the variables that set its keys."""
+"""The schema of a configuration file, and the variables that set its keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.toml import schema
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class File:
-    """The shape of a configuration file."""
+    """The keys of a configuration file."""
 
     state_dir: str | None = None
     runs_dir: str | None = None
@@ -26,20 +26,12 @@ class File:
     profiles: Mapping[str, profiles.Profile] = dataclasses.field(default_factory=dict)
 
 
-def variable_hints() -> dict[str, Any]:
-    """Return the type of each key that a variable sets; a profile's keys without the profile."""
+def variables() -> dict[str, tuple[str, Any]]:
+    """Return variable and type of each key that a variable sets; a profile's without the table."""
     hints = {**schema.fields_of(profiles.Profile), **schema.fields_of(File)}
     return {
-        key: hint
+        key: (f"ORCHESTRATOR_{key.upper()}", hint)
         for key, hint in hints.items()
-        if key in paths.FOLDER_LISTS or (_is_scalar(hint) and key != "name")
+        if key in paths.FOLDER_LISTS
+        or (key != "name" and (schema.bare(hint) in (str, int, bool) or schema.is_choice(hint)))
     }
-
-
-def variable(key: str) -> str:
-    """Return the name of the variable that sets a key."""
-    return "ORCHESTRATOR_" + key.upper()
-
-
-def _is_scalar(hint: Any) -> bool:
-    return schema.bare(hint) in (str, int, bool) or schema.is_choice(hint)

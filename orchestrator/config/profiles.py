@@ -1,4 +1,4 @@
-"""Cluster profiles: what holds on a cluster, and what a spec takes from it."""
+"""Cluster profiles: defaults and limits of a cluster, and the values a spec gets from them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
 from orchestrator import errors, jobs, retries
-from orchestrator.toml import key_paths, schema, values
+from orchestrator.toml import schema, values
+from orchestrator.toml.key_paths import KeyPath
 
-#: Path of a key and what is wrong there.
-Finding: TypeAlias = tuple[key_paths.KeyPath, str]
+#: Path of a key, and what is wrong there.
+Finding: TypeAlias = tuple[KeyPath, str]
 
-#: Name of the profile where no file has one.
+#: Name of the profile if no file has one.
 BUILT_IN = "default"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Partition:
-    """`[profiles.NAME.partitions.PARTITION]`: limits that a spec is held against."""
+    """`[profiles.NAME.partitions.PARTITION]`: limits that a spec is checked against."""
 
-    #: longest time limit, as Slurm takes it
+    #: longest time limit, as Slurm accepts it
     max_time: str | None = None
-    #: GPUs that a node has
+    #: GPUs of a node
     gpus_per_node: int | None = None
     #: their type, "a100"
     gpu_type: str | None = None
@@ -30,113 +31,94 @@ class Partition:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Profile:
-    """`[profiles.NAME]`: a cluster and how one works there."""
+    """`[profiles.NAME]`: a cluster and its defaults."""
 
     #: its table's name
     name: str = BUILT_IN
-    #: auto: Slurm where sbatch is on PATH or the profile names partition, account or QOS, else
-    #: this machine
+    #: auto: Slurm if sbatch is on PATH or the profile sets partition, account or QOS; else this
+    #: machine
     scheduler: Literal["auto", "slurm", "local"] = "auto"
-    #: used where the spec has none, as the next two
+    #: used if the spec sets none, like the next two
     account: str | None = None
     partition: str | None = None
     qos: str | None = None
-    #: how GPUs are asked for: --gpus-per-node or --gres
+    #: option for GPUs: --gpus-per-node or --gres
     gres_style: Literal["gpus_per_node", "gres"] = "gpus_per_node"
-    #: environment modules, used where the spec names none
+    #: environment modules, used if the spec sets none
     modules: tuple[str, ...] = ()
-    #: bound into every container, before the spec's own
+    #: bound into every container, before those of the spec
     binds: tuple[str, ...] = ()
-    #: exported into every job; the spec's win
+    #: exported into every job; those of the spec override them
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: limits by partition
     partitions: Mapping[str, Partition] = dataclasses.field(default_factory=dict)
-    #: Slurm is not asked again before this age of its last answer
+    #: minimum age of Slurm's last reply before the next query
     poll_floor_seconds: int = 10
-    #: the controller does a pass so often
+    #: time between two controller passes
     serve_interval_seconds: int = 60
-    #: and may be replaced when it did not renew its lease for so long
+    #: another controller may take the lease if it was not renewed for this long
     lease_seconds: int = 30
-    #: submit waits for room where Slurm refuses a job for now, as with --queue
+    #: submit defers jobs that Slurm refuses for now (submit limit), as with --queue
     queue_submissions: bool = False
-    #: what waits for room is sent again after so long, and after twice that each time ...
+    #: deferred submissions are retried after this time, then after twice that, ...
     resend_min_seconds: int = 60
     #: ... up to this
     resend_max_seconds: int = 900
-    #: tasks of one job array at the most, where a QOS or an account lets few jobs wait; none: as
-    #: many as Slurm's accounts say
+    #: maximum number of tasks per job array, if a QOS or an account limits submitted jobs; None:
+    #: the limit in Slurm's accounts
     max_submit_jobs: int | None = None
-    #: sweeps with more points, or more GPU-hours, ask before they are submitted
+    #: sweeps with more points, or more GPU-hours, need a confirmation
     confirm_points: int = 500
     confirm_gpu_hours: int = 500
-    #: how long a submission without an answer is looked for; none: max(3 x MessageTimeout, 120)
+    #: how long an unanswered submission is searched; None: max(3 x MessageTimeout, 120)
     submit_grace_seconds: int | None = None
-    #: for jobs whose spec says nothing of them
+    #: defaults of the specs
     alerts: jobs.Alerts = dataclasses.field(default_factory=jobs.Alerts)
-    #: what follows a failure, where the spec does not say; a job keeps what held when it was sent
+    #: defaults of the specs; a job keeps the values of its submission
     retry: jobs.Retry = dataclasses.field(default_factory=jobs.Retry)
-    #: without Slurm: so many GPUs of this machine at the most, or jobs at a time where it has none
+    #: without Slurm: GPUs of this machine to use, or jobs at a time if it has none
     local_slots: int | None = None
-    #: without Slurm: from TERM to KILL when a job is cancelled or its time is up (Slurm: KillWait)
+    #: without Slurm: time from TERM to KILL when a job is cancelled or times out (Slurm: KillWait)
     local_kill_wait_seconds: int = 30
 
 
-def findings(profile: Profile, at: key_paths.KeyPath) -> Iterator[Finding]:
-    """Give what is wrong with a profile whose types are right."""
+def findings(profile: Profile, at: KeyPath) -> Iterator[Finding]:
+    """Yield what is wrong with a profile whose types are right."""
     for key in ("account", "partition", "qos"):
         value = getattr(profile, key)
-        if value is not None and (misfit := values.form_error(key, value)):
-            yield (*at, key), f"{misfit} (got {schema.as_toml(value)})"
-    for key in (
-        "poll_floor_seconds",
-        "serve_interval_seconds",
-        "lease_seconds",
-        "submit_grace_seconds",
-        "resend_min_seconds",
-        "resend_max_seconds",
-        "max_submit_jobs",
-        "confirm_points",
-        "confirm_gpu_hours",
-        "local_slots",
-        "local_kill_wait_seconds",
-    ):
-        number = getattr(profile, key)
-        if number is not None and number < 1:
-            yield (*at, key), f"must be >= 1 (got {number})"
+        if value is not None and (error := schema.value_error(key, value)):
+            yield (*at, key), error
+    for field in dataclasses.fields(profile):
+        value = getattr(profile, field.name)
+        if type(value) is int and (error := values.range_error(value, 1)):
+            yield (*at, field.name), error
     for key, most in (("stalled_minutes", 10**6), ("slow_percent", 99)):
-        number = getattr(profile.alerts, key)
-        if number is not None and not 0 <= number <= most:
-            yield (*at, "alerts", key), f"must be from 0 to {most} (got {number})"
-    for path, told in retries.findings(profile.retry):
-        yield (*at, "retry", *path), told
-    for place, module in enumerate(profile.modules):
-        if not module or module.startswith("-"):
-            yield (*at, "modules", place), f"must be a module's name (got {schema.as_toml(module)})"
-    for place, bind in enumerate(profile.binds):
-        if not values.is_bind(bind):
-            told = f"must be {values.BIND_WORDS} (got {schema.as_toml(bind)})"
-            yield (*at, "binds", place), told
+        if error := values.range_error(getattr(profile.alerts, key), 0, most):
+            yield (*at, "alerts", key), error
+    for path, error in retries.findings(profile.retry):
+        yield (*at, "retry", *path), error
+    for key in ("modules", "binds"):
+        for index, error in schema.item_errors(key, getattr(profile, key)):
+            yield (*at, key, index), error
     for name in profile.variables:
-        if told := values.variable_name_error(name):
-            yield (*at, "variables", name), told
-    for partition, limits in profile.partitions.items():
-        yield from _partition_findings(limits, (*at, "partitions", partition))
-
-
-def _partition_findings(limits: Partition, at: key_paths.KeyPath) -> Iterator[Finding]:
-    if misfit := values.form_error("partition", str(at[-1])):
-        yield at, misfit
-    for key, value in (("max_time", limits.max_time), ("gpu_type", limits.gpu_type)):
-        if value is not None and (misfit := values.form_error(key, value)):
-            yield (*at, key), f"{misfit} (got {schema.as_toml(value)})"
-    if limits.gpus_per_node is not None and limits.gpus_per_node < 0:
-        yield (*at, "gpus_per_node"), f"must be >= 0 (got {limits.gpus_per_node})"
+        if error := values.variable_name_error(name):
+            yield (*at, "variables", name), error
+    for name, limits in profile.partitions.items():
+        path = (*at, "partitions", name)
+        if error := values.form_error("partition", name):
+            yield path, error
+        for key in ("max_time", "gpu_type"):
+            value = getattr(limits, key)
+            if value is not None and (error := schema.value_error(key, value)):
+                yield (*path, key), error
+        if error := values.range_error(limits.gpus_per_node, 0):
+            yield (*path, "gpus_per_node"), error
 
 
 def fill(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
-    """Return the spec with what it leaves open taken from the profile.
+    """Return the spec with the profile's defaults.
 
-    SpecError where it asks for more than each of its partitions has.
+    Raises SpecError if it exceeds the limits of each of its partitions.
     """
     environment = dataclasses.replace(
         spec.environment,
@@ -145,8 +127,8 @@ def fill(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
     )
     container = spec.container
     if container.runtime != "none":
-        inside = {_inside(bind) for bind in container.binds}
-        added = tuple(bind for bind in profile.binds if _inside(bind) not in inside)
+        targets = {_target(bind) for bind in container.binds}
+        added = tuple(bind for bind in profile.binds if _target(bind) not in targets)
         container = dataclasses.replace(container, binds=(*added, *container.binds))
     filled = dataclasses.replace(
         spec,
@@ -157,43 +139,34 @@ def fill(spec: jobs.JobSpec, profile: Profile) -> jobs.JobSpec:
         container=container,
         retry=spec.retry.over(profile.retry),
     )
-    problems = _over_limits(filled, profile)
-    if problems:
-        raise errors.SpecError(problems)
-    return filled
-
-
-def _inside(bind: str) -> str:
-    source, *rest = bind.split(":")
-    return rest[0] if rest else source
-
-
-def _over_limits(spec: jobs.JobSpec, profile: Profile) -> list[errors.Problem]:
-    """Return what no partition of the spec can give; Slurm takes the first that can start it."""
-    found: list[errors.Problem] = []
-    for name in (spec.partition or "").split(","):
-        limits = profile.partitions.get(name)
-        problems = [
+    # Slurm takes the first partition that can start the job.
+    problems: list[errors.Problem] = []
+    for name in (filled.partition or "").split(","):
+        excess = list(_excess(filled, name, profile.partitions.get(name, Partition())))
+        if not excess:
+            return filled
+        problems += [
             errors.Problem(source=f"profile {profile.name}", key=key, message=message)
-            for key, message in (_excess(spec, name, limits) if limits else ())
+            for key, message in excess
         ]
-        if not problems:
-            return []
-        found.extend(problems)
-    return found
+    raise errors.SpecError(problems)
+
+
+def _target(bind: str) -> str:
+    """Return the path of a bind inside the container."""
+    return bind.split(":")[1 if ":" in bind else 0]
 
 
 def _excess(spec: jobs.JobSpec, name: str, limits: Partition) -> Iterator[tuple[str, str]]:
-    asked, most = spec.resources.gpus_per_node, limits.gpus_per_node
-    if asked is not None and most is not None and asked > most:
-        told = f"partition {name} has {most} GPUs a node (asked for {asked})"
-        yield "resources.gpus_per_node", told
-    kind = spec.resources.gpu_type
-    if kind is not None and limits.gpu_type is not None and kind != limits.gpu_type:
-        told = f'partition {name} has GPUs of type "{limits.gpu_type}" (asked for "{kind}")'
-        yield "resources.gpu_type", told
+    gpus, gpu_type = spec.resources.gpus_per_node, spec.resources.gpu_type
+    if gpus is not None and limits.gpus_per_node is not None and gpus > limits.gpus_per_node:
+        message = f"partition {name} has {limits.gpus_per_node} GPUs per node (requested: {gpus})"
+        yield "resources.gpus_per_node", message
+    if gpu_type is not None and limits.gpu_type is not None and gpu_type != limits.gpu_type:
+        message = f'partition {name} has GPUs of type "{limits.gpu_type}" (requested: "{gpu_type}")'
+        yield "resources.gpu_type", message
     if spec.time_limit is not None and limits.max_time is not None:
-        wanted, longest = values.seconds(spec.time_limit), values.seconds(limits.max_time)
-        if longest is not None and (wanted is None or wanted > longest):
-            told = f"partition {name} allows {limits.max_time} (asked for {spec.time_limit})"
-            yield "job.time_limit", told
+        seconds, max_seconds = values.seconds(spec.time_limit), values.seconds(limits.max_time)
+        if max_seconds is not None and (seconds is None or seconds > max_seconds):
+            message = f"partition {name} allows {limits.max_time} (requested: {spec.time_limit})"
+            yield "job.time_limit", message

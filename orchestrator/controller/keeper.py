@@ -40,7 +40,7 @@ def submitted(
 
     from db import direct
     from orchestrator import config, errors, files, specs
-    from orchestrator.controller.metrics import log_files
+    from orchestrator.controller.metrics import log_paths
 
     place = config.without_password(database)
     try:
@@ -59,8 +59,9 @@ def submitted(
             f"submission {entry.token}: provenance has no folder; "
             "`orchestrator db restore` puts a backup back"
         )
-    places = log_files.Places.called_in(folder, specs.from_json(found["spec"]), found["run_dir"])
-    paths = places.paths_of(f"{found['name']}.{entry.token}", entry.job_id, str(entry.raw_number))
+    places = log_paths.LogPaths.of_spec(folder, specs.from_json(found["spec"]), found["run_dir"])
+    name = f"{found['name']}.{entry.token}"
+    paths = places.paths_of_name(name, entry.job_id, str(entry.raw_number))
     error = paths["stderr_path"]
     return verification.Submitted(
         request_sha256=found["request_sha256"],

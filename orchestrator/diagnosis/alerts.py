@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator import jobs
-from orchestrator.scaling import quantiles
 
 STALLED, SLOW, NAN_LOSS = "stalled", "slow", "nan_loss"
 LOSSES = ("loss", "train_loss", "window_loss", "val_loss")
@@ -114,8 +114,8 @@ def _slow(
     windows = _windows(metrics)
     if not rules.slow_percent or len(windows) < _NEWEST + _BEFORE:
         return None
-    newest = quantiles.median([one.value for one in windows[-_NEWEST:]])
-    usual = quantiles.median([one.value for one in windows[:-_NEWEST]])
+    newest = statistics.median([one.value for one in windows[-_NEWEST:]])
+    usual = statistics.median([one.value for one in windows[:-_NEWEST]])
     limit = rules.slow_percent / 100.0 * (_MARGIN if again else 1.0)
     if usual <= 0.0 or newest >= usual * limit:
         return None

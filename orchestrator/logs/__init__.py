@@ -1,15 +1,15 @@
-"""Job logs: what was added since last time, for machines; the end and what follows, for people.
+"""Reads, searches, shows and follows job logs.
 
-A log is any bytes, of any size, on a file system that may be NFS or Lustre. It is opened anew for
-each read (NFS shows other hosts' writes on open), never watched (inotify misses remote writes), and
-never held in memory as a whole.
+A log may have any content and size, on NFS or Lustre. So it is opened anew for each read (NFS shows
+writes of other hosts on open), never watched (inotify misses remote writes), and never held in
+memory as a whole.
 """
 
 from __future__ import annotations
 
-from orchestrator.logs.attempts import Span, attempt_span
 from orchestrator.logs.files import NO_LOG_YET
-from orchestrator.logs.following import Followed, follow_all
+from orchestrator.logs.following import Followed, follow, follow_all
+from orchestrator.logs.head_and_tail import Scan, scan
 from orchestrator.logs.lines import BANNER_START, banner_pattern, clean, split
 from orchestrator.logs.reading import (
     READ_LIMIT_BYTES,
@@ -18,12 +18,18 @@ from orchestrator.logs.reading import (
     Position,
     Search,
     is_large,
-    left_bytes,
     read,
+    unread_bytes,
 )
-from orchestrator.logs.scanning import Scan, scan
-from orchestrator.logs.searching import BadExpressionError, Hit, compile_expression, search
-from orchestrator.logs.showing import follow, for_terminal, tail
+from orchestrator.logs.searching import (
+    BadExpressionError,
+    Hit,
+    Span,
+    attempt_span,
+    compile_expression,
+    search,
+)
+from orchestrator.logs.tailing import for_terminal, tail
 
 __all__ = [
     "BANNER_START",
@@ -46,10 +52,10 @@ __all__ = [
     "follow_all",
     "for_terminal",
     "is_large",
-    "left_bytes",
     "read",
     "scan",
     "search",
     "split",
     "tail",
+    "unread_bytes",
 ]

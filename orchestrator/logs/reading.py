@@ -1,4 +1,4 @@
-"""Reading a log on from where the last read ended, once and only once, in bounded memory."""
+"""Reads a log from where the last read ended, each line once, in bounded memory."""
 
 from __future__ import annotations
 
@@ -7,122 +7,99 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from orchestrator.logs import files, lines
 
-#: Bytes one `read` takes at most.
+#: One call of `read` reads at most this.
 READ_LIMIT_BYTES = 64 * 1024 * 1024
-#: Bytes of lines after which `read` stops: text may need four times as much, and what is made of it
-#: as much again; the sum stays under 64 MiB.
-KEPT_LIMIT_BYTES = 2 * 1024 * 1024
-#: Lines after which it stops, so that millions of very short ones fit in memory as well.
-KEPT_LIMIT_LINES = 20_000
-#: A search pays from here on.
-SEARCH_BYTES = 1024 * 1024
+#: One call stops after lines of this size or number. Their text may need four times as much memory,
+#: and what is made of them as much again: together less than 64 MiB.
+_KEPT_LIMIT_BYTES = 2 * 1024 * 1024
+_KEPT_LIMIT_LINES = 20_000
+#: From this size a search is worth its start-up time of 0.1 s.
+_SEARCH_BYTES = 1024 * 1024
 
 _BLOCK_BYTES = 256 * 1024
 _HEAD_BYTES = 256
 _BEFORE_BYTES = 64
 
+#: Finds candidate lines: block -> positions behind a byte of each, in order.
+Search: TypeAlias = Callable[[bytes], Sequence[int]]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Position:
-    """How far a log was read; stored with the numbers found, in one transaction."""
+    """How far a log has been read. It is stored in one transaction with what was found."""
 
     path: str
-    #: st_dev of the file that was read
+    #: st_dev and st_ino; None: the file was never seen
     device: int | None = None
-    #: st_ino of it; none: it was never seen
     inode: int | None = None
-    #: first byte not yet given out
+    #: next byte to read
     offset_bytes: int = 0
-    #: line ends passed
+    #: line ends so far
     line: int = 0
-    #: attempt that the next line belongs to; none: no banner was seen
+    #: of the next line; None: no banner so far
     attempt: int | None = None
-    #: highest attempt whose banner stands in this file; -1: none
+    #: highest attempt with a banner in this file; -1: none
     banner: int = -1
-    #: the rest of a line is to be passed over: it was too long, or was given out unfinished
+    #: skip the rest of a line: it is too long, or its beginning was already returned
     skipping: bool = False
-    #: tells a file with the same inode and other content; "": not known
+    #: digest that detects a file with other content and the same inode; "": unknown
     fingerprint: str = ""
 
     @property
     def carry(self) -> dict[str, int | str | bool | None]:
-        """Return what has no column of its own, ready for JSON."""
-        return {
-            "attempt": self.attempt,
-            "banner": self.banner,
-            "skipping": self.skipping,
-            "fingerprint": self.fingerprint,
-        }
+        """The fields without a database column of their own, ready for JSON."""
+        return {name: getattr(self, name) for name in _CARRIED}
 
     @classmethod
-    def resume(
-        cls,
-        *,
-        path: str,
-        device: int | None,
-        inode: int | None,
-        offset_bytes: int,
-        line: int,
-        carry: Mapping[str, object],
-    ) -> Position:
-        """Return a stored position; a value of `carry` that is no such value is left out."""
-        attempt, banner = carry.get("attempt"), carry.get("banner")
-        fingerprint = carry.get("fingerprint")
-        return cls(
-            path=path,
-            device=device,
-            inode=inode,
-            offset_bytes=offset_bytes,
-            line=line,
-            attempt=attempt if isinstance(attempt, int) else None,
-            banner=banner if isinstance(banner, int) else -1,
-            skipping=carry.get("skipping") is True,
-            fingerprint=fingerprint if isinstance(fingerprint, str) else "",
-        )
+    def resume(cls, carry: Mapping[str, Any], **fields: Any) -> Position:
+        """Return a stored position. Values of other types in `carry` are ignored."""
+        carried = {
+            name: carry[name]
+            for name, types in _CARRIED.items()
+            if name in carry and type(carry[name]) in types
+        }
+        return cls(**carried, **fields)
+
+
+_CARRIED = {
+    "attempt": (int, type(None)),
+    "banner": (int,),
+    "skipping": (bool,),
+    "fingerprint": (str,),
+}
 
 
 class Line(NamedTuple):
-    """A line, or a part of one between carriage returns: the states of a bar share a number."""
+    """A line, or a part of one between carriage returns."""
 
-    #: from 1, in the file
+    #: from 1; parts of a line share it
     number: int
-    #: without line end and escape sequences; invalid UTF-8 shows as U+FFFD
+    #: without line end and escape sequences; U+FFFD for invalid UTF-8
     text: str
-    #: where it begins in the file
     offset_bytes: int
-    #: attempt it was printed by; none: before the first banner
+    #: that printed it; None: before the first banner
     attempt: int | None
-    #: what a search found in it; none: it was not searched, anything may be in it
-    marks: tuple[int, ...] | None = None
-
-
-#: Finds what is worth a look: a block -> the byte behind each find, in order, and its mark. It is
-#: asked of all blocks in their order.
-Search: TypeAlias = Callable[[bytes], Sequence[tuple[int, int]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """What one `read` found."""
+    """The result of one `read`."""
 
-    #: in the file's order; blank ones are counted and left out
+    #: without blank lines
     lines: list[Line]
     #: where the next read begins
     position: Position
     #: there is more to read now
     more: bool = False
-    #: the file the lines stand in: the log, or its old part after a rotation
+    #: the file that was read: the log, or its old part after a rotation
     path: str
-    #: what a person should know: no log yet, truncated, ...
+    #: a message for the user, such as "no log yet"; "": none
     note: str = ""
-    #: bytes that were taken up
     read_bytes: int = 0
-    #: bytes of over-long lines that were passed over
-    skipped_bytes: int = 0
 
 
 def read(
@@ -134,55 +111,59 @@ def read(
     line_cap_bytes: int = lines.LINE_CAP_BYTES,
     search: Search | None = None,
 ) -> Chunk:
-    """Return the lines added since `position`; call again while `more`.
+    """Return the lines since `position`. Call it again while the result has `more`.
 
-    With `search` other lines than those it finds something in may be left out; what looks like a
-    banner must be among what it finds.
-    An unfinished last line waits for its end, unless `final`: the job is over. Nothing is raised
-    for a log that is absent or unreadable: `note` says it, and the position stays.
+    A missing or unreadable log is no error: `note` says so, and the position stays.
+
+    Args:
+        final: the job has ended: return an unfinished last line, too.
+        search: return only lines that it finds. It must find banners.
     """
     reader = _Reader(
-        banner=banner,
-        limit_bytes=limit_bytes,
-        line_cap_bytes=line_cap_bytes,
-        search=search,
+        banner=banner, limit_bytes=limit_bytes, line_cap_bytes=line_cap_bytes, search=search
     )
     try:
         handle, status = files.open_log(position.path)
     except OSError as error:
-        return _unread(position, error)
+        return _unreadable(position, error)
     try:
-        begin = _beginning(position, status)
+        # A log that logrotate copied and truncated continues with the same attempt.
+        beginning = Position(
+            path=position.path,
+            device=status.st_dev,
+            inode=status.st_ino,
+            attempt=position.attempt,
+        )
         if position.inode is None:
-            return reader.read(handle, begin, position.path, final=final)
+            return reader.read(handle, beginning, position.path, final=final)
         if _is_same(handle, status, position):
             return reader.read(handle, position, position.path, final=final)
-        # Slurm holds a job's log open: after a rename it goes on in the old file, and the new one
-        # that logrotate makes stays empty.
+        # Slurm keeps a job's log open: after a rename by logrotate it still writes to the old file,
+        # and the new one stays empty.
         stay = status.st_size == 0
-        rotated = _read_rotated(reader, position, begin, stay=stay, final=final)
+        rotated = _read_rotated(reader, position, beginning, stay=stay, final=final)
         if rotated is not None:
             return rotated
         if _is_copy(handle, status, position):
             moved = dataclasses.replace(position, device=status.st_dev, inode=status.st_ino)
             return reader.read(handle, moved, position.path, final=final)
         how = "truncated" if status.st_size < position.offset_bytes else "replaced"
-        chunk = reader.read(handle, begin, position.path, final=final)
+        chunk = reader.read(handle, beginning, position.path, final=final)
         note = f"{position.path} was {how}: read again from its beginning"
         return dataclasses.replace(chunk, note=note)
     except OSError as error:
-        return _unread(position, error)
+        return _unreadable(position, error)
     finally:
         os.close(handle)
 
 
 def is_large(position: Position) -> bool:
-    """Tell whether there is so much to read that a search pays: it takes 0.1 s to begin one."""
-    return left_bytes(position.path, position.offset_bytes) >= SEARCH_BYTES
+    """Tell whether so much is unread that a search pays off."""
+    return unread_bytes(position.path, position.offset_bytes) >= _SEARCH_BYTES
 
 
-def left_bytes(path: str, offset_bytes: int) -> int:
-    """Return how much a file has behind a place; 0 where it cannot be read."""
+def unread_bytes(path: str, offset_bytes: int) -> int:
+    """Return the size of the file behind the offset; 0 if it cannot be read."""
     try:
         return max(0, os.stat(path).st_size - offset_bytes)
     except OSError:
@@ -198,37 +179,33 @@ class _Reader:
 
     def read(self, handle: int, position: Position, path: str, *, final: bool) -> Chunk:
         found: list[Line] = []
-        skipped = taken = kept = 0
+        read_bytes = kept_bytes = 0
         more, moved = True, False
-        while more and taken < self.limit_bytes:
-            if kept >= KEPT_LIMIT_BYTES or len(found) >= KEPT_LIMIT_LINES:
+        while more and read_bytes < self.limit_bytes:
+            if kept_bytes >= _KEPT_LIMIT_BYTES or len(found) >= _KEPT_LIMIT_LINES:
                 break
-            # A byte more than a line may have, or a long line would never be seen to be long.
-            size = max(self.line_cap_bytes + 1, min(_BLOCK_BYTES, self.limit_bytes - taken))
+            # One byte more than a line may have: otherwise a long line would wait for its end.
+            size = max(self.line_cap_bytes + 1, min(_BLOCK_BYTES, self.limit_bytes - read_bytes))
             data = os.pread(handle, size, position.offset_bytes)
             more = len(data) == size
             hole_bytes = files.hole_bytes(handle, position.offset_bytes, data) if more else 0
             if hole_bytes:
-                # NUL ends a part of a line, and no line.
                 end = position.offset_bytes + hole_bytes
                 position = dataclasses.replace(position, offset_bytes=end, skipping=False)
                 moved = True
                 continue
-            # Also a block that is cut line by line: what stands there may hold for later ones.
-            places = None if self.search is None else self.search(data)
             whole = 0 if position.skipping else data.rfind(b"\n") + 1
-            if places is not None and whole:
-                # What stands behind the last line end comes again with the next block.
+            if self.search is not None and whole:
+                # The unfinished line is read again with the next block.
                 more = more or whole < len(data)
-                segments, line = lines.around(
+                data = data[:whole]
+                part = lines.split_at(
                     data,
-                    places,
-                    whole=whole,
+                    self.search(data),
                     offset_bytes=position.offset_bytes,
                     line=position.line,
                     line_cap_bytes=self.line_cap_bytes,
                 )
-                consumed, skipping = whole, False
             else:
                 part = lines.split(
                     data,
@@ -238,56 +215,46 @@ class _Reader:
                     flush=final and not more,
                     line_cap_bytes=self.line_cap_bytes,
                 )
-                segments = part.segments
-                line, consumed, skipping = part.line, part.consumed_bytes, part.skipping
-                skipped += part.skipped_bytes
-            attempt, banner = self._add(segments, position, found)
-            taken += consumed
-            kept += sum([len(one.raw) for one in segments])
+            attempt, banner = self._add(part.segments, position, found)
+            read_bytes += part.consumed_bytes
+            kept_bytes += sum([len(segment.raw) for segment in part.segments])
             position = dataclasses.replace(
                 position,
-                offset_bytes=position.offset_bytes + consumed,
-                line=line,
+                offset_bytes=position.offset_bytes + part.consumed_bytes,
+                line=part.line,
                 attempt=attempt,
                 banner=banner,
-                skipping=skipping,
+                skipping=part.skipping,
             )
-        if taken or moved:
-            mark = _fingerprint(handle, position.offset_bytes)
-            position = dataclasses.replace(position, fingerprint=mark)
-        return Chunk(
-            lines=found,
-            position=position,
-            more=more,
-            path=path,
-            read_bytes=taken,
-            skipped_bytes=skipped,
-        )
+        if read_bytes or moved:
+            digest = _fingerprint(handle, position.offset_bytes)
+            position = dataclasses.replace(position, fingerprint=digest)
+        return Chunk(lines=found, position=position, more=more, path=path, read_bytes=read_bytes)
 
     def _add(
         self, segments: list[lines.Segment], position: Position, found: list[Line]
     ) -> tuple[int | None, int]:
-        """Append the segments' lines to `found`; return attempt and highest banner behind them."""
+        """Append lines to `found`; return the attempt and the highest banner behind them."""
         attempt, highest = position.attempt, position.banner
-        for number, offset_bytes, raw, marks in segments:
+        for number, offset_bytes, raw in segments:
             text = lines.clean(raw)
             if not text or text.isspace():
                 continue
             if self.banner is not None and text.startswith(lines.BANNER_START):
                 match = self.banner.fullmatch(text)
-                # Attempts only go up: a job that prints its own old log begins no new attempt.
+                # Attempts only go up: a job that prints its old log begins no new attempt.
                 if match and int(match["attempt"]) > highest:
                     attempt = highest = int(match["attempt"])
-            found.append(Line(number, text, offset_bytes, attempt, marks))
+            found.append(Line(number, text, offset_bytes, attempt))
         return attempt, highest
 
 
 def _read_rotated(
-    reader: _Reader, position: Position, begin: Position, *, stay: bool, final: bool
+    reader: _Reader, position: Position, beginning: Position, *, stay: bool, final: bool
 ) -> Chunk | None:
-    """Read on in `PATH.1` if that is the file we were in, then lead over to the new file.
+    """Read the rest of `PATH.1` if that is the file of `position`, then switch to the new file.
 
-    `stay`: there is nothing in the new one, and more may come in the old one.
+    stay: the new file is empty, and the old one may grow.
     """
     path = f"{position.path}.1"
     try:
@@ -302,22 +269,12 @@ def _read_rotated(
         os.close(handle)
     if chunk.more or stay:
         return chunk
-    following = dataclasses.replace(begin, attempt=chunk.position.attempt)
+    following = dataclasses.replace(beginning, attempt=chunk.position.attempt)
     note = f"{position.path} was rotated: read to the end of {path}"
     return dataclasses.replace(chunk, position=following, more=True, note=note)
 
 
-def _beginning(position: Position, status: os.stat_result) -> Position:
-    # The attempt stays: a log cut by copy-and-truncate goes on within the same attempt.
-    return Position(
-        path=position.path,
-        device=status.st_dev,
-        inode=status.st_ino,
-        attempt=position.attempt,
-    )
-
-
-def _unread(position: Position, error: OSError) -> Chunk:
+def _unreadable(position: Position, error: OSError) -> Chunk:
     if not isinstance(error, FileNotFoundError):
         note = f"cannot read {position.path}: {error.strerror or error}"
     elif position.inode is None:
@@ -328,11 +285,9 @@ def _unread(position: Position, error: OSError) -> Chunk:
 
 
 def _is_same(handle: int, status: os.stat_result, position: Position) -> bool:
-    """Tell whether the open file is the one of `position`, not shortened and not written anew.
-
-    st_dev alone proves nothing: on NFS it is the client's own number, another one on each login
-    node. Nor does an inode: ext4 gives a deleted file's to the next file that is made.
-    """
+    """Tell whether the open file is the one of `position`, neither truncated nor rewritten."""
+    # Neither number is proof: on NFS st_dev differs between hosts, and ext4 reuses the inode of a
+    # deleted file at once.
     if status.st_ino != position.inode or status.st_size < position.offset_bytes:
         return False
     if not position.fingerprint:
@@ -341,7 +296,7 @@ def _is_same(handle: int, status: os.stat_result, position: Position) -> bool:
 
 
 def _is_copy(handle: int, status: os.stat_result, position: Position) -> bool:
-    """Tell whether another file goes on where we were: restored, or what copytruncate put aside."""
+    """Tell whether another file has the same content: restored, or copied by copytruncate."""
     if not position.fingerprint or position.offset_bytes < _HEAD_BYTES + _BEFORE_BYTES:
         return False
     if status.st_size < position.offset_bytes:
@@ -350,9 +305,9 @@ def _is_copy(handle: int, status: os.stat_result, position: Position) -> bool:
 
 
 def _fingerprint(handle: int, offset_bytes: int) -> str:
-    """Return a digest of the file's first bytes and of those before the offset.
+    """Return a digest of the file's first bytes and of the bytes before the offset.
 
-    "" where they hold NUL: that may be a hole of the file system, which fills later.
+    "" if they contain NUL: that may be a hole of the file system, which is filled later.
     """
     head = os.pread(handle, min(_HEAD_BYTES, offset_bytes), 0)
     start = max(0, offset_bytes - _BEFORE_BYTES)

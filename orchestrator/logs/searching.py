@@ -1,4 +1,4 @@
-"""Lines of a log that fit a regular expression, of any bytes and any size; what grep does."""
+"""Searches a log for a regular expression, as grep does."""
 
 from __future__ import annotations
 
@@ -8,39 +8,53 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from orchestrator.clocks import deadlines
 from orchestrator.logs import files, lines
 from orchestrator.text import expressions
 
-#: Bytes that are looked at together; a line may be as long.
+#: A longer line is searched in parts.
 _BLOCK_BYTES = 4 * 1024 * 1024
-#: What in an expression may fit a line end or asks for the end of the text: such a one is held
-#: against each line by itself, which takes three times as long.
+#: Parts of a regex that may match a line end or the end of the text. Such a regex is applied to
+#: each line by itself, which takes three times as long.
 _CROSSES_LINES = re.compile(r"\[\^|\\[sWDnAZvfrtx0-7]|\(\?[a-zA-Z]*s|[\x00-\x1f]|\(\?-")
 
 
 class Hit(NamedTuple):
-    """A line, or one beside a line, that fits."""
+    """A line that matches, or a line near it."""
 
-    #: from 1, in the file
+    #: from 1
     number: int
-    #: where the line begins in the file
     offset_bytes: int
-    #: without its end; of a progress bar the state that fits; at most LINE_CAP_BYTES
+    #: without line end; of a progress bar, the state that matches; at most LINE_CAP_BYTES
     text: bytes
-    #: false: a line of context
+    #: False: a context line
     fits: bool
     #: lines were left out before this one
     gap: bool
 
 
+class Span(NamedTuple):
+    """A part of a log, in whole lines."""
+
+    begin_bytes: int
+    #: None: up to the end of the file, which may grow
+    end_bytes: int | None
+    #: number of lines before it
+    before_lines: int
+
+
+WHOLE = Span(0, None, 0)
+
+
 class BadExpressionError(ValueError):
-    """The message is that of Python's re."""
+    """The message is from Python's re."""
 
 
 def compile_expression(text: str, *, ignore_case: bool = False) -> re.Pattern[bytes]:
-    """Return the expression for search(); BadExpressionError. Case is that of ASCII letters.
+    """Return the expression for search(). Raises BadExpressionError.
 
-    RE2 matches it, in linear time, unless it has lookaround, back-references or the like.
+    RE2 matches it in linear time, unless it has lookaround, back-references or the like.
+    ignore_case: of ASCII letters.
     """
     flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0)
     source = text.encode("utf-8", "surrogateescape")
@@ -56,121 +70,153 @@ def search(
     expression: re.Pattern[bytes],
     *,
     around: int = 0,
-    begin_bytes: int = 0,
-    end_bytes: int | None = None,
-    before_lines: int = 0,
+    span: Span = WHOLE,
+    deadline: deadlines.Deadline = deadlines.NEVER,
 ) -> Iterator[Hit]:
-    """Yield the lines that fit, with so many lines `around` each.
+    """Yield the lines that match, each with `around` context lines before and after it.
 
-    Only between two places of the file, of which the first lies behind so many lines. A line that
-    is longer than 4 MiB is looked at in parts. NotFoundError where there is no log.
+    The search ends at the deadline. Raises NotFoundError.
     """
-    handle = files.existing(path)
+    handle = files.open_existing(path)
     try:
         window = _Window(around)
-        place, number, carry = begin_bytes, before_lines, b""
+        offset, number, carry = span.begin_bytes, span.before_lines, b""
         crosses = _CROSSES_LINES.search(expression.pattern.decode("latin-1"))
-        finds = _spans_by_line if crosses else _spans
+        find_lines = _matching_lines_one_by_one if crosses else _matching_lines
         more = True
-        while more:
-            left = _BLOCK_BYTES if end_bytes is None else min(_BLOCK_BYTES, end_bytes - place)
-            data = os.pread(handle, left, place) if left > 0 else b""
+        while more and not deadline.is_over:
+            size = _BLOCK_BYTES
+            if span.end_bytes is not None:
+                size = min(_BLOCK_BYTES, span.end_bytes - offset)
+            data = os.pread(handle, size, offset) if size > 0 else b""
             more = len(data) == _BLOCK_BYTES
             block = carry + data
-            begin = place - len(carry)
-            # What is a hole has no line end, and may be a terabyte.
-            hole_bytes = files.hole_bytes(handle, place, data)
-            place += max(hole_bytes, len(data))
+            begin = offset - len(carry)
+            # A hole has no line ends, and may be a terabyte.
+            hole_bytes = files.hole_bytes(handle, offset, data)
+            offset += max(hole_bytes, len(data))
             cut = len(block)
             if more and len(carry) < _BLOCK_BYTES and not hole_bytes:
                 cut = block.rfind(b"\n") + 1
             block, carry = block[:cut], block[cut:]
-            yield from window.hits(block, begin, number, list(finds(expression, block)))
+            matching = list(find_lines(expression, block))
+            yield from window.hits(block, begin, number, matching)
             number += block.count(b"\n")
     finally:
         os.close(handle)
 
 
-class _Span(NamedTuple):
-    """A line that fits, and the part of it between carriage returns, in its block."""
+def attempt_span(
+    path: str,
+    banner: re.Pattern[str],
+    attempt: int,
+    *,
+    deadline: deadlines.Deadline = deadlines.NEVER,
+) -> Span | None:
+    """Return the part of a log from the attempt's banner to the next banner; None: no such banner.
+
+    Attempts only go up: a job that prints its old log begins no attempt. Raises NotFoundError.
+    """
+    highest = -1
+    begin: tuple[int, int] | None = None
+    expression = re.compile(rb"^" + re.escape(lines.BANNER_START.encode()), re.MULTILINE)
+    for hit in search(path, expression, deadline=deadline):
+        match = banner.fullmatch(lines.clean(hit.text))
+        if match is None or int(match["attempt"]) <= highest:
+            continue
+        if begin is not None:
+            return Span(begin[0], hit.offset_bytes, begin[1])
+        highest = int(match["attempt"])
+        if highest == attempt:
+            begin = hit.offset_bytes, hit.number - 1
+    return None if begin is None else Span(begin[0], None, begin[1])
+
+
+class _MatchingLine(NamedTuple):
+    """Offsets in a block: of a line, and of the part of it between carriage returns."""
 
     begin: int
     end: int
-    shown_begin: int
-    shown_end: int
+    part_begin: int
+    part_end: int
 
 
-def _spans(expression: re.Pattern[bytes], block: bytes) -> Iterator[_Span]:
+def _matching_lines(expression: re.Pattern[bytes], block: bytes) -> Iterator[_MatchingLine]:
     at = 0
-    while at < len(block) and (found := expression.search(block, at)):
-        begin = block.rfind(b"\n", at, found.start()) + 1 or at
+    while at < len(block) and (match := expression.search(block, at)):
+        begin = block.rfind(b"\n", at, match.start()) + 1 or at
         if begin == len(block):
-            # Nothing fits behind the last line end.
+            # Behind the last line end there is no line.
             return
-        end = block.find(b"\n", found.start())
+        end = block.find(b"\n", match.start())
         end = len(block) if end < 0 else end
-        yield _span(block, begin, end, found.start(), found.end())
+        yield _matching_line(block, begin, end, *match.span())
         at = end + 1
 
 
-def _spans_by_line(expression: re.Pattern[bytes], block: bytes) -> Iterator[_Span]:
+def _matching_lines_one_by_one(
+    expression: re.Pattern[bytes], block: bytes
+) -> Iterator[_MatchingLine]:
     at = 0
     while at < len(block):
         end = block.find(b"\n", at)
         end = len(block) if end < 0 else end
-        if found := expression.search(block[at:end]):
-            yield _span(block, at, end, at + found.start(), at + found.end())
+        if match := expression.search(block[at:end]):
+            yield _matching_line(block, at, end, at + match.start(), at + match.end())
         at = end + 1
 
 
-def _span(block: bytes, begin: int, end: int, first: int, last: int) -> _Span:
+def _matching_line(block: bytes, begin: int, end: int, first: int, last: int) -> _MatchingLine:
     # The states of a progress bar are one line.
-    shown = block.rfind(b"\r", begin, first) + 1 or begin
-    stop = block.find(b"\r", last, end)
-    return _Span(begin, end, shown, end if stop < 0 else stop)
+    part_begin = block.rfind(b"\r", begin, first) + 1 or begin
+    part_end = block.find(b"\r", last, end)
+    return _MatchingLine(begin, end, part_begin, end if part_end < 0 else part_end)
 
 
 class _Window:
-    """The lines around those that fit, from block to block."""
+    """Adds context lines, also across blocks."""
 
     def __init__(self, around: int) -> None:
         self._around = around
         self._before: collections.deque[tuple[int, int, bytes]] = collections.deque(maxlen=around)
-        #: lines still to show behind the last one that fits
+        #: context lines still to show
         self._after = 0
+        #: number of the last line that was shown
         self._shown = 0
 
-    def hits(self, block: bytes, begin: int, number: int, spans: list[_Span]) -> Iterator[Hit]:
-        """Yield what is to be shown of a block that begins there, behind so many lines."""
+    def hits(
+        self, block: bytes, begin: int, number: int, matching: list[_MatchingLine]
+    ) -> Iterator[Hit]:
+        """Yield what to show of a block that begins at this offset, after so many lines."""
         if self._around:
-            yield from self._with_context(block, begin, number, spans)
+            yield from self._with_context(block, begin, number, matching)
             return
         counted = 0
-        for span in spans:
-            number += block.count(b"\n", counted, span.begin)
-            counted = span.begin
-            text = block[span.shown_begin : span.shown_end][: lines.LINE_CAP_BYTES]
-            yield Hit(number + 1, begin + span.begin, text, True, False)
+        for line in matching:
+            number += block.count(b"\n", counted, line.begin)
+            counted = line.begin
+            text = block[line.part_begin : line.part_end][: lines.LINE_CAP_BYTES]
+            yield Hit(number + 1, begin + line.begin, text, True, False)
 
     def _with_context(
-        self, block: bytes, begin: int, number: int, spans: list[_Span]
+        self, block: bytes, begin: int, number: int, matching: list[_MatchingLine]
     ) -> Iterator[Hit]:
-        fitting = {span.begin: span for span in spans}
+        by_begin = {line.begin: line for line in matching}
         at = 0
-        if not spans and not self._after:
-            # Only what may stand before the next one that fits has to be cut into lines.
+        if not matching and not self._after:
+            # Only its last lines may be shown, as context of the next block.
             at = _last_lines(block, self._around)
             number += block.count(b"\n", 0, at)
         while at < len(block):
             end = block.find(b"\n", at)
             end = len(block) if end < 0 else end
             number += 1
-            span = fitting.get(at)
-            if span is not None:
+            line = by_begin.get(at)
+            if line is not None:
                 for earlier in self._before:
                     yield self._hit(*earlier, fits=False)
                 self._before.clear()
-                text = block[span.shown_begin : span.shown_end][: lines.LINE_CAP_BYTES]
+                text = block[line.part_begin : line.part_end][: lines.LINE_CAP_BYTES]
                 yield self._hit(number, begin + at, text, fits=True)
                 self._after = self._around
             else:
@@ -189,7 +235,7 @@ class _Window:
 
 
 def _last_lines(block: bytes, count: int) -> int:
-    """Return where the last so many lines of a block begin."""
+    """Return the offset of the last lines of a block."""
     at = len(block) - 1
     for _ in range(count):
         at = block.rfind(b"\n", 0, max(at, 0))

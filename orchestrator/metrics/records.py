@@ -47,6 +47,25 @@ class ParsedLine(NamedTuple):
             values=(metric.value,),
         )
 
+    def metrics(self) -> list[jobs.Metric]:
+        return [
+            jobs.Metric(
+                name=name,
+                value=value,
+                unit=unit,
+                step=self.step,
+                epoch=self.epoch,
+                rank=self.rank,
+                world_size=self.world_size,
+                time=self.time,
+                attempt=self.attempt,
+                source=self.source,
+                path=self.path,
+                line=self.line,
+            )
+            for (name, unit), value in zip(self.names, self.values, strict=True)
+        ]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FileSummary:

@@ -1,20 +1,19 @@
-"""Named patterns: the lines of a log, and of a metrics.jsonl, -> metrics."""
+"""Log patterns: which lines of a log contain which metrics. Also parses metrics.jsonl."""
 
 from __future__ import annotations
 
 from orchestrator.patterns.jsonl import parse_jsonl
 from orchestrator.patterns.loading import check, joined, load, load_shipped, select
-from orchestrator.patterns.matching import Matcher, Reading
+from orchestrator.patterns.matching import Matcher
+from orchestrator.patterns.prefilter import Prefilter
 from orchestrator.patterns.records import Keep, LineKind, Pattern, Value
-from orchestrator.patterns.scanning import Scanner
 
 __all__ = [
     "Keep",
     "LineKind",
     "Matcher",
     "Pattern",
-    "Reading",
-    "Scanner",
+    "Prefilter",
     "Value",
     "check",
     "joined",

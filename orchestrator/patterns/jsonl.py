@@ -1,4 +1,4 @@
-"""Lines of metrics.jsonl -> metrics."""
+"""Parses the lines of metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from orchestrator.patterns import numbers
 
 SOURCE = "jsonl"
 
-#: Seconds since 1970 of the year 2200: more is milliseconds, or garbage.
+#: Seconds since 1970 of the year 2200. Larger numbers are milliseconds or garbage.
 _LAST_SECOND = 7_258_118_400
 
 
 def parse_jsonl(text: str, *, path: str = "", line: int | None = None) -> list[jobs.Metric]:
     """Return the metric of a line such as {"name": "loss", "value": 0.5}; [] for other lines.
 
-    Keys: name, value (null: there was no finite number), unit, step, epoch, rank, world_size, time
-    (ISO 8601 with zone, or seconds since 1970), attempt. A line torn by a kill is no JSON.
+    Keys: name, value (null: not a finite number), unit, step, epoch, rank, world_size, time
+    (ISO 8601 with zone, or seconds since 1970), attempt.
     """
     try:
         record = json.loads(text)
@@ -29,17 +29,17 @@ def parse_jsonl(text: str, *, path: str = "", line: int | None = None) -> list[j
         return []
     if not isinstance(record, dict):
         return []
-    name, value, unit = record.get("name"), _value(record), record.get("unit", "")
+    name, value, unit = record.get("name"), _value(record), record.get("unit")
+    # A lone surrogate, which JSON may contain, is not printable and cannot be stored.
+    if not isinstance(unit, str) or not unit.isprintable():
+        unit = ""
     if not isinstance(name, str) or not numbers.METRIC_NAME.fullmatch(name) or value is None:
         return []
     return [
         jobs.Metric(
             name=name,
             value=value,
-            # Half a character, which JSON may hold, can be stored nowhere.
-            unit=unit[: numbers.UNIT_CHARACTERS]
-            if isinstance(unit, str) and unit.isprintable()
-            else "",
+            unit=unit[: numbers.UNIT_CHARACTERS],
             step=_count(record, "step"),
             epoch=_count(record, "epoch"),
             rank=_count(record, "rank"),
@@ -54,9 +54,7 @@ def parse_jsonl(text: str, *, path: str = "", line: int | None = None) -> list[j
 
 
 def _value(record: Mapping[str, Any]) -> float | None:
-    if "value" not in record:
-        return None
-    value = record["value"]
+    value = record.get("value", False)
     if value is None:
         return math.nan
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -70,12 +68,12 @@ def _value(record: Mapping[str, Any]) -> float | None:
 
 def _count(record: Mapping[str, Any], key: str, *, below: int = 2**63) -> int | None:
     value = record.get(key)
-    fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
-    return value if fits else None
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
+    return value if is_count else None
 
 
 def _time(value: object) -> datetime.datetime | None:
-    """Return an aware time in UTC; None for one without a zone, which could be any."""
+    """Return the time in UTC; None if its zone is unknown."""
     try:
         if isinstance(value, str):
             time = datetime.datetime.fromisoformat(value)

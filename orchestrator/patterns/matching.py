@@ -1,109 +1,76 @@
-"""Lines of a log -> metrics, with what one line says about the next."""
+"""Matches the lines of a log against patterns. A line may say what later lines belong to."""
 
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from orchestrator import jobs
-from orchestrator.patterns import (
-    kinds,
-    numbers,
-    prefixes,
-    records,
-    scanning,
-    shapes,
-)
+from orchestrator import jobs, metrics
+from orchestrator.patterns import extraction, prefilter, prefixes, records
 from orchestrator.text import expressions
 
-#: Longer lines hold no metrics that people print; it also bounds what a slow regex can cost.
-MATCH_CAP_CHARACTERS = 4096
-#: Ranks whose lines are kept apart; of more the one that was silent longest is forgotten.
-_MOST_LABELS = 1024
-
-#: So many expressions of users may turn out to be slow in a log; then all of theirs are left out.
+#: Longer lines are ignored. This also limits the time that a slow regex takes.
+MAX_LINE_CHARACTERS = 4096
+#: Ranks with a state of their own; the least recently seen one is dropped.
+_MAX_STREAMS = 1024
+#: After so many slow regexes of users in one log, all regexes of users are skipped.
 _MAX_SLOW = 10
-
-#: "Epoch 1/5" alone is a line of many programs, and says not whose log this is.
+#: Metrics that many programs print: they do not show that a pattern fits the log.
 _COUNTERS = frozenset(("epoch", "step"))
-
-#: Shapes of lines that are made before any was of use; each use allows one more.
-_SHAPES_AHEAD = 500
 
 
 @dataclasses.dataclass
 class _Kept:
-    """A value that a line told about those that follow."""
+    """A value for later lines."""
 
     value: int | str
-    #: kind of line that took it last; "": none yet; None: any may take it, any number of times
-    taker: str | None
+    #: line kind that took it last, "" before the first; None: any may take it, any number of times
+    taken_by: str | None
 
 
 @dataclasses.dataclass
 class _Stream:
-    """What the lines of one rank told so far."""
+    """What the lines of one rank have reported so far."""
 
     #: pattern -> kind of its last line
     last: dict[str, str] = dataclasses.field(default_factory=dict)
-    #: pattern -> what holds for lines that follow
+    #: pattern -> name -> value for later lines
     kept: dict[str, dict[str, _Kept]] = dataclasses.field(default_factory=dict)
 
 
-class Reading(NamedTuple):
-    """The numbers that one pattern finds in a line."""
-
-    #: log:PATTERN
-    source: str
-    rank: int | None
-    world_size: int | None
-    step: int | None
-    epoch: int | None
-    time: datetime.datetime | None
-    #: name and unit of each number
-    names: tuple[tuple[str, str], ...]
-    values: tuple[float, ...]
-
-
 class Matcher:
-    """Finds metrics in the lines of one log; its state goes on from one process to the next."""
+    """Finds metrics in the lines of one log. Its state can be stored and resumed."""
 
     def __init__(
         self, patterns: Sequence[records.Pattern], state: Mapping[str, Any] | None = None
     ) -> None:
-        numbered = scanning.numbered(patterns)
-        # Generic ones come last, each group in the patterns' order.
-        self._kinds = [
-            kinds.Kind(number, pattern, kind)
-            for number, pattern, kind in sorted(numbered, key=lambda one: one[1].generic)
+        ordered = sorted(patterns, key=lambda pattern: pattern.generic)
+        self._extractors = [
+            extraction.Extractor(pattern, kind) for pattern in ordered for kind in pattern.lines
         ]
-        self._chosen: dict[tuple[int, ...], list[kinds.Kind]] = {}
-        self._by_text: dict[str, list[int]] = {}
-        for one in self._kinds:
-            for text in one.kind.contains or ("",):
-                self._by_text.setdefault(text, []).append(one.number)
-        #: names of lines, each once in a line
-        self._names: dict[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]] = {}
-        #: kinds of line, by number, whose expressions are no longer tried: why; "": after others
-        self.slow: dict[int, str] = {}
-        #: by the marks and what is left of a line without its digits; they hold while `_known` does
-        self._shapes: dict[tuple[tuple[int, ...], bytes], shapes.Shape] = {}
-        self._to_shape = _SHAPES_AHEAD
-        self._attempt, self._known, self._streams = _restored(state or {})
+        by_text: dict[str, list[int]] = {}
+        for number, extractor in enumerate(self._extractors):
+            for text in extractor.kind.required or ("",):
+                by_text.setdefault(text, []).append(number)
+        self._by_text = list(by_text.values())
+        self._texts_in = prefilter.text_finder(list(by_text))
+        #: extractor whose regex was too slow -> message; "": skipped because of others
+        self._slow: dict[int, str] = {}
+        self._attempt, self._is_known, self._streams = _from_json(state or {})
 
     @property
     def state(self) -> dict[str, Any]:
-        """Return what holds for the lines that follow, ready for JSON."""
+        """What the lines so far mean for later ones, ready for JSON."""
         return {
             "attempt": self._attempt,
-            "known": self._known,
+            "known": self._is_known,
             "streams": {
                 label: {
                     "last": dict(stream.last),
                     "kept": {
-                        name: {key: [kept.value, kept.taker] for key, kept in context.items()}
+                        name: {key: [kept.value, kept.taken_by] for key, kept in context.items()}
                         for name, context in stream.kept.items()
                         if context
                     },
@@ -114,280 +81,175 @@ class Matcher:
 
     @property
     def generic(self) -> bool:
-        """Whether generic patterns count for the lines that follow."""
-        return not self._known
+        """Whether generic patterns still count: no other pattern has found anything."""
+        return not self._is_known
 
     @property
-    def followed(self) -> set[str]:
-        """Return the patterns of which lines were seen that may say something about others."""
-        return {name for stream in self._streams.values() for name in stream.last}
+    def slow(self) -> list[str]:
+        """A message for each regex that was too slow."""
+        return [message for message in self._slow.values() if message]
 
     def match(
-        self,
-        text: str,
-        *,
-        attempt: int = 0,
-        path: str = "",
-        line: int | None = None,
-        marks: tuple[int, ...] | None = None,
+        self, text: str, *, attempt: int = 0, path: str = "", line: int | None = None
     ) -> list[jobs.Metric]:
-        """Return the metrics of a line; of two patterns that find the same one the first wins.
-
-        Lines must come in the log's order. A NaN says that there was no finite number. Generic
-        patterns count until another one has found something. `marks`: what a scanner found.
-        """
-        return [
-            jobs.Metric(
-                name=name,
-                value=value,
-                unit=unit,
-                step=reading.step,
-                epoch=reading.epoch,
-                rank=reading.rank,
-                world_size=reading.world_size,
-                time=reading.time,
-                attempt=attempt,
-                source=reading.source,
-                path=path,
-                line=line,
-            )
-            for reading in self.read(text, attempt=attempt, marks=marks)
-            for (name, unit), value in zip(reading.names, reading.values, strict=True)
-        ]
+        """Return the metrics of a line one by one."""
+        lines = self.read(text, attempt=attempt, path=path, line=line)
+        return [metric for parsed in lines for metric in parsed.metrics()]
 
     def read(
-        self, text: str, *, attempt: int = 0, marks: tuple[int, ...] | None = None
-    ) -> list[Reading]:
-        """Return the numbers of a line, as `match` does."""
+        self, text: str, *, attempt: int = 0, path: str = "", line: int | None = None
+    ) -> list[metrics.ParsedLine]:
+        """Return the metrics of a line, per pattern. Lines must come in the log's order.
+
+        If two patterns find the same metric, the first one counts. NaN: the log shows no finite
+        number. Generic patterns count until another pattern has found something.
+        """
         if attempt != self._attempt:
-            self._attempt = attempt
-            self._streams = {}
-        if len(text) > MATCH_CAP_CHARACTERS:
+            self._attempt, self._streams = attempt, {}
+        if len(text) > MAX_LINE_CHARACTERS:
             return []
-        # Keras goes back by \b over what it wrote.
+        # Keras prints \b to overwrite its output.
         text = text.rstrip(" \t\r\n\v\f\b")
-        if marks is None or scanning.ANY in marks:
-            marks = tuple(
-                [one for part, those in self._by_text.items() if part in text for one in those]
-            )
-        raw = shapes.encoded(text)
-        key = marks, shapes.of(raw)
-        shape = self._shapes.get(key)
-        if shape is not None:
-            self._to_shape += 1
-            return [_shaped(shape, raw)]
-        readings = self._read(text, marks)
-        if len(readings) == 1 and self._to_shape > 0:
-            self._shape(key, text, readings[0])
-        return readings
-
-    def _read(self, text: str, marks: tuple[int, ...]) -> list[Reading]:
-        chosen = self._chosen.get(marks)
-        if chosen is None:
-            chosen = self._choose(marks)
         prefix: prefixes.Prefix | None = None
-        readings: list[Reading] = []
-        fitted: records.Pattern | None = None
-        for one in chosen:
-            if one.pattern is fitted or not one.stands_in(text):
+        matched: records.Pattern | None = None
+        parsed: list[metrics.ParsedLine] = []
+        for number in self._candidates(text):
+            extractor = self._extractors[number]
+            pattern = extractor.pattern
+            if pattern is matched or number in self._slow:
                 continue
-            if one.pattern.generic and (self._known or readings):
+            if pattern.generic and (self._is_known or parsed):
                 break
-            if prefix is None:
-                prefix = prefixes.split(text)
-            told = self._line(one, text, prefix)
-            if told is None:
+            prefix = prefix or prefixes.split(text)
+            values = self._extract(number, text, prefix)
+            if values is None:
                 continue
-            fitted = one.pattern
-            names = tuple(told.values)
-            if readings or names not in self._names:
-                before = {kinds.key(*name) for reading in readings for name in reading.names}
-                told.values = kinds.firsts(told.values, before)
-                names = tuple(told.values)
-            if names:
-                context = told.context
-                # One object for alike lines: what is stored is looked up by it.
-                kinds.make_room(self._names)
-                names = self._names.setdefault(names, names)
-                readings.append(
-                    Reading(
-                        one.source,
-                        context.get("rank", prefix.rank),
-                        context.get("world_size"),
-                        context.get("step"),
-                        context.get("epoch"),
-                        told.time or prefix.time,
-                        names,
-                        tuple(told.values.values()),
-                    )
+            matched = pattern
+            known = {extraction.metric_key(*name) for each in parsed for name in each.names}
+            found = extraction.without_duplicates(values.metrics, known)
+            if not found:
+                continue
+            parsed.append(
+                metrics.ParsedLine(
+                    path=path,
+                    source=pattern.source,
+                    attempt=attempt,
+                    rank=values.context.get("rank", prefix.rank),
+                    world_size=values.context.get("world_size"),
+                    names=_shared(tuple(found)),
+                    step=values.context.get("step"),
+                    epoch=values.context.get("epoch"),
+                    time=values.time or prefix.time,
+                    line=line,
+                    values=tuple(found.values()),
                 )
-        # Of generic patterns nothing was asked where another one found something.
-        if readings and not self._known and fitted is not None and not fitted.generic:
-            told_names = {name for reading in readings for name, _ in reading.names}
-            self._known = not told_names <= _COUNTERS
-            if self._known:
-                # Generic patterns count no more.
-                self._shapes.clear()
-        return readings
-
-    def _shape(self, key: tuple[tuple[int, ...], bytes], text: str, reading: Reading) -> None:
-        """Keep where the numbers of a line stand, if all lines of its shape tell alike."""
-        self._to_shape -= 1
-        prefix = prefixes.split(text)
-        alike, rank = shapes.prefix_rank(text, prefix)
-        if not alike:
-            return
-        found: kinds.Traced | None = None
-        fitted: records.Pattern | None = None
-        for one in self._chosen[key[0]]:
-            if one.pattern is fitted:
-                continue
-            if one.pattern.generic and (self._known or found is not None):
-                break
-            if one.wide is None or one.kind.keep:
-                # What looks like it and does not fit takes back what was kept.
-                return
-            try:
-                match, place = one.match(text, prefix, one.wide)
-            except expressions.TooSlowError:
-                return
-            if match is None:
-                continue
-            # Of two that fit, the second tells what the first does not.
-            fits = (
-                one.exact and one.stands_in(text) and found is None and one.told(match) is not None
             )
-            found = one.traced(match, place) if fits else None
-            if found is None:
-                return
-            fitted = one.pattern
-        if found is None or (rank is not None and "rank" in found.counts):
-            return
-        if rank is not None:
-            found.counts["rank"] = rank
-        if set(found.values) >= set(reading.names):
-            made = shapes.shape(text, reading.source, reading.names, found.values, found.counts)
-            if made is not None and repr(_shaped(made, shapes.encoded(text))) == repr(reading):
-                kinds.make_room(self._shapes)
-                self._shapes[key] = made._replace(names=reading.names)
+            if not pattern.generic and not {name for name, _ in found} <= _COUNTERS:
+                self._is_known = True
+        return parsed
 
-    def _choose(self, marks: tuple[int, ...]) -> list[kinds.Kind]:
-        kinds.make_room(self._chosen)
-        off = self.slow
-        chosen = [one for one in self._kinds if one.number in marks and one.number not in off]
-        self._chosen[marks] = chosen
-        return chosen
+    def _candidates(self, text: str) -> list[int]:
+        """Return the extractors whose required text is in the line."""
+        return sorted({n for index in self._texts_in(text) for n in self._by_text[index]})
 
-    def _switch_off(self, slow: kinds.Kind, error: expressions.TooSlowError) -> None:
-        """Leave out a slow expression from now on; after some of them, all expressions of users."""
-        self.slow[slow.number] = slow.why_slow(error)
-        if len(self.slow) == _MAX_SLOW:
-            for one in self._kinds:
-                if not one.kind.shipped:
-                    self.slow.setdefault(one.number, "")
-        self._chosen.clear()
-        self._shapes.clear()
-
-    def _line(self, one: kinds.Kind, text: str, prefix: prefixes.Prefix) -> kinds.Told | None:
-        """Return what a line of this kind tells; None where it is not of this kind."""
-        if one.number in self.slow:
-            return None
-        kind, pattern = one.kind, one.pattern
+    def _extract(
+        self, number: int, text: str, prefix: prefixes.Prefix
+    ) -> extraction.LineValues | None:
+        """Return the values of a line with those kept for it; None if its kind does not match."""
+        extractor = self._extractors[number]
+        kind, pattern = extractor.kind, extractor.pattern
         stream = self._streams.get(prefix.label)
         if kind.after and (stream is None or stream.last.get(pattern.name) not in kind.after):
             return None
-        told = None
+        values = None
         try:
-            for own in (text,) if prefix.rest == text else (text, prefix.rest):
-                match = kind.regex.fullmatch(own)
-                told = None if match is None else one.told(match)
-                if told is not None:
+            for own_text in dict.fromkeys((text, prefix.rest)):
+                match = kind.regex.fullmatch(own_text)
+                values = None if match is None else extractor.extract(match)
+                if values is not None:
                     break
         except expressions.TooSlowError as error:
-            self._switch_off(one, error)
+            self._skip(number, extractor.slow_message(error))
             return None
-        if told is None:
-            if kind.contains and kind.keep and stream is not None:
-                # Torn, it seems: what it would have told is unknown, not as before.
+        if values is None:
+            if kind.contains and stream is not None:
+                # Probably cut off: then its new value is unknown, and the old one no longer holds.
                 for key in kind.keep:
                     stream.kept.get(pattern.name, {}).pop(key, None)
             return None
-        if one.follows:
+        if pattern.has_context:
             stream = self._streams.pop(prefix.label, None) or _Stream()
             self._streams[prefix.label] = stream
-            if len(self._streams) > _MOST_LABELS:
+            if len(self._streams) > _MAX_STREAMS:
                 del self._streams[next(iter(self._streams))]
             stream.last[pattern.name] = kind.name
-            _take_and_keep(stream.kept.setdefault(pattern.name, {}), pattern, kind, told)
-        if told.phase:
-            told.values = kinds.in_phase(told.values, told.phase)
-        return told
+            _take_and_keep(stream.kept.setdefault(pattern.name, {}), pattern, kind, values)
+        if values.phase:
+            values.metrics = extraction.in_phase(values.metrics, values.phase)
+        return values
+
+    def _skip(self, number: int, message: str) -> None:
+        """Skip a slow regex from now on; after some of them, all regexes of users."""
+        self._slow[number] = message
+        if len(self._slow) == _MAX_SLOW:
+            for other, extractor in enumerate(self._extractors):
+                if not extractor.kind.shipped:
+                    self._slow.setdefault(other, "")
 
 
 def _take_and_keep(
-    kept: dict[str, _Kept], pattern: records.Pattern, kind: records.LineKind, told: kinds.Told
+    kept: dict[str, _Kept],
+    pattern: records.Pattern,
+    kind: records.LineKind,
+    values: extraction.LineValues,
 ) -> None:
-    """Complete what a line tells by what was kept, and keep what it tells about lines after it."""
+    """Complete a line by values kept for it, and keep its values for later lines."""
     for key in kind.takes:
-        known = bool(told.phase) if key == records.PHASE else key in told.context
-        if known or key not in kept:
+        has_own = bool(values.phase) if key == records.PHASE else key in values.context
+        if has_own or key not in kept:
             continue
-        if kept[key].taker is not None and not _follows(pattern, kind, kept[key].taker):
-            # The line that told the next value was lost, so this one is over.
+        taken_by = kept[key].taken_by
+        if taken_by is not None and not _is_later(pattern, kind, taken_by):
+            # The line with the next value is missing, so this one no longer holds.
             del kept[key]
             continue
         value = kept[key].value
         if isinstance(value, str):
-            told.phase = value
+            values.phase = value
         else:
-            told.context[key] = value
-        if kept[key].taker is not None:
-            kept[key].taker = kind.name
+            values.context[key] = value
+        if taken_by is not None:
+            kept[key].taken_by = kind.name
     for key, how in kind.keep.items():
-        kept_value = told.phase if key == records.PHASE else told.context.get(key)
-        if kept_value is not None and kept_value != "":
-            kept[key] = _Kept(value=kept_value, taker="" if how is records.Keep.ONCE else None)
+        new = values.phase if key == records.PHASE else values.context.get(key)
+        if new is not None and new != "":
+            kept[key] = _Kept(new, taken_by="" if how is records.Keep.ONCE else None)
         elif how is records.Keep.ONCE:
             kept.pop(key, None)
 
 
-def _follows(pattern: records.Pattern, kind: records.LineKind, taker: str | None) -> bool:
-    """Tell whether the program prints this kind of line after the one that took the value last."""
-    order = [other.name for other in pattern.lines]
-    return not taker or (taker in order and order.index(kind.name) > order.index(taker))
+def _is_later(pattern: records.Pattern, kind: records.LineKind, taken_by: str) -> bool:
+    """Tell whether the program prints this line kind after the one that took the value."""
+    order = [line.name for line in pattern.lines]
+    return not taken_by or (taken_by in order and order.index(kind.name) > order.index(taken_by))
 
 
-def _shaped(shape: shapes.Shape, raw: bytes) -> Reading:
-    """Return the numbers of a line of this shape."""
-    # float() takes 1_234.
-    texts = shape.texts(raw.replace(b",", b"_") if shape.commas else raw)
-    found = tuple(map(float, texts))
-    count = numbers.whole if shape.fractions else int
-    return Reading(
-        shape.source,
-        None if shape.rank is None else count(found[shape.rank]),
-        None if shape.world_size is None else count(found[shape.world_size]),
-        None if shape.step is None else count(found[shape.step]),
-        None if shape.epoch is None else count(found[shape.epoch]),
-        None,
-        shape.names,
-        shape.values(found),
-    )
+@functools.lru_cache(4096)
+def _shared(names: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return the same object for equal names: the store recognizes them by identity."""
+    return names
 
 
-def _restored(state: Mapping[str, Any]) -> tuple[int, bool, dict[str, _Stream]]:
-    """Return a stored state; one that is not of our making is as good as none."""
+def _from_json(state: Mapping[str, Any]) -> tuple[int, bool, dict[str, _Stream]]:
+    """Return a stored state; a state of another version counts as none."""
     try:
         streams = {
             str(label): _Stream(
                 last={str(name): str(kind) for name, kind in stream["last"].items()},
                 kept={
                     str(name): {
-                        str(key): _Kept(
-                            value=value if isinstance(value, str) else int(value),
-                            taker=None if taker is None else str(taker),
-                        )
-                        for key, (value, taker) in context.items()
+                        str(key): _Kept(value if isinstance(value, str) else int(value), taken_by)
+                        for key, (value, taken_by) in context.items()
                     }
                     for name, context in stream["kept"].items()
                 },

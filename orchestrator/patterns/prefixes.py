@@ -1,4 +1,4 @@
-"""What launchers and loggers put before a program's own text: ranks, times, levels, names."""
+"""Splits off what launchers and loggers print before a line: rank, time, level, name."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ class Prefix(NamedTuple):
 
     #: the line without it
     rest: str
-    #: tells whose line it is among those of other ranks; "": nobody says
+    #: identifies the rank that printed the line; "": unknown
     label: str
-    #: none: the line does not tell, or tells a node's or local one
+    #: global rank, if the prefix contains it
     rank: int | None
-    #: none: no time, or one without a zone, which could be any
+    #: None: no time, or a time without a zone
     time: datetime.datetime | None
 
 
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARNING|WARN|ERROR|CRITICAL|Info|info)"
 _CLOCK = r"[0-9]{2}:[0-9]{2}:[0-9]{2}"
-# Each alternative is one part, and ends where the next may begin. Those that tell whose line it
-# is come first; mpirun (Open MPI) --tag-output, srun --label, torchrun --tee, Ray, pdsh.
+# Each alternative is one part of a prefix. Those that identify the rank come first: torchrun --tee,
+# mpirun (Open MPI) --tag-output, Ray, pdsh. _TASK is srun --label.
 _PART = re.compile(
     rf"""
     \[rank(?P<rank>[0-9]{{1,6}})\]:?[ ]?
@@ -56,50 +56,47 @@ _PART = re.compile(
 )
 _TASK = re.compile(r"[ ]*(?P<task>[0-9]{1,6}): ?", re.ASCII)
 _ZONE = re.compile(r"(?:Z|UTC|[-+][0-9]{2}:?[0-9]{2})$", re.ASCII)
-_MOST_PARTS = 12
+_MAX_PARTS = 12
 
 
 def split(text: str) -> Prefix:
-    """Return the line parted from its prefix; without one the line is as it was."""
-    place, label = 0, ""
-    ranks: set[int] = set()
-    ambiguous = False
+    """Split a line into its prefix and the rest, which may be the whole line."""
+    position, label = 0, ""
+    rank: int | None = None
+    is_local = False
     time: datetime.datetime | None = None
-    found = _TASK.match(text)
-    if found is not None:
-        place, label = found.end(), found["task"]
-        ranks.add(int(found["task"]))
+    match = _TASK.match(text)
+    if match is not None:
+        position, label = match.end(), match["task"]
+        rank = int(label)
     elif text.lstrip(" ").startswith("[") and _PART.match(text, text.index("[")):
-        place = text.index("[")
-    for _ in range(_MOST_PARTS):
-        found = _PART.match(text, place)
-        if found is None:
+        position = text.index("[")
+    for _ in range(_MAX_PARTS):
+        match = _PART.match(text, position)
+        if match is None:
             break
-        place = found.end()
-        if found.lastindex is None:
-            continue
-        for group in ("rank", "mpi", "named"):
-            if found[group] is not None:
-                label = f"{label}/{found[group]}"
-                # PyTorch's own word: what srun numbered are then the nodes.
-                ranks = {int(found[group])}
-        for group in ("local", "actor", "host"):
-            if found[group] is not None:
-                label = f"{label}/{found[group]}"
-                ambiguous = ambiguous or group == "local"
-        if found["time"] is not None and time is None:
-            time = _aware(found["time"])
-    rank = ranks.pop() if len(ranks) == 1 and not ambiguous else None
-    return Prefix(text[place:], label, rank, time)
+        position = match.end()
+        # Each alternative has at most one group.
+        group = match.lastgroup
+        if group == "time":
+            time = time or _aware(match[group])
+        elif group is not None:
+            label = f"{label}/{match[group]}"
+            if group in ("rank", "mpi", "named"):
+                # The program's own rank: srun --label then numbers nodes.
+                rank = int(match[group])
+            # A local rank, such as [default0], is the same on several nodes.
+            is_local = is_local or group == "local"
+    return Prefix(text[position:], label, None if is_local else rank, time)
 
 
 def _aware(text: str) -> datetime.datetime | None:
     if not _ZONE.search(text):
         return None
-    written = text.replace("/", "-").replace("_", "T").replace(",", ".").replace("UTC", "Z")
+    iso = text.replace("/", "-").replace("_", "T").replace(",", ".").replace("UTC", "Z")
     try:
-        found = datetime.datetime.fromisoformat(written.replace(" Z", "Z"))
-        return found.astimezone(datetime.UTC)
+        time = datetime.datetime.fromisoformat(iso.replace(" Z", "Z"))
+        return time.astimezone(datetime.UTC)
     except (ValueError, OverflowError):
-        # A year 0, or one that leaves the calendar in UTC.
+        # Year 0, or a time that leaves the calendar in UTC.
         return None

@@ -1,4 +1,4 @@
-"""What a pattern is."""
+"""Log patterns: which lines a program prints, and which metrics they contain."""
 
 from __future__ import annotations
 
@@ -10,97 +10,97 @@ from collections.abc import Mapping
 
 from orchestrator.text import expressions
 
-#: What a line may tell about the numbers of lines that follow; all are whole numbers.
+#: Integers that say what the metrics of this and later lines belong to.
 CONTEXT = ("epoch", "step", "rank", "world_size")
-#: Tells whether the line is of training or of validation; a word and no number.
+#: A word: whether the line is of training or of validation.
 PHASE = "phase"
-#: When the program wrote the line; seconds since 1970 unless the unit is ms.
+#: When the program printed the line: seconds since 1970, or milliseconds if the unit is ms.
 TIME = "time"
-#: What of a line is told with its metrics and is no metric itself.
-SURROUNDINGS = ("rank", "world_size", PHASE, TIME)
-#: `GROUP_unit` holds the unit of `GROUP` as the line has it.
+#: Names that are attributes of metrics, and never metrics.
+NOT_METRICS = ("rank", "world_size", PHASE, TIME)
+#: The group `GROUP_unit` contains the unit of `GROUP`.
 UNIT_SUFFIX = "_unit"
-#: The group that holds what a `form` reads.
+#: The group that a `form` parses.
 FIELDS = "fields"
 
 
 class Keep(enum.StrEnum):
-    """How long a value holds for lines that follow."""
+    """How long a value holds for later lines."""
 
-    #: each kind of line takes it once, in the pattern's order
+    #: each later line kind takes it once
     ONCE = "once"
     #: until it changes or the next attempt begins
     ALWAYS = "always"
 
 
 class Form(enum.StrEnum):
-    """How names and numbers stand in a line, where each line may have others."""
+    """The format of a line whose names differ from line to line."""
 
     #: {"loss": 0.5, "data": {"lr": 0.1}}
     JSON = "json"
     #: {'loss': 0.5}, as Python prints a dict
     DICT = "dict"
-    #: loss: 0.5 | lr: 0.1, with the separator and the sign between that the pattern names
+    #: loss: 0.5 | lr: 0.1, with any separator
     PAIRS = "pairs"
 
 
-class Kind(enum.StrEnum):
-    """How a number is written, where it differs from what everybody reads as one."""
+class NumberFormat(enum.StrEnum):
+    """A format that float() does not accept."""
 
     #: 12,345.6
     THOUSANDS = "thousands"
-    #: 1:02:03.4, taken as seconds
+    #: 1:02:03.4, converted to seconds
     CLOCK = "clock"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Value:
-    """What a group or a key of a line is."""
+    """What a group or field is stored as."""
 
-    #: the metric's; one of SURROUNDINGS; "": nothing, it is left out
+    #: of the metric, or one of NOT_METRICS; "": ignored
     name: str
-    #: as the log means it
     unit: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LineKind:
-    """One kind of line that a program prints."""
+    """One kind of line that a program prints. patterns.toml explains the fields."""
 
     name: str
-    #: texts of which one stands in each line of this kind; (): not known
+    #: each line contains one of these texts; (): not specified
     contains: tuple[str, ...] = ()
-    #: fits the whole line, less its prefix and the blanks at its end
+    #: the same, derived from the regex if not specified; (): unknown
+    required: tuple[str, ...] = ()
+    #: regex of the whole line without its prefix and trailing blanks
     source: str
     #: named groups that are metrics
     metrics: Mapping[str, Value] = dataclasses.field(default_factory=dict)
-    #: groups that are written in a way of their own
-    kinds: Mapping[str, Kind] = dataclasses.field(default_factory=dict)
-    #: named groups that hold for lines that follow
+    number_formats: Mapping[str, NumberFormat] = dataclasses.field(default_factory=dict)
+    #: named groups whose values hold for later lines
     keep: Mapping[str, Keep] = dataclasses.field(default_factory=dict)
-    #: what this line takes of that
+    #: kept values that this line takes
     takes: tuple[str, ...] = ()
-    #: kinds of which one must be the pattern's last line before; (): no matter
+    #: the pattern's previous line must be of one of these kinds; (): any
     after: tuple[str, ...] = ()
-    #: how the group `fields` is read; none: there is no such group
+    #: format of the group `fields`; None: there is no such group
     form: Form | None = None
-    #: of Form.PAIRS; "": blanks, commas and the like, and the names must be normalised ones
+    #: for Form.PAIRS; "": blanks, commas and the like, and names must be normalized ones
     separator: str = ""
     between: str = ":"
-    #: the program's names, as they stand there
+    #: the program's names -> ours
     fields: Mapping[str, Value] = dataclasses.field(default_factory=dict)
-    #: keys that hold a name and its number; (): each key is a name itself
+    #: the two keys that contain a name and its number; (): each key is a name
     pair: tuple[str, ...] = ()
-    #: numbers under names that `fields` lacks are metrics as well
+    #: fields that `fields` does not list are metrics too
     others: bool = True
-    #: of each of these lists the line must tell one
+    #: the line must contain one metric of each list
     needs: tuple[tuple[str, ...], ...] = ()
-    #: it is ours: its source is tested, and matched by Python's re
+    #: included in this package: tested, and matched by Python's re
     shipped: bool = False
 
     @functools.cached_property
     def regex(self) -> re.Pattern[str] | expressions.Expression:
-        """Return the compiled source: a hundred of them take 0.05 s, and few are ever used."""
+        # Compiled on first use: the included patterns take 50 ms, and few are used in one log.
         if self.shipped:
             return re.compile(self.source, re.ASCII)
         return expressions.Expression(self.source)
@@ -110,22 +110,22 @@ class LineKind:
 class Pattern:
     """The lines of one program or family of programs."""
 
-    #: as specs name it
+    #: used in specs
     name: str
     description: str = ""
-    #: in the order they are printed; of those that fit a line the first is taken
+    #: in the order in which they are printed; the first that matches counts
     lines: tuple[LineKind, ...]
     #: counts only in logs in which no other pattern has found anything so far
     generic: bool = False
-    #: the file it is from; "": it ships
+    #: file that defines it; "": included in this package
     origin: str = ""
 
     @property
     def source(self) -> str:
-        """Return what a metric's `source` says."""
+        """The `source` of its metrics."""
         return f"log:{self.name}"
 
     @functools.cached_property
-    def follows(self) -> bool:
-        """Tell whether a line of it may say something about another."""
+    def has_context(self) -> bool:
+        """Whether its lines depend on each other."""
         return any(kind.keep or kind.takes or kind.after for kind in self.lines)

@@ -1,55 +1,52 @@
-"""Runs against a baseline: slower, faster, or no evidence; per size and metric."""
+"""Compare runs with a baseline, per size and metric: slower, faster or no evidence."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator.reports import curves, notes, records
-from orchestrator.reports import display as words
+from orchestrator.reports import curves, display, notes, records
 from orchestrator.scaling import regression
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A number of a run that is compared."""
+    """A number of a run that can be compared."""
 
     value: Callable[[records.Measurement], float | None]
-    higher_is_better: bool
-    #: share below which a difference is none, however sure it is
-    threshold: float
-    #: what worse and better are called
-    words: tuple[str, str] = ("worse", "better")
+    higher_is_better: bool = False
+    #: smaller differences are ignored, as a share
+    threshold: float = 0.02
+    #: names of a change for the worse and for the better
+    words: tuple[str, str] = ("slower", "faster")
 
 
-_PACE = ("slower", "faster")
 METRICS: Mapping[str, Metric] = {
-    "throughput": Metric(
-        value=lambda one: one.throughput, higher_is_better=True, threshold=0.02, words=_PACE
-    ),
-    "epoch_time": Metric(
-        value=lambda one: one.epoch_seconds, higher_is_better=False, threshold=0.02, words=_PACE
-    ),
-    "total_time": Metric(
-        value=lambda one: one.total_seconds, higher_is_better=False, threshold=0.02, words=_PACE
-    ),
+    "throughput": Metric(value=lambda run: run.throughput, higher_is_better=True),
+    "epoch_time": Metric(value=lambda run: run.epoch_seconds),
+    "total_time": Metric(value=lambda run: run.total_seconds),
     "memory": Metric(
-        value=lambda one: max(one.memory_bytes, default=None),
-        higher_is_better=False,
+        value=lambda run: max(run.memory_bytes, default=None),
         threshold=0.05,
+        words=("worse", "better"),
     ),
-    "accuracy": Metric(value=lambda one: one.accuracy, higher_is_better=True, threshold=0.01),
+    "accuracy": Metric(
+        value=lambda run: run.accuracy,
+        higher_is_better=True,
+        threshold=0.01,
+        words=("worse", "better"),
+    ),
 }
-#: What is compared unless asked: the others say nearly the same, and each further comparison makes
-#: all of them less sure.
+#: The other metrics repeat these, and each further comparison widens all confidence intervals.
 DEFAULT_METRICS = ("throughput", "accuracy")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Line:
-    """One comparison."""
+    """The comparison of one size and metric."""
 
-    #: attributes in which the runs of one side differ among themselves, "mode=ddp"
+    #: attributes that differ within one side, "mode=ddp"
     curve: str
     size: int
     metric: str
@@ -60,8 +57,7 @@ class Line:
 
     @property
     def is_worse(self) -> bool:
-        """Return whether the runs are worse than the baseline, for sure and by enough."""
-        return self.comparison.verdict is regression.Verdict.SLOWER
+        return self.comparison.result is regression.Result.SLOWER
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,10 +65,13 @@ class Comparison:
     """All comparisons of runs with a baseline."""
 
     lines: tuple[Line, ...]
-    #: what the baseline has and no run shows now: `4 GPUs, mode=ddp`
+    #: what only the baseline has: `4 GPUs, mode=ddp`
     missing: tuple[str, ...]
-    #: what a reader has to know besides
     notes: tuple[str, ...]
+
+
+_Key = tuple[str, int]
+_Runs = dict[_Key, list[records.Measurement]]
 
 
 def compare(
@@ -83,145 +82,126 @@ def compare(
     *,
     unit: str = "gpus",
 ) -> Comparison:
-    """Compare runs with those of a baseline that are like them.
+    """Compare runs with the runs of a baseline that have the same size and attributes.
 
-    Intervals hold for all comparisons together (Bonferroni). What differs between the sides and
-    not within them, such as the commit, is what is compared, and is told.
+    Confidence intervals are joint ones (Bonferroni). Attributes that differ only between the two
+    sides, such as the commit, are what is compared; they become notes.
     """
-    names = dict.fromkeys((*metrics, *(thresholds or {})))
-    new, old, remarks = _sides(measurements, baseline)
-    pairs = [(key, name) for key in new for name in names if key in old]
-    sides = {
+    thresholds = thresholds or {}
+    new, old, sentences = _sides(measurements, baseline)
+    values = {
         (key, name): (_values(new[key], METRICS[name]), _values(old[key], METRICS[name]))
-        for key, name in pairs
+        for key in new
+        if key in old
+        for name in dict.fromkeys((*metrics, *thresholds))
     }
-    known = {pair: both for pair, both in sides.items() if all(both)}
-    confidence = 1.0 - (1.0 - regression.CONFIDENCE) / max(1, len(known))
+    values = {key: both for key, both in values.items() if all(both)}
+    confidence = 1.0 - (1.0 - regression.CONFIDENCE) / max(1, len(values))
     lines = [
-        _line(key, name, both, {**_usual(), **(thresholds or {})}[name], confidence)
-        for (key, name), both in known.items()
+        _line(key, name, both, thresholds.get(name, METRICS[name].threshold), confidence)
+        for (key, name), both in values.items()
     ]
-    remarks += [
-        f"not compared, for the baseline has no such runs: {_key_words(key, unit)}"
+    missing = tuple(_key_text(key, unit) for key in old if key not in new)
+    sentences += [
+        f"not compared, because the baseline has no such runs: {_key_text(key, unit)}"
         for key in new
         if key not in old
     ]
-    missing = tuple(_key_words(key, unit) for key in old if key not in new)
-    remarks += [f"not compared, for there are no such runs now: {each}" for each in missing]
-    for side, runs in (
-        *(("", new[key]) for key in new),
-        *(("baseline: ", old[key]) for key in old),
-    ):
-        remarks += [f"{side}{told}" for told in notes.told_outliers(runs, unit)]
+    sentences += [f"not compared, because there are no such runs now: {text}" for text in missing]
+    for prefix, side in (("", new), ("baseline: ", old)):
+        for runs in side.values():
+            sentences += [f"{prefix}{note}" for note in notes.outlier_notes(runs, unit)]
     few = sorted({line.size for line in lines if line.comparison.low is None})
     if few:
-        remarks.append(f"too few runs for an interval: {words.sizes(few, unit)}; repeat them")
-    if len(known) > 1:
-        remarks.append(f"the intervals of all {len(known)} together hold the truth 95 times in 100")
-    return Comparison(lines=tuple(lines), missing=missing, notes=tuple(remarks))
-
-
-_Key = tuple[str, int]
-_Runs = dict[_Key, list[records.Measurement]]
+        sentences.append(f"too few runs for a confidence interval: {display.sizes(few, unit)}")
+    if len(values) > 1:
+        sentences.append(f"95 % confidence intervals, joint for all {len(values)} comparisons")
+    return Comparison(lines=tuple(lines), missing=missing, notes=tuple(sentences))
 
 
 def _sides(
     measurements: Sequence[records.Measurement], baseline: Sequence[records.Measurement]
 ) -> tuple[_Runs, _Runs, list[str]]:
-    """Return the runs of both sides by what makes them alike, and what differs between sides."""
-    attributes = curves.held([*measurements, *baseline])
+    """Return the runs of both sides by curve and size, and how the sides differ."""
+    attributes = curves.attributes_of([*measurements, *baseline])
     mine, theirs = attributes[: len(measurements)], attributes[len(measurements) :]
-    names = sorted({name for each in attributes for name in each} - curves.FREE)
-    keys, remarks = [], []
-    for name in names:
-        # What does not state it fits any, as it does in a curve.
-        now = {each[name] for each in mine if each.get(name)}
-        before = {each[name] for each in theirs if each.get(name)}
-        if len(now) < 2 and len(before) < 2:
-            if now != before:
-                was, is_now = (next(iter(each), "not stated") for each in (before, now))
-                remarks.append(f"{name} was {was} and is {is_now}")
-        else:
+    keys, sentences = [], []
+    for name in sorted({name for own in attributes for name in own} - curves.FREE):
+        # A run that does not state an attribute matches any value of it.
+        now = {own[name] for own in mine if own.get(name)}
+        before = {own[name] for own in theirs if own.get(name)}
+        if len(now) > 1 or len(before) > 1:
             keys.append(name)
-    sides: list[_Runs] = []
-    for runs, each in ((measurements, mine), (baseline, theirs)):
-        side: _Runs = {}
-        for one, has in zip(runs, each, strict=True):
-            curve = words.attributes({name: has.get(name, "") for name in keys})
-            side.setdefault((curve, one.size), []).append(one)
-        sides.append(dict(sorted(side.items())))
-    return sides[0], sides[1], remarks
+        elif now != before:
+            was, is_now = (next(iter(values), "not stated") for values in (before, now))
+            sentences.append(f"{name} was {was} and is {is_now}")
+
+    def side(runs: Sequence[records.Measurement], stated: Sequence[Mapping[str, str]]) -> _Runs:
+        groups: _Runs = collections.defaultdict(list)
+        for run, own in zip(runs, stated, strict=True):
+            curve = display.attributes({name: own.get(name, "") for name in keys})
+            groups[curve, run.size].append(run)
+        return dict(sorted(groups.items()))
+
+    return side(measurements, mine), side(baseline, theirs), sentences
 
 
 def _values(runs: Sequence[records.Measurement], metric: Metric) -> list[float]:
-    found = [metric.value(one) for one in runs]
-    return [value for value in found if value is not None and value > 0.0]
-
-
-def _usual() -> dict[str, float]:
-    return {name: metric.threshold for name, metric in METRICS.items()}
+    values = [metric.value(run) for run in runs]
+    return [value for value in values if value is not None and value > 0.0]
 
 
 def _line(
     key: _Key,
     name: str,
-    both: tuple[list[float], list[float]],
+    values: tuple[list[float], list[float]],
     threshold: float,
     confidence: float,
 ) -> Line:
     metric = METRICS[name]
-    found = regression.compare(
-        both[0],
-        both[1],
+    compared = regression.compare(
+        *values,
         threshold=threshold,
         higher_is_better=metric.higher_is_better,
         confidence=confidence,
     )
-    verdict = found.verdict.value
-    if found.verdict is not regression.Verdict.NO_EVIDENCE:
-        verdict = metric.words[found.verdict is regression.Verdict.FASTER]
+    verdict = compared.result.value
+    if compared.result is not regression.Result.NO_EVIDENCE:
+        verdict = metric.words[compared.result is regression.Result.FASTER]
     return Line(
         curve=key[0],
         size=key[1],
         metric=name,
-        comparison=found,
+        comparison=compared,
         threshold=threshold,
         verdict=verdict,
     )
 
 
-def _key_words(key: _Key, unit: str) -> str:
-    return ", ".join(filter(None, (words.size(key[1], unit), key[0])))
+def _key_text(key: _Key, unit: str) -> str:
+    return ", ".join(filter(None, (display.size(key[1], unit), key[0])))
 
 
 def worse(comparison: Comparison, unit: str) -> list[str]:
-    """Return what is worse, each in some words."""
+    """Return a clause for each line that is worse than the baseline."""
     return [
-        f"{line.metric} of {_key_words((line.curve, line.size), unit)} is "
+        f"{line.metric} of {_key_text((line.curve, line.size), unit)} is "
         f"{_change(line.comparison.ratio)} ({_interval(line.comparison)})"
         for line in comparison.lines
         if line.is_worse
     ]
 
 
-#: For people, and for programs.
+#: Columns of the table, and of formats for programs.
 COLUMNS = ("curve", "size", "metric", "change", "interval", "verdict", "runs", "baseline_runs")
 VALUES = (
-    "curve",
-    "size",
-    "metric",
-    "ratio",
-    "ratio_low",
-    "ratio_high",
-    "threshold",
-    "verdict",
-    "runs",
-    "baseline_runs",
+    *("curve", "size", "metric", "ratio", "ratio_low", "ratio_high", "threshold"),
+    *("verdict", "runs", "baseline_runs"),
 )
 
 
 def rows(comparison: Comparison) -> list[dict[str, object]]:
-    """Return the lines as they are printed: all numbers, and the words of the table."""
+    """Return the lines with the values of all columns."""
     return [
         {
             "curve": line.curve,
@@ -246,7 +226,7 @@ def _change(ratio: float) -> str:
     return f"{100.0 * (ratio - 1.0):+.1f} %"
 
 
-def _interval(found: regression.Comparison) -> str:
-    if found.low is None or found.high is None:
+def _interval(compared: regression.Comparison) -> str:
+    if compared.low is None or compared.high is None:
         return ""
-    return f"{_change(found.low)} to {_change(found.high)}".replace(" % to", " to")
+    return f"{_change(compared.low)} to {_change(compared.high)}".replace(" % to", " to")

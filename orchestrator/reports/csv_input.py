@@ -1,7 +1,4 @@
-"""A CSV file of figures -> measurements.
-
-A row is a repeat; columns that are no figures are attributes.
-"""
+"""Read measurements from a CSV file: a row per repeat; unknown columns are attributes."""
 
 from __future__ import annotations
 
@@ -17,13 +14,13 @@ from orchestrator.text import escaping
 
 
 class MeasurementFileError(errors.ProblemsError):
-    """The file of figures is wrong."""
+    """A file of measurements is invalid."""
 
     exit_code = 3
     consequence = "nothing was reported"
 
 
-#: Column -> what it holds; other names of it.
+#: Column -> other names of it.
 _COLUMNS = {
     "gpus": ("gpu", "num_gpus"),
     "ranks": ("world_size",),
@@ -42,123 +39,125 @@ _COLUMNS = {
     "warm_up": ("warmup",),
     "node_list": (),
 }
-_ALIASES = {alias: name for name, others in _COLUMNS.items() for alias in (name, *others)}
+_ALIASES = {alias: name for name, aliases in _COLUMNS.items() for alias in aliases}
 _STEP_PART = re.compile(r"step_(\w+)_seconds")
 _GIB = 2**30
 
 
 def read_csv(text: str, source: str) -> records.MeasurementSet:
-    """Return the measurements of a CSV text; MeasurementFileError with every problem there is.
+    """Return the measurements of a CSV text; MeasurementFileError with all problems.
 
-    `gpus`, or `nodes` where there are no GPUs, and `throughput` must be there. Several values in a
-    cell (windows, memory of each rank) stand apart by `;` or blanks. Shares may end in `%`. Columns
-    stand apart by commas, or by `;` or tabs where the first line has no comma.
+    Required columns are `gpus` (or `nodes`) and `throughput`. Values in a cell (windows, memory of
+    each rank) are separated by `;` or blanks. Shares may end in `%`. Columns are separated by
+    commas, or by `;` or tabs if the header has no comma.
     """
-    # Spreadsheets begin their CSV with a byte order mark.
-    rows = _rows(text.removeprefix("\ufeff"), source)
-    lines = [(number, row) for number, row in rows if any(map(str.strip, row))]
-    lines = [(number, row) for number, row in lines if not row[0].lstrip().startswith("#")]
-    if not lines:
-        _fail(source, None, "is empty: its first line names columns, gpus,throughput at the least")
-    (head_line, head), *body = lines
-    names = [_ALIASES.get(_plain(title), _plain(title)) for title in head]
-    problems = [*_wrong_head(names, source, head_line)]
-    unit = next((one for one in records.UNITS if one in names), "")
+    # Spreadsheets write a byte order mark.
+    rows = [
+        (number, row)
+        for number, row in _rows(text.removeprefix("\ufeff"), source)
+        if any(map(str.strip, row)) and not row[0].lstrip().startswith("#")
+    ]
+    if not rows:
+        message = "is empty: the header must name columns, at least gpus,throughput"
+        raise _error(source, None, message)
+    (header_line, header), *body = rows
+    names = [_ALIASES.get(name, name) for name in map(_plain, header)]
+    problems = [
+        errors.Problem(source=source, line=header_line, message=message)
+        for message in _header_problems(names)
+    ]
     if not body and not problems:
-        _fail(source, head_line, "has no rows below its first line")
-    found = []
+        raise _error(source, header_line, "has no rows below the header")
+    unit = next((name for name in records.UNITS if name in names), "")
+    measurements = []
     for number, row in body if not problems else ():
-        reader = _Row(source, number, unit, dict(zip(names, map(str.strip, row), strict=False)))
+        reader = _Row(source, number, dict(zip(names, map(str.strip, row), strict=False)))
         if len(row) > len(names):
-            reader.tell("", f"has {len(row)} cells, and the first line {len(names)}")
-        found.append(reader.measurement())
+            reader.add("", f"has {len(row)} cells, and the header {len(names)}")
+        measurements.append(reader.measurement(unit))
         problems += reader.problems
     if problems:
         raise MeasurementFileError(problems)
-    return records.MeasurementSet(
-        unit=unit, measurements=tuple(one for one in found if one is not None)
-    )
+    return records.MeasurementSet(unit=unit, measurements=tuple(measurements))
+
+
+def _error(source: str, line: int | None, message: str) -> MeasurementFileError:
+    return MeasurementFileError([errors.Problem(source=source, line=line, message=message)])
 
 
 def _rows(text: str, source: str) -> list[tuple[int, list[str]]]:
-    """Return the rows, each with the number of its (last) line."""
+    """Return the rows, each with the number of its last line."""
     lines = map(str.strip, text.splitlines())
-    head = next((line for line in lines if line and not line.startswith("#")), "")
-    # Spreadsheets write `;` where a comma begins the decimals, and the reports here tabs in a pipe.
-    other = next((mark for mark in ";\t" if mark in head), ",")
-    reader = csv.reader(io.StringIO(text), delimiter="," if "," in head else other)
-    found = []
+    header = next((line for line in lines if line and not line.startswith("#")), "")
+    # Spreadsheets write `;` where decimals have a comma, and our tables have tabs in a pipe.
+    delimiter = next((mark for mark in ",;\t" if mark in header), ",")
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter)
     try:
-        for row in reader:
-            # What a terminal would act on is no text.
-            found.append((reader.line_num, [escaping.visible(cell.strip()) for cell in row]))
+        return [
+            (reader.line_num, [escaping.visible(cell.strip()) for cell in row]) for row in reader
+        ]
     except csv.Error as exc:
-        _fail(source, reader.line_num, f"cannot be read as CSV: {exc}")
-    return found
+        raise _error(source, reader.line_num, f"cannot be read as CSV: {exc}") from exc
 
 
 def _plain(title: str) -> str:
     return title.strip().lower().replace(" ", "_").replace("-", "_")
 
 
-def _fail(source: str, line: int | None, message: str) -> None:
-    raise MeasurementFileError([errors.Problem(source=source, line=line, message=message)])
-
-
-def _wrong_head(names: list[str], source: str, line: int) -> Iterator[errors.Problem]:
-    def problem(message: str) -> errors.Problem:
-        return errors.Problem(source=source, line=line, message=message)
-
+def _header_problems(names: list[str]) -> Iterator[str]:
     if not set(names) & set(records.UNITS):
-        yield problem("lacks the column gpus (or nodes): how large each run was")
+        yield "lacks the column gpus (or nodes): the size of each run"
     if "throughput" not in names:
-        yield problem("lacks the column throughput: samples a second over all ranks")
+        yield "lacks the column throughput: samples/s over all ranks"
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
-            yield problem(f"has the column {name} {names.count(name)} times")
+            yield f"has the column {name} {names.count(name)} times"
 
 
 class _Row:
-    """One line; keeps what is wrong with it."""
+    """One row, with its problems."""
 
-    def __init__(self, source: str, line: int, unit: str, cells: Mapping[str, str]) -> None:
+    def __init__(self, source: str, line: int, cells: Mapping[str, str]) -> None:
         self.problems: list[errors.Problem] = []
-        self._source, self._line, self._unit = source, line, unit
-        self._cells = cells
+        self._source, self._line, self._cells = source, line, cells
 
-    def tell(self, key: str, message: str) -> None:
-        self.problems.append(
-            errors.Problem(source=self._source, line=self._line, key=key, message=message)
-        )
+    def add(self, key: str, message: str) -> None:
+        problem = errors.Problem(source=self._source, line=self._line, key=key, message=message)
+        if problem not in self.problems:
+            self.problems.append(problem)
 
-    def measurement(self) -> records.Measurement | None:
-        """Return the measurement; none where something is wrong."""
-        size, nodes = self._count(self._unit), self._count("nodes")
-        throughput = self._number("throughput")
-        if size is None and not self.problems:
-            self.tell(self._unit, "is empty")
-        if throughput is None and not self.problems:
-            self.tell("throughput", "is empty")
+    def measurement(self, unit: str) -> records.Measurement:
+        """Return the measurement; only valid without problems."""
+        size, throughput = self._count(unit), self._number("throughput")
+        for name, value in ((unit, size), ("throughput", throughput)):
+            if value is None and not self.problems:
+                self.add(name, "is empty")
         windows = self._numbers("windows")
         if throughput is not None and windows and not min(windows) <= throughput <= max(windows):
-            told = f"{throughput:g} is not within its windows, {min(windows):g} to {max(windows):g}"
-            self.tell("throughput", f"{told}: write their median")
-        memory = self._numbers("memory_bytes") or tuple(
-            value * _GIB for value in self._numbers("memory_gib")
-        )
-        found = records.Measurement(
+            self.add(
+                "throughput",
+                f"{throughput:g} is outside its windows, {min(windows):g} to {max(windows):g}: "
+                "write their median",
+            )
+        parts = {
+            part[1]: self._number(name, zero=True)
+            for name in self._cells
+            if (part := _STEP_PART.fullmatch(name))
+        }
+        return records.Measurement(
             name=self._cells.get("name") or f"line {self._line}",
             size=size or 1,
             throughput=throughput or 1.0,
             windows=windows,
-            nodes=nodes,
+            nodes=self._count("nodes"),
             epoch_seconds=self._number("epoch_seconds"),
             total_seconds=self._number("total_seconds"),
             data_wait_share=self._share("data_wait_share"),
-            memory_bytes=memory,
+            memory_bytes=self._numbers("memory_bytes")
+            or tuple(value * _GIB for value in self._numbers("memory_gib")),
             utilisation=self._share("utilisation"),
             accuracy=self._share("accuracy"),
-            step_seconds=self._parts(),
+            step_seconds={part: value for part, value in parts.items() if value is not None},
             source=self._cells.get("source") or "file",
             warm_up=self._cells.get("warm_up", ""),
             node_list=self._cells.get("node_list", ""),
@@ -168,63 +167,49 @@ class _Row:
                 if name and name not in _COLUMNS and not _STEP_PART.fullmatch(name)
             },
         )
-        return None if self.problems else found
-
-    def _parts(self) -> dict[str, float]:
-        parts = {}
-        for name in self._cells:
-            if part := _STEP_PART.fullmatch(name):
-                seconds = self._number(name, least=0.0)
-                if seconds is not None:
-                    parts[part[1]] = seconds
-        return parts
 
     def _count(self, name: str) -> int | None:
         text = self._cells.get(name, "")
         if not text:
             return None
-        # A column that lacks a number somewhere comes out of pandas with decimals.
+        # pandas writes decimals in a column with a missing number.
         if not re.fullmatch(r"[0-9]{1,9}(\.0+)?", text) or float(text) < 1:
-            self.tell(name, f"{text!r} is not a whole number from 1 to 999999999")
+            self.add(name, f"{text!r} is not a whole number from 1 to 999999999")
             return None
         return int(float(text))
 
-    def _number(self, name: str, least: float | None = None) -> float | None:
+    def _number(self, name: str, *, zero: bool = False) -> float | None:
         text = self._cells.get(name, "")
-        return self._read(name, text, least) if text else None
+        return self._parsed(name, text, zero=zero) if text else None
 
     def _numbers(self, name: str) -> tuple[float, ...]:
         texts = re.split(r"[;\s]+", self._cells.get(name, "").strip())
-        found = [self._read(name, text, None) for text in texts if text]
-        return tuple(value for value in found if value is not None)
-
-    def _read(self, name: str, text: str, least: float | None) -> float | None:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if math.isfinite(value) and (value > 0.0 or (least is not None and value >= least)):
-            if records.is_plausible(value):
-                return value
-            told = f"{records.SMALLEST:g} to {records.LARGEST:g}"
-            self.tell(name, f"{text!r} is outside {told}: nothing measures that")
-            return None
-        has_marks = re.fullmatch(r"\d+([,' .]\d+)+", text) is not None and math.isnan(value)
-        cure = "; write it without separators, and decimals with a point" if has_marks else ""
-        self.tell(name, f"{text!r} is not a number above 0{cure}")
-        return None
+        values = [self._parsed(name, text) for text in texts if text]
+        return tuple(value for value in values if value is not None)
 
     def _share(self, name: str) -> float | None:
         text = self._cells.get(name, "")
-        if not text:
-            return None
         digits = text.removesuffix("%").strip()
-        value = self._read(name, digits, 0.0)
+        value = self._parsed(name, digits, zero=True) if text else None
         if value is None:
             return None
         if digits != text:
             value /= 100.0
         if value > 1.0:
-            self.tell(name, f"{text!r} is not a share: write 0.87 or 87%")
-            return None
+            self.add(name, f"{text!r} is not a share: write 0.87 or 87%")
         return value
+
+    def _parsed(self, name: str, text: str, *, zero: bool = False) -> float | None:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or value < 0.0 or (value == 0.0 and not zero):
+            has_marks = re.fullmatch(r"\d+([,' .]\d+)+", text) is not None and math.isnan(value)
+            fix = "; write it without separators, and decimals with a point" if has_marks else ""
+            self.add(name, f"{text!r} is not a number above 0{fix}")
+        elif not records.is_plausible(value):
+            self.add(name, f"{text!r} is outside {records.SMALLEST:g} to {records.LARGEST:g}")
+        else:
+            return value
+        return None

@@ -1,59 +1,28 @@
-"""Which jobs make one curve: those that differ in nothing but their size."""
+"""Group measurements into curves: runs that differ only in their size."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from orchestrator.reports import records
 
-#: They follow from the size, or do not change how fast a step is.
-FREE = frozenset(
-    {
-        "base_lr",
-        "date",
-        "epochs",
-        "gpus",
-        "gpus_per_node",
-        "job_id",
-        "learning_rate",
-        "lr",
-        "node_list",
-        "nodes",
-        "output_dir",
-        "repeat",
-        "run_dir",
-        "seed",
-        "time",
-        "warmup_epochs",
-    }
+#: Attributes that follow from the size and are not worth a warning.
+_OF_SIZE = frozenset(
+    "date gpus gpus_per_node job_id node_list nodes output_dir repeat run_dir time".split()
 )
-#: Of those, what nobody wonders about.
-_FOLLOWING = frozenset(
-    {
-        "date",
-        "gpus",
-        "gpus_per_node",
-        "job_id",
-        "node_list",
-        "nodes",
-        "output_dir",
-        "repeat",
-        "run_dir",
-        "time",
-    }
-)
+#: Attributes that make no curve of their own: these, and those that do not change the speed.
+FREE = _OF_SIZE | set("base_lr epochs learning_rate lr seed warmup_epochs".split())
 #: Samples of a step over all ranks, and on each of them.
 GLOBAL_BATCH, DEVICE_BATCH = "batch_size", "per_device_batch_size"
-_GLOBAL_NAMES = (GLOBAL_BATCH, "global_batch_size", "global_batch")
-_ACCUMULATION = "gradient_accumulation_steps"
-#: One process on one GPU is the baseline of DataParallel and of DDP alike.
+_GLOBAL_BATCH_NAMES = (GLOBAL_BATCH, "global_batch_size", "global_batch")
+#: One process on one GPU is the baseline of DataParallel and of DDP.
 _NO_MODE = ("single", "none", "-")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-    """Jobs of one curve."""
+    """Runs of one curve."""
 
     attributes: Mapping[str, str]
     measurements: tuple[records.Measurement, ...]
@@ -61,18 +30,18 @@ class Group:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Grouping:
-    """All jobs, in curves."""
+    """All runs, grouped into curves."""
 
     groups: tuple[Group, ...]
     #: attributes that differ between curves -> value -> sizes
     differences: Mapping[str, Mapping[str, Sequence[int]]]
-    #: attributes that all have in common
+    #: attributes that are equal in all runs
     common: Mapping[str, str]
-    #: strong, weak or none: how the batch goes with the size
+    #: "strong", "weak" or None: how the batch follows the size
     scaling: str | None
-    #: attribute -> sizes of the jobs that do not state it, though others do
+    #: attributes that only some runs state -> sizes of the other runs
     unstated: Mapping[str, Sequence[int]]
-    #: attributes of FREE that differ all the same -> values
+    #: attributes of FREE with several values -> values
     mixed: Mapping[str, Sequence[str]]
 
 
@@ -82,134 +51,109 @@ def group(
     scaling: str | None = None,
     apart: Sequence[str] = (),
 ) -> Grouping:
-    """Return the jobs in curves; `scaling`: strong or weak, none: what the batches say.
+    """Group measurements into curves.
 
-    `apart`: attributes of FREE that make curves of their own all the same.
-
-    A job that does not state an attribute belongs to each curve that it fits otherwise.
+    `scaling`: "strong", "weak", or None to infer it from the batches. `apart`: attributes of FREE
+    that make curves nevertheless. A run that does not state an attribute belongs to each curve
+    that it matches otherwise.
     """
-    found, kind = _with_batch(measurements, scaling)
+    attributes, kind = _with_batch(measurements, scaling)
     free = FREE - set(apart)
-    names = sorted({name for attributes in found for name in attributes} - free)
+
+    def sizes(name: str, value: str) -> tuple[int, ...]:
+        pairs = zip(measurements, attributes, strict=True)
+        return tuple(sorted({run.size for run, own in pairs if own.get(name, "") == value}))
+
     values = {
-        name: {each[name]: None for each in found if each.get(name, "") != ""} for name in names
+        name: [*dict.fromkeys(own[name] for own in attributes if own.get(name))]
+        for name in sorted({name for own in attributes for name in own})
     }
-    differing = [name for name in names if len(values[name]) > 1]
-    keys = [tuple(attributes.get(name, "") for name in differing) for attributes in found]
-    members = _members(keys)
-    groups = tuple(
-        Group(
-            attributes=dict(zip(differing, key, strict=True)),
-            measurements=tuple(measurements[place] for place in places),
-        )
-        for key, places in members.items()
-    )
-    sizes = [one.size for one in measurements]
+    compared = {name: known for name, known in values.items() if name not in free}
+    differing = [name for name, known in compared.items() if len(known) > 1]
+    keys = [tuple(own.get(name, "") for name in differing) for own in attributes]
     return Grouping(
-        groups=groups,
+        groups=tuple(
+            Group(
+                attributes=dict(zip(differing, key, strict=True)),
+                measurements=tuple(
+                    run for run, own in zip(measurements, keys, strict=True) if _matches(own, key)
+                ),
+            )
+            for key in _curve_keys(keys)
+        ),
         differences={
-            name: {
-                value: _sizes(
-                    size
-                    for size, each in zip(sizes, found, strict=True)
-                    if each.get(name, "") == value
-                )
-                for value in values[name]
-            }
-            for name in differing
+            name: {value: sizes(name, value) for value in values[name]} for name in differing
         },
-        common={name: next(iter(values[name])) for name in names if len(values[name]) == 1},
+        common={name: known[0] for name, known in compared.items() if len(known) == 1},
         scaling=kind,
         unstated={
             name: lacking
-            for name in names
-            if values[name]
-            and (
-                lacking := _sizes(
-                    size
-                    for size, each in zip(sizes, found, strict=True)
-                    if each.get(name, "") == ""
-                )
-            )
-            and name != "mode"
+            for name, known in compared.items()
+            if known and name != "mode" and (lacking := sizes(name, ""))
         },
         mixed={
-            name: told
-            for name in sorted(free - _FOLLOWING)
-            if len(told := sorted({each[name] for each in found if each.get(name)})) > 1
+            name: sorted(known)
+            for name, known in values.items()
+            if name in free - _OF_SIZE and len(known) > 1
         },
     )
 
 
-def held(measurements: Sequence[records.Measurement]) -> list[dict[str, str]]:
-    """Return the attributes of each, with the batch that the study holds in place of the batch."""
+def attributes_of(measurements: Sequence[records.Measurement]) -> list[dict[str, str]]:
+    """Return the attributes of each, with the batch that is the same at all sizes."""
     return _with_batch(measurements, None)[0]
 
 
-def _sizes(sizes: Iterable[int]) -> tuple[int, ...]:
-    return tuple(sorted(set(sizes)))
-
-
-def _members(keys: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], list[int]]:
-    """Return by key the places of the jobs that fit it; what fits no other is its own."""
-    whole = dict.fromkeys(key for key in keys if "" not in key)
+def _curve_keys(keys: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return the complete keys, and incomplete ones that match none of them."""
+    curves = dict.fromkeys(key for key in keys if "" not in key)
     for key in keys:
-        if "" in key and not any(_fits(key, other) for other in whole):
-            whole[key] = None
-    return {key: [place for place, one in enumerate(keys) if _fits(one, key)] for key in whole}
+        if "" in key and not any(_matches(key, other) for other in curves):
+            curves[key] = None
+    return list(curves)
 
 
-def _fits(key: tuple[str, ...], other: tuple[str, ...]) -> bool:
+def _matches(key: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return all(mine in ("", theirs) for mine, theirs in zip(key, other, strict=True))
 
 
 def _with_batch(
     measurements: Sequence[records.Measurement], scaling: str | None
 ) -> tuple[list[dict[str, str]], str | None]:
-    """Return attributes in which the batch is that which the study holds, and which it is."""
-    found = [_plain(one.attributes) for one in measurements]
-    batches = [_batches(one.size, each) for one, each in zip(measurements, found, strict=True)]
-    kind = scaling or _kind([one.size for one in measurements], batches)
-    for each, batch in zip(found, batches, strict=True):
-        for name in (*_GLOBAL_NAMES, DEVICE_BATCH):
-            each.pop(name, None)
-        if batch is None:
-            continue
-        name = DEVICE_BATCH if kind == "weak" else GLOBAL_BATCH
-        each[name] = str(batch[1] if kind == "weak" else batch[0])
-    return found, kind
-
-
-def _plain(attributes: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: "" if name == "mode" and value in _NO_MODE else value
-        for name, value in attributes.items()
-    }
+    """Return attributes with only the batch that the study fixes, and the kind of scaling."""
+    attributes = [dict(run.attributes) for run in measurements]
+    for own in attributes:
+        if own.get("mode") in _NO_MODE:
+            own["mode"] = ""
+    batches = [_batches(run.size, run.attributes) for run in measurements]
+    kind = scaling or _kind([run.size for run in measurements], batches)
+    for own, batch in zip(attributes, batches, strict=True):
+        for name in (*_GLOBAL_BATCH_NAMES, DEVICE_BATCH):
+            own.pop(name, None)
+        if batch is not None:
+            name = DEVICE_BATCH if kind == "weak" else GLOBAL_BATCH
+            own[name] = f"{batch[kind == 'weak']:.15g}"
+    return attributes, kind
 
 
 def _batches(size: int, attributes: Mapping[str, str]) -> tuple[int, float] | None:
-    """Return samples of a step over all ranks and on each; none where neither is a number."""
-    passes = _number(attributes.get(_ACCUMULATION)) or 1
-    for name in _GLOBAL_NAMES:
-        if samples := _number(attributes.get(name)):
-            return samples, _whole(samples / size)
-    if samples := _number(attributes.get(DEVICE_BATCH)):
-        return samples * size * passes, _whole(samples * passes)
-    return None
+    """Return the samples of a step over all ranks and on each; None if neither is a number."""
 
+    def number(name: str) -> int:
+        text = attributes.get(name, "")
+        return int(text) if text.isdecimal() else 0
 
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
-
-
-def _whole(value: float) -> float:
-    return int(value) if value == int(value) else value
+    for name in _GLOBAL_BATCH_NAMES:
+        if samples := number(name):
+            return samples, samples / size
+    samples = number(DEVICE_BATCH) * (number("gradient_accumulation_steps") or 1)
+    return (samples * size, samples) if samples else None
 
 
 def _kind(sizes: Sequence[int], batches: Sequence[tuple[int, float] | None]) -> str | None:
-    """Return which batch is held where the size grows: that which makes fewer curves."""
-    known = [one for one in batches if one is not None]
+    """Return the kind of scaling that makes fewer curves; None for one size or no batches."""
+    known = [batch for batch in batches if batch is not None]
     if not known or len(set(sizes)) == 1:
         return None
-    strong, weak = len({one[0] for one in known}), len({one[1] for one in known})
+    strong, weak = (len(set(batch)) for batch in zip(*known, strict=True))
     return "weak" if weak < strong else "strong"

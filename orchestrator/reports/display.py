@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers as text."""
 
 from __future__ import annotations
 
@@ -6,29 +6,34 @@ from collections.abc import Iterable, Mapping
 
 from orchestrator import scaling
 
-#: Of more the memory of each would fill a line.
+#: The memory of more ranks is shown as a range.
 _MOST_RANKS = 4
 _UNIT_WORDS = {"gpus": ("GPU", "GPUs"), "ranks": ("rank", "ranks"), "nodes": ("node", "nodes")}
 
 
-def size(count: int, unit: str) -> str:
+def count(number: int, noun: str) -> str:
+    """Return `1 run`, `2 runs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def size(number: int, unit: str) -> str:
     """Return `1 GPU`, `4 ranks`."""
-    return f"{count} {_UNIT_WORDS[unit][count != 1]}"
+    return count(number, _UNIT_WORDS[unit][0])
 
 
-def sizes(counts: Iterable[int], unit: str) -> str:
+def sizes(numbers: Iterable[int], unit: str) -> str:
     """Return `1, 2, 4 GPUs`."""
-    found = list(counts)
-    return f"{', '.join(map(str, found))} {_UNIT_WORDS[unit][found != [1]]}"
+    listed = list(numbers)
+    return f"{', '.join(map(str, listed))} {_UNIT_WORDS[unit][listed != [1]]}"
 
 
 def plural(unit: str) -> str:
-    """Return the word for many."""
+    """Return `GPUs`, `ranks` or `nodes`."""
     return _UNIT_WORDS[unit][1]
 
 
 def number(value: float) -> str:
-    """Return four digits that count, and no exponent."""
+    """Return a number with four significant digits and no exponent."""
     if abs(value) < 1e-12:
         return "0"
     if abs(value) >= 1000.0:
@@ -39,12 +44,12 @@ def number(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """Return per cent."""
+    """Return `12.5 %`."""
     return f"{100.0 * value:.1f} %"
 
 
 def seconds(value: float) -> str:
-    """Return `202.0 s`, from a thousand on `1:02:03`."""
+    """Return `202.0 s`, from 1000 s on `1:02:03`."""
     if value < 1000.0:
         return f"{number(value)} s"
     minutes, second = divmod(round(value), 60)
@@ -53,26 +58,30 @@ def seconds(value: float) -> str:
 
 
 def gibibytes(values: Iterable[float]) -> str:
-    """Return one number, one a rank where they differ, or of many ranks the ends."""
-    each = [f"{value / 2**30:.2f}" for value in values]
-    if not each:
-        return ""
-    if len(set(each)) == 1:
-        return f"{each[0]} GiB"
-    if len(each) > _MOST_RANKS:
-        return f"{min(each, key=float)} to {max(each, key=float)} GiB"
-    return f"{', '.join(each)} GiB"
+    """Return one number if all are equal, else one per rank or their range."""
+    texts = [f"{value / 2**30:.2f}" for value in values]
+    if len(set(texts)) < 2:
+        return f"{texts[0]} GiB" if texts else ""
+    if len(texts) > _MOST_RANKS:
+        return f"{min(texts, key=float)} to {max(texts, key=float)} GiB"
+    return f"{', '.join(texts)} GiB"
 
 
 def interval(estimate: scaling.Estimate, form: str = "number") -> str:
-    """Return `0.82 (0.81 to 0.83)`; without an interval the number alone."""
-    shown = share if form == "share" else number
+    """Return `0.82 (0.81 to 0.83)`, or the number alone if it has no interval."""
+    ends = range_of(estimate, form)
+    value = (share if form == "share" else number)(estimate.value)
+    return f"{value} ({ends})" if ends else value
+
+
+def range_of(estimate: scaling.Estimate, form: str = "number") -> str:
+    """Return the confidence interval, `0.81 to 0.83`; "" if there is none."""
     if estimate.low is None or estimate.high is None:
-        return shown(estimate.value)
-    ends = f"{shown(estimate.low)} to {shown(estimate.high)}".replace(" % to", " to")
-    return f"{shown(estimate.value)} ({ends})"
+        return ""
+    shown = share if form == "share" else number
+    return f"{shown(estimate.low)} to {shown(estimate.high)}".replace(" % to", " to")
 
 
-def attributes(found: Mapping[str, str]) -> str:
+def attributes(values: Mapping[str, str]) -> str:
     """Return `mode=ddp, precision=bf16`."""
-    return ", ".join(f"{name}={value}" for name, value in found.items() if value != "")
+    return ", ".join(f"{name}={value}" for name, value in values.items() if value != "")

@@ -1,4 +1,4 @@
-"""Figures -> SVG, PNG, PDF with matplotlib, the same bytes for the same numbers."""
+"""Draw figures with matplotlib as SVG, PNG or PDF: the same bytes for the same numbers."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from orchestrator.reports import figures
 from orchestrator.text import escaping
 
 FORMATS = ("svg", "png", "pdf")
-#: Okabe and Ito's colours, told apart by nearly everyone (jfly.uni-koeln.de/color).
+#: Okabe and Ito's palette for colour-blind readers (jfly.uni-koeln.de/color).
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _GUIDE = "#888888"
-#: Above so many sizes their ticks would run into one another.
+#: With more sizes, their ticks overlap.
 _MOST_TICKS = 12
 _DATES = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDate": None}}
 
 
 class NoMatplotlibError(errors.OrchestratorError):
-    """Plots need matplotlib: `pip install matplotlib` beside orchestrator, or leave them out."""
+    """Plots need matplotlib: run `pip install matplotlib`."""
 
 
 class Drawer:
-    """Draws with the matplotlib of this environment; NoMatplotlibError where there is none."""
+    """Draws with matplotlib; NoMatplotlibError if it is not installed."""
 
     def __init__(self) -> None:
         try:
@@ -35,12 +35,12 @@ class Drawer:
         except ImportError as exc:
             raise NoMatplotlibError from exc
 
-    def draw(self, wanted: Sequence[figures.Figure], form: str) -> bytes:
+    def draw(self, stacked: Sequence[figures.Figure], form: str) -> bytes:
         """Return the figures, one above the other, as svg, png or pdf."""
         settings = {
-            # The salt is else random, and makes other IDs in each file.
-            "svg.hashsalt": wanted[0].name,
-            # Text stays text: to be found, read out and made larger.
+            # The default salt is random: each file would have other IDs.
+            "svg.hashsalt": stacked[0].name,
+            # Text stays searchable and readable for screen readers.
             "svg.fonttype": "none",
             "pdf.fonttype": 42,
             "font.size": 10.0,
@@ -48,12 +48,13 @@ class Drawer:
             "axes.spines.right": False,
         }
         with self._matplotlib.rc_context({**self._matplotlib.rcParamsDefault, **settings}):
-            height = 4.2 if len(wanted) == 1 else 3.0 * len(wanted)
-            made = self._figure.Figure(figsize=(6.4, height), layout="constrained")
-            for place, figure in enumerate(wanted, start=1):
-                self._fill(made.add_subplot(len(wanted), 1, place), figure)
+            count = len(stacked)
+            height = 4.2 if count == 1 else 3.0 * count
+            canvas = self._figure.Figure(figsize=(6.4, height), layout="constrained")
+            for index, figure in enumerate(stacked, start=1):
+                self._fill(canvas.add_subplot(count, 1, index), figure)
             file = io.BytesIO()
-            made.savefig(file, format=form, dpi=150, metadata=_DATES[form])
+            canvas.savefig(file, format=form, dpi=150, metadata=_DATES[form])
         return file.getvalue()
 
     def _fill(self, axes: Any, figure: figures.Figure) -> None:
@@ -84,7 +85,7 @@ class Drawer:
             axes.set_xscale("log", base=2)
             if figure.is_log:
                 axes.set_yscale("log", base=2)
-                # 65,536 and 0.5: "%.4g" writes 6.554e+04.
+                # 65,536 and 0.5, where "%.4g" writes 6.554e+04.
                 axes.yaxis.set_major_formatter(
                     ticker.FuncFormatter(lambda y, _: f"{y:,.0f}" if y >= 1.0 else f"{y:.4g}")
                 )
@@ -95,7 +96,7 @@ class Drawer:
 
 
 def _label(text: str) -> str:
-    # A dollar sign would begin a formula, and an SVG file may hold no control character.
+    # A dollar sign starts a formula, and SVG allows no control characters.
     return escaping.lines(text).replace("$", r"\$")
 
 
@@ -125,14 +126,9 @@ def _draw_series(axes: Any, series: figures.Series) -> None:
 def _draw_bars(axes: Any, figure: figures.Figure) -> None:
     bottom = [0.0] * len(figure.bar_labels)
     for series in figure.series:
-        axes.bar(
-            series.x,
-            series.y,
-            bottom=bottom,
-            width=0.6,
-            color=_COLOURS[series.colour % len(_COLOURS)],
-            label=_label(series.label),
-        )
+        colour = _COLOURS[series.colour % len(_COLOURS)]
+        label = _label(series.label)
+        axes.bar(series.x, series.y, bottom=bottom, width=0.6, color=colour, label=label)
         bottom = [low + y for low, y in zip(bottom, series.y, strict=True)]
     labels = [_label(label) for label in figure.bar_labels]
     axes.set_xticks(range(len(labels)), labels, fontsize=8)

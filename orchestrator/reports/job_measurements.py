@@ -1,21 +1,20 @@
-"""A job and its metrics -> what it showed."""
+"""Measurements of jobs, from their metrics, specs and results."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import math
-from collections.abc import Iterable, Mapping, Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator import jobs
 from orchestrator.reports import curves, records
-from orchestrator.scaling import quantiles
 from orchestrator.specs import arguments, ranks
 from orchestrator.text import escaping
 from orchestrator.usage import gpus
 
-#: Names that are read; the trainer's (docs/trainer.md) and those of the shipped patterns.
+#: Metrics that are read: those of the trainer (docs/trainer.md) and of the shipped log patterns.
 NAMES = (
     "accuracy",
     "data_wait_share",
@@ -34,179 +33,149 @@ NAMES = (
 _GB = 1e9
 _WHOLE_RUN = "nothing: the throughput is of the whole run"
 _STEP_RATES = ("it/s", "ba/s", "batch/s", "step/s", "steps/s")
-#: Of result.json; the others are the job's own, or do not change how fast it is.
-_SURROUNDINGS = ("mode", "device", "torch", "cuda", "nccl", "python")
-#: Modes with a GPU for each rank.
-_RANK_A_GPU = ("single", "ddp")
-_SETTINGS = ("model", "dataset", "precision", "batch_size")
+#: Values of result.json that become attributes.
+_RESULT_KEYS = {
+    "surroundings": ("mode", "device", "torch", "cuda", "nccl", "python"),
+    "settings": ("model", "dataset", "precision", "batch_size"),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Told:
-    """What was found of one job."""
+class JobRecord:
+    """What is known about one job."""
 
     job: jobs.Job
     spec: jobs.JobSpec
-    #: of NAMES, oldest first
+    #: those of NAMES, oldest first
     metrics: Sequence[jobs.Metric]
-    #: the trainer's result.json; empty where there is none
+    #: the trainer's result.json; empty: none
     result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    #: what was read of its GPUs
     gpus: Sequence[gpus.Figures] = ()
-    #: as submission.provenance is, as a record
+    #: as in submission.provenance
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    def result_table(self, key: str) -> Mapping[str, Any]:
+        """Return a table of the result; a program may have written anything there."""
+        table = self.result.get(key)
+        return table if isinstance(table, Mapping) else {}
 
-def unit_of(told: Sequence[Told]) -> str:
-    """Return gpus where each job had some, else ranks."""
-    return "gpus" if all(one.job.gpus for one in told) else "ranks"
+
+def unit_of(job_records: Sequence[JobRecord]) -> str:
+    """Return gpus if each job had some, else ranks."""
+    return "gpus" if all(record.job.gpus for record in job_records) else "ranks"
 
 
-def measurement(told: Told, unit: str) -> records.Measurement | str:
-    """Return what the job showed, or why it shows nothing."""
-    series = _Series(told.metrics)
-    found = _throughput(series)
-    if isinstance(found, str):
-        return found
-    values, kind, warm_up = found
-    size = _gpus(told) if unit == "gpus" else _ranks(told.metrics)
+def measurement(record: JobRecord, unit: str) -> records.Measurement | str:
+    """Return the measurement of a job, or why it has none."""
+    series: _Series = collections.defaultdict(list)
+    for metric in record.metrics:
+        if records.is_plausible(metric.value):
+            series[metric.name].append(metric)
+    throughput = _throughput(series)
+    if throughput is None:
+        return "no throughput found"
+    chosen, warm_up = throughput
+    size = _gpus_used(record) if unit == "gpus" else _ranks(record.metrics)
     if not size:
-        return "its number of ranks is not known"
+        return "number of ranks unknown"
+    job = record.job
+    throughputs = [metric.value for metric in chosen]
     return records.Measurement(
-        name=f"{told.job.name} {told.job.job_id or f'@{told.job.row}'}",
+        name=f"{job.name} {job.job_id or f'@{job.row}'}",
         size=size,
-        throughput=quantiles.median(values),
-        windows=tuple(values) if kind == "window_throughput" else (),
-        nodes=told.job.nodes,
-        gpus_allocated=told.job.gpus or None,
-        epoch_seconds=_middle(series.warm("epoch_time")),
-        total_seconds=_last(series.values("total_time")),
-        data_wait_share=_middle(
-            series.values("data_wait_share") or series.warm("epoch_data_wait_share")
+        throughput=statistics.median(throughputs),
+        windows=tuple(throughputs) if chosen[0].name == "window_throughput" else (),
+        nodes=job.nodes,
+        gpus_allocated=job.gpus or None,
+        epoch_seconds=_median(_warm(series["epoch_time"])),
+        total_seconds=_last(series["total_time"]),
+        data_wait_share=_median(
+            series["data_wait_share"] or _warm(series["epoch_data_wait_share"])
         ),
-        memory_bytes=_memory(told.metrics),
-        utilisation=_utilisation(told.gpus, series.values("gpu_utilization")),
-        accuracy=_last(series.values("val_accuracy") or series.values("accuracy")),
-        step_seconds=_step(series),
-        source=series.source(kind),
+        memory_bytes=_memory(series),
+        utilisation=_utilisation(record.gpus, series["gpu_utilization"]),
+        accuracy=_last(series["val_accuracy"] or series["accuracy"]),
+        step_seconds=_step_seconds(series),
+        source=chosen[-1].source,
         warm_up=warm_up,
-        node_list=told.job.node_list or "",
-        attributes=attributes(told),
+        node_list=job.node_list or "",
+        attributes=attributes(record),
     )
 
 
-class _Series:
-    """The metrics of one job by name; what cannot have been measured is left out."""
-
-    def __init__(self, metrics: Sequence[jobs.Metric]) -> None:
-        self._by_name: dict[str, list[jobs.Metric]] = {}
-        for metric in metrics:
-            if records.is_plausible(metric.value):
-                self._by_name.setdefault(metric.name, []).append(metric)
-
-    def values(self, name: str) -> list[float]:
-        return [metric.value for metric in self._by_name.get(name, [])]
-
-    def warm(self, name: str) -> list[float]:
-        """Return the values of epochs but the first of each attempt; all where none is left."""
-        found = self._by_name.get(name, [])
-        first: dict[int, jobs.Metric] = {}
-        for metric in found:
-            first.setdefault(metric.attempt, metric)
-        warm = [metric.value for metric in found if first[metric.attempt] is not metric]
-        return warm or [metric.value for metric in found]
-
-    def of_main_unit(self, name: str) -> _Series:
-        """Return the series with one unit of this metric: the one most values have.
-
-        A program may tell images/s and TFLOP/s, and both are its throughput. Steps a second, which
-        progress bars show, say nothing of how much is in a step.
-        """
-        units = collections.Counter(metric.unit for metric in self._by_name.get(name, []))
-        if len(units) < 2:
-            return self
-        exact = [unit for unit, _ in units.most_common() if unit not in _STEP_RATES]
-        main = exact[0] if exact else units.most_common(1)[0][0]
-        of_it = [one for one in self._by_name[name] if one.unit == main]
-        return _Series([*self._all_but(name), *of_it])
-
-    def of_parts(self, name: str) -> _Series:
-        """Return the series without what is of the whole run, where parts of it have the metric.
-
-        A log's last line, such as "total images/sec: 306.1", has neither epoch nor step.
-        """
-        parts = self._parts(name)
-        return _Series([*self._all_but(name), *parts]) if parts else self
-
-    def has_parts(self, name: str) -> bool:
-        return bool(self._parts(name))
-
-    def _parts(self, name: str) -> list[jobs.Metric]:
-        found = self._by_name.get(name, [])
-        return [one for one in found if one.epoch is not None or one.step is not None]
-
-    def _all_but(self, name: str) -> Iterable[jobs.Metric]:
-        return (
-            metric
-            for other, metrics in self._by_name.items()
-            if other != name
-            for metric in metrics
-        )
-
-    def source(self, name: str) -> str:
-        return self._by_name[name][-1].source
+#: Metrics of one job by name.
+_Series = collections.defaultdict[str, list[jobs.Metric]]
 
 
-def _throughput(series: _Series) -> tuple[list[float], str, str] | str:
-    """Return the numbers, their name and what was left out as warm-up; or why there are none."""
-    windows = _positive(series.values("window_throughput"))
+def _throughput(series: _Series) -> tuple[list[jobs.Metric], str] | None:
+    """Return the metrics that give the throughput, and what was left out as warm-up."""
+    windows = _positive(series["window_throughput"])
     if windows:
-        return windows, "window_throughput", "the first window of each attempt"
-    series = series.of_main_unit("throughput").of_parts("throughput")
-    epochs = _positive(series.warm("throughput"))
-    if epochs:
-        is_warm = len(epochs) < len(_positive(series.values("throughput")))
-        left_out = "the first epoch of each attempt" if is_warm else "nothing: it had one epoch"
-        if len(epochs) == 1 and not series.has_parts("throughput"):
+        return windows, "the first window of each attempt"
+    epochs = _main_unit(series["throughput"])
+    # A summary such as "total images/sec: 306.1" has neither epoch nor step.
+    of_parts = [metric for metric in epochs if metric.epoch is not None or metric.step is not None]
+    epochs = of_parts or epochs
+    if warm := _positive(_warm(epochs)):
+        left_out = "the first epoch of each attempt"
+        if len(warm) == len(_positive(epochs)):
+            left_out = "nothing: it had one epoch"
+        if len(warm) == 1 and not of_parts:
             left_out = _WHOLE_RUN
-        return epochs, "throughput", left_out
-    total = _positive(series.values("total_throughput"))
-    if total:
-        return total[-1:], "total_throughput", _WHOLE_RUN
-    return "told no throughput"
+        return warm, left_out
+    total = _positive(series["total_throughput"])
+    return (total[-1:], _WHOLE_RUN) if total else None
 
 
-def _positive(values: Iterable[float]) -> list[float]:
-    return [value for value in values if value > 0.0]
+def _main_unit(metrics: Sequence[jobs.Metric]) -> list[jobs.Metric]:
+    """Return the metrics with the most frequent unit.
+
+    A program may report images/s and TFLOP/s. Steps/s, as in progress bars, are the last choice,
+    because they do not say how much a step processes.
+    """
+    units = [unit for unit, _ in collections.Counter(m.unit for m in metrics).most_common()]
+    main = next((unit for unit in units if unit not in _STEP_RATES), units[0] if units else "")
+    return [metric for metric in metrics if metric.unit == main]
 
 
-def _middle(values: Sequence[float]) -> float | None:
-    return quantiles.median(values) if values else None
+def _warm(metrics: Sequence[jobs.Metric]) -> list[jobs.Metric]:
+    """Return all but the first of each attempt; all if none is left."""
+    first: dict[int, jobs.Metric] = {}
+    for metric in metrics:
+        first.setdefault(metric.attempt, metric)
+    return [m for m in metrics if first[m.attempt] is not m] or [*metrics]
 
 
-def _last(values: Sequence[float]) -> float | None:
-    return values[-1] if values else None
+def _positive(metrics: Sequence[jobs.Metric]) -> list[jobs.Metric]:
+    return [metric for metric in metrics if metric.value > 0.0]
 
 
-def _gpus(told: Told) -> int | None:
-    """Return how many GPUs worked: of nodes that are not shared a job has all, whatever it asked.
+def _median(metrics: Sequence[jobs.Metric]) -> float | None:
+    return statistics.median(metric.value for metric in metrics) if metrics else None
+
+
+def _last(metrics: Sequence[jobs.Metric]) -> float | None:
+    return metrics[-1].value if metrics else None
+
+
+def _gpus_used(record: JobRecord) -> int | None:
+    """Return how many GPUs the job used: on an exclusive node it is allocated all GPUs.
 
     (man sbatch, --exclusive; the same for partitions with OverSubscribe=EXCLUSIVE.)
     """
-    held, launch = told.job.gpus, told.spec.launch
-    read = told.result.get("surroundings")
-    found = read if isinstance(read, Mapping) else {}
-    mode, used = found.get("mode"), found.get("world_size")
-    if held is None or mode == "dp":
-        # One process of DataParallel has all that it sees.
-        return held
-    if mode in _RANK_A_GPU and type(used) is int and used > 0:
-        return min(held, used)
+    allocated, launch = record.job.gpus, record.spec.launch
+    surroundings = record.result_table("surroundings")
+    mode, world_size = surroundings.get("mode"), surroundings.get("world_size")
+    if allocated is None or mode == "dp":
+        # One process of DataParallel uses all GPUs that it sees.
+        return allocated
+    if mode in ("single", "ddp") and type(world_size) is int and world_size > 0:
+        return min(allocated, world_size)
+    known = _ranks(record.metrics)
     if launch.launcher == "python" or launch.command is not None or launch.batch_file is not None:
-        # One process of such a job may well have several GPUs.
-        ranks_told = _ranks(told.metrics) or 1
-        return min(held, ranks_told) if ranks_told > 1 else held
-    return min(held, _ranks(told.metrics) or ranks.known_world_size(told.spec) or held)
+        # A single process may use several GPUs.
+        return min(allocated, known) if known and known > 1 else allocated
+    return min(allocated, known or ranks.known_world_size(record.spec) or allocated)
 
 
 def _ranks(metrics: Sequence[jobs.Metric]) -> int | None:
@@ -214,72 +183,64 @@ def _ranks(metrics: Sequence[jobs.Metric]) -> int | None:
     return sizes[-1] if sizes else None
 
 
-def _memory(metrics: Sequence[jobs.Metric]) -> tuple[float, ...]:
-    """Return the most that was reserved on each rank's GPU: what the card must hold."""
-    most: dict[int, float] = {}
-    for metric in metrics:
-        if records.is_plausible(metric.value) and (
-            metric.name == "gpu_memory_reserved_peak"
-            or (metric.name == "memory" and metric.unit == "GB")
-        ):
-            value = metric.value * (_GB if metric.unit == "GB" else 1.0)
-            rank = metric.rank or 0
-            most[rank] = max(value, most.get(rank, 0.0))
-    return tuple(most[rank] for rank in sorted(most))
+def _memory(series: _Series) -> tuple[float, ...]:
+    """Return the peak of the memory reserved on each rank's GPU."""
+    peaks: dict[int, float] = {}
+    printed = [metric for metric in series["memory"] if metric.unit == "GB"]
+    for metric in [*series["gpu_memory_reserved_peak"], *printed]:
+        value = metric.value * (_GB if metric.unit == "GB" else 1.0)
+        rank = metric.rank or 0
+        peaks[rank] = max(value, peaks.get(rank, 0.0))
+    return tuple(peaks[rank] for rank in sorted(peaks))
 
 
-def _step(series: _Series) -> dict[str, float]:
-    step = _middle(series.values("step_time"))
-    waiting = _middle(series.values("data_wait_share"))
+def _step_seconds(series: _Series) -> dict[str, float]:
+    step, waiting = _median(series["step_time"]), _median(series["data_wait_share"])
     if step is None or waiting is None:
         return {}
     return {"waiting for data": step * waiting, "all else": step * (1.0 - waiting)}
 
 
-def _utilisation(found: Sequence[gpus.Figures], printed: Sequence[float]) -> float | None:
-    measured = gpus.mean_utilization(found)
+def _utilisation(read: Sequence[gpus.Figures], printed: Sequence[jobs.Metric]) -> float | None:
+    measured = gpus.mean_utilization(read)
     if measured is None and printed:
-        return math.fsum(printed) / len(printed) / 100.0
+        return statistics.fmean(metric.value for metric in printed) / 100.0
     return measured
 
 
-def attributes(told: Told) -> dict[str, str]:
-    """Return what the job has besides its size, as text."""
-    spec, launch = told.spec, told.spec.launch
-    task = told.job.array_task_id
-    own: Mapping[str, jobs.ArgumentValue] = {}
-    if spec.array.tasks is not None and task is not None and task < len(spec.array.tasks):
-        own = spec.array.tasks[task]
-    found = {
+def attributes(record: JobRecord) -> dict[str, str]:
+    """Return the attributes of a job other than its size, as text."""
+    spec, launch = record.spec, record.spec.launch
+    tasks, task = spec.array.tasks, record.job.array_task_id
+    own = tasks[task] if tasks is not None and task is not None and task < len(tasks) else {}
+    values = {
         arguments.flag(key).removeprefix("--").replace("-", "_"): _text(value)
         for key, value in {**spec.args, **own}.items()
     }
-    program = launch.module or launch.script or launch.command or " ".join(launch.program or ())
-    commit = told.provenance.get("git_commit")
-    changed = "+changes" if told.provenance.get("git_dirty") else ""
-    found |= {
-        "program": program,
+    commit = record.provenance.get("git_commit")
+    changed = "+changes" if record.provenance.get("git_dirty") else ""
+    values |= {
+        "program": launch.module
+        or launch.script
+        or launch.command
+        or " ".join(launch.program or ()),
         "image": spec.container.image or "",
         "gpu_type": spec.resources.gpu_type or "",
-        "partition": told.job.partition or "",
+        "partition": record.job.partition or "",
         "commit": f"{commit[:12]}{changed}" if isinstance(commit, str) else "",
     }
-    for table, names in (("surroundings", _SURROUNDINGS), ("settings", _SETTINGS)):
-        read = told.result.get(table)
-        for name in names:
-            value = read.get(name) if isinstance(read, Mapping) else None
-            if value is not None:
-                found[name] = _text(value)
-    if "batch_size" in found:
-        # result.json has the batch of all ranks, whichever was given.
-        found.pop(curves.DEVICE_BATCH, None)
-    # A program's result may hold what a terminal would act on.
-    return {name: escaping.visible(value) for name, value in found.items() if value}
+    for table, names in _RESULT_KEYS.items():
+        read = record.result_table(table)
+        values |= {name: _text(read[name]) for name in names if read.get(name) is not None}
+    if "batch_size" in values:
+        # The batch of all ranks in result.json, whichever was given.
+        values.pop(curves.DEVICE_BATCH, None)
+    return {name: escaping.visible(value) for name, value in values.items() if value}
 
 
 def _text(value: object) -> str:
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return str(value).lower()
     if isinstance(value, tuple | list):
         return " ".join(map(str, value))
     return str(value)

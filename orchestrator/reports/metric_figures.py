@@ -1,4 +1,4 @@
-"""Numbers over steps, epochs or time as figures: one a name, with a line a job and rank."""
+"""Metrics over steps, epochs or time as figures: one per metric, with a line per job and rank."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Axis = Literal["step", "epoch", "time", "number"]
 _LABELS = {
     "step": "step",
     "epoch": "epoch",
-    "time": "hours since its first number",
-    "number": "number of its line, from 1",
+    "time": "hours since the first value",
+    "number": "number of the value",
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """One number of a line."""
+    """One value of a line."""
 
     value: float
     step: int | None
@@ -31,74 +31,74 @@ class Point:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Line:
-    """The numbers of one name of one job, or of one of its ranks."""
+    """The values of one metric of one job or rank."""
 
     name: str
     unit: str
-    #: the job, as the legend names it
+    #: in the legend
     label: str
     points: Sequence[Point]
 
 
-def drawn(lines: Sequence[Line], axis: Axis | None = None) -> list[figures.Figure]:
-    """Return a figure for each name and unit; numbers that are none leave gaps.
+def build(lines: Sequence[Line], axis: Axis | None = None) -> list[figures.Figure]:
+    """Return a figure for each metric and unit; values that are not finite leave gaps.
 
-    The axis of each, unless given, is the first that all its numbers have: step, epoch, the order.
+    The default axis is the first that all points have: step, epoch, number.
     """
-    found = []
+    made = []
     for name, unit in dict.fromkeys((line.name, line.unit) for line in lines):
-        mine = [line for line in lines if (line.name, line.unit) == (name, unit)]
-        below = axis or _axis(mine)
-        series = [_series(line, below, place) for place, line in enumerate(mine)]
-        if any(one.x for one in series):
-            found.append(
+        own = [line for line in lines if (line.name, line.unit) == (name, unit)]
+        own_axis = axis or _default_axis(own)
+        series = [_series(line, own_axis, index) for index, line in enumerate(own)]
+        if any(line.x for line in series):
+            made.append(
                 figures.Figure(
                     name=name,
                     title=name,
-                    x_label=_LABELS[below],
+                    x_label=_LABELS[own_axis],
                     y_label=f"{name} ({unit})" if unit else name,
-                    series=tuple(one for one in series if one.x),
+                    series=tuple(line for line in series if line.x),
                     sizes=(),
                     from_zero=False,
                 )
             )
-    return found
+    return made
 
 
-def _axis(lines: Sequence[Line]) -> Axis:
+def _default_axis(lines: Sequence[Line]) -> Axis:
     points = [point for line in lines for point in line.points]
     if all(point.step is not None for point in points):
         return "step"
     return "epoch" if all(point.epoch is not None for point in points) else "number"
 
 
-def _series(line: Line, axis: Axis, place: int) -> figures.Series:
-    # matplotlib leaves a gap at a NaN; what has no place on the axis is left out.
-    placed = [(x, point.value) for x, point in _placed(line.points, axis) if x is not None]
-    if any(math.isfinite(value) for _, value in placed):
-        finite = [(x, y if math.isfinite(y) else math.nan) for x, y in placed]
-    else:
-        finite = []
+def _series(line: Line, axis: Axis, colour: int) -> figures.Series:
+    xs = _positions(line.points, axis)
+    # matplotlib leaves a gap at a NaN.
+    values = [
+        (x, point.value if math.isfinite(point.value) else math.nan)
+        for x, point in zip(xs, line.points, strict=True)
+        if x is not None
+    ]
+    if all(math.isnan(y) for _, y in values):
+        values = []
     return figures.Series(
         label=line.label,
-        kind="line" if len(finite) > 1 else "points",
-        x=tuple(x for x, _ in finite),
-        y=tuple(y for _, y in finite),
-        colour=place,
+        kind="line" if len(values) > 1 else "points",
+        x=tuple(x for x, _ in values),
+        y=tuple(y for _, y in values),
+        colour=colour,
     )
 
 
-def _placed(points: Sequence[Point], axis: Axis) -> list[tuple[float | None, Point]]:
-    if axis == "number":
-        return [(float(number), point) for number, point in enumerate(points, start=1)]
-    if axis == "time":
-        times = [point.time_seconds for point in points if point.time_seconds is not None]
-        first = min(times, default=0.0)
-        return [
-            (None if point.time_seconds is None else (point.time_seconds - first) / 3600.0, point)
-            for point in points
-        ]
-    of = (point.step if axis == "step" else point.epoch for point in points)
-    return [
-        (None if at is None else float(at), point) for at, point in zip(of, points, strict=True)
-    ]
+def _positions(points: Sequence[Point], axis: Axis) -> Sequence[float | None]:
+    match axis:
+        case "step":
+            return [point.step for point in points]
+        case "epoch":
+            return [point.epoch for point in points]
+        case "number":
+            return range(1, len(points) + 1)
+    times = [point.time_seconds for point in points]
+    first = min((time for time in times if time is not None), default=0.0)
+    return [None if time is None else (time - first) / 3600.0 for time in times]

@@ -1,219 +1,164 @@
-"""What a reader has to know of a report: sentences about its curves and its numbers."""
+"""Sentences below a report: what may mislead, and how the numbers were obtained."""
 
 from __future__ import annotations
 
+import collections
 import math
-from collections.abc import Collection, Iterable, Sequence
+import statistics
+from collections.abc import Collection, Iterator, Sequence
 
+from orchestrator import scaling
 from orchestrator.reports import curves, display, records
-from orchestrator.scaling import quantiles
 
-#: A repeat so far from the others of its size is named: noise of 1 to 3 % is usual.
+#: A repeat is reported if it differs from the median by this share; noise of 1 to 3 % is usual ...
 _OUTLIER_SHARE = 0.05
-#: ... and so many times the median distance, of which 1.48 make a standard deviation.
-_OUTLIER_DISTANCES = 5.0
+#: ... and by this many standard deviations.
+_OUTLIER_DEVIATIONS = 5.0
+_SOURCES = {
+    "jsonl": "measured in the trainer (metrics.jsonl)",
+    "file": "as given in the file, not measured",
+}
 
 
-def warnings(
-    grouping: curves.Grouping, found: Sequence[records.Curve], unit: str
-) -> tuple[str, ...]:
-    """Return what a reader has to know before believing the numbers."""
-    return (
-        *_told_differences(grouping, unit),
-        *_told_across(found, unit),
-        *_told_of_curves(found),
-        *_told_layouts(found, unit),
-        *_told_allocated(found, unit),
-        *_told_outliers(found, unit),
-        *_told_unstated(grouping, unit),
-        *_told_mixed(grouping),
-    )
-
-
-def _told_differences(grouping: curves.Grouping, unit: str) -> list[str]:
-    told = []
+def warnings(grouping: curves.Grouping, built: Sequence[records.Curve], unit: str) -> Iterator[str]:
+    """Yield what a reader must know before using the numbers."""
+    rows = [row for curve in built for row in curve.rows]
     for name, values in grouping.differences.items():
-        each = [f"{value} at {display.sizes(sizes, unit)}" for value, sizes in values.items()]
-        told.append(f"{name} differs, so these are not one curve: {'; '.join(each)}")
-    return told
+        sizes = "; ".join(f"{v} at {display.sizes(at, unit)}" for v, at in values.items())
+        yield f"{name} differs, so there are several curves: {sizes}"
+    yield from _no_speedups(built, unit)
+    by_text = collections.defaultdict(list)
+    for curve in built:
+        for warning in curve.study.warnings:
+            by_text[warning].append(curve.name)
+    for warning, names in by_text.items():
+        yield warning if len(names) == len(built) else f"{' and '.join(names)}: {warning}"
+    if unit != "nodes":
+        yield from dict.fromkeys(
+            f"runs with {display.size(row.point.size, unit)} used "
+            f"{' and '.join(display.size(nodes, 'nodes') for nodes in row.nodes)}; they are "
+            "combined into one point"
+            for row in rows
+            if len(row.nodes) > 1
+        )
+    partial = {row.point.size: row.charged for row in rows if row.charged > row.point.size}
+    if partial:
+        each = ", ".join(f"{size} of {charged:.0f}" for size, charged in sorted(partial.items()))
+        yield (
+            f"not all allocated {display.plural(unit)} were used: {each}; speedup and efficiency "
+            "count those used, GPU-hours those allocated"
+        )
+    yield from dict.fromkeys(
+        sentence for row in rows for sentence in outlier_notes(row.measurements, unit, row.left_out)
+    )
+    for name, lacking in grouping.unstated.items():
+        yield (
+            f"{name} is unknown for {display.sizes(lacking, unit)}: assumed to be the same as in "
+            "the other runs"
+        )
+    for name, several in grouping.mixed.items():
+        if name != "seed":
+            yield (
+                f"{name} differs ({', '.join(several)}) but makes no separate curves, because it "
+                "does not change the speed; accuracy and total time combine all values"
+            )
 
 
-def _told_across(found: Sequence[records.Curve], unit: str) -> list[str]:
-    """Tell of speedups that one might read across curves, and of why they are none."""
-    least = found[0].rows[0].point.gpus
-    told = []
-    for curve in found:
+def _no_speedups(built: Sequence[records.Curve], unit: str) -> Iterator[str]:
+    """Yield ratios between curves that could be mistaken for speedups."""
+    least = built[0].rows[0].point.size
+    for curve in built:
         point = curve.rows[0].point
-        for base in found:
-            smallest = base.rows[0].point
-            if point.gpus == least or smallest.gpus != least:
+        for base in built:
+            base_point = base.rows[0].point
+            if point.size == least or base_point.size != least:
                 continue
-            ratio = point.throughput.value / smallest.throughput.value
-            efficiency = ratio * least / point.gpus
-            each = [
+            ratio = point.throughput.value / base_point.throughput.value
+            differences = ", ".join(
                 f"{name} ({mine or 'not stated'}, not {base.attributes[name] or 'stated'})"
                 for name, mine in curve.attributes.items()
                 if mine != base.attributes[name]
-            ]
-            told.append(
-                f"{display.size(point.gpus, unit)} of {curve.name} are {ratio:.2f} times as fast "
-                f"as {display.size(least, unit)} of {base.name}, an efficiency of "
-                f"{display.share(efficiency)}: that is no speedup, for they differ in more than "
-                f"their size: {', '.join(each)}"
             )
-    return told
+            yield (
+                f"{display.size(point.size, unit)} of {curve.name} have {ratio:.2f} times the "
+                f"throughput of {display.size(least, unit)} of {base.name} (efficiency "
+                f"{display.share(ratio * least / point.size)}). This is not a speedup, because "
+                f"more than the size differs: {differences}"
+            )
 
 
-def _told_of_curves(found: Sequence[records.Curve]) -> list[str]:
-    several = len(found) > 1
-    told: dict[str, list[str]] = {}
-    for curve in found:
-        for warning in curve.study.warnings:
-            told.setdefault(warning, []).append(curve.name)
-    return [
-        f"{' and '.join(labels)}: {warning}" if several and len(labels) < len(found) else warning
-        for warning, labels in told.items()
-    ]
-
-
-def _told_layouts(found: Sequence[records.Curve], unit: str) -> list[str]:
-    told: dict[str, None] = {}
-    for curve in found:
-        for row in curve.rows:
-            if unit != "nodes" and len(row.nodes) > 1:
-                nodes = " and on ".join(display.size(count, "nodes") for count in row.nodes)
-                told[
-                    f"{display.size(row.point.gpus, unit)} were on {nodes}: one point all the same"
-                ] = None
-    return [*told]
-
-
-def _told_allocated(found: Sequence[records.Curve], unit: str) -> list[str]:
-    sizes = {
-        row.point.gpus: round(row.charged)
-        for curve in found
-        for row in curve.rows
-        if row.charged > row.point.gpus
-    }
-    if not sizes:
-        return []
-    each = ", ".join(f"{size} of {charged}" for size, charged in sorted(sizes.items()))
-    return [
-        f"of the {display.plural(unit)} allocated not all were used: {each}; speedup and "
-        "efficiency are by those used, GPU-hours by those allocated"
-    ]
-
-
-def _told_outliers(found: Sequence[records.Curve], unit: str) -> list[str]:
-    told: dict[str, None] = {}
-    for curve in found:
-        for row in curve.rows:
-            told |= dict.fromkeys(told_outliers(row.measurements, unit, row.left_out))
-    return [*told]
-
-
-def told_outliers(
-    these: Sequence[records.Measurement],
+def outlier_notes(
+    runs: Sequence[records.Measurement],
     unit: str,
     left_out: Sequence[records.Measurement] = (),
 ) -> list[str]:
     """Return a sentence for each repeat that is far from the others of its size."""
-    told = []
-    gone = set(map(id, left_out))
-    for one, ratio in outliers(these, gone):
-        where = f" on {one.node_list}" if one.node_list else ""
-        way = "slower" if ratio < 1.0 else "faster"
-        gone_words = "left out; " if id(one) in gone else ""
-        told.append(
-            f"{one.name}{where} is {display.share(abs(ratio - 1.0))} {way} than the middle of its "
-            f"{display.size(one.size, unit)}: {gone_words}look at its node"
+    known = {id(run) for run in left_out}
+    sentences = []
+    for run, ratio in outliers(runs, known):
+        where = f" on {run.node_list}" if run.node_list else ""
+        direction = "slower" if ratio < 1.0 else "faster"
+        suffix = " (left out)" if id(run) in known else ""
+        sentences.append(
+            f"{run.name}{where} is {display.share(abs(ratio - 1.0))} {direction} than the median "
+            f"of {display.size(run.size, unit)}{suffix}: check its node"
         )
-    return told
+    return sentences
 
 
 def outliers(
-    these: Sequence[records.Measurement], known: Collection[int] = ()
+    runs: Sequence[records.Measurement], known: Collection[int] = ()
 ) -> list[tuple[records.Measurement, float]]:
-    """Return repeats that are far from the others, each with its share of their median.
+    """Return repeats that are far from the others, with their ratio to the median.
 
-    `known`: identities of those that are anyway.
+    `known`: identities of runs that are outliers anyway.
     """
-    if len(these) < 3:
+    if len(runs) < 3:
         return []
-    middle = quantiles.median([one.throughput for one in these])
-    logs = [abs(math.log(one.throughput / middle)) for one in these]
-    usual = 1.4826 * quantiles.median(logs)
-    least = max(_OUTLIER_DISTANCES * usual, _OUTLIER_SHARE)
+    median = statistics.median(run.throughput for run in runs)
+    logs = [abs(math.log(run.throughput / median)) for run in runs]
+    deviation = scaling.NORMAL_MAD * statistics.median(logs)
+    limit = max(_OUTLIER_DEVIATIONS * deviation, _OUTLIER_SHARE)
     return [
-        (one, one.throughput / middle)
-        for one, distance in zip(these, logs, strict=True)
-        if distance > least or id(one) in known
-    ]
-
-
-def _told_unstated(grouping: curves.Grouping, unit: str) -> list[str]:
-    return [
-        f"{name} is not known of {display.sizes(sizes, unit)}: taken as the same as the others'"
-        for name, sizes in grouping.unstated.items()
-    ]
-
-
-def _told_mixed(grouping: curves.Grouping) -> list[str]:
-    return [
-        f"{name} differs ({', '.join(values)}) and makes no curve, for it changes no speed; "
-        "accuracy and total time are of all of them"
-        for name, values in grouping.mixed.items()
-        if name != "seed"
+        (run, run.throughput / median)
+        for run, distance in zip(runs, logs, strict=True)
+        if distance > limit or id(run) in known
     ]
 
 
 def notes(
     measurements: Sequence[records.Measurement],
-    found: Sequence[records.Curve],
+    built: Sequence[records.Curve],
     unit: str,
     kind: str | None,
     samples_per_epoch: int | None,
-) -> Iterable[str]:
-    """Yield how the numbers came to be."""
-    rows = {tuple(map(id, row.measurements)): row for curve in found for row in curve.rows}
-    windows = sum(len(one.windows) for one in measurements)
+) -> Iterator[str]:
+    """Yield how the numbers were obtained."""
+    repeats = {tuple(map(id, row.measurements)) for curve in built for row in curve.rows}
+    counts = sorted({len(runs) for runs in repeats})
+    each = display.count(counts[-1], "repeat")
+    if len(counts) > 1:
+        each = f"{counts[0]} to {each}"
+    windows = sum(len(run.windows) for run in measurements)
     yield (
-        f"{_many(len(measurements), 'run')}, {_many(len(rows), 'point')} of "
-        f"{_counted(len(key) for key in rows)} each, {_many(windows, 'window')}; intervals hold "
-        "the truth in 95 of 100 studies"
+        f"{display.count(len(measurements), 'run')}, {display.count(len(repeats), 'point')} of "
+        f"{each} each, {display.count(windows, 'window')}; 95 % confidence intervals"
     )
-    for curve in found:
+    for curve in built:
         point = curve.rows[0].point
-        whose = f" of {curve.name}" if len(found) > 1 else ""
+        name = f" of {curve.name}" if len(built) > 1 else ""
         yield (
-            f"speedup{whose} is against {display.size(point.gpus, unit)}, "
-            f"{display.number(point.throughput.value)} samples a second"
+            f"speedup{name} is relative to {display.size(point.size, unit)}, "
+            f"{display.number(point.throughput.value)} samples/s"
         )
     if kind is not None:
-        held = "global batch" if kind == "strong" else "batch of each device"
-        yield f"{kind} scaling: the {held} is the same at all sizes"
-    warm_up = dict.fromkeys(one.warm_up or "not known" for one in measurements)
-    yield f"left out as warm-up: {'; '.join(warm_up)}"
-    measured = sum(one.source == "jsonl" for one in measurements)
-    parsed: dict[str, int] = {}
-    for one in measurements:
-        if one.source != "jsonl":
-            parsed[one.source] = parsed.get(one.source, 0) + 1
-    if measured:
-        yield f"throughput measured in the trainer (metrics.jsonl): {_many(measured, 'run')}"
-    for source, runs in parsed.items():
-        how = "as given in the file" if source == "file" else f"parsed from the log ({source})"
-        yield f"throughput {how}, not measured: {_many(runs, 'run')}"
-    if samples_per_epoch is not None and any(one.epoch_seconds is None for one in measurements):
-        yield f"time of an epoch worked out: {samples_per_epoch} samples by the throughput"
-
-
-def _counted(counts: Iterable[int]) -> str:
-    found = sorted(set(counts))
-    if len(found) == 1:
-        return _many(found[0], "repeat")
-    return f"{found[0]} to {found[-1]} repeats"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+        batch = "global batch" if kind == "strong" else "batch of each device"
+        yield f"{kind} scaling: the {batch} is the same at all sizes"
+    warm_ups = dict.fromkeys(run.warm_up or "unknown" for run in measurements)
+    yield f"left out as warm-up: {'; '.join(warm_ups)}"
+    sources = collections.Counter(run.source for run in measurements)
+    for source, runs in sorted(sources.items(), key=lambda item: item[0] != "jsonl"):
+        how = _SOURCES.get(source, f"parsed from the log ({source}), not measured")
+        yield f"throughput {how}: {display.count(runs, 'run')}"
+    if samples_per_epoch is not None and any(run.epoch_seconds is None for run in measurements):
+        yield f"time per epoch computed: {samples_per_epoch} samples divided by the throughput"

@@ -1,4 +1,4 @@
-"""What one job showed, and the report that many of them make."""
+"""Measurements of runs, and the report made of them."""
 
 from __future__ import annotations
 
@@ -8,61 +8,60 @@ from collections.abc import Mapping
 
 from orchestrator import scaling
 
-#: What sizes are counted in: GPUs, ranks where there is no GPU, or nodes.
+#: What sizes count: GPUs, ranks if there are no GPUs, or nodes.
 UNITS = ("gpus", "ranks", "nodes")
 
-
-#: Numbers beyond these measure nothing, and their products and squares overflow.
+#: Squares and products of numbers beyond these overflow.
 SMALLEST, LARGEST = 1e-30, 1e30
 
 
 def is_plausible(value: float) -> bool:
-    """Tell whether a number may be what was measured; zero may, NaN may not."""
+    """Return whether a number can be a measurement: zero can, NaN cannot."""
     return value == 0.0 or SMALLEST <= abs(value) <= LARGEST
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What one job showed: a repeat of one size."""
+    """What one run of one size measured."""
 
-    #: for people: the job and its name, or the line of a file
+    #: the job's name and ID, or the line of a file
     name: str = ""
-    #: its size in the unit of the study
+    #: in the unit of the study
     size: int
-    #: samples a second over all ranks: median of the windows, or of the epochs
+    #: samples/s over all ranks: median of the windows or epochs
     throughput: float
-    #: throughput of each window after the warm-up
+    #: throughput of each window after warm-up
     windows: tuple[float, ...] = ()
-    #: more than it used where it had a node for itself; none: not known
+    #: more than `size` if the job had whole nodes; None: unknown
     gpus_allocated: int | None = None
     nodes: int | None = None
-    #: time of an epoch of training, evaluation left out: median
+    #: of training without evaluation: median
     epoch_seconds: float | None = None
     #: of the whole training
     total_seconds: float | None = None
     #: share of the time in which the slowest rank waited for data
     data_wait_share: float | None = None
-    #: the most that was in use, a rank
+    #: peak of each rank
     memory_bytes: tuple[float, ...] = ()
-    #: how busy the GPUs were: mean share
+    #: mean share of the GPUs
     utilisation: float | None = None
-    #: on data that was not trained on, at the end: share
+    #: final share on validation data
     accuracy: float | None = None
-    #: seconds of a step by what they go to: data, forward, ...
+    #: seconds of a step by part: data, forward, ...
     step_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    #: where the throughput was read: jsonl (the trainer measured it), log:PATTERN (parsed), file
+    #: where the throughput comes from: jsonl (measured by the trainer), log:PATTERN, or file
     source: str = "file"
-    #: what was left out as warm-up; empty: not known
+    #: what was left out as warm-up; empty: unknown
     warm_up: str = ""
-    #: Slurm's form, `n[1-2]`
+    #: in Slurm's form, `n[1-2]`
     node_list: str = ""
-    #: what a job has besides its size: precision, model, mode ...; an empty value fits any
+    #: precision, model, mode ...; an empty value matches any
     attributes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeasurementSet:
-    """Measurements, and what their sizes count."""
+    """Measurements with the unit of their sizes."""
 
     #: one of UNITS
     unit: str
@@ -75,12 +74,12 @@ class Row:
 
     point: scaling.Point
     measurements: tuple[Measurement, ...]
-    #: those of them that the point leaves out: too far from the others
+    #: outliers among them, which the point leaves out
     left_out: tuple[Measurement, ...]
-    #: it is the baseline of all curves, because it fits each of them
+    #: the row is the baseline of every curve
     shared: bool
     nodes: tuple[int, ...]
-    #: what a run is charged for, in the unit of the study: GPUs allocated, else its size
+    #: number of GPUs allocated, else the size
     charged: float
     epoch_seconds: float | None
     gpu_hours_per_epoch: float | None
@@ -90,18 +89,17 @@ class Row:
     utilisation: float | None
     accuracy: float | None
     step_seconds: Mapping[str, float]
-    #: as Measurement's, each once
+    #: of its measurements, each once
     sources: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Jobs that differ in their size alone."""
+    """Runs that differ only in their size."""
 
-    #: what tells it from the other curves, "mode=ddp"; a letter where that is long; empty where
-    #: there is one
+    #: "mode=ddp", or a letter if that is long; empty if there is one curve
     name: str
-    #: what it differs in from the other curves
+    #: those that differ between curves
     attributes: Mapping[str, str]
     study: scaling.Study
     rows: tuple[Row, ...]
@@ -109,29 +107,29 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """A scaling study, ready to be shown."""
+    """A scaling study, ready to be displayed."""
 
     title: str
     #: one of UNITS
     unit: str
     curves: tuple[Curve, ...]
-    #: attributes that all jobs have in common
+    #: attributes that are equal in all runs
     common: Mapping[str, str]
-    #: what a reader has to know before believing the numbers
+    #: sentences about what may mislead
     warnings: tuple[str, ...]
-    #: how the numbers came to be
+    #: sentences about the method
     notes: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Targets:
-    """What the reader asked besides."""
+    """What the report is to find besides the table."""
 
-    #: the most GPUs that keep it are looked for
+    #: find the largest size with this efficiency
     efficiency: float = 0.8
-    #: the cheapest way to train so many epochs ...
+    #: find the cheapest size that trains so many epochs ...
     epochs: int | None = None
-    #: ... within this time
+    #: ... in this time
     within_seconds: float | None = None
 
 
@@ -139,10 +137,9 @@ class Targets:
 class Baseline:
     """A stored baseline, without its measurements."""
 
-    #: our own number
     row: int
     name: str
     created_at: datetime.datetime
-    #: the jobs, the sweep or the file that it was taken from
+    #: the jobs, the sweep or the file with its measurements
     source: str
     runs: int

@@ -1,14 +1,21 @@
-"""A report as a table: the columns, their cells for people, and their numbers for programs."""
+"""A report as a table: columns with cells for people and values for programs."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from orchestrator import scaling
 from orchestrator.reports import display, records
 
-_Line = tuple[records.Report, records.Curve, records.Row]
+
+class Line(NamedTuple):
+    """A row of the table."""
+
+    report: records.Report
+    curve: records.Curve
+    row: records.Row
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,198 +23,172 @@ class Column:
     """One column."""
 
     name: str
-    #: for people
-    text: Callable[[records.Report, records.Curve, records.Row], str]
-    #: for programs: name -> value
-    values: Callable[[records.Report, records.Curve, records.Row], Mapping[str, object]]
-    #: left out of tables for people unless it is asked for: those have to fit a terminal
+    #: cell for people
+    text: Callable[[Line], str]
+    #: values for programs, by name
+    values: Callable[[Line], Mapping[str, object]]
+    #: only shown if asked for, because a table has to fit a terminal
     is_extra: bool = False
 
 
-def _plain(
+def _column(
     name: str,
-    value: Callable[[records.Row], object],
-    text: Callable[[records.Row], str],
-    machine: str | None = None,
-    extra: bool = False,
+    value: Callable[[records.Row], Any],
+    text: Callable[[Any], str] = str,
+    *,
+    key: str | None = None,
+    encode: Callable[[Any], object] = lambda value: value,
+    is_extra: bool = False,
 ) -> Column:
-    return Column(
-        name=name,
-        text=lambda report, curve, row: text(row),
-        values=lambda report, curve, row: {machine or name: value(row)},
-        is_extra=extra,
-    )
+    """Return a column of one value; `key` is its name for programs, `encode` its form for them."""
 
-
-def _optional(
-    name: str,
-    value: Callable[[records.Row], float | None],
-    shown: Callable[[float], str],
-    machine: str | None = None,
-    extra: bool = False,
-) -> Column:
-    def text(report: records.Report, curve: records.Curve, row: records.Row) -> str:
-        found = value(row)
-        return "" if found is None else shown(found)
+    def cell(line: Line) -> str:
+        found = value(line.row)
+        return "" if found is None else text(found)
 
     return Column(
         name=name,
-        text=text,
-        values=lambda report, curve, row: {machine or name: value(row)},
-        is_extra=extra,
+        text=cell,
+        values=lambda line: {key or name: encode(value(line.row))},
+        is_extra=is_extra,
     )
 
 
-def _estimated(
+def _estimate(
     name: str,
     value: Callable[[records.Row], scaling.Estimate | None],
-    form: str = "number",
+    text: Callable[[scaling.Estimate], str] = display.interval,
     *,
-    ends: bool = True,
-    extra: bool = False,
+    is_extra: bool = False,
 ) -> Column:
-    def text(report: records.Report, curve: records.Curve, row: records.Row) -> str:
-        found = value(row)
-        if found is None:
-            return ""
-        return display.interval(found, form) if ends else display.number(found.value)
+    """Return a column of an estimate; programs get the ends of its interval too."""
 
-    def values(
-        report: records.Report, curve: records.Curve, row: records.Row
-    ) -> Mapping[str, object]:
-        found = value(row)
+    def values(line: Line) -> Mapping[str, object]:
+        found = value(line.row)
         return {
-            name: None if found is None else found.value,
-            f"{name}_low": None if found is None else found.low,
-            f"{name}_high": None if found is None else found.high,
+            name: found and found.value,
+            f"{name}_low": found and found.low,
+            f"{name}_high": found and found.high,
         }
 
-    return Column(name=name, text=text, values=values, is_extra=extra)
+    plain = _column(name, value, text, is_extra=is_extra)
+    return dataclasses.replace(plain, values=values)
 
 
-def _configuration(report: records.Report, curve: records.Curve, row: records.Row) -> str:
-    name = "" if row.shared else curve.name
-    return ", ".join(filter(None, (display.size(row.point.gpus, report.unit), name)))
+def _joined(values: Sequence[object]) -> str | None:
+    return ";".join(map(str, values)) or None
 
 
-def _curve(report: records.Report, curve: records.Curve, row: records.Row) -> str:
-    return "all" if row.shared else curve.name
+def _configuration(line: Line) -> str:
+    name = "" if line.row.shared else line.curve.name
+    return ", ".join(filter(None, (display.size(line.row.point.size, line.report.unit), name)))
 
 
-def _how(row: records.Row) -> str:
-    told = {"jsonl": "measured", "file": "given"}
-    return ", ".join(told.get(one, f"parsed ({one.removeprefix('log:')})") for one in row.sources)
+def _curve(line: Line) -> str:
+    return "all" if line.row.shared else line.curve.name
+
+
+def _sources(sources: Sequence[str]) -> str:
+    words = {"jsonl": "measured", "file": "given"}
+    return ", ".join(words.get(name, f"parsed ({name.removeprefix('log:')})") for name in sources)
 
 
 COLUMNS: tuple[Column, ...] = (
     Column(
         name="configuration",
         text=_configuration,
-        values=lambda *line: {"configuration": _configuration(*line)},
+        values=lambda line: {"configuration": _configuration(line)},
         is_extra=True,
     ),
-    Column(name="curve", text=_curve, values=lambda *line: {"curve": _curve(*line)}),
+    Column(name="curve", text=_curve, values=lambda line: {"curve": _curve(line)}),
     Column(
         name="size",
-        text=lambda report, curve, row: str(row.point.gpus),
-        values=lambda report, curve, row: {report.unit: row.point.gpus},
+        text=lambda line: str(line.row.point.size),
+        values=lambda line: {line.report.unit: line.row.point.size},
     ),
-    _plain(
-        "nodes",
-        lambda row: ";".join(map(str, row.nodes)) or None,
-        lambda row: " or ".join(map(str, row.nodes)),
+    _column(
+        "nodes", lambda row: row.nodes, lambda nodes: " or ".join(map(str, nodes)), encode=_joined
     ),
-    _plain("runs", lambda row: len(row.measurements), lambda row: str(len(row.measurements))),
-    _plain(
-        "windows",
-        lambda row: row.point.windows,
-        lambda row: str(row.point.windows or ""),
-        extra=True,
+    _column("runs", lambda row: len(row.measurements)),
+    _column("windows", lambda row: row.point.windows, lambda n: str(n or ""), is_extra=True),
+    _estimate("throughput", lambda row: row.point.throughput),
+    _column("interval_of", lambda row: row.point.interval_of, is_extra=True),
+    _estimate("speedup", lambda row: row.point.speedup, lambda e: display.number(e.value)),
+    _estimate(
+        "efficiency", lambda row: row.point.efficiency, lambda e: display.interval(e, "share")
     ),
-    _estimated("throughput", lambda row: row.point.throughput),
-    Column(
-        name="interval_of",
-        text=lambda report, curve, row: row.point.interval_of,
-        values=lambda report, curve, row: {"interval_of": row.point.interval_of},
+    _estimate("serial_share", lambda row: row.point.serial_fraction, is_extra=True),
+    _column("epoch_time", lambda row: row.epoch_seconds, display.seconds, key="epoch_seconds"),
+    _column("gpu_hours_per_epoch", lambda row: row.gpu_hours_per_epoch, display.number),
+    _column(
+        "total_time",
+        lambda row: row.total_seconds,
+        display.seconds,
+        key="total_seconds",
         is_extra=True,
     ),
-    _estimated("speedup", lambda row: row.point.speedup, ends=False),
-    _estimated("efficiency", lambda row: row.point.efficiency, "share"),
-    _estimated("serial_share", lambda row: row.point.serial_share, extra=True),
-    _optional("epoch_time", lambda row: row.epoch_seconds, display.seconds, "epoch_seconds"),
-    _optional("gpu_hours_per_epoch", lambda row: row.gpu_hours_per_epoch, display.number),
-    _optional("total_time", lambda row: row.total_seconds, display.seconds, "total_seconds", True),
-    _optional("data_wait", lambda row: row.data_wait_share, display.share, "data_wait_share"),
-    _plain(
+    _column("data_wait", lambda row: row.data_wait_share, display.share, key="data_wait_share"),
+    _column(
         "memory",
-        lambda row: ";".join(f"{value:.0f}" for value in row.memory_bytes) or None,
-        lambda row: display.gibibytes(row.memory_bytes),
-        "memory_bytes",
+        lambda row: row.memory_bytes,
+        display.gibibytes,
+        key="memory_bytes",
+        encode=lambda values: _joined([f"{value:.0f}" for value in values]),
     ),
-    _optional("utilisation", lambda row: row.utilisation, display.share),
-    _optional("accuracy", lambda row: row.accuracy, display.number),
-    _plain("source", lambda row: ";".join(row.sources), _how, extra=True),
+    _column("utilisation", lambda row: row.utilisation, display.share),
+    _column("accuracy", lambda row: row.accuracy, display.number),
+    _column("source", lambda row: row.sources, _sources, encode=_joined, is_extra=True),
 )
 NAMES = tuple(column.name for column in COLUMNS)
 
 
-def lines(report: records.Report) -> list[_Line]:
-    """Return the rows in their order; a baseline that all curves share once."""
-    found: list[_Line] = []
-    seen: set[tuple[int, ...]] = set()
-    for curve in report.curves:
+def lines(report: records.Report) -> list[Line]:
+    """Return the rows in their order; a baseline shared by all curves appears once."""
+    listed: dict[tuple[object, ...], Line] = {}
+    for index, curve in enumerate(report.curves):
         for row in curve.rows:
-            key = tuple(map(id, row.measurements))
-            if row.shared and key in seen:
-                continue
-            seen.add(key)
-            found.append((report, curve, row))
-    return found
+            key = (None if row.shared else index, *map(id, row.measurements))
+            listed.setdefault(key, Line(report, curve, row))
+    return list(listed.values())
 
 
 def chosen(report: records.Report, names: Sequence[str] = ()) -> list[Column]:
-    """Return the columns that were named, else those for people that say something here."""
-    if names:
-        return [COLUMNS[NAMES.index(name)] for name in names]
-    return [column for column in everything(report) if not column.is_extra]
+    """Return the named columns, or those for a terminal that are not empty in this report."""
+    return [column for column in everything(report, names) if names or not column.is_extra]
 
 
 def everything(report: records.Report, names: Sequence[str] = ()) -> list[Column]:
-    """Return the columns that were named, else all that say something in this report."""
+    """Return the named columns, or all that are not empty in this report."""
     if names:
-        return chosen(report, names)
+        return [COLUMNS[NAMES.index(name)] for name in names]
     shown = lines(report)
     return [
         column
         for column in COLUMNS
-        if column.name != "configuration" and any(column.text(*line) for line in shown)
+        if column.name != "configuration" and any(map(column.text, shown))
     ]
 
 
 def texts(report: records.Report, columns: Sequence[Column]) -> list[dict[str, str]]:
     """Return the cells for people, by title."""
     return [
-        {title(column, report): column.text(*line) for column in columns} for line in lines(report)
+        {title(column, report): column.text(line) for column in columns} for line in lines(report)
     ]
 
 
 def values(report: records.Report, columns: Sequence[Column]) -> list[dict[str, object]]:
-    """Return the numbers for programs, by name."""
+    """Return the values for programs, by name."""
     return [
         {
-            name: _rounded(value)
+            # exp(log(x)) is not exactly x: 0.9499999999999996.
+            name: float(f"{value:.10g}") if isinstance(value, float) else value
             for column in columns
-            for name, value in column.values(*line).items()
+            for name, value in column.values(line).items()
         }
         for line in lines(report)
     ]
 
 
-def _rounded(value: object) -> object:
-    # The last digits come from exp(log(x)), and 0.9499999999999996 reads like a fault.
-    return float(f"{value:.10g}") if isinstance(value, float) else value
-
-
 def title(column: Column, report: records.Report) -> str:
-    """Return what stands above a column."""
+    """Return the heading of a column."""
     return report.unit if column.name == "size" else column.name

@@ -1,145 +1,120 @@
-"""Scaling studies: speedup and efficiency with intervals, scaling laws, and what spoils them.
+"""Scaling studies: speedup and efficiency with confidence intervals, and scaling laws.
 
-Throughput is what a study is about: samples a second over all ranks, one number a run (the median
-of its windows after the warm-up). The spread that counts is that between runs: windows of one run
-share nodes, neighbours and clocks. So intervals come from repeats; a single run has one of its
-windows alone, and says so.
+Each run has one throughput, in samples/s over all ranks: the median of its windows after warm-up.
+Confidence intervals come from repeats, because windows of one run share nodes, neighbours and
+clocks. A single run has only an interval of its windows.
 
-Repeats are combined by the geometric mean, and intervals are of logarithms: speedup and efficiency
-are ratios, and a throughput's noise grows with it (Hoefler and Belli, SC15, rules 3, 5 and 12).
-A run that is far from the others of its size is left out, and told: one noisy node moves nothing.
+Repeats are combined by the geometric mean, and intervals are those of logarithms: speedup and
+efficiency are ratios, and the noise of a throughput grows with it (Hoefler and Belli, SC15, rules
+3, 5 and 12). A run that is far from the other runs of its size is left out: one noisy node changes
+nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import statistics
+from collections.abc import Collection, Sequence
 
 from orchestrator.scaling import fits, quantiles
 from orchestrator.scaling.fits import Estimate, Fit
 
-__all__ = ["Estimate", "Fit", "Point", "Run", "Study", "differences", "fits", "study"]
+__all__ = ["Estimate", "Fit", "Point", "Run", "Study", "fits", "study"]
 
-#: Above it the smallest size was slowed down by something: no size makes a GPU faster by itself.
-TOO_EFFICIENT = 1.05
-_CONFIDENCE = 0.95
-#: A run is far from the others so many usual distances from their median: without a noisy node one
-#: run in a hundred studies is, and the intervals hold the truth in 93 to 96 of 100 all the same ...
-_FAR_DISTANCES = 6.0
-#: ... and by this share at the least.
-_FAR_SHARE = 0.05
-#: Of two runs nobody knows which one is wrong.
-_FAR_RUNS = 3
+#: A larger efficiency means that something slowed the smallest size down.
+MOST_EFFICIENCY = 1.05
+CONFIDENCE = 0.95
+#: The median absolute deviation times this is a standard deviation.
+NORMAL_MAD = 1.4826
+#: A run this many deviations from the median is an outlier. Without a noisy node, one run in a
+#: hundred studies is; the intervals then still cover in 93 to 96 of 100 studies ...
+_OUTLIER_DEVIATIONS = 6.0
+#: ... but only if it differs by this share.
+_OUTLIER_SHARE = 0.05
+#: With two runs it is unknown which one is wrong.
+_OUTLIER_RUNS = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
     """One run of one size."""
 
-    #: ranks, where there is no GPU
-    gpus: int
-    #: samples a second over all ranks, median of the windows
+    #: number of GPUs, ranks or nodes
+    size: int
+    #: samples/s over all ranks, median of the windows
     throughput: float
-    #: throughput of each window after the warm-up; none: only the one number is known
+    #: throughput of each window after warm-up; empty: unknown
     windows: tuple[float, ...] = ()
-    #: what a run has besides its size: precision, model, node list ... as text
-    attributes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """All runs of one size but those that are too far from the others."""
+    """All runs of one size except outliers."""
 
-    gpus: int
+    size: int
     runs: int
     windows: int
     throughput: Estimate
-    #: where the interval of the throughput comes from: repeats, windows or none
+    #: what the throughput's interval comes from: repeats, windows or none
     interval_of: str
-    #: throughput against that of the smallest size
+    #: throughput relative to that of the smallest size
     speedup: Estimate
-    #: speedup by how much more GPUs there are; 1 is ideal
+    #: speedup relative to the increase in size; 1 is ideal
     efficiency: Estimate
-    #: Karp and Flatt's experimentally determined serial share; none at the smallest size, and
-    #: where the throughput falls more than any share makes it
-    serial_share: Estimate | None
-    #: the smallest size does not compare: efficiency above TOO_EFFICIENT
-    too_efficient: bool
+    #: experimentally determined serial fraction (Karp-Flatt metric); None at the smallest size, or
+    #: if the throughput falls below what any fraction explains
+    serial_fraction: Estimate | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study:
-    """What the runs of one curve say together."""
+    """All sizes of one curve."""
 
     points: tuple[Point, ...]
-    #: standard deviation between repeats as a share of the throughput; none without repeats
+    #: RMS deviation of repeats as a share of the throughput; None without repeats
     deviation: float | None
     amdahl: Fit | None
     usl: Fit | None
-    #: places of the runs that count for nothing: too far from the others of their size
+    #: indices of the runs that are left out as outliers
     left_out: tuple[int, ...]
-    #: sentences about what a reader has to know before believing the numbers
+    #: sentences
     warnings: tuple[str, ...]
 
 
 def study(runs: Sequence[Run], unit: str = "GPUs") -> Study:
-    """Return the table and the fits of runs that differ in their size alone.
+    """Return points and fits of runs that differ only in their size; `unit` is used in warnings.
 
-    `unit`: what sizes count, for the warnings.
     ValueError for no runs, or for a throughput that is not positive.
     """
     by_size: dict[int, list[int]] = {}
-    for place, run in enumerate(runs):
-        if run.gpus < 1 or not 0.0 < run.throughput < math.inf:
-            raise ValueError(f"not a run: {run.gpus} GPUs, throughput {run.throughput}")
-        by_size.setdefault(run.gpus, []).append(place)
+    for index, run in enumerate(runs):
+        if run.size < 1 or not 0.0 < run.throughput < math.inf:
+            raise ValueError(f"not a run: {run.size} GPUs, throughput {run.throughput}")
+        by_size.setdefault(run.size, []).append(index)
     if not by_size:
         raise ValueError("no runs")
-    far = _far(runs, by_size.values())
-    sizes = {
-        gpus: [runs[place] for place in by_size[gpus] if place not in far]
-        for gpus in sorted(by_size)
-    }
-    spread = _Spread.of(list(sizes.values()))
-    base = next(iter(sizes.values()))
-    points = tuple(_point(these, base, spread) for these in sizes.values())
-    throughputs = {gpus: [run.throughput for run in these] for gpus, these in sizes.items()}
+    outliers = _outliers(runs, by_size.values())
+    kept = [
+        [runs[index] for index in by_size[size] if index not in outliers]
+        for size in sorted(by_size)
+    ]
+    spread = _Spread.of(kept)
+    points = tuple(_point(group, kept[0], spread) for group in kept)
+    throughputs = {group[0].size: [run.throughput for run in group] for group in kept}
     return Study(
         points=points,
         deviation=spread.deviation if spread.degrees else None,
         amdahl=fits.amdahl(throughputs),
         usl=fits.usl(throughputs),
-        left_out=tuple(sorted(far)),
+        left_out=tuple(sorted(outliers)),
         warnings=tuple(_warnings(points, unit)),
     )
 
 
-def differences(
-    runs: Sequence[Run], expected: frozenset[str] = frozenset()
-) -> dict[str, dict[str, list[int]]]:
-    """Return the attributes in which runs differ though they should not: value -> sizes.
-
-    `expected`: those that belong to the size (nodes, the batch that follows it).
-    """
-    found: dict[str, dict[str, list[int]]] = {}
-    names = dict.fromkeys(name for run in runs for name in run.attributes)
-    for name in names:
-        if name in expected:
-            continue
-        values: dict[str, list[int]] = {}
-        for run in runs:
-            sizes = values.setdefault(run.attributes.get(name, "unknown"), [])
-            if run.gpus not in sizes:
-                sizes.append(run.gpus)
-        if len(values) > 1:
-            found[name] = values
-    return found
-
-
 @dataclasses.dataclass(frozen=True)
 class _Spread:
-    """How runs of one size differ, pooled over the sizes that were repeated."""
+    """Standard deviation of the logarithms of repeats, pooled over all sizes."""
 
     deviation: float
     degrees: int
@@ -148,82 +123,74 @@ class _Spread:
     def of(cls, groups: Sequence[Sequence[Run]]) -> _Spread:
         squares, degrees = 0.0, 0
         for group in groups:
-            logs = [math.log(run.throughput) for run in group]
-            mean = math.fsum(logs) / len(logs)
-            squares += math.fsum((one - mean) ** 2 for one in logs)
-            degrees += len(logs) - 1
+            mean = _mean_log(group)
+            squares += math.fsum((math.log(run.throughput) - mean) ** 2 for run in group)
+            degrees += len(group) - 1
         return cls(math.sqrt(squares / degrees) if degrees else 0.0, degrees)
 
     def margin(self, *counts: int) -> float | None:
-        """Return half the interval of a sum of means of so many logarithms each."""
+        """Return half the interval of a sum of means, each of so many logarithms."""
         if not self.degrees:
             return None
         error = self.deviation * math.sqrt(sum(1.0 / count for count in counts))
-        return quantiles.student_t((1.0 + _CONFIDENCE) / 2.0, self.degrees) * error
+        return quantiles.student_t((1.0 + CONFIDENCE) / 2.0, self.degrees) * error
 
 
-def _far(runs: Sequence[Run], groups: Iterable[Sequence[int]]) -> set[int]:
-    """Return the places of runs that are far from the others of their size.
+def _outliers(runs: Sequence[Run], groups: Collection[Sequence[int]]) -> set[int]:
+    """Return the indices of runs that are far from the median of their size.
 
-    What is usual is the median distance over all sizes: three runs alone can't tell it.
+    The usual distance is the median over all sizes: three runs alone are too few to estimate it.
     """
     distances: dict[int, float] = {}
-    told: list[float] = []
-    repeated = [group for group in groups if len(group) >= _FAR_RUNS]
+    informative: list[float] = []
+    repeated = [group for group in groups if len(group) >= _OUTLIER_RUNS]
     for group in repeated:
-        middle = quantiles.median([runs[place].throughput for place in group])
-        found = {place: abs(math.log(runs[place].throughput / middle)) for place in group}
-        distances |= found
-        # Of an odd number one is the median itself, and says nothing.
-        told += sorted(found.values())[len(group) % 2 :]
-    if not told:
+        median = statistics.median(runs[index].throughput for index in group)
+        own = {index: abs(math.log(runs[index].throughput / median)) for index in group}
+        distances |= own
+        # In an odd number of runs, one is the median itself.
+        informative += sorted(own.values())[len(group) % 2 :]
+    if not informative:
         return set()
-    # 1.4826 median distances make a standard deviation.
-    limit = max(_FAR_DISTANCES * 1.4826 * quantiles.median(told), _FAR_SHARE)
-    far: set[int] = set()
+    usual = NORMAL_MAD * statistics.median(informative)
+    limit = max(_OUTLIER_DEVIATIONS * usual, _OUTLIER_SHARE)
+    outliers: set[int] = set()
     for group in repeated:
-        these = {place for place in group if distances[place] > limit}
-        # Where half of them are far, nobody knows which.
-        far |= these if 2 * len(these) < len(group) else set()
-    return far
+        far = {index for index in group if distances[index] > limit}
+        # If half of the runs are far, it is unknown which half is wrong.
+        outliers |= far if 2 * len(far) < len(group) else set()
+    return outliers
 
 
-def _point(these: Sequence[Run], base: Sequence[Run], spread: _Spread) -> Point:
-    gpus, base_gpus = these[0].gpus, base[0].gpus
-    log, base_log = _mean_log(these), _mean_log(base)
-    throughput, interval_of = _throughput(these, log, spread)
-    more = gpus / base_gpus
-    same = these is base
-    speedup = _ratio(log - base_log, None if same else spread.margin(len(these), len(base)))
-    efficiency = dataclasses.replace(
-        speedup,
-        value=speedup.value / more,
-        low=None if speedup.low is None else speedup.low / more,
-        high=None if speedup.high is None else speedup.high / more,
-    )
+def _point(group: Sequence[Run], base: Sequence[Run], spread: _Spread) -> Point:
+    size, base_size, is_base = group[0].size, base[0].size, group is base
+    log = _mean_log(group)
+    throughput, interval_of = _throughput(group, log, spread)
+    margin = None if is_base else spread.margin(len(group), len(base))
+    relative = log - _mean_log(base)
+    efficiency = _ratio(relative - math.log(size / base_size), margin)
     return Point(
-        gpus=gpus,
-        runs=len(these),
-        windows=sum(len(run.windows) for run in these),
+        size=size,
+        runs=len(group),
+        windows=sum(len(run.windows) for run in group),
         throughput=throughput,
         interval_of=interval_of,
-        speedup=speedup,
+        speedup=_ratio(relative, margin),
         efficiency=efficiency,
-        serial_share=None if same else _serial_share(efficiency, gpus, base_gpus),
-        too_efficient=efficiency.value > TOO_EFFICIENT,
+        serial_fraction=None if is_base else _serial_fraction(efficiency, size, base_size),
     )
 
 
-def _throughput(these: Sequence[Run], log: float, spread: _Spread) -> tuple[Estimate, str]:
-    margin = spread.margin(len(these))
+def _throughput(group: Sequence[Run], log: float, spread: _Spread) -> tuple[Estimate, str]:
+    margin = spread.margin(len(group))
     if margin is not None:
         return _ratio(log, margin), "repeats"
-    # Nothing was repeated, so there is one run of this size.
-    interval = quantiles.median_interval(these[0].windows, _CONFIDENCE)
-    if interval is None:
-        return Estimate(value=quantiles.exp(log)), "none"
+    # Without repeats, each size has one run.
+    interval = quantiles.median_interval(group[0].windows, CONFIDENCE)
     value = quantiles.exp(log)
-    # A mean of all windows may lie beside the interval of their median.
+    if interval is None:
+        return Estimate(value=value), "none"
+    # A throughput that is a mean may lie beside the interval of the median.
     low, high = min(value, interval[0]), max(value, interval[1])
     return Estimate(value=value, low=low, high=high), "windows"
 
@@ -236,43 +203,41 @@ def _ratio(log: float, margin: float | None) -> Estimate:
     )
 
 
-def _serial_share(efficiency: Estimate, gpus: int, base_gpus: int) -> Estimate | None:
-    """Return the alpha of Amdahl's law that goes through this size and the smallest.
+def _serial_fraction(efficiency: Estimate, size: int, base_size: int) -> Estimate | None:
+    """Return the alpha of Amdahl's law through this size and the smallest.
 
-    From one GPU on it is Karp and Flatt's (1/S - 1/p) / (1 - 1/p) (CACM 33(5), 1990). It falls as
-    the efficiency grows. None: slower than any share makes it.
+    From one GPU on it is (1/S - 1/p) / (1 - 1/p) (Karp and Flatt, CACM 33(5), 1990). It falls as
+    the efficiency rises.
     """
 
-    def share(value: float | None) -> float | None:
+    def fraction(value: float | None) -> float | None:
         if value is None:
             return None
-        below = value * (gpus - 1) - (base_gpus - 1)
-        return (1.0 - value) / below if below > 0.0 else None
+        divisor = value * (size - 1) - (base_size - 1)
+        return (1.0 - value) / divisor if divisor > 0.0 else None
 
-    found = share(efficiency.value)
-    if found is None:
+    value = fraction(efficiency.value)
+    if value is None:
         return None
-    return Estimate(value=found, low=share(efficiency.high), high=share(efficiency.low))
+    return Estimate(value=value, low=fraction(efficiency.high), high=fraction(efficiency.low))
 
 
-def _mean_log(these: Sequence[Run]) -> float:
-    return math.fsum(math.log(run.throughput) for run in these) / len(these)
+def _mean_log(group: Sequence[Run]) -> float:
+    return math.fsum(math.log(run.throughput) for run in group) / len(group)
 
 
 def _warnings(points: Sequence[Point], unit: str) -> list[str]:
-    told: list[str] = []
-    base = points[0]
-    for point in points:
-        if point.too_efficient:
-            told.append(
-                f"efficiency {point.efficiency.value:.2f} at {point.gpus} {unit}: the baseline of "
-                f"{base.gpus} does not compare (something else slowed it down)"
-            )
-    single = [point.gpus for point in points if point.runs == 1]
-    if single and any(point.runs > 1 for point in points):
-        told.append(f"not repeated: {', '.join(map(str, single))} {unit}")
-    elif single:
-        told.append(
-            "no size was repeated: intervals, where there are any, are of one run's windows"
+    warnings = [
+        f"efficiency {point.efficiency.value:.2f} at {point.size} {unit}: the runs at "
+        f"{points[0].size} are not a valid baseline (something else slowed them down)"
+        for point in points
+        if point.efficiency.value > MOST_EFFICIENCY
+    ]
+    single = [point.size for point in points if point.runs == 1]
+    if len(single) == len(points):
+        warnings.append(
+            "no size was repeated: confidence intervals, if any, cover only the windows of one run"
         )
-    return told
+    elif single:
+        warnings.append(f"not repeated: {', '.join(map(str, single))} {unit}")
+    return warnings

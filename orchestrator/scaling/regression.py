@@ -1,8 +1,8 @@
-"""Slower, faster, or no evidence: runs against a baseline.
+"""Compare runs with a baseline: slower, faster or no evidence.
 
-The mean difference of logarithms, trimmed on both sides so that one noisy node in either group
-does not decide, with Yuen's interval (Biometrika 61(1), 1974): a winsorised variance, and Welch's
-degrees of freedom. Groups of fewer than five runs are not trimmed: Welch's own test.
+Compares trimmed means of logarithms, so that one noisy node in either group does not decide, with
+Yuen's confidence interval (Biometrika 61(1), 1974): winsorised variances and Welch's degrees of
+freedom. Groups of fewer than five runs are not trimmed, which gives Welch's test.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from collections.abc import Sequence
 
 from orchestrator.scaling import quantiles
 
-#: Fewer runs in a group have nothing to spare: of four, two would be left, and a 5 % slow-down at
-#: 1 % noise be found in 57 of 100 trials instead of 99.
+#: Of four runs trimming leaves two: a 5 % slow-down at 1 % noise is then found in 57 of 100 trials
+#: instead of 99.
 TRIMMED_FROM = 5
-#: Share of the runs that is left out at each end, one run of five at the least.
+#: Share of the runs that is trimmed at each end.
 TRIM = 0.2
 CONFIDENCE = 0.95
 
 
-class Verdict(enum.Enum):
-    """What the runs say."""
+class Result(enum.Enum):
+    """The result of a comparison."""
 
     SLOWER = "slower"
     FASTER = "faster"
-    #: the interval holds "no difference", or the difference is below the threshold
+    #: the interval contains "no difference", or the difference is below the threshold
     NO_EVIDENCE = "no evidence"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How runs compare with their baseline; 0.95 means five per cent less."""
+    """Runs relative to their baseline."""
 
+    #: 0.95: five per cent less than the baseline
     ratio: float
-    #: interval that holds the true ratio in 95 of 100 comparisons; none: too few runs
+    #: confidence interval; None: too few runs
     low: float | None
     high: float | None
-    verdict: Verdict
-    #: runs and baseline runs
+    result: Result
     runs: int
     baseline_runs: int
 
@@ -53,25 +53,32 @@ def compare(
     higher_is_better: bool = True,
     confidence: float = CONFIDENCE,
 ) -> Comparison:
-    """Compare one number a run: throughputs, or times with `higher_is_better` false.
+    """Compare runs, each with one positive number; ValueError for others.
 
-    `threshold`: a share that a difference must exceed as well (0.02: two per cent). `confidence`
-    of the interval; of several comparisons together it has to be nearer to 1.
-    ValueError for no runs or a number that is not positive.
+    `threshold`: differences up to this share (0.02: two per cent) are no evidence.
     """
-    new, old = _with_spread(_group(runs), _group(baseline))
+    new, old = _group(runs), _group(baseline)
+    # A single run has no spread of its own and gets that of the other group. Without it, one run
+    # against five would have an interval that covers the true ratio in 77 of 100 comparisons.
+    if new.count == 1:
+        new = dataclasses.replace(new, error=old.error * math.sqrt(old.count))
+    elif old.count == 1:
+        old = dataclasses.replace(old, error=new.error * math.sqrt(new.count))
     difference = new.mean - old.mean
-    error = math.hypot(new.error, old.error)
-    degrees = _welch(new, old)
+    degrees = _degrees_of_freedom(new, old)
     low = high = None
-    if degrees is not None:
+    result = Result.NO_EVIDENCE
+    if degrees:
+        error = math.hypot(new.error, old.error)
         margin = quantiles.student_t((1.0 + confidence) / 2.0, degrees) * error
         low, high = quantiles.exp(difference - margin), quantiles.exp(difference + margin)
+        if not low <= 1.0 <= high and abs(math.expm1(difference)) > threshold:
+            result = Result.FASTER if (difference > 0.0) == higher_is_better else Result.SLOWER
     return Comparison(
         ratio=quantiles.exp(difference),
         low=low,
         high=high,
-        verdict=_verdict(difference, low, high, threshold, higher_is_better),
+        result=result,
         runs=len(runs),
         baseline_runs=len(baseline),
     )
@@ -81,7 +88,7 @@ def compare(
 class _Group:
     #: trimmed mean of the logarithms
     mean: float
-    #: its standard error; 0 with one run
+    #: its standard error; 0 for one run
     error: float
     #: runs left after trimming, less one
     degrees: int
@@ -100,44 +107,17 @@ def _group(values: Sequence[float]) -> _Group:
     if count == 1:
         return _Group(mean, 0.0, 0, 1)
     winsorised = [kept[0]] * cut + kept + [kept[-1]] * cut
-    centre = math.fsum(winsorised) / count
-    squares = math.fsum((one - centre) ** 2 for one in winsorised)
+    center = math.fsum(winsorised) / count
+    squares = math.fsum((log - center) ** 2 for log in winsorised)
     error = math.sqrt(squares / (len(kept) * (len(kept) - 1)))
     return _Group(mean, error, len(kept) - 1, count)
 
 
-def _with_spread(new: _Group, old: _Group) -> tuple[_Group, _Group]:
-    """Give a run that stands alone the spread of the other side's runs: it has none of its own.
-
-    Taken for exact, one run against five would hold the truth in 77 of 100 comparisons.
-    """
-    if new.count == 1:
-        return dataclasses.replace(new, error=old.error * math.sqrt(old.count)), old
-    if old.count == 1:
-        return new, dataclasses.replace(old, error=new.error * math.sqrt(new.count))
-    return new, old
-
-
-def _welch(new: _Group, old: _Group) -> float | None:
-    """Return Welch and Satterthwaite's degrees of freedom; None where no group has any spread."""
+def _degrees_of_freedom(new: _Group, old: _Group) -> float:
+    """Return the degrees of freedom by Welch and Satterthwaite; 0 if no group has any."""
     if new.count == 1 or old.count == 1:
-        # Both errors are of one estimate.
-        return float(max(new.degrees, old.degrees)) or None
-    below = new.error**4 / new.degrees + old.error**4 / old.degrees
-    if below == 0.0:
-        return float(new.degrees + old.degrees)
-    return (new.error**2 + old.error**2) ** 2 / below
-
-
-def _verdict(
-    difference: float,
-    low: float | None,
-    high: float | None,
-    threshold: float,
-    higher_is_better: bool,
-) -> Verdict:
-    if low is None or high is None or low <= 1.0 <= high:
-        return Verdict.NO_EVIDENCE
-    if abs(math.expm1(difference)) <= threshold:
-        return Verdict.NO_EVIDENCE
-    return Verdict.FASTER if (difference > 0.0) == higher_is_better else Verdict.SLOWER
+        return max(new.degrees, old.degrees)
+    divisor = new.error**4 / new.degrees + old.error**4 / old.degrees
+    if divisor == 0.0:
+        return new.degrees + old.degrees
+    return (new.error**2 + old.error**2) ** 2 / divisor

@@ -88,11 +88,12 @@ def _change_key(
     if type(value) is int and (table, name) in toml_tables.NUMBERS:
         value = str(value)
     new = _new_value(key, getattr(record, name), value)
-    error = "" if schema.fits(new, hint) else f"must be {schema.describe(hint)}"
-    if not error and isinstance(new, str):
-        error = values.form_error(name, new)
-    if error:
-        raise CannotChangeError(f"{key} {error} (got {schema.as_toml(new)})")
+    if not schema.fits(new, hint):
+        raise CannotChangeError(
+            f"{key} must be {schema.describe(hint)} (got {schema.as_toml(new)})"
+        )
+    if isinstance(new, str) and (error := schema.value_error(name, new)):
+        raise CannotChangeError(f"{key} {error}")
     replaced = [other.partition(".")[2] for other in toml_tables.REPLACES.get(key, ())]
     record = dataclasses.replace(record, **{name: new, **dict.fromkeys(replaced)})
     return record if table == "job" else dataclasses.replace(spec, resources=record), new

@@ -94,9 +94,9 @@ def _forms(tables: _Tables) -> Iterator[Finding]:
     for table, key, value in _values(tables):
         if not isinstance(value, str) or (table, key, value) == ("job", "name", ""):
             continue
-        error = values.form_error(key, value) if table in ("job", "resources") else ""
+        error = schema.value_error(key, value) if table in ("job", "resources") else ""
         if error:
-            yield _at(table, key), f"{error} (got {schema.as_toml(value)})"
+            yield _at(table, key), error
         elif not value and (table not in ("job", "resources") or key == "comment"):
             yield _at(table, key), "is empty: remove the key"
     size = len((job["comment"] or "").encode(errors="surrogatepass"))
@@ -123,11 +123,8 @@ def output_error(value: str) -> str:
 def _numbers(tables: _Tables) -> Iterator[Finding]:
     for table, key, value in _values(tables):
         if table != "retry" and type(value) is int:
-            least, most = _LEAST[key], _MOST.get(key, 2**31 - 1)
-            if value < least:
-                yield _at(table, key), f"must be >= {least} (got {value})"
-            elif value > most:
-                yield _at(table, key), f"must be <= {most} (got {value})"
+            if error := values.range_error(value, _LEAST[key], _MOST.get(key, 2**31 - 1)):
+                yield _at(table, key), error
 
 
 def _paths(tables: _Tables) -> Iterator[Finding]:
@@ -168,10 +165,8 @@ def _combinations(tables: _Tables) -> Iterator[Finding]:
 
 def _environment(spec: jobs.JobSpec) -> Iterator[Finding]:
     environment = spec.environment
-    for index, module in enumerate(environment.modules):
-        if not module or module.startswith("-"):
-            message = f"must be a module's name (got {schema.as_toml(module)})"
-            yield _at("environment", "modules", index), message
+    for index, error in schema.item_errors("modules", environment.modules):
+        yield _at("environment", "modules", index), error
     for name in environment.variables:
         if error := values.variable_name_error(name):
             yield _at("environment", "variables", name), error
@@ -197,10 +192,8 @@ def _container(spec: jobs.JobSpec) -> Iterator[Finding]:
     elif runtime != "pyxis" and (match := _URI.match(image)):
         message = f"every node would download {match[0]}: build a SIF first: {runtime} build"
         yield _at("container", "image"), f"{message} IMAGE.sif {schema.unquoted(image)}"
-    for index, bind in enumerate(container.binds):
-        if not values.is_bind(bind):
-            message = f"must be {values.BIND_WORDS} (got {schema.as_toml(bind)})"
-            yield _at("container", "binds", index), message
+    for index, error in schema.item_errors("binds", container.binds):
+        yield _at("container", "binds", index), error
 
 
 def _launch(spec: jobs.JobSpec) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 from orchestrator.text import escaping
-from orchestrator.toml import documents, limits
+from orchestrator.toml import documents, limits, values
 from orchestrator.toml.key_paths import KeyPath
 
 Record = TypeVar("Record")
@@ -148,6 +148,19 @@ def as_toml(value: object, *, max_characters: int | None = _SHOWN_CHARACTERS) ->
 def unquoted(text: str) -> str:
     """Return text for a message without quotes, cut like as_toml()."""
     return as_toml(text)[1:-1]
+
+
+def value_error(key: str, text: str) -> str:
+    """Return "must be ... (got ...)" if `text` is no valid value of the key; else ""."""
+    error = values.form_error(key.rpartition(".")[2], text)
+    return f"{error} (got {as_toml(text)})" if error else ""
+
+
+def item_errors(key: str, items: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yield index and error of each invalid item of a list."""
+    for index, item in enumerate(items):
+        if error := value_error(key, item):
+            yield index, error
 
 
 def unknown_keys(document: documents.Document, record: Any) -> Iterator[tuple[KeyPath, str]]:

@@ -81,7 +81,6 @@ _UNITS = {
     **dict.fromkeys(("day_minutes", "minutes", "only_minutes"), 60),
     **dict.fromkeys(("day_seconds", "seconds", "only_seconds"), 1),
 }
-_TIME_WORDS = 'minutes or a time such as "30", "1:30:00", "2-00" or "UNLIMITED"'
 
 
 def seconds(time_limit: str) -> int | None:
@@ -118,12 +117,24 @@ def form_error(key: str, text: str) -> str:
         try:
             seconds(text)
         except ValueError:
-            return f"must be {_TIME_WORDS}"
+            return 'must be minutes or a time such as "30", "1:30:00", "2-00" or "UNLIMITED"'
+    elif key == "binds" and not is_bind(text):
+        return 'must be "/host/path" or "/host/path:/path/inside", optionally followed by ":ro"'
+    elif key == "modules" and (not text or text.startswith("-")):
+        return "must be a module's name"
     elif key in FORMS:
         pattern, words = FORMS[key]
         if not (re.fullmatch(pattern, text, re.ASCII) and _is_balanced(text)):
             return f"must be {words}"
     return ""
+
+
+def range_error(number: int | None, least: int, most: int = 2**31 - 1) -> str:
+    """Return "must be ..." if the number is out of range; None is in range."""
+    if number is None or least <= number <= most:
+        return ""
+    bound = f">= {least}" if number < least else f"<= {most}"
+    return f"must be {bound} (got {number})"
 
 
 def _is_balanced(text: str) -> bool:
@@ -140,9 +151,6 @@ def _is_balanced(text: str) -> bool:
 def fitting_name(text: str) -> str:
     """Return the name of a Slurm job as a valid name of ours; may be empty."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:100]
-
-
-BIND_WORDS = '"/host/path" or "/host/path:/path/inside", optionally followed by ":ro"'
 
 
 def is_bind(bind: str) -> bool:

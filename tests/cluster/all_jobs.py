@@ -8,7 +8,8 @@ import json
 import click
 
 from orchestrator import cli, jobs
-from orchestrator.cli import session, views
+from orchestrator.cli import session
+from orchestrator.cli.output import job_rows
 from orchestrator.controller.session import queries
 
 
@@ -21,9 +22,9 @@ def main():
             details = queries.details(context, job)
             items.append(
                 {
-                    **views.job_row(job, context.clock.now()),
-                    "attempts": [views.attempt_row(attempt) for attempt in details.attempts],
-                    "events": [views.event_row(event) for event in details.events],
+                    **job_rows.job_row(job, context.clock.now()),
+                    "attempts": [job_rows.attempt_row(attempt) for attempt in details.attempts],
+                    "events": [job_rows.event_row(event) for event in details.events],
                 }
             )
     print(json.dumps(items, default=lambda time: time.isoformat()))

@@ -175,8 +175,8 @@ def test_a_site_without_requeue(lab: cluster.Lab, site: sites.Site) -> None:
     refused = site.run("requeue", job_id, check=5)
     assert refused.stdout == ""
     assert refused.stderr == (
-        f"Error: Slurm refused it for {job_id}: Requested operation is presently disabled (the job "
-        "was submitted with --no-requeue, or the site forbids it; once it has ended, "
+        f"Error: Slurm refused the request for {job_id}: Requested operation is presently disabled "
+        "(the job was submitted with --no-requeue, or the site forbids it; once it has ended, "
         f"`orchestrator resubmit {job_id}` sends it again)\n"
     )
     job = site.job(job_id)

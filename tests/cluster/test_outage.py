@@ -59,9 +59,9 @@ def test_slurmctld_is_down(lab: cluster.Lab, site: sites.Site) -> None:
     assert (old["job_id"], old["state"]) == (running, "RUNNING")
     since = datetime.datetime.fromisoformat(old["stale_since"])
     assert abs((since - known_at).total_seconds()) < 10
-    assert re.match(r"Stale since 20\S+: Slurm does not answer: \S", told), told
+    assert re.match(r"Stale since 20\S+: Slurm does not respond: \S", told), told
     unheard = error_of(site.run("refresh", check=5))
-    assert unheard.startswith("Error: Slurm has not answered since 20"), unheard
+    assert unheard.startswith("Error: Slurm has not responded since 20"), unheard
     assert site.run("cancel", running, check=5).stdout == ""
 
     lab.start("slurmctld")

@@ -270,7 +270,7 @@ def test_a_log_that_cannot_be_opened(crowd: Crowd) -> None:
     ) in shown
     done = crowd.site.run("logs", job["job_id"])
     assert done.stdout == ""
-    assert done.stderr == f"no log: {folder}/{job['job_id']}.out is not there (FAILED)\n"
+    assert done.stderr == f"no log: {folder}/{job['job_id']}.out does not exist (FAILED)\n"
 
 
 def test_a_memory_kill(crowd: Crowd) -> None:

@@ -26,7 +26,7 @@ def test_hold_and_release(site: sites.Site) -> None:
     ]
     assert f"Error: {running} is RUNNING: only a job that waits can be held" in done.stderr
     again = site.run("hold", first)
-    assert again.stdout == f"{first} was held before: PENDING (JobHeldUser)\n"
+    assert again.stdout == f"{first} was already held: PENDING (JobHeldUser)\n"
     assert "needs a person" in site.run("show", first).stdout
     done = site.run("release", first, second)
     # Until its next round the scheduler has no reason for them (24.11).
@@ -57,7 +57,7 @@ def test_what_goes_another_way_meanwhile_is_told_at_once(site: sites.Site) -> No
     assert err.splitlines()[-2:] == [
         f"Error: {runs} started before it could be held (RUNNING); "
         f"`orchestrator requeue --hold {runs}` stops it and holds it",
-        f"Slurm refused it for {ends}: Job has already finished",
+        f"Slurm refused the request for {ends}: Job has already finished",
     ]
     assert time.monotonic() - begun < 20
     # Held while it runs, it would wait for ever after a requeue.
@@ -73,7 +73,7 @@ def test_what_goes_another_way_meanwhile_is_told_at_once(site: sites.Site) -> No
         wrong.go_on_all()
         out, err = asked.communicate(timeout=60)
     assert (asked.returncode, out) == (5, "")
-    assert err == f"Error: Slurm refused it for {held}: Job has already finished\n"
+    assert err == f"Error: Slurm refused the request for {held}: Job has already finished\n"
 
 
 def test_requeue_of_what_runs_and_of_what_has_ended(site: sites.Site) -> None:
@@ -94,7 +94,7 @@ def test_requeue_of_what_runs_and_of_what_has_ended(site: sites.Site) -> None:
         assert (seen["state"], seen["attempt"]) == ("PENDING", 1)
     refused = site.run("requeue", fixed, check=5)
     assert refused.stderr.startswith(
-        f"Error: Slurm refused it for {fixed}: Requested operation is presently disabled ("
+        f"Error: Slurm refused the request for {fixed}: Requested operation is presently disabled ("
     )
     waits = site.run("requeue", runs, check=6)
     told = f"{runs} waits already, held; `orchestrator release {runs}` lets it go"
@@ -130,7 +130,7 @@ def test_special_exit_is_released(site: sites.Site) -> None:
     special = ["scontrol", "requeuehold", "State=SpecialExit", job_id]
     site.lab.run(special).check_returncode()
     site.wait_state(job_id, "SPECIAL_EXIT")
-    assert site.run("hold", job_id).stdout.startswith(f"{job_id} was held before: SPECIAL_EXIT")
+    assert site.run("hold", job_id).stdout.startswith(f"{job_id} was already held: SPECIAL_EXIT")
     assert site.run("release", job_id).stdout.startswith(f"{job_id} is ")
     site.run("wait", job_id, timeout_seconds=240)
 

@@ -73,13 +73,13 @@ def test_files_that_are_no_specs(cli, unchanged):
     [
         (
             ("a.toml", "b.toml"),
-            "one spec file at most, got a.toml b.toml; put the program behind `--`",
+            "at most one spec file is allowed, got a.toml b.toml; put the program behind `--`",
         ),
-        (("a.toml", "--"), "nothing stands behind `--`; name the program to run there"),
-        (("train.py",), "train.py is no spec file; put the program behind `--`: -- train.py"),
+        (("a.toml", "--"), "no program after `--`"),
+        (("train.py",), "train.py is not a spec file; write the program after `--`: -- train.py"),
         (
             (),
-            "name a spec file, or describe the job by flags: "
+            "name a spec file, or describe the job with options: "
             "orchestrator submit --name x --nodes 1 -- train.py",
         ),
         (
@@ -141,7 +141,7 @@ def test_a_job_that_does_not_exist(cli, unchanged):
 def test_an_argument_that_is_not_utf8(cli, unchanged, argv):
     done = cli(*argv)
     assert (done.code, done.out) == (2, "")
-    assert done.err == "Error: '\\udc80' holds a byte that is not UTF-8\n"
+    assert done.err == "Error: '\\udc80' contains a byte that is not UTF-8\n"
 
 
 def test_a_dotted_key_of_60_kb(cli, unchanged):
@@ -536,5 +536,5 @@ def test_a_folder_that_was_removed(cli):
     done = cli("status", prefix=["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh"], cwd=gone)
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        "Error: the present folder cannot be used (No such file or directory); cd to another one\n"
+        "Error: the current folder cannot be used (No such file or directory); cd to another one\n"
     )

@@ -136,5 +136,5 @@ def test_wait_ends_in_time_when_the_database_is_busy(
     busy.close()
     assert done.code == 124 and seconds < 20
     assert done.err == (
-        "Error: the jobs have not ended after 1 s; the database or a disk did not answer in time\n"
+        "Error: the jobs have not ended after 1 s; the database or a disk did not respond in time\n"
     )

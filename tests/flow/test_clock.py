@@ -74,7 +74,7 @@ def test_a_person_confirms_a_leap(cli, fake_slurm):
     add(cli)
     ((until,),) = cli.rows("SELECT decided_until FROM schedules")
     ours = shifted(cli, 2 * DAY, "tick", "--trust-clock")
-    assert ours.err.startswith("The clock of this host is trusted: ")
+    assert ours.err.startswith("This host's clock is trusted: ")
     ((later,),) = cli.rows("SELECT decided_until FROM schedules")
     assert str(later) > str(until)
     # Two days of minutes: the last hundred have an entry each, one stands for all before.

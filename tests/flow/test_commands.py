@@ -126,7 +126,7 @@ def test_a_job_from_submit_to_its_numbers(cli, fake_slurm):
         "  Time           [                       0%] 00:00:0... of 00:10:00\n"
         "  CPU ... 00:00:01... (2 CPUs)\n"
         "  Memory         [||||                  20%] 100M of 500M a node\n"
-        "  Not known: GPU use: there is no CSV of the trainer's monitor or of nvidia-smi "
+        "  Unknown: GPU use: there is no CSV of the trainer's monitor or of nvidia-smi "
         "(spec key metrics.gpu_csv names one)\n"
         "\n"
         "History:\n"
@@ -417,7 +417,7 @@ def test_the_database_is_found_checked_and_copied(cli, tmp_path):
     assert made.err == f"{cli.database} went from nothing to {schema.SHIPPED.head}.\n"
     assert cli("db", "upgrade").err == f"{cli.database} is up to date ({schema.SHIPPED.head}).\n"
     whole = cli("db", "check")
-    assert (whole.code, whole.out, whole.err) == (0, "problem\n", "The database is whole.\n")
+    assert (whole.code, whole.out, whole.err) == (0, "problem\n", "The database is intact.\n")
     copy = tmp_path / "copy.db"
     copied = cli("db", "backup", copy)
     assert (copied.code, copied.err) == (0, f"Copied to {copy}.\n")
@@ -446,7 +446,7 @@ def test_doctor_with_and_without_slurm(cli, fake_slurm):
         "for a cluster: work on a login node, or load the module that brings Slurm\n"
     ) in alone.out
     bad = cli("doctor", PATH="/usr/bin:/bin", ORCHESTRATOR_SCHEDULER="slurm")
-    assert (bad.code, bad.err) == (1, "Error: 1 of 6 checks are bad\n")
+    assert (bad.code, bad.err) == (1, "Error: 1 of 6 checks failed\n")
     assert (
         "slurm commands\tbad\tnot on PATH: sbatch, squeue, sacct, scontrol, scancel, srun\t"
         "work on a login node, or load the module that brings Slurm\n"
@@ -476,7 +476,7 @@ def test_a_format_for_what_has_none_is_refused(cli, fake_slurm, argv):
     done = cli(*argv)
     assert (done.code, done.out, fake_slurm.jobs()) == (2, "", [])
     (option,) = {"--dry-run", "--test-only", "--parsable", "--script", "--diff"} & set(argv)
-    told = f"Error: {option} prints a text as it stands; leave out --format and --json\n"
+    told = f"Error: {option} prints plain text: remove --format or --json\n"
     assert done.err.endswith(told)
 
 

@@ -76,7 +76,7 @@ def test_the_script_of_each_shell(cli: command_line.CommandLine, shell: str, tol
 def test_a_shell_that_is_not_known(cli: command_line.CommandLine) -> None:
     done = cli("completion", SHELL="/bin/tcsh")
     assert (done.code, done.out) == (1, "")
-    assert done.err == "Error: $SHELL is tcsh, which is not known here; name bash, zsh or fish\n"
+    assert done.err == "Error: $SHELL is tcsh, which is not supported; name bash, zsh or fish\n"
 
 
 def test_bash_takes_the_script(cli: command_line.CommandLine) -> None:

@@ -299,7 +299,7 @@ def test_restore(damaged: CommandLine, backup: Path) -> None:
     assert done.err == (
         f"{damaged.database} is now what {backup} holds.\nThe database as it was: {kept}\n"
     )
-    assert damaged("db", "check").err == "The database is whole.\n"
+    assert damaged("db", "check").err == "The database is intact.\n"
     assert [row for row, _ in damaged.rows()] == [1, 2, 3]
     assert damaged("submit", damaged.spec(SPEC)).code == 0
     with sqlite3.connect(kept) as connection:

@@ -170,7 +170,7 @@ def test_nothing_to_wait_for_is_no_success(cli, fake_slurm):
 def test_a_number_of_seconds_that_is_none(cli, fake_slurm, command):
     done = cli(command, "--timeout", "nan")
     assert done.code == 2
-    assert done.err.endswith("Invalid value for '--timeout': 'nan' is no number of seconds.\n")
+    assert done.err.endswith("Invalid value for '--timeout': 'nan' is not a number of seconds\n")
 
 
 def test_a_name_that_reads_as_a_job_id(cli, fake_slurm):
@@ -248,14 +248,14 @@ def test_slurm_is_away(cli, fake_slurm):
         "Nothing is lost; try again later, or ask the site's administrators.\n"
     )
     assert re.fullmatch(
-        rf"Error: Slurm has not answered since \S+: {re.escape(said)}", failed.err
+        rf"Error: Slurm has not responded since \S+: {re.escape(said)}", failed.err
     ), failed.err
     shown = cli("status", "--refresh")
     assert shown.code == 0
     assert "\tPENDING\t" in shown.out
-    assert re.fullmatch(rf"Stale since \S+: Slurm does not answer: {re.escape(said)}", shown.err), (
-        shown.err
-    )
+    assert re.fullmatch(
+        rf"Stale since \S+: Slurm does not respond: {re.escape(said)}", shown.err
+    ), shown.err
     (item,) = cli("status", "--no-refresh", "--json").items
     assert item["stale_since"] is not None
     assert cli("refresh").code == 0

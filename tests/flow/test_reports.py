@@ -88,19 +88,19 @@ Warnings
   not repeated: 4 GPUs
 
 Fits
-  Amdahl's law: 1 GPU 1006 (994.2 to 1017) a second; serial share 0.05187 (0.04318 to 0.06075); \
-runs lie 0.6 % from it
-  Karp and Flatt's serial share: 0.05000 (0.01869 to 0.08227) at 2; 0.05191 (0.03789 to 0.06646) \
-at 4
-  Efficiency stays above 80.0 % up to 5 GPUs, by Amdahl's law: beyond the 4 measured
+  Amdahl's law: 1006 samples/s on 1 GPU (95 % CI 994.2 to 1017); serial fraction 0.05187 \
+(0.04318 to 0.06075); RMS deviation 0.6 %
+  Experimentally determined serial fraction (Karp-Flatt metric): 0.05000 (0.01869 to 0.08227) at \
+2; 0.05191 (0.03789 to 0.06646) at 4 GPUs
+  Efficiency stays above 80.0 % up to 5 GPUs (by Amdahl's law, extrapolated beyond the 4 measured)
 
-How
-  5 runs, 3 points of 1 to 2 repeats each, 45 windows; intervals hold the truth in 95 of 100 studies
-  speedup is against 1 GPU, 1005 samples a second
+Method
+  5 runs, 3 points of 1 to 2 repeats each, 45 windows; 95 % confidence intervals
+  speedup is relative to 1 GPU, 1005 samples/s
   strong scaling: the global batch is the same at all sizes
   left out as warm-up: the first window of each attempt
   throughput measured in the trainer (metrics.jsonl): 5 runs
-  the same in all: batch_size=64, device=H100, mode=ddp, partition=gpu, precision=bf16, \
+  same in all runs: batch_size=64, device=H100, mode=ddp, partition=gpu, precision=bf16, \
 program=train.py, torch=2.13
 """
     )
@@ -127,12 +127,12 @@ def test_nothing_measured(cli, fake_slurm):
         4,
         "",
         "Error: sweep study (@1): nothing is measured yet\n"
-        "left out (told no throughput): 1_0, 1_1, 3_0, 3_1, 5_0 and 1 more\n",
+        "left out (no throughput found): 1_0, 1_1, 3_0, 3_1, 5_0 and 1 more\n",
     )
 
 
 def test_a_baseline_that_there_is_not(cli):
-    told = "Error: no baseline 'x' here; `orchestrator baseline show` lists what is known\n"
+    told = "Error: baseline 'x' not found: `orchestrator baseline show` lists all baselines\n"
     for words in (("show", "x"), ("show", "x", "--all")):
         done = cli("baseline", *words)
         assert (done.code, done.err) == (4, told)
@@ -165,7 +165,7 @@ def test_a_baseline_outlives_its_jobs(cli, fake_slurm, study):
         (4, "accuracy", "no evidence"),
     ]
     assert done.err == (
-        "the intervals of all 6 together hold the truth 95 times in 100\n"
+        "95 % confidence intervals, joint for all 6 comparisons\n"
         "Error: worse than monday: throughput of 1 GPU is -10.0 % (-16.6 to -2.8 %); throughput "
         "of 2 GPUs is -10.0 % (-16.6 to -2.8 %); throughput of 4 GPUs is -10.0 % "
         "(-16.6 to -2.8 %)\n"
@@ -178,7 +178,7 @@ def test_a_baseline_outlives_its_jobs(cli, fake_slurm, study):
         "Nothing is worse than jobs 11_1, 11_0, as far as these runs tell.\n",
     )
     assert cli("baseline", "compare", "11_1", "--history", "5").err == (
-        "Error: no job named again completed before, of this size\n"
+        "Error: no earlier job named again with this size completed\n"
     )
 
 

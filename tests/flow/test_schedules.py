@@ -64,7 +64,7 @@ def test_verdicts_on_what_a_schedule_submits(cli, fake_slurm):
     for one, (word, told) in zip(found, speeds.values(), strict=True):
         assert (one["verdict"], one["verdict_detail"]["sentence"][: len(told)]) == (word, told)
     # Nothing is left to be done, and nothing was done twice.
-    assert cli("tick").err == "Nothing was to be done.\n"
+    assert cli("tick").err == "Nothing to do.\n"
     assert len(fake_slurm.calls("sbatch")) == len(speeds)
 
 

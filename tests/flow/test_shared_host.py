@@ -139,7 +139,7 @@ def test_a_cloned_repository_starts_nothing(cli, tmp_path):
             "variable ORCHESTRATOR_STATE_DIR sets it too\n"
             '    1 | state_dir = ".state"\n'
             "1 problem; nothing was done.\n"
-            "A project's file may only say what a job is. Move these keys to "
+            "A project's file may only describe jobs. Move these keys to "
             f"{cli.home}/.config/orchestrator/config.toml, or review the file and run "
             f"`orchestrator trust {clone}`.\n"
         )
@@ -302,11 +302,9 @@ def test_what_is_trusted_is_shown_recorded_listed_and_removed(cli):
         f'templates_dir = "{cli.folder}/t"\n'
         'notices."\\x1b]0;owned\\x07".kind = "webhook"\n'
         'notices."\\x1b]0;owned\\x07".url = "https://host/***"\n'
-        f"# trusted with it: {cli.folder}/t/own.j2\n",
+        f"# also trusted: {cli.folder}/t/own.j2\n",
     )
-    assert shown.err == (
-        f"Trusted {path} with the settings above. Any change to it ends the trust.\n"
-    )
+    assert shown.err == (f"Trusted {path} with these settings. Any change to it ends the trust.\n")
     path.write_text('runs_dir = "runs"\n')
     assert cli("trust", "--list", "--json").items == [{"path": str(path), "state": "changed"}]
     assert "the file, which changed since you trusted it, and run" in cli("status").err

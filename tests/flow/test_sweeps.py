@@ -122,7 +122,7 @@ def test_a_grid_from_its_file_to_the_end(cli, fake_slurm, grid):
     assert done.err == "Submitted batch job 7 (@7, grid)\n"
     assert cli("wait", "--sweep", "grid").code == 0
     assert states(cli) == {"COMPLETED": 6}
-    assert cli("sweep", "rerun", "grid").out == "Nothing is left to submit of sweep grid (@1)\n"
+    assert cli("sweep", "rerun", "grid").out == "Nothing left to submit of sweep grid (@1)\n"
     assert len(fake_slurm.calls("sbatch")) == 2
     # A resubmitted job takes its point along.
     assert cli("resubmit", "1_0").code == 0
@@ -297,7 +297,7 @@ def test_cancelled_and_opened_again(cli, fake_slurm, grid):
     (job_id, *_) = (job["job_id"] for job in cli("status", "--sweep", "grid", "--json").items)
     fake_slurm.set_state(job_id, "FAILED", exit="3:0")
     assert cli("sweep", "cancel", "grid").out == (
-        "Cancelled sweep grid (@1): 5 points; 1 had ended before\n"
+        "Cancelled sweep grid (@1): 5 points; 1 had already ended\n"
     )
     assert states(cli) == {"CANCELLED": 5, "FAILED": 1}
     (listed,) = cli("sweep", "list", "--json").items
@@ -306,7 +306,7 @@ def test_cancelled_and_opened_again(cli, fake_slurm, grid):
     done = cli("sweep", "resume", "grid")
     assert (done.err, done.out) == (
         "Sweep grid (@1) is open again\n",
-        "Nothing is left to submit of sweep grid (@1)\n",
+        "Nothing left to submit of sweep grid (@1)\n",
     )
     assert [item["state"] for item in cli("sweep", "list", "--json").items] == ["open"]
     done = cli("sweep", "rerun", "grid", "--failed")
@@ -457,7 +457,7 @@ def test_what_is_shown_before(cli, fake_slurm, grid):
     done = cli("sweep", "submit", grid, ORCHESTRATOR_CONFIRM_POINTS="5")
     assert done.code == 2
     assert done.err.endswith(
-        "Error: 6 points are more than confirm_points = 5: say --yes to submit it all the same\n"
+        "Error: 6 points are more than confirm_points = 5: confirm with --yes\n"
     )
     done = cli("sweep", "submit", grid, "--gpus-per-node", "1", "--time-limit", "UNLIMITED")
     assert done.code == 2

@@ -51,7 +51,7 @@ def test_hold_and_release(cli, fake_slurm):
     done = cli("hold", "--label", "team=vision")
     assert (done.code, done.err) == (0, "")
     assert sorted(done.out.splitlines()) == [
-        "2 was held before: PENDING (JobHeldUser)",
+        "2 was already held: PENDING (JobHeldUser)",
         "3 is PENDING (JobHeldUser)",
     ]
     assert changes(fake_slurm)[1:] == [["hold", "3"]]
@@ -107,8 +107,8 @@ def test_what_slurm_refuses(cli, fake_slurm):
     done = cli("requeue", "1")
     assert (done.code, done.out) == (5, "")
     assert done.err == (
-        "Error: Slurm refused it for 1: Requested operation is presently disabled (the job was "
-        "submitted with --no-requeue, or the site forbids it; once it has ended, "
+        "Error: Slurm refused the request for 1: Requested operation is presently disabled (the "
+        "job was submitted with --no-requeue, or the site forbids it; once it has ended, "
         "`orchestrator resubmit 1` sends it again)\n"
     )
     refused = "scontrol requeue was refused: Requested operation is presently disabled"

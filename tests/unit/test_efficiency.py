@@ -9,8 +9,7 @@ import pathlib
 import pytest
 
 from orchestrator import jobs
-from orchestrator.cli import card as cards
-from orchestrator.controller.usage import efficiency as used
+from orchestrator.cli import show
 from orchestrator.usage import efficiency, gpus
 
 NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
@@ -51,18 +50,17 @@ def watched() -> list[gpus.Figures]:
 def test_a_card() -> None:
     found = watched()
     card = efficiency.card(JOB, USED, found, elapsed_seconds=3599)
-    assert list(cards.lines(used.Told(card=card, gpus=tuple(found)))) == [
-        "Efficiency:",
-        "  Time           [||                    10%] 01:00:00 of 10:00:00",
-        "  CPU            [|                      3%] 02:00:00 of 3-00:00:00 (72 CPUs)",
-        "  Memory         [|                      7%] 31G of 440G a node",
-        "  GPU n1:0       [|||||||||||||||       73%] memory 64.0 of 95.6 GiB, idle 25 %",
-        "  GPU n1:1       [                       0%] memory 0.0 of 95.6 GiB, idle 100 %",
-        "  Energy                                     1.000 kWh",
-        "  Note: GPU 1 of n1 was idle 100 % of the time: 1 would do, or start a rank for each",
-        "  Note: used 10 % of its time limit: ask for 01:15:00 and start sooner",
-        "  Note: 72 CPUs did the work of 2.0: ask for 3",
-        "  Note: used 31G of its 440G a node: ask for 40G and start sooner",
+    assert list(show.efficiency_lines(card, found)) == [
+        "Time           [||                    10%] 01:00:00 of 10:00:00",
+        "CPU            [|                      3%] 02:00:00 of 3-00:00:00 (72 CPUs)",
+        "Memory         [|                      7%] 31G of 440G a node",
+        "GPU n1:0       [|||||||||||||||       73%] memory 64.0 of 95.6 GiB, idle 25 %",
+        "GPU n1:1       [                       0%] memory 0.0 of 95.6 GiB, idle 100 %",
+        "Energy                                     1.000 kWh",
+        "Note: GPU 1 of n1 was idle 100 % of the time: 1 would do, or start a rank for each",
+        "Note: used 10 % of its time limit: ask for 01:15:00 and start sooner",
+        "Note: 72 CPUs did the work of 2.0: ask for 3",
+        "Note: used 31G of its 440G a node: ask for 40G and start sooner",
     ]
     assert card.gpu_share == pytest.approx(0.3675)
 

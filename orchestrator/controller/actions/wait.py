@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator import diagnosis, errors, jobs, patterns
 from orchestrator.clocks import deadlines
-from orchestrator.controller.metrics import ingest
-from orchestrator.controller.metrics import patterns as vocabulary
+from orchestrator.controller.metrics import ingest, job_patterns
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.refresh import freshness, refresh
 from orchestrator.controller.resubmission import resend
@@ -52,7 +51,7 @@ def wait(
     reading: deadlines.Deadline | None = None
     seen: dict[int, jobs.JobState] = {}
     ended: dict[int, datetime.datetime] = {}
-    known = vocabulary.known(context.configuration)
+    known = job_patterns.configured(context.configuration)
     read: set[int] = set()
     _refuse_strangers(context, rows)
 

@@ -85,7 +85,7 @@ def _check(
         _plan(there, sweep, source, ())
     else:
         spec = specs.build(document, problems, there.folder)
-        spec = config.with_profile(spec, there.configuration)
+        spec = config.with_profile(spec, there.configuration.profile)
         several = [spec]
         request = render.Request(spec=spec, source=source)
         made = render.make(there.configuration, request, on_this_machine=there.is_local)
@@ -219,7 +219,9 @@ def _submit(
         bind(work, sweep_row=made.row)
 
     if node.kind == "job":
-        spec = config.with_profile(specs.build(document, (), there.folder), there.configuration)
+        spec = config.with_profile(
+            specs.build(document, (), there.folder), there.configuration.profile
+        )
         request = render.Request(spec=spec, source=node.source, argv=graph.argv)
         job = submit.submit(there, request, queue=True, with_it=bind_job)
         waits = f"waits for room ({job.reason})" if job.is_deferred else ""

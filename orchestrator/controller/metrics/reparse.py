@@ -1,4 +1,4 @@
-"""reparse: today's patterns over yesterday's logs."""
+"""Reads logs again with the current patterns, and replaces the stored metrics."""
 
 from __future__ import annotations
 
@@ -12,111 +12,106 @@ from orchestrator import jobs, metrics, specs
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import contexts, stores
 
-GONE = "the log is gone: its old numbers stay"
-CUT = "the log was cut or replaced: its old numbers stay"
+GONE = "the log is gone: its old metrics stay"
+CHANGED = "the log was truncated or replaced: its old metrics stay"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reparsed:
-    """What became of the numbers of one log."""
+    """The result for one log."""
 
     job: jobs.Job
     path: str
-    #: numbers that were stored
+    #: number of metrics
     before: int
-    #: numbers that are stored now
     after: int
-    #: why the old ones stay; "" where they do not
+    #: why the old metrics stay; "": they were replaced
     kept: str
 
 
 def reparse(
-    context: contexts.Context, wanted: Sequence[jobs.Job], names: Sequence[str] = ()
+    context: contexts.Context, selected: Sequence[jobs.Job], names: Sequence[str] = ()
 ) -> Iterator[Reparsed]:
-    """Read the jobs' logs anew, with these patterns (none: as ever), and yield what came of each.
+    """Read the jobs' logs again, with the named patterns (none: those of the spec).
 
-    The numbers of one job change in one transaction: whatever is killed, a job has its old ones or
-    its new ones. Those of metrics.jsonl stay as they are: no pattern made them.
-
-    The logs are read into a database of its own, by the same road as ever, so that no log is read
-    while others wait to write. What others read meanwhile is read again from there.
+    Metrics of metrics.jsonl stay. The metrics of a job change in one transaction. The logs are read
+    into a temporary database first, so that the long reading does not block other writers.
     """
     with tempfile.TemporaryDirectory(prefix="orchestrator-reparse-") as folder:
-        for number, job in enumerate(wanted):
+        for number, job in enumerate(selected):
             path = Path(folder, str(number), "numbers.db")
-            own = stores.Store(
+            store = stores.Store(
                 path, shared_folders=context.configuration.shared_folders, setting="TMPDIR"
             )
-            with own as store:
-                beside = dataclasses.replace(context, store=store)
-                # Without a metrics.jsonl: there is none in this folder.
-                row = _read(context, beside, job, names, path.parent)
-                yield from _replace(context, store, job, row)
+            with store as temporary:
+                # The run folder of the copy is empty: it has no metrics.jsonl.
+                row = _read(context, temporary, job, names, path.parent)
+                yield from _replace(context, temporary, job, row)
 
 
 def _read(
     context: contexts.Context,
-    beside: contexts.Context,
+    temporary: stores.Store,
     job: jobs.Job,
     names: Sequence[str],
     folder: Path,
 ) -> int:
-    """Read the logs of a job into the other database; returns its row there."""
+    """Read the logs of a job into the temporary database; return the job's row there."""
     with context.store.reading() as work:
         submission = work.jobs.submission(job.token)
-    assert submission is not None, "each job belongs to one (foreign key)"
+    assert submission is not None, "foreign key"
     spec = specs.from_json(submission.spec)
     if names:
         spec = dataclasses.replace(
             spec, metrics=dataclasses.replace(spec.metrics, patterns=tuple(names))
         )
-    papers = dataclasses.replace(submission, spec=specs.to_json(spec), run_dir=str(folder))
-    fields = {
-        name: getattr(job, name)
-        for name in ("state", "settled", "job_id", "raw_job_id", "array_job_id", "attempt")
-    }
-    fields |= {"tracked_name": job.tracked_name, "stdout_path": job.stdout_path}
-    tasks = None if job.array_task_id is None else [job.array_task_id]
-    with beside.store.writing() as work:
+    submission = dataclasses.replace(submission, spec=specs.to_json(spec), run_dir=str(folder))
+    copied = (
+        *("state", "settled", "job_id", "raw_job_id", "array_job_id", "attempt"),
+        *("tracked_name", "stdout_path", "stderr_path"),
+    )
+    with temporary.writing() as work:
         (copy,) = work.jobs.add_submission(
-            papers, array_tasks=tasks, stderr_path=job.stderr_path, **fields
+            submission,
+            array_tasks=None if job.array_task_id is None else [job.array_task_id],
+            **{name: getattr(job, name) for name in copied},
         )
-    ingest.ingest(beside, [copy])
+    ingest.ingest(dataclasses.replace(context, store=temporary), [copy])
     return copy.row
 
 
 def _replace(
-    context: contexts.Context, other: stores.Store, job: jobs.Job, row: int
+    context: contexts.Context, temporary: stores.Store, job: jobs.Job, row: int
 ) -> list[Reparsed]:
-    """Put the numbers of the job's logs in place of those that are stored."""
-    made = []
-    with other.reading() as read, context.store.writing() as work:
+    results = []
+    with temporary.reading() as read, context.store.writing() as work:
         before = {cursor.path: cursor for cursor in work.log_cursors.of(job.row)}
         after = {cursor.path: cursor for cursor in read.log_cursors.of(row)}
         for path in dict.fromkeys((job.stdout_path, job.stderr_path)):
             if path is None:
                 continue
             old = work.metrics.file_summary(job.row, path)
-            kept = _kept(path, before.get(path), old)
+            kept = _reason_to_keep(path, before.get(path), old)
             count = old.count
             if not kept and path in after:
                 work.metrics.delete_file(job.row, path)
-                count = sum(
-                    work.metrics.add(job.row, part) for part in read.metrics.of_file(row, path)
-                )
+                pages = read.metrics.of_file(row, path)
+                count = sum(work.metrics.add(job.row, page) for page in pages)
                 work.log_cursors.move(job.row, after[path], expect=before.get(path))
             if count or old.count or kept:
-                made.append(Reparsed(job=job, path=path, before=old.count, after=count, kept=kept))
-    return made
+                results.append(
+                    Reparsed(job=job, path=path, before=old.count, after=count, kept=kept)
+                )
+    return results
 
 
-def _kept(path: str, cursor: metrics.LogCursor | None, old: metrics.FileSummary) -> str:
-    """Return why what was read of this file cannot be read again; "" where it can."""
+def _reason_to_keep(path: str, cursor: metrics.LogCursor | None, old: metrics.FileSummary) -> str:
+    """Return why the part of the log with the old metrics cannot be read again; "": it can."""
     if cursor is None or not cursor.inode:
         return ""
     try:
         status = os.stat(path)
     except OSError:
         return GONE
-    same = status.st_ino == cursor.inode and status.st_size >= cursor.offset_bytes
-    return "" if same and not old.restarted else CUT
+    is_same = status.st_ino == cursor.inode and status.st_size >= cursor.offset_bytes
+    return "" if is_same and not old.restarted else CHANGED

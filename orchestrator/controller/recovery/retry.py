@@ -209,7 +209,7 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
     if job.cause == retry.CONTINUED:
         # How far it came may stand in lines that nobody read yet.
         deadline = context.deadline.within(ingest.LOOK_SECONDS)
-        ingest.ingest(context, [job], say=lambda note: None, deadline=deadline)
+        ingest.ingest(context, [job], report_notes=False, deadline=deadline)
         far = progress.of(context, job, checkpoints)
     with context.store.reading() as work:
         rows = [*work.recovery.predecessors(job.row), job.row]

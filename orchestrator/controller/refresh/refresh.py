@@ -12,7 +12,7 @@ from pathlib import Path
 
 from db import unit_of_work
 from orchestrator import errors, jobs, tracking
-from orchestrator.controller.metrics import log_files
+from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.refresh import cache as hearing
 from orchestrator.controller.refresh import evidence, freshness, identity
 from orchestrator.controller.resubmission import submitters
@@ -350,7 +350,7 @@ def _store(
     stays as it is: the next refresh judges it anew.
     """
     wanted = [pair for pair in verdicts if pair[1].changes or pair[1].events]
-    places: dict[str, log_files.Places | None] = {}
+    places: dict[str, log_paths.LogPaths | None] = {}
 
     def changes(job: jobs.Job, verdict: tracking.Verdict) -> dict[str, object]:
         after = dataclasses.replace(job, **verdict.changes)  # type: ignore[arg-type]
@@ -364,7 +364,9 @@ def _store(
             return verdict.changes
         if job.token not in places:
             submission = work.jobs.submission(job.token)
-            places[job.token] = None if submission is None else log_files.Places.of(submission)
+            places[job.token] = (
+                None if submission is None else log_paths.LogPaths.of_submission(submission)
+            )
         found = places[job.token]
         raw_job_id = None if after.started_at is None else after.raw_job_id
         paths = {} if found is None else found.paths(job, str(after.job_id), raw_job_id)

@@ -18,7 +18,7 @@ from pathlib import Path
 import orchestrator
 from db import unit_of_work
 from orchestrator import errors, jobs, patterns, specs, tracking
-from orchestrator.controller.metrics import patterns as vocabulary
+from orchestrator.controller.metrics import job_patterns
 from orchestrator.controller.refresh import evidence, identity, refresh
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.files import users
@@ -75,7 +75,7 @@ def track(context: contexts.Context, job_id: str, wanted: Wanted) -> Tracked:
     if _JOB_ID.fullmatch(job_id) is None:
         raise errors.NotFoundError(f"{job_id!r} is no job ID of Slurm's, such as 123 or 123_4")
     if wanted.patterns:
-        patterns.select(vocabulary.known(context.configuration), wanted.patterns)
+        patterns.select(job_patterns.configured(context.configuration), wanted.patterns)
     facts = clusters.facts(context)
     found = _find(context, facts, job_id)
     with context.store.reading() as work:

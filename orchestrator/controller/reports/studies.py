@@ -1,4 +1,4 @@
-"""The jobs of a sweep, or jobs that were named, as a study."""
+"""Studies: the measurements of a sweep, of jobs, or of earlier jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from db import unit_of_work
 from orchestrator import errors, jobs, reports, specs
-from orchestrator.controller.reports import measurements as measured
+from orchestrator.controller.reports import measurements
 from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import queries
 from orchestrator.reports import curves
@@ -18,116 +18,104 @@ from orchestrator.specs import ranks
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study:
-    """What a report is made of."""
+    """Measurements, with what a report needs besides."""
 
     title: str
-    #: where the numbers come from, for people
+    #: where the measurements come from, for people
     source: str
-    #: one of reports' units
+    #: one of reports.records.UNITS
     unit: str
     measurements: tuple[reports.Measurement, ...]
-    #: strong or weak; none: what the batches say
+    #: "strong", "weak", or None to infer it from the batches
     scaling: str | None = None
     #: sentences about what is missing
     left_out: tuple[str, ...] = ()
 
     @property
     def measurement_set(self) -> reports.MeasurementSet:
-        """Return what a baseline keeps."""
         return reports.MeasurementSet(unit=self.unit, measurements=self.measurements)
 
 
 def of_sweep(context: contexts.Context, reference: str) -> Study:
-    """Return the study that a sweep is; NotFoundError where nothing was measured yet."""
+    """Return the study of a sweep; NotFoundError if it has no measurements."""
     sweep = queries.find(context, reference)
     pairs = queries.points(context, sweep)
     with context.store.reading() as work:
         document = work.sweeps.document(sweep.row)
-    found = measured.measure(
+    measured = measurements.measure(
         context,
         [pair.job for pair in pairs if pair.job is not None],
         renamed=batch_names(sweep.kind, document.get("sweep", {})),
     )
-    missing = sum(pair.job is None for pair in pairs)
-    told = [f"{missing} of {len(pairs)} points are not submitted"] if missing else []
-    return _study(
-        f"{sweep.name}",
-        f"sweep {sweep.name} (@{sweep.row})",
-        found,
-        scaling=sweep.kind if sweep.kind in ("strong", "weak") else None,
-        left_out=told,
-    )
+    unsubmitted = sum(pair.job is None for pair in pairs)
+    if unsubmitted:
+        sentence = f"{unsubmitted} of {len(pairs)} points are not submitted"
+        measured = dataclasses.replace(measured, left_out=(sentence, *measured.left_out))
+    study = _study(sweep.name, f"sweep {sweep.name} (@{sweep.row})", measured)
+    kind = sweep.kind if sweep.kind in ("strong", "weak") else None
+    return dataclasses.replace(study, scaling=kind)
 
 
-def of_jobs(context: contexts.Context, wanted: Sequence[jobs.Job]) -> Study:
-    """Return the study that these jobs are; NotFoundError where none has measured anything."""
-    names = ", ".join(dict.fromkeys(job.name for job in wanted))
-    numbers = ", ".join(job.job_id or f"@{job.row}" for job in wanted)
-    return _study(names, f"jobs {numbers}", measured.measure(context, wanted))
+def of_jobs(context: contexts.Context, selected: Sequence[jobs.Job]) -> Study:
+    """Return the study of jobs; NotFoundError if they have no measurements."""
+    names = ", ".join(dict.fromkeys(job.name for job in selected))
+    job_ids = ", ".join(job.job_id or f"@{job.row}" for job in selected)
+    return _study(names, f"jobs {job_ids}", measurements.measure(context, selected))
 
 
-def history(context: contexts.Context, wanted: Sequence[jobs.Job], most: int) -> Study:
-    """Return the newest jobs of these names that completed before, so many of each size.
+def history(context: contexts.Context, selected: Sequence[jobs.Job], most: int) -> Study:
+    """Return the newest earlier jobs with the same names and sizes, at most `most` per size.
 
-    Before a job of a sweep is before its sweep: repeats of one study are no history of each other.
-    NotFoundError where there are none.
+    Jobs of the same sweep are not earlier ones. NotFoundError if there are none.
     """
-    names = tuple(dict.fromkeys(job.name for job in wanted))
-    tokens = {job.token for job in wanted}
+    names = tuple(dict.fromkeys(job.name for job in selected))
+    tokens = {job.token for job in selected}
+    query = jobs.JobQuery(names=names, states=(jobs.JobState.COMPLETED.value,), limit=None)
     with context.store.reading() as work:
-        begun = min(_begun(work, job) for job in wanted)
-        query = jobs.JobQuery(names=names, states=(jobs.JobState.COMPLETED.value,), limit=None)
+        before = min(_created_at(work, job) for job in selected)
         earlier = [
             job
             for job in work.jobs.find(query)
-            if job.created_at < begun and job.token not in tokens
+            if job.created_at < before and job.token not in tokens
         ]
-        stored = work.jobs.specs({job.token for job in [*wanted, *earlier]})
-    ranks_of = {token: ranks.world_size(specs.from_json(text)) for token, text in stored.items()}
+        texts = work.jobs.specs({job.token for job in [*selected, *earlier]})
+    ranks_of = {token: ranks.world_size(specs.from_json(text)) for token, text in texts.items()}
 
     def size(job: jobs.Job) -> tuple[int, int]:
-        # Neither tells alone: without GPUs all have 0, and on whole nodes all have the same.
+        # Without GPUs all have 0, and on exclusive nodes all have the same number of GPUs.
         return job.gpus or 0, ranks_of[job.token]
 
-    before = [
+    comparable = [
         job
-        for wished in dict.fromkeys(size(job) for job in wanted)
-        for job in [other for other in earlier if size(other) == wished][:most]
+        for own_size in dict.fromkeys(map(size, selected))
+        for job in [other for other in earlier if size(other) == own_size][:most]
     ]
-    if not before:
+    if not comparable:
         raise errors.NotFoundError(
-            f"no job named {', '.join(names)} completed before, of this size"
+            f"no earlier job named {', '.join(names)} with this size completed"
         )
-    return of_jobs(context, before)
+    return of_jobs(context, comparable)
 
 
-def _begun(work: unit_of_work.UnitOfWork, job: jobs.Job) -> datetime.datetime:
-    """Return when the job was made, or the sweep that it belongs to."""
+def _created_at(work: unit_of_work.UnitOfWork, job: jobs.Job) -> datetime.datetime:
+    """Return when the job, or its sweep, was created."""
     if job.sweep is None:
         return job.created_at
-    # Those of one name never overlap: the newest that was there is the job's.
-    made = [one.created_at for one in work.sweeps.newest(name=job.sweep)]
-    return next((at for at in made if at <= job.created_at), job.created_at)
+    # Sweeps of one name never overlap: the newest one before the job is its sweep.
+    created = [sweep.created_at for sweep in work.sweeps.newest(name=job.sweep)]
+    return next((time for time in created if time <= job.created_at), job.created_at)
 
 
-def _study(
-    title: str,
-    source: str,
-    found: measured.Measured,
-    *,
-    scaling: str | None = None,
-    left_out: Sequence[str] = (),
-) -> Study:
-    told = (*left_out, *found.left_out)
-    if not found.measurements:
-        raise errors.NotFoundError("\n".join([f"{source}: nothing is measured yet", *told]))
+def _study(title: str, source: str, measured: measurements.Measured) -> Study:
+    if not measured.measurements:
+        lines = [f"{source}: nothing is measured yet", *measured.left_out]
+        raise errors.NotFoundError("\n".join(lines))
     return Study(
         title=title,
         source=source,
-        unit=found.unit,
-        measurements=found.measurements,
-        scaling=scaling,
-        left_out=told,
+        unit=measured.unit,
+        measurements=measured.measurements,
+        left_out=measured.left_out,
     )
 
 

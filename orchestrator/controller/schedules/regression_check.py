@@ -68,24 +68,22 @@ def judge(context: contexts.Context) -> list[str]:
     return told
 
 
-def _nobody(told: str) -> None:
-    """Tell nobody: who removed files of earlier firings knows, and what was read is stored."""
-
-
 def of(context: contexts.Context, stored: schedules.Schedule, firing: schedules.Trigger) -> Verdict:
     """Return the verdict on a firing whose jobs have all ended."""
     from orchestrator.controller.reports import measurements
     from orchestrator.reports import comparison
 
+    # Warnings about files of earlier triggers would come in each pass.
+    quiet = context.with_reporter(context.reporter.silent())
     with context.store.reading() as work:
         found = submitted.jobs_of(work, firing)
         points = len(work.sweeps.points(firing.sweep_row)) if firing.sweep_row else len(found)
         renamed = _renamed(work, firing)
-    now = measurements.measure(context, found, renamed=renamed, say=_nobody)
+    now = measurements.measure(quiet, found, renamed=renamed)
     bad = points - sum(job.state is jobs.JobState.COMPLETED for job in found)
     failed = f"{bad} of {points} did not complete" if bad else ""
     detail: dict[str, Any] = {"jobs": points, "failed": bad, "left_out": list(now.left_out)}
-    before, against = _before(context, stored, firing, renamed)
+    before, against = _before(quiet, stored, firing, renamed)
     detail["against"] = against
     if not now.measurements or before is None or not before.measurements:
         if failed:
@@ -144,7 +142,7 @@ def _before(
             firing, stored, except_verdicts=NO_MEASURE, limit=HISTORY
         )
         several = [job for one in earlier for job in submitted.jobs_of(work, one)]
-    before = measurements.measure(context, several, renamed=renamed, say=_nobody)
+    before = measurements.measure(context, several, renamed=renamed)
     if not before.measurements:
         return None, "nothing before it to be held to"
     count = "the firing" if len(earlier) == 1 else f"the {len(earlier)} firings"

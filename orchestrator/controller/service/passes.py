@@ -71,9 +71,9 @@ def _resend_at(context: contexts.Context, after: datetime.datetime) -> datetime.
 
 
 def _logs(context: contexts.Context) -> list[str]:
-    from orchestrator.controller.metrics import read_ended
+    from orchestrator.controller.metrics import ended_jobs
 
-    return read_ended.step(context)
+    return ended_jobs.step(context)
 
 
 def _graphs(context: contexts.Context) -> list[str]:

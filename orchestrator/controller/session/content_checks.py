@@ -65,13 +65,13 @@ def checks(now: datetime.datetime) -> dict[str, Callable[[_Row], _Wrong]]:
 
 def _setting(row: _Row) -> _Wrong:
     # Loaded here: `db check` alone needs them.
-    from orchestrator.controller.metrics import read_ended
+    from orchestrator.controller.metrics import ended_jobs
     from orchestrator.controller.notices import alerts, events, send
 
     key, value = row["key"], row["value"]
     readers: dict[str, Callable[[str], object]] = {
         send.KEY: events.Cursor.of_json,
-        read_ended.KEY: read_ended.places_of,
+        ended_jobs.KEY: ended_jobs.parse_progress,
         alerts.KEY: alerts.looked_at,
     }
     if key == "installation_id":

@@ -60,7 +60,7 @@ def request(
         labels=("doctor=probe",),
     )
     return render.Request(
-        spec=config.with_profile(spec, configuration), source="doctor --job", argv=()
+        spec=config.with_profile(spec, configuration.profile), source="doctor --job", argv=()
     )
 
 

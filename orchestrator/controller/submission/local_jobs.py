@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from orchestrator import errors, files, jobs
-from orchestrator.controller.metrics import log_files
+from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.session import clock_check, contexts
 from orchestrator.controller.submission import dependencies, environments, submitit
 from orchestrator.local import checks, records, slots
@@ -98,7 +98,7 @@ def enter(
     with context.store.reading() as work:
         papers = work.jobs.submission_of(job.row)
     assert papers is not None, "each job belongs to one (foreign key)"
-    places = log_files.Places.of(papers)
+    places = log_paths.LogPaths.of_submission(papers)
 
     def logs(job_id: str, number: int) -> tuple[str, str | None]:
         paths = places.paths(job, job_id, str(number))

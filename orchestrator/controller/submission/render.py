@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orchestrator
 from orchestrator import config, errors, jobs
-from orchestrator.controller.metrics import patterns
+from orchestrator.controller.metrics import job_patterns
 from orchestrator.jobs import dependency
 from orchestrator.local import checks
 from orchestrator.rendering import batch_file, batch_needs, job_script, templates
@@ -77,7 +77,9 @@ def make(
         raise errors.SpecError([problem])
     if request.spec.metrics.patterns or request.spec.metrics.pattern:
         # Found out only when the log is read, a misspelt name would cost a run's numbers.
-        patterns.of_job(patterns.known(configuration), request.spec, source=request.source)
+        job_patterns.of_job(
+            job_patterns.configured(configuration), request.spec, source=request.source
+        )
     script = _rendered(configuration, request, on_this_machine=on_this_machine)
     if on_this_machine:
         checks.check_spec(batch_needs.of(request.spec, script.text))

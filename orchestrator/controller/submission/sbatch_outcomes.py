@@ -10,7 +10,7 @@ from typing import Any
 
 from db import unit_of_work
 from orchestrator import errors, jobs
-from orchestrator.controller.metrics import log_files
+from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import contexts
@@ -30,7 +30,7 @@ SENT: Mapping[str, object] = {"resend_at": None, "refusals": 0}
 
 
 def store_job_id(
-    context: contexts.Context, job: jobs.Job, job_id: str, places: log_files.Places
+    context: contexts.Context, job: jobs.Job, job_id: str, places: log_paths.LogPaths
 ) -> jobs.Job:
     """Store the ID that sbatch, or this machine, answered with; DatabaseError tells what to do."""
     try:
@@ -45,7 +45,7 @@ def store_job_id(
 
 
 def _write_job_id(
-    context: contexts.Context, job: jobs.Job, job_id: str, places: log_files.Places
+    context: contexts.Context, job: jobs.Job, job_id: str, places: log_paths.LogPaths
 ) -> jobs.Job:
     common: dict[str, Any] = {
         "state": jobs.JobState.PENDING,
@@ -81,7 +81,7 @@ def _write_job_id(
 
 
 def _ids(
-    job: jobs.Job, task: int | None, job_id: str, places: log_files.Places
+    job: jobs.Job, task: int | None, job_id: str, places: log_paths.LogPaths
 ) -> dict[str, object]:
     """Return what the ID that sbatch answered with is to the job, or to this task of its array."""
     if task is None:

@@ -14,7 +14,7 @@ from typing import Any
 import orchestrator
 from db import unit_of_work
 from orchestrator import errors, jobs, specs
-from orchestrator.controller.metrics import log_files
+from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import clusters, contexts
@@ -153,7 +153,7 @@ def send(
             f"`orchestrator status @{job.row}` looks for it and says which it is."
         )
         raise
-    places = log_files.Places.called_in(calling_folder or context.folder, spec, job.run_dir)
+    places = log_paths.LogPaths.of_spec(calling_folder or context.folder, spec, job.run_dir)
     return sbatch_outcomes.store_job_id(context, job, job_id, places)
 
 

@@ -119,7 +119,7 @@ def test_row_16_munge_is_away(lab: cluster.Lab, row: rows.Row) -> None:
     (job,) = row.site.items("status", "--refresh", "--name", "runs")
     assert (job["state"], job["stale_since"] is None) == ("RUNNING", False)
     told = row.site.run("status", "--no-refresh").stderr
-    assert re.match(r"Stale since 20\S+: Slurm does not answer: .*[Mm]unge", told), told
+    assert re.match(r"Stale since 20\S+: Slurm does not respond: .*[Mm]unge", told), told
     assert row.site.run("cancel", runs, check=5).stdout == ""
     lab.start("munged")
     job = row.site.wait_state(runs, "RUNNING")

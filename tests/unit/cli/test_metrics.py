@@ -117,7 +117,8 @@ def test_rows_are_chosen_and_thinned_out(run: Run) -> None:
     assert asked("--last", 2, "--format", "csv", "-f") == csv
     assert run("metrics", "1", "--steps", "1:")[1:] == (
         head,
-        "no such metrics; there are epoch, epoch_time, throughput, val_accuracy, val_loss\n",
+        "No metrics match. Names of these jobs' metrics: epoch, epoch_time, "
+        "throughput, val_accuracy, val_loss\n",
     )
 
 
@@ -162,16 +163,16 @@ def test_jobs_side_by_side(run: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--steps", "x"], "--steps x: write A:B, A:, :B or one number"),
-        (["--epochs", "5:1"], "--epochs 5:1: it ends before it begins; write 1:5"),
+        (["--steps", "x"], "'--steps': 'x' is not a range: write A:B, A:, :B or one number"),
+        (["--epochs", "5:1"], "'--epochs': '5:1' ends before it begins: write 1:5"),
         (["--stat", "medain"], "--stat: no statistic 'medain': there are count, nan, first,"),
-        (["--compare"], "--compare is for two or more jobs"),
-        (["--plot", "x.gif"], "--plot x.gif: end it in .svg, .png or .pdf"),
-        (["--output", "x.txt"], "--output x.txt: its ending tells no format; say --format"),
-        (["--format", "parquet"], "--format parquet is for files: add --output FILE.parquet"),
-        (["--stat", "last", "--plot", "x.svg"], "--stat and --plot are two things: say one"),
-        (["-f", "--json"], "--follow prints rows as they come: --format jsonl for programs"),
-        (["--every", "2", "--points", "2"], "--every and --points both thin out: say one"),
+        (["--compare"], "--compare requires two or more jobs"),
+        (["--plot", "x.gif"], "--plot x.gif: the file must end in .svg, .png or .pdf"),
+        (["--output", "x.txt"], "--output x.txt: unknown suffix; use --format"),
+        (["--format", "parquet"], "--format parquet requires --output FILE.parquet"),
+        (["--stat", "last", "--plot", "x.svg"], "--stat and --plot cannot be combined"),
+        (["-f", "--json"], "--follow prints rows as they arrive: use --format jsonl"),
+        (["--every", "2", "--points", "2"], "--every and --points cannot be combined"),
     ],
 )
 def test_what_cannot_be_meant(run: Run, options: list[str], told: str) -> None:
@@ -213,8 +214,7 @@ def test_without_pyarrow(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("metrics", "1", "--output", "x.parquet") == (
         1,
         "",
-        "Error: Parquet needs pyarrow: `pip install pyarrow` beside orchestrator, "
-        "or --format csv.\n",
+        "Error: Parquet needs pyarrow: `pip install pyarrow`, or use --format csv.\n",
     )
 
 
@@ -252,14 +252,14 @@ def test_reparse(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert numbers(home) == []
     assert run("metrics", "reparse", "1")[1] == f"{head}1\t{log}\t0\t16\t\n"
     log.unlink()
-    gone = "the log is gone: its old numbers stay"
+    gone = "the log is gone: its old metrics stay"
     assert run("metrics", "reparse", "1")[1] == f"{head}1\t{log}\t16\t16\t{gone}\n"
     log.write_text("=== orchestrator run1 job 1 task 0 attempt 0 on n1 at x ===\n")
-    cut = "the log was cut or replaced: its old numbers stay"
+    cut = "the log was truncated or replaced: its old metrics stay"
     assert run("metrics", "reparse", "1")[1] == f"{head}1\t{log}\t16\t16\t{cut}\n"
     assert run("metrics", "--", "reparse")[::2] == (
         4,
-        "Error: no job 'reparse' here; `orchestrator status --all` lists what is known\n",
+        "Error: job 'reparse' not found: `orchestrator status --all` lists all jobs\n",
     )
 
 
@@ -298,9 +298,9 @@ def test_logs_of_several_jobs(run: Run, home: Path) -> None:
         "",
     )
     for options, told in (
-        (["--grep", "["], "--grep: '[' is no regular expression: unterminated character set"),
-        (["--all"], "--all is for --grep: the logs of all jobs are too much to read"),
-        (["--grep", "x", "-f"], "--grep reads whole logs: leave out --follow and --lines"),
+        (["--grep", "["], "--grep: '[' is not a regular expression: unterminated character set"),
+        (["--all"], "--all requires --grep"),
+        (["--grep", "x", "-f"], "--grep reads whole logs: remove --follow and --lines"),
     ):
         code, _, err = run("logs", *(["1"] if "--all" not in options else []), *options)
         assert (code, told in err) == (2, True)

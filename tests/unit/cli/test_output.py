@@ -38,7 +38,7 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def printed(capsys: pytest.CaptureFixture[str], format_: str) -> str:
-    output.items("things", ROWS, COLUMNS, format_)
+    output.print_rows("things", ROWS, COLUMNS, format_)
     return capsys.readouterr().out
 
 
@@ -56,7 +56,7 @@ def test_csv_starts_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
         '123_4,"a\tb\nc",RUNNING,nan,2026-11-21T08:30:00+00:00\n'
         ',"\'=1+1,""x""",FAILED,-inf,\n'
     )
-    output.items("x", [{"v": v} for v in ("-1.5", "-x", "+1", "@7", "@SUM(A1)")], ["v"], "csv")
+    output.print_rows("x", [{"v": v} for v in ("-1.5", "-x", "+1", "@7", "@SUM(A1)")], ["v"], "csv")
     assert capsys.readouterr().out == "v\n-1.5\n'-x\n+1\n@7\n'@SUM(A1)\n"
 
 
@@ -81,7 +81,7 @@ def test_json_has_one_envelope_and_jsonl_none(capsys: pytest.CaptureFixture[str]
 
 def test_a_table_outside_of_a_terminal_folds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"job_id": "1", "name": "n" * 120, "state": "PENDING", "value": "", "at": "now"}]
-    output.items("things", rows, COLUMNS, "table")
+    output.print_rows("things", rows, COLUMNS, "table")
     head, line = capsys.readouterr().out.splitlines()
     assert head.split() == ["JOB_ID", "NAME", "STATE", "VALUE", "AT"]
     assert line == f"1       {'n' * 120}  PENDING         now"
@@ -103,7 +103,7 @@ def test_a_narrow_terminal_cuts_nothing(names: list[str], width: int) -> None:
         patch.setenv("TERM", "xterm")
         terminal = Terminal()
         patch.setattr(sys, "stdout", terminal)
-        output.items("things", rows, ("job_id", "name", "state"), "table")
+        output.print_rows("things", rows, ("job_id", "name", "state"), "table")
     plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
     for whole in ("0234567", "1234567", "RUNNING"):
         assert whole in plain
@@ -143,7 +143,7 @@ def test_colours_are_for_terminals_that_want_them(
     stdout = Terminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stdout", stdout)
     # Both bold and of a colour.
-    output.items("jobs", [{"job_id": "1", "state": "LOST"}], ("job_id", "state"), format_)
+    output.print_rows("jobs", [{"job_id": "1", "state": "LOST"}], ("job_id", "state"), format_)
     assert "LOST" in stdout.getvalue()
     assert ("\x1b" in stdout.getvalue()) == is_coloured
 
@@ -163,8 +163,6 @@ def test_elapsed_reads_as_slurm_prints_it(seconds: float | None, text: str) -> N
 
 
 def test_the_format_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert output.chosen(None, False) == "tsv"
-    assert output.chosen("csv", False) == "csv"
-    assert output.chosen(None, True) == "json"
+    assert output.default_format() == "tsv"
     monkeypatch.setattr(sys, "stdout", Terminal())
-    assert output.chosen(None, False) == "table"
+    assert output.default_format() == "table"

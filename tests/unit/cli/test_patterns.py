@@ -43,7 +43,7 @@ def test_a_log_from_stdin() -> None:
         "1\tstep\t1.0\tstep\t1\t\tnanogpt\n"
         "1\ttrain_time\t20.0\tms\t1\t\tnanogpt\n"
         "1\tstep_time\t10.5\tms\t1\t\tnanogpt\n",
-        "2 lines, of which 1 tell numbers: 1 by nanogpt\n",
+        "2 lines, 1 with metrics: 1 by nanogpt\n",
     )
 
 
@@ -53,7 +53,7 @@ def test_many_rows_are_printed_as_they_are_found() -> None:
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [one["value"] for one in found if one["name"] == "step"] == [*range(600)]
     assert len(found) == 2400
-    assert done.stderr == "600 lines, of which 600 tell numbers: 600 by nanogpt\n"
+    assert done.stderr == "600 lines, 600 with metrics: 600 by nanogpt\n"
 
 
 def test_json(home: Path) -> None:
@@ -82,10 +82,10 @@ def test_json(home: Path) -> None:
 def test_where_nothing_matches_the_nearest_lines_are_told() -> None:
     done = run("test", "-", text="hello\nmy loss was 0.5 after 3 steps\n1 2 3\n")
     assert done.stderr == (
-        "3 lines, and no pattern knows one of them.\n"
-        "These look most like numbers:\n"
+        "3 lines; no pattern matches any of them.\n"
+        "These lines look most like metrics:\n"
         "      2  my loss was 0.5 after 3 steps\n"
-        "docs/howto/metrics.md tells how to write a pattern for such lines.\n"
+        "docs/howto/metrics.md explains how to write a pattern for them.\n"
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from click import testing
 
 from orchestrator import cli, reports
-from orchestrator.cli import figures
+from orchestrator.cli import reports as report_cli
 from orchestrator.controller.reports import studies
 
 
@@ -29,17 +29,17 @@ def test_from_stdin() -> None:
         "\tefficiency_high\n1\t100.0\t\t\t1.0\t\t\n2\t190.0\t\t\t0.95\t\t\n",
     )
     assert done.stderr == (
-        "Warnings: no size was repeated: intervals, where there are any, are of one run's windows\n"
-        "Fits: Amdahl's law: 1 GPU 100.0 a second; serial share 0.05263; as many parameters as "
-        "runs: no intervals\n"
-        "Fits: Karp and Flatt's serial share: 0.05263 at 2\n"
-        "Fits: Efficiency stays above 80.0 % up to 4 GPUs at least, by Amdahl's law: twice the "
-        "largest measured, and it is not asked for more\n"
-        "How: 2 runs, 2 points of 1 repeat each, 0 windows; intervals hold the truth in 95 of 100 "
-        "studies\n"
-        "How: speedup is against 1 GPU, 100.0 samples a second\n"
-        "How: left out as warm-up: not known\n"
-        "How: throughput as given in the file, not measured: 2 runs\n"
+        "Warnings: no size was repeated: confidence intervals, if any, cover only the windows of "
+        "one run\n"
+        "Fits: Amdahl's law: 100.0 samples/s on 1 GPU; serial fraction 0.05263; no confidence "
+        "intervals, because there are as many parameters as runs\n"
+        "Fits: Experimentally determined serial fraction (Karp-Flatt metric): 0.05263 at 2 GPUs\n"
+        "Fits: Efficiency stays above 80.0 % up to at least 4 GPUs (by Amdahl's law, which is not "
+        "extrapolated beyond twice the largest measured size)\n"
+        "Method: 2 runs, 2 points of 1 repeat each, 0 windows; 95 % confidence intervals\n"
+        "Method: speedup is relative to 1 GPU, 100.0 samples/s\n"
+        "Method: left out as warm-up: unknown\n"
+        "Method: throughput as given in the file, not measured: 2 runs\n"
     )
 
 
@@ -56,23 +56,25 @@ def test_markdown_and_latex_are_whole() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "name a sweep, or jobs, or a file by --from: one of the three"),
-        (["x", "--from", "-"], "name a sweep, or jobs, or a file by --from: one of the three"),
+        ([], "name either a sweep, or jobs, or a file with --from"),
+        (["x", "--from", "-"], "name either a sweep, or jobs, or a file with --from"),
         (
             ["x", "--against", "y", "--format", "json"],
-            "--against is for people, and beside --format table alone: `orchestrator baseline "
-            "compare --sweep SWEEP --against NAME --format FORMAT` prints the comparison for "
-            "programs",
+            "--against requires --format table. For another format use `orchestrator baseline "
+            "compare --sweep SWEEP --against NAME --format FORMAT`",
         ),
         (
             ["--from", "-", "--epochs", "3"],
-            "--epochs and --within belong together: so many, in wha",
+            "--epochs requires --within, and --within requires --epochs",
         ),
         (
             ["--from", "-", "--epochs", "3", "--within", "soon"],
-            "--within: not a time: 'soon'; write 90 (minutes) or 4:00:00",
+            "'--within': not a time: 'soon'; write 90 (minutes) or 4:00:00",
         ),
-        (["--from", "-", "--columns", "size,speed"], "--columns: there is no 'speed'; there are "),
+        (
+            ["--from", "-", "--columns", "size,speed"],
+            "'--columns': there is no column 'speed'; columns are ",
+        ),
         (["--from", "-", "--efficiency", "0"], "Invalid value for '--efficiency'"),
     ],
 )
@@ -96,7 +98,7 @@ def test_files_without_plots(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     done = run("--from", "-", "--to", str(folder), "--no-plots", "--json", text=TWO)
     names = ("report.md", "report.tex", "report.csv", "report.json", "report.html")
-    assert (done.exit_code, done.stderr) == (0, f"Written to {folder}: {', '.join(names)}\n")
+    assert (done.exit_code, done.stderr) == (0, f"Wrote to {folder}: {', '.join(names)}\n")
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)
 
 
@@ -120,16 +122,16 @@ def test_a_size_of_which_all_jobs_failed_is_worse(capsys: pytest.CaptureFixture[
             measurements=tuple(before[:2]),
             left_out=left_out,
         )
-        figures.show_comparison(figures.compared(study, kept, (), ()), "monday", study, "tsv")
+        report_cli.print_comparison(report_cli.compare(study, kept, (), ()), "monday", study, "tsv")
         return capsys.readouterr().err
 
     # Fewer sizes were asked for: no bad news.
     assert told() == (
-        "not compared, for there are no such runs now: 8 GPUs\n"
-        "Nothing is worse than monday, as far as these runs tell.\n"
+        "not compared, because there are no such runs now: 8 GPUs\n"
+        "These runs show nothing worse than monday.\n"
     )
-    with pytest.raises(figures.WorseError) as caught:
+    with pytest.raises(report_cli.WorseError) as caught:
         told("left out (FAILED): 5_0, 5_1")
     assert str(caught.value) == (
-        "monday has runs of 8 GPUs, and now there are none: jobs were left out"
+        "jobs were left out, and these sizes of monday have no runs: 8 GPUs"
     )

@@ -78,10 +78,10 @@ def test_everything_that_is_wrong(tmp_path: Path) -> None:
     ]
     assert told == [
         "2: notices.mail: needs user and password_file, or neither",
-        "6: notices.mail.security: would send the password in the clear: use starttls or tls",
+        "6: notices.mail.security: would send the password unencrypted: use starttls or tls",
         '8: notices.mail.to[0]: must be an address (got "a lab")',
         '9: notices.mail.url: belongs to kind = "webhook"',
-        "13: notices.chat.url: must be an address that begins with https:// or http://",
+        "13: notices.chat.url: must be a URL that begins with https:// or http://",
         '14: notices.chat.on[0]: unknown kind "failur". Did you mean "failure"?',
         '16: notices.pager: needs command, a list: ["/path/of/program", "argument"]',
     ]

@@ -210,8 +210,8 @@ def test_a_runs_dir_that_slurm_would_read_its_own_way(
     tmp_path: Path, environ: dict[str, str], name: str
 ) -> None:
     assert failure(environ, tmp_path, runs_dir=f"/cluster/{name}") == (
-        "--runs-dir: runs_dir: must hold no backslash and no %: "
-        f"Slurm would put the logs elsewhere (got /cluster/{name})\n"
+        "--runs-dir: runs_dir: must not contain backslash or %: "
+        f"Slurm would write logs elsewhere (got /cluster/{name})\n"
         "1 problem; nothing was done."
     )
 
@@ -255,7 +255,7 @@ account = "a\\tb"
             f"{site}:4: profiles.olivia.partition: must be partition names separated by commas: "
             'letters, digits, _ . - (got "a b")',
             '    4 | partition = "a b"',
-            f"{site}:5: profiles.olivia.name: is the table's own name: leave it out",
+            f"{site}:5: profiles.olivia.name: is the table's own name: remove it",
             '    5 | name = "y"',
             f"{site}:6: profiles.olivia.poll_floor_seconds: must be >= 1 (got 0)",
             "    6 | poll_floor_seconds = 0",
@@ -273,7 +273,7 @@ account = "a\\tb"
             f"{site}:11: profiles.olivia.variables.SLURM_X: is reserved for Slurm: export it "
             "in environment.setup if necessary",
             '    11 | variables = { SLURM_X = "1" }',
-            f"{site}:12: profiles.olivia.alerts.slow_percent: must be from 0 to 99 (got 100)",
+            f"{site}:12: profiles.olivia.alerts.slow_percent: must be <= 99 (got 100)",
             "    12 | alerts = { slow_percent = 100 }",
             f"{site}:14: profiles.olivia.partitions.accel.max_time: must be minutes or a time such "
             'as "30", "1:30:00", "2-00" or "UNLIMITED" (got "1h")',
@@ -324,7 +324,8 @@ def test_databases_that_cannot_be(tmp_path: Path, environ: dict[str, str], write
         "1 problem; nothing was done."
     )
     write("home/.config/orchestrator/config.toml", 'state_dir = "/a?b"')
-    assert "state_dir: must hold no ?: it would end the path in the" in failure(environ, tmp_path)
+    error = failure(environ, tmp_path)
+    assert "state_dir: must not contain ?: it would end the path in the" in error
     for text in ("~ada/x", ""):
         write("home/.config/orchestrator/config.toml", f'state_dir = "{text}"')
         assert f'state_dir: not a folder (got "{text}")' in failure(environ, tmp_path)

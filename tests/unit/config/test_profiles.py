@@ -33,7 +33,7 @@ CONFIGURATION = config.Configuration(
 
 
 def test_what_the_spec_leaves_open_is_filled() -> None:
-    spec = config.with_profile(jobs.JobSpec(name="x"), CONFIGURATION)
+    spec = config.with_profile(jobs.JobSpec(name="x"), CONFIGURATION.profile)
     assert (spec.account, spec.partition, spec.qos) == ("nn1", "accel", "normal")
     assert spec.environment.modules == ("NRIS/GPU",)
     assert spec.environment.variables == {"A": "profile", "B": "profile"}
@@ -49,14 +49,14 @@ def test_what_the_spec_says_stays() -> None:
         environment=jobs.Environment(modules=("M",), variables={"A": "spec"}),
         container=jobs.Container(runtime="apptainer", image="a.sif", binds=("/scratch:/data",)),
     )
-    filled = config.with_profile(spec, CONFIGURATION)
+    filled = config.with_profile(spec, CONFIGURATION.profile)
     assert filled == dataclasses.replace(
         spec,
         environment=jobs.Environment(modules=("M",), variables={"A": "spec", "B": "profile"}),
         # The spec's own /data is in the container, not the profile's.
         container=dataclasses.replace(spec.container, binds=("/cluster", "/scratch:/data")),
     )
-    assert config.with_profile(filled, CONFIGURATION) == filled
+    assert config.with_profile(filled, CONFIGURATION.profile) == filled
 
 
 @pytest.mark.parametrize(
@@ -66,25 +66,25 @@ def test_what_the_spec_says_stays() -> None:
             None,
             jobs.Resources(gpus_per_node=8),
             None,
-            "resources.gpus_per_node: partition accel has 4 GPUs a node (asked for 8)",
+            "resources.gpus_per_node: partition accel has 4 GPUs per node (requested: 8)",
         ),
         (
             "accel",
             jobs.Resources(gpus_per_node=1, gpu_type="a100"),
             None,
-            'resources.gpu_type: partition accel has GPUs of type "gh200" (asked for "a100")',
+            'resources.gpu_type: partition accel has GPUs of type "gh200" (requested: "a100")',
         ),
         (
             "accel",
             jobs.Resources(),
             "49:00:00",
-            "job.time_limit: partition accel allows 2-00 (asked for 49:00:00)",
+            "job.time_limit: partition accel allows 2-00 (requested: 49:00:00)",
         ),
         (
             "accel",
             jobs.Resources(),
             "UNLIMITED",
-            "job.time_limit: partition accel allows 2-00 (asked for UNLIMITED)",
+            "job.time_limit: partition accel allows 2-00 (requested: UNLIMITED)",
         ),
     ],
 )
@@ -93,7 +93,7 @@ def test_a_spec_beyond_its_partition_is_refused(
 ) -> None:
     spec = jobs.JobSpec(name="x", partition=partition, resources=resources, time_limit=time_limit)
     with pytest.raises(errors.SpecError) as caught:
-        config.with_profile(spec, CONFIGURATION)
+        config.with_profile(spec, CONFIGURATION.profile)
     assert str(caught.value) == f"profile olivia: {told}\n1 problem; nothing was submitted."
 
 
@@ -115,4 +115,4 @@ def test_a_spec_within_its_partition_passes(partition: str, gpus: int, time_limi
         time_limit=time_limit,
         resources=jobs.Resources(gpus_per_node=gpus),
     )
-    assert config.with_profile(spec, CONFIGURATION).partition == partition
+    assert config.with_profile(spec, CONFIGURATION.profile).partition == partition

@@ -27,7 +27,7 @@ ALLOWED_IN_A_PROFILE = {
     *("partitions", "alerts", "retry"),
 }
 REST = """\
-A project's file may only say what a job is. Move these keys to \
+A project's file may only describe jobs. Move these keys to \
 {home}/.config/orchestrator/config.toml, or review the file{changed} and run \
 `orchestrator trust {folder}`."""
 
@@ -404,7 +404,7 @@ def test_the_variable_takes_absolute_paths_alone(environ: dict[str, str], projec
     with pytest.raises(errors.ConfigurationError) as caught:
         config.load(environ | {"ORCHESTRATOR_SHARED_FOLDERS": "~/a:.:/b"}, project)
     assert str(caught.value) == (
-        "ORCHESTRATOR_SHARED_FOLDERS: shared_folders: must be absolute paths with colons between "
+        "ORCHESTRATOR_SHARED_FOLDERS: shared_folders: must be absolute paths separated by colons "
         '(got ".")\n1 problem; nothing was done.'
     )
 
@@ -427,7 +427,7 @@ def test_files_of_the_user_and_the_site_are_safe_or_an_error(
             f"{user}: not safe to read: {user.parent} can be written by every user. "
             f"Run `chmod go-w {user.parent}`",
             f"{site}: not safe to read: {tmp_path}/site belongs to user ID {EVE}. Accept it with "
-            f'`shared_folders = ["{tmp_path}/site"]` in your own configuration, or by the '
+            f'`shared_folders = ["{tmp_path}/site"]` in your own configuration, or with the '
             "variable ORCHESTRATOR_SHARED_FOLDERS",
             "2 problems; nothing was done.",
         ]

@@ -14,7 +14,7 @@ import pytest
 
 from db import unit_of_work
 from orchestrator import errors, jobs, schedules, specs
-from orchestrator.cli import schedule_views
+from orchestrator.cli import schedules as schedule_cli
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.schedules import management, triggers
 from orchestrator.controller.service import health, leases
@@ -417,10 +417,10 @@ def test_who_looks_at_schedules_is_told(
 
     def told(**more: bool) -> str:
         said.clear()
-        schedule_views.tell_who_acts(context, [stored], **more)
+        schedule_cli.note_controller(context, [stored], **more)
         return " ".join(said)
 
-    assert told() == f"No controller looks at schedules yet: {cure}"
+    assert told() == f"No controller is running, so schedules will not fire. {cure}"
     with leases.acquire(context, command="tick", seconds=30).kept(said.append, lambda: None):
         pass
     newest = health.Pass(

@@ -195,10 +195,9 @@ def test_the_time_is_shared_among_jobs_and_the_next_look_reads_on(
     for job, count in zip(wanted, counts, strict=True):
         Path(job.stdout_path or "").write_bytes(line * count)
     clock = Clock(monkeypatch)
-    first = ingest.ingest(context, wanted, deadline=clock.deadline(15), choose=lambda many: 0)
+    first = ingest.ingest(context, wanted, deadline=clock.deadline(15), first=0)
     # The first job has a third of the time for its log and metrics.jsonl; each got its parts.
-    read = {row: bytes_ for row, (_, bytes_, _) in first.unread.items()}
-    assert set(read) == {wanted[0].row} and clock.now <= 15
+    assert set(first.unread) == {wanted[0].row} and clock.now <= 15
     assert first.report(15, "later") == "read 0.2 of 3.4 MiB of 1's log in 15 s; later"
     assert first.stored > 7000
     looks = [first]
@@ -216,9 +215,7 @@ def test_what_is_first_is_drawn_and_what_comes_too_late_is_counted(
     clock = Clock(monkeypatch)
     for first in (1, 2, 0):
         # One file takes all the time: of each job the log, and metrics.jsonl, which is not there.
-        done = ingest.ingest(
-            context, wanted, deadline=clock.deadline(1), choose=lambda many, first=first: first
-        )
+        done = ingest.ingest(context, wanted, deadline=clock.deadline(1), first=first)
         assert done.stored == 1
         left = {1: 2, 2: 1, 0: 0}[first]
         assert len(done.unread) == left

@@ -29,7 +29,7 @@ from orchestrator import (
     specs,
     sweeps,
 )
-from orchestrator.cli import times
+from orchestrator.cli import options
 from orchestrator.logs import lines as log_lines
 from orchestrator.metrics import summaries
 from orchestrator.rendering import directives
@@ -252,12 +252,12 @@ def job_references(rng: random.Random) -> None:
 @kind(50, ValueError)
 def points_in_time(rng: random.Random) -> None:
     text = rng.choice([rng.choice(fuzzing.TIMES), fuzzing.hostile(rng)])
-    times.since(fuzzing.mutated(rng, text) if rng.random() < 0.5 else text, NOW)
+    options.parse_time(fuzzing.mutated(rng, text) if rng.random() < 0.5 else text, NOW)
 
 
 @kind(30, ValueError)
 def lengths_of_time(rng: random.Random) -> None:
-    times.seconds(rng.choice([rng.choice(fuzzing.TIMES), fuzzing.hostile(rng)]))
+    options.parse_duration(rng.choice([rng.choice(fuzzing.TIMES), fuzzing.hostile(rng)]))
 
 
 @kind(30, errors.OrchestratorError)
@@ -326,7 +326,7 @@ def extreme(rng: random.Random) -> float:
 def studied_runs(rng: random.Random) -> None:
     runs = [
         scaling.Run(
-            gpus=rng.choice([1, 2, 4, 8, 10**9]),
+            size=rng.choice([1, 2, 4, 8, 10**9]),
             throughput=extreme(rng),
             windows=tuple(extreme(rng) for _ in range(rng.choice([0, 0, 3]))),
         )

@@ -27,23 +27,22 @@ def test_unfinished_line_waits_or_is_flushed():
     assert waiting.consumed_bytes == 4
     assert not waiting.skipping
     flushed = lines.split(b"one\ntw", offset_bytes=100, flush=True)
-    assert flushed.segments[-1] == (2, 104, b"tw", None)
+    assert flushed.segments[-1] == (2, 104, b"tw")
     # What comes after belongs to a line that was given out: it is passed over.
     rest = lines.split(b"o\nthree\n", line=flushed.line, skipping=flushed.skipping)
-    assert rest.segments == [(3, 2, b"three", None)]
+    assert rest.segments == [(3, 2, b"three")]
 
 
 def test_a_long_line_is_cut_and_its_rest_passed_over():
     first = lines.split(b"x" * 10, line_cap_bytes=4)
-    assert first.segments == [(1, 0, b"xxxx", None)]
-    assert (first.consumed_bytes, first.skipping, first.skipped_bytes) == (10, True, 6)
+    assert first.segments == [(1, 0, b"xxxx")]
+    assert (first.consumed_bytes, first.skipping) == (10, True)
     second = lines.split(b"xxx\ny\n", skipping=True, line_cap_bytes=4)
-    assert second.segments == [(2, 4, b"y", None)]
-    assert second.skipped_bytes == 3
+    assert second.segments == [(2, 4, b"y")]
 
 
 def test_a_line_of_exactly_the_cap_is_whole():
-    assert lines.split(b"xxxx\n", line_cap_bytes=4).skipped_bytes == 0
+    assert lines.split(b"xxxx\n", line_cap_bytes=4).segments == [(1, 0, b"xxxx")]
     assert lines.split(b"xxxx", line_cap_bytes=4).consumed_bytes == 0
 
 

@@ -213,9 +213,7 @@ def test_banner_of_a_named_job():
 
 @pytest.mark.parametrize("carry", [{}, {"attempt": "1", "banner": None, "fingerprint": 5}])
 def test_a_carry_of_other_making_is_left_out(carry: dict[str, object]):
-    position = logs.Position.resume(
-        path="a", device=1, inode=2, offset_bytes=3, line=4, carry=carry
-    )
+    position = logs.Position.resume(carry, path="a", device=1, inode=2, offset_bytes=3, line=4)
     assert position == logs.Position(path="a", device=1, inode=2, offset_bytes=3, line=4)
 
 

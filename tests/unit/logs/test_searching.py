@@ -86,7 +86,7 @@ def test_the_lines_of_an_attempt(log: pathlib.Path) -> None:
     assert b"".join(logs.tail(str(log), None, *first[:2])) == banner.format(0).encode() + b"a\n"
     assert b"".join(logs.tail(str(log), 1, *first[:2])) == b"a\n"
     assert second.end_bytes is None and second.before_lines == 3
-    assert found(log, "^b", begin_bytes=second.begin_bytes, before_lines=3) == [(5, b"b")]
+    assert found(log, "^b", span=second) == [(5, b"b")]
     assert logs.attempt_span(str(log), pattern, 2) is None
 
 

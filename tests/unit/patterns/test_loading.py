@@ -90,22 +90,22 @@ def test_the_whole_message():
             [
                 'own.toml:7: own.line[0].keep.throughput: must be one of "once", "always" '
                 '(got "twice")',
-                "own.toml:7: own.line[0].keep: only epoch, step, rank, world_size, phase hold for "
-                "other lines (got throughput)",
+                "own.toml:7: own.line[0].keep: only epoch, step, rank, world_size, phase can hold "
+                "for other lines (got throughput)",
             ],
         ),
         (
             "metrics =",
             'takes = ["loss"]\nmetrics =',
             [
-                "own.toml:7: own.line[0].takes: only epoch, step, rank, world_size, phase hold for "
-                "other lines (got loss)"
+                "own.toml:7: own.line[0].takes: only epoch, step, rank, world_size, phase can hold "
+                "for other lines (got loss)"
             ],
         ),
         (
             "metrics = ",
             'after = ["head"]\nmetrics = ',
-            ['own.toml:7: own.line[0].after: there is no line "head" before'],
+            ['own.toml:7: own.line[0].after: no earlier line has the name "head"'],
         ),
         (
             "(?P<throughput>{number}) it/s'\nmetrics = ",
@@ -138,9 +138,9 @@ def test_a_pattern_without_lines_and_two_lines_of_one_name():
     text = GOOD + GOOD[GOOD.index("[[own") :] + "[empty]\n[Big]\nline = []\n"
     assert problems("a = 1\n" + text) == [
         "own.toml:1: a: must be a table: [a] (got 1)",
-        'own.toml:10: own.line[1].name: there is a line "speed" before',
+        'own.toml:10: own.line[1].name: an earlier line has the name "speed"',
         "own.toml:14: empty: has no lines: write [[empty.line]]",
-        "own.toml:15: Big: a pattern's name has small letters, digits, _ and - only",
+        "own.toml:15: Big: a pattern name consists of lowercase letters, digits, _ and -",
         "own.toml:15: Big: has no lines: write [[Big.line]]",
     ]
 

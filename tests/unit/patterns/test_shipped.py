@@ -263,7 +263,8 @@ def test_every_kind_of_line_is_shown_somewhere():
     for pattern in SHIPPED:
         assert pattern.description
         for kind in pattern.lines:
-            texts = [text for text in shown if any(part in text for part in kind.contains)]
+            parts = [text.split("{integer}")[0] for text in kind.contains]
+            texts = [text for text in shown if any(part in text for part in parts)]
             fitting = [
                 text
                 for text in texts

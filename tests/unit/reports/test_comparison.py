@@ -1,4 +1,4 @@
-"""Runs against a baseline, size by size and metric by metric."""
+"""Comparison with a baseline, per size and metric."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOW = [
 ]
 
 
-def test_what_is_told() -> None:
+def test_rows_and_notes() -> None:
     found = comparison.compare(NOW, BASE)
     assert [(line.size, line.metric, line.verdict) for line in found.lines] == [
         (1, "throughput", "slower"),
@@ -53,8 +53,8 @@ def test_what_is_told() -> None:
     }
     assert found.notes == (
         "commit was aaa and is bbb",
-        " is 26.3 % slower than the middle of its 1 GPU: look at its node",
-        "the intervals of all 4 together hold the truth 95 times in 100",
+        " is 26.3 % slower than the median of 1 GPU: check its node",
+        "95 % confidence intervals, joint for all 4 comparisons",
     )
     assert comparison.worse(found, "gpus") == ["throughput of 1 GPU is -5.1 % (-6.4 to -3.7 %)"]
 
@@ -69,7 +69,7 @@ def test_a_threshold_of_each_metric() -> None:
     assert line.comparison.ratio == pytest.approx(1.1)
 
 
-def test_words_of_what_is_no_pace() -> None:
+def test_results_of_accuracy() -> None:
     lower = [one for value in (0.70, 0.705, 0.71) for one in runs(1, 10.0, accuracy=value)]
     before = [one for value in (0.80, 0.801, 0.802) for one in runs(1, 10.0, accuracy=value)]
     verdicts = {line.metric: line.verdict for line in comparison.compare(lower, before).lines}
@@ -78,7 +78,7 @@ def test_words_of_what_is_no_pace() -> None:
     assert verdicts == {"throughput": "no evidence", "accuracy": "better"}
 
 
-def test_only_like_is_compared_with_like() -> None:
+def test_compares_runs_with_equal_attributes() -> None:
     before = [
         *runs(2, 190.0, attributes={"mode": "ddp"}),
         *runs(2, 150.0, attributes={"mode": "dp"}),
@@ -87,14 +87,14 @@ def test_only_like_is_compared_with_like() -> None:
     found = comparison.compare(now, before)
     assert [(line.curve, line.size) for line in found.lines] == [("mode=ddp", 2)]
     assert found.notes == (
-        "not compared, for the baseline has no such runs: 8 GPUs, mode=ddp",
-        "not compared, for there are no such runs now: 2 GPUs, mode=dp",
-        "too few runs for an interval: 2 GPUs; repeat them",
+        "not compared, because the baseline has no such runs: 8 GPUs, mode=ddp",
+        "not compared, because there are no such runs now: 2 GPUs, mode=dp",
+        "too few runs for a confidence interval: 2 GPUs",
     )
 
 
-def false_alarms(trials: int) -> float:
-    """Return how often any of eight comparisons of runs that are alike is told as a change."""
+def false_positive_rate(trials: int) -> float:
+    """Return how often any of eight comparisons of equal runs reports a change."""
     rng = random.Random(20261121)
 
     def side() -> list[reports.Measurement]:
@@ -111,11 +111,11 @@ def false_alarms(trials: int) -> float:
     return alarms / trials
 
 
-def test_false_alarms_of_many_comparisons_together_in_short() -> None:
-    # 13 and more of 100 would be fewer than one time in a thousand if they were 5 in 100.
-    assert false_alarms(100) <= 0.12
+def test_joint_false_positive_rate_of_few_trials() -> None:
+    # More than 7 of 40 has a probability below 0.001 if the rate is 5 %.
+    assert false_positive_rate(40) <= 7 / 40
 
 
 @pytest.mark.slow
-def test_false_alarms_of_many_comparisons_together() -> None:
-    assert false_alarms(1000) <= 0.05
+def test_joint_false_positive_rate() -> None:
+    assert false_positive_rate(1000) <= 0.05

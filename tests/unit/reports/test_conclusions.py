@@ -1,4 +1,4 @@
-"""What a report says of its numbers."""
+"""Conclusions, warnings and notes of a report."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ def one(size: int, throughput: float, **fields: object) -> reports.Measurement:
     return reports.Measurement(size=size, throughput=throughput, **fields)  # type: ignore[arg-type]
 
 
-def test_a_noisy_node_is_named(report_of: ReportOf) -> None:
+def test_warns_of_a_noisy_node(report_of: ReportOf) -> None:
     assert report_of("strong_noisy_node").warnings == (
-        "line 13 on n[3-4] is 30.4 % slower than the middle of its 8 GPUs: left out; look at its "
-        "node",
+        "line 13 on n[3-4] is 30.4 % slower than the median of 8 GPUs (left out): check its node",
     )
 
 
-def test_the_same_ranks_on_one_and_on_two_nodes_are_told() -> None:
+def test_warns_of_different_numbers_of_nodes() -> None:
     report = reports.build_report("", [one(4, 100.0, nodes=1), one(4, 90.0, nodes=2)])
-    assert "4 GPUs were on 1 node and on 2 nodes: one point all the same" in report.warnings
+    assert (
+        "runs with 4 GPUs used 1 node and 2 nodes; they are combined into one point"
+        in report.warnings
+    )
 
 
-def test_measured_is_told_from_parsed() -> None:
+def test_notes_distinguish_measured_from_parsed() -> None:
     report = reports.build_report(
         "",
         [
@@ -39,9 +41,8 @@ def test_measured_is_told_from_parsed() -> None:
         unit="ranks",
     )
     assert report.notes == (
-        "3 runs, 3 points of 1 repeat each, 0 windows; intervals hold the truth in 95 of 100 "
-        "studies",
-        "speedup is against 1 rank, 100.0 samples a second",
+        "3 runs, 3 points of 1 repeat each, 0 windows; 95 % confidence intervals",
+        "speedup is relative to 1 rank, 100.0 samples/s",
         "left out as warm-up: first window of each attempt; first epoch",
         "throughput measured in the trainer (metrics.jsonl): 2 runs",
         "throughput parsed from the log (log:olivia), not measured: 1 run",
@@ -53,7 +54,7 @@ def test_measured_is_told_from_parsed() -> None:
     ]
 
 
-def test_gpu_hours_are_of_gpus() -> None:
+def test_gpu_hours_only_for_gpus() -> None:
     gpus = reports.build_report("", [one(4, 100.0, epoch_seconds=900.0)]).curves[0].rows[0]
     ranks = reports.build_report("", [one(4, 100.0, epoch_seconds=900.0)], unit="ranks")
     assert gpus.gpu_hours_per_epoch == 1.0
@@ -63,7 +64,7 @@ def test_gpu_hours_are_of_gpus() -> None:
 LAW = [one(gpus, 100.0 * gpus / (1 + 0.05 * (gpus - 1)), epoch_seconds=None) for gpus in (1, 2, 4)]
 
 
-def test_gpu_hours_are_of_the_gpus_allocated() -> None:
+def test_gpu_hours_count_allocated_gpus() -> None:
     runs = [
         one(1, 100.0, epoch_seconds=3600.0, gpus_allocated=4),
         one(4, 200.0, epoch_seconds=1800.0, gpus_allocated=4),
@@ -71,37 +72,41 @@ def test_gpu_hours_are_of_the_gpus_allocated() -> None:
     report = reports.build_report("", runs)
     assert [row.gpu_hours_per_epoch for row in report.curves[0].rows] == [4.0, 2.0]
     assert report.warnings[1] == (
-        "of the GPUs allocated not all were used: 1 of 4; speedup and efficiency are by those "
-        "used, GPU-hours by those allocated"
+        "not all allocated GPUs were used: 1 of 4; speedup and efficiency count those used, "
+        "GPU-hours those allocated"
     )
     assert conclusions.cheapest(report.curves, 1, 4000.0, "gpus") == (
-        "1 epoch within 1:06:40: cheapest with 4 GPUs, 0:30:00 and 2.000 GPU-hours of training"
+        "1 epoch within 1:06:40: cheapest with 4 GPUs: 0:30:00 and 2.000 GPU-hours of training"
     )
 
 
 @pytest.mark.parametrize(
     ("efficiency", "answer"),
     [
-        (0.9, "Efficiency stays above 90.0 % up to 3 GPUs, by Amdahl's law"),
-        (0.8, "Efficiency stays above 80.0 % up to 5 GPUs, by Amdahl's law: beyond the 4 measured"),
+        (0.9, "Efficiency stays above 90.0 % up to 3 GPUs (by Amdahl's law)"),
+        (
+            0.8,
+            "Efficiency stays above 80.0 % up to 5 GPUs (by Amdahl's law, extrapolated beyond the "
+            "4 measured)",
+        ),
         (
             0.5,
-            "Efficiency stays above 50.0 % up to 8 GPUs at least, by Amdahl's law: twice the "
-            "largest measured, and it is not asked for more",
+            "Efficiency stays above 50.0 % up to at least 8 GPUs (by Amdahl's law, which is not "
+            "extrapolated beyond twice the largest measured size)",
         ),
     ],
 )
-def test_the_most_gpus(efficiency: float, answer: str) -> None:
+def test_largest_efficient_size(efficiency: float, answer: str) -> None:
     curve = reports.build_report("", LAW).curves[0]
     assert conclusions.most_gpus(curve, efficiency, "gpus") == answer
 
 
-def test_what_was_measured_is_told_beside_a_law_that_says_otherwise() -> None:
+def test_measurements_that_contradict_the_fit() -> None:
     power = [one(size, 100.0 * size**0.9) for size in (1, 2, 4, 8, 16, 32)]
     curve = reports.build_report("", power).curves[0]
     assert conclusions.most_gpus(curve, 0.8, "gpus") == (
-        "Efficiency stays above 80.0 % up to 21 GPUs, by the Universal Scalability Law; but 16 "
-        "GPUs measured 75.8 %"
+        "Efficiency stays above 80.0 % up to 21 GPUs (by the Universal Scalability Law); but "
+        "75.8 % was measured at 16 GPUs"
     )
 
 
@@ -109,48 +114,46 @@ def test_what_was_measured_is_told_beside_a_law_that_says_otherwise() -> None:
     ("seconds", "answer"),
     [
         # 36,000 samples: 360 s on one GPU, 189 s on two, 103.5 s on four.
-        (4000, "10 epochs within 1:06:40: cheapest with 1 GPU, 1:00:00 and 1.000 GPU-hours of "),
-        (2000, "10 epochs within 0:33:20: cheapest with 2 GPUs, 0:31:30 and 1.050 GPU-hours of "),
+        (4000, "10 epochs within 1:06:40: cheapest with 1 GPU: 1:00:00 and 1.000 GPU-hours of "),
+        (2000, "10 epochs within 0:33:20: cheapest with 2 GPUs: 0:31:30 and 1.050 GPU-hours of "),
     ],
 )
-def test_the_cheapest_way(seconds: float, answer: str) -> None:
+def test_cheapest_size(seconds: float, answer: str) -> None:
     curves = reports.build_report("", LAW, samples_per_epoch=36_000).curves
     assert conclusions.cheapest(curves, 10, seconds, "gpus") == answer + "training"
 
 
-def test_the_cheapest_way_that_was_not_measured() -> None:
+def test_cheapest_size_by_fit() -> None:
     curves = reports.build_report("", LAW, samples_per_epoch=36_000).curves
     assert conclusions.cheapest(curves, 10, 900.0, "gpus") == (
-        "10 epochs within 900.0 s: cheapest with 5 GPUs, 864.0 s and 1.200 GPU-hours of "
-        "training; by Amdahl's law, not measured"
+        "10 epochs within 900.0 s: cheapest with 5 GPUs: 864.0 s and 1.200 GPU-hours of "
+        "training (by Amdahl's law, not measured)"
     )
     assert conclusions.cheapest(curves, 10, 300.0, "gpus") == (
-        "10 epochs within 300.0 s: no size measured is fast enough, and none up to twice the "
-        "largest"
+        "10 epochs within 300.0 s: no size up to twice the largest measured is fast enough"
     )
     of_one_size = reports.build_report("", [one(2, 100.0, epoch_seconds=60.0)]).curves
     assert conclusions.cheapest(of_one_size, 1, 30.0, "gpus") == (
-        "1 epoch within 30.00 s: no size measured is fast enough; of one size alone nothing is "
-        "told of larger ones"
+        "1 epoch within 30.00 s: no measured size is fast enough, and one size is too few for a fit"
     )
     assert conclusions.cheapest(reports.build_report("", LAW).curves, 1, 1.0, "gpus") == (
-        "1 epoch within 1.000 s: the time of an epoch is not known; --samples-per-epoch gives it"
+        "1 epoch within 1.000 s: the time per epoch is unknown; set --samples-per-epoch"
     )
 
 
-def test_the_slow_end_of_an_interval() -> None:
+def test_cheapest_size_may_take_too_long() -> None:
     runs = [one(1, value, epoch_seconds=100.0) for value in (99.0, 101.0)]
     line = conclusions.cheapest(reports.build_report("", runs).curves, 1, 105.0, "gpus")
-    assert line.endswith("; at the slow end of its interval it takes 113.5 s")
+    assert line.endswith("; up to 113.5 s by its confidence interval")
 
 
-def test_a_fit_at_its_bound_is_one_sided() -> None:
+def test_fit_at_its_bound_is_one_sided() -> None:
     runs = [one(1, 100.0), one(1, 101.0), one(2, 202.0), one(2, 203.0), one(4, 408.0)]
     amdahl, _ = conclusions.fit_lines(reports.build_report("", runs).curves[0], "gpus")
-    assert "serial share 0, at its bound; below 0.0" in amdahl and "(one-sided)" in amdahl
+    assert "serial fraction 0 (at its bound; one-sided 95 % CI: < 0.004618)" in amdahl
 
 
-def test_no_mark_of_a_name_is_taken_for_markup(report_of: ReportOf) -> None:
+def test_documents_escape_markup(report_of: ReportOf) -> None:
     runs = [one(1, 100.0, attributes={"path": "a|b_$c%"}), one(2, 190.0, attributes={"path": "&"})]
     report = reports.build_report("x|y", runs)
     columns = tables.chosen(report, ["curve", "throughput"])
@@ -164,20 +167,22 @@ def test_no_mark_of_a_name_is_taken_for_markup(report_of: ReportOf) -> None:
     assert r"path=a|b\_\$c\% & 100.0 \\" in documents.latex(report, reports.Targets(), columns)
 
 
-def test_the_fastest_setup() -> None:
+def test_fastest_curve() -> None:
     text = (
         "gpus,throughput,mode\n1,100,-\n2,150,dp\n2,152,dp\n2,151,dp\n2,190,ddp\n2,191,ddp\n"
         "2,188,ddp\n4,200,dp\n4,370,ddp\n"
     )
     report = reports.build_report("", reports.read_csv(text, "f.csv").measurements)
     assert dict(documents.sentences(report, reports.Targets()))["Fastest"] == [
-        "2 GPUs: mode=ddp is fastest; of that mode=dp has 79.6 % (78.3 to 81.0 %)",
-        "4 GPUs: mode=ddp is fastest; of that mode=dp has 54.1 %",
+        "2 GPUs: mode=ddp is fastest; throughput relative to it: mode=dp 79.6 % (78.3 to 81.0 %)",
+        "4 GPUs: mode=ddp is fastest; throughput relative to it: mode=dp 54.1 %",
     ]
     text = "gpus,throughput,num_workers\n" + "".join(
         f"4,{100 + workers + run},{workers}\n" for workers in range(8) for run in (0, 3)
     )
     report = reports.build_report("", reports.read_csv(text, "f.csv").measurements)
     (line,) = dict(documents.sentences(report, reports.Targets()))["Fastest"]
-    assert line.startswith("4 GPUs: num_workers=7 is fastest; of that num_workers=6 has 99.1 % (")
-    assert line.count("no evidence") == 5 and line.endswith(", 2 more less")
+    assert line.startswith(
+        "4 GPUs: num_workers=7 is fastest; throughput relative to it: num_workers=6 99.1 % ("
+    )
+    assert line.count("no evidence") == 5 and line.endswith(", and 2 slower")

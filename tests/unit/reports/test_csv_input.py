@@ -1,4 +1,4 @@
-"""CSV files of figures, and what is wrong with them."""
+"""CSV files of measurements and their problems."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from orchestrator import reports
 
 
-def told(text: str) -> str:
+def problems_of(text: str) -> str:
     with pytest.raises(reports.MeasurementFileError) as caught:
         reports.read_csv(text, "f.csv")
     assert caught.value.exit_code == 3
     return str(caught.value)
 
 
-def test_figures_and_attributes() -> None:
+def test_measurements_and_attributes() -> None:
     figures = reports.read_csv(
         "# from elsewhere\n"
         "GPUs,Images/s,windows,Memory,data wait,Accuracy,step_data_seconds,epoch time,Precision\n"
@@ -38,43 +38,43 @@ def test_figures_and_attributes() -> None:
     assert one.attributes == {"precision": "bf16"}
 
 
-def test_nodes_are_a_size_where_there_are_no_gpus() -> None:
+def test_size_in_nodes() -> None:
     figures = reports.read_csv("nodes,throughput\n2,100\n", "f.csv")
     assert (figures.unit, figures.measurements[0].size) == ("nodes", 2)
 
 
-def test_every_problem_is_told() -> None:
-    assert told(
+def test_all_problems_are_reported() -> None:
+    assert problems_of(
         "gpus,throughput,accuracy,windows\n0,1,,\n1,nan,,\n1,5,87,\n1,5,,5;x\n1,5,,,,9\n"
     ) == (
         "f.csv:2: gpus: '0' is not a whole number from 1 to 999999999\n"
         "f.csv:3: throughput: 'nan' is not a number above 0\n"
         "f.csv:4: accuracy: '87' is not a share: write 0.87 or 87%\n"
         "f.csv:5: windows: 'x' is not a number above 0\n"
-        "f.csv:6: has 6 cells, and the first line 4\n"
+        "f.csv:6: has 6 cells, and the header 4\n"
         "5 problems; nothing was reported."
     )
-    assert told('gpus,throughput\n1,"2,598"\n') == (
+    assert problems_of('gpus,throughput\n1,"2,598"\n') == (
         "f.csv:2: throughput: '2,598' is not a number above 0; write it without separators, "
         "and decimals with a point\n"
         "1 problem; nothing was reported."
     )
-    assert told("gpus,throughput,windows\n1,100,110;112;111\n") == (
-        "f.csv:2: throughput: 100 is not within its windows, 110 to 112: write their median\n"
+    assert problems_of("gpus,throughput,windows\n1,100,110;112;111\n") == (
+        "f.csv:2: throughput: 100 is outside its windows, 110 to 112: write their median\n"
         "1 problem; nothing was reported."
     )
-    assert told("speed,gpus,gpus\n") == (
-        "f.csv:1: lacks the column throughput: samples a second over all ranks\n"
+    assert problems_of("speed,gpus,gpus\n") == (
+        "f.csv:1: lacks the column throughput: samples/s over all ranks\n"
         "f.csv:1: has the column gpus 2 times\n"
         "2 problems; nothing was reported."
     )
-    assert told("") == (
-        "f.csv: is empty: its first line names columns, gpus,throughput at the least\n"
+    assert problems_of("") == (
+        "f.csv: is empty: the header must name columns, at least gpus,throughput\n"
         "1 problem; nothing was reported."
     )
-    assert "has no rows below its first line" in told("gpus,throughput\n")
-    assert "lacks the column gpus (or nodes)" in told("throughput\n1\n")
-    assert told("gpus,throughput\n1,\n,5\n") == (
+    assert "has no rows below the header" in problems_of("gpus,throughput\n")
+    assert "lacks the column gpus (or nodes)" in problems_of("throughput\n1\n")
+    assert problems_of("gpus,throughput\n1,\n,5\n") == (
         "f.csv:2: throughput: is empty\nf.csv:3: gpus: is empty\n2 problems; nothing was reported."
     )
 
@@ -86,11 +86,11 @@ def test_files_of_spreadsheets() -> None:
     assert (one.size, one.throughput, one.attributes) == (1, 100.5, {"mode": "a\\x1b[2J"})
     assert (other.size, other.attributes) == (2, {"mode": "b\\nc"})
     assert reports.read_csv("gpus\tthroughput\n1\t100\n", "f.tsv").measurements[0].size == 1
-    assert told("gpus;throughput\n1;100,5\n") == (
+    assert problems_of("gpus;throughput\n1;100,5\n") == (
         "f.csv:2: throughput: '100,5' is not a number above 0; write it without separators, and "
         "decimals with a point\n1 problem; nothing was reported."
     )
-    assert told(f"gpus,throughput,mode\n1,100,{'x' * 200_000}\n") == (
+    assert problems_of(f"gpus,throughput,mode\n1,100,{'x' * 200_000}\n") == (
         "f.csv:2: cannot be read as CSV: field larger than field limit (131072)\n"
         "1 problem; nothing was reported."
     )
@@ -99,8 +99,9 @@ def test_files_of_spreadsheets() -> None:
 CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=8)
 
 
+@hypothesis.settings(max_examples=40)
 @hypothesis.given(st.lists(st.lists(CELLS, max_size=5), max_size=5))
-def test_any_file_is_figures_or_problems(rows: list[list[str]]) -> None:
+def test_any_file_gives_measurements_or_problems(rows: list[list[str]]) -> None:
     text = io.StringIO()
     csv.writer(text).writerows([["gpus", "throughput", "accuracy", "memory", "mode"], *rows])
     try:

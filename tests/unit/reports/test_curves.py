@@ -1,4 +1,4 @@
-"""Which jobs make one curve."""
+"""Grouping of measurements into curves."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def sizes(grouping: curves.Grouping) -> dict[str, list[int]]:
     }
 
 
-def test_what_follows_from_the_size_makes_no_curve() -> None:
+def test_attributes_of_the_size_make_no_curve() -> None:
     found = curves.group([one(1, nodes="1", seed="1"), one(8, nodes="2", seed="2", base_lr="0.1")])
     assert sizes(found) == {"": [1, 8]}
 
 
-def test_the_baseline_without_a_mode_is_that_of_all_modes() -> None:
+def test_baseline_without_a_mode_belongs_to_all_modes() -> None:
     found = curves.group([one(1, mode="single"), one(2, mode="dp"), one(2, mode="ddp")])
     assert sizes(found) == {"dp": [1, 2], "ddp": [1, 2]}
     assert found.unstated == {}
 
 
-def test_what_is_not_stated_fits_and_is_told() -> None:
+def test_unstated_attributes_match_and_are_reported() -> None:
     found = curves.group([one(1), one(2, torch="2.13")])
     assert sizes(found) == {"": [1, 2]}
     assert (found.common, found.unstated) == ({"torch": "2.13"}, {"torch": (1,)})
@@ -37,7 +37,7 @@ def test_what_is_not_stated_fits_and_is_told() -> None:
     assert sizes(found) == {"2.13": [1, 2], "2.15": [1, 4]}
 
 
-def test_the_batch_says_which_scaling_it_is() -> None:
+def test_kind_of_scaling_follows_from_the_batch() -> None:
     strong = [one(gpus, batch_size="1024") for gpus in (1, 2, 4)]
     assert curves.group(strong).scaling == "strong"
     # The same said of each device.
@@ -64,7 +64,7 @@ def test_two_studies_in_one_file() -> None:
     assert found.differences == {"batch_size": {"512": (1, 2), "1024": (1, 2)}}
 
 
-def test_what_changes_no_speed_is_told_and_told_apart_when_asked() -> None:
+def test_attributes_without_effect_on_speed() -> None:
     both = [one(gpus, base_lr=rate, seed=str(gpus)) for rate in ("0.1", "0.2") for gpus in (1, 2)]
     found = curves.group(both)
     assert (sizes(found), found.mixed) == (
@@ -72,7 +72,7 @@ def test_what_changes_no_speed_is_told_and_told_apart_when_asked() -> None:
         {"base_lr": ["0.1", "0.2"], "seed": ["1", "2"]},
     )
     assert reports.build_report("", both).warnings == (
-        "base_lr differs (0.1, 0.2) and makes no curve, for it changes no speed; accuracy and "
-        "total time are of all of them",
+        "base_lr differs (0.1, 0.2) but makes no separate curves, because it does not change the "
+        "speed; accuracy and total time combine all values",
     )
     assert sizes(curves.group(both, apart=["base_lr"])) == {"0.1": [1, 2], "0.2": [1, 2]}

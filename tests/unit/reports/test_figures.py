@@ -1,4 +1,4 @@
-"""Plots: their numbers, the same bytes each time, and a page that needs nothing else."""
+"""Figures: their numbers, reproducible files, and a self-contained page."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from orchestrator import reports
-from orchestrator.reports import drawing, figures, files
+from orchestrator.reports import documents, drawing, figures
 
 ReportOf = Callable[..., reports.Report]
 
 
-def test_the_numbers_of_the_figures(report_of: ReportOf) -> None:
+def test_numbers_of_figures(report_of: ReportOf) -> None:
     made = {figure.name: figure for figure in figures.figures(report_of("strong_noisy_node"))}
     assert list(made) == ["speedup", "efficiency", "throughput", "steps", "utilisation"]
     assert figures.as_csv(made["efficiency"]).splitlines() == [
@@ -42,7 +42,7 @@ def test_the_numbers_of_the_figures(report_of: ReportOf) -> None:
     assert (beyond.kind, beyond.x[0], beyond.x[-1]) == ("dashed", 8.0, 16.0)
 
 
-def test_a_shared_baseline_is_one_bar(report_of: ReportOf) -> None:
+def test_shared_baseline_is_one_bar(report_of: ReportOf) -> None:
     text = "gpus,mode,throughput,utilisation\n1,-,100,90%\n2,dp,150,70%\n2,ddp,190,85%\n"
     report = reports.build_report("", reports.read_csv(text, "f.csv").measurements)
     utilisation = figures.figures(report)[-1]
@@ -50,7 +50,7 @@ def test_a_shared_baseline_is_one_bar(report_of: ReportOf) -> None:
 
 
 @pytest.mark.parametrize("form", drawing.FORMATS)
-def test_the_same_bytes_each_time(report_of: ReportOf, form: str) -> None:
+def test_drawings_are_reproducible(report_of: ReportOf, form: str) -> None:
     figure = figures.figures(report_of("strong_noisy_node"))[2]
     first, second = (drawing.Drawer().draw([figure], form) for _ in range(2))
     assert first == second
@@ -58,13 +58,13 @@ def test_the_same_bytes_each_time(report_of: ReportOf, form: str) -> None:
 
 
 class SvgAlone:
-    """Draws no picture that the page does not show: drawing is what takes time."""
+    """Draws only SVG, which the page contains, because drawing is slow."""
 
     def __init__(self) -> None:
         self._drawer = drawing.Drawer()
 
-    def draw(self, wanted: Sequence[figures.Figure], form: str) -> bytes:
-        return self._drawer.draw(wanted, form) if form == "svg" else b""
+    def draw(self, stacked: Sequence[figures.Figure], form: str) -> bytes:
+        return self._drawer.draw(stacked, form) if form == "svg" else b""
 
 
 class Page(html.parser.HTMLParser):
@@ -83,9 +83,9 @@ class Page(html.parser.HTMLParser):
                 self.wanted.append(value or "")
 
 
-def test_the_page_needs_nothing_else(report_of: ReportOf) -> None:
+def test_page_is_self_contained(report_of: ReportOf) -> None:
     report = report_of("strong_noisy_node")
-    made = files.contents(report, reports.Targets(), [], SvgAlone())
+    made = documents.contents(report, reports.Targets(), [], SvgAlone())
     assert {f"{figure.name}.csv" for figure in figures.figures(report)} < set(made)
     page = Page()
     page.feed(made["report.html"].decode())
@@ -95,21 +95,21 @@ def test_the_page_needs_nothing_else(report_of: ReportOf) -> None:
     assert "line 13 on n[3-4] is 30.4 % slower" in made["report.html"].decode()
 
 
-def test_a_name_is_no_markup_in_the_page() -> None:
+def test_page_escapes_names() -> None:
     run = reports.Measurement(size=1, throughput=1.0, name="<script>")
     report = reports.build_report("<b>$x$</b>", [run])
-    made = files.contents(report, reports.Targets(), [], SvgAlone())
+    made = documents.contents(report, reports.Targets(), [], SvgAlone())
     assert b"<b>" not in made["report.html"] and b"&lt;b&gt;" in made["report.html"]
 
 
-def test_a_name_is_no_formula() -> None:
+def test_names_are_not_formulas() -> None:
     text = "gpus,throughput,path,utilisation\n1,100,$a_{b$,50%\n2,150,%d{x},60%\n"
     report = reports.build_report("$", reports.read_csv(text, "f.csv").measurements)
     for figure in figures.figures(report):
         assert b"path=$a_{b$" in drawing.Drawer().draw([figure], "svg")
 
 
-def test_no_text_of_a_report_acts_on_what_shows_it() -> None:
+def test_files_contain_no_control_characters_or_formulas() -> None:
     text = "gpus,throughput,path,utilisation\n1,100,=1+1,50%\n2,150,-x,60%\n"
     (first, second) = reports.read_csv(text, "f.csv").measurements
     evil = "E\x1b[2J\x9b31m\u202e\udc9b\r\n<img src=x>"
@@ -118,7 +118,7 @@ def test_no_text_of_a_report_acts_on_what_shows_it() -> None:
         dataclasses.replace(second, attributes={"path": f"=1+1{evil}"}, name=f"-x{evil}"),
     ]
     report = reports.build_report(f"=T{evil}", runs)
-    made = files.contents(report, reports.Targets(), [], drawing.Drawer())
+    made = documents.contents(report, reports.Targets(), [], drawing.Drawer())
     for name, content in made.items():
         if not name.endswith((".png", ".pdf")):
             acting = re.findall(
@@ -140,8 +140,6 @@ def test_without_matplotlib(report_of: ReportOf, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(importlib, "import_module", refuse)
     with pytest.raises(drawing.NoMatplotlibError) as caught:
         drawing.Drawer()
-    assert str(caught.value) == (
-        "Plots need matplotlib: `pip install matplotlib` beside orchestrator, or leave them out."
-    )
-    made = files.contents(report_of("strong_noisy_node"), reports.Targets(), [], None)
+    assert str(caught.value) == ("Plots need matplotlib: run `pip install matplotlib`.")
+    made = documents.contents(report_of("strong_noisy_node"), reports.Targets(), [], None)
     assert list(made) == ["report.md", "report.tex", "report.csv", "report.json", "report.html"]

@@ -1,4 +1,4 @@
-"""What a job showed, from its metrics, its spec and what its trainer left."""
+"""Measurements of jobs, from their metrics, specs and results."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from orchestrator.usage import gpus
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 
 
-def told(*metrics: jobs.Metric, **fields: Any) -> job_measurements.Told:
+def record(*metrics: jobs.Metric, **fields: Any) -> job_measurements.JobRecord:
     job = {"gpus": 4, "nodes": 2, "node_list": "n[1-2]", "job_id": "7", **fields.pop("job", {})}
-    return job_measurements.Told(
+    return job_measurements.JobRecord(
         job=jobs.Job(
             row=3,
             token="t" * 12,
@@ -39,7 +39,7 @@ def metric(name: str, value: float, **fields: Any) -> jobs.Metric:
     return jobs.Metric(name=name, value=value, **{"source": "jsonl", **fields})
 
 
-def measured(one: job_measurements.Told, unit: str = "gpus") -> reports.Measurement:
+def measured(one: job_measurements.JobRecord, unit: str = "gpus") -> reports.Measurement:
     found = job_measurements.measurement(one, unit)
     assert isinstance(found, reports.Measurement), found
     return found
@@ -52,56 +52,58 @@ def epochs(*values: float, source: str = "log:olivia", attempt: int = 0) -> list
     ]
 
 
-def test_a_throughput_in_two_units_is_not_mixed() -> None:
+def test_throughput_in_two_units() -> None:
     both = [
         metric("throughput", value, unit=unit, epoch=epoch)
         for epoch in (1, 2, 3)
         for value, unit in ((100.0 + epoch, "samples/s"), (9.0, "TFLOP/s/GPU"))
     ]
-    assert measured(told(*both)).throughput == 102.5
+    assert measured(record(*both)).throughput == 102.5
 
 
-def test_windows_are_the_throughput_where_there_are_some() -> None:
+def test_prefers_windows() -> None:
     windows = [metric("window_throughput", value) for value in (90.0, 110.0, math.nan, 100.0)]
-    found = measured(told(*epochs(50.0, 60.0), *windows))
+    found = measured(record(*epochs(50.0, 60.0), *windows))
     assert (found.name, found.size, found.nodes, found.node_list) == ("wrn 7", 4, 2, "n[1-2]")
     assert (found.throughput, found.windows) == (100.0, (90.0, 110.0, 100.0))
     assert (found.source, found.warm_up) == ("jsonl", "the first window of each attempt")
 
 
-def test_else_the_epochs_but_the_first_of_each_attempt() -> None:
-    found = measured(told(*epochs(50.0, 100.0, 104.0), *epochs(60.0, 102.0, attempt=1)))
+def test_epochs_without_the_first_of_each_attempt() -> None:
+    found = measured(record(*epochs(50.0, 100.0, 104.0), *epochs(60.0, 102.0, attempt=1)))
     assert (found.throughput, found.windows) == (102.0, ())
     assert (found.source, found.warm_up) == ("log:olivia", "the first epoch of each attempt")
-    found = measured(told(*epochs(50.0)))
+    found = measured(record(*epochs(50.0)))
     assert (found.throughput, found.warm_up) == (50.0, "nothing: it had one epoch")
 
 
-def test_else_the_whole_run() -> None:
-    found = measured(told(metric("total_throughput", 80.0, source="log:olivia")))
+def test_throughput_of_the_whole_run() -> None:
+    found = measured(record(metric("total_throughput", 80.0, source="log:olivia")))
     assert found.warm_up == "nothing: the throughput is of the whole run"
     whole = metric("throughput", 80.0, source="log:olivia")
-    assert measured(told(*epochs(50.0, 100.0), whole)).throughput == 100.0
-    found = measured(told(whole))
+    assert measured(record(*epochs(50.0, 100.0), whole)).throughput == 100.0
+    found = measured(record(whole))
     assert (found.throughput, found.warm_up) == (
         80.0,
         "nothing: the throughput is of the whole run",
     )
-    assert job_measurements.measurement(told(metric("loss", 1.0)), "gpus") == "told no throughput"
+    assert (
+        job_measurements.measurement(record(metric("loss", 1.0)), "gpus") == "no throughput found"
+    )
 
 
-def test_sizes_are_ranks_where_a_job_has_no_gpus() -> None:
-    on_cpu = told(*epochs(50.0), metric("total_time", 9.0, world_size=2), job={"gpus": 0})
-    assert job_measurements.unit_of([told(), on_cpu]) == "ranks"
+def test_size_is_ranks_without_gpus() -> None:
+    on_cpu = record(*epochs(50.0), metric("total_time", 9.0, world_size=2), job={"gpus": 0})
+    assert job_measurements.unit_of([record(), on_cpu]) == "ranks"
     assert measured(on_cpu, "ranks").size == 2
-    lacking = told(*epochs(50.0), job={"gpus": None})
-    assert job_measurements.measurement(lacking, "ranks") == "its number of ranks is not known"
+    lacking = record(*epochs(50.0), job={"gpus": None})
+    assert job_measurements.measurement(lacking, "ranks") == "number of ranks unknown"
 
 
 @pytest.mark.parametrize(("mode", "size"), [("single", 1), ("ddp", 1), ("dp", 4), (None, 4)])
-def test_gpus_of_a_whole_node_that_do_not_work_are_not_counted(mode: str, size: int) -> None:
+def test_size_of_a_job_on_an_exclusive_node(mode: str, size: int) -> None:
     result = {"surroundings": {"mode": mode, "world_size": 1}}
-    assert measured(told(*epochs(50.0), result=result)).size == size
+    assert measured(record(*epochs(50.0), result=result)).size == size
 
 
 def on(
@@ -132,12 +134,12 @@ def on(
         (on("torchrun", None), None, None, 4),
     ],
 )
-def test_the_size_is_the_gpus_used_not_those_allocated(
+def test_size_is_the_number_of_gpus_used(
     spec: jobs.JobSpec, world_size: int | None, mode: str | None, size: int
 ) -> None:
     result = {"surroundings": {"mode": mode, "world_size": world_size}}
     found = measured(
-        told(
+        record(
             metric("window_throughput", 50.0, world_size=world_size),
             job={"gpus": 4, "nodes": 1},
             spec=spec,
@@ -147,11 +149,11 @@ def test_the_size_is_the_gpus_used_not_those_allocated(
     assert (found.size, found.gpus_allocated) == (size, 4)
 
 
-def test_the_rest_of_the_table() -> None:
+def test_other_values() -> None:
     reader = gpus.Reader()
     reader.read(["timestamp, utilization.gpu [%]", "x, 80 %", "y, [N/A]", "z, 60", "nonsense"])
     found = measured(
-        told(
+        record(
             *epochs(50.0, 100.0),
             *(metric("epoch_time", value, epoch=1) for value in (20.0, 10.0)),
             *(metric("val_accuracy", value) for value in (0.5, 0.7)),
@@ -169,9 +171,9 @@ def test_the_rest_of_the_table() -> None:
     assert (found.data_wait_share, found.utilisation) == (0.1, 0.7)
 
 
-def test_what_lesson_05_prints() -> None:
+def test_values_printed_by_lesson_05() -> None:
     found = measured(
-        told(
+        record(
             metric("total_throughput", 1.0),
             metric("memory", 5.0, unit="GB", rank=0),
             metric("gpu_utilization", 90.0, unit="%"),
@@ -180,7 +182,7 @@ def test_what_lesson_05_prints() -> None:
     assert (found.memory_bytes, found.utilisation) == ((5e9,), 0.9)
 
 
-def test_attributes_are_those_of_the_task() -> None:
+def test_attributes_of_an_array_task() -> None:
     spec = jobs.JobSpec(
         name="wrn",
         launch=jobs.Launch(module="trainers.train"),
@@ -188,7 +190,7 @@ def test_attributes_are_those_of_the_task() -> None:
         array=jobs.Array(tasks=({"num_workers": 2}, {"num_workers": 8})),
     )
     found = job_measurements.attributes(
-        told(
+        record(
             spec=spec,
             job={"array_task_id": 1, "partition": "accel"},
             result={
@@ -213,5 +215,5 @@ def test_attributes_are_those_of_the_task() -> None:
 
 
 @pytest.mark.parametrize("result", [{"settings": "x"}, {"surroundings": [1]}, {}])
-def test_a_result_that_is_none(result: dict[str, Any]) -> None:
-    assert job_measurements.attributes(told(result=result)) == {}
+def test_invalid_results(result: dict[str, Any]) -> None:
+    assert job_measurements.attributes(record(result=result)) == {}

@@ -1,4 +1,4 @@
-"""The sources' own figures, as their reports tell them."""
+"""Reports of published studies."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from orchestrator.reports import documents, tables
 ReportOf = Callable[..., reports.Report]
 
 
-def said(report: reports.Report, **wishes: float) -> dict[str, list[str]]:
-    return dict(documents.sentences(report, reports.Targets(**wishes)))
+def sections_of(report: reports.Report, **targets: float) -> dict[str, list[str]]:
+    return dict(documents.sentences(report, reports.Targets(**targets)))
 
 
-def test_the_14x_of_olivia_is_no_speedup(report_of: ReportOf) -> None:
+def test_14x_of_olivia_is_not_a_speedup(report_of: ReportOf) -> None:
     report = report_of("s2_published")
-    assert said(report) == {
+    assert sections_of(report) == {
         "Curves": [
             "A: num_workers=0, optimizer=sgd, per_device_batch_size=256, precision=fp32",
             "B: num_workers=0, optimizer=sgd, per_device_batch_size=32, precision=fp32",
             "C: num_workers=8, optimizer=sgd momentum, per_device_batch_size=256, precision=fp16",
         ],
         "Warnings": [
-            "num_workers differs, so these are not one curve: 0 at 1 GPU; 8 at 4, 8 GPUs",
-            "optimizer differs, so these are not one curve: sgd at 1 GPU; "
+            "num_workers differs, so there are several curves: 0 at 1 GPU; 8 at 4, 8 GPUs",
+            "optimizer differs, so there are several curves: sgd at 1 GPU; "
             "sgd momentum at 4, 8 GPUs",
-            "per_device_batch_size differs, so these are not one curve: 32 at 1 GPU; "
+            "per_device_batch_size differs, so there are several curves: 32 at 1 GPU; "
             "256 at 1, 4, 8 GPUs",
-            "precision differs, so these are not one curve: fp32 at 1 GPU; fp16 at 4, 8 GPUs",
-            "4 GPUs of C are 7.20 times as fast as 1 GPU of A, an efficiency of 180.1 %: that is "
-            "no speedup, for they differ in more than their size: num_workers (8, not 0), "
+            "precision differs, so there are several curves: fp32 at 1 GPU; fp16 at 4, 8 GPUs",
+            "4 GPUs of C have 7.20 times the throughput of 1 GPU of A (efficiency 180.1 %). This "
+            "is not a speedup, because more than the size differs: num_workers (8, not 0), "
             "optimizer (sgd momentum, not sgd), precision (fp16, not fp32)",
-            "4 GPUs of C are 14.21 times as fast as 1 GPU of B, an efficiency of 355.3 %: that is "
-            "no speedup, for they differ in more than their size: num_workers (8, not 0), "
+            "4 GPUs of C have 14.21 times the throughput of 1 GPU of B (efficiency 355.3 %). This "
+            "is not a speedup, because more than the size differs: num_workers (8, not 0), "
             "optimizer (sgd momentum, not sgd), per_device_batch_size (256, not 32), "
             "precision (fp16, not fp32)",
-            "no size was repeated: intervals, where there are any, are of one run's windows",
+            "no size was repeated: confidence intervals, if any, cover only the windows of one run",
         ],
         "Fits of C": [
-            "Amdahl's law: 1 GPU 10696 a second; serial share 0.05289; as many parameters as "
-            "runs: no intervals",
-            "Karp and Flatt's serial share: 0.05289 at 8",
-            "Efficiency stays above 80.0 % up to 9 GPUs, by Amdahl's law: beyond the 8 measured",
+            "Amdahl's law: 10696 samples/s on 1 GPU; serial fraction 0.05289; no confidence "
+            "intervals, because there are as many parameters as runs",
+            "Experimentally determined serial fraction (Karp-Flatt metric): 0.05289 at 8 GPUs",
+            "Efficiency stays above 80.0 % up to 9 GPUs (by Amdahl's law, extrapolated beyond the "
+            "8 measured)",
         ],
-        "Fastest": ["1 GPU: A is fastest; of that B has 50.7 %"],
-        "How": [
-            "4 runs, 4 points of 1 repeat each, 0 windows; intervals hold the truth in 95 of 100 "
-            "studies",
-            "speedup of A is against 1 GPU, 5126 samples a second",
-            "speedup of B is against 1 GPU, 2598 samples a second",
-            "speedup of C is against 4 GPUs, 36927 samples a second",
+        "Fastest": ["1 GPU: A is fastest; throughput relative to it: B 50.7 %"],
+        "Method": [
+            "4 runs, 4 points of 1 repeat each, 0 windows; 95 % confidence intervals",
+            "speedup of A is relative to 1 GPU, 5126 samples/s",
+            "speedup of B is relative to 1 GPU, 2598 samples/s",
+            "speedup of C is relative to 4 GPUs, 36927 samples/s",
             "weak scaling: the batch of each device is the same at all sizes",
-            "left out as warm-up: not known",
+            "left out as warm-up: unknown",
             "throughput as given in the file, not measured: 4 runs",
         ],
     }
@@ -62,36 +62,36 @@ def test_the_14x_of_olivia_is_no_speedup(report_of: ReportOf) -> None:
     assert report.curves[2].rows[1].point.efficiency.value == pytest.approx(0.8456, abs=1e-4)
 
 
-def test_figures_without_attributes_are_flagged_all_the_same(report_of: ReportOf) -> None:
+def test_warns_without_attributes(report_of: ReportOf) -> None:
     figures = reports.read_csv("gpus,throughput\n1,2598\n4,36927\n8,62450\n", "f.csv")
     report = reports.build_report("bare", figures.measurements)
     assert report.warnings[:2] == (
-        "efficiency 3.55 at 4 GPUs: the baseline of 1 does not compare "
-        "(something else slowed it down)",
-        "efficiency 3.00 at 8 GPUs: the baseline of 1 does not compare "
-        "(something else slowed it down)",
+        "efficiency 3.55 at 4 GPUs: the runs at 1 are not a valid baseline "
+        "(something else slowed them down)",
+        "efficiency 3.00 at 8 GPUs: the runs at 1 are not a valid baseline "
+        "(something else slowed them down)",
     )
 
 
-def test_the_rewritten_guide_scales_as_computed() -> None:
+def test_rewritten_guide() -> None:
     figures = reports.read_csv("gpus,throughput\n1,7367\n4,24332.9\n8,37294\n", "f.csv")
     _, four, eight = (
         row.point for row in reports.build_report("", figures.measurements).curves[0].rows
     )
     assert four.efficiency.value == pytest.approx(0.826, abs=5e-4)
     assert eight.efficiency.value == pytest.approx(0.633, abs=5e-4)
-    assert four.serial_share is not None and eight.serial_share is not None
-    assert four.serial_share.value == pytest.approx(0.070, abs=5e-4)
-    assert eight.serial_share.value == pytest.approx(0.083, abs=5e-4)
+    assert four.serial_fraction is not None and eight.serial_fraction is not None
+    assert four.serial_fraction.value == pytest.approx(0.070, abs=5e-4)
+    assert eight.serial_fraction.value == pytest.approx(0.083, abs=5e-4)
 
 
-def filled(report: reports.Report, *names: str) -> list[list[str]]:
+def cells_of(report: reports.Report, *names: str) -> list[list[str]]:
     return [[*row.values()] for row in tables.texts(report, tables.chosen(report, names))]
 
 
-def test_the_table_of_the_har_guide(report_of: ReportOf) -> None:
+def test_table_of_the_har_guide(report_of: ReportOf) -> None:
     report = report_of("s1_published")
-    assert filled(report, "configuration", "throughput", "total_time", "speedup", "memory") == [
+    assert cells_of(report, "configuration", "throughput", "total_time", "speedup", "memory") == [
         ["1 GPU", "150.0", "0:45:00", "1.000", "5.00 GiB"],
         ["2 GPUs, mode=ddp", "300.0", "0:22:00", "2.000", "5.00 GiB"],
         ["4 GPUs, mode=ddp", "600.0", "660.0 s", "4.000", "5.00 GiB"],
@@ -99,24 +99,24 @@ def test_the_table_of_the_har_guide(report_of: ReportOf) -> None:
         ["2 GPUs, mode=dp", "250.0", "0:27:00", "1.667", "8.00, 5.00 GiB"],
         ["4 GPUs, mode=dp", "450.0", "900.0 s", "3.000", "11.00, 5.00, 5.00, 5.00 GiB"],
     ]
-    assert said(report)["Warnings"] == [
-        "mode differs, so these are not one curve: dp at 2, 4 GPUs; ddp at 2, 4, 8 GPUs",
-        "no size was repeated: intervals, where there are any, are of one run's windows",
+    assert sections_of(report)["Warnings"] == [
+        "mode differs, so there are several curves: dp at 2, 4 GPUs; ddp at 2, 4, 8 GPUs",
+        "no size was repeated: confidence intervals, if any, cover only the windows of one run",
     ]
 
 
-def test_the_table_of_the_sca_guide() -> None:
+def test_table_of_the_sca_guide() -> None:
     text = "configuration,gpus,mode,throughput,total_time\nsingle,1,-,9000,93\ntwo,2,dp,14000,60\n"
     report = reports.build_report("sca", reports.read_csv(text, "f.csv").measurements)
-    assert filled(report, "configuration", "throughput", "total_time") == [
+    assert cells_of(report, "configuration", "throughput", "total_time") == [
         ["1 GPU", "9000", "93.00 s"],
         ["2 GPUs", "14000", "60.00 s"],
     ]
 
 
-def test_the_table_of_lesson_05(report_of: ReportOf) -> None:
+def test_table_of_lesson_05(report_of: ReportOf) -> None:
     report = report_of("strong_noisy_node")
-    assert filled(report, "size", "epoch_time", "speedup", "efficiency", "utilisation")[3] == [
+    assert cells_of(report, "size", "epoch_time", "speedup", "efficiency", "utilisation")[3] == [
         "8",
         "7.700 s",
         "6.516",

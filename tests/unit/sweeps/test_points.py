@@ -93,8 +93,8 @@ def test_limits_of_the_partition_are_told_where_the_axis_stands(refused: Refused
     assert (
         refused(text)
         == """\
-sweep.toml:13: resources.gpus_per_node: partition accel has 4 GPUs a node (asked for 8)
-sweep.toml:14: job.time_limit: partition accel allows 2-00 (asked for 3-00)
+sweep.toml:13: resources.gpus_per_node: partition accel has 4 GPUs per node (requested: 8)
+sweep.toml:14: job.time_limit: partition accel allows 2-00 (requested: 3-00)
 2 problems; nothing was submitted."""
     )
 

@@ -1,0 +1,138 @@
+"""orchestrator baseline."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from orchestrator.cli import options, output, reports, session
+from orchestrator.controller.reports import baselines, studies
+from orchestrator.controller.session import contexts
+from orchestrator.toml import values
+
+BASELINE_COLUMNS = ("name", "created_at", "runs", "source")
+RUN_COLUMNS = ("name", "size", "throughput", "epoch_seconds", "accuracy", "node_list", "attributes")
+
+
+@click.group("baseline", cls=options.Group)
+def baseline_commands() -> None:
+    """Save results as a baseline and compare later runs with it."""
+
+
+@baseline_commands.command("set")
+@click.argument("name")
+@reports.source_options
+@click.pass_context
+def set_baseline(ctx: click.Context, /, *, name: str, source: reports.Source) -> None:
+    """Save results of jobs, a sweep or a file as a baseline.
+
+    The measurements are copied and outlive the jobs. A baseline with the same name is replaced;
+    `baseline show --all` lists replaced ones too.
+
+    \b
+    Examples:
+      orchestrator baseline set last-week --sweep digits-scaling
+      orchestrator baseline set one-node 123 124 125
+      orchestrator baseline set published --from figures.csv
+    """
+    if error := values.form_error("name", name):
+        raise click.UsageError(f"NAME: {error}")
+    study = reports.load_study(ctx, source)
+    for sentence in study.left_out:
+        output.note(sentence)
+    runs = len(study.measurements)
+    context = session.open_context(ctx)
+    with context.store.writing(durable=True) as work:
+        text = baselines.to_json(study.measurement_set)
+        work.baselines.add(name, study.source, runs, text, context.clock.now())
+    click.echo(f"Baseline {name}: {output.count(runs, 'run')} of {study.source}")
+
+
+@baseline_commands.command("show")
+@click.argument("name", required=False)
+@click.option("--all", "all_", is_flag=True, help="List also replaced baselines.")
+@options.format_option
+@session.with_context
+def show(context: contexts.Context, name: str | None, all_: bool, form: str | None) -> None:
+    """List baselines, or the measurements of one.
+
+    Without NAME: all baselines, newest first.
+
+    \b
+    Examples:
+      orchestrator baseline show
+      orchestrator baseline show last-week --format csv
+    """
+    if name is not None and not all_:
+        baseline = baselines.find(context, name)
+        runs = [dataclasses.asdict(measurement) for measurement in baseline.measurements]
+        output.print_rows("baseline_runs", runs, RUN_COLUMNS, form)
+        return
+    with context.store.reading() as work:
+        stored = work.baselines.newest(name=name)
+    if name is not None and not stored:
+        raise baselines.not_found(name)
+    newest = {baseline.name: baseline for baseline in reversed(stored)}
+    rows = [
+        output.fields_of(baseline, (*BASELINE_COLUMNS, "row"))
+        for baseline in stored
+        if all_ or newest[baseline.name] is baseline
+    ]
+    output.print_rows("baselines", rows, BASELINE_COLUMNS, form)
+
+
+@baseline_commands.command("compare")
+@reports.source_options
+@click.option("--against", metavar="NAME", help="Compare with this baseline.")
+@click.option(
+    "--history",
+    type=click.IntRange(min=1, max=10_000),
+    metavar="N",
+    help="Compare with the newest N earlier jobs of the same name and size instead.",
+)
+@reports.comparison_options
+@options.format_option
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    /,
+    *,
+    source: reports.Source,
+    against: str | None,
+    history: int | None,
+    metrics: tuple[str, ...],
+    thresholds: tuple[tuple[str, float], ...],
+    form: str | None,
+) -> None:
+    """Compare results with a baseline.
+
+    Exit code 1 if a result is worse, or if jobs were left out (failed, or without metrics) and a
+    size of the baseline has no runs. A difference counts if its 95 % confidence interval excludes
+    zero and it exceeds the threshold of its metric. With five or more runs on each side a single
+    noisy node does not change the result.
+
+    \b
+    Examples:
+      orchestrator baseline compare 131 132 133 --against one-node
+      orchestrator baseline compare --sweep digits-scaling --against last-week --threshold \\
+        throughput=0.05
+      orchestrator baseline compare nightly --history 5
+    """
+    if (against is None) == (history is None):
+        raise click.UsageError("name a baseline with --against, or use --history N")
+    if history is not None and not source.references:
+        raise click.UsageError("--history requires jobs")
+    study = reports.load_study(ctx, source)
+    context = session.open_context(ctx)
+    for sentence in study.left_out:
+        output.note(sentence)
+    if history is not None:
+        selected = session.jobs_and_sweeps(context, source.references, ())
+        earlier = studies.history(context, selected, history)
+        baseline, name = earlier.measurement_set, earlier.source
+    else:
+        assert against is not None
+        baseline, name = baselines.find(context, against), against
+    compared = reports.compare(study, baseline, metrics, thresholds)
+    reports.print_comparison(compared, name, study, form)

@@ -1,0 +1,290 @@
+"""Options and parameter types that several commands share."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from orchestrator.cli import completion, output
+
+#: Longest Duration: a later planned time could not be stored.
+_MAX_DAYS = 366
+
+Command = Callable[..., Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The jobs that a command is to act on."""
+
+    references: tuple[str, ...]
+    names: tuple[str, ...]
+    labels: tuple[str, ...]
+    sweeps: tuple[str, ...]
+
+
+class Group(click.Group):
+    """A group that lists its commands in the order of their definition."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, command.get_short_help_str(limit=200))
+                    for name, command in self.commands.items()
+                ]
+            )
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds; float() accepts `nan`, a time-out that would never pass."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if seconds != seconds:
+            self.fail(f"{value!r} is not a number of seconds")
+        return seconds
+
+
+class Duration(click.ParamType[int]):
+    """A duration such as `90`, `10m` or `1h30m`, in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            seconds = parse_duration(str(value))
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is not a duration: write 90s, 10m, 6h or 1d")
+        if seconds > _MAX_DAYS * 86400:
+            self.fail(f"{value!r} is too long: write at most {_MAX_DAYS}d")
+        return seconds
+
+
+class Range(click.ParamType[tuple[int | None, int | None]]):
+    """`A:B`, `A:`, `:B` or one number."""
+
+    name = "range"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        first, colon, last = value.partition(":")
+        try:
+            ends = [int(end) if end.strip() else None for end in (first, last if colon else first)]
+        except ValueError:
+            ends = []
+        # SQLite's integers have 64 bits.
+        if not value.strip(": ") or not ends or any(abs(end or 0) >= 2**63 for end in ends):
+            self.fail(f"{value!r} is not a range: write A:B, A:, :B or one number")
+        begin, end = ends
+        if begin is not None and end is not None and begin > end:
+            self.fail(f"{value!r} ends before it begins: write {end}:{begin}")
+        return begin, end
+
+
+class Time(click.ParamType[datetime.datetime]):
+    """A point in time in the formats of sacct."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime.datetime:
+        if isinstance(value, datetime.datetime):
+            return value
+        try:
+            return parse_time(str(value), datetime.datetime.now(datetime.UTC))
+        except ValueError:
+            self.fail(
+                f"{value!r} is not a time: write 2026-11-20, 2026-11-20T10:05, 10:05, yesterday, "
+                "3days or now-2hours",
+                param,
+                ctx,
+            )
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_AGO = re.compile(
+    r"(?:now *-)? *(?P<count>\d+) *"
+    r"(?P<unit>seconds?|secs?|minutes?|mins?|hours?|days?|weeks?|[smhdw])(?: +ago)?"
+)
+_DURATION = re.compile(r"(?:\d+[smhdw])+")
+_CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?")
+#: sacct's words for an hour of the day (man sacct, "Time values"); `today` is midnight.
+_HOURS = {"midnight": 0, "today": 0, "noon": 12, "teatime": 16}
+
+
+def parse_time(text: str, now: datetime.datetime) -> datetime.datetime:
+    """Return the time that `text` means; only a written date may be in the future.
+
+    Accepts `2026-11-20`, `2026-11-20T10:05`, `10:05` (the last time it was), `yesterday`, `today`,
+    `noon`, `now`, `2hours`, `now-2hours`, `2 hours ago`. Without a zone it is local time. Raises
+    ValueError.
+    """
+    words = " ".join(text.lower().split())
+    local = now.astimezone()
+    try:
+        if words == "now":
+            return now
+        if match := _AGO.fullmatch(words):
+            unit = _UNITS[match["unit"][0]]
+            return now - datetime.timedelta(**{unit: int(match["count"])})
+        if words == "yesterday":
+            return _on_day(local, datetime.time(), days_ago=1)
+        if words in _HOURS:
+            return _latest(local, datetime.time(_HOURS[words]))
+        if match := _CLOCK.fullmatch(words):
+            hour, minute, second = (int(part or 0) for part in match.groups())
+            return _latest(local, datetime.time(hour, minute, second))
+        at = datetime.datetime.fromisoformat(text.strip())
+        return (at if at.tzinfo else at.astimezone()).astimezone(datetime.UTC)
+    except OverflowError as exc:
+        raise ValueError(f"too long ago: {text}") from exc
+
+
+def parse_duration(text: str) -> int:
+    """Return the seconds of `90`, `10m`, `6h`, `1h30m` or `2d`. Raises ValueError."""
+    text = text.strip().lower()
+    if text.isascii() and text.isdecimal():
+        text += "s"
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"not a duration: {text!r}")
+    try:
+        parts = re.findall(r"(\d+)([smhdw])", text)
+        total = sum(
+            (datetime.timedelta(**{_UNITS[unit]: int(count)}) for count, unit in parts),
+            datetime.timedelta(),
+        )
+    except OverflowError as exc:
+        raise ValueError(f"too long: {text!r}") from exc
+    return int(total.total_seconds())
+
+
+def _latest(local: datetime.datetime, clock: datetime.time) -> datetime.datetime:
+    today = _on_day(local, clock, days_ago=0)
+    return today if today <= local else _on_day(local, clock, days_ago=1)
+
+
+def _on_day(local: datetime.datetime, clock: datetime.time, *, days_ago: int) -> datetime.datetime:
+    day = local.date() - datetime.timedelta(days=days_ago)
+    # astimezone() takes the UTC offset of that day: daylight saving time may have changed since.
+    return datetime.datetime.combine(day, clock).astimezone(datetime.UTC)
+
+
+def format_option(function: Command) -> Command:
+    """Add --format and --json; the command gets `form`, None if neither is given."""
+
+    @click.option(
+        "--format",
+        "format_",
+        type=click.Choice(output.FORMATS),
+        help="Output format. Default: table on a terminal, otherwise tsv.",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
+    @functools.wraps(function)
+    def command(*args: Any, format_: str | None, as_json: bool, **kwargs: Any) -> Any:
+        return function(*args, form="json" if as_json else format_, **kwargs)
+
+    return command
+
+
+def refuse_format(option: str, form: str | None) -> None:
+    """Raise UsageError if --format or --json is given with an option that prints plain text."""
+    if form is not None:
+        raise click.UsageError(f"{option} prints plain text: remove --format or --json")
+
+
+limit_option = click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(min=1, max=10**9),
+    default=100,
+    show_default=True,
+    help="Show at most this many, the newest ones.",
+)
+refresh_option = click.option(
+    "--refresh/--no-refresh",
+    default=None,
+    help="Ask Slurm now, or not at all. Default: ask if the stored state is older than the "
+    "profile's poll_floor_seconds.",
+)
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+jobs_argument = click.argument(
+    "references", nargs=-1, metavar="[JOB...]", shell_complete=completion.job_references
+)
+sweeps_option = click.option(
+    "--sweep",
+    "sweeps",
+    multiple=True,
+    metavar="SWEEP",
+    help="All jobs of a sweep. Can be repeated.",
+)
+wait_option = click.option(
+    "--wait",
+    "wait_",
+    is_flag=True,
+    help="Wait until all jobs end; exit with 1 unless all are COMPLETED.",
+)
+queue_option = click.option(
+    "--queue/--no-queue",
+    default=None,
+    help="Defer the submission when Slurm refuses it because of a limit, and send it later. "
+    "Default: the profile's queue_submissions.",
+)
+
+
+def job_selection(function: Command) -> Command:
+    """Add [JOB...], --name, --label and --sweep; the command gets a Selection."""
+
+    @jobs_argument
+    @click.option("--name", "names", multiple=True, help="All live jobs with this name.")
+    @click.option(
+        "--label",
+        "labels",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="All live jobs with this label.",
+    )
+    @sweeps_option
+    @functools.wraps(function)
+    def command(
+        *args: Any,
+        references: tuple[str, ...],
+        names: tuple[str, ...],
+        labels: tuple[str, ...],
+        sweeps: tuple[str, ...],
+        **kwargs: Any,
+    ) -> Any:
+        selection = Selection(references=references, names=names, labels=labels, sweeps=sweeps)
+        return function(*args, selection=selection, **kwargs)
+
+    return command
+
+
+def _set_scheduler(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.obj = {**(ctx.obj or {}), "scheduler": value}
+
+
+#: Its value joins the options that precede the command's name.
+scheduler_option = click.option(
+    "--scheduler",
+    type=click.Choice(["auto", "slurm", "local"]),
+    expose_value=False,
+    callback=_set_scheduler,
+    help="Where the job runs. auto: Slurm if sbatch is on PATH, otherwise this machine.",
+)

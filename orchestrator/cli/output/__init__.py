@@ -1,0 +1,207 @@
+"""Print rows as a table, TSV, CSV, JSON or JSON lines; a table is the default on a terminal."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import click
+
+from orchestrator.cli.output import terminal
+from orchestrator.text import escaping, formats
+from orchestrator.toml import values
+
+SCHEMA = "orchestrator/v1"
+FORMATS = ("table", "tsv", "csv", "json", "jsonl")
+
+Row = Mapping[str, object]
+
+
+def default_format() -> str:
+    return "table" if sys.stdout.isatty() else "tsv"
+
+
+def is_json(form: str) -> bool:
+    """Return whether rows are printed with all their fields, and values as they are."""
+    return form in ("json", "jsonl")
+
+
+def print_rows(kind: str, rows: Sequence[Row], columns: Sequence[str], form: str | None) -> None:
+    """Print all keys of `rows` as JSON, or their `columns` in another format; None: the default."""
+    form = form or default_format()
+    if form == "json":
+        envelope = {"schema": SCHEMA, "kind": kind, "items": [_json_value(row) for row in rows]}
+        click.echo(formats.json_text(envelope, indent=2))
+    elif form == "table":
+        _print_table(rows, columns)
+    else:
+        for text in texts(kind, [rows], columns, form):
+            click.echo(text, nl=False)
+
+
+def texts(
+    kind: str, pages: Iterable[Sequence[Row]], columns: Sequence[str], form: str
+) -> Iterator[str]:
+    """Yield what print_rows() prints for pages of rows, in JSON with one row per line."""
+    if form == "json":
+        head = formats.json_text({"schema": SCHEMA, "kind": kind})
+        yield f'{head[:-1]}, "items": ['
+        separator = "\n"
+        for rows in pages:
+            if rows:
+                yield separator + ",\n".join(map(_json_line, rows))
+                separator = ",\n"
+        yield "\n]}\n"
+    elif form == "jsonl":
+        for rows in pages:
+            yield "".join(f"{_json_line(row)}\n" for row in rows)
+    elif form == "csv":
+        yield formats.csv_text([columns])
+        for rows in pages:
+            yield formats.csv_text([cell(row.get(name)) for name in columns] for row in rows)
+    else:
+        yield "\t".join(map(escaping.one_line, columns)) + "\n"
+        for rows in pages:
+            cells = ([escaping.one_line(cell(row.get(name))) for name in columns] for row in rows)
+            yield "".join("\t".join(line) + "\n" for line in cells)
+
+
+def fields_of(record: object, names: Iterable[str]) -> dict[str, object]:
+    """Return these attributes of a record as a row."""
+    return {name: getattr(record, name) for name in names}
+
+
+def _json_line(row: Row) -> str:
+    return formats.json_text(_json_value(row))
+
+
+def _json_value(value: object) -> object:
+    match value:
+        case float() if not math.isfinite(value):
+            # JSON has no NaN (RFC 8259), and a loss that became NaN must not be lost.
+            return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+        case datetime.datetime():
+            return value.isoformat()
+        case list() | tuple():
+            return [_json_value(item) for item in value]
+        case Mapping():
+            return {str(key): _json_value(item) for key, item in value.items()}
+        case os.PathLike():
+            return os.fspath(value)
+    return value
+
+
+def cell(value: object) -> str:
+    """Return a value as text for one table cell."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case datetime.datetime():
+            return value.astimezone().isoformat(timespec="seconds")
+        case list() | tuple():
+            return ",".join(map(str, value))
+        case Mapping():
+            return ",".join(f"{key}={item}" for key, item in value.items())
+    return str(value)
+
+
+def is_drawable() -> bool:
+    """Return whether stdout is a terminal that supports escape sequences."""
+    return sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+#: Columns of free text, which are folded on a narrow terminal.
+_FOLDED = ("name", "reason", "node_list", "value", "found", "cure", "problem", "origin")
+_FOLDED_MIN_CHARACTERS = 12
+#: Used where stdout is not a terminal, so that nothing is folded.
+_UNLIMITED = 10_000
+
+
+def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    from rich import cells, console, table, text
+
+    lines = [{name: escaping.one_line(cell(row.get(name))) for name in columns} for row in rows]
+    longest = {
+        name: max(map(cells.cell_len, (name, *(line[name] for line in lines)))) for name in columns
+    }
+    # Rich accepts any digits in COLUMNS and LINES as a number.
+    size = shutil.get_terminal_size()
+    stdout = console.Console(
+        file=terminal.unescaped(),
+        width=min(size.columns, _UNLIMITED),
+        height=min(size.lines, _UNLIMITED),
+        # no_color leaves bold and dim, and with FORCE_COLOR Rich treats a pipe as a terminal.
+        color_system="auto" if is_drawable() and not os.environ.get("NO_COLOR") else None,
+        highlight=False,
+    )
+    width = stdout.width if sys.stdout.isatty() else _UNLIMITED
+    gap = 2 if sum(longest.values()) + 2 * len(columns) <= width else 1
+    widths = _column_widths(longest, width - gap * len(columns))
+    # A cut job ID would be a wrong job ID. A terminal that is too narrow wraps the lines.
+    stdout.width = max(width, sum(widths.values()) + gap * len(columns))
+    shown = table.Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
+    for name in columns:
+        # As a Text: Rich would read `[red]` in a plain string as a style.
+        heading = text.Text(escaping.one_line(name.upper()))
+        shown.add_column(heading, overflow="fold", width=widths[name])
+    for line in lines:
+        styles = (_STATE_STYLES.get(line[name], "") if name == "state" else "" for name in columns)
+        shown.add_row(*map(text.Text, line.values(), styles))
+    stdout.print(shown)
+
+
+def _column_widths(longest: Mapping[str, int], available: int) -> dict[str, int]:
+    """Return the width of each column; folded columns share what the others leave."""
+    widths = {name: length for name, length in longest.items() if name not in _FOLDED}
+    available -= sum(widths.values())
+    folded = sorted((name for name in longest if name in _FOLDED), key=lambda name: longest[name])
+    for number, name in enumerate(folded):
+        share = max(available // (len(folded) - number), _FOLDED_MIN_CHARACTERS)
+        widths[name] = min(longest[name], share)
+        available -= widths[name]
+    return widths
+
+
+_FAILED = ("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "NOT_SUBMITTED", "BOOT_FAIL")
+_STATE_STYLES = {
+    "RUNNING": "green",
+    "COMPLETED": "dim",
+    "PENDING": "yellow",
+    "SUBMIT_UNKNOWN": "bold magenta",
+    "SUBMITTING": "yellow",
+    "LOST": "bold red",
+    **dict.fromkeys(_FAILED, "red"),
+}
+
+
+def time_of_day(at: datetime.datetime) -> str:
+    """Return the local time as `HH:MM:SS`."""
+    return at.astimezone().strftime("%H:%M:%S")
+
+
+def elapsed(seconds: float | None) -> str:
+    """Return `[D-]HH:MM:SS`, as Slurm prints it, or "" for None."""
+    return "" if seconds is None else values.elapsed(seconds)
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 point`, `2 points`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def print_fields(fields: Iterable[tuple[str, object]], width: int = 13) -> None:
+    """Print each field that has a value, as "Name:  value"."""
+    for name, value in fields:
+        if text := escaping.one_line(cell(value)):
+            click.echo(f"{name + ':':<{width}}{text}")
+
+
+def note(message: str) -> None:
+    """Print a message for people to stderr."""
+    click.echo(message, err=True)

@@ -1,0 +1,316 @@
+"""Metrics of jobs as a table, statistics, a comparison, a plot or Parquet."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib
+import locale
+import math
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from orchestrator import errors, jobs, metrics
+from orchestrator.cli import output
+from orchestrator.cli.output import job_rows, terminal
+from orchestrator.controller.metrics import queries
+from orchestrator.controller.session import contexts
+from orchestrator.jobs import naming
+from orchestrator.metrics import summaries
+
+#: Rows of a table, unless the number is given.
+MAX_ROWS = 1000
+#: Points of a line in a plot: more than a figure has pixels cannot be seen.
+MAX_POINTS = 2000
+#: Figures in one file; more would be too small to read.
+MAX_FIGURES = 8
+
+#: Name and unit of a metric.
+Key = tuple[str, str]
+Values = list[float | int | None]
+
+
+class MissingPyarrowError(errors.OrchestratorError):
+    """Parquet needs pyarrow: `pip install pyarrow`, or use --format csv."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class View:
+    """Which metrics of which jobs are printed, and where."""
+
+    context: contexts.Context
+    query: metrics.MetricQuery
+    jobs: Sequence[jobs.Job]
+    #: None: stdout
+    out: Path | None
+
+    def pages(self, *, points: int | None = None) -> Iterable[list[metrics.MetricRow]]:
+        """Yield the metrics page by page, at most `points` of each series."""
+        query = self.query if points is None else queries.thinned(self.query, points)
+        return queries.pages(self.context, query)
+
+    def print_rows(
+        self, kind: str, rows: Sequence[output.Row], columns: Sequence[str], form: str
+    ) -> bool:
+        """Print rows, in a table with six digits; return whether there are any."""
+        if form == "table":
+            rows = [{key: _six_digits(value) for key, value in row.items()} for row in rows]
+        with terminal.printing_to(self.out):
+            output.print_rows(kind, rows, columns, form)
+        return bool(rows)
+
+
+def _six_digits(value: object) -> object:
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def print_table(view: View, *, is_limited: bool) -> bool:
+    """Print metrics, and on a terminal a sparkline of each series."""
+    by_row = {job.row: job for job in view.jobs}
+    limit = None if is_limited or view.out is not None else MAX_ROWS
+    count, newest = queries.newest(view.context, view.query, limit)
+    rows = [job_rows.metric_row(row, by_row[row.job_row]) for page in newest for row in page]
+    with terminal.printing_to(view.out):
+        output.print_rows("metrics", rows, job_rows.METRIC_COLUMNS, "table")
+    if count > len(rows):
+        output.note(
+            f"Only the newest {len(rows):,} of {count:,} rows are shown; "
+            "--last, --points, --steps or a pipe select others"
+        )
+    if view.out is None and sys.stdout.isatty() and len(rows) > 1:
+        _print_sparklines(view)
+    return bool(rows)
+
+
+def _print_sparklines(view: View) -> None:
+    # Output is UTF-8 regardless of LANG, but another terminal would show garbage.
+    is_utf8 = locale.nl_langinfo(locale.CODESET).upper().replace("-", "") == "UTF8"
+    glyphs = summaries.BLOCKS if is_utf8 else summaries.ASCII
+    # Beside the name and the range; a sparkline must not be wrapped.
+    width = min(max(shutil.get_terminal_size().columns - 56, 8), 48)
+    series: dict[tuple[int, str, str, int | None], list[float | None]] = {}
+    for page in view.pages(points=width):
+        for row in page:
+            key = (row.job_row, row.name, row.unit, row.rank)
+            series.setdefault(key, []).append(row.value)
+    by_row = {job.row: job for job in view.jobs}
+    lines = []
+    for (job_row, name, unit, rank), values in series.items():
+        if len(set(values)) > 1:
+            job = f"{naming.name_of(by_row[job_row])} " if len(by_row) > 1 else ""
+            head = f"{job}{name}" + ("" if rank is None else f" rank {rank}")
+            finite = [value for value in values if value is not None and math.isfinite(value)]
+            low, high = min(finite, default=math.nan), max(finite, default=math.nan)
+            lines.append(
+                (head, summaries.sparkline(values, glyphs), f"{low:.6g} to {high:.6g} {unit}")
+            )
+    head_width = max((len(head) for head, _, _ in lines), default=0)
+    if lines:
+        click.echo()
+    for head, line, limits in lines:
+        click.echo(f"{head:<{head_width}}  {line}  {limits}".rstrip())
+
+
+def print_statistics(view: View, stat: str, form: str) -> bool:
+    """Print one row for each job, name and unit."""
+    names = _statistics(stat)
+    computed = _summaries(view)
+    rows: list[dict[str, object]] = []
+    for job in view.jobs:
+        for (name, unit), summary in computed.get(job.row, {}).items():
+            row: dict[str, object] = {
+                "job_row": job.row,
+                "job_id": job.job_id,
+                "array_task_id": job.array_task_id,
+                "job_name": job.name,
+                "name": name,
+                "unit": unit,
+            }
+            row |= {statistic: summary.of(statistic) for statistic in names}
+            if "best" in names:
+                row |= {"best_step": summary.best_step, "best_epoch": summary.best_epoch}
+            rows.append(row)
+    return view.print_rows("metric_statistics", rows, ["job_id", "name", "unit", *names], form)
+
+
+def compare(view: View, stat: str | None, by: str | None, form: str) -> bool:
+    """Print jobs side by side, each with its ratio to the first."""
+    if len(view.jobs) < 2:
+        raise click.UsageError("--compare requires two or more jobs")
+    if by is not None and stat is not None:
+        raise click.UsageError("--by prints single metrics: remove --stat")
+    lines = _compared_statistics(view, stat) if by is None else _compared_values(view, by)
+    heads = ["name", "unit", "statistic" if by is None else by]
+    if output.is_json(form):
+        items = [
+            {
+                **dict(zip(heads, head, strict=True)),
+                "jobs": [
+                    {
+                        "job_row": job.row,
+                        "job_id": job.job_id,
+                        "value": value,
+                        "ratio": summaries.ratio(value, values[0]),
+                    }
+                    for job, value in zip(view.jobs, values, strict=True)
+                ],
+            }
+            for head, values in lines
+        ]
+        return view.print_rows("metric_comparison", items, heads, form)
+    first, *others = [naming.name_of(job) for job in view.jobs]
+    columns = [*heads, first]
+    for label in others:
+        columns += [label, f"{label}/{first}"]
+    rows = []
+    for head, values in lines:
+        cells: list[object] = [*head, values[0]]
+        for value in values[1:]:
+            cells += [value, summaries.ratio(value, values[0])]
+        rows.append(dict(zip(columns, cells, strict=True)))
+    return view.print_rows("metric_comparison", rows, columns, form)
+
+
+def _statistics(stat: str) -> tuple[str, ...]:
+    try:
+        return summaries.statistics(stat)
+    except summaries.UnknownStatisticError as exc:
+        raise click.UsageError(f"--stat: {exc}") from exc
+
+
+def _summaries(view: View) -> dict[int, dict[Key, summaries.Summary]]:
+    computed: dict[int, dict[Key, summaries.Summary]] = {}
+    for page in view.pages():
+        for row in page:
+            of_job = computed.setdefault(row.job_row, {})
+            summary = of_job.setdefault((row.name, row.unit), summaries.Summary(name=row.name))
+            summary.add(row.value, row.step, row.epoch)
+    return {row: dict(sorted(of_job.items())) for row, of_job in computed.items()}
+
+
+def _compared_statistics(
+    view: View, stat: str | None
+) -> list[tuple[tuple[str, str, object], Values]]:
+    computed = _summaries(view)
+    lines: list[tuple[tuple[str, str, object], Values]] = []
+    for name, unit in sorted({key for of_job in computed.values() for key in of_job}):
+        of_jobs = [computed.get(job.row, {}).get((name, unit)) for job in view.jobs]
+        for statistic in _statistics(stat) if stat else (summaries.usual(name),):
+            values = [None if summary is None else summary.of(statistic) for summary in of_jobs]
+            lines.append(((name, unit, statistic), values))
+    return lines
+
+
+def _compared_values(view: View, by: str) -> list[tuple[tuple[str, str, object], Values]]:
+    """Return the last value of each job at each step or epoch."""
+    numbers = {job.row: number for number, job in enumerate(view.jobs)}
+    lines: dict[tuple[str, str, int], Values] = {}
+    for page in view.pages():
+        for row in page:
+            at = row.step if by == "step" else row.epoch
+            if at is not None and row.name != by:
+                values = lines.setdefault((row.name, row.unit, at), [None] * len(numbers))
+                values[numbers[row.job_row]] = math.nan if row.value is None else row.value
+    return [(head, values) for head, values in sorted(lines.items())]
+
+
+def plot(view: View, path: Path, by: str | None) -> bool:
+    """Plot a figure for each name, with a line for each job; return whether there are metrics."""
+    from orchestrator.reports import drawing, metric_figures
+
+    form = path.suffix.removeprefix(".").lower()
+    if form not in drawing.FORMATS:
+        raise click.UsageError(f"--plot {path}: the file must end in .svg, .png or .pdf")
+    drawer = drawing.Drawer()
+    series = _plotted_lines(view)
+    if not series:
+        return False
+    axis: metric_figures.Axis | None = by  # type: ignore[assignment]
+    figures = metric_figures.build(series, axis)
+    if not figures:
+        raise errors.NotFoundError(f"none of these metrics has a {by or 'step'}")
+    names = ", ".join(figure.name for figure in figures)
+    if len(figures) > MAX_FIGURES:
+        raise click.UsageError(
+            f"{len(figures)} figures do not fit into one file: choose with --name among {names}"
+        )
+    content = drawer.draw(figures, form)
+    with terminal.replacing(path) as new:
+        new.write_bytes(content)
+    output.note(f"{path}: {names}")
+    return True
+
+
+def _plotted_lines(view: View) -> list[Any]:
+    from orchestrator.reports import metric_figures
+
+    points: dict[tuple[str, str, int, int | None], list[metric_figures.Point]] = {}
+    for page in view.pages(points=MAX_POINTS):
+        for row in page:
+            at = None if row.time is None else row.time.replace(tzinfo=datetime.UTC)
+            point = metric_figures.Point(
+                value=math.nan if row.value is None else row.value,
+                step=row.step,
+                epoch=row.epoch,
+                time_seconds=None if at is None else at.timestamp(),
+            )
+            points.setdefault((row.name, row.unit, row.job_row, row.rank), []).append(point)
+    labels = {job.row: f"{naming.name_of(job)} {job.name}" for job in view.jobs}
+    return [
+        metric_figures.Line(
+            name=name,
+            unit=unit,
+            label=labels[job_row] + ("" if rank is None else f" rank {rank}"),
+            points=of_series,
+        )
+        for (name, unit, job_row, rank), of_series in sorted(
+            points.items(), key=lambda item: item[0][:2]
+        )
+    ]
+
+
+def write_parquet(view: View) -> bool:
+    """Write the fields of `--format json` and the job, one row group for each page."""
+    try:
+        arrow: Any = importlib.import_module("pyarrow")
+        parquet: Any = importlib.import_module("pyarrow.parquet")
+    except ImportError as exc:
+        raise MissingPyarrowError from exc
+    text, integer = arrow.string(), arrow.int64()
+    types = {
+        "row": integer,
+        "job_row": integer,
+        "job_id": text,
+        "array_task_id": integer,
+        "job_name": text,
+        "attempt": integer,
+        "name": text,
+        "value": arrow.float64(),
+        "unit": text,
+        "step": integer,
+        "epoch": integer,
+        "rank": integer,
+        "world_size": integer,
+        "time": arrow.timestamp("us", tz="UTC"),
+        "source": text,
+        "line": integer,
+    }
+    schema = arrow.schema(types.items())
+    by_row = {job.row: job for job in view.jobs}
+    assert view.out is not None, "--format parquet requires --output"
+    has_rows = False
+    with terminal.replacing(view.out) as new, parquet.ParquetWriter(new, schema) as writer:
+        for page in view.pages():
+            rows = [_parquet_row(row, by_row[row.job_row]) for row in page]
+            writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
+            has_rows = has_rows or bool(rows)
+    return has_rows
+
+
+def _parquet_row(row: metrics.MetricRow, job: jobs.Job) -> Mapping[str, object]:
+    return {**job_rows.metric_row(row, job), "job_row": job.row, "job_name": job.name}

@@ -1,0 +1,106 @@
+"""Sweeps and their points as rows. The JSON fields are a contract."""
+
+from __future__ import annotations
+
+import datetime
+
+from orchestrator import jobs, sweeps
+from orchestrator.cli import output
+from orchestrator.cli.output import job_rows
+from orchestrator.controller.sweeps import queries
+
+_COUNTS = ("completed", "failed", "missing", "running", "pending", "waiting", "unsubmitted")
+SWEEP_COLUMNS = (
+    *("name", "kind", "state", "points"),
+    *_COUNTS,
+    *("gpu_hours", "created_at", "row"),
+)
+STATE_COLUMNS = ("state", "points", "exit", "reason")
+POINT_COLUMNS = ("number", "name", "state", "job_id", "exit", "elapsed", "reason", "row")
+#: Fields of a point's job.
+_JOB_FIELDS = (
+    *("state", "job_id", "row", "reason", "cause", "exit_code", "exit_signal", "attempt"),
+    *("nodes", "gpus", "submitted_at", "started_at", "ended_at", "elapsed_seconds"),
+)
+
+
+def sweep_row(summary: queries.Summary) -> dict[str, object]:
+    """Return a sweep with the number of points in each state."""
+    sweep, counts = summary.sweep, dict.fromkeys(_COUNTS, 0)
+    for group in summary.groups:
+        counts[_count_of(group)] += group.points
+    totals = summary.totals
+    return {
+        **output.fields_of(sweep, ("row", "name", "kind", "state", "cluster", "scheduler")),
+        "points": totals.points,
+        **counts,
+        "gpu_hours": round(totals.gpu_hours, 3),
+        "node_hours": round(totals.node_hours, 3),
+        "points_without_time_limit": totals.points_without_time_limit,
+        **output.fields_of(sweep, ("max_running", "source", "folder", "profile", "created_at")),
+    }
+
+
+def _count_of(group: sweeps.PointGroup) -> str:
+    """Return the column in which these points are counted."""
+    state = group.state
+    if group.is_deferred:
+        return "waiting"
+    if state in (None, jobs.JobState.NOT_SUBMITTED):
+        return "unsubmitted"
+    if state is jobs.JobState.COMPLETED:
+        return "completed"
+    if state in jobs.TERMINAL:
+        # The options of `sweep rerun`.
+        return "failed" if state in queries.FAILED else "missing"
+    if state in jobs.UNCONFIRMED or state is jobs.JobState.PENDING:
+        return "pending"
+    return "running"
+
+
+def state_rows(summary: queries.Summary) -> list[dict[str, object]]:
+    """Return a row for each state and reason of a sweep's points."""
+    points: dict[tuple[object, ...], int] = {}
+    rows: dict[tuple[object, ...], dict[str, object]] = {}
+    for group in summary.groups:
+        reason = None if group.reason == "None" else group.reason
+        if group.state is None:
+            is_cancelled = summary.sweep.state == "cancelled"
+            reason = "cancelled" if is_cancelled else "not submitted yet"
+        elif group.state is jobs.JobState.COMPLETED:
+            # Its last pending reason.
+            reason = None
+        row: dict[str, object] = {
+            "sweep": summary.sweep.name,
+            "sweep_row": summary.sweep.row,
+            "state": group.state,
+            "points": 0,
+            "exit": job_rows.exit_text(group.exit_code, group.exit_signal),
+            **output.fields_of(group, ("exit_code", "exit_signal", "cause")),
+            "reason": reason,
+            "waits_for_room": group.is_deferred,
+        }
+        key = tuple(row.values())
+        points[key] = points.get(key, 0) + group.points
+        rows[key] = row
+    return [{**row, "points": points[key]} for key, row in rows.items()]
+
+
+def point_row(
+    point_job: queries.PointJob, now: datetime.datetime, *, is_json: bool
+) -> dict[str, object]:
+    """Return a point; its job's fields are None if it has no job."""
+    point, job = point_job.point, point_job.job
+    row: dict[str, object] = {
+        "number": point_job.number,
+        **output.fields_of(point, ("name", "identity", "repeat", "settings", "changes")),
+        **dict.fromkeys(_JOB_FIELDS),
+        "exit": None,
+    }
+    if job is None:
+        return row
+    of_job = job_rows.job_row(job, now) if is_json else job_rows.job_line(job, now)
+    names = _JOB_FIELDS if is_json else (*_JOB_FIELDS, "elapsed")
+    row |= {name: of_job[name] for name in names}
+    row["exit"] = job_rows.exit_text(job.exit_code, job.exit_signal)
+    return row

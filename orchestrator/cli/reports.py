@@ -1,0 +1,412 @@
+"""orchestrator sweep report, and what it shares with `orchestrator baseline`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from orchestrator import errors, files, reports
+from orchestrator.cli import completion, options, output, session
+from orchestrator.controller.reports import baselines, studies
+from orchestrator.reports import comparison, documents, drawing, tables
+from orchestrator.toml import values
+
+#: Formats that contain the whole report; the others contain only its rows.
+_DOCUMENT_FORMATS = ("markdown", "latex")
+_CSV_LIMIT_BYTES = 64 * 1024 * 1024
+
+Command = Callable[..., Any]
+
+
+class WorseError(errors.OrchestratorError):
+    """A result is worse than the baseline."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where measurements come from: jobs, a sweep, or a CSV file."""
+
+    references: tuple[str, ...]
+    sweep: str | None
+    file: Path | None
+    refresh: bool | None
+
+
+class _Threshold(click.ParamType[tuple[str, float]]):
+    """`METRIC=SHARE`, such as throughput=0.05 or accuracy=1%."""
+
+    name = "threshold"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        name, _, share = value.partition("=")
+        try:
+            number = float(share.removesuffix("%")) / (100.0 if share.endswith("%") else 1.0)
+        except ValueError:
+            number = -1.0
+        if name not in comparison.METRICS or not 0.0 <= number < 1.0:
+            self.fail(
+                f"{value!r}: write METRIC=SHARE, such as throughput=0.05 or accuracy=1%; metrics "
+                f"are {', '.join(comparison.METRICS)}"
+            )
+        return name, number
+
+
+class _TimeLimit(click.ParamType[int]):
+    """A time limit in Slurm's format, in seconds."""
+
+    name = "time limit"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            seconds = values.seconds(value)
+        except ValueError as exc:
+            self.fail(f"{exc}; write 90 (minutes) or 4:00:00")
+        if seconds is None:
+            self.fail(f"{value!r} is not a limit: write 90 (minutes) or 4:00:00")
+        return seconds
+
+
+class _Columns(click.ParamType[list[str]]):
+    """Names of columns, separated by commas."""
+
+    name = "columns"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        words = [word.strip() for word in value.split(",") if word.strip()]
+        # The heading of the column `size`.
+        names = ["size" if word in ("gpus", "ranks") else word for word in words]
+        for name in names:
+            if name not in tables.NAMES:
+                self.fail(f"there is no column {name!r}; columns are {', '.join(tables.NAMES)}")
+        return names
+
+
+def _source_option(function: Command) -> Command:
+    """Add --from and --refresh; the command gets a Source of these, `references` and `sweep`."""
+
+    @click.option(
+        "--from",
+        "file",
+        type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+        metavar="FILE.csv",
+        help="Read measurements from CSV: columns gpus or nodes, throughput, and any others, with "
+        "one row per run. `-` is stdin.",
+    )
+    @options.refresh_option
+    @functools.wraps(function)
+    def command(
+        *args: Any,
+        references: tuple[str, ...],
+        sweep: str | None,
+        file: Path | None,
+        refresh: bool | None,
+        **kwargs: Any,
+    ) -> Any:
+        source = Source(references=references, sweep=sweep, file=file, refresh=refresh)
+        return function(*args, source=source, **kwargs)
+
+    return command
+
+
+def source_options(function: Command) -> Command:
+    """Add [JOB...], --sweep, --from and --refresh; the command gets a Source."""
+    sweep = click.option("--sweep", metavar="SWEEP", help="Measure the jobs of this sweep.")
+    return options.jobs_argument(sweep(_source_option(function)))
+
+
+def comparison_options(function: Command) -> Command:
+    """Add --metric and --threshold."""
+    names = ", ".join(comparison.METRICS)
+    threshold = click.option(
+        "--threshold",
+        "thresholds",
+        multiple=True,
+        type=_Threshold(),
+        metavar="METRIC=SHARE",
+        help="Ignore smaller differences: throughput=0.05, accuracy=1%. Can be repeated.",
+    )
+    metric = click.option(
+        "--metric",
+        "metrics",
+        multiple=True,
+        type=click.Choice([*comparison.METRICS]),
+        metavar="METRIC",
+        help=f"Compare only this: {names}. Default: {' and '.join(comparison.DEFAULT_METRICS)}. "
+        "Can be repeated.",
+    )
+    return metric(threshold(function))
+
+
+def load_study(ctx: click.Context, source: Source) -> studies.Study:
+    """Return the measurements of a source. UsageError unless exactly one is named."""
+    if sum((bool(source.references), source.sweep is not None, source.file is not None)) != 1:
+        raise click.UsageError("name either a sweep, or jobs, or a file with --from")
+    if source.file is not None:
+        return read_csv(source.file)
+    context = session.open_context(ctx)
+    session.refresh(context, source.refresh)
+    if source.sweep is not None:
+        return studies.of_sweep(context, source.sweep)
+    return studies.of_jobs(context, session.jobs_and_sweeps(context, source.references, ()))
+
+
+def read_csv(file: Path) -> studies.Study:
+    """Return the measurements of a CSV file; `-` is stdin."""
+    is_stdin = str(file) == "-"
+    name = "stdin" if is_stdin else str(file)
+    try:
+        if is_stdin:
+            text = sys.stdin.read(_CSV_LIMIT_BYTES + 1)
+        else:
+            # Spreadsheets write a byte order mark.
+            text = files.read_given(file, limit_bytes=_CSV_LIMIT_BYTES).decode("utf-8-sig")
+    except (UnicodeDecodeError, OSError) as exc:
+        raise errors.OrchestratorError(f"{name} cannot be read as UTF-8 text: {exc}") from exc
+    if len(text) > _CSV_LIMIT_BYTES:
+        raise errors.OrchestratorError(f"stdin is larger than {_CSV_LIMIT_BYTES} bytes")
+    measured = reports.read_csv(text, name)
+    return studies.Study(
+        title="stdin" if is_stdin else file.stem,
+        source=name,
+        unit=measured.unit,
+        measurements=measured.measurements,
+    )
+
+
+def compare(
+    study: studies.Study,
+    baseline: reports.MeasurementSet,
+    metrics: Sequence[str],
+    thresholds: Sequence[tuple[str, float]],
+) -> comparison.Comparison:
+    """Compare a study with a baseline. ConflictError if nothing can be compared."""
+    if study.unit != baseline.unit:
+        raise errors.ConflictError(
+            f"the sizes cannot be compared: they are {study.unit} here and {baseline.unit} in the "
+            "baseline"
+        )
+    compared = comparison.compare(
+        study.measurements,
+        baseline.measurements,
+        dict(thresholds),
+        metrics or comparison.DEFAULT_METRICS,
+        unit=study.unit,
+    )
+    if not compared.lines:
+        reasons = ["no run can be compared with the baseline", *compared.notes]
+        raise errors.ConflictError("\n".join(reasons))
+    return compared
+
+
+def print_comparison(
+    compared: comparison.Comparison, name: str, study: studies.Study, form: str | None
+) -> None:
+    """Print a comparison. WorseError if a result is worse than the baseline.
+
+    Or if jobs were left out and a size of the baseline has no runs, such as if all jobs failed.
+    """
+    form = form or output.default_format()
+    rows = comparison.rows(compared)
+    names = comparison.COLUMNS if form == "table" else comparison.VALUES
+    columns = [name for name in names if name != "curve" or any(row["curve"] for row in rows)]
+    output.print_rows("comparison", rows, columns, form)
+    for note in compared.notes:
+        click.echo(f"  {note}" if form == "table" else note, err=form != "table")
+    problems = []
+    if worse := comparison.worse(compared, study.unit):
+        problems.append(f"worse than {name}: {'; '.join(worse)}")
+    if study.left_out and compared.missing:
+        sizes = "; ".join(compared.missing)
+        problems.append(f"jobs were left out, and these sizes of {name} have no runs: {sizes}")
+    if problems:
+        raise WorseError("\n".join(problems))
+    output.note(f"These runs show nothing worse than {name}.")
+
+
+@click.command("report")
+@click.argument("sweep", required=False, metavar="[SWEEP]")
+@click.option(
+    "--job",
+    "references",
+    multiple=True,
+    metavar="JOB",
+    shell_complete=completion.job_references,
+    help="Report on jobs instead of a sweep. Can be repeated.",
+)
+@_source_option
+@click.option(
+    "--scaling",
+    type=click.Choice(["strong", "weak"]),
+    help="Which batch size is constant: the global one (strong), or that of each device (weak). "
+    "Default: detected.",
+)
+@click.option(
+    "--apart",
+    multiple=True,
+    metavar="ATTRIBUTE",
+    help="Separate curves for the values of an attribute that does not affect speed: base_lr, "
+    "epochs. Can be repeated.",
+)
+@click.option(
+    "--efficiency",
+    type=click.FloatRange(0.0, 1.0, min_open=True),
+    default=0.8,
+    show_default=True,
+    help="Estimate the largest number of GPUs with this parallel efficiency.",
+)
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1, max=10**9),
+    metavar="N",
+    help="With --within: find the cheapest way to train N epochs.",
+)
+@click.option(
+    "--within", type=_TimeLimit(), metavar="TIME", help="Time for --epochs: 90 (minutes), 4:00:00."
+)
+@click.option(
+    "--samples-per-epoch",
+    type=click.IntRange(min=1, max=10**15),
+    metavar="N",
+    help="Used to compute epoch times that were not measured.",
+)
+@click.option("--title", help="Title. Default: the name of the sweep or file.")
+@click.option(
+    "--against",
+    metavar="NAME",
+    help="Also compare with this baseline; exit with 1 if a result is worse.",
+)
+@comparison_options
+@click.option(
+    "--columns",
+    type=_Columns(),
+    metavar="NAME,...",
+    help=f"Print only these columns: {', '.join(tables.NAMES)}.",
+)
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write the report to DIR as Markdown, CSV, JSON, LaTeX and HTML, and its plots as SVG, "
+    "PNG, PDF and CSV.",
+)
+@click.option("--no-plots", is_flag=True, help="With --to: write no plots.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice([*output.FORMATS, *_DOCUMENT_FORMATS]),
+    help="Output format. Default: table on a terminal, otherwise tsv.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
+@click.pass_context
+def report(
+    ctx: click.Context,
+    /,
+    *,
+    source: Source,
+    scaling: str | None,
+    apart: tuple[str, ...],
+    efficiency: float,
+    epochs: int | None,
+    within: int | None,
+    samples_per_epoch: int | None,
+    title: str | None,
+    against: str | None,
+    metrics: tuple[str, ...],
+    thresholds: tuple[tuple[str, float], ...],
+    columns: list[str] | None,
+    folder: Path | None,
+    no_plots: bool,
+    form: str | None,
+    as_json: bool,
+) -> None:
+    """Report how throughput scales with the number of GPUs.
+
+    Shows speedup, parallel efficiency and fitted scaling models, with 95 % confidence intervals.
+    Jobs that differ in more than their size are separate curves.
+
+    \b
+    Examples:
+      orchestrator sweep report digits-scaling
+      orchestrator sweep report digits-scaling --to report/ --epochs 100 --within 4:00:00
+      orchestrator sweep report digits-scaling --against last-week
+      orchestrator sweep report --from figures.csv --columns configuration,throughput,total_time
+    """
+    form = "json" if as_json else form
+    if against is not None and form not in (None, "table"):
+        raise click.UsageError(
+            "--against requires --format table. For another format use `orchestrator baseline "
+            "compare --sweep SWEEP --against NAME --format FORMAT`"
+        )
+    if (epochs is None) != (within is None):
+        raise click.UsageError("--epochs requires --within, and --within requires --epochs")
+    targets = reports.Targets(efficiency=efficiency, epochs=epochs, within_seconds=within)
+    study = load_study(ctx, source)
+    built = reports.build_report(
+        title or study.title,
+        study.measurements,
+        unit=study.unit,
+        scaling_kind=scaling or study.scaling,
+        samples_per_epoch=samples_per_epoch,
+        apart=apart,
+        left_out=study.left_out,
+    )
+    if folder is not None:
+        drawer = None if no_plots else drawing.Drawer()
+        contents = documents.contents(built, targets, columns or [], drawer)
+        _write(folder, contents)
+        output.note(f"Wrote to {folder}: {', '.join(contents)}")
+    if against is None:
+        _print_report(built, targets, columns or [], form or output.default_format())
+        return
+    baseline = baselines.find(session.open_context(ctx), against)
+    compared = compare(study, baseline, metrics, thresholds)
+    _print_report(built, targets, columns or [], "table")
+    click.echo(f"\nCompared with {against}")
+    print_comparison(compared, against, study, "table")
+
+
+def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            (folder / name).write_bytes(content)
+    except OSError as exc:
+        raise errors.OrchestratorError(
+            f"{exc.filename or folder} cannot be written: {exc.strerror}; name another folder"
+        ) from exc
+
+
+def _print_report(
+    report: reports.Report, targets: reports.Targets, names: list[str], form: str
+) -> None:
+    columns = tables.chosen(report, names)
+    if form in _DOCUMENT_FORMATS:
+        document = documents.markdown if form == "markdown" else documents.latex
+        click.echo(document(report, targets, columns), nl=False)
+        return
+    if output.is_json(form):
+        output.print_rows("report", documents.items(report, targets, names), (), form)
+        return
+    rows: Sequence[Mapping[str, object]] = tables.texts(report, columns)
+    if form != "table":
+        rows = tables.values(report, tables.everything(report, names))
+    output.print_rows("report", rows, list(rows[0]), form)
+    for title, sentences in documents.sentences(report, targets):
+        if form == "table":
+            click.echo("\n".join([f"\n{title}", *(f"  {sentence}" for sentence in sentences)]))
+        else:
+            for sentence in sentences:
+                output.note(f"{title}: {sentence}")

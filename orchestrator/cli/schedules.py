@@ -1,0 +1,435 @@
+"""orchestrator schedule."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from orchestrator import config, errors, schedules, specs
+from orchestrator.cli import options, output, service, session, spec_options, sweeps
+from orchestrator.cli.output import schedule_rows
+from orchestrator.controller.reports import baselines
+from orchestrator.controller.schedules import management
+from orchestrator.controller.session import clock_check, clusters, contexts
+from orchestrator.controller.submission import local_jobs, render
+from orchestrator.controller.sweeps import plan
+from orchestrator.toml import values
+
+NEXT_COLUMNS = ("local", "utc", "note")
+#: Triggers that `show` prints; `history` prints all.
+_SHOWN_TRIGGERS = 10
+_START_CONTROLLER = (
+    "Start one: `orchestrator schedule install --cron --write`, or `orchestrator serve`."
+)
+_name_argument = click.argument("name")
+
+
+@click.group("schedule", cls=options.Group)
+def schedule_commands() -> None:
+    """Submit jobs and sweeps at planned times.
+
+    A controller submits them: `orchestrator serve`, or `orchestrator tick` started regularly by
+    cron, scrontab or systemd (see `schedule install`).
+    """
+
+
+@schedule_commands.command("add")
+@_name_argument
+@spec_options.spec_options
+@options.scheduler_option
+@click.option(
+    "--cron",
+    required=True,
+    metavar="EXPRESSION",
+    help='Minute, hour, day, month and weekday: "0 2 * * 1-5"; or @daily, @hourly, ...',
+)
+@click.option(
+    "--tz", metavar="ZONE", help="IANA time zone: Europe/Oslo. Default: this machine's zone."
+)
+@click.option(
+    "--catchup",
+    type=click.Choice(["latest", "skip", "all"]),
+    default="latest",
+    show_default=True,
+    help="Which planned times to submit that passed while no controller was running.",
+)
+@click.option(
+    "--grace",
+    type=options.Duration(),
+    default="6h",
+    show_default=True,
+    metavar="DURATION",
+    help="Skip a planned time that is later than this.",
+)
+@click.option(
+    "--overlap",
+    type=click.Choice(["skip", "queue", "allow"]),
+    help="While the previous submission has not ended: skip the planned time, wait, or submit. "
+    "Default: skip; with --catchup all: queue.",
+)
+@click.option(
+    "--jitter",
+    type=options.Duration(),
+    default="0",
+    metavar="DURATION",
+    help="Delay each planned time by up to this. The delay of a planned time never changes.",
+)
+@click.option(
+    "--baseline",
+    metavar="NAME",
+    help="Compare results with this baseline. Default: with earlier results of the schedule.",
+)
+@click.option("--replace", is_flag=True, help="Replace the schedule with this name.")
+@options.yes_option
+@options.format_option
+@click.pass_context
+def add(
+    ctx: click.Context,
+    /,
+    *,
+    name: str,
+    cron: str,
+    tz: str | None,
+    catchup: schedules.Catchup,
+    grace: int,
+    overlap: schedules.Overlap | None,
+    jitter: int,
+    baseline: str | None,
+    replace: bool,
+    yes: bool,
+    form: str | None,
+    **job_options: object,
+) -> None:
+    """Add a schedule for a job or sweep.
+
+    The spec, these options, the current folder and the environment variables that affect programs
+    are stored now. Later changes to the spec file have no effect until `--replace`. Each planned
+    time is submitted once, or skipped with a reason.
+
+    \b
+    Examples:
+      orchestrator schedule add nightly --cron "0 2 * * 1-5" --tz Europe/Oslo examples/scaling.toml
+      orchestrator schedule add hourly --cron @hourly --jitter 10m --overlap queue job.toml
+    """
+    if error := values.form_error("name", name):
+        raise click.UsageError(f"NAME: {error}")
+    calendar = schedules.Calendar(cron, tz or _local_zone())
+    configuration = session.configuration_of(ctx)
+    checked, context = _checked(ctx, job_options, configuration, yes=yes)
+    if baseline is not None:
+        baselines.find(context, baseline)
+    if runs_dir := (ctx.obj or {}).get("runs_dir"):
+        environ = {**context.environ, "ORCHESTRATOR_RUNS_DIR": str(runs_dir)}
+        context = dataclasses.replace(context, environ=environ)
+    wanted = management.Wanted(
+        name=name,
+        calendar=calendar,
+        catchup=catchup,
+        grace_seconds=grace,
+        overlap=overlap or ("queue" if catchup == "all" else "skip"),
+        jitter_seconds=jitter,
+        baseline=baseline,
+        argv=sys.argv,
+        **checked,
+    )
+    stored = management.add(context, wanted, replace=replace)
+    (summary,) = management.summaries(context, [stored])
+    if form is None:
+        following = schedule_rows.local_time(summary.next_at, stored.tz)
+        click.echo(f"Schedule {stored.name}: next {following} ({stored.tz})")
+    else:
+        row = schedule_rows.schedule_row(summary, form)
+        output.print_rows("schedules", [row], schedule_rows.SCHEDULE_COLUMNS, form)
+    note_controller(context, [stored])
+
+
+def _checked(
+    ctx: click.Context,
+    job_options: Mapping[str, object],
+    configuration: config.Configuration,
+    *,
+    yes: bool,
+) -> tuple[dict[str, Any], contexts.Context]:
+    """Check what is to be submitted as if it were submitted now.
+
+    Returns fields of management.Wanted, and the context for its scheduler.
+    """
+    if spec_options.is_sweep(job_options):
+        sweep, source = spec_options.sweep(job_options, configuration)
+        prepared = plan.prepare_sweep(
+            session.open_context(ctx), sweep, source=source, argv=sys.argv
+        )
+        context = prepared.context
+        output.note(sweeps.plan_line(sweep.name, sweep.table.kind, prepared))
+        sweeps.confirm(plan.needs_consent(context, prepared), yes=yes)
+        inherit = {name for point in sweep.points for name in point.spec.environment.inherit}
+        fields: dict[str, Any] = {"kind": "sweep", "spec": sweep.document, "source": source}
+    else:
+        request = spec_options.request(job_options, configuration)
+        is_local = render.is_local(configuration, os.environ)
+        context = session.open_context(ctx).with_scheduler("local" if is_local else "slurm")
+        script = render.make(configuration, request, on_this_machine=is_local)
+        render.refuse_too_many_tasks(request, clusters.facts(context))
+        local_jobs.check(context, request.spec, script.text)
+        inherit = set(request.spec.environment.inherit)
+        spec = json.loads(specs.to_json(request.spec))
+        fields = {"kind": "job", "spec": spec, "source": request.source}
+    return {**fields, "inherit": sorted(inherit)}, context
+
+
+def _local_zone() -> str:
+    """Return the IANA name of this machine's time zone, or UTC if it has none."""
+    path = os.path.realpath("/etc/localtime")
+    for name in (os.environ.get("TZ", "").removeprefix(":"), path.partition("/zoneinfo/")[2]):
+        try:
+            return schedules.Calendar("@daily", name).tz if name else "UTC"
+        except errors.OrchestratorError:
+            continue
+    return "UTC"
+
+
+@schedule_commands.command("list")
+@click.option("--all", "all_", is_flag=True, help="List also removed schedules.")
+@options.format_option
+@session.with_context
+def list_schedules(context: contexts.Context, all_: bool, form: str | None) -> None:
+    """List schedules with the next planned time and the last outcome.
+
+    \b
+    Example:
+      orchestrator schedule list
+    """
+    with context.store.reading() as work:
+        if all_:
+            stored = work.schedules.all(states=("active", "paused", "removed"))
+        else:
+            stored = work.schedules.all()
+    form = form or output.default_format()
+    rows = [
+        schedule_rows.schedule_row(summary, form)
+        for summary in management.summaries(context, stored)
+    ]
+    output.print_rows("schedules", rows, schedule_rows.SCHEDULE_COLUMNS, form)
+    if stored:
+        note_controller(context, stored, with_last_pass=True)
+
+
+@schedule_commands.command("show")
+@_name_argument
+@options.format_option
+@session.with_context
+def show(context: contexts.Context, name: str, form: str | None) -> None:
+    """Show the details of a schedule.
+
+    \b
+    Example:
+      orchestrator schedule show nightly
+    """
+    stored = management.find(context, name)
+    (summary,) = management.summaries(context, [stored], firings=_SHOWN_TRIGGERS)
+    with context.store.reading() as work:
+        doubt = clock_check.stored_doubt(work)
+    if doubt:
+        output.note(doubt)
+    form = form or "table"
+    changed = management.changed(stored)
+    rows = schedule_rows.trigger_rows(summary.firings, stored.tz, form)
+    if output.is_json(form):
+        row = schedule_rows.schedule_row(summary, form)
+        row |= {"source_changed": bool(changed), "firings": rows}
+        output.print_rows("schedule", [row], (), form)
+        return
+    if form == "table":
+        jitter = f", up to {values.elapsed(stored.jitter_seconds)} later"
+        planned = f"{stored.cron} in {stored.tz}{jitter if stored.jitter_seconds else ''}"
+        baseline = f"baseline {stored.baseline}" if stored.baseline else "earlier results"
+        fields = (
+            ("Schedule", f"{stored.name} ({stored.state})"),
+            ("Planned", planned),
+            ("Next", schedule_rows.local_time(summary.next_at, stored.tz) or "-"),
+            ("Submits", f"{stored.kind} {stored.source}, from {stored.folder}"),
+            ("Profile", f"{stored.profile}, on {stored.cluster}"),
+            ("Catch-up", f"{stored.catchup}, at most {values.elapsed(stored.grace_seconds)} late"),
+            ("Overlap", stored.overlap),
+            ("Compared with", baseline),
+            ("Added", f"{stored.created_at.astimezone():%Y-%m-%dT%H:%M:%S%z}"),
+        )
+        output.print_fields(fields, width=15)
+        if rows:
+            click.echo()
+    if rows or form != "table":
+        output.print_rows("firings", rows, schedule_rows.TRIGGER_COLUMNS, form)
+    if changed:
+        output.note(changed)
+
+
+@schedule_commands.command("next")
+@_name_argument
+@click.option(
+    "--count",
+    type=click.IntRange(min=1, max=10_000),
+    default=5,
+    show_default=True,
+    help="Number of planned times.",
+)
+@options.format_option
+@session.with_context
+def print_next(context: contexts.Context, name: str, count: int, form: str | None) -> None:
+    """Show the next planned times of a schedule.
+
+    Times are in the schedule's time zone and in UTC. A time that daylight saving time skips is
+    planned for the moment after the gap; of a time that occurs twice, the first is used.
+    Expressions whose minute or hour starts with * describe intervals and are not adjusted.
+
+    \b
+    Example:
+      orchestrator schedule next nightly --count 10
+    """
+    stored = management.find(context, name)
+    calendar = stored.rule.calendar
+    after = max(context.clock.now(), stored.decided_until)
+    rows = [
+        {
+            "planned_at": moment.at,
+            "local": moment.at.astimezone(calendar.zone).isoformat(timespec="minutes"),
+            "utc": f"{moment.at:%Y-%m-%dT%H:%MZ}",
+            "note": schedules.note(moment, calendar.zone),
+        }
+        for moment in schedules.moments(calendar, after, count)
+    ]
+    output.print_rows("planned_times", rows, NEXT_COLUMNS, form)
+    if stored.state == "paused":
+        output.note(f"{name} is paused: `orchestrator schedule resume {name}` resumes it")
+
+
+@schedule_commands.command("history")
+@_name_argument
+@options.limit_option
+@options.format_option
+@session.with_context
+def history(context: contexts.Context, name: str, limit: int, form: str | None) -> None:
+    """List the planned times of a schedule and their outcomes.
+
+    The newest is first. Each planned time has exactly one entry: it fired, is waiting, was skipped
+    for a reason, or failed, which means that nothing could be submitted.
+
+    \b
+    Example:
+      orchestrator schedule history nightly --format csv
+    """
+    stored, triggers = management.history(context, name, limit)
+    form = form or output.default_format()
+    rows = schedule_rows.trigger_rows(triggers, stored.tz, form)
+    output.print_rows("firings", rows, schedule_rows.TRIGGER_COLUMNS, form)
+
+
+@schedule_commands.command("run")
+@_name_argument
+@options.format_option
+@session.with_context
+def run(context: contexts.Context, name: str, form: str | None) -> None:
+    """Submit the job or sweep of a schedule once, now.
+
+    Also works while the schedule is paused. The overlap rule applies: with skip, exit code 6 while
+    an earlier submission has not ended. If it cannot be submitted now, the controller submits it
+    later.
+
+    \b
+    Example:
+      orchestrator schedule run nightly
+    """
+    session.refresh(context, None)
+    trigger, messages = management.run_now(context, name)
+    for message in messages:
+        output.note(message)
+    stored = management.find(context, name)
+    form = form or output.default_format()
+    rows = schedule_rows.trigger_rows([trigger], stored.tz, form)
+    output.print_rows("firings", rows, schedule_rows.TRIGGER_COLUMNS, form)
+    if trigger.state == "failed":
+        raise errors.OrchestratorError(f"nothing was submitted: {trigger.reason}")
+
+
+@schedule_commands.command("pause")
+@_name_argument
+@session.with_context
+def pause(context: contexts.Context, name: str) -> None:
+    """Pause a schedule until `schedule resume`.
+
+    Planned times are skipped while it is paused. Submitted jobs are not affected.
+
+    \b
+    Example:
+      orchestrator schedule pause nightly
+    """
+    _change(context, name, management.pause)
+
+
+@schedule_commands.command("resume")
+@_name_argument
+@session.with_context
+def resume(context: contexts.Context, name: str) -> None:
+    """Resume a paused schedule with the next planned time.
+
+    \b
+    Example:
+      orchestrator schedule resume nightly
+    """
+    _change(context, name, management.resume)
+
+
+@schedule_commands.command("remove")
+@_name_argument
+@session.with_context
+def remove(context: contexts.Context, name: str) -> None:
+    """Remove a schedule, but keep its history.
+
+    Submitted jobs are not affected. The name can be used again.
+
+    \b
+    Example:
+      orchestrator schedule remove nightly
+    """
+    _change(context, name, management.remove)
+
+
+schedule_commands.add_command(service.install)
+
+
+def _change(
+    context: contexts.Context,
+    name: str,
+    change: Callable[[contexts.Context, str], schedules.Schedule],
+) -> None:
+    stored = change(context, name)
+    click.echo(f"Schedule {stored.name} is {stored.state}")
+
+
+def note_controller(
+    context: contexts.Context, stored: Sequence[schedules.Schedule], *, with_last_pass: bool = False
+) -> None:
+    """Print a message if no controller handles these schedules."""
+    from orchestrator.controller.service import health
+
+    state = health.examine(context.store, context.configuration.state_dir, context.clock.now())
+    newest = state.newest
+    if state.lease is None or not state.lease.fence:
+        output.note(f"No controller is running, so schedules will not fire. {_START_CONTROLLER}")
+        return
+    is_tick = newest is None or newest.command != "serve"
+    late_seconds = health.TICKS_LATE_SECONDS if is_tick else health.LATE_SECONDS
+    overlooked = management.overlooked(context, stored, late_seconds=late_seconds)
+    if messages := [*state.problems, *overlooked]:
+        # A controller of which a step fails needs no second one.
+        has_failing_step = newest is not None and newest.failing_since is not None
+        if overlooked or not has_failing_step:
+            messages.append(_START_CONTROLLER)
+        output.note(" ".join(messages))
+    elif with_last_pass and newest is not None:
+        output.note(health.last_pass_message(newest))

@@ -1,0 +1,235 @@
+"""orchestrator tick, serve and schedule install."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator import errors
+from orchestrator.cli import options, output, session
+from orchestrator.cli.output import terminal
+from orchestrator.text import formats
+
+if TYPE_CHECKING:
+    from orchestrator.controller.service import serve as serving
+    from orchestrator.controller.session import contexts
+
+_HEALTH_COLUMNS = (*("healthy", "command", "host", "pid", "since", "last_pass_at", "next_pass_at"),)
+
+
+@click.command("tick")
+@click.option(
+    "--quiet",
+    is_flag=True,
+    help="Print only problems, and exit with 0 if another controller is running. For cron.",
+)
+@click.option(
+    "--trust-clock", is_flag=True, help="Confirm that this host's clock is right after it jumped."
+)
+@click.pass_context
+def tick(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
+    """Run one controller pass.
+
+    A pass refreshes job states, reads logs, submits what is due, and sends notifications. Start it
+    regularly with cron, scrontab or a systemd timer (see `schedule install`); `serve` runs passes
+    in a loop.
+
+    Exit code 6 if another controller is running, 5 or 1 if a step failed; the other steps still
+    run.
+
+    \b
+    Example:
+      orchestrator tick
+    """
+    from orchestrator.controller.service import leases, passes
+    from orchestrator.controller.service import serve as serving
+    from orchestrator.controller.session import clock_check
+
+    context = session.open_context(ctx, quiet=quiet)
+    has_clock_message = False
+
+    def log(line: serving.LogLine) -> None:
+        nonlocal has_clock_message
+        has_clock_message = has_clock_message or line.event == "clock"
+        if line.level != "info" or not quiet:
+            output.note(f"{line.step}: {line.text}" if line.step else line.text)
+
+    if trust_clock:
+        at = clock_check.trust(context).astimezone()
+        output.note(f"This host's clock is trusted: {at:%Y-%m-%d %H:%M:%S}")
+    try:
+        outcomes = serving.tick(context, log, lease_seconds=context.profile.lease_seconds)
+    except leases.HeldError:
+        if quiet:
+            return
+        raise
+    except passes.Stopped:
+        raise KeyboardInterrupt from None
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    if failed:
+        names = ", ".join(outcome.step for outcome in failed)
+        error = errors.OrchestratorError(f"{len(failed)} of {len(outcomes)} steps failed: {names}")
+        error.exit_code = max(outcome.exit_code for outcome in failed)
+        raise error
+    if not quiet and not has_clock_message and not any(outcome.done for outcome in outcomes):
+        output.note("Nothing to do.")
+
+
+@click.command("serve")
+@click.option(
+    "--interval",
+    type=options.Seconds(min=1),
+    metavar="SECONDS",
+    help="Time between passes. Default: the profile's serve_interval_seconds, 60.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: one object per line with time, level, event, step, job and text.",
+)
+@click.option("--wait", "stand_by", is_flag=True, help="Stand by while another controller runs.")
+@click.option("--status", "show_status", is_flag=True, help="Show the state of the controller.")
+@options.format_option
+@click.pass_context
+def serve(
+    ctx: click.Context,
+    interval: float | None,
+    log_format: str,
+    stand_by: bool,
+    show_status: bool,
+    form: str | None,
+) -> None:
+    """Run the controller until it is stopped.
+
+    It runs the passes of `tick` in a loop until SIGTERM or Ctrl-C, and finishes the current step
+    first. While Slurm or the database is down, it retries less and less often. Only one controller
+    runs at a time: exit code 6 if another one is running or takes over.
+
+    With --status, exit code 0 if a controller is running without problems, otherwise 1.
+
+    \b
+    Examples:
+      orchestrator serve
+      orchestrator serve --status
+    """
+    context = session.open_context(ctx, quiet=True)
+    if show_status:
+        _print_health(context, form)
+        return
+    if form is not None:
+        raise click.UsageError("--format and --json require --status; use --log-format for the log")
+    from orchestrator.controller.service import serve as serving
+
+    def log(line: serving.LogLine) -> None:
+        click.echo(_json_line(line) if log_format == "json" else _text_line(line))
+
+    serving.serve(
+        context,
+        log,
+        interval_seconds=interval or context.profile.serve_interval_seconds,
+        lease_seconds=context.profile.lease_seconds,
+        stand_by=stand_by,
+    )
+
+
+def _json_line(line: serving.LogLine) -> str:
+    names = ("level", "event", "step", "job", "text")
+    return formats.json_text({"time": line.at.isoformat(), **output.fields_of(line, names)})
+
+
+def _text_line(line: serving.LogLine) -> str:
+    at = line.at.astimezone().isoformat(timespec="seconds")
+    level = "" if line.level == "info" else f"{line.level}: "
+    step = f"{line.step}: " if line.step else ""
+    return f"{at} {level}{step}{' '.join(line.text.split())}"
+
+
+def _print_health(context: contexts.Context, form: str | None) -> None:
+    from orchestrator.controller.service import health
+
+    state = health.examine(context.store, context.configuration.state_dir, context.clock.now())
+    lease, newest = state.lease, state.newest
+    holder = None if lease is None else lease.holder
+    row: dict[str, object] = {
+        "healthy": not state.problems,
+        "command": lease.command if lease is not None and holder is not None else None,
+        "host": holder and holder.host,
+        "pid": holder and holder.pid,
+        "since": lease and lease.since,
+        "renewed_at": lease and lease.renewed_at,
+        "fence": lease and lease.fence,
+        "last_pass_at": newest and newest.last_pass_at,
+        "took_seconds": newest and newest.took_seconds,
+        "next_pass_at": newest and newest.next_pass_at,
+        "failing_since": newest and newest.failing_since,
+        "steps": {} if newest is None else newest.steps,
+        "problems": state.problems,
+    }
+    output.print_rows("controllers", [row], _HEALTH_COLUMNS, form)
+    if state.problems:
+        raise errors.OrchestratorError("\n".join(state.problems))
+
+
+@click.command("install")
+@click.option("--cron", "kind", flag_value="cron", help="Use this user's crontab on this host.")
+@click.option(
+    "--scrontab", "kind", flag_value="scrontab", help="Use Slurm's crontab; each run is a job."
+)
+@click.option("--systemd", "kind", flag_value="systemd", help="Use a timer of the user's systemd.")
+@click.option("--write", is_flag=True, help="Install the entry instead of printing it.")
+@click.option("--remove", is_flag=True, help="Remove the installed entry.")
+@click.pass_context
+def install(ctx: click.Context, kind: str | None, write: bool, remove: bool) -> None:
+    """Print or install an entry that runs `orchestrator tick` regularly.
+
+    One entry on one host is enough. Several are safe: only one controller runs at a time. In your
+    crontab only the lines between two markers are changed.
+
+    \b
+    Examples:
+      orchestrator schedule install --cron
+      orchestrator schedule install --systemd --write
+    """
+    from orchestrator.controller.schedules import install as installation
+
+    if kind is None:
+        raise click.UsageError("choose --cron, --scrontab or --systemd")
+    if write and remove:
+        raise click.UsageError("--write and --remove cannot be combined")
+    # Errors in the configuration must show up now: nobody reads the output of a cron job.
+    configuration = session.configuration_of(ctx)
+    if not remove:
+        installation.refuse_password(os.environ)
+    driver = installation.Driver(
+        argv=(*_program(), *_global_options(ctx), "tick", "--quiet"),
+        environ=installation.environment(os.environ),
+        home=Path(os.path.expanduser("~")),
+        state_dir=configuration.state_dir,
+    )
+    if not write and not remove:
+        terminal.print_exactly(installation.text(driver, kind))
+        return
+    for message in installation.install(driver, kind, os.environ, remove=remove):
+        output.note(message)
+
+
+def _program() -> list[str]:
+    """Return the command that starts this program from any folder."""
+    called = sys.argv[0]
+    if os.path.basename(called) == "__main__.py":
+        return [sys.executable, "-m", "orchestrator"]
+    return [os.path.abspath(shutil.which(called) or called)]
+
+
+def _global_options(ctx: click.Context) -> Iterator[str]:
+    for key, value in (ctx.obj or {}).items():
+        yield f"--{key.replace('_', '-')}"
+        yield os.path.abspath(value) if key.endswith("_dir") else str(value)

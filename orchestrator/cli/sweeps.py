@@ -1,0 +1,415 @@
+"""orchestrator sweep."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+
+import click
+
+from orchestrator import errors, jobs, sweeps
+from orchestrator.cli import actions, options, output, reports, session, spec_options, submit
+from orchestrator.cli.output import sweep_rows, terminal
+from orchestrator.controller.actions import cancel as cancellation
+from orchestrator.controller.actions import wait
+from orchestrator.controller.session import contexts
+from orchestrator.controller.sweeps import plan, queries, submit_points
+from orchestrator.controller.sweeps import resume as resubmission
+
+PLAN_COLUMNS = ("points", "nodes", "gpus_per_node", "partition", "time_limit", "first", "last")
+
+_sweep_argument = click.argument("reference", metavar="SWEEP")
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would be submitted.")
+
+
+@click.group("sweep", cls=options.Group)
+def sweep_commands() -> None:
+    """Submit many jobs from one spec and follow them together.
+
+    SWEEP is a name (the newest sweep with that name) or a number such as `@3`.
+    """
+
+
+@sweep_commands.command("submit")
+@spec_options.spec_options
+@options.scheduler_option
+@_dry_run_option
+@options.yes_option
+@options.wait_option
+@options.format_option
+@click.pass_context
+def submit_sweep(
+    ctx: click.Context,
+    /,
+    *,
+    dry_run: bool,
+    yes: bool,
+    wait_: bool,
+    form: str | None,
+    **job_options: object,
+) -> None:
+    """Submit all points of a sweep, each exactly once.
+
+    The table [sweep] of the spec file defines the points. All are checked before the first is
+    submitted. Points with the same resources become one job array. Points above a submit limit are
+    deferred and submitted later.
+
+    The sweep has the name of the job. Confirmation is required above the profile's confirm_points
+    and confirm_gpu_hours.
+
+    \b
+    Examples:
+      orchestrator sweep submit examples/scaling.toml --dry-run
+      orchestrator sweep submit examples/scaling.toml --set sweep.repeats=5 --name weekly --wait
+    """
+    sweep, source = spec_options.sweep(job_options, session.configuration_of(ctx))
+    context = session.open_context(ctx)
+    prepared = plan.prepare_sweep(
+        context, sweep, source=source, argv=sys.argv, without_slurm=dry_run
+    )
+    output.note(plan_line(sweep.name, sweep.table.kind, prepared))
+    if dry_run:
+        _print_plan(prepared, form)
+        return
+    confirm(plan.needs_consent(context, prepared), yes=yes)
+    stored = submit_points.create(context, prepared, sweep, source)
+    result = submit_points.submit_stored(prepared, stored, sweep.points, report=_print_submission)
+    _print_result(context, result, form)
+    if wait_:
+        _wait(context, stored)
+
+
+@sweep_commands.command("render")
+@spec_options.spec_options
+@options.scheduler_option
+@click.option(
+    "--point",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Print only the arguments of point N, from 1.",
+)
+@click.pass_context
+def render(ctx: click.Context, /, point: int | None, **job_options: object) -> None:
+    """Print the batch scripts of a sweep, one for each job array.
+
+    The output is byte for byte what `sweep submit` passes to sbatch.
+
+    \b
+    Examples:
+      orchestrator sweep render examples/scaling.toml
+      orchestrator sweep render examples/scaling.toml --point 3
+    """
+    sweep, source = spec_options.sweep(job_options, session.configuration_of(ctx))
+    if point is not None:
+        from orchestrator.specs import arguments
+
+        if point > len(sweep.points):
+            raise click.UsageError(f"{sweep.name} has only {len(sweep.points)} points")
+        chosen = sweep.points[point - 1]
+        changes = ", ".join(f"{key} = {value}" for key, value in chosen.changes.items())
+        output.note(f"{chosen.name}: {changes}")
+        words = [word for pair in arguments.shared(chosen.spec) for word in pair]
+        terminal.print_exactly(f"{shlex.join(words)}\n")
+        return
+    context = session.open_context(ctx)
+    prepared = plan.prepare_sweep(context, sweep, source=source, argv=sys.argv, without_slurm=True)
+    for number, ready in enumerate(prepared.ready, 1):
+        if len(prepared.ready) > 1:
+            points = output.count(len(ready.submission.points), "point")
+            click.echo(f"### script {number} of {len(prepared.ready)}: {points}")
+        terminal.print_exactly(ready.script.text)
+
+
+@sweep_commands.command("list")
+@options.limit_option
+@options.format_option
+@session.with_context
+def list_sweeps(context: contexts.Context, limit: int, form: str | None) -> None:
+    """List sweeps with the number of points in each state.
+
+    The newest sweep is first. MISSING counts cancelled and lost points, WAITING deferred ones,
+    UNSUBMITTED those that were never submitted. `sweep rerun --failed` submits the FAILED points
+    again, `--missing` the MISSING and UNSUBMITTED ones. Slurm is not asked.
+
+    \b
+    Example:
+      orchestrator sweep list
+    """
+    rows = [sweep_rows.sweep_row(summary) for summary in queries.newest(context, limit)]
+    form = form or output.default_format()
+    if not output.is_json(form):
+        for row in rows:
+            row["row"] = f"@{row['row']}"
+    output.print_rows("sweeps", rows, sweep_rows.SWEEP_COLUMNS, form)
+
+
+@sweep_commands.command("status")
+@_sweep_argument
+@click.option("--points", is_flag=True, help="Print one row for each point.")
+@options.refresh_option
+@options.format_option
+@session.with_context
+def status(
+    context: contexts.Context, reference: str, points: bool, refresh: bool | None, form: str | None
+) -> None:
+    """Show the states of a sweep's points.
+
+    \b
+    Examples:
+      orchestrator sweep status digits-scaling
+      orchestrator sweep status digits-scaling --points --format csv
+    """
+    sweep = queries.find(context, reference)
+    session.refresh(context, refresh)
+    form = form or output.default_format()
+    if points:
+        now, is_json = context.clock.now(), output.is_json(form)
+        rows = [
+            sweep_rows.point_row(point, now, is_json=is_json)
+            for point in queries.points(context, sweep)
+        ]
+        output.print_rows("sweep_points", rows, sweep_rows.POINT_COLUMNS, form)
+    else:
+        _print_states(context, sweep, form)
+
+
+sweep_commands.add_command(reports.report)
+
+
+@sweep_commands.command("resume")
+@_sweep_argument
+@options.format_option
+@session.with_context
+def resume(context: contexts.Context, reference: str, form: str | None) -> None:
+    """Submit the points of a sweep that are not submitted yet.
+
+    For example after an interrupt, a refusal or `sweep cancel`. Points that were submitted, or
+    might have been, and deferred points are not submitted again.
+
+    \b
+    Example:
+      orchestrator sweep resume digits-scaling
+    """
+    sweep = queries.find(context, reference)
+    result = resubmission.resume(context, sweep, argv=sys.argv, report=_print_submission)
+    _print_result(context, result, form)
+
+
+@sweep_commands.command("rerun")
+@_sweep_argument
+@click.option("--failed", is_flag=True, help="Submit points that failed.")
+@click.option("--missing", is_flag=True, help="Submit points cancelled, lost or never submitted.")
+@click.option(
+    "--point",
+    "points",
+    multiple=True,
+    metavar="POINT",
+    help="Submit this point, by number or name, however it ended. Can be repeated.",
+)
+@options.format_option
+@session.with_context
+def rerun(
+    context: contexts.Context,
+    reference: str,
+    failed: bool,
+    missing: bool,
+    points: tuple[str, ...],
+    form: str | None,
+) -> None:
+    """Submit failed or missing points of a sweep again.
+
+    They become new jobs; the newest job of a point counts. Pending and running points are not
+    affected. The default is --failed --missing. An array that was never submitted is submitted as a
+    whole.
+
+    \b
+    Examples:
+      orchestrator sweep rerun digits-scaling
+      orchestrator sweep rerun digits-scaling --point 3 --point gpus4-r2-9f86d081
+    """
+    sweep = queries.find(context, reference)
+    is_default = not (failed or missing or points)
+    result = resubmission.rerun(
+        context,
+        sweep,
+        failed=failed or is_default,
+        missing=missing or is_default,
+        named=points,
+        argv=sys.argv,
+        report=_print_submission,
+    )
+    _print_result(context, result, form)
+
+
+@sweep_commands.command("add")
+@_sweep_argument
+@spec_options.spec_options
+@_dry_run_option
+@options.yes_option
+@options.format_option
+@click.pass_context
+def add(
+    ctx: click.Context,
+    /,
+    *,
+    reference: str,
+    dry_run: bool,
+    yes: bool,
+    form: str | None,
+    **job_options: object,
+) -> None:
+    """Add points to a sweep and submit them.
+
+    The new points are those of the spec file that the sweep does not have. Two points are the same
+    if they set the same keys to the same values. The sweep keeps its max_running and
+    baseline_first.
+
+    \b
+    Example:
+      orchestrator sweep add digits-scaling examples/scaling.toml --set sweep.repeats=5
+    """
+    sweep, source = spec_options.sweep(job_options, session.configuration_of(ctx))
+    context = session.open_context(ctx)
+    stored = queries.find(context, reference)
+    new = resubmission.new_points(context, stored, sweep)
+    baseline_first = queries.baseline_first(context, stored)
+    for key, given, kept in (
+        ("max_running", sweep.table.max_running, stored.max_running),
+        ("baseline_first", sweep.table.baseline_first or None, baseline_first or None),
+    ):
+        if given is not None and given != kept:
+            output.note(f"sweep.{key} is ignored: @{stored.row} keeps its value")
+    if not new:
+        output.note(f"{stored.name} already has all {len(sweep.points)} points")
+        if form is not None:
+            _print_result(context, submit_points.Submitted(sweep=stored), form)
+        return
+    prepared = plan.prepare_points(context, stored, new, sys.argv, source=source)
+    output.note(plan_line(stored.name, stored.kind, prepared))
+    if dry_run:
+        _print_plan(prepared, form)
+        return
+    confirm(plan.needs_consent(context, prepared), yes=yes)
+    result = resubmission.add_points(prepared, stored, sweep, new, report=_print_submission)
+    _print_result(context, result, form)
+
+
+@sweep_commands.command("cancel")
+@_sweep_argument
+@actions.timeout_option
+@session.with_context
+def cancel(context: contexts.Context, reference: str, timeout: float) -> None:
+    """Cancel the jobs of a sweep and submit no more points.
+
+    `sweep resume` submits points that were never submitted, `sweep rerun --missing` also cancelled
+    ones.
+
+    \b
+    Example:
+      orchestrator sweep cancel digits-scaling
+    """
+    sweep = queries.find(context, reference)
+    unsubmitted, live = queries.close(context, sweep)
+    outcomes = cancellation.cancel(context, live, confirm_seconds=timeout) if live else []
+    actions.raise_unless_cancelled(outcomes)
+    # Some may end by themselves before scancel reaches them.
+    stopped = (jobs.JobState.CANCELLED, jobs.JobState.NOT_SUBMITTED)
+    ended = sum(outcome.job.state not in stopped for outcome in outcomes)
+    parts = [
+        f"Cancelled sweep {sweep.name} (@{sweep.row}): {output.count(len(live) - ended, 'point')}"
+    ]
+    if unsubmitted:
+        parts.append(f"{unsubmitted} were never submitted")
+    if ended:
+        parts.append(f"{ended} had already ended")
+    click.echo("; ".join(parts))
+
+
+def plan_line(name: str, kind: str, prepared: plan.Prepared) -> str:
+    """Return the size of a sweep, in a sentence."""
+    totals = prepared.totals
+    unlimited = totals.points_without_time_limit
+    parts = [output.count(totals.points, "point"), output.count(len(prepared.ready), "submission")]
+    if unlimited < totals.points:
+        hours = f"{totals.gpu_hours:.4g} GPU-hours and {totals.node_hours:.4g} node-hours"
+        parts.append(f"at most {hours}")
+    if unlimited:
+        parts.append(f"{output.count(unlimited, 'point')} without a known time limit")
+    return f"{name} ({kind}): {', '.join(parts)}"
+
+
+def confirm(reason: str, *, yes: bool) -> None:
+    """Ask for confirmation. UsageError if stdin is not a terminal."""
+    if not reason or yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError(f"{reason}: confirm with --yes")
+    click.confirm(f"{reason}. Submit?", abort=True, err=True)
+
+
+def _print_plan(prepared: plan.Prepared, form: str | None) -> None:
+    form = form or output.default_format()
+    rows: list[dict[str, object]] = []
+    for ready in prepared.ready:
+        spec, points = ready.submission.spec, ready.submission.points
+        row: dict[str, object] = {
+            "points": len(points),
+            "name": spec.name,
+            "nodes": spec.resources.nodes,
+            "gpus_per_node": spec.resources.gpus_per_node,
+            "partition": spec.partition,
+            "time_limit": spec.time_limit,
+            "max_running": spec.array.max_running,
+            "first": points[0].name,
+            "last": points[-1].name,
+        }
+        if output.is_json(form):
+            names = ("name", "identity", "settings")
+            row["members"] = [output.fields_of(point, names) for point in points]
+        rows.append(row)
+    output.print_rows("submissions", rows, PLAN_COLUMNS, form)
+
+
+def _print_submission(tasks: Sequence[jobs.Job]) -> None:
+    # One line for all deferred submissions is enough: the first one was refused.
+    if not tasks[0].is_deferred or tasks[0].refusals:
+        output.note(submit.submission_line(tasks))
+
+
+def _print_states(context: contexts.Context, sweep: sweeps.StoredSweep, form: str | None) -> None:
+    (summary,) = queries.summaries(context, [sweep])
+    rows = sweep_rows.state_rows(summary)
+    output.print_rows("sweep_states", rows, sweep_rows.STATE_COLUMNS, form)
+
+
+def _print_result(
+    context: contexts.Context, result: submit_points.Submitted, form: str | None
+) -> None:
+    name = f"sweep {result.sweep.name} (@{result.sweep.row})"
+    if form is not None:
+        _print_states(context, result.sweep, form)
+    elif not result.submitted and not result.deferred:
+        click.echo(f"Nothing left to submit of {name}")
+    else:
+        deferred = f", {result.deferred} deferred" if result.deferred else ""
+        click.echo(f"Submitted {output.count(result.submitted, 'point')} of {name}{deferred}")
+    if result.deferred:
+        output.note(
+            "`orchestrator status`, `sweep status`, `refresh` or `wait` submits deferred points as "
+            f"soon as limits allow; `orchestrator wait --sweep @{result.sweep.row}` waits until "
+            "all have ended."
+        )
+
+
+def _wait(context: contexts.Context, sweep: sweeps.StoredSweep) -> None:
+    """Wait until all points end. OrchestratorError unless all are COMPLETED."""
+    with context.store.reading() as work:
+        rows = [job.row for job in work.sweeps.jobs(sweep.row)]
+    last = wait.wait(context, rows, changed=actions.state_reporter(context))
+    failed = sum(job.state is not jobs.JobState.COMPLETED for job in last)
+    if failed:
+        raise errors.OrchestratorError(
+            f"{failed} of {len(last)} points did not complete; "
+            f"see `orchestrator sweep status @{sweep.row} --points`"
+        )

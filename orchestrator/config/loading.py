@@ -1,0 +1,311 @@
+"""Loading the configuration: the layers, their merge, and all problems at once.
+
+command line > ORCHESTRATOR_* > (spec) > project `orchestrator.toml` > user > site > defaults.
+An untrusted project's file may only describe jobs. Creates no file and no folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator import errors
+from orchestrator.config import channels, database_urls, file_schema, paths, profiles, projects
+from orchestrator.text import escaping
+from orchestrator.toml import documents, schema
+from orchestrator.toml.key_paths import KeyPath
+
+_SETTINGS = (*paths.FOLDERS, *paths.FOLDER_LISTS, *paths.FILE_LISTS, "database", "profile")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One key and its origin, for `config show --origin`."""
+
+    #: dotted
+    key: str
+    value: object
+    #: FILE:LINE, a variable, a flag or "default"
+    origin: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """The effective configuration."""
+
+    #: contains the database; preferably on a local disk
+    state_dir: Path
+    #: contains the run folders; on a file system of the compute nodes
+    runs_dir: Path
+    #: the user's own template blocks
+    templates_dir: Path | None
+    #: folders that other users may change, accepted by the user
+    shared_folders: tuple[Path, ...] = ()
+    #: SQLAlchemy's URL
+    database: str
+    profile: profiles.Profile
+    #: TOML files of patterns
+    pattern_files: tuple[Path, ...] = ()
+    #: patterns written in the configuration itself
+    patterns: documents.Document = dataclasses.field(
+        default_factory=lambda: documents.empty("default")
+    )
+    #: receivers of notifications, by name
+    notices: Mapping[str, channels.Channel] = dataclasses.field(default_factory=dict)
+    #: files that were read, the weakest first
+    files: tuple[Path, ...]
+    origins: tuple[Setting, ...]
+    #: the nearest project's file, read or not
+    project: projects.Project | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Warnings for the user about how the configuration was read."""
+        return (self.project.note,) if self.project and self.project.note else ()
+
+
+def load(
+    environ: Mapping[str, str],
+    cwd: Path,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    with_project: bool = True,
+) -> Configuration:
+    """Return the configuration for this folder.
+
+    overrides: of the command line, `runs_dir`, `profile`, `gres_style` ...; None is ignored.
+    with_project: False ignores the project's file.
+
+    Raises ConfigurationError with all problems; ProjectRefusedError if an untrusted project's file
+    sets keys that need trust.
+    """
+    given, problems = paths.with_absolute_paths(_given(environ, overrides or {}), cwd, environ)
+    problems += _relative_folders(environ)
+    # The strongest first: stronger layers accept the shared folders of the weaker ones.
+    layers: list[documents.Document] = []
+    files: list[Path] = []
+    for path in (paths.user_file(environ), *paths.site_files(environ)):
+        if not os.path.lexists(path):
+            continue
+        if problem := paths.exposure_problem(path, _shared_folders(given, *layers), environ):
+            problems.append(problem)
+            continue
+        layer, syntax_problems = documents.read(path)
+        layer, path_problems = paths.with_absolute_paths(layer, path.parent, environ)
+        problems += [*syntax_problems, *path_problems]
+        files.insert(0, path)
+        layers.append(layer)
+    project = None
+    if with_project and (nearest := paths.project_file(cwd)):
+        project = projects.read(nearest, environ, _shared_folders(given, *layers))
+        problems += project.problems
+        files += [] if project.project.ignored else [nearest]
+        layers.insert(0, project.document)
+    document = documents.empty("default")
+    for layer in reversed(layers):
+        document = documents.merge(document, layer)
+    name = _profile_name(document, given, problems)
+    # Profile keys of variables and the command line apply to the chosen profile.
+    for key_path, origin in given.origins.items():
+        if key_path:
+            key = str(key_path[0])
+            target = (key,) if key in _SETTINGS else ("profiles", name, key)
+            leaf = documents.leaf(target, given.data[key], origin)
+            document = documents.merge(document, leaf)
+    file, key_problems = _build(document)
+    problems += key_problems
+    configuration = _configuration(file, name, document, environ, problems)
+    if problems:
+        if project is not None and project.project.ignored:
+            # The ignored file may contain what is missing.
+            problems.append(errors.Problem(source="", message=project.project.note))
+        in_order = sorted(problems, key=lambda problem: (problem.source, problem.line or 0))
+        if project is not None and project.refused:
+            raise projects.RefusedError(in_order, project)
+        raise errors.ConfigurationError(in_order)
+    return dataclasses.replace(
+        configuration,
+        files=tuple(files),
+        origins=tuple(_origins(configuration, document)),
+        project=project.project if project else None,
+    )
+
+
+def shared_folders(environ: Mapping[str, str]) -> list[Path]:
+    """Return the folders accepted by ORCHESTRATOR_SHARED_FOLDERS, before any file is read."""
+    return _shared_folders(paths.with_absolute_paths(_given(environ, {}), Path("/"), environ)[0])
+
+
+def _shared_folders(*strongest_first: documents.Document) -> list[Path]:
+    for document in strongest_first:
+        if (folders := document.data.get("shared_folders")) is not None:
+            texts = folders if isinstance(folders, list) else []
+            return [Path(folder) for folder in texts if isinstance(folder, str)]
+    return []
+
+
+def _given(environ: Mapping[str, str], overrides: Mapping[str, object]) -> documents.Document:
+    """Return variables and the command line as a document; a profile's keys are at the top."""
+    document = documents.empty("default")
+    for key, (variable, hint) in file_schema.variables().items():
+        if text := environ.get(variable):
+            value: object = schema.from_text(text, hint)
+            if key in paths.FOLDER_LISTS:
+                value = [folder for folder in text.split(":") if folder]
+            leaf = documents.leaf((key,), value, documents.Origin(source=variable))
+            document = documents.merge(document, leaf)
+    for key, value in overrides.items():
+        if value is not None:
+            origin = documents.Origin(source="--" + key.replace("_", "-"))
+            value = str(value) if isinstance(value, Path) else value
+            document = documents.merge(document, documents.leaf((key,), value, origin))
+    return document
+
+
+def _relative_folders(environ: Mapping[str, str]) -> Iterator[errors.Problem]:
+    """Yield problems of folder lists in variables that depend on the current folder."""
+    for key in paths.FOLDER_LISTS:
+        variable = file_schema.variables()[key][0]
+        for folder in environ.get(variable, "").split(":"):
+            if folder and not folder.startswith(("/", "~")):
+                got = schema.as_toml(folder)
+                message = f"must be absolute paths separated by colons (got {got})"
+                yield errors.Problem(source=variable, key=key, message=message)
+
+
+def _profile_name(
+    document: documents.Document, given: documents.Document, problems: list[errors.Problem]
+) -> str:
+    """Return the chosen profile, else the only one, else the built-in one."""
+    tables = document.data.get("profiles")
+    names = list(tables) if isinstance(tables, Mapping) else []
+    source = given if "profile" in given.data else document
+    chosen = source.data.get("profile")
+    if not isinstance(chosen, str):
+        return names[0] if len(names) == 1 else profiles.BUILT_IN
+    if chosen not in names and (chosen != profiles.BUILT_IN or names):
+        near = schema.did_you_mean(chosen, names)
+        known = ", ".join(sorted(names)) or "none"
+        advice = f'Did you mean "{near}"?' if near else f"Known: {known}."
+        message = escaping.visible(f"no profile {schema.as_toml(chosen)}. {advice}")
+        problems.append(source.problem(("profile",), message))
+    return chosen
+
+
+def _build(document: documents.Document) -> tuple[file_schema.File, list[errors.Problem]]:
+    """Return the keys of the merged layers, and the first problem of each."""
+    file, wrong_types = schema.build(document, file_schema.File)
+    problems: dict[KeyPath, errors.Problem] = {}
+    for path, message in (
+        *schema.unknown_keys(document, file_schema.File),
+        *documents.forbidden_characters(document),
+        *wrong_types.items(),
+        *_findings(file),
+    ):
+        problem = document.problem(path, message)
+        if _is_secret(path):
+            problem = dataclasses.replace(problem, text="")
+        problems.setdefault(path, problem)
+    return file, list(problems.values())
+
+
+def _findings(file: file_schema.File) -> Iterator[profiles.Finding]:
+    if file.database is not None and not file.database.startswith(
+        ("sqlite:////", "postgresql://", "postgresql+")
+    ):
+        yield ("database",), "must be sqlite:////ABSOLUTE/PATH or postgresql://..."
+    for table, names in (("profiles", file.profiles), ("notices", file.notices)):
+        for name in names:
+            if not _NAME.fullmatch(name):
+                yield (table, name), "must be a name of letters, digits and _ . -"
+    for name, profile in file.profiles.items():
+        if profile.name != profiles.BUILT_IN:
+            yield ("profiles", name, "name"), "is the table's own name: remove it"
+        yield from profiles.findings(profile, ("profiles", name))
+    for name, channel in file.notices.items():
+        yield from channels.findings(channel, ("notices", name))
+
+
+def _configuration(
+    file: file_schema.File,
+    profile_name: str,
+    document: documents.Document,
+    environ: Mapping[str, str],
+    problems: list[errors.Problem],
+) -> Configuration:
+    """Return the configuration without files, origins and project; adds to the problems."""
+    default = paths.xdg(environ, "XDG_STATE_HOME", ".local/state") / "orchestrator"
+    state_dir = file.state_dir or str(default)
+    # Not below the state: compute nodes see the home folder, but often no local disk.
+    runs_dir = file.runs_dir or str(paths.home(environ) / "orchestrator-runs")
+    found = {}
+    if file.database is None and "?" in state_dir:
+        found["state_dir"] = "must not contain ?: it would end the path in the database's URL"
+    if "\\" in runs_dir or "%" in runs_dir:
+        # sbatch's --output interprets them (a backslash even switches off %j: measured).
+        found["runs_dir"] = (
+            f"must not contain backslash or %: Slurm would write logs elsewhere (got {runs_dir})"
+        )
+    if file.templates_dir and not Path(file.templates_dir).is_dir():
+        found["templates_dir"] = f"no such folder: {file.templates_dir}"
+    problems += [document.problem((key,), message) for key, message in found.items()]
+    profile = file.profiles.get(profile_name, profiles.Profile())
+    return Configuration(
+        state_dir=Path(state_dir),
+        runs_dir=Path(runs_dir),
+        templates_dir=Path(file.templates_dir) if file.templates_dir else None,
+        shared_folders=tuple(map(Path, file.shared_folders)),
+        database=file.database or f"sqlite:///{state_dir}/orchestrator.db",
+        profile=dataclasses.replace(profile, name=profile_name),
+        pattern_files=tuple(map(Path, file.pattern_files)),
+        patterns=dataclasses.replace(document, data=file.pattern),
+        notices=file.notices,
+        files=(),
+        origins=(),
+    )
+
+
+def _is_secret(path: KeyPath) -> bool:
+    # A database's URL may contain a password, and whoever knows a webhook's URL can post there.
+    return path == ("database",) or (path[:1] == ("notices",) and path[-1:] == ("url",))
+
+
+def _origins(configuration: Configuration, document: documents.Document) -> Iterator[Setting]:
+    """Yield every key in force, the settings first and then the profile's."""
+
+    def setting(path: KeyPath, value: object) -> Setting:
+        origin = str(document.origins[path]) if path in document.origins else "default"
+        return Setting(key=documents.dotted(path), value=value, origin=origin)
+
+    for key in _SETTINGS:
+        value = getattr(configuration, key)
+        if key == "profile":
+            value = configuration.profile.name
+        # `config show` is copied into mails and issues.
+        if key == "database":
+            value = database_urls.without_password(configuration.database)
+        yield setting((key,), value)
+
+    def below(value: Any, path: KeyPath) -> Iterator[Setting]:
+        if dataclasses.is_dataclass(value):
+            for field in dataclasses.fields(value):
+                yield from below(getattr(value, field.name), (*path, field.name))
+        elif isinstance(value, Mapping) and any(map(dataclasses.is_dataclass, value.values())):
+            for name, inner in value.items():
+                yield from below(inner, (*path, name))
+        elif isinstance(value, Mapping) and value:
+            for name, inner in value.items():
+                yield setting((*path, name), inner)
+        elif _is_secret(path) and isinstance(value, str):
+            yield setting(path, channels.shown_url(value))
+        elif path != ("profiles", configuration.profile.name, "name"):
+            yield setting(path, value)
+
+    yield from below(configuration.profile, ("profiles", configuration.profile.name))
+    if configuration.notices:
+        yield from below(configuration.notices, ("notices",))

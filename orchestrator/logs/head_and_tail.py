@@ -1,0 +1,116 @@
+"""Reads the beginning and the end of a log with true line numbers, in bounded time."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Generator, Iterator
+
+from orchestrator import errors
+from orchestrator.clocks import deadlines
+from orchestrator.logs import files, lines, searching
+from orchestrator.logs.reading import Line
+
+#: The beginning shows how the job was set up.
+HEAD_BYTES = 2 * 1024 * 1024
+#: 1,024 ranks that fail at once with 5 kB each print 5 MB.
+TAIL_BYTES = 8 * 1024 * 1024
+
+_COUNT_BLOCK_BYTES = 1024 * 1024
+_LINES_BLOCK_BYTES = 64 * 1024
+
+
+@dataclasses.dataclass
+class Scan:
+    """What `scan` read."""
+
+    #: seconds since 1970 of the last write
+    written_at: float | None = None
+    #: between beginning and end, where lines are only counted
+    skipped_bytes: int = 0
+    #: not counted before the deadline: the numbers of later lines are too low
+    uncounted_bytes: int = 0
+    #: the deadline came before the last line
+    is_cut: bool = False
+    #: why the log was not read; "": it was
+    problem: str = ""
+
+
+def scan(
+    path: str,
+    into: Scan,
+    *,
+    banner: re.Pattern[str] | None = None,
+    attempt: int | None = None,
+    head_bytes: int = HEAD_BYTES,
+    tail_bytes: int = TAIL_BYTES,
+    deadline: deadlines.Deadline = deadlines.NEVER,
+) -> Iterator[Line]:
+    """Yield the lines of the beginning and the end of a log, and fill `into`.
+
+    Raises nothing. With `banner` and `attempt` only this attempt's part of the file is read, or the
+    whole file if it has no such part.
+    """
+    try:
+        handle, status = files.open_log(path)
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        into.problem = files.NO_LOG_YET if missing else f"{error.strerror or error}"
+        return
+    try:
+        into.written_at = status.st_mtime
+        span: searching.Span | None = None
+        if banner is not None and attempt is not None:
+            span = searching.attempt_span(path, banner, attempt, deadline=deadline.share(3))
+        begin, end, line = span or searching.WHOLE
+        end = status.st_size if end is None else end
+        if end - begin <= head_bytes + tail_bytes:
+            yield from _lines(handle, begin, end, line, into, deadline)
+            return
+        stop, start = begin + head_bytes, end - tail_bytes
+        line = yield from _lines(handle, begin, stop, line, into, deadline.share(3))
+        into.skipped_bytes = start - stop
+        count, into.uncounted_bytes = _count_lines(handle, stop, start, deadline.share(2))
+        yield from _lines(handle, start, end, line + count, into, deadline)
+    except (OSError, errors.OrchestratorError) as error:
+        into.problem = f"{getattr(error, 'strerror', None) or error}"
+    finally:
+        os.close(handle)
+
+
+def _lines(
+    handle: int, begin: int, end: int, line: int, into: Scan, deadline: deadlines.Deadline
+) -> Generator[Line, None, int]:
+    """Yield the lines between two offsets; return the number of line ends so far."""
+    offset, skipping = begin, False
+    while offset < end:
+        if deadline.is_over:
+            into.is_cut = True
+            break
+        data = os.pread(handle, min(_LINES_BLOCK_BYTES, end - offset), offset)
+        last = not data or offset + len(data) >= end
+        part = lines.split(data, offset_bytes=offset, line=line, skipping=skipping, flush=last)
+        for number, start, raw in part.segments:
+            text = lines.clean(raw)
+            if text and not text.isspace():
+                yield Line(number, text, start, None)
+        line, skipping = part.line, part.skipping
+        offset += part.consumed_bytes
+        if last:
+            break
+    return line
+
+
+def _count_lines(
+    handle: int, begin: int, end: int, deadline: deadlines.Deadline
+) -> tuple[int, int]:
+    """Return the number of line ends, and how many bytes were left at the deadline."""
+    count = 0
+    while begin < end and not deadline.is_over:
+        data = os.pread(handle, min(_COUNT_BLOCK_BYTES, end - begin), begin)
+        if not data:
+            return count, 0
+        count += data.count(b"\n")
+        begin += files.hole_bytes(handle, begin, data) or len(data)
+    return count, max(0, end - begin)

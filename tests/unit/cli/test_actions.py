@@ -1,0 +1,55 @@
+"""What hold, release and requeue tell: tasks of one array with which the same happened, once."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from orchestrator import errors, jobs
+from orchestrator.cli import actions
+from orchestrator.controller.actions import confirmed
+from orchestrator.jobs import naming
+
+
+def outcome(task: int, end: confirmed.End, why: str, *, sent: bool = True) -> confirmed.Outcome:
+    job = jobs.Job(
+        row=task + 4,
+        token="abcd12345678",
+        cluster="lab",
+        scheduler="slurm",
+        name="demo",
+        state=jobs.JobState.RUNNING,
+        run_dir="/runs/demo.abcd12345678",
+        created_at=datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC),
+        array_task_id=task,
+        job_id=f"41_{task}" if sent else None,
+        array_job_id="41" if sent else None,
+    )
+    return confirmed.Outcome(job=job, end=end, why=why.format(naming.name_of(job)))
+
+
+def test_what_is_alike_is_told_once() -> None:
+    runs = "{0} is RUNNING: only a job that waits can be held; `requeue --hold {0}` stops it"
+    impossible = [outcome(task, confirmed.End.IMPOSSIBLE, runs) for task in (0, 1, 2, 4, 12)]
+    with pytest.raises(errors.ConflictError) as caught:
+        actions.print_outcomes(impossible, already="")
+    assert str(caught.value) == runs.format("41_[0-2,4,12]")
+    refused = [outcome(task, confirmed.End.REFUSED, "no") for task in (0, 1)]
+    other = outcome(2, confirmed.End.REFUSED, "never")
+    with pytest.raises(errors.SlurmError) as refusal:
+        actions.print_outcomes([*refused, other], already="")
+    assert str(refusal.value).splitlines() == [
+        "Slurm refused the request for 41_[0-1]: no",
+        "Slurm refused the request for 41_2: never",
+    ]
+
+
+def test_one_row_stands_for_an_array_that_was_never_submitted() -> None:
+    never = "{0} was never submitted; `orchestrator resubmit {0}` sends it"
+    unsent = [outcome(task, confirmed.End.IMPOSSIBLE, never, sent=False) for task in range(500)]
+    with pytest.raises(errors.ConflictError) as caught:
+        actions.print_outcomes(unsent, already="")
+    assert str(caught.value) == never.format("@4")
+    assert naming.names_of([one.job for one in unsent]) == "@4-503"
+    assert naming.names_of([unsent[0].job, unsent[2].job, unsent[3].job]) == "@4,@6-7"

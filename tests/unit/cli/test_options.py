@@ -1,0 +1,69 @@
+"""What --since takes."""
+
+import datetime
+import time
+
+import pytest
+
+from orchestrator.cli import options
+
+#: 11:30 in Oslo.
+NOW = datetime.datetime(2026, 11, 21, 10, 30, tzinfo=datetime.UTC)
+
+
+@pytest.fixture(autouse=True)
+def in_oslo(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TZ", "Europe/Oslo")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("now", "2026-11-21T10:30"),
+        ("now-2hours", "2026-11-21T08:30"),
+        ("2 hours ago", "2026-11-21T08:30"),
+        ("NOW-90min", "2026-11-21T09:00"),
+        ("12h", "2026-11-20T22:30"),
+        ("3days", "2026-11-18T10:30"),
+        ("1 week ago", "2026-11-14T10:30"),
+        ("30 sec ago", "2026-11-21T10:29:30"),
+        ("today", "2026-11-20T23:00"),
+        ("yesterday", "2026-11-19T23:00"),
+        ("noon", "2026-11-20T11:00"),
+        ("10:05", "2026-11-21T09:05"),
+        ("10:05:30", "2026-11-21T09:05:30"),
+        # Still to come today.
+        ("11:31", "2026-11-20T10:31"),
+        ("2026-11-20", "2026-11-19T23:00"),
+        ("2026-11-20T10:05", "2026-11-20T09:05"),
+        ("2026-11-20T10:05Z", "2026-11-20T10:05"),
+        # Summer time.
+        ("2026-07-01T12:00", "2026-07-01T10:00"),
+    ],
+)
+def test_since(text: str, at: str):
+    expected = datetime.datetime.fromisoformat(at).replace(tzinfo=datetime.UTC)
+    assert options.parse_time(text, NOW) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "25:00", "10:61", "2 fortnights ago", "hours", "-1h"])
+def test_no_time(text: str):
+    with pytest.raises(ValueError):
+        options.parse_time(text, NOW)
+
+
+def test_midnight_of_a_day_whose_clocks_changed():
+    # 2026-10-25 had 25 hours in Oslo.
+    monday = datetime.datetime(2026, 10, 26, 8, tzinfo=datetime.UTC)
+    expected = datetime.datetime(2026, 10, 24, 22, tzinfo=datetime.UTC)
+    assert options.parse_time("yesterday", monday) == expected
+
+
+@pytest.mark.parametrize("text", ["9" * 30, "99999999999d", "9" * 4000 + "w"])
+def test_a_length_beyond_any_calendar(text):
+    with pytest.raises(ValueError, match="too long"):
+        options.parse_duration(text)

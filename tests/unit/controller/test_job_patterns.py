@@ -1,0 +1,41 @@
+"""Which patterns a job's log is read by."""
+
+import pytest
+
+from orchestrator import errors, jobs, patterns
+from orchestrator.controller.metrics import job_patterns
+
+LINE = {"name": "speed", "regex": "speed (?P<speed>{number})", "metrics": {"speed": "m/s"}}
+
+
+def spec(*names: str, **own: object) -> jobs.JobSpec:
+    return jobs.JobSpec(name="own", metrics=jobs.Metrics(patterns=names, pattern=own))
+
+
+def names(chosen: jobs.JobSpec) -> list[str]:
+    return [one.name for one in job_patterns.of_job(patterns.load_shipped(), chosen)]
+
+
+def test_all_where_none_is_named_and_a_jobs_own_come_first() -> None:
+    everything = [one.name for one in patterns.load_shipped()]
+    assert names(spec()) == everything
+    assert names(spec(own={"line": [LINE]})) == ["own", *everything]
+
+
+def test_a_jobs_own_count_besides_those_that_it_names() -> None:
+    assert names(spec("olivia", own={"line": [LINE]})) == ["own", "olivia"]
+    assert names(spec("own", own={"line": [LINE]})) == ["own"]
+
+
+def test_a_jobs_own_stands_for_one_of_its_name_that_ships() -> None:
+    (own,) = job_patterns.of_job(patterns.load_shipped(), spec("keras", keras={"line": [LINE]}))
+    assert (own.name, own.origin, len(own.lines)) == ("keras", "spec", 1)
+
+
+def test_what_is_wrong_is_told_with_its_key() -> None:
+    with pytest.raises(errors.ConfigurationError) as caught:
+        job_patterns.of_job((), spec(own={"line": [{**LINE, "form": "xml"}]}), source="a.toml")
+    assert str(caught.value) == (
+        'a.toml: metrics.pattern.own.line[0].form: must be one of "json", "dict", "pairs" '
+        '(got "xml")\n1 problem; nothing was done.'
+    )

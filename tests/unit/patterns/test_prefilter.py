@@ -1,0 +1,193 @@
+"""The prefilter finds each line that a pattern matches."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator import logs, patterns
+from orchestrator.patterns import prefilter
+
+DATA = pathlib.Path(__file__).parents[2] / "data" / "logs"
+RECORDED = sorted(DATA.glob("*.log"))
+SHIPPED = patterns.load_shipped()
+PREFILTER = patterns.Prefilter(SHIPPED, also=[logs.BANNER_START])
+LINES = sorted({line for path in RECORDED for line in path.read_bytes().splitlines()})
+BANNER = b"=== orchestrator digits job 7 task 0 attempt 1 on n1 at 2026-11-21T08:00:00+00:00 ==="
+BANNERS = logs.banner_pattern(job_id="7", task=0)
+
+
+@pytest.fixture(autouse=True)
+def needs_hyperscan() -> None:
+    pytest.importorskip("hyperscan")
+
+
+def found(
+    path: pathlib.Path,
+    *,
+    searched: bool,
+    limit_bytes: int = 2**26,
+    known_filter: patterns.Prefilter = PREFILTER,
+    known: Sequence[patterns.Pattern] = SHIPPED,
+) -> list[Any]:
+    """Return the metrics of a log and the matcher's last state."""
+    matcher = patterns.Matcher(known)
+    position, more, metrics = logs.Position(path=str(path)), True, []
+    while more:
+        search = known_filter.search(generic=matcher.generic)
+        chunk = logs.read(
+            position,
+            banner=BANNERS,
+            final=True,
+            limit_bytes=limit_bytes,
+            line_cap_bytes=min(limit_bytes, 16 * 1024),
+            search=search if searched else None,
+        )
+        for line in chunk.lines:
+            metrics += matcher.read(line.text, attempt=line.attempt or 0, line=line.number)
+        position, more = chunk.position, chunk.more
+    return [*map(str, metrics), position.line, position.attempt]
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_recorded_logs(path: pathlib.Path) -> None:
+    assert found(path, searched=True) == found(path, searched=False)
+
+
+PIECES = st.sampled_from(LINES) | st.sampled_from(
+    [b"", b"\x1b[31m", b"\x1b]0;", b"\0", b"\r", b"\xff", "é".encode(), b" " * 30, BANNER, b"{'"]
+)
+
+
+def torn(pieces: Sequence[bytes], cuts: Sequence[int], ends: Sequence[bytes]) -> bytes:
+    """Put pieces together, some of them cut short, with any of these ends."""
+    parts = []
+    for place, piece in enumerate(pieces):
+        cut = cuts[place % len(cuts)]
+        parts.append(piece if cut < 0 else piece[: cut % (len(piece) + 1)])
+        parts.append(ends[place % len(ends)])
+    return b"".join(parts)
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    data=st.builds(
+        torn,
+        st.lists(PIECES, max_size=30),
+        st.lists(st.integers(-6, 200), min_size=1, max_size=8),
+        st.lists(st.sampled_from([b"\n", b"\n", b"\n", b"\r\n", b"\r", b"", b"\0"]), min_size=1),
+    ),
+    limit=st.sampled_from([300, 1000, 2**26]),
+)
+def test_any_text_gives_the_same(data: bytes, limit: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "log")
+        path.write_bytes(data)
+        plain = found(path, searched=False, limit_bytes=limit)
+        assert found(path, searched=True, limit_bytes=limit) == plain
+
+
+def test_every_included_line_kind_has_a_required_text() -> None:
+    assert PREFILTER.search(generic=True) is not None
+    for pattern in SHIPPED:
+        for kind in pattern.lines:
+            assert min(map(len, kind.required)) > 1 or kind.required == ("│",), kind.name
+
+
+@pytest.mark.parametrize(
+    ("regex", "text"),
+    [
+        ("GPU (?P<loss>[0-9]+): b", "GPU "),
+        (r"step time: (?P<loss>[0-9.]+) µs\.*", "step time: "),
+        ("time [µm]s=(?P<loss>[0-9]+)", "time "),
+        ("(?P<loss>[0-9]+) of losses", " of losses"),
+        # A repeated character may be absent.
+        ("abcd*e", "abc"),
+        ("ab{0,3}cd", "cd"),
+        (r"loss\.a\d+", "loss.a"),
+        # What is in a group or a branch may be absent, or have another case.
+        ("(?:train|test) (?P<loss>[0-9]+)(?: of many)?", " "),
+        ("one text|another", ""),
+        ("(?i)a loss (?P<loss>[0-9]+)", ""),
+        ("(a(b)c[)(]d)ef", "ef"),
+    ],
+)
+def test_required_text(regex: str, text: str) -> None:
+    assert prefilter.required_text(regex) == text
+
+
+@pytest.mark.parametrize("contains", ["", "contains = 'GPU {integer}:'"])
+def test_lines_of_users_patterns_are_found(contains: str) -> None:
+    table = f"[x]\n[[x.line]]\nname = 'l'\n{contains}\n"
+    known = patterns.load(f"{table}regex = 'GPU (?P<n>[0-9]+): .*'\nmetrics = {{ n = '' }}", "x")
+    (metric,) = patterns.Matcher(known).match("GPU 12: b")
+    assert metric.value == 12
+    assert patterns.Matcher(known).match("GPU model") == []
+    search = patterns.Prefilter(known).search(generic=True)
+    assert search is not None
+    assert search(b"GPU 12: b\n")
+    assert bool(search(b"GPU model\n")) == (not contains)
+
+
+def test_without_a_required_text_each_line_is_a_candidate() -> None:
+    known = patterns.load(
+        "[x]\n[[x.line]]\nname = 'l'\nregex = '(?P<n>[0-9]+)'\nmetrics = { n = '' }", "x"
+    )
+    assert patterns.Prefilter(known).search(generic=True) is None
+
+
+FOLLOWING = """
+[x]
+[[x.line]]
+name = "epoch"
+contains = "Epoch "
+regex = 'Epoch (?P<epoch>[0-9]+) begins'
+keep = { epoch = "always" }
+[[x.line]]
+name = "speed"
+contains = "speed "
+regex = 'speed (?P<throughput>[0-9]+)'
+takes = ["epoch"]
+after = ["epoch"]
+metrics = { throughput = "images/s" }
+"""
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"x" * 300_000 + b"\nEpoch 3 begins\n",
+        b"Epoch 3 begins" + 9000 * (b"\r" + b"=" * 30) + b"\n",
+    ],
+    ids=["behind a long line", "in a bar"],
+)
+def test_what_stands_in_blocks_without_line_ends_holds_for_later_ones(
+    head: bytes, tmp_path: pathlib.Path
+) -> None:
+    known = patterns.load(FOLLOWING, "x")
+    path = tmp_path / "log"
+    path.write_bytes(head + (b"-" * 80 + b"\n") * 7000 + b"speed 5\n")
+    metrics = found(path, searched=True, known_filter=patterns.Prefilter(known), known=known)
+    assert len(metrics) == 3 and "epoch=3" in metrics[0]
+    assert metrics == found(path, searched=False, known=known)
+
+
+def test_where_hyperscan_does_not_work_each_line_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import hyperscan
+
+    def old_processor(*_: Any, **__: Any) -> None:
+        raise hyperscan.error("error code -7")
+
+    monkeypatch.setattr(hyperscan, "Database", old_processor)
+    assert patterns.Prefilter(SHIPPED).search(generic=True) is None
+    monkeypatch.setitem(sys.modules, "hyperscan", None)
+    assert patterns.Prefilter(SHIPPED).search(generic=True) is None
