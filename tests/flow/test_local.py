@@ -551,7 +551,7 @@ def test_what_a_new_job_depends_on_is_not_cleared_before_it_waits(here):
     first = submit(here, "true")
     assert ended(here, first) == ("COMPLETED", "0:0")
     files = machine_of(here).spool
-    entry = files.gone(first.removeprefix("local-"))
+    entry = files.ended_entry(first.removeprefix("local-"))
     assert entry is not None
     past = dataclasses.replace(entry.ended[-1], ended_at=time.time() - 40 * 86400)
     with files.locked():
