@@ -717,8 +717,8 @@ def test_a_batch_file_runs_here(here):
 @pytest.mark.parametrize(
     ("last", "flags", "told"),
     [
-        ("srun python train.py", (), "srun python train.py: there is no srun without Slurm"),
-        ("  time A=b srun hostname", (), "there is no srun without Slurm"),
+        ("srun python train.py", (), "srun python train.py: srun needs Slurm"),
+        ("  time A=b srun hostname", (), "srun needs Slurm"),
         ("true", ("--nodes", "2"), "2 nodes requested, but this is one machine"),
         ("true", ("--gres", "gpu:4"), "4 GPUs requested, but this machine has 3 for jobs"),
         ("true", ("--dependency", "afterok:12"), "12 is a job ID of Slurm"),

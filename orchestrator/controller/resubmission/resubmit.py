@@ -22,7 +22,7 @@ from orchestrator.controller.submission import (
 )
 from orchestrator.jobs import naming
 from orchestrator.local import processes
-from orchestrator.rendering import job_script
+from orchestrator.rendering import templates
 from orchestrator.tracking import run_folder
 
 
@@ -342,6 +342,6 @@ def _send_anew(
 
 def _text(path: Path) -> str | None:
     try:
-        return files.read_text(path, limit_bytes=job_script.SCRIPT_LIMIT_BYTES, errors="replace")
+        return files.read_text(path, limit_bytes=templates.SCRIPT_LIMIT_BYTES, errors="replace")
     except OSError:
         return None

@@ -10,7 +10,7 @@ from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.session import clock_check, contexts
 from orchestrator.controller.submission import dependencies, environments, submitit
 from orchestrator.local import checks, records, slots
-from orchestrator.rendering import batch_file, batch_needs, job_script
+from orchestrator.rendering import batch_file, batch_options, templates
 from orchestrator.slurm import variables
 from orchestrator.specs import ranks
 from orchestrator.toml import values
@@ -32,7 +32,7 @@ def check(
     `cure`: what to do about a dependency that can't be kept.
     """
     if context.is_local:
-        spec = batch_needs.of(spec, script)
+        spec = batch_options.with_directives(spec, script)
         checks.check_gpus(asked_gpus(spec), _slots(context))
     dependencies.check(context, spec.dependency, cure=cure)
 
@@ -48,8 +48,8 @@ def enter(
 
     Raises SpecError where the machine lost a GPU since `check`.
     """
-    spec = batch_needs.of(
-        spec, files.read_text(folder.script, limit_bytes=job_script.SCRIPT_LIMIT_BYTES)
+    spec = batch_options.with_directives(
+        spec, files.read_text(folder.script, limit_bytes=templates.SCRIPT_LIMIT_BYTES)
     )
     with context.store.reading() as work:
         found = work.jobs.of_submissions([job.token])
@@ -137,7 +137,7 @@ def _umask() -> int:
 
 def estimate(context: contexts.Context, spec: jobs.JobSpec, script: str) -> str:
     """Return a sentence on when the job would start here; nothing is submitted."""
-    spec = batch_needs.of(spec, script)
+    spec = batch_options.with_directives(spec, script)
     slots = _slots(context)
     checks.check_gpus(asked_gpus(spec), slots)
     waiting = context.machine.squeue(lambda *_: True)

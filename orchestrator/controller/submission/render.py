@@ -14,7 +14,7 @@ from orchestrator import config, errors, jobs
 from orchestrator.controller.metrics import job_patterns
 from orchestrator.jobs import dependency
 from orchestrator.local import checks
-from orchestrator.rendering import batch_file, batch_needs, job_script, templates
+from orchestrator.rendering import batch_file, batch_options, job_script, templates
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller.session import clusters
@@ -82,7 +82,7 @@ def make(
         )
     script = _rendered(configuration, request, on_this_machine=on_this_machine)
     if on_this_machine:
-        checks.check_spec(batch_needs.of(request.spec, script.text))
+        checks.check_spec(batch_options.with_directives(request.spec, script.text))
     size_bytes = len(script.text.encode())
     if size_bytes >= LARGEST_SCRIPT_BYTES:
         told = (

@@ -15,11 +15,10 @@ _WRAPPERS = ("files", "batch_file", "documents")
 _ALLOWED = {
     "orchestrator/diagnosis/rules.py:load_shipped": "a file of this package",
     "orchestrator/patterns/loading.py:load_shipped": "a file of this package",
-    "orchestrator/rendering/templates.py:_shipped": "a file of this package",
     "orchestrator/local/processes.py:boot_id": "a file of the kernel",
     "orchestrator/local/processes.py:marked": "a file of the kernel",
     "orchestrator/local/processes.py:_stat": "a file of the kernel",
-    "orchestrator/cli/bugs.py:_write": "a descriptor of its own, for writing",
+    "orchestrator/cli/process.py:_write_traceback": "a descriptor of its own, for writing",
     "orchestrator/local/verification.py:opened": "a folder",
     "orchestrator/local/runner.py:_appended": "a log, for writing",
     "orchestrator/local/submitted.py:_read_in_child": "a pipe to its own child",
