@@ -148,7 +148,7 @@ def _show_job(
 ) -> None:
     job = details.job
     used = job_efficiency.of(context, details, ask=may_ask)
-    chain = chains.of(context, job)
+    chain = chains.chain_of(context, job)
     attempts = [job_rows.attempt_row(attempt) for attempt in details.attempts]
     links = [job_rows.link_row(link) for link in chain.links]
     row = job_rows.job_row(job, context.clock.now())
