@@ -84,8 +84,7 @@ def test_a_grid_from_its_file_to_the_end(cli, fake_slurm, grid):
         PLAN.format("1 submission") + "Submitted batch job 1 (@1-6, grid, 6 tasks)\n"
     )
     assert done.err.endswith(
-        "Error: 1 of 6 points did not complete; see "
-        "`orchestrator sweep status @1 --points`\n"
+        "Error: 1 of 6 points did not complete; see `orchestrator sweep status @1 --points`\n"
     )
     assert done.code == 1
     assert len(fake_slurm.calls("sbatch")) == 1
