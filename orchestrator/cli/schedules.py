@@ -18,7 +18,7 @@ from orchestrator.cli.output import schedule_rows
 from orchestrator.controller.reports import baselines
 from orchestrator.controller.schedules import management
 from orchestrator.controller.session import clock_check, clusters, contexts
-from orchestrator.controller.submission import local_jobs, render
+from orchestrator.controller.submission import intents, render
 from orchestrator.controller.sweeps import plan
 from orchestrator.toml import values
 
@@ -173,9 +173,9 @@ def _checked(
         request = spec_options.request(job, configuration)
         is_local = render.is_local(configuration, os.environ)
         context = session.open_context(ctx).with_scheduler("local" if is_local else "slurm")
-        script = render.make(configuration, request, on_this_machine=is_local)
+        script = render.render(configuration, request, is_local=is_local)
         render.refuse_too_many_tasks(request, clusters.facts(context))
-        local_jobs.check(context, request.spec, script.text)
+        intents.check(context, request.spec, script.text)
         inherit = set(request.spec.environment.inherit)
         spec = json.loads(specs.to_json(request.spec))
         fields = {"kind": "job", "spec": spec, "source": request.source}

@@ -10,7 +10,7 @@ import click
 from orchestrator import jobs
 from orchestrator.cli import options, output, session
 from orchestrator.controller.session import contexts
-from orchestrator.controller.usage import usage as job_usage
+from orchestrator.controller.usage import job_usage
 from orchestrator.usage import totals
 
 _HOURS = ("gpu_hours", "core_hours", "node_hours")
