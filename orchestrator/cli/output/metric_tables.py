@@ -68,11 +68,13 @@ def _six_digits(value: object) -> object:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def print_table(view: View, *, is_limited: bool) -> bool:
+def print_table(view: View) -> bool:
     """Print metrics, and on a terminal a sparkline of each series."""
     by_row = {job.row: job for job in view.jobs}
+    query = view.query
+    is_limited = (query.last, query.every, query.points) != (None, None, None)
     limit = None if is_limited or view.out is not None else MAX_ROWS
-    count, newest = queries.newest(view.context, view.query, limit)
+    count, newest = queries.newest(view.context, query, limit)
     rows = [job_rows.metric_row(row, by_row[row.job_row]) for page in newest for row in page]
     with terminal.printing_to(view.out):
         output.print_rows("metrics", rows, job_rows.METRIC_COLUMNS, "table")
