@@ -34,7 +34,7 @@ _BAR_CHARACTERS = 20
 @click.option("--spec", is_flag=True, help="Print only the spec, as JSON.")
 @click.option("--diff", is_flag=True, help="Print only the uncommitted changes at submission.")
 @options.refresh_option
-@options.format_option
+@options.optional_format
 @session.with_context
 def show(
     context: contexts.Context,
