@@ -238,16 +238,26 @@ def wait_for_jobs(
         raise errors.NotEndedError(
             f"{len(live)} of {len(last)} jobs have not ended after {timeout:g} s"
         )
+    raise_unless_completed(last)
+
+
+def raise_unless_completed(last: Sequence[jobs.Job]) -> None:
+    """Raise OrchestratorError unless all jobs are COMPLETED."""
     groups: dict[tuple[str, jobs.JobState], list[jobs.Job]] = {}
     for job in last:
         if job.state is not jobs.JobState.COMPLETED:
             groups.setdefault((job.token, job.state), []).append(job)
-    if groups:
-        states = ", ".join(
-            f"{naming.names_of(tasks)} {state}" for (_, state), tasks in groups.items()
-        )
-        failed = sum(map(len, groups.values()))
-        raise errors.OrchestratorError(f"{failed} of {len(last)} jobs did not complete: {states}")
+    if not groups:
+        return
+    if len(last) == 1:
+        job, name = last[0], naming.name_of(last[0])
+        code = job_rows.exit_text(job.exit_code, job.exit_signal)
+        details = f", exit code {code}; see `orchestrator logs {name}`" if code else ""
+        details = details or f": {job.reason}"
+        raise errors.OrchestratorError(f"job {name} ended {job.state}{details}")
+    states = ", ".join(f"{naming.names_of(tasks)} {state}" for (_, state), tasks in groups.items())
+    failed = sum(map(len, groups.values()))
+    raise errors.OrchestratorError(f"{failed} of {len(last)} jobs did not complete: {states}")
 
 
 def state_reporter(context: contexts.Context) -> Callable[[Sequence[jobs.Job]], None]:

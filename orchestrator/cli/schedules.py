@@ -352,59 +352,35 @@ def run(context: contexts.Context, name: str, form: str) -> None:
         raise errors.OrchestratorError(f"nothing was submitted: {trigger.reason}")
 
 
-@schedule_commands.command("pause")
-@_name_argument
-@session.with_context
-def pause(context: contexts.Context, name: str) -> None:
-    """Pause a schedule until `schedule resume`.
-
-    Planned times are skipped while it is paused. Submitted jobs are not affected.
-
-    \b
-    Example:
-      orchestrator schedule pause nightly
-    """
-    _change(context, name, management.pause)
-
-
-@schedule_commands.command("resume")
-@_name_argument
-@session.with_context
-def resume(context: contexts.Context, name: str) -> None:
-    """Resume a paused schedule with the next planned time.
-
-    \b
-    Example:
-      orchestrator schedule resume nightly
-    """
-    _change(context, name, management.resume)
-
-
-@schedule_commands.command("remove")
-@_name_argument
-@session.with_context
-def remove(context: contexts.Context, name: str) -> None:
-    """Remove a schedule, but keep its history.
-
-    Submitted jobs are not affected. The name can be used again.
-
-    \b
-    Example:
-      orchestrator schedule remove nightly
-    """
-    _change(context, name, management.remove)
-
-
-schedule_commands.add_command(service.install)
-
-
-def _change(
-    context: contexts.Context,
-    name: str,
-    change: Callable[[contexts.Context, str], schedules.Schedule],
+def _add_change(
+    name: str, change: Callable[[contexts.Context, str], schedules.Schedule], text: str
 ) -> None:
-    stored = change(context, name)
-    click.echo(f"Schedule {stored.name} is {stored.state}")
+    """Add a command that changes the state of a schedule."""
+
+    @schedule_commands.command(
+        name, help=f"{text}\n\n\b\nExample:\n  orchestrator schedule {name} nightly"
+    )
+    @_name_argument
+    @session.with_context
+    def command(context: contexts.Context, name: str) -> None:
+        stored = change(context, name)
+        click.echo(f"Schedule {stored.name} is {stored.state}")
+
+
+_add_change(
+    "pause",
+    management.pause,
+    "Pause a schedule until `schedule resume`.\n\n"
+    "Planned times are skipped while it is paused. Submitted jobs are not affected.",
+)
+_add_change("resume", management.resume, "Resume a paused schedule with the next planned time.")
+_add_change(
+    "remove",
+    management.remove,
+    "Remove a schedule, but keep its history.\n\n"
+    "Submitted jobs are not affected. The name can be used again.",
+)
+schedule_commands.add_command(service.install)
 
 
 def note_controller(

@@ -105,29 +105,14 @@ def submit(
     elif not wait_:
         job_rows.print_jobs(tasks, context.clock.now(), form)
     if wait_:
-        _wait(context, tasks, form)
+        from orchestrator.cli import actions
+        from orchestrator.controller.actions import wait
 
-
-def _wait(context: contexts.Context, tasks: Sequence[jobs.Job], form: str | None) -> None:
-    from orchestrator.cli import actions
-    from orchestrator.controller.actions import wait
-
-    reporter = actions.state_reporter(context)
-    tasks = wait.wait(context, [job.row for job in tasks], changed=reporter)
-    if form is not None:
-        job_rows.print_jobs(tasks, context.clock.now(), form)
-    failed = [job for job in tasks if job.state is not jobs.JobState.COMPLETED]
-    if not failed:
-        return
-    job = failed[0]
-    code = job_rows.exit_text(job.exit_code, job.exit_signal)
-    end = f"job {job.job_id} ended {job.state}" + ("" if code is None else f", exit code {code}")
-    end += f"; see `orchestrator logs {job.job_id}`"
-    if job.job_id is None:
-        end = f"@{job.row} ended {job.state}: {job.reason}"
-    if len(tasks) > 1:
-        end = f"{len(failed)} of {len(tasks)} tasks did not complete; the first: {end}"
-    raise errors.OrchestratorError(end)
+        reporter = actions.state_reporter(context)
+        tasks = wait.wait(context, [job.row for job in tasks], changed=reporter)
+        if form is not None:
+            job_rows.print_jobs(tasks, context.clock.now(), form)
+        actions.raise_unless_completed(tasks)
 
 
 def _parsable(job: jobs.Job) -> str:
