@@ -23,13 +23,12 @@ from orchestrator.jobs import naming
 #: Time after --timeout in which `wait` may end by itself.
 _GRACE_SECONDS = 2.0
 
-timeout_option = click.option(
+timeout_option = options.option(
     "--timeout",
-    type=options.seconds(),
-    default=confirmed.CONFIRM_SECONDS,
-    show_default=True,
+    "Wait at most this long until Slurm shows the change.",
+    options.seconds(),
     metavar="SECONDS",
-    help="Wait at most this long until Slurm shows the change.",
+    default=confirmed.CONFIRM_SECONDS,
 )
 
 
@@ -137,7 +136,7 @@ def release(
 
 @click.command("requeue")
 @_job_action
-@click.option("--hold", is_flag=True, help="Hold the jobs; `release` lets them start.")
+@options.option("--hold", "Hold the jobs; `release` lets them start.")
 def requeue_jobs(
     context: contexts.Context, selected: Sequence[jobs.Job], *, timeout_seconds: float, hold: bool
 ) -> None:
@@ -207,9 +206,7 @@ def _explanation(outcome: confirmed.Outcome, names: str) -> str:
 
 @click.command("wait")
 @options.job_selection
-@click.option(
-    "--timeout", type=options.seconds(), metavar="SECONDS", help="Wait at most this long."
-)
+@options.option("--timeout", "Wait at most this long.", options.seconds(), metavar="SECONDS")
 @options.optional_format
 @click.pass_context
 def wait_for_jobs(

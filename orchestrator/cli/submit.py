@@ -42,9 +42,9 @@ def render(ctx: click.Context, job: spec_options.JobOptions) -> None:
 @click.command("submit")
 @spec_options.spec_options
 @options.scheduler_option
-@click.option("--dry-run", is_flag=True, help="Print the script, as `render` does.")
-@click.option("--test-only", is_flag=True, help="Ask Slurm when the job would start.")
-@click.option("--parsable", is_flag=True, help="Print only the job ID.")
+@options.option("--dry-run", "Print the script, as `render` does.")
+@options.option("--test-only", "Ask Slurm when the job would start.")
+@options.option("--parsable", "Print only the job ID.")
 @options.queue_option
 @options.wait_option
 @options.optional_format
@@ -139,9 +139,9 @@ def submission_line(tasks: Sequence[jobs.Job]) -> str:
     metavar="JOB...",
     shell_complete=completion.job_references,
 )
-@click.option("--fresh", is_flag=True, help="Render the stored spec with the current templates.")
+@options.option("--fresh", "Render the stored spec with the current templates.")
 @options.queue_option
-@click.option("--parsable", is_flag=True, help="Print only the job IDs, one per line.")
+@options.option("--parsable", "Print only the job IDs, one per line.")
 @session.with_context
 def resubmit(
     context: contexts.Context,
@@ -190,12 +190,12 @@ def resubmit(
 
 @click.command("track")
 @click.argument("job_ids", nargs=-1, required=True, metavar="JOBID...")
-@click.option("--name", help="Name for the job here. Default: its name in Slurm.")
-@click.option(
-    "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label. Can be repeated."
+@options.option("--name", "Name for the job here. Default: its name in Slurm.", "NAME")
+@options.option("--label", "Label.", "KEY=VALUE", dest="labels", multiple=True)
+@options.option(
+    "--pattern", "Pattern that finds metrics in the log.", "NAME", dest="patterns", multiple=True
 )
-@click.option("--pattern", "patterns", multiple=True, help="Pattern that finds metrics in the log.")
-@click.option("--log", metavar="PATH", help="The log, if Slurm no longer knows its path.")
+@options.option("--log", "The log, if Slurm no longer knows its path.", "PATH")
 @session.with_context
 def track(
     context: contexts.Context,
