@@ -21,6 +21,7 @@ from db import backups, contents, session, sqlite, unit_of_work
 from db import errors as db_errors
 from orchestrator import config, errors, files
 from orchestrator.controller.session import content_checks
+from orchestrator.jobs import leases
 
 _URLS = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
 #: What code raises that meets a value which cannot be.
@@ -134,11 +135,7 @@ class Store:
         with _translated(), self._private().writing(durable=durable) as db:
             work = unit_of_work.UnitOfWork(db)
             if self._fence is not None and not work.leases.has_fence(self._fence):
-                from orchestrator.controller.service import lease_messages
-
-                raise lease_messages.taken_over(
-                    work.leases.read(datetime.datetime.now(datetime.UTC))
-                )
+                raise leases.taken_over(work.leases.read(datetime.datetime.now(datetime.UTC)))
             yield work
 
     def version(self) -> str | None:
