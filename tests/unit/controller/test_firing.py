@@ -421,7 +421,7 @@ def test_who_looks_at_schedules_is_told(
         return " ".join(said)
 
     assert told() == f"No controller is running, so schedules will not fire. {cure}"
-    with leases.acquire(context, command="tick", seconds=30).kept(said.append, lambda: None):
+    with leases.acquire(context, command="tick", seconds=30).renewing(said.append, lambda: None):
         pass
     newest = health.Pass(
         command="tick",
