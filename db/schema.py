@@ -1,18 +1,14 @@
-"""Which version of the tables a database has, and how it gets to ours.
+"""The schema version of a database, and its upgrade with Alembic.
 
-Alembic takes a quarter of a second to import, so it is imported only when there is work for it.
+Alembic takes a quarter of a second to import, so it is imported only for an upgrade.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import errno
-import os
 import pathlib
 import re
 import secrets
-import sqlite3
 import string
 from typing import TYPE_CHECKING
 
@@ -32,116 +28,56 @@ class Migrations:
     """A folder of Alembic migrations and the revision they lead to."""
 
     folder: pathlib.Path
-    #: revisions are numbers with leading zeros, so that newer is greater
+    #: numbers with leading zeros, so that a newer revision is greater
     head: str
 
 
 SHIPPED = Migrations(folder=pathlib.Path(__file__).parent / "migrations", head="0009")
 
 
-def read_version(connection: sa.Connection, place: str) -> str | None:
-    """Return the revision of the tables; none in an empty database, which people call `place`.
+def read_version(connection: sa.Connection, shown_name: str) -> str | None:
+    """Return the revision of the tables, or None for an empty database.
 
-    Raises CorruptError for a database that is somebody else's.
+    `shown_name` is the database in errors. Raises CorruptError for one of another program.
     """
     tables = sa.inspect(connection).get_table_names()
+    version = None
     if "alembic_version" in tables:
         version = connection.scalar(sa.text("SELECT version_num FROM alembic_version"))
-        if version is not None and not _REVISION.fullmatch(str(version)):
-            raise errors.DamagedValueError(
-                "alembic_version", "version_num", version, "the number of a revision"
-            )
-        if version is not None:
-            return str(version)
-    if "submissions" in tables:
-        raise errors.DamagedValueError("alembic_version", "version_num", None, "")
-    if set(tables) - {"alembic_version"}:
-        raise errors.CorruptError(
-            f"{place} is a database of another program. "
-            "Set state_dir, or database, to a place of its own."
+    if version is not None and not _REVISION.fullmatch(str(version)):
+        raise errors.DamagedValueError(
+            "alembic_version", "version_num", version, "the number of a revision"
         )
-    return None
+    if version is None and "submissions" in tables:
+        raise errors.DamagedValueError("alembic_version", "version_num", None, "")
+    if version is None and set(tables) - {"alembic_version"}:
+        raise errors.CorruptError(
+            f"{shown_name} is a database of another program. "
+            "Set state_dir or database to another path."
+        )
+    return None if version is None else str(version)
 
 
-def check_version(version: str | None, migrations: Migrations, place: str) -> bool:
-    """Return whether `version` is ours; raises NewerSchemaError when it is from the future."""
+def is_current(version: str | None, migrations: Migrations, shown_name: str) -> bool:
+    """Return whether this is our revision; raises NewerSchemaError for a newer one."""
     if version is not None and version > migrations.head:
         raise errors.NewerSchemaError(
-            f"{place} was written by a newer version of orchestrator "
-            f"(its tables are {version}, this one knows {migrations.head}). "
+            f"{shown_name} was written by a newer version of orchestrator "
+            f"(its schema is {version}, this version knows {migrations.head}). "
             "Use that version, or restore a backup made before the upgrade."
         )
     return version == migrations.head
 
 
 def migrate(connection: sa.Connection, migrations: Migrations) -> None:
-    """Bring the tables to the newest revision, inside the transaction that is open."""
+    """Upgrade the tables to the newest revision within the open transaction."""
     from alembic import command
 
     settings = alembic_config(migrations)
     settings.attributes["connection"] = connection
     command.upgrade(settings, "head")
-    _name_installation(connection)
-
-
-def alembic_config(migrations: Migrations) -> config.Config:
-    """Return Alembic's configuration for `migrations`; no alembic.ini is needed."""
-    from alembic import config
-
-    settings = config.Config()
-    # ConfigParser reads % as the start of a reference.
-    settings.set_main_option("script_location", str(migrations.folder).replace("%", "%%"))
-    settings.set_main_option("path_separator", "os")
-    return settings
-
-
-def copy_database(source: sqlite3.Connection, target: pathlib.Path) -> None:
-    """Copy a live database to the new file `target` (0600) with SQLite's backup API.
-
-    It has its name when all of it is on the disk. Raises FileExistsError when there is such a file.
-    """
-    if target.exists():
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    draft = target.with_name(f"{target.name}.{os.getpid()}.draft")
-    draft.unlink(missing_ok=True)
-    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-    try:
-        with contextlib.closing(sqlite3.connect(draft)) as copy:
-            source.backup(copy)
-            # A copy stands alone: without it the journal mode of the original makes it need -wal.
-            copy.execute("PRAGMA journal_mode=DELETE")
-        sync(draft)
-        _publish(draft, target)
-        sync(target.parent)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _publish(draft: pathlib.Path, target: pathlib.Path) -> None:
-    try:
-        # Unlike a rename, this refuses a name that was taken meanwhile.
-        os.link(draft, target)
-    except FileExistsError:
-        raise
-    except OSError:
-        # A file system without links.
-        draft.rename(target)
-
-
-def sync(path: pathlib.Path) -> None:
-    """Let the content of a file, or the names in a folder, survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _name_installation(connection: sa.Connection) -> None:
-    name = "".join(
-        secrets.choice(string.ascii_lowercase + string.digits)
-        for _ in range(_INSTALLATION_ID_LETTERS)
-    )
+    letters = string.ascii_lowercase + string.digits
+    name = "".join(secrets.choice(letters) for _ in range(_INSTALLATION_ID_LETTERS))
     connection.execute(
         sa.text(
             "INSERT INTO settings (key, value) SELECT 'installation_id', :name "
@@ -149,3 +85,14 @@ def _name_installation(connection: sa.Connection) -> None:
         ),
         {"name": name},
     )
+
+
+def alembic_config(migrations: Migrations) -> config.Config:
+    """Return the configuration of Alembic; it needs no alembic.ini."""
+    from alembic import config
+
+    settings = config.Config()
+    # ConfigParser reads % as the start of a reference.
+    settings.set_main_option("script_location", str(migrations.folder).replace("%", "%%"))
+    settings.set_main_option("path_separator", "os")
+    return settings

@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 #: What the commands load; what is not installed is left out.
 LIBRARIES = (
-    *("click", "jinja2.sandbox", "sqlalchemy.orm", "sqlalchemy.dialects.sqlite", "submitit"),
+    *("click", "jinja2.sandbox", "sqlalchemy", "sqlalchemy.dialects.sqlite", "submitit"),
     *("rich.table", "rich.progress", "alembic.command", "alembic.config", "numpy"),
 )
 #: A command line and the variables of its surroundings.
@@ -198,8 +198,6 @@ def _become(request: Request, descriptors: list[int]) -> Request:
 
 
 def main() -> None:
-    from sqlalchemy import orm
-
     import db
     import orchestrator
     from orchestrator import cli
@@ -213,7 +211,6 @@ def main() -> None:
                 # One may need a library of an extra.
                 with contextlib.suppress(ImportError):
                     importlib.import_module(found.name)
-    orm.configure_mappers()
     gc.freeze()
     if serve(socket.socket(fileno=int(sys.argv[1]))) is not None:
         cli.main()

@@ -4,35 +4,28 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Iterable, Iterator
-from typing import cast
 
 import sqlalchemy as sa
 
-from db import dialects, models, queries, statements
+from db import queries
+from db.tables.jobs import ATTEMPTS, JOB_EVENTS, USED_FIGURES
 from orchestrator import jobs
 
-_ATTEMPTS = cast("sa.Table", models.Attempt.__table__)
-_EVENTS = models.JobEvent.__table__
-_ATTEMPT = _ATTEMPTS.c
-_EVENT = _EVENTS.c
-#: Built once: to build a statement takes longer than to run it.
-_ADD_EVENTS = sa.insert(_EVENTS)  # type: ignore[arg-type]
+_ATTEMPT, _EVENT = ATTEMPTS.c, JOB_EVENTS.c
 
 
-class AttemptStore:
+class AttemptStore(queries.Store):
     """The attempts of jobs within one transaction."""
-
-    def __init__(self, db: statements.Session) -> None:
-        self._db = db
 
     def put(self, attempts: Iterable[tuple[int, jobs.Attempt]]) -> None:
         """Store attempts, each with its job's row; one with the same number is replaced."""
-        columns = [
-            {"job_row": row, **vars(attempt), "state": attempt.state.value}
-            for row, attempt in attempts
-        ]
-        if columns:
-            dialects.upsert(self._db, _ATTEMPTS, columns, ["job_row", "number"])
+        self._put(
+            ATTEMPTS,
+            (
+                {"job_row": row, **vars(attempt), "state": attempt.state.value}
+                for row, attempt in attempts
+            ),
+        )
 
     def of_job(self, row: int) -> list[jobs.Attempt]:
         """Return the attempts of a job, oldest first."""
@@ -52,7 +45,7 @@ class AttemptStore:
         since: datetime.datetime | None,
         until: datetime.datetime | None,
     ) -> list[tuple[int, jobs.Attempt]]:
-        """Return the attempts of these jobs that ran between two moments, each with its job's row.
+        """Return the attempts of these jobs that ran between two times, each with its job's row.
 
         The end of an attempt may be unknown, or still to come.
         """
@@ -66,30 +59,24 @@ class AttemptStore:
     def _read(
         self, rows: Collection[int], *conditions: sa.ColumnElement[bool]
     ) -> Iterator[tuple[int, jobs.Attempt]]:
-        for portion in queries.portions(rows):
-            statement = sa.select(_ATTEMPTS).where(_ATTEMPT.job_row.in_(portion), *conditions)
-            ordered = statement.order_by(_ATTEMPT.job_row, _ATTEMPT.number)
-            for row in self._db.execute(ordered):
-                columns = {**row._mapping, "state": jobs.JobState(row.state)}
-                yield columns.pop("job_row"), jobs.Attempt(**columns)
+        of_jobs = queries.among(_ATTEMPT.job_row, rows)
+        statement = sa.select(ATTEMPTS).where(of_jobs, *conditions)
+        for row in self._rows(statement.order_by(_ATTEMPT.job_row, _ATTEMPT.number)):
+            columns = {**row._mapping, "state": jobs.JobState(row.state)}
+            yield columns.pop("job_row"), jobs.Attempt(**columns)
 
     def used_figures(self, row: int, attempt: int) -> str | None:
         """Return what `put_used_figures` stored for an attempt."""
-        used = models.UsedFigures.__table__.c
-        wanted = (used.job_row == row, used.attempt == attempt)
-        return self._db.scalar(sa.select(used.figures).where(*wanted))
+        is_attempt = USED_FIGURES.c.job_row == row, USED_FIGURES.c.attempt == attempt
+        return self._connection.scalar(sa.select(USED_FIGURES.c.figures).where(*is_attempt))
 
     def put_used_figures(self, row: int, attempt: int, figures: str) -> None:
         """Store what an attempt used, as JSON."""
-        self._db.merge(models.UsedFigures(job_row=row, attempt=attempt, figures=figures))
-        self._db.flush()
+        self._put(USED_FIGURES, [{"job_row": row, "attempt": attempt, "figures": figures}])
 
 
-class EventStore:
+class EventStore(queries.Store):
     """The history of jobs within one transaction; events are never changed."""
-
-    def __init__(self, db: statements.Session) -> None:
-        self._db = db
 
     def add(self, row: int, event: jobs.JobEvent) -> None:
         """Store an event of a job."""
@@ -101,10 +88,8 @@ class EventStore:
             {"job_row": row, **vars(event), "state": event.state and event.state.value}
             for row, event in events
         ]
-        if len(columns) == 1:
-            self._db.run(_ADD_EVENTS, columns[0])
-        elif columns:
-            self._db.connection().execute(_ADD_EVENTS, columns)
+        if columns:
+            self._connection.execute(sa.insert(JOB_EVENTS), columns)
 
     def of_job(self, row: int) -> list[jobs.JobEvent]:
         """Return the history of a job, oldest first."""
@@ -112,13 +97,10 @@ class EventStore:
         statement = sa.select(*columns).where(_EVENT.job_row == row).order_by(_EVENT.id)
         return [
             jobs.JobEvent(**{**event._mapping, "state": event.state and jobs.JobState(event.state)})
-            for event in self._db.execute(statement)
+            for event in self._rows(statement)
         ]
 
     def cancel_requested(self, rows: Collection[int]) -> set[int]:
         """Return the rows of those of the jobs for which a cancellation was requested."""
-        requested: set[int] = set()
-        for portion in queries.portions(rows):
-            cancels = (_EVENT.job_row.in_(portion), _EVENT.kind == "cancel")
-            requested.update(self._db.scalars(sa.select(_EVENT.job_row).where(*cancels)))
-        return requested
+        is_cancel = queries.among(_EVENT.job_row, rows), _EVENT.kind == "cancel"
+        return {*self._connection.scalars(sa.select(_EVENT.job_row).where(*is_cancel))}

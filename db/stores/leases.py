@@ -6,28 +6,24 @@ import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import orm
 
-from db import queries, service_tables
+from db import queries
+from db.tables.service import LEASES
 from orchestrator import jobs
-from orchestrator.jobs import leases as records
+from orchestrator.jobs import leases
 
-_LEASES = service_tables.METADATA.tables["leases"]
-_LEASE = _LEASES.c
+_LEASE = LEASES.c
 #: There is one lease: only one process acts as the controller of a database.
 _NAME = "controller"
 
 
-class LeaseStore:
+class LeaseStore(queries.Store):
     """The lease within one transaction."""
-
-    def __init__(self, session: orm.Session) -> None:
-        self._session = session
 
     @property
     def one_clock(self) -> bool:
         """Whether all hosts use the clock of one database server."""
-        return self._session.get_bind().dialect.name != "sqlite"
+        return self._connection.dialect.name != "sqlite"
 
     def server_time(self) -> datetime.datetime | None:
         """Return the time of the database server; None if its clock is the clock of this host."""
@@ -36,21 +32,21 @@ class LeaseStore:
         server, client = sa.func.inet_server_addr(), sa.func.inet_client_addr()
         # Over a Unix socket neither has an address.
         time = sa.case((server != client, sa.func.clock_timestamp()))
-        return self._session.scalar(sa.select(time))
+        return self._connection.scalar(sa.select(time))
 
-    def read(self, here: datetime.datetime) -> records.Lease | None:
+    def read(self, here: datetime.datetime) -> leases.Lease | None:
         """Return the lease, None if there never was a controller; `here` is the time here."""
-        row = self._session.execute(sa.select(_LEASES).where(_LEASE.name == _NAME)).first()
+        row = self._connection.execute(sa.select(LEASES).where(_LEASE.name == _NAME)).first()
         return None if row is None else _lease(row, self._now(here))
 
     def add(self) -> None:
         """Add the lease, without a holder; IntegrityError if another process was faster."""
         values = {"name": _NAME, "fence": 0, "renewals": 0, "seconds": 0.0}
-        self._session.execute(sa.insert(_LEASES), values)
+        self._connection.execute(sa.insert(LEASES), values)
 
     def take(
         self,
-        seen: records.Lease,
+        seen: leases.Lease,
         me: jobs.Submitter,
         *,
         command: str,
@@ -60,11 +56,8 @@ class LeaseStore:
         """Take the lease if it still is as it was seen; return its new fence, else None."""
         now = self._now(here)
         values = {
+            **vars(me),
             "fence": seen.fence + 1,
-            "host": me.host,
-            "boot_id": me.boot_id,
-            "pid": me.pid,
-            "start_ticks": me.start_ticks,
             "command": command,
             "since": now,
             "renewed_at": now,
@@ -91,25 +84,24 @@ class LeaseStore:
         """
         is_mine = _LEASE.name == _NAME, _LEASE.fence == fence
         statement = sa.select(_LEASE.fence).where(*is_mine).with_for_update(read=True)
-        return self._session.execute(statement).first() is not None
+        return self._connection.execute(statement).first() is not None
 
     def _change(
         self, fence: int, values: dict[str, Any], *conditions: sa.ColumnElement[bool]
     ) -> bool:
         is_mine = _LEASE.name == _NAME, _LEASE.fence == fence
-        statement = sa.update(_LEASES).where(*is_mine, *conditions).values(values)
-        return queries.row_count(self._session.execute(statement)) == 1
+        return self._changed(sa.update(LEASES).where(*is_mine, *conditions).values(values)) == 1
 
     def _now(self, here: datetime.datetime) -> datetime.datetime:
         """Return the time of the database server, `here` for a file."""
         if not self.one_clock:
             return here
-        at = self._session.scalar(sa.select(sa.func.clock_timestamp()))
+        at = self._connection.scalar(sa.select(sa.func.clock_timestamp()))
         assert isinstance(at, datetime.datetime)
         return at
 
 
-def _lease(row: sa.Row[Any], now: datetime.datetime) -> records.Lease:
+def _lease(row: sa.Row[Any], now: datetime.datetime) -> leases.Lease:
     holder = None
     if row.host is not None:
         holder = jobs.Submitter(
@@ -119,7 +111,7 @@ def _lease(row: sa.Row[Any], now: datetime.datetime) -> records.Lease:
             start_ticks=row.start_ticks or 0,
         )
     age = float("inf") if row.renewed_at is None else (now - row.renewed_at).total_seconds()
-    return records.Lease(
+    return leases.Lease(
         fence=row.fence,
         holder=holder,
         command=row.command or "",

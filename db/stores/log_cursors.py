@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import orm
 
-from db import dialects, models
+from db import queries
+from db.tables.metrics import LOG_CURSORS
 from orchestrator import metrics
 
-_CURSORS = models.Base.metadata.tables["log_cursors"]
-_CURSOR = _CURSORS.c
-_FIELDS = (
-    *(_CURSOR.path, _CURSOR.device, _CURSOR.inode),
-    *(_CURSOR.offset_bytes, _CURSOR.line, _CURSOR.carry),
-)
-# Built once: each log with new lines needs these.
-_IS_FILE = (_CURSOR.job_row == sa.bindparam("job"), _CURSOR.path == sa.bindparam("file"))
-_ID_OF_FILE = sa.select(_CURSOR.id).where(*_IS_FILE)
-_OF_FILE = sa.select(_CURSOR.id, *_FIELDS).where(*_IS_FILE).with_for_update()
-_ADD = sa.insert(_CURSORS).returning(_CURSOR.id)
-_CHANGE = sa.update(_CURSORS).where(_CURSOR.id == sa.bindparam("number"))
+_CURSOR = LOG_CURSORS.c
+_SELECT = sa.select(LOG_CURSORS).order_by(_CURSOR.id)
 
 
-class LogCursorStore:
+class LogCursorStore(queries.Store):
     """The log cursors within one transaction."""
-
-    def __init__(self, db: orm.Session) -> None:
-        self._db = db
 
     def of(self, row: int) -> list[metrics.LogCursor]:
         """Return the cursors of a job in the order of storing."""
@@ -38,18 +25,16 @@ class LogCursorStore:
 
     def of_jobs(self, rows: Collection[int]) -> dict[int, list[metrics.LogCursor]]:
         """Return the cursors of many jobs by row."""
-        statement = sa.select(_CURSOR.job_row, *_FIELDS).order_by(_CURSOR.id)
-        statement = statement.where(_CURSOR.job_row.in_(dialects.each(rows)))
         cursors: dict[int, list[metrics.LogCursor]] = {}
-        for row, *fields in self._db.connection().execute(statement):
-            cursors.setdefault(row, []).append(_record(*fields))
+        for row in self._rows(_SELECT.where(queries.among(_CURSOR.job_row, rows))):
+            cursors.setdefault(row.job_row, []).append(_record(row))
         return cursors
 
     def paths(self, rows: Collection[int]) -> dict[int, str]:
         """Return the path of each cursor of these jobs by the cursor's number."""
         statement = sa.select(_CURSOR.id, _CURSOR.path)
-        statement = statement.where(_CURSOR.job_row.in_(dialects.each(rows)))
-        return dict(self._db.connection().execute(statement).all())
+        paths = self._rows(statement.where(queries.among(_CURSOR.job_row, rows)))
+        return {number: path for number, path in paths}
 
     def move(
         self, row: int, cursor: metrics.LogCursor, *, expect: metrics.LogCursor | None
@@ -59,47 +44,42 @@ class LogCursorStore:
         Store the metrics read on the way in the same transaction, and only if this returns True.
         Then each is stored exactly once, even if readers run in parallel or crash.
         """
+        is_file = _CURSOR.job_row == row, _CURSOR.path == cursor.path
+        stored = self._connection.execute(_SELECT.where(*is_file).with_for_update()).first()
         unread = metrics.LogCursor(path=cursor.path)
-        connection = self._db.connection()
-        stored = connection.execute(_OF_FILE, {"job": row, "file": cursor.path}).first()
-        if (unread if stored is None else _record(*stored[1:])) != (expect or unread):
+        if (unread if stored is None else _record(stored)) != (expect or unread):
             return False
         if stored is None:
-            self._add(row, cursor)
+            self._insert(LOG_CURSORS, {"job_row": row, **_columns(cursor)})
         else:
-            connection.execute(_CHANGE, {"number": stored.id, **_columns(cursor)})
+            statement = sa.update(LOG_CURSORS).where(*is_file)
+            self._connection.execute(statement.values(_columns(cursor)))
         return True
 
     def id_of(self, row: int, path: str) -> int:
         """Return the number of a file's cursor; a new file gets a cursor at its start."""
-        number = self._db.connection().scalar(_ID_OF_FILE, {"job": row, "file": path})
-        return self._add(row, metrics.LogCursor(path=path)) if number is None else number
+        is_file = _CURSOR.job_row == row, _CURSOR.path == path
+        number = self._connection.scalar(sa.select(_CURSOR.id).where(*is_file))
+        if number is not None:
+            return int(number)
+        return self._insert(LOG_CURSORS, {"job_row": row, **_columns(metrics.LogCursor(path=path))})
 
-    def _add(self, row: int, cursor: metrics.LogCursor) -> int:
-        values = {"job_row": row, "path": cursor.path, **_columns(cursor)}
-        return int(self._db.connection().execute(_ADD, values).scalar_one())
 
-
-def _record(
-    path: str, device: str, inode: str, offset_bytes: int, line: int, carry: str
-) -> metrics.LogCursor:
+def _record(row: sa.Row[Any]) -> metrics.LogCursor:
     return metrics.LogCursor(
-        path=path,
-        device=int(device),
-        inode=int(inode),
-        offset_bytes=offset_bytes,
-        line=line,
-        carry=carry,
+        path=row.path,
+        device=int(row.device),
+        inode=int(row.inode),
+        offset_bytes=row.offset_bytes,
+        line=row.line,
+        carry=row.carry,
     )
 
 
-def _columns(cursor: metrics.LogCursor) -> dict[str, Any]:
-    """Return the columns that change when a cursor moves."""
+def _columns(cursor: metrics.LogCursor) -> Mapping[str, Any]:
     return {
+        **vars(cursor),
         "device": str(cursor.device),
         "inode": str(cursor.inode),
-        "offset_bytes": cursor.offset_bytes,
-        "line": cursor.line,
-        "carry": cursor.carry,
         "updated_at": datetime.datetime.now(datetime.UTC),
     }

@@ -1,5 +1,8 @@
 """Metrics: parsed lines are added, and metrics are read back by number, by job or by file.
 
+What similar lines have in common (names, units, source, rank, ...) is stored once, as a metric set.
+A set has METRIC_PLACES names; a line of the set stores the values in the places of their names.
+
 A job may have a million metrics. A query therefore first finds their numbers in an index; the
 metrics themselves are read afterwards, page by page.
 """
@@ -11,41 +14,46 @@ import datetime
 import fnmatch
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import sqlalchemy as sa
-from sqlalchemy import orm
 
-from db import dialects, models
-from db.stores import log_cursors, metric_sets
+from db import queries
+from db.stores import log_cursors
+from db.tables.metrics import LOG_CURSORS, METRIC_LINES, METRIC_PLACES, METRIC_SETS
 from orchestrator import jobs, metrics
 
-#: As `metrics.id`: PLACES * metric_lines.id + place; 8 bytes each.
+#: As `metrics.id`: METRIC_PLACES * metric_lines.id + place; 8 bytes each.
 Ids: TypeAlias = "array.array[int]"
 
-_Selected: TypeAlias = Sequence[tuple[metric_sets.MetricSet, list[int]]]
-
-_PLACES = metric_sets.PLACES
-_LINE = models.Base.metadata.tables["metric_lines"].c
-_VALUES = tuple(f"value{place}" for place in range(_PLACES))
-_INSERTED = ("set_id", "step", "epoch", "time", "line", *_VALUES)
-_PADDING = (None,) * _PLACES
-# A bare time: calling a function of ours for each time would double the duration of a query.
-_TIME = sa.type_coerce(_LINE.time, models.METRIC_TIME)
-_SELECT = sa.select(
-    *(_LINE.id, _LINE.set_id, _LINE.step, _LINE.epoch, _TIME, _LINE.line),
-    *(_LINE[value] for value in _VALUES),
-).order_by(_LINE.id)
+_LINE, _SET = METRIC_LINES.c, METRIC_SETS.c
+_VALUES = tuple(f"value{place}" for place in range(METRIC_PLACES))
+_LINE_COLUMNS = ("set_id", "step", "epoch", "time", "line", *_VALUES)
+_SELECT_LINES = sa.select(_LINE.id, *(_LINE[name] for name in _LINE_COLUMNS)).order_by(_LINE.id)
+_SHARED = ("job_row", "log_id", "attempt", "source", "rank", "world_size")
+_NAMES = tuple(f"{part}{place}" for place in range(METRIC_PLACES) for part in ("name", "unit"))
+_SELECT_SETS = sa.select(_SET.id, *(_SET[name] for name in (*_SHARED, *_NAMES))).order_by(_SET.id)
 #: Rows fetched from the database at a time.
 _FETCH_ROWS = 10_000
 
 
-class MetricStore:
-    """The metrics of jobs within one transaction."""
+class _MetricSet(NamedTuple):
+    """What similar lines have in common."""
 
-    def __init__(self, db: orm.Session) -> None:
-        self._db = db
+    id: int
+    job_row: int
+    log_id: int | None
+    attempt: int
+    source: str
+    rank: int | None
+    world_size: int | None
+    #: name and unit of each metric, in their places
+    names: tuple[tuple[str, str], ...]
+
+
+class MetricStore(queries.Store):
+    """The metrics of jobs within one transaction."""
 
     def add(self, row: int, lines: Sequence[metrics.ParsedLine]) -> int:
         """Store lines of a job in their order; return the number of metrics.
@@ -53,46 +61,59 @@ class MetricStore:
         Lines that are stored already are not detected: whoever reads a file moves its cursor in the
         same transaction.
         """
-        sets = metric_sets.JobSets(self._db, row)
-        parameters: list[Any] = []
-        count = 0
-        # Similar lines share the object with their names, which lives as long as `lines`: comparing
-        # its identity is enough.
-        known: dict[tuple[object, ...], list[int]] = {}
+        known = {metric_set[1:]: metric_set.id for metric_set in self._sets_of_jobs([row])}
+        cursors = log_cursors.LogCursorStore(self._connection)
+        log_ids: dict[str, int | None] = {"": None}
+        rows: list[tuple[object, ...]] = []
         for parsed in lines:
             path, source, attempt, rank, world_size, names, step, epoch, time, line, values = parsed
-            key = (id(names), path, source, attempt, rank, world_size)
-            set_ids = known.get(key)
-            if set_ids is None:
-                set_ids = known[key] = sets.ids_of(parsed)
+            if path not in log_ids:
+                log_ids[path] = cursors.id_of(row, path)
+            shared = (row, log_ids[path], attempt, source, rank, world_size)
             stored_time = None if time is None else _stored_time(time)
-            count += len(values)
-            start = 0
-            for set_id in set_ids:
-                part = values[start : start + _PLACES]
-                parameters += (set_id, step, epoch, stored_time, line, *part)
-                parameters += _PADDING[len(part) :]
-                start += _PLACES
-        dialects.insert(self._db, "metric_lines", _INSERTED, parameters)
-        return count
+            # A line with more names than a set has places belongs to several sets.
+            for start in range(0, len(names), METRIC_PLACES):
+                key = (*shared, names[start : start + METRIC_PLACES])
+                if key not in known:
+                    known[key] = self._add_set(key)
+                part = values[start : start + METRIC_PLACES]
+                padding = (None,) * (METRIC_PLACES - len(part))
+                # PostgreSQL would store NaN as a number.
+                stored = (None if value != value else value for value in part)
+                rows.append((known[key], step, epoch, stored_time, line, *stored, *padding))
+        if rows:
+            is_sqlite = self._connection.dialect.name == "sqlite"
+            marks = ", ".join(["?" if is_sqlite else "%s"] * len(_LINE_COLUMNS))
+            # A quarter of the time of a statement of SQLAlchemy with a dict for each row.
+            self._connection.exec_driver_sql(
+                f"INSERT INTO metric_lines ({', '.join(_LINE_COLUMNS)}) VALUES ({marks})", rows
+            )
+        return sum(len(parsed.values) for parsed in lines)
 
-    def names(self, job_rows: Iterable[int]) -> list[str]:
+    def _add_set(self, key: tuple[Any, ...]) -> int:
+        *shared, names = key
+        columns = dict(zip(_SHARED, shared, strict=True))
+        for place, (name, unit) in enumerate(names):
+            columns |= {f"name{place}": name, f"unit{place}": unit}
+        return self._insert(METRIC_SETS, columns)
+
+    def names(self, job_rows: Collection[int]) -> list[str]:
         """Return the names of all metrics of these jobs, sorted."""
-        sets = metric_sets.of_jobs(self._db, job_rows)
-        return sorted({name for one in sets for name, _ in one.names})
+        sets = self._sets_of_jobs(job_rows)
+        return sorted({name for metric_set in sets for name, _ in metric_set.names})
 
     def by_job(self, query: metrics.MetricQuery) -> dict[int, list[jobs.Metric]]:
         """Return metrics by job, in the query's order of jobs and the order of reading."""
         ids = self.ids(query)
-        paths = log_cursors.LogCursorStore(self._db).paths(ids) if ids else {}
+        paths = log_cursors.LogCursorStore(self._connection).paths(ids) if ids else {}
         return {
-            job_row: [_metric(row, paths.get(row.log_id or 0, "")) for row in self.rows(found)]
-            for job_row, found in ids.items()
+            job_row: [_metric(row, paths.get(row.log_id or 0, "")) for row in self.rows(of_job)]
+            for job_row, of_job in ids.items()
         }
 
     def ids(self, query: metrics.MetricQuery) -> dict[int, Ids]:
         """Return the numbers of metrics by job, in the query's order of jobs and of reading."""
-        selected = _selected(metric_sets.of_jobs(self._db, query.job_rows), query)
+        selected = _selected(self._sets_of_jobs(query.job_rows), query)
         is_thinned = query.last is not None or query.every is not None or query.points is not None
         ids = (self._thinned_ids if is_thinned else self._all_ids)(selected, query)
         sorted_ids = {row: array.array("q", sorted(of_job)) for row, of_job in ids.items()}
@@ -102,41 +123,36 @@ class MetricStore:
         """Return the metrics with these numbers that still exist, in the order of reading."""
         places: dict[int, list[int]] = {}
         for number in sorted(ids):
-            places.setdefault(number // _PLACES, []).append(number % _PLACES)
-        statement = _SELECT.where(_LINE.id.in_(dialects.each(places)))
-        lines = self._db.connection().execute(statement).all()
-        found = metric_sets.with_ids(self._db, {line[1] for line in lines})
-        sets = {one.id: one for one in found}
-        rows = []
-        for line_id, set_id, step, epoch, time, line, *values in lines:
-            _, job_row, log_id, attempt, source, rank, world_size, names = sets[set_id]
-            for place in places[line_id]:
-                name, unit = names[place]
-                rows.append(
-                    metrics.MetricRow(
-                        line_id * _PLACES + place,
-                        job_row,
-                        name,
-                        values[place],
-                        unit,
-                        step,
-                        epoch,
-                        rank,
-                        world_size,
-                        time,
-                        attempt,
-                        source,
-                        log_id,
-                        line,
-                    )
-                )
-        return rows
+            places.setdefault(number // METRIC_PLACES, []).append(number % METRIC_PLACES)
+        lines = self._rows(_SELECT_LINES.where(queries.among(_LINE.id, places)))
+        found = self._sets(queries.among(_SET.id, {line.set_id for line in lines}))
+        sets = {metric_set.id: metric_set for metric_set in found}
+        return [
+            metrics.MetricRow(
+                id=line_id * METRIC_PLACES + place,
+                job_row=sets[set_id].job_row,
+                name=sets[set_id].names[place][0],
+                value=values[place],
+                unit=sets[set_id].names[place][1],
+                step=step,
+                epoch=epoch,
+                rank=sets[set_id].rank,
+                world_size=sets[set_id].world_size,
+                time=time,
+                attempt=sets[set_id].attempt,
+                source=sets[set_id].source,
+                log_id=sets[set_id].log_id,
+                line=line,
+            )
+            for line_id, set_id, step, epoch, time, line, *values in lines
+            for place in places[line_id]
+        ]
 
     def of_file(self, row: int, path: str) -> Iterator[list[metrics.ParsedLine]]:
         """Yield the stored lines of a file as they were parsed, part by part."""
-        sets = metric_sets.of_file(self._db, row, path)
-        statement = _SELECT.where(_LINE.set_id.in_(dialects.each(sets)))
-        for part in self._db.connection().execute(statement).partitions(_FETCH_ROWS):
+        sets = self._sets_of_file(row, path)
+        statement = _SELECT_LINES.where(queries.among(_LINE.set_id, sets))
+        for part in self._connection.execute(statement).partitions(_FETCH_ROWS):
             yield [
                 metrics.ParsedLine(
                     path=path,
@@ -147,7 +163,7 @@ class MetricStore:
                     names=sets[set_id].names,
                     step=step,
                     epoch=epoch,
-                    time=_in_utc(time),
+                    time=time,
                     line=line,
                     values=tuple(values[: len(sets[set_id].names)]),
                 )
@@ -156,42 +172,47 @@ class MetricStore:
 
     def file_summary(self, row: int, path: str) -> metrics.FileSummary:
         """Return how much is stored from a file."""
-        sets = metric_sets.of_file(self._db, row, path)
+        sets = self._sets_of_file(row, path)
         statement = sa.select(_LINE.set_id, _LINE.line).order_by(_LINE.id)
-        statement = statement.where(_LINE.set_id.in_(dialects.each(sets)))
         count, previous, restarted = 0, 0, False
-        for set_id, line in _fetched(self._db, statement):
+        for set_id, line in self._fetched(statement.where(queries.among(_LINE.set_id, sets))):
             count += len(sets[set_id].names)
             restarted = restarted or (line is not None and line < previous)
             previous = line or previous
         return metrics.FileSummary(count=count, restarted=restarted)
 
     def delete_file(self, row: int, path: str) -> None:
-        """Delete the metrics of a file."""
-        metric_sets.delete(self._db, metric_sets.of_file(self._db, row, path))
+        """Delete the metrics of a file; the lines are deleted with their sets (foreign key)."""
+        of_file = queries.among(_SET.id, self._sets_of_file(row, path))
+        self._connection.execute(sa.delete(METRIC_SETS).where(of_file))
 
-    def _all_ids(self, selected: _Selected, query: metrics.MetricQuery) -> dict[int, list[int]]:
-        by_id = {one.id: (one.job_row, places) for one, places in selected}
+    def _all_ids(
+        self, selected: Sequence[tuple[_MetricSet, list[int]]], query: metrics.MetricQuery
+    ) -> dict[int, list[int]]:
+        by_id = {metric_set.id: (metric_set.job_row, places) for metric_set, places in selected}
         ids: dict[int, list[int]] = {}
         for line_id, set_id in self._lines(list(by_id), query):
             job_row, places = by_id[set_id]
-            ids.setdefault(job_row, []).extend([line_id * _PLACES + place for place in places])
+            ids.setdefault(job_row, []).extend([line_id * METRIC_PLACES + n for n in places])
         return ids
 
-    def _thinned_ids(self, selected: _Selected, query: metrics.MetricQuery) -> dict[int, list[int]]:
+    def _thinned_ids(
+        self, selected: Sequence[tuple[_MetricSet, list[int]]], query: metrics.MetricQuery
+    ) -> dict[int, list[int]]:
         """Apply `last`, `every` and `points` to each job, name and rank."""
-        lines: dict[int, list[int]] = {one.id: [] for one, _ in selected}
+        lines: dict[int, list[int]] = {metric_set.id: [] for metric_set, _ in selected}
         if query.last is not None:
-            for set_id, found in lines.items():
-                found += [line_id for line_id, _ in self._lines([set_id], query, query.last)]
+            for set_id, line_ids in lines.items():
+                line_ids += [line_id for line_id, _ in self._lines([set_id], query, query.last)]
         else:
             for line_id, set_id in self._lines(list(lines), query):
                 lines[set_id].append(line_id)
         series: dict[tuple[int, str, int | None], list[int]] = {}
-        for one, places in selected:
+        for metric_set, places in selected:
             for place in places:
-                numbers = series.setdefault((one.job_row, one.names[place][0], one.rank), [])
-                numbers += [line_id * _PLACES + place for line_id in lines[one.id]]
+                key = (metric_set.job_row, metric_set.names[place][0], metric_set.rank)
+                numbers = series.setdefault(key, [])
+                numbers += [line_id * METRIC_PLACES + place for line_id in lines[metric_set.id]]
         ids: dict[int, list[int]] = {}
         for (job_row, _, _), numbers in series.items():
             numbers.sort()
@@ -205,15 +226,14 @@ class MetricStore:
         self, set_ids: Sequence[int], query: metrics.MetricQuery, last: int | None = None
     ) -> Iterator[tuple[int, int]]:
         """Yield IDs of lines and their sets; with `last` only that many, the newest first."""
-        statement = sa.select(_LINE.id, _LINE.set_id).where(
-            _LINE.set_id.in_(dialects.each(set_ids))
-        )
+        statement = sa.select(_LINE.id, _LINE.set_id)
+        statement = statement.where(queries.among(_LINE.set_id, set_ids))
         for column, least, most in (
             (_LINE.step, query.first_step, query.last_step),
             (_LINE.epoch, query.first_epoch, query.last_epoch),
             (_LINE.time, query.since, query.until),
             # The metrics of a line are committed together.
-            (_LINE.id, None if query.after is None else query.after // _PLACES + 1, None),
+            (_LINE.id, None if query.after is None else query.after // METRIC_PLACES + 1, None),
         ):
             if least is not None:
                 statement = statement.where(column >= least)
@@ -221,39 +241,57 @@ class MetricStore:
                 statement = statement.where(column <= most)
         if last is not None:
             statement = statement.order_by(_LINE.id.desc()).limit(last)
-        return _fetched(self._db, statement)
+        return self._fetched(statement)
 
+    def _fetched(self, statement: sa.Select[Any]) -> Iterator[Any]:
+        parts = self._connection.execute(statement).partitions(_FETCH_ROWS)
+        return itertools.chain.from_iterable(parts)
 
-def _fetched(db: orm.Session, statement: sa.Select[Any]) -> Iterator[Any]:
-    parts = db.connection().execute(statement).partitions(_FETCH_ROWS)
-    return itertools.chain.from_iterable(parts)
+    def _sets_of_jobs(self, job_rows: Iterable[int]) -> list[_MetricSet]:
+        return self._sets(queries.among(_SET.job_row, list(job_rows)))
+
+    def _sets_of_file(self, row: int, path: str) -> dict[int, _MetricSet]:
+        cursor = LOG_CURSORS.c
+        log_ids = sa.select(cursor.id).where(cursor.job_row == row, cursor.path == path)
+        sets = self._sets(sa.and_(_SET.job_row == row, _SET.log_id.in_(log_ids)))
+        return {metric_set.id: metric_set for metric_set in sets}
+
+    def _sets(self, condition: sa.ColumnElement[bool]) -> list[_MetricSet]:
+        sets = []
+        for row in self._rows(_SELECT_SETS.where(condition)):
+            shared, names = row[: len(_SHARED) + 1], row[len(_SHARED) + 1 :]
+            pairs = zip(names[::2], names[1::2], strict=True)
+            named = tuple((name, unit) for name, unit in pairs if name is not None)
+            sets.append(_MetricSet._make((*shared, named)))
+        return sets
 
 
 def _selected(
-    sets: Sequence[metric_sets.MetricSet], query: metrics.MetricQuery
-) -> list[tuple[metric_sets.MetricSet, list[int]]]:
+    sets: Sequence[_MetricSet], query: metrics.MetricQuery
+) -> list[tuple[_MetricSet, list[int]]]:
     """Return the sets that a query selects, each with the places of the metrics in it."""
     in_jsonl = {
-        (one.job_row, name, one.attempt)
-        for one in sets
-        if one.source == "jsonl"
-        for name, _ in one.names
+        (metric_set.job_row, name, metric_set.attempt)
+        for metric_set in sets
+        if metric_set.source == "jsonl"
+        for name, _ in metric_set.names
     }
     selected = []
-    for one in sets:
-        if query.attempt not in (None, one.attempt) or query.rank not in (None, one.rank):
+    for metric_set in sets:
+        job_row, attempt, rank = metric_set.job_row, metric_set.attempt, metric_set.rank
+        is_log = metric_set.source != "jsonl"
+        if query.attempt not in (None, attempt) or query.rank not in (None, rank):
             continue
-        is_log = one.source != "jsonl"
-        if not (is_log if query.source == "log" else query.source in (None, one.source)):
+        if not (is_log if query.source == "log" else query.source in (None, metric_set.source)):
             continue
         places = [
             place
-            for place, (name, _) in enumerate(one.names)
-            if not query.names or any(fnmatch.fnmatchcase(name, asked) for asked in query.names)
-            if not (query.prefer_jsonl and is_log and (one.job_row, name, one.attempt) in in_jsonl)
+            for place, (name, _) in enumerate(metric_set.names)
+            if not query.names or any(fnmatch.fnmatchcase(name, each) for each in query.names)
+            if not (query.prefer_jsonl and is_log and (job_row, name, attempt) in in_jsonl)
         ]
         if places:
-            selected.append((one, places))
+            selected.append((metric_set, places))
     return selected
 
 
@@ -268,24 +306,11 @@ def _spread(items: Sequence[int], most: int) -> list[int]:
 
 
 def _metric(row: metrics.MetricRow, path: str) -> jobs.Metric:
-    return jobs.Metric(
-        name=row.name,
-        value=math.nan if row.value is None else row.value,
-        unit=row.unit,
-        step=row.step,
-        epoch=row.epoch,
-        rank=row.rank,
-        world_size=row.world_size,
-        time=_in_utc(row.time),
-        attempt=row.attempt,
-        source=row.source,
-        path=path,
-        line=row.line,
-    )
-
-
-def _in_utc(time: datetime.datetime | None) -> datetime.datetime | None:
-    return None if time is None else time.replace(tzinfo=datetime.UTC)
+    fields = row._asdict()
+    for name in ("id", "job_row", "log_id"):
+        del fields[name]
+    fields["value"] = math.nan if row.value is None else row.value
+    return jobs.Metric(**fields, path=path)
 
 
 def _stored_time(time: datetime.datetime) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import orm
 
-from db import queries, service_tables
+from db import queries
+from db.tables.jobs import JOB_EVENTS
+from db.tables.service import DELIVERIES, NOTICES, RECOVERIES
+from db.tables.sweeps import SWEEP_POINTS
 from orchestrator.notices import records
 
-_TABLES = service_tables.METADATA.tables
-_NOTICES, _DELIVERIES = _TABLES["notices"], _TABLES["deliveries"]
-_NOTICE, _DELIVERY, _EVENT = _NOTICES.c, _DELIVERIES.c, _TABLES["job_events"].c
+_NOTICE, _DELIVERY, _EVENT = NOTICES.c, DELIVERIES.c, JOB_EVENTS.c
 _UNSENT = _DELIVERY.state.in_(("waiting", "sending"))
 #: What is stored of records.Notice, by column.
 _NOTICE_FIELDS = {
@@ -34,23 +34,19 @@ _SELECT_DELIVERIES: sa.Select[Any] = sa.select(
 )
 
 
-class NoticeStore:
+class NoticeStore(queries.Store):
     """The notices within one transaction."""
-
-    def __init__(self, session: orm.Session) -> None:
-        self._session = session
 
     def newest_event(self) -> int:
         """Return the row of the newest event of a job, 0 if there is none."""
-        return self._session.scalar(sa.select(sa.func.max(_EVENT.id))) or 0
+        return self._connection.scalar(sa.select(sa.func.max(_EVENT.id))) or 0
 
     def events_after(self, row: int, limit: int) -> list[records.StoredEvent]:
         """Return the next events after this one, oldest first."""
         names = ("job_row", "at", "kind", "state", "source", "detail")
         columns = (_EVENT.id.label("row"), *(_EVENT[name] for name in names))
         statement = sa.select(*columns).where(_EVENT.id > row).order_by(_EVENT.id).limit(limit)
-        rows = self._session.execute(statement)
-        return [records.StoredEvent(**row._mapping) for row in rows]
+        return [records.StoredEvent(**row._mapping) for row in self._rows(statement)]
 
     def causes(self, attempts: Mapping[int, int]) -> dict[int, str]:
         """Return the failure cause of one attempt of each job: "CAUSE: a sentence".
@@ -62,67 +58,66 @@ class NoticeStore:
             .where(queries.among(_EVENT.job_row, attempts), _EVENT.kind == "cause")
             .order_by(_EVENT.id)
         )
-        newest = {row: (attempt, text) for row, attempt, text in self._session.execute(statement)}
+        newest = {row: (attempt, text) for row, attempt, text in self._rows(statement)}
         return {row: text for row, (attempt, text) in newest.items() if attempt == attempts[row]}
 
     def sweeps_of_jobs(self, job_rows: Collection[int]) -> dict[int, int]:
         """Return the sweep of each job that is the newest of its point, by job row."""
-        point = _TABLES["sweep_points"].c
+        point = SWEEP_POINTS.c
         of_jobs = queries.among(point.job_row, job_rows)
         statement = sa.select(point.job_row, point.sweep_id).where(of_jobs)
-        return {row: sweep for row, sweep in self._session.execute(statement) if row is not None}
+        return {row: sweep for row, sweep in self._rows(statement) if row is not None}
 
     def recovery_states(self, job_rows: Collection[int]) -> dict[tuple[int, int], str]:
         """Return planned, done or refused for each attempt with a recovery action.
 
         The keys are job row and attempt.
         """
-        recovery = _TABLES["recoveries"].c
+        recovery = RECOVERIES.c
         statement = sa.select(recovery.job_row, recovery.attempt, recovery.state).where(
             queries.among(recovery.job_row, job_rows), recovery.action != "none"
         )
-        return {(row, attempt): state for row, attempt, state in self._session.execute(statement)}
+        return {(row, attempt): state for row, attempt, state in self._rows(statement)}
 
     def known_keys(self, keys: Collection[str]) -> set[str]:
         """Return those of the keys that have a notice."""
         statement = sa.select(_NOTICE.key).where(queries.among(_NOTICE.key, keys))
-        return set(self._session.scalars(statement))
+        return set(self._connection.scalars(statement))
 
     def add(self, notice: records.Notice, channels: Sequence[str], at: datetime.datetime) -> None:
         """Store a notice, to be sent through these channels."""
         values = {column: getattr(notice, field) for column, field in _NOTICE_FIELDS.items()}
-        statement = sa.insert(_NOTICES).returning(_NOTICE.id)
-        row = self._session.execute(statement, {**values, "created_at": at}).scalar_one()
+        row = self._insert(NOTICES, {**values, "created_at": at})
         delivery = {"notice_id": row, "state": "waiting", "tries": 0, "next_at": at}
         if channels:
             rows = [{**delivery, "channel": channel} for channel in channels]
-            self._session.execute(sa.insert(_DELIVERIES), rows)
+            self._connection.execute(sa.insert(DELIVERIES), rows)
 
     def due(
         self, channel: str, state: str, now: datetime.datetime, limit: int
     ) -> list[records.Delivery]:
         """Return the deliveries through this channel that are due, oldest notice first."""
         statement = (
-            _SELECT_DELIVERIES.join_from(_NOTICES, _DELIVERIES)
+            _SELECT_DELIVERIES.join_from(NOTICES, DELIVERIES)
             .where(_DELIVERY.channel == channel, _DELIVERY.state == state, _DELIVERY.next_at <= now)
             .order_by(_NOTICE.id)
             .limit(limit)
         )
-        return [_delivery(row) for row in self._session.execute(statement)]
+        return [_delivery(row) for row in self._rows(statement)]
 
     def deliveries(self, limit: int, states: Collection[str] = ()) -> list[records.Delivery]:
         """Return deliveries, newest notice first, and unless `states` are given also notices
         that no channel asks for.
         """
-        statement = _SELECT_DELIVERIES.join_from(_NOTICES, _DELIVERIES, isouter=not states)
+        statement = _SELECT_DELIVERIES.join_from(NOTICES, DELIVERIES, isouter=not states)
         if states:
             statement = statement.where(_DELIVERY.state.in_(states))
         newest_first = statement.order_by(_NOTICE.id.desc(), _DELIVERY.channel).limit(limit)
-        return [_delivery(row) for row in self._session.execute(newest_first)]
+        return [_delivery(row) for row in self._rows(newest_first)]
 
     def unsent_channels(self) -> set[str]:
         """Return the channels that have something to send."""
-        return set(self._session.scalars(sa.select(_DELIVERY.channel).where(_UNSENT).distinct()))
+        return set(self._connection.scalars(sa.select(_DELIVERY.channel).where(_UNSENT).distinct()))
 
     def claim(
         self, channel: str, deliveries: Sequence[records.Delivery], until: datetime.datetime
@@ -133,11 +128,11 @@ class NoticeStore:
         for delivery in deliveries:
             is_same = _DELIVERY.notice_id == delivery.notice_row, _DELIVERY.tries == delivery.tries
             statement = (
-                sa.update(_DELIVERIES)
+                sa.update(DELIVERIES)
                 .where(*is_same, _DELIVERY.channel == channel, _UNSENT)
                 .values(state="sending", tries=delivery.tries + 1, next_at=until)
             )
-            if queries.row_count(self._session.execute(statement)) != 1:
+            if self._changed(statement) != 1:
                 return False
         return True
 
@@ -147,30 +142,30 @@ class NoticeStore:
         """Change fields of these deliveries."""
         rows = [delivery.notice_row for delivery in deliveries]
         of_these = _DELIVERY.channel == channel, queries.among(_DELIVERY.notice_id, rows)
-        self._session.execute(sa.update(_DELIVERIES).where(*of_these).values(values))
+        self._connection.execute(sa.update(DELIVERIES).where(*of_these).values(values))
 
     def give_up(self, channel: str, error: str) -> int:
         """Give up everything unsent of this channel; return the number of notices."""
-        statement = sa.update(_DELIVERIES).where(_DELIVERY.channel == channel, _UNSENT)
+        statement = sa.update(DELIVERIES).where(_DELIVERY.channel == channel, _UNSENT)
         values = {"state": "failed", "error": error}
-        return queries.row_count(self._session.execute(statement.values(values)))
+        return self._changed(statement.values(values))
 
     def retry(self, channel: str | None, now: datetime.datetime) -> int:
         """Make unsent and failed deliveries due now; return how many there are."""
-        statement = sa.update(_DELIVERIES).where(
+        statement = sa.update(DELIVERIES).where(
             _DELIVERY.state.in_(("waiting", "sending", "failed"))
         )
         if channel is not None:
             statement = statement.where(_DELIVERY.channel == channel)
         # A message that its receiver may have is sent unchanged, with the same notices.
         state = sa.case((_DELIVERY.state == "failed", "waiting"), else_=_DELIVERY.state)
-        return queries.row_count(self._session.execute(statement.values(state=state, next_at=now)))
+        return self._changed(statement.values(state=state, next_at=now))
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return the number of deliveries by channel and state."""
         columns = (_DELIVERY.channel, _DELIVERY.state)
         statement = sa.select(*columns, sa.func.count()).group_by(*columns).order_by(*columns)
-        return {(channel, state): n for channel, state, n in self._session.execute(statement)}
+        return {(channel, state): n for channel, state, n in self._rows(statement)}
 
 
 def _delivery(row: sa.Row[Any]) -> records.Delivery:

@@ -8,22 +8,19 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, cast
 
 import sqlalchemy as sa
-from sqlalchemy import orm
 
-from db import models, queries, service_tables
+from db import queries
+from db.tables.jobs import JOB_EVENTS, JOBS, SUBMISSIONS
+from db.tables.metrics import METRIC_LINES, METRIC_SETS
+from db.tables.service import RECOVERIES
 from orchestrator import jobs
 from orchestrator.recovery import records
 
-_JOBS = models.Job.__table__
-_JOB = _JOBS.c
-_RECOVERY = service_tables.Recovery
+_JOB, _RECOVERY = JOBS.c, RECOVERIES.c
 
 
-class RecoveryStore:
-    """The decisions within one transaction. Nothing here commits."""
-
-    def __init__(self, session: orm.Session) -> None:
-        self._session = session
+class RecoveryStore(queries.Store):
+    """The decisions within one transaction."""
 
     def undecided(self, clusters: Collection[str] | None, limit: int, after: int = 0) -> list[int]:
         """Return the rows of ended jobs whose newest attempt needs a decision, oldest first.
@@ -42,49 +39,48 @@ class RecoveryStore:
             ~decided,
         )
         if clusters is not None:
-            submission = models.Submission.__table__
-            statement = statement.join(submission, submission.c.id == _JOB.submission_id)
-            statement = statement.where(submission.c.cluster.in_(clusters))
-        return [*self._session.scalars(statement.order_by(_JOB.row).limit(limit))]
+            statement = statement.join(SUBMISSIONS, SUBMISSIONS.c.id == _JOB.submission_id)
+            statement = statement.where(SUBMISSIONS.c.cluster.in_(clusters))
+        return [*self._connection.scalars(statement.order_by(_JOB.row).limit(limit))]
 
     def planned(
         self, now: datetime.datetime, limit: int, after: int = 0
     ) -> list[records.StoredDecision]:
         """Return the decisions that are due, oldest first; only IDs greater than `after`."""
-        due = sa.select(_RECOVERY).where(_RECOVERY.state == "planned", _RECOVERY.due_at <= now)
-        due = due.where(_RECOVERY.id > after).order_by(_RECOVERY.id).limit(limit)
-        return _decisions(self._session.scalars(due))
+        due = _RECOVERY.state == "planned", _RECOVERY.due_at <= now, _RECOVERY.id > after
+        statement = sa.select(RECOVERIES).where(*due).order_by(_RECOVERY.id).limit(limit)
+        return _decisions(self._rows(statement))
 
     def next_due_at(self, after: datetime.datetime) -> datetime.datetime | None:
         """Return the first time later than `after` at which a decision is due."""
         first = sa.select(sa.func.min(_RECOVERY.due_at))
-        return self._session.scalar(
-            first.where(_RECOVERY.state == "planned", _RECOVERY.due_at > after)
-        )
+        is_later = _RECOVERY.state == "planned", _RECOVERY.due_at > after
+        at: datetime.datetime | None = self._connection.scalar(first.where(*is_later))
+        return at
 
     def add(self, job: jobs.Job, decision: records.Decision, at: datetime.datetime) -> int:
         """Store a decision about the newest attempt and return its ID.
 
         The database refuses a second decision about the same attempt.
         """
-        row = _RECOVERY(
-            job_row=job.row,
-            attempt=job.attempt,
-            cause=decision.cause,
-            rule=decision.rule,
-            action=str(decision.action),
-            state="done" if decision.action is records.Action.NONE else "planned",
-            detail=decision.why,
-            decided_at=at,
-            due_at=decision.due_at,
-            step=decision.step,
-            changes=json.dumps(dict(decision.changes), ensure_ascii=False)
-            if decision.changes
-            else None,
+        is_done = decision.action is records.Action.NONE
+        changes = json.dumps(dict(decision.changes), ensure_ascii=False)
+        return self._insert(
+            RECOVERIES,
+            {
+                "job_row": job.row,
+                "attempt": job.attempt,
+                "cause": decision.cause,
+                "rule": decision.rule,
+                "action": str(decision.action),
+                "state": "done" if is_done else "planned",
+                "detail": decision.why,
+                "decided_at": at,
+                "due_at": decision.due_at,
+                "step": decision.step,
+                "changes": changes if decision.changes else None,
+            },
         )
-        self._session.add(row)
-        self._session.flush()
-        return row.id
 
     def finish(
         self,
@@ -101,10 +97,8 @@ class RecoveryStore:
             columns["detail"] = detail
         if action is not None:
             columns["action"] = str(action)
-        planned = sa.update(_RECOVERY).where(
-            _RECOVERY.id == decision.id, _RECOVERY.state == "planned"
-        )
-        return queries.row_count(self._session.execute(planned.values(columns))) == 1
+        is_planned = _RECOVERY.id == decision.id, _RECOVERY.state == "planned"
+        return self._changed(sa.update(RECOVERIES).where(*is_planned).values(columns)) == 1
 
     def withdraw(self, job_rows: Collection[int], detail: str) -> set[int]:
         """Refuse all planned decisions about these jobs, and allow no new ones.
@@ -112,18 +106,17 @@ class RecoveryStore:
         Returns the rows of the jobs that had a planned decision.
         """
         planned = [stored for stored in self.of_jobs(job_rows) if stored.state == "planned"]
-        undecided = sa.update(_JOBS).where(  # type: ignore[arg-type]
-            queries.among(_JOB.row, job_rows), _JOB.recovers.is_(True)
-        )
-        self._session.execute(undecided.values(recovers=None, version=_JOB.version + 1))
+        is_undecided = queries.among(_JOB.row, job_rows), _JOB.recovers.is_(True)
+        undecided = sa.update(JOBS).where(*is_undecided)
+        self._connection.execute(undecided.values(recovers=None, version=_JOB.version + 1))
         return {
             stored.job_row for stored in planned if self.finish(stored, "refused", detail=detail)
         }
 
     def of_jobs(self, job_rows: Collection[int]) -> list[records.StoredDecision]:
         """Return the decisions about these jobs, oldest first."""
-        statement = sa.select(_RECOVERY).where(queries.among(_RECOVERY.job_row, job_rows))
-        return _decisions(self._session.scalars(statement.order_by(_RECOVERY.id)))
+        statement = sa.select(RECOVERIES).where(queries.among(_RECOVERY.job_row, job_rows))
+        return _decisions(self._rows(statement.order_by(_RECOVERY.id)))
 
     def away_since(self, job_rows: Collection[int]) -> dict[int, datetime.datetime]:
         """Return by row since when a folder of these jobs cannot be seen."""
@@ -135,18 +128,18 @@ class RecoveryStore:
 
     def _first_events(self, kind: str, job_rows: Collection[int]) -> dict[int, datetime.datetime]:
         """Return by row the time of the first event of a kind in the newest attempt."""
-        event = models.JobEvent
+        event = JOB_EVENTS.c
         statement = (
             sa.select(event.job_row, sa.func.min(event.at))
-            .join(models.Job, models.Job.row == event.job_row)
+            .join(JOBS, _JOB.row == event.job_row)
             .where(
                 queries.among(event.job_row, job_rows),
                 event.kind == kind,
-                event.attempt == models.Job.attempt,
+                event.attempt == _JOB.attempt,
             )
             .group_by(event.job_row)
         )
-        return {row: at for row, at in self._session.execute(statement)}
+        return {row: at for row, at in self._rows(statement)}
 
     def chain(self, row: int) -> list[int]:
         """Return the rows of the jobs of a chain in their order; a job may be alone in it."""
@@ -160,14 +153,14 @@ class RecoveryStore:
         link = (
             sa.select(_JOB.row, _JOB.continues).where(_JOB.row == row).cte("link", recursive=True)
         )
-        job = _JOBS.alias("job")
-        # A job is newer than the job that it continues, so the recursion ends whatever is stored.
+        job = JOBS.alias("job")
+        # A job is newer than the job that it continues, so the recursion always ends.
         earlier = sa.select(job.c.row, job.c.continues).join(
             link, sa.and_(job.c.row == link.c.continues, job.c.row < link.c.row)
         )
         link = link.union_all(earlier)
         statement = sa.select(link.c.row).where(link.c.row != row).order_by(link.c.row)
-        return [*self._session.scalars(statement)]
+        return [*self._connection.scalars(statement)]
 
     def last_in_chain(self, job_rows: Collection[int]) -> dict[int, int]:
         """Return by row the row of the last job in the chain of each of these jobs."""
@@ -178,23 +171,22 @@ class RecoveryStore:
 
     def _successors(self, job_rows: Iterable[int]) -> dict[int, int]:
         """Return by row the row of the job that continues each of these jobs."""
-        # A job is newer than the job that it continues, so following them ends whatever is stored.
+        # A job is newer than the job that it continues, so following the chain always ends.
         statement = sa.select(_JOB.continues, _JOB.row).where(
             queries.among(_JOB.continues, list(job_rows)), _JOB.row > _JOB.continues
         )
-        found = self._session.execute(statement.order_by(_JOB.row))
-        return {continued: row for continued, row in found}
+        return {continued: row for continued, row in self._rows(statement.order_by(_JOB.row))}
 
     def highest_step(self, row: int, attempt: int) -> int | None:
         """Return the highest step in the metrics of an attempt."""
-        metrics, line = models.MetricSet, models.MetricLine
-        statement = sa.select(sa.func.max(line.step)).join(metrics, line.set_id == metrics.id)
-        return self._session.scalar(
-            statement.where(metrics.job_row == row, metrics.attempt == attempt)
-        )
+        line, metric_set = METRIC_LINES.c, METRIC_SETS.c
+        highest = sa.select(sa.func.max(line.step)).join(METRIC_SETS, line.set_id == metric_set.id)
+        is_attempt = metric_set.job_row == row, metric_set.attempt == attempt
+        step: int | None = self._connection.scalar(highest.where(*is_attempt))
+        return step
 
 
-def _decisions(rows: Iterable[service_tables.Recovery]) -> list[records.StoredDecision]:
+def _decisions(rows: Iterable[sa.Row[Any]]) -> list[records.StoredDecision]:
     return [
         records.StoredDecision(
             id=row.id,

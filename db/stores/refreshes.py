@@ -1,29 +1,25 @@
-"""When Slurm was last queried about each cluster, and which process may query it now."""
+"""When Slurm last answered for each cluster, and which process may query it now."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 
 import sqlalchemy as sa
 
-from db import models, statements
+from db import queries
+from db.tables.jobs import REFRESHES
 from orchestrator.tracking import records
 
-#: A claim that expires later than this was made by a clock that was wrong.
+#: A later expiry of a claim was written by a wrong clock.
 LONGEST_CLAIM_SECONDS = 600.0
 
 
-class RefreshStore:
+class RefreshStore(queries.Store):
     """The state of querying Slurm within one transaction."""
 
-    def __init__(self, db: statements.Session) -> None:
-        self._db = db
-
     def get(self, cluster: str) -> records.RefreshState:
-        refreshes = models.Refresh.__table__
-        statement = sa.select(refreshes).where(refreshes.c.cluster == cluster)
-        row = self._db.execute(statement).first()
-        return records.RefreshState(**({"cluster": cluster} if row is None else row._mapping))
+        return self._state(cluster)
 
     def claim(
         self,
@@ -36,20 +32,19 @@ class RefreshStore:
     ) -> bool:
         """Claim the right to query Slurm.
 
-        Return false if another process has the claim, or if the last refresh is less than
+        Return False if another process has the claim, or if the last refresh is less than
         `floor_seconds` old. The claim ends with `finish`, or expires if its holder died.
         """
-        state = self._locked(cluster)
+        state = self._state(cluster, for_update=True)
         held_seconds = _seconds(now, state.claimed_until)
         if state.holder != holder and 0 < held_seconds <= LONGEST_CLAIM_SECONDS:
             return False
         for tried_at in (state.last_good_squeue_at, state.last_tried_at):
-            # A moment far in the future was written by a clock that was wrong: not fresh.
+            # A time far in the future was written by a wrong clock: it is not fresh.
             if tried_at is not None and abs(_seconds(now, tried_at)) < floor_seconds:
                 return False
         claim = datetime.timedelta(seconds=min(claim_seconds, LONGEST_CLAIM_SECONDS))
-        state.holder, state.last_tried_at, state.claimed_until = holder, now, now + claim
-        self._db.flush()
+        self._store(state, holder=holder, last_tried_at=now, claimed_until=now + claim)
         return True
 
     def finish(
@@ -63,25 +58,31 @@ class RefreshStore:
         error: str = "",
     ) -> None:
         """Store the result of a refresh, and release the claim if `holder` still has it."""
-        state = self._locked(cluster)
+        state = self._state(cluster, for_update=True)
+        changes: dict[str, object] = {}
         if squeue_at is not None:
-            state.last_good_squeue_at = squeue_at
-            state.failing_since = state.last_error = None
+            changes |= {
+                "last_good_squeue_at": squeue_at,
+                "failing_since": None,
+                "last_error": None,
+            }
         if sacct_at is not None:
-            state.last_good_sacct_at = sacct_at
+            changes["last_good_sacct_at"] = sacct_at
         if failed_at is not None:
-            state.failing_since = state.failing_since or failed_at
-            state.last_error = error
+            changes |= {"failing_since": state.failing_since or failed_at, "last_error": error}
         if state.holder == holder:
-            state.holder = state.claimed_until = None
-        self._db.flush()
+            changes |= {"holder": None, "claimed_until": None}
+        self._store(state, **changes)
 
-    def _locked(self, cluster: str) -> models.Refresh:
-        state = self._db.get(models.Refresh, cluster, with_for_update=True)
-        if state is None:
-            state = models.Refresh(cluster=cluster)
-            self._db.add(state)
-        return state
+    def _state(self, cluster: str, *, for_update: bool = False) -> records.RefreshState:
+        statement = sa.select(REFRESHES).where(REFRESHES.c.cluster == cluster)
+        row = self._connection.execute(
+            statement.with_for_update() if for_update else statement
+        ).first()
+        return records.RefreshState(**({"cluster": cluster} if row is None else row._mapping))
+
+    def _store(self, state: records.RefreshState, **changes: object) -> None:
+        self._put(REFRESHES, [{**dataclasses.asdict(state), **changes}])
 
 
 def _seconds(start: datetime.datetime, end: datetime.datetime | None) -> float:

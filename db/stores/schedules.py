@@ -9,14 +9,12 @@ from collections.abc import Collection
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import orm
 
-from db import queries, service_tables
+from db import queries
+from db.tables.service import FIRINGS, SCHEDULES
 from orchestrator.schedules import records
 
-_SCHEDULES = service_tables.METADATA.tables["schedules"]
-_TRIGGERS = service_tables.METADATA.tables["firings"]
-_SCHEDULE, _TRIGGER = _SCHEDULES.c, _TRIGGERS.c
+_SCHEDULE, _TRIGGER = SCHEDULES.c, FIRINGS.c
 #: Columns whose names differ from those of the records.
 _COLUMNS = {"row": "id", "schedule_row": "schedule_id", "sweep_row": "sweep_id"}
 _SCHEDULE_FIELDS = [field.name for field in dataclasses.fields(records.Schedule)]
@@ -30,17 +28,13 @@ _SELECT_TRIGGERS = sa.select(
 _HAS_NO_VERDICT = _TRIGGER.verdict_at.is_(None)
 
 
-class ScheduleStore:
-    """The schedules within one transaction. None is ever deleted, nor is a trigger."""
-
-    def __init__(self, session: orm.Session) -> None:
-        self._session = session
+class ScheduleStore(queries.Store):
+    """The schedules within one transaction. Neither schedules nor triggers are ever deleted."""
 
     def add(self, payload: records.Payload, **fields: object) -> records.Schedule:
         """Store a schedule; `fields` are those of Schedule."""
-        statement = sa.insert(_SCHEDULES).returning(_SCHEDULE.id)
         values = {"version": 0, **fields, **_payload_columns(payload)}
-        return self.get(self._session.execute(statement, values).scalar_one())
+        return self.get(self._insert(SCHEDULES, values))
 
     def change(
         self, schedule: records.Schedule, payload: records.Payload | None = None, **fields: object
@@ -49,8 +43,7 @@ class ScheduleStore:
         is_same = _SCHEDULE.id == schedule.row, _SCHEDULE.version == schedule.version
         values = {**fields, **(_payload_columns(payload) if payload else {})}
         values["version"] = schedule.version + 1
-        result = self._session.execute(sa.update(_SCHEDULES).where(*is_same).values(values))
-        return queries.row_count(result) == 1
+        return self._changed(sa.update(SCHEDULES).where(*is_same).values(values)) == 1
 
     def all(
         self,
@@ -62,26 +55,23 @@ class ScheduleStore:
         statement = _SELECT_SCHEDULES.where(_SCHEDULE.state.in_(states)).order_by(_SCHEDULE.id)
         if name is not None:
             statement = statement.where(_SCHEDULE.name == name)
-        return [records.Schedule(**row._mapping) for row in self._session.execute(statement)]
+        return [records.Schedule(**row._mapping) for row in self._rows(statement)]
 
     def get(self, row: int) -> records.Schedule:
-        found = self._session.execute(_SELECT_SCHEDULES.where(_SCHEDULE.id == row)).one()
-        return records.Schedule(**found._mapping)
+        schedule = self._connection.execute(_SELECT_SCHEDULES.where(_SCHEDULE.id == row)).one()
+        return records.Schedule(**schedule._mapping)
 
     def payload(self, row: int) -> records.Payload:
         """Return what a schedule submits."""
         columns = _SCHEDULE.spec, _SCHEDULE.environment, _SCHEDULE.argv
-        found = self._session.execute(sa.select(*columns).where(_SCHEDULE.id == row)).one()
-        return records.Payload(
-            spec=json.loads(found.spec),
-            environment=json.loads(found.environment),
-            argv=tuple(json.loads(found.argv)),
-        )
+        statement = sa.select(*columns).where(_SCHEDULE.id == row)
+        spec, environment, argv = map(json.loads, self._connection.execute(statement).one())
+        return records.Payload(spec=spec, environment=environment, argv=tuple(argv))
 
     def add_triggers(
         self, schedule: records.Schedule, decided: records.Decided, now: datetime.datetime
     ) -> bool:
-        """Store a trigger for each decided time; return False if the schedule changed meanwhile."""
+        """Store a trigger for each planned time; return False if the schedule changed meanwhile."""
         if not self.change(schedule, decided_until=decided.until):
             return False
         rows = [
@@ -97,7 +87,7 @@ class ScheduleStore:
             for planned in decided.planned
         ]
         if rows:
-            self._session.execute(sa.insert(_TRIGGERS), rows)
+            self._connection.execute(sa.insert(FIRINGS), rows)
         return True
 
     def add_trigger_by_hand(
@@ -107,7 +97,7 @@ class ScheduleStore:
         at = now.replace(microsecond=0)
         of_schedule = _TRIGGER.schedule_id == schedule.row
         later = sa.select(_TRIGGER.planned_at).where(of_schedule, _TRIGGER.planned_at >= at)
-        taken = set(self._session.scalars(later))
+        taken = set(self._connection.scalars(later))
         # Whole minutes belong to the cron expression.
         while at.second == 0 or at in taken:
             at += datetime.timedelta(seconds=1)
@@ -119,18 +109,17 @@ class ScheduleStore:
             "state": "waiting",
             "decided_at": now,
         }
-        statement = sa.insert(_TRIGGERS).returning(_TRIGGER.id)
-        return self.trigger(self._session.execute(statement, values).scalar_one())
+        return self.trigger(self._insert(FIRINGS, values))
 
     def trigger(self, row: int) -> records.Trigger:
-        return _trigger(self._session.execute(_SELECT_TRIGGERS.where(_TRIGGER.id == row)).one())
+        return _trigger(self._connection.execute(_SELECT_TRIGGERS.where(_TRIGGER.id == row)).one())
 
     def triggers(self, schedule_row: int, *, limit: int | None = None) -> list[records.Trigger]:
         """Return the triggers of a schedule, latest planned time first."""
         return self._triggers(_TRIGGER.schedule_id == schedule_row, limit=limit)
 
     def waiting_triggers(self) -> list[records.Trigger]:
-        """Return the triggers that wait, earliest planned time first."""
+        """Return the pending triggers, earliest planned time first."""
         return self._triggers(_TRIGGER.state == "waiting")[::-1]
 
     def triggers_without_verdict(self, schedule_row: int | None = None) -> list[records.Trigger]:
@@ -161,31 +150,31 @@ class ScheduleStore:
     def recent_triggers(
         self, since: datetime.datetime, limit: int
     ) -> list[tuple[records.Trigger, str]]:
-        """Return triggers decided or judged since a moment, oldest first, with schedule names.
+        """Return triggers decided or checked since a time, oldest first, with schedule names.
 
         Only the newest `limit` triggers are searched.
         """
         newest = sa.select(_TRIGGER.id).order_by(_TRIGGER.id.desc()).limit(limit)
         statement = (
             _SELECT_TRIGGERS.add_columns(_SCHEDULE.name)
-            .join_from(_TRIGGERS, _SCHEDULES)
+            .join_from(FIRINGS, SCHEDULES)
             .where(_TRIGGER.id.in_(newest))
             .where(sa.or_(_TRIGGER.decided_at >= since, _TRIGGER.verdict_at >= since))
             .order_by(_TRIGGER.id)
         )
-        return [(_trigger(row), row.name) for row in self._session.execute(statement)]
+        return [(_trigger(row), row.name) for row in self._rows(statement)]
 
     def submitted_any(self, job_rows: Collection[int]) -> bool:
         """Return whether one of these jobs was submitted at a planned time."""
         of_jobs = queries.among(_TRIGGER.job_row, job_rows)
         statement = sa.select(_TRIGGER.id).where(of_jobs, _TRIGGER.by_hand.is_(False)).limit(1)
-        return self._session.scalar(statement) is not None
+        return self._connection.scalar(statement) is not None
 
     def last_planned_at(self, schedule_row: int) -> datetime.datetime | None:
         """Return the latest planned time that has a trigger, apart from those by hand."""
         latest = sa.select(sa.func.max(_TRIGGER.planned_at))
         planned = _TRIGGER.schedule_id == schedule_row, _TRIGGER.by_hand.is_(False)
-        at: datetime.datetime | None = self._session.scalar(latest.where(*planned))
+        at: datetime.datetime | None = self._connection.scalar(latest.where(*planned))
         return at
 
     def change_trigger(self, trigger: records.Trigger, **fields: object) -> bool:
@@ -195,20 +184,19 @@ class ScheduleStore:
         if "verdict_detail" in values:
             detail = values["verdict_detail"]
             values["verdict_detail"] = json.dumps(detail, default=str, ensure_ascii=False)
-        result = self._session.execute(sa.update(_TRIGGERS).where(*is_same).values(values))
-        return queries.row_count(result) == 1
+        return self._changed(sa.update(FIRINGS).where(*is_same).values(values)) == 1
 
     def _triggers(
         self, *conditions: sa.ColumnElement[bool], limit: int | None = None
     ) -> list[records.Trigger]:
         latest_first = _TRIGGER.planned_at.desc(), _TRIGGER.id.desc()
         statement = _SELECT_TRIGGERS.where(*conditions).order_by(*latest_first).limit(limit)
-        return [_trigger(row) for row in self._session.execute(statement)]
+        return [_trigger(row) for row in self._rows(statement)]
 
 
 def _payload_columns(payload: records.Payload) -> dict[str, object]:
     return {
-        # TOML's times and dates, which JSON lacks, are no value of any key of a spec.
+        # JSON lacks the dates and times of TOML, but no key of a spec takes one.
         "spec": json.dumps(payload.spec, default=str, ensure_ascii=False),
         "environment": json.dumps(dict(payload.environment)),
         "argv": json.dumps(list(payload.argv)),

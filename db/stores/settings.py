@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from db import models, statements
+from db import queries
+from db.tables.jobs import SETTINGS
 from orchestrator import errors
 
 
-class SettingStore:
+class SettingStore(queries.Store):
     """The settings within one transaction."""
 
-    def __init__(self, db: statements.Session) -> None:
-        self._db = db
-
     def get(self, key: str) -> str | None:
-        setting = models.Setting.__table__.c
-        return self._db.scalar(sa.select(setting.value).where(setting.key == key))
+        return self._connection.scalar(sa.select(SETTINGS.c.value).where(SETTINGS.c.key == key))
 
     def put(self, key: str, value: str) -> None:
-        self._db.merge(models.Setting(key=key, value=value))
-        self._db.flush()
+        self._put(SETTINGS, [{"key": key, "value": value}])
 
     def installation_id(self) -> str:
         """Return the four characters [a-z0-9] that begin every token of this database."""

@@ -9,76 +9,63 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import sqlalchemy as sa
-from sqlalchemy import orm
 
-from db import models, queries
+from db import queries
 from db.stores import jobs as job_store
+from db.tables.jobs import JOBS
+from db.tables.sweeps import SWEEP_POINTS, SWEEP_SHAPES, SWEEPS
 from orchestrator import jobs
 from orchestrator.jobs import naming
 from orchestrator.sweeps import records
 
-_SWEEP = models.Sweep
-_SHAPE = models.SweepShape
-_POINT = models.SweepPoint
-_JOB = models.Job
-#: Many points at once are stored, read and changed as columns.
-_POINTS: sa.Table = _POINT.__table__  # type: ignore[assignment]
-_FIELDS = tuple(
-    field.name for field in dataclasses.fields(records.StoredSweep) if field.name != "row"
+_SWEEP, _SHAPE, _POINT, _JOB = SWEEPS.c, SWEEP_SHAPES.c, SWEEP_POINTS.c, JOBS.c
+_SELECT_SWEEPS = sa.select(
+    _SWEEP.id.label("row"),
+    *(_SWEEP[field.name] for field in dataclasses.fields(records.StoredSweep)[1:]),
 )
 
 
-class SweepStore:
+class SweepStore(queries.Store):
     """Sweeps within one transaction."""
-
-    def __init__(self, db: orm.Session) -> None:
-        self._db = db
 
     def add(self, sweep: records.Sweep, **fields: object) -> records.StoredSweep:
         """Store a sweep and its points, none of them submitted.
 
         `fields` are those of StoredSweep that `sweep` does not have.
         """
-        row = _SWEEP(
-            name=sweep.name,
-            kind=sweep.table.kind,
-            state="open",
-            max_running=sweep.table.max_running,
-            # Dates and times, which JSON lacks, are values of no key of a spec.
-            spec=json.dumps(sweep.document, default=str, ensure_ascii=False),
-            **fields,
-        )
-        self._db.add(row)
-        self._db.flush()
-        self._add_points(row.id, sweep, sweep.points, 1)
-        return _sweep(row)
+        values = {
+            "name": sweep.name,
+            "kind": sweep.table.kind,
+            "state": "open",
+            "max_running": sweep.table.max_running,
+            # JSON lacks the dates and times of TOML, but no key of a spec takes one.
+            "spec": json.dumps(sweep.document, default=str, ensure_ascii=False),
+        }
+        row = self._insert(SWEEPS, {**values, **fields})
+        self._add_points(row, sweep, sweep.points, 1)
+        return self._sweeps(_SELECT_SWEEPS.where(_SWEEP.id == row))[0]
 
     def add_points(self, row: int, sweep: records.Sweep, points: Sequence[records.Point]) -> int:
         """Store new points, which are points of `sweep`; returns the number of the first.
 
         DatabaseError if one of them is stored already.
         """
-        count = self._db.scalar(sa.select(sa.func.count()).where(_POINT.sweep_id == row)) or 0
-        self._add_points(row, sweep, points, count + 1)
-        return count + 1
+        counted = sa.select(sa.func.count()).where(_POINT.sweep_id == row)
+        first = (self._connection.scalar(counted) or 0) + 1
+        self._add_points(row, sweep, points, first)
+        return first
 
     def _add_points(
         self, row: int, sweep: records.Sweep, points: Sequence[records.Point], first: int
     ) -> None:
-        known = self._db.scalars(sa.select(_SHAPE).where(_SHAPE.sweep_id == row))
-        shapes = {(shape.shape, shape.spec): shape for shape in known}
+        known = sa.select(_SHAPE.shape, _SHAPE.spec, _SHAPE.id).where(_SHAPE.sweep_id == row)
+        shapes = {(key, spec): number for key, spec, number in self._rows(known)}
         for key in dict.fromkeys(point.shape for point in points):
             shape = sweep.shapes[key]
             if (key, shape.spec) not in shapes:
-                shapes[key, shape.spec] = _SHAPE(
-                    sweep_id=row,
-                    shape=key,
-                    spec=shape.spec,
-                    gpu_hours=shape.gpu_hours,
-                    node_hours=shape.node_hours,
-                )
-        self._db.add_all(shapes.values())
-        self._db.flush()
+                values = {"sweep_id": row, "shape": key, "spec": shape.spec}
+                hours = {"gpu_hours": shape.gpu_hours, "node_hours": shape.node_hours}
+                shapes[key, shape.spec] = self._insert(SWEEP_SHAPES, {**values, **hours})
         columns = [
             {
                 "sweep_id": row,
@@ -86,15 +73,14 @@ class SweepStore:
                 "identity": point.identity,
                 "name": point.name,
                 "repeat": point.repeat,
-                "shape_id": shapes[point.shape, sweep.shapes[point.shape].spec].id,
-                "job_row": None,
+                "shape_id": shapes[point.shape, sweep.shapes[point.shape].spec],
                 "settings": json.dumps(point.settings, ensure_ascii=False),
                 "changes": json.dumps(point.changes, ensure_ascii=False),
             }
             for number, point in enumerate(points, first)
         ]
         if columns:
-            self._db.connection().execute(sa.insert(_POINTS), columns)
+            self._connection.execute(sa.insert(SWEEP_POINTS), columns)
 
     def find(self, reference: str) -> records.StoredSweep | None:
         """Return the sweep with the number `@3`, or the newest sweep with this name."""
@@ -104,22 +90,22 @@ class SweepStore:
         return next(iter(self.newest(name=reference, limit=1)), None)
 
     def get(self, row: int) -> records.StoredSweep | None:
-        sweep = self._db.get(_SWEEP, row)
-        return None if sweep is None else _sweep(sweep)
+        return next(iter(self._sweeps(_SELECT_SWEEPS.where(_SWEEP.id == row))), None)
 
     def newest(
         self, *, name: str | None = None, limit: int | None = None
     ) -> list[records.StoredSweep]:
         """Return sweeps, newest first."""
-        statement = sa.select(_SWEEP).order_by(_SWEEP.id.desc()).limit(limit)
-        if name is not None:
-            statement = statement.where(_SWEEP.name == name)
-        return [_sweep(row) for row in self._db.scalars(statement)]
+        statement = _SELECT_SWEEPS.order_by(_SWEEP.id.desc()).limit(limit)
+        return self._sweeps(statement if name is None else statement.where(_SWEEP.name == name))
+
+    def _sweeps(self, statement: sa.Select[Any]) -> list[records.StoredSweep]:
+        return [records.StoredSweep(**row._mapping) for row in self._rows(statement)]
 
     def document(self, row: int) -> Mapping[str, Any]:
         """Return the spec file and the command line of a sweep, by table and key."""
-        text = self._db.scalars(sa.select(_SWEEP.spec).where(_SWEEP.id == row)).one()
-        document: dict[str, Any] = json.loads(text)
+        statement = sa.select(_SWEEP.spec).where(_SWEEP.id == row)
+        document: dict[str, Any] = json.loads(self._connection.scalars(statement).one())
         return document
 
     def baseline_first(self, row: int) -> bool:
@@ -129,17 +115,18 @@ class SweepStore:
     def shape_specs(self, row: int) -> dict[str, str]:
         """Return the jobs of the shapes of a sweep, as JSON by key."""
         statement = sa.select(_SHAPE.shape, _SHAPE.spec).where(_SHAPE.sweep_id == row)
-        return {key: spec for key, spec in self._db.execute(statement.order_by(_SHAPE.id))}
+        return {key: spec for key, spec in self._rows(statement.order_by(_SHAPE.id))}
 
     def identities(self, row: int) -> set[str]:
         """Return the identities of all points of a sweep."""
-        return {*self._db.scalars(sa.select(_POINT.identity).where(_POINT.sweep_id == row))}
+        statement = sa.select(_POINT.identity).where(_POINT.sweep_id == row)
+        return {*self._connection.scalars(statement)}
 
     def points(self, row: int) -> list[records.StoredPoint]:
         """Return the points of a sweep in their order."""
         known = sa.select(_SHAPE.id, _SHAPE.shape, _SHAPE.spec).where(_SHAPE.sweep_id == row)
-        shapes = {number: (key, spec) for number, key, spec in self._db.execute(known)}
-        statement = sa.select(_POINTS).where(_POINT.sweep_id == row).order_by(_POINT.number)
+        shapes = {number: (key, spec) for number, key, spec in self._rows(known)}
+        statement = sa.select(SWEEP_POINTS).where(_POINT.sweep_id == row).order_by(_POINT.number)
         return [
             records.StoredPoint(
                 number=point.number,
@@ -152,14 +139,14 @@ class SweepStore:
                 changes=_values(point.changes),
                 job_row=point.job_row,
             )
-            for point in self._db.execute(statement)
+            for point in self._rows(statement)
         ]
 
     def jobs(self, row: int) -> list[jobs.Job]:
         """Return the newest job of each point that has one, in the order of the points."""
-        statement = queries.select_jobs().join(_POINT, _POINT.job_row == _JOB.row)
-        statement = statement.where(_POINT.sweep_id == row).order_by(_POINT.number)
-        return job_store.job_records(self._db.execute(statement).all())
+        statement = job_store.SELECT_JOBS.join(SWEEP_POINTS, _POINT.job_row == _JOB.row)
+        of_sweep = statement.where(_POINT.sweep_id == row).order_by(_POINT.number)
+        return job_store.records(self._rows(of_sweep))
 
     def assign_jobs(self, row: int, changes: Sequence[tuple[int, int | None, int]]) -> bool:
         """Give points new jobs, each (number, row of the present job or None, row of the new job).
@@ -167,30 +154,28 @@ class SweepStore:
         Belongs in the transaction that stores the jobs. False if the present job of a point is
         another one: then that transaction must not be committed.
         """
-        update = sa.update(_POINTS).where(
-            _POINTS.c.sweep_id == row,
-            _POINTS.c.number == sa.bindparam("this_number"),
-            sa.func.coalesce(_POINTS.c.job_row, 0) == sa.bindparam("this_job"),
+        update = sa.update(SWEEP_POINTS).where(
+            _POINT.sweep_id == row,
+            _POINT.number == sa.bindparam("this_number"),
+            sa.func.coalesce(_POINT.job_row, 0) == sa.bindparam("this_job"),
         )
         values = [
             {"this_number": number, "this_job": present or 0, "job_row": new}
             for number, present, new in changes
         ]
-        if not values:
-            return True
-        return queries.row_count(self._db.connection().execute(update, values)) == len(values)
+        return not values or self._changed(update, values) == len(values)
 
     def replace_jobs(self, changes: Sequence[tuple[int, int]]) -> None:
         """Give the points of old jobs the jobs that replace them, each (old row, new row)."""
-        update = sa.update(_POINTS).where(_POINTS.c.job_row == sa.bindparam("this_job"))
+        update = sa.update(SWEEP_POINTS).where(_POINT.job_row == sa.bindparam("this_job"))
         if changes:
             values = [{"this_job": old, "job_row": new} for old, new in changes]
-            self._db.connection().execute(update, values)
+            self._connection.execute(update, values)
 
     def set_state(self, sweep: records.StoredSweep, state: Literal["open", "cancelled"]) -> bool:
         """Change the state; false if it is no longer that of `sweep`."""
-        statement = sa.update(_SWEEP).where(_SWEEP.id == sweep.row, _SWEEP.state == sweep.state)
-        return queries.row_count(self._db.execute(statement.values(state=state))) == 1
+        statement = sa.update(SWEEPS).where(_SWEEP.id == sweep.row, _SWEEP.state == sweep.state)
+        return self._changed(statement.values(state=state)) == 1
 
     def groups(self, rows: Collection[int]) -> dict[int, list[records.PointGroup]]:
         """Count the points of these sweeps by state and reason; returns the groups by sweep."""
@@ -204,14 +189,14 @@ class SweepStore:
         )
         statement = (
             sa.select(_POINT.sweep_id, sa.func.count(), *columns)
-            .select_from(_POINT)
-            .outerjoin(_JOB, _POINT.job_row == _JOB.row)
+            .select_from(SWEEP_POINTS)
+            .outerjoin(JOBS, _POINT.job_row == _JOB.row)
             .where(queries.among(_POINT.sweep_id, rows))
             .group_by(_POINT.sweep_id, *columns)
             .order_by(_POINT.sweep_id, sa.func.min(_POINT.number))
         )
         groups: dict[int, list[records.PointGroup]] = collections.defaultdict(list)
-        for row, points, state, reason, cause, code, signal, waits in self._db.execute(statement):
+        for row, points, state, reason, cause, code, signal, waits in self._rows(statement):
             groups[row].append(
                 records.PointGroup(
                     points=points,
@@ -235,7 +220,7 @@ class SweepStore:
                 sa.func.sum(_SHAPE.node_hours),
                 sa.func.count() - sa.func.count(_SHAPE.node_hours),
             )
-            .join(_SHAPE, _SHAPE.id == _POINT.shape_id)
+            .join(SWEEP_SHAPES, _SHAPE.id == _POINT.shape_id)
             .where(queries.among(_POINT.sweep_id, rows))
             .group_by(_POINT.sweep_id)
         )
@@ -246,39 +231,38 @@ class SweepStore:
                 node_hours=node_hours or 0.0,
                 points_without_time_limit=without,
             )
-            for row, points, gpu_hours, node_hours, without in self._db.execute(statement)
+            for row, points, gpu_hours, node_hours, without in self._rows(statement)
         }
 
     def point_of(self, job_row: int) -> tuple[int, str] | None:
         """Return sweep and shape of the point whose newest job this is; None: no point's."""
         statement = (
             sa.select(_POINT.sweep_id, _SHAPE.shape)
-            .join(_SHAPE, _SHAPE.id == _POINT.shape_id)
+            .join(SWEEP_SHAPES, _SHAPE.id == _POINT.shape_id)
             .where(_POINT.job_row == job_row)
         )
-        point = self._db.execute(statement).first()
+        point = self._connection.execute(statement).first()
         return None if point is None else (point.sweep_id, point.shape)
 
     def cancelled_sweep_of(self, job_row: int) -> records.StoredSweep | None:
         """Return the sweep of the point whose newest job this is, if the sweep is cancelled."""
-        statement = sa.select(_SWEEP).join(_POINT, _POINT.sweep_id == _SWEEP.id)
-        statement = statement.where(_POINT.job_row == job_row, _SWEEP.state == "cancelled")
-        row = self._db.scalars(statement).first()
-        return None if row is None else _sweep(row)
+        statement = _SELECT_SWEEPS.join(SWEEP_POINTS, _POINT.sweep_id == _SWEEP.id)
+        of_job = statement.where(_POINT.job_row == job_row, _SWEEP.state == "cancelled")
+        return next(iter(self._sweeps(of_job)), None)
 
     def live_submissions(self, row: int) -> list[records.LiveSubmission]:
         """Return the submissions that have a job ID and have not ended, in the order of sending."""
         job_id = sa.func.coalesce(_JOB.array_job_id, _JOB.job_id)
         statement = (
             sa.select(sa.func.min(job_id), sa.func.count())
-            .join(_POINT, _POINT.job_row == _JOB.row)
+            .join(SWEEP_POINTS, _POINT.job_row == _JOB.row)
             .where(_POINT.sweep_id == row, _JOB.settled.is_(False), job_id.is_not(None))
             .group_by(_JOB.submission_id)
             .order_by(sa.func.min(_JOB.submitted_at), _JOB.submission_id)
         )
         return [
             records.LiveSubmission(job_id=name, tasks=tasks)
-            for name, tasks in self._db.execute(statement)
+            for name, tasks in self._rows(statement)
         ]
 
     def baseline_groups(self, row: int, shapes: Collection[str]) -> list[records.BaselineGroup]:
@@ -287,8 +271,8 @@ class SweepStore:
         The ID is that of the whole array, but those of its tasks if some tasks are no point's
         newest job any more.
         """
-        task, held = orm.aliased(_JOB), orm.aliased(_POINT)
-        ours = sa.select(_JOB.submission_id).join(_POINT, _POINT.job_row == _JOB.row)
+        task, held = JOBS.alias("task").c, SWEEP_POINTS.alias("held").c
+        ours = sa.select(_JOB.submission_id).join(SWEEP_POINTS, _POINT.job_row == _JOB.row)
         # For the whole sweep at once: for each row anew it takes seconds with thousands of points.
         partly = sa.select(task.submission_id).where(
             task.submission_id.in_(ours.where(_POINT.sweep_id == row)),
@@ -306,9 +290,9 @@ class SweepStore:
         )
         statement = (
             sa.select(job_id.label("whose"), _JOB.state, sa.func.count())
-            .select_from(_POINT)
-            .join(_SHAPE, _SHAPE.id == _POINT.shape_id)
-            .outerjoin(_JOB, _POINT.job_row == _JOB.row)
+            .select_from(SWEEP_POINTS)
+            .join(SWEEP_SHAPES, _SHAPE.id == _POINT.shape_id)
+            .outerjoin(JOBS, _POINT.job_row == _JOB.row)
             .where(_POINT.sweep_id == row, queries.among(_SHAPE.shape, shapes))
             # By its label: PostgreSQL takes an expression with bound values for two expressions.
             .group_by("whose", _JOB.state)
@@ -318,13 +302,8 @@ class SweepStore:
             records.BaselineGroup(
                 job_id=name, state=None if state is None else jobs.JobState(state), points=points
             )
-            for name, state, points in self._db.execute(statement)
+            for name, state, points in self._rows(statement)
         ]
-
-
-def _sweep(row: models.Sweep) -> records.StoredSweep:
-    values: dict[str, Any] = {name: getattr(row, name) for name in _FIELDS}
-    return records.StoredSweep(row=row.id, **values)
 
 
 def _values(text: str) -> dict[str, jobs.ArgumentValue]:

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from orchestrator import diagnosis, jobs, recovery
+from orchestrator import jobs, recovery
 from orchestrator.cli import options, output, session
-from orchestrator.controller.diagnosis import explain as explanations
+from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.recovery import chains
+from orchestrator.diagnosis import causes, records
 from orchestrator.jobs import naming
 from orchestrator.text import escaping
 
@@ -32,7 +33,7 @@ _HIDDEN_DETAILS = frozenset(
 class _Explained:
     #: None: a log without a job
     job: jobs.Job | None = None
-    explanation: diagnosis.Explanation
+    explanation: records.Explanation
     #: Of a recovery rule, after this failure.
     decision: recovery.StoredDecision | None = None
 
@@ -96,8 +97,7 @@ def explain(
     if log is not None:
         if attempt is not None:
             raise click.UsageError("--attempt requires a job")
-        facts = explanations.log_facts(log, rules)
-        explained.append(_Explained(explanation=diagnosis.diagnose(facts)))
+        explained.append(_Explained(explanation=explanations.explain_log(log, rules)))
     else:
         context = session.open_context(ctx)
         session.refresh(context, refresh)
@@ -134,7 +134,7 @@ def _row(explained: _Explained) -> dict[str, object]:
         "traceback": explanation.traceback and _traceback(explanation.traceback),
     }
     if explanation.cause is not None:
-        kind = diagnosis.kind_of(explanation.cause)
+        kind = causes.info(explanation.cause)
         row |= {"title": kind.title, "acts": kind.acts, "retry": kind.retry}
     return {
         **row,
@@ -144,8 +144,8 @@ def _row(explained: _Explained) -> dict[str, object]:
             {
                 "cause": finding.cause,
                 "rule": finding.rule,
-                "summary": finding.summary or diagnosis.kind_of(finding.cause).title,
-                "warning": finding.level is diagnosis.Level.WARNING,
+                "summary": finding.summary or causes.info(finding.cause).title,
+                "warning": finding.level is records.Level.WARNING,
                 **_evidence(finding.evidence),
             }
             for finding in explanation.also
@@ -153,11 +153,11 @@ def _row(explained: _Explained) -> dict[str, object]:
     }
 
 
-def _evidence(evidence: diagnosis.Evidence) -> dict[str, object]:
+def _evidence(evidence: records.Evidence) -> dict[str, object]:
     return output.fields_of(evidence, ("path", "line", "text", "source"))
 
 
-def _traceback(traceback: diagnosis.Traceback) -> Mapping[str, object]:
+def _traceback(traceback: records.Traceback) -> Mapping[str, object]:
     names = ("path", "first_line", "last_line", "rank", "exception", "message")
     frame = traceback.own_frame
     return {
@@ -214,19 +214,19 @@ def _print_field(name: str, lines: Sequence[str]) -> None:
         head = ""
 
 
-def _evidence_text(evidence: diagnosis.Evidence) -> str:
+def _evidence_text(evidence: records.Evidence) -> str:
     if evidence.path is not None:
         return f"{evidence.path}:{evidence.line}: {evidence.text}"
-    return f"Slurm: {evidence.text}" if evidence.source is diagnosis.Source.SLURM else evidence.text
+    return f"Slurm: {evidence.text}" if evidence.source is records.Source.SLURM else evidence.text
 
 
-def _finding_text(finding: diagnosis.Finding) -> str:
-    summary = finding.summary or diagnosis.kind_of(finding.cause).title
-    head = "warning" if finding.level is diagnosis.Level.WARNING else str(finding.cause)
+def _finding_text(finding: records.Finding) -> str:
+    summary = finding.summary or causes.info(finding.cause).title
+    head = "warning" if finding.level is records.Level.WARNING else str(finding.cause)
     return f"{head}: {summary} ({finding.evidence.path}:{finding.evidence.line})"
 
 
-def _print_traceback(traceback: diagnosis.Traceback) -> None:
+def _print_traceback(traceback: records.Traceback) -> None:
     rank = "" if traceback.rank is None else f" of rank {traceback.rank}"
     path = escaping.visible(traceback.path)
     click.echo(f"Traceback{rank} ({path}:{traceback.first_line}):")

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
-from orchestrator import diagnosis, jobs
+from orchestrator import jobs
 from orchestrator.cli import completion, options, output, session
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.session import contexts, queries
 from orchestrator.controller.usage import efficiency as job_efficiency
+from orchestrator.diagnosis import exit_codes, pending_reasons
 from orchestrator.jobs import naming
 from orchestrator.text import escaping
 from orchestrator.usage import efficiency, gpus
@@ -189,19 +190,19 @@ def _fields(
     yield "Name", job.name
     raw = "" if job.raw_state in (None, job.state) else f" (Slurm: {job.raw_state})"
     yield "State", f"{job.state}{raw}"
-    yield "Reason", diagnosis.explain_reason(job)
+    yield "Reason", pending_reasons.explain(job)
     yield "Next try", row["resend_at"]
     yield "Next start", row["next_start_at"]
     for alert in job.current_alerts:
         yield "Alert", f"{alert.rule}: {alert.detail}"
     code = job_rows.exit_text(job.exit_code, job.exit_signal)
-    explanation = diagnosis.explain_exit(job) if code else None
+    explanation = exit_codes.explain(job) if code else None
     yield "Exit code", f"{code} ({explanation})" if explanation else code
     if job.cause is not None:
         yield "Cause", f"{job.cause} (see `orchestrator explain {naming.name_of(job)}`)"
-    shared = dict(_common_fields(job, provenance))
+    common = dict(_common_fields(job, provenance))
     for name in ("Cluster", "Partition", "Account", "QOS"):
-        yield name, shared.pop(name)
+        yield name, common[name]
     yield "Nodes", f"{job.nodes} ({job.node_list})" if job.nodes and job.node_list else job.nodes
     yield "GPUs", job.gpus
     seconds = row["elapsed_seconds"]
@@ -213,12 +214,15 @@ def _fields(
     yield "Ended", job.ended_at
     arguments = row["arguments"]
     yield "Arguments", shlex.join(arguments) if isinstance(arguments, list) else None
+    yield "Labels", common["Labels"]
+    yield "Run folder", job.run_dir
     yield "Log", job.stdout_path
     yield "Error log", job.stderr_path
+    yield "Spec", common["Spec"]
     commit = str(provenance.get("git_commit") or "")
     changes = " with uncommitted changes (show --diff)" if provenance.get("git_dirty") else ""
     yield "Commit", f"{commit[:12]}{changes}" if commit else None
-    yield from shared.items()
+    yield "Token", job.token
     yield "Stale since", job.stale_since
 
 

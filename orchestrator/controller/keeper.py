@@ -38,7 +38,7 @@ def submitted(
     import json
     import sqlite3
 
-    from db import direct
+    from db.sqlite import direct
     from orchestrator import config, errors, files, specs
     from orchestrator.controller.metrics import log_paths
 

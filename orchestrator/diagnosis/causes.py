@@ -1,15 +1,20 @@
-"""The words for why jobs fail."""
+"""Failure causes. Their titles and fixes are in causes.toml, together with the log rules."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
+import importlib.resources
+import tomllib
+from collections.abc import Mapping
+from typing import Any
 
 
 class Cause(enum.StrEnum):
-    """Why a job failed: one word, in the database, in JSON and in recovery rules."""
+    """Why a job failed: the word in the database, in JSON and in `[retry]`."""
 
-    # Slurm ended it, or never ran it.
+    # Slurm ended the job, or did not start it.
     TIME_LIMIT = "time_limit"
     NODE_FAIL = "node_fail"
     PREEMPTED = "preempted"
@@ -22,11 +27,8 @@ class Cause(enum.StrEnum):
     BAD_QOS = "bad_qos"
     BAD_RESOURCES = "bad_resources"
     LIMIT_REACHED = "limit_reached"
-    #: it waits until somebody releases it
     HELD = "held"
-    #: its partition or the nodes that it names are down
     UNAVAILABLE = "unavailable"
-    #: another job with its token runs or ran
     DUPLICATE = "duplicate"
     NOT_SUBMITTED = "not_submitted"
     LOST = "lost"
@@ -53,7 +55,7 @@ class Cause(enum.StrEnum):
     NO_DEVICE = "no_device"
     DEVICE_ASSERT = "device_assert"
     DEVICE_ERROR = "device_error"
-    # What the program needs, and what it does.
+    # The program and what it needs.
     SETUP_FAILED = "setup_failed"
     RUN_FOLDER = "run_folder"
     CONTAINER = "container"
@@ -76,7 +78,7 @@ class Cause(enum.StrEnum):
 
 
 class Acts(enum.StrEnum):
-    """Who can do something against a cause."""
+    """Who can fix a cause."""
 
     USER = "user"
     SITE = "site"
@@ -84,24 +86,40 @@ class Acts(enum.StrEnum):
 
 
 class Retry(enum.StrEnum):
-    """Whether the same job can do better when it is sent again."""
+    """Whether the job can succeed when it is submitted again."""
 
-    #: it will, as it stands
     YES = "yes"
-    #: it may: the cause comes and goes
+    #: the cause is transient
     MAYBE = "maybe"
-    #: when it is asked for otherwise: more memory, more time
+    #: only with another request, such as more memory
     CHANGED = "changed"
     NO = "no"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CauseKind:
-    """What is true of every failure of one cause."""
+class CauseInfo:
+    """What holds for every failure with one cause."""
 
-    #: what happened, in a few words: "the GPU ran out of memory"
     title: str
-    #: what to do, the most likely cure first; JOB stands for the job
+    #: most likely fix first; JOB is replaced by the job's ID
     cures: tuple[str, ...]
     acts: Acts = Acts.USER
     retry: Retry = Retry.NO
+
+
+def info(cause: Cause) -> CauseInfo:
+    """Return the title, the fixes and the retry class of a cause."""
+    table = shipped_document()["cause"][cause]
+    return CauseInfo(
+        title=table["title"],
+        cures=tuple(table["cures"]),
+        acts=Acts(table.get("acts", "user")),
+        retry=Retry(table.get("retry", "no")),
+    )
+
+
+@functools.cache
+def shipped_document() -> Mapping[str, Any]:
+    """Return the contents of causes.toml."""
+    file = importlib.resources.files("orchestrator").joinpath("causes.toml")
+    return tomllib.loads(file.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""A pending reason that names a limit -> which limit it is, and how it stands."""
+"""Which limit of a QOS or association a pending reason means, with request and usage. Pure."""
 
 from __future__ import annotations
 
@@ -30,116 +30,100 @@ _RESOURCES = {
     "lic": ("license/",),
 }
 _SCOPES = {"PerJob": "PJ", "PerUser": "PU", "PerAccount": "PA", "PerNode": "PN"}
-_WHOSE = {"PJ": "a job", "PN": "a node", "PU": "a user", "PA": "an account"}
+_PER = {"PJ": " per job", "PN": " per node", "PU": " per user", "PA": " per account"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Standing:
-    """How a limit that stops a job stands."""
+class Exceeded:
+    """A limit that keeps a job from starting."""
 
     limit: Limit
-    #: "QOS small allows cpu=2 a job, it asks for cpu=4"
+    #: "QOS small allows cpu=2 per job, it requests cpu=4"
     sentence: str
-    #: the request alone is more than the limit: it never starts
+    #: the request alone exceeds the limit, so that the job can never start
     never: bool
-    #: request and use together are more than the limit; a job that asks for whole nodes may take
-    #: more than it names
-    beyond: bool = True
+    #: request and usage together exceed the limit
+    beyond: bool = False
 
 
-def standing(reason: str, request: Request, limits: Sequence[Limit]) -> Standing | None:
-    """Return the limit that the reason names, the one that the job goes beyond first.
+def exceeded(reason: str, request: Request, limits: Sequence[Limit]) -> Exceeded | None:
+    """Return the limit that the reason means, preferably one that the job exceeds.
 
-    None where the reason names none, or Slurm did not tell of it (the association of an account
-    above, other users' limits).
+    None if the reason means no limit, or if Slurm did not report it (parent accounts, other users).
     """
-    found = _REASON.match(reason)
-    if found is None:
+    parts = _REASON.match(reason)
+    if parts is None:
         return None
-    owners = ("QOS ",) if found["level"] == "QOS" else ("account ", "user ")
-    name, wanted = _field(found)
-    fitting = [
-        limit
+    owners = ("QOS ",) if parts["level"] == "QOS" else ("account ", "user ")
+    name, resources = _limit_name(parts)
+    exceeded = [
+        _exceeded(limit, request)
         for limit in limits
         if limit.name == name
         and limit.owner.startswith(owners)
-        and (not wanted or limit.resource.startswith(wanted))
+        and (not resources or limit.resource.startswith(resources))
     ]
-    told = [_standing(limit, request, kind=found["kind"]) for limit in fitting]
-    stops = [one for one in told if one is not None]
-    return max(stops, key=lambda one: (one.never, one.beyond), default=None)
+    known = [each for each in exceeded if each is not None]
+    return max(known, key=lambda each: (each.never, each.beyond), default=None)
 
 
-def _field(found: re.Match[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the limit's name in Slurm's own listing, and the resources that it may be of."""
-    what, kind = found["what"].lower(), found["kind"]
-    scope = _SCOPES.get(found["scope"] or "", "")
-    if what.startswith("job"):
+def _limit_name(parts: re.Match[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the limit's name in `scontrol show assoc_mgr`, and the resources that it may limit."""
+    resource, kind = parts["what"].lower(), parts["kind"]
+    scope = _SCOPES.get(parts["scope"] or "", "")
+    if resource.startswith("job"):
         return ("GrpJobs" if kind == "Grp" else f"MaxJobs{scope}"), ()
-    if what.startswith("wall"):
+    if resource.startswith("wall"):
         return ("GrpWall" if kind == "Grp" else "MaxWallPJ"), ()
-    time = {"Minutes": "Mins", "RunMinutes": "RunMins"}.get(found["time"] or "", "")
     if kind == "Min":
-        return "MinTRESPJ", _RESOURCES[what]
-    return f"{kind}TRES{time}{scope}", _RESOURCES[what]
+        return "MinTRESPJ", _RESOURCES[resource]
+    time = {"Minutes": "Mins", "RunMinutes": "RunMins"}.get(parts["time"] or "", "")
+    return f"{kind}TRES{time}{scope}", _RESOURCES[resource]
 
 
-def _standing(limit: Limit, request: Request, *, kind: str) -> Standing | None:
-    """Return how it stands; None where it cannot be what stops the job."""
-    if limit.name.startswith(("GrpWall", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESMins")):
-        amount = f"{_minutes(limit.allowed)} of {limit.resource or 'time'}"
-        gone = "" if limit.used is None else f", {_minutes(limit.used)} are used"
-        sentence = f"{limit.owner} has a budget of {amount}{gone}"
-        return Standing(limit=limit, sentence=sentence, never=False)
-    if limit.name == "MaxWallPJ":
-        asked, shown = request.time_limit_seconds, values.elapsed(limit.allowed * 60)
-        if asked is None or asked <= limit.allowed * 60:
+def _exceeded(limit: Limit, request: Request) -> Exceeded | None:
+    """Return how request and usage compare with a limit; None if it cannot be the reason."""
+    name, used = limit.name, limit.used
+    if name.startswith(("GrpWall", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESMins")):
+        budget = f"{limit.owner} has a budget of {_minutes(limit.allowed)} of"
+        usage = "" if used is None else f", {_minutes(used)} are used"
+        sentence = f"{budget} {limit.resource or 'time'}{usage}"
+        return Exceeded(limit=limit, sentence=sentence, never=False)
+    if name == "MaxWallPJ":
+        seconds, allowed = request.time_limit_seconds, limit.allowed * 60
+        if seconds is None or seconds <= allowed:
             return None
-        sentence = f"{limit.owner} allows {shown} a job, it asks for {values.elapsed(asked)}"
-        return Standing(limit=limit, sentence=sentence, never=True)
-    if "Jobs" in limit.name:
-        return _of_jobs(limit)
-    asked = request.resources.get(limit.resource, 0)
-    if limit.name.endswith("PN") and request.nodes:
-        asked = -(-asked // request.nodes)
-    if kind == "Min":
-        sentence = f"{limit.owner} wants at least {_amount(limit.resource, limit.allowed)} a job"
-        return Standing(
-            limit=limit,
-            sentence=f"{sentence}, it asks for {_amount(limit.resource, asked)}",
-            never=True,
-        )
-    used = limit.used or 0
-    whose = _WHOSE.get(limit.name[-2:], "")
-    once = "" if limit.name.endswith(("PJ", "PN")) else " at one time"
-    sentence = f"{limit.owner} allows {_amount(limit.resource, limit.allowed)}"
-    sentence += f" {whose}{once}" if whose else once
-    running = "" if limit.used is None else f", {used} {_are(used)} used"
-    return Standing(
+        allows = f"{limit.owner} allows {values.elapsed(allowed)} per job"
+        sentence = f"{allows}, it requests {values.elapsed(seconds)}"
+        return Exceeded(limit=limit, sentence=sentence, never=True)
+    per = _PER.get(name[-2:], "")
+    if "Jobs" in name:
+        if used is not None and used < limit.allowed:
+            return None
+        number = "1 job" if limit.allowed == 1 else f"{limit.allowed} jobs"
+        running = "" if used is None else f", {used} {'is' if used == 1 else 'are'} running"
+        sentence = f"{limit.owner} allows {number}{per} at one time{running}"
+        return Exceeded(limit=limit, sentence=sentence, never=limit.allowed == 0)
+    amount = request.resources.get(limit.resource, 0)
+    if name.endswith("PN") and request.nodes:
+        amount = -(-amount // request.nodes)
+    requests = f"it requests {_amount(limit, amount)}"
+    if name.startswith("Min"):
+        sentence = f"{limit.owner} requires {_amount(limit, limit.allowed)} per job, {requests}"
+        return Exceeded(limit=limit, sentence=sentence, never=True)
+    at_once = "" if name.endswith(("PJ", "PN")) else " at one time"
+    usage = "" if used is None else f", {used} {'is' if used == 1 else 'are'} used"
+    allows = f"{limit.owner} allows {_amount(limit, limit.allowed)}{per}{at_once}"
+    return Exceeded(
         limit=limit,
-        sentence=f"{sentence}{running}, it asks for {_amount(limit.resource, asked)}",
-        never=asked > limit.allowed,
-        beyond=asked + used > limit.allowed,
+        sentence=f"{allows}{usage}, {requests}",
+        never=amount > limit.allowed,
+        beyond=amount + (used or 0) > limit.allowed,
     )
 
 
-def _of_jobs(limit: Limit) -> Standing | None:
-    used = limit.used
-    if used is not None and used < limit.allowed:
-        return None
-    whose = _WHOSE.get(limit.name[-2:], "")
-    jobs = "1 job" if limit.allowed == 1 else f"{limit.allowed} jobs"
-    sentence = f"{limit.owner} allows {jobs}{f' {whose}' if whose else ''} at one time"
-    running = "" if used is None else f", {used} {'runs' if used == 1 else 'run'}"
-    return Standing(limit=limit, sentence=f"{sentence}{running}", never=limit.allowed == 0)
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
-
-
-def _amount(resource: str, amount: int) -> str:
-    return f"{resource}={amount}M" if resource == "mem" else f"{resource}={amount}"
+def _amount(limit: Limit, amount: int) -> str:
+    return f"{limit.resource}={amount}" + ("M" if limit.resource == "mem" else "")
 
 
 def _minutes(number: int) -> str:

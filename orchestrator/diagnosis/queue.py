@@ -1,4 +1,4 @@
-"""What Slurm tells of a waiting job and of what it waits for: records only. Times are aware."""
+"""What Slurm reports about a pending job, and about what it is pending for. Times are aware."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a waiting job asks for (`scontrol show job`)."""
+    """What a pending job requests (`scontrol show job`)."""
 
     reason: str
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
-    #: the least that will do
+    #: the minimum
     nodes: int | None = None
     #: none: no limit
     time_limit_seconds: int | None = None
-    #: cpu, mem (MiB), node, gres/gpu -> how much, in all
+    #: totals of cpu, mem (MiB), node, gres/gpu
     resources: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    #: memory of a node
+    #: per node
     memory_mib: int | None = None
     features: str | None = None
     node_list: str | None = None
@@ -32,13 +32,13 @@ class Request:
     priority: int | None = None
     eligible_at: datetime.datetime | None = None
     deadline: datetime.datetime | None = None
-    #: the scheduler's guess
+    #: the scheduler's estimate
     expected_start: datetime.datetime | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Partition:
-    """A partition's limits (`scontrol show partition`); none: no limit."""
+    """The limits of a partition (`scontrol show partition`); None: no limit."""
 
     name: str
     #: UP, DOWN, DRAIN, INACTIVE
@@ -50,22 +50,22 @@ class Partition:
     max_memory_mib: int | None = None
     accounts: str | None = None
     allowed_qos: str | None = None
-    #: whose limits hold for all its jobs
+    #: the partition QOS, whose limits apply to all its jobs
     qos: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limit:
-    """One limit of a QOS or an association, and what of it is used (`scontrol show assoc_mgr`)."""
+    """A limit of a QOS or an association, and its usage (`scontrol show assoc_mgr`)."""
 
     #: "QOS small", "account proj", "user alice"
     owner: str
-    #: GrpTRES, MaxTRESPJ, MaxWallPJ, ... by Slurm's names
+    #: Slurm's name: GrpTRES, MaxTRESPJ, MaxWallPJ, ...
     name: str
-    #: of a list of resources: cpu, mem, node, gres/gpu; else ""
+    #: cpu, mem, node, gres/gpu; "" if the limit is not about a resource
     resource: str = ""
     allowed: int
-    #: none: it is not counted (of a limit for each job)
+    #: None: there is no usage, as for limits per job
     used: int | None = None
 
 
@@ -82,7 +82,7 @@ class Reservation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Node:
-    """A node that is not as it should be (`sinfo -R`)."""
+    """An unavailable node (`sinfo -R`)."""
 
     name: str
     state: str
@@ -91,15 +91,15 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Queue:
-    """All that was asked about one waiting job; what was not asked, or not answered, is none."""
+    """What Slurm was asked about a pending job; None: not asked, or no answer."""
 
     request: Request | None = None
     partition: Partition | None = None
     limits: tuple[Limit, ...] = ()
     reservation: Reservation | None = None
-    #: those it names, or that its reason names, and that are not available
+    #: unavailable nodes among those that the job or its reason names
     nodes: tuple[Node, ...] = ()
-    #: jobs of its partition that may start and come first
+    #: eligible jobs in its partition that are ahead of it
     before: int | None = None
-    #: what Slurm said instead of an answer
+    #: error message of Slurm's command
     error: str = ""

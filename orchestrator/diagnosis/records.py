@@ -1,4 +1,4 @@
-"""What a diagnosis is made from, and what it says."""
+"""The facts about a job's end, the findings in its logs, and the explanation."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from orchestrator.diagnosis import causes
 
 
 class Source(enum.StrEnum):
-    """Who tells a piece of evidence."""
+    """Where evidence comes from."""
 
     LOG = "log"
-    #: state, reason, steps, events
+    #: state, reason, exit code
     SLURM = "slurm"
-    #: the script's own exit record
+    #: the exit record of the job script
     RECORD = "record"
-    #: our own: the history, GPU figures, the spec
+    #: the database
     OURS = "orchestrator"
 
 
 class Level(enum.IntEnum):
-    """How much a finding weighs: of those found the lowest level counts, and in it the first."""
+    """How strong a finding is: the lowest level is the cause; within a level, the first one."""
 
-    #: the kernel or Slurm says what it did
+    #: the kernel or Slurm reports what it did
     DECISIVE = 0
-    #: an error of the program's own
+    #: an error of the program itself
     ROOT = 1
-    #: a process was ended by a signal that its own program did not send
+    #: a process was killed by a signal from outside
     CRASH = 2
-    #: a rank waited for another one in vain
+    #: a rank waited in vain for another one
     TIMEOUT = 3
-    #: Slurm ended it; what went wrong before weighs more, whatever came after less
+    #: Slurm ended the job; earlier errors are stronger, later ones weaker
     ENDED = 4
-    #: follows from the end of another process
+    #: a consequence of the end of another process
     AFTER = 5
-    #: tells that something failed, and not what
+    #: reports a failure without its cause
     OUTCOME = 6
-    #: looks like an error
+    #: looks like an error; counts only if there is nothing else
     HINT = 7
     #: no error
     WARNING = 8
@@ -48,19 +48,19 @@ class Level(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Where something can be read that tells the cause."""
+    """Text that shows a cause, and where to read it."""
 
     text: str
     source: Source
-    #: file; none: it stands in no file
+    #: None: not from a file
     path: str | None = None
-    #: from 1
+    #: counted from 1
     line: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Frame:
-    """One call of a traceback."""
+    """One frame of a traceback."""
 
     path: str
     line: int
@@ -70,102 +70,102 @@ class Frame:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Traceback:
-    """A Python traceback as it stands in a log, without the other ranks' lines."""
+    """A Python traceback of one process in a log."""
 
     path: str
-    #: of `Traceback (most recent call last):`
+    #: line number of `Traceback (most recent call last):`
     first_line: int
-    #: of the exception
+    #: line number of the exception
     last_line: int
-    #: with its module where it was printed with it: "torch.OutOfMemoryError"
+    #: with its module if printed: "torch.OutOfMemoryError"
     exception: str
     message: str
     frames: tuple[Frame, ...] = ()
     rank: int | None = None
-    #: as printed, without prefixes
+    #: the text without launcher prefixes
     lines: tuple[str, ...] = ()
 
     @property
     def own_frame(self) -> Frame | None:
-        """Return the innermost frame of the user's own code: not of an installed package."""
+        """Return the innermost frame that is not in an installed package."""
         return next((frame for frame in reversed(self.frames) if not _is_installed(frame)), None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What one line of a log (or an error file) says of a failure."""
+    """What one line of a log, or the final state, shows about a failure."""
 
     cause: causes.Cause
-    #: name of the rule that found it
+    #: name of the rule that matched
     rule: str
     evidence: Evidence
     rank: int | None = None
-    #: one plain sentence with what the line names; "": the cause's title
+    #: one sentence; "": the title of the cause
     summary: str = ""
-    #: cures of this rule, before those of the cause
+    #: fixes that come before those of the cause
     cures: tuple[str, ...] = ()
     level: Level = Level.ROOT
     #: place in the job's logs taken together, for what came first
     order: int = 0
-    #: lines behind it, up to the next finding, that are no part of an error
-    quiet_lines: int = 0
+    #: lines of ordinary output between this finding and the next one
+    ordinary_lines: int = 0
     traceback: Traceback | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Canceller:
-    """Who cancelled a job, as Slurm tells it: `CANCELLED by 2001`."""
+    """The user who cancelled a job, from `CANCELLED by 2001`."""
 
     user_id: int
-    #: the user ID in words where this host knows no name for it
+    #: "user 2001" if this host does not know the name
     name: str
     is_me: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
-    """All that is known of a job's end."""
+    """What is known about a job and its end."""
 
-    #: none: `explain --log`, a log from anywhere
+    #: None for `explain --log`
     job: jobs.Job | None = None
-    #: the job as it was in an earlier attempt
-    past: bool = False
+    #: `job` describes an earlier attempt
+    is_earlier_attempt: bool = False
     attempts: tuple[jobs.Attempt, ...] = ()
     events: tuple[jobs.JobEvent, ...] = ()
-    #: none: it was not cancelled, or Slurm does not tell by whom
+    #: None: not cancelled, or Slurm does not report by whom
     canceller: Canceller | None = None
-    #: the script has begun, as its claim in the run folder tells; none: not looked at
-    began: bool | None = None
-    #: in the logs' order
+    #: whether the job script has started, from the run folder; None: unknown
+    script_started: bool | None = None
+    #: in the order of the logs
     findings: tuple[Finding, ...] = ()
-    #: the log's last line that says something
+    #: the last line of the log
     last_line: Evidence | None = None
-    #: when something was last written to a log
+    #: time of the last write to a log
     written_at: datetime.datetime | None = None
-    #: what holds for a job of so many ranks that did not fail
+    #: for a job that succeeded
     advice: tuple[str, ...] = ()
-    #: of the logs' middles, which were not read
+    #: in the middle of long logs, which is not read
     skipped_bytes: int = 0
-    #: bytes of these whose lines were not counted: the numbers of later lines are too low
+    #: skipped bytes whose lines were not counted, so that later line numbers are too low
     uncounted_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """Why a job failed, waits or runs, what tells it, and what to do."""
+    """Why a job failed or is pending, the evidence, and the fixes."""
 
-    #: none: it did not fail
+    #: None: the job has not failed
     cause: causes.Cause | None
-    #: one plain sentence
+    #: one sentence
     summary: str
-    #: the most telling first
+    #: strongest first
     evidence: tuple[Evidence, ...] = ()
     cures: tuple[str, ...] = ()
     first_failing_rank: int | None = None
     traceback: Traceback | None = None
-    #: name -> value, more to know
+    #: further facts by name
     details: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    #: what else was found, and weighs less
+    #: other findings
     also: tuple[Finding, ...] = ()
 
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 
-from db import sqlite
+from db.sqlite.database import SqliteDatabase
 from db.stores import metrics as stored_metrics
 from orchestrator import metrics
 from tests.benchmarks import ratios, startup
@@ -86,7 +86,7 @@ def _metrics(environ: Mapping[str, str], *argv: str) -> Callable[[], object]:
 
 def _fill(folder: pathlib.Path, counts: Mapping[int, int]) -> None:
     """Store numbers as a refresh does: of each job a few lines, again and again."""
-    with sqlite.Database(folder / "orchestrator.db") as database, database.writing() as writing:
+    with SqliteDatabase(folder / "orchestrator.db") as database, database.writing() as writing:
         store = stored_metrics.MetricStore(writing)
         steps = dict.fromkeys(counts, 0)
         while any(steps[row] * len(NAMES) < count for row, count in counts.items()):

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 
-from db import models, sqlite
+from db.sqlite.database import SqliteDatabase
+from db.tables.jobs import JOBS, SUBMISSIONS
 from orchestrator.controller.session import stores
 from tests import postgresql
 from tests.benchmarks import ratios
@@ -141,9 +142,9 @@ def filled(folder: pathlib.Path, count: int) -> dict[str, str]:
             }
         )
     with (
-        sqlite.Database(folder / "orchestrator.db") as database,
+        SqliteDatabase(folder / "orchestrator.db") as database,
         database.writing() as writing,
     ):
-        writing.execute(sa.insert(models.Submission), submissions)
-        writing.execute(sa.insert(models.Job), jobs)
+        writing.execute(sa.insert(SUBMISSIONS), submissions)
+        writing.execute(sa.insert(JOBS), jobs)
     return {"XDG_CONFIG_HOME": str(folder), "ORCHESTRATOR_STATE_DIR": str(folder)}

@@ -1,6 +1,6 @@
-"""Failures that are produced for real: how, and what `explain` has to say of each.
+"""Failures that tests produce on the test cluster, and what `explain` must show for each.
 
-The table of docs/explain.md is written from here.
+The table in docs/explain.md is generated from this list.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from collections.abc import Iterator, Mapping
 from tests.cluster import environment, root
 
 PROGRAMS = f"{environment.CHECKOUT_PLACE}/tests/cluster/failing"
-#: The host whose network is cut, on which jobs are preempted; nobody else's jobs go there.
+#: The host whose network is disconnected and on which jobs are preempted.
 TROUBLED = "n4"
 #: The host with a small /dev/shm and a small disk.
 SMALL = "n3"
-#: The partition for whose jobs the prolog fails; nobody else's jobs go there.
+#: The partition for whose jobs the prolog fails.
 BAD_PROLOG = "scavenge"
 #: A folder of the login host's own disk.
 LOGIN_ONLY = "/tmp/login"
 
 
 class End(enum.Enum):
-    """What becomes of a case's job."""
+    """The outcome of a case's job."""
 
     #: it runs and ends
     ENDED = "ended"
-    #: it waits
+    #: it is pending
     WAITS = "waits"
-    #: sbatch does not take it
+    #: sbatch rejects it
     REFUSED = "refused"
 
 
@@ -38,22 +38,22 @@ class End(enum.Enum):
 class Case:
     """One failure."""
 
-    #: of the job too
+    #: also the name of the job
     name: str
     #: how it was produced, for the table
     how: str
-    #: word of diagnosis.Cause; none: nothing is wrong, it starts by itself
+    #: None: nothing is wrong
     cause: str | None
-    #: stands in the summary or in a line of the evidence
+    #: part of the summary or of the evidence
     told: str
     #: keys of the spec by table
     tables: Mapping[str, str]
     #: options of submit
     flags: tuple[str, ...] = ()
     end: End = End.ENDED
-    #: first failing rank, where it must be told
+    #: the first failing rank that `explain` must show
     rank: int | None = None
-    #: produced with --long alone: processes that import PyTorch take two cores' seconds
+    #: with --long only, because several processes import PyTorch
     long: bool = False
 
     @property
@@ -102,7 +102,7 @@ def _on(node: str, requeue: str) -> str:
 def _ended_by_slurm() -> Iterator[Case]:
     yield Case(
         name="over-time",
-        how="`sleep 300`; root sets its end to now, as its limit does a little later",
+        how="`sleep 300`; root sets its end time to now, which acts like its time limit",
         cause="time_limit",
         told="of its time limit of",
         tables=_shell("echo begun; sleep 300"),
@@ -119,7 +119,7 @@ def _ended_by_slurm() -> Iterator[Case]:
     )
     yield Case(
         name="memory-kill-of-a-step",
-        how="the same, under a script that goes on and ends with 1",
+        how="the same, in a script that continues and exits with 1",
         cause="oom_host",
         told="oom_kill",
         tables=_shell(
@@ -129,7 +129,7 @@ def _ended_by_slurm() -> Iterator[Case]:
     )
     yield Case(
         name="node-lost",
-        how="its host is cut off the network",
+        how="its host is disconnected from the network",
         cause="node_fail",
         told=TROUBLED,
         tables=_shell(
@@ -139,7 +139,7 @@ def _ended_by_slurm() -> Iterator[Case]:
     )
     yield Case(
         name="preempted",
-        how="a better job wants its host, in a partition with PreemptMode=CANCEL",
+        how="a job of higher priority needs its host, in a partition with PreemptMode=CANCEL",
         cause="preempted",
         told="partition spot",
         tables=_shell("sleep 300", job=f'partition = "spot"\nnodelist = "{TROUBLED}"'),
@@ -155,7 +155,7 @@ def _ended_by_slurm() -> Iterator[Case]:
         name="cancelled-by-hand",
         how="`scancel` by its own user",
         cause="cancelled",
-        told="you (alice) cancelled it by hand",
+        told="you (alice) or your program cancelled it with scancel",
         tables=_shell("sleep 300"),
     )
     yield Case(
@@ -176,12 +176,12 @@ def _ended_by_slurm() -> Iterator[Case]:
         name="cancelled-while-waiting",
         how="`scancel` by its own user, before it started",
         cause="cancelled",
-        told="while it waited",
+        told="while it was pending",
         tables=_shell("true", sbatch="hold = true"),
     )
     yield Case(
         name="deadline",
-        how="held beyond its deadline, which root moves nearer",
+        how="held until after its deadline, which root brings forward",
         cause="deadline",
         told="deadline",
         tables=_shell(
@@ -190,7 +190,7 @@ def _ended_by_slurm() -> Iterator[Case]:
     )
     yield Case(
         name="no-log",
-        how="the folder of its log may not be written when it starts",
+        how="the folder of its log is not writable when it starts",
         cause="launch_failed",
         told="0:53",
         tables=_shell("true", job='output = "{home}/closed/%j.out"', sbatch="hold = true"),
@@ -204,7 +204,7 @@ def _ended_by_slurm() -> Iterator[Case]:
     )
     yield Case(
         name="no-run-folder",
-        how="its run folder is removed while it waits",
+        how="its run folder is removed while it is pending",
         cause="run_folder",
         told="nothing was run",
         tables=_shell("true", job='output = "{home}/%j.out"', sbatch="hold = true"),
@@ -214,21 +214,21 @@ def _ended_by_slurm() -> Iterator[Case]:
 def _set_up() -> Iterator[Case]:
     yield Case(
         name="no-module-command",
-        how="`modules` on hosts without `module`",
+        how="`modules` on hosts without the command `module`",
         cause="setup_failed",
         told="no 'module' on n",
         tables=_shell("true", environment='modules = ["NRIS/GPU"]'),
     )
     yield Case(
         name="no-conda",
-        how="`conda` on hosts without it",
+        how="`conda` on hosts without conda",
         cause="setup_failed",
         told="no conda on n",
         tables=_shell("true", environment='conda = "torch"'),
     )
     yield Case(
         name="no-venv",
-        how="`venv` names a folder that is not there",
+        how="`venv` names a folder that does not exist",
         cause="setup_failed",
         told="no virtual environment /home/alice/nosuch",
         tables=_shell("true", environment='venv = "/home/alice/nosuch"'),
@@ -256,14 +256,14 @@ def _set_up() -> Iterator[Case]:
     )
     yield Case(
         name="bad-image",
-        how="a container image that was cut while it was copied",
+        how="a container image that was truncated by a copy",
         cause="container",
         told="cut.sif",
         tables=_shell("true", container=_image("{home}/cut.sif")),
     )
     yield Case(
         name="no-bind",
-        how="a bind of a folder that only the login host has",
+        how="`binds` with a folder that only the login host has",
         cause="container",
         told=f"{LOGIN_ONLY}/data",
         tables=_shell(
@@ -279,7 +279,7 @@ def _set_up() -> Iterator[Case]:
     )
     yield Case(
         name="image-without-program",
-        how="a program that is on the host and not in the image",
+        how="a program that is on the host but not in the image",
         cause="missing_file",
         told=f"{PROGRAMS}/plain.py",
         tables=_shell(
@@ -294,17 +294,27 @@ def _programs() -> Iterator[Case]:
         yield Case(name=name, how=how, cause=cause, told=told, tables=_program("plain", "raises"))
     plain = (
         ("module", "a Python module that is not installed", "missing_module", "flash_attn"),
-        ("library", "a shared library that is not there", "missing_library", "libcudnn.so.8"),
-        ("file", "a data file that is not there", "missing_file", "imagenet/train.txt"),
-        ("forbidden", "a file that it may not write", "permission", "/home/bob/results.csv"),
+        ("library", "a missing shared library", "missing_library", "libcudnn.so.8"),
+        ("file", "a missing data file", "missing_file", "imagenet/train.txt"),
+        (
+            "forbidden",
+            "a file that is not writable",
+            "permission",
+            "/home/bob/results.csv",
+        ),
         ("memory", "more address space than `ulimit -v` allows", "oom_host", "MemoryError"),
         ("files", "more files than `ulimit -n` allows", "too_many_files", "Too many open files"),
-        ("port", "a port that is taken", "address_in_use", "Address already in use"),
+        ("port", "a port that is in use", "address_in_use", "Address already in use"),
         ("internet", "a download on a node without internet", "network", "Temporary failure in"),
         ("proxy", "a proxy that does not answer", "network", "Connection refused"),
         ("segfault", "a read from a bad address", "segfault", "139"),
         ("aborts", "`abort()`", "aborted", "134"),
-        ("illegal", "an instruction that the processor lacks", "illegal_instruction", "132"),
+        (
+            "illegal",
+            "an instruction unknown to the processor",
+            "illegal_instruction",
+            "132",
+        ),
         ("diverges", "a learning rate of 1e30", "diverged", "Loss is nan"),
     )
     for name, how, cause, told in plain:
@@ -320,21 +330,21 @@ def _programs() -> Iterator[Case]:
     with_torch = 'mem = "2G"'
     yield Case(
         name="loader",
-        how="batches of a DataLoader's worker larger than /dev/shm (1 MiB)",
+        how="batches of a DataLoader worker larger than /dev/shm (1 MiB)",
         cause="shared_memory",
         told="shared memory",
         tables=_program("alone", "loader", job=small, resources=with_torch),
     )
     torch = (
-        ("cuda", "PyTorch asks for CUDA where there is none", "no_device", "NVIDIA driver"),
-        ("address", "two TCPStores at one port", "address_in_use", "EADDRINUSE"),
+        ("cuda", "PyTorch uses CUDA on a host without a GPU", "no_device", "NVIDIA driver"),
+        ("address", "two TCPStores on one port", "address_in_use", "EADDRINUSE"),
     )
     for name, how, cause, told in torch:
         tables = _program("alone", name, resources=with_torch)
         yield Case(name=name, how=how, cause=cause, told=told, tables=tables, long=True)
     yield Case(
         name="bad-argument",
-        how="an argument that the program has not",
+        how="an unknown argument",
         cause="bad_arguments",
         told="unrecognized arguments: --epochs 3",
         tables=_shell(f"python3 {PROGRAMS}/plain.py --how raises --epochs 3"),
@@ -344,28 +354,28 @@ def _programs() -> Iterator[Case]:
 def _shells() -> Iterator[Case]:
     yield Case(
         name="exit-3",
-        how="`exit 3` without a word",
+        how="`exit 3` without any output",
         cause="nonzero_exit",
         told="exit code 3",
         tables=_shell("exit 3"),
     )
     yield Case(
         name="no-program",
-        how="a program that is not there (127)",
+        how="a missing program (127)",
         cause="missing_program",
         told="trian: command not found",
         tables=_shell("trian --epochs 3"),
     )
     yield Case(
         name="not-executable",
-        how="a script without the right to be executed (126)",
+        how="a script that is not executable (126)",
         cause="permission",
         told="Permission denied",
         tables=_shell("{home}/plain.sh"),
     )
     yield Case(
         name="bad-interpreter",
-        how="a script whose `#!` line names nothing (126)",
+        how="a script with a missing interpreter in its `#!` line (126)",
         cause="missing_program",
         told="required file not found",
         tables=_shell("{home}/interpreter.sh"),
@@ -400,7 +410,7 @@ def _shells() -> Iterator[Case]:
     )
     yield Case(
         name="bad-exit-kills",
-        how="one of two tasks ends with 3 under `srun --kill-on-bad-exit`",
+        how="one of two tasks exits with 3 under `srun --kill-on-bad-exit`",
         cause="nonzero_exit",
         told="task 1: Exited with exit code 3",
         tables=_shell(
@@ -422,7 +432,7 @@ def _distributed() -> Iterator[Case]:
     )
     yield Case(
         name="rank-late",
-        how="rank 1 of two comes too late to an all_reduce of gloo",
+        how="rank 1 of two is too late for an all_reduce of gloo",
         cause="gloo_timeout",
         told="Timed out waiting 4000ms",
         long=True,
@@ -454,7 +464,7 @@ def _distributed() -> Iterator[Case]:
     )
     yield Case(
         name="no-second-node",
-        how="torchrun for two nodes, and the second one never comes",
+        how="torchrun for two nodes, of which the second never joins",
         cause="rendezvous",
         told="RendezvousTimeoutError",
         tables=_shell(alone, **_environment({"resources": 'mem = "2G"'})),
@@ -464,12 +474,12 @@ def _distributed() -> Iterator[Case]:
 def _refused() -> Iterator[Case]:
     configuration = "Requested node configuration is not available"
     for name, how, cause, told, flag in (
-        ("account", "an account that is not there", "bad_account", "Invalid account", "account=x"),
+        ("account", "an unknown account", "bad_account", "Invalid account", "account=x"),
         (
-            *("partition", "a partition that is not there", "bad_partition"),
+            *("partition", "an unknown partition", "bad_partition"),
             *("Invalid partition name", "partition=x"),
         ),
-        ("qos", "a QOS that is not there", "bad_qos", "Invalid qos", "qos=x"),
+        ("qos", "an unknown QOS", "bad_qos", "Invalid qos", "qos=x"),
         ("nodes", "99 nodes of 4", "bad_resources", configuration, "nodes=99"),
         (
             *("gpus", "9 GPUs of a node that has 4", "bad_resources"),
@@ -484,7 +494,7 @@ def _refused() -> Iterator[Case]:
             *("Invalid feature", "constraint=h200"),
         ),
         (
-            *("reservation", "a reservation that is not there", "bad_resources"),
+            *("reservation", "an unknown reservation", "bad_resources"),
             *("Requested reservation is invalid", "reservation=x"),
         ),
     ):
@@ -505,7 +515,7 @@ def _waiting() -> Iterator[Case]:
         name="too-long",
         how="five minutes in a partition that allows one",
         cause="bad_resources",
-        told="it asks for 00:05:00, partition short allows 00:01:00",
+        told="it requests 00:05:00, partition short allows 00:01:00",
         tables=_shell("true", job='partition = "short"\ntime_limit = "00:05:00"'),
         end=waits,
     )
@@ -543,9 +553,9 @@ def _waiting() -> Iterator[Case]:
     )
     yield Case(
         name="more-than-a-job-may",
-        how="4 CPUs in a QOS that allows 2 a job",
+        how="4 CPUs in a QOS that allows 2 per job",
         cause="limit_reached",
-        told="QOS small allows cpu=2 a job, it asks for cpu=4",
+        told="QOS small allows cpu=2 per job, it requests cpu=4",
         tables=_shell("true", job='qos = "small"', resources="cpus_per_task = 4"),
         end=waits,
     )
@@ -553,7 +563,7 @@ def _waiting() -> Iterator[Case]:
         name="longer-than-a-job-may",
         how="an hour in a QOS that allows ten minutes",
         cause="limit_reached",
-        told="QOS small allows 00:10:00 a job, it asks for 01:00:00",
+        told="QOS small allows 00:10:00 per job, it requests 01:00:00",
         tables=_shell("true", job='qos = "small"\ntime_limit = "01:00:00"'),
         end=waits,
     )
@@ -561,7 +571,7 @@ def _waiting() -> Iterator[Case]:
         name="group-is-full",
         how="a second job in a QOS with GrpJobs=1",
         cause=None,
-        told="QOS single allows 1 job at one time, 1 runs",
+        told="QOS single allows 1 job at one time, 1 is running",
         tables=_shell("true", job='qos = "single"'),
         end=waits,
     )
@@ -591,7 +601,7 @@ def _waiting() -> Iterator[Case]:
     )
     yield Case(
         name="node-is-gone",
-        how="the one host that it names is down",
+        how="the only host that it requests is down",
         cause="unavailable",
         told=TROUBLED,
         tables=_shell("true", job=f'nodelist = "{TROUBLED}"', sbatch="hold = true"),
@@ -613,7 +623,7 @@ CASES: tuple[Case, ...] = (
 def table() -> str:
     """The table of docs/explain.md."""
     lines = [
-        f"| {case.name} | {case.how} | {case.cause or 'none: it starts by itself'} | {case.told} |"
+        f"| {case.name} | {case.how} | {case.cause or 'none: it will start'} | {case.told} |"
         for case in CASES
     ]
     head = ["| case | how it was produced | cause | what shows it |", "|---|---|---|---|"]

@@ -43,8 +43,8 @@ def test_a_job_that_does_not_start(site: sites.Site, lab: cluster.Lab) -> None:
         ).check_returncode()
     assert found["compute node"][0] == "warning"
     assert found["compute node"][1].endswith(
-        "did not end in 5 s: needs a person: the partition is down:"
-        " an administrator has to start it (PartitionDown)"
+        "did not end in 5 s: needs action: the partition is down until"
+        " an administrator starts it (PartitionDown)"
     )
     (job,) = site.items("status", "--name", "doctor", "--all")
     assert job["state"] == "CANCELLED"

@@ -51,7 +51,7 @@ def test_submissions_wait_for_room(site: sites.Site) -> None:
     for name in ("first", "second"):
         done = quick.run("submit", "--queue", "--qos=tiny", quick.shell(name, "pwd; sleep 1"))
         assert re.fullmatch(
-            r"@\d waits for room: QOSMaxSubmitJobPerUserLimit; the next try is at [\d:]{8}\n",
+            r"@\d waits for room: QOSMaxSubmitJobPerUserLimit; next try at [\d:]{8}\n",
             done.stdout,
         ), done.stdout
     for row in ("@4", "@5"):
@@ -90,14 +90,14 @@ def test_limits_of_an_association(limits: cluster.Lab, site: sites.Site) -> None
     limits.wait_for(
         lambda: site.job(second)["reason"] == "AssocMaxJobsLimit", 120, "AssocMaxJobsLimit", 0.5
     )
-    assert "waits for a limit" in site.run("show", second).stdout
+    assert "limit reached" in site.run("show", second).stdout
     refused = site.run("submit", site.shell("third", "true"), check=5)
     assert refused.stderr.startswith("Error: Slurm refused the job: AssocMaxSubmitJobLimit; ")
     assert refused.stderr.endswith(
         "(kept as @3; `orchestrator resubmit --queue @3` sends it when there is room)\n"
     )
     done = site.run("resubmit", "--queue", "@3")
-    assert done.stdout.startswith("@3 waits for room: AssocMaxSubmitJobLimit; the next try is at ")
+    assert done.stdout.startswith("@3 waits for room: AssocMaxSubmitJobLimit; next try at ")
     set_limits(limits, "MaxSubmitJobs=-1")
     assert re.fullmatch(r"Submitted batch job \d+ .*\n", site.run("resubmit", "@3").stdout)
 

@@ -143,7 +143,7 @@ def test_a_job_that_exits_with_3(crowd: Crowd) -> None:
     job = crowd.ended("three")
     assert_end(job, "FAILED", 3, 0)
     done = crowd.site.run("wait", job["job_id"], check=1)
-    assert done.stderr.endswith(f"Error: 1 of 1 did not complete: {job['job_id']} FAILED\n")
+    assert done.stderr.endswith(f"Error: 1 of 1 jobs did not complete: {job['job_id']} FAILED\n")
 
 
 def test_the_script_itself_is_killed(crowd: Crowd) -> None:
@@ -211,7 +211,7 @@ def test_a_dependency_that_cannot_be_met(crowd: Crowd) -> None:
     after = f'time_limit = "1"\ndependency = "afterok:{crowd.ids["parent"]}"'
     crowd.add("child", "true", job=after)
     crowd.site.run("cancel", crowd.ids["parent"])
-    told = "a job it depends on ended another way than asked for; cancel it"
+    told = "a job it depends on did not end as required; cancel it"
     assert_never_starts(crowd, "child", "DependencyNeverSatisfied", told)
 
 
@@ -222,7 +222,7 @@ def test_more_nodes_than_there_are(crowd: Crowd) -> None:
         assert "Requested node configuration" in crowd.site.run("submit", spec, check=5).stderr
         return
     crowd.ids["many"] = crowd.site.submit(spec)
-    told = "the partition cannot give what it asks for, such as that many nodes"
+    told = "the partition cannot provide what it requests, such as the number of nodes"
     assert_never_starts(crowd, "many", "PartitionConfig", told)
 
 
@@ -265,7 +265,7 @@ def test_a_log_that_cannot_be_opened(crowd: Crowd) -> None:
     assert_end(job, "FAILED", 0, 53)
     shown = crowd.site.run("show", job["job_id"], "--format", "table").stdout
     assert (
-        "Exit code:   0:53 (its log or its working folder could not be opened on the node, so"
+        "Exit code:   0:53 (Slurm could not open the log or the working directory, so"
         " there is no log)\n"
     ) in shown
     done = crowd.site.run("logs", job["job_id"])
@@ -286,7 +286,7 @@ def test_a_job_that_is_renamed_while_it_waits(crowd: Crowd) -> None:
     job_id = crowd.ids["renamed"]
     job = crowd.site.wait_state(job_id, "PENDING")
     assert job["reason"] == "JobHeldUser"
-    assert "needs a person: you or a tool of yours held it" in crowd.site.run("show", job_id).stdout
+    assert "needs action: you or one of your tools held it" in crowd.site.run("show", job_id).stdout
     for change in ("name=other", "name=other.name"):
         rename = ["scontrol", "update", f"jobid={job_id}", change]
         crowd.site.lab.run(rename).check_returncode()
@@ -387,6 +387,7 @@ def test_jobs_that_slurm_has_forgotten(lab: cluster.Lab, alice_home: str) -> Non
     assert sites.details(shot)[-1] == shot["reason"]
     assert f"\nWhy:         {shot['reason']}\n" in site.run("show", crowd.ids["shot"]).stdout
     done = site.run("wait", *crowd.ids.values(), check=1)
-    assert f"2 of 3 did not complete: {crowd.ids['three']} FAILED, {crowd.ids['shot']} LOST" in (
-        done.stderr
+    assert (
+        f"2 of 3 jobs did not complete: {crowd.ids['three']} FAILED, {crowd.ids['shot']} LOST"
+        in (done.stderr)
     )

@@ -27,7 +27,7 @@ def test_hold_and_release(site: sites.Site) -> None:
     assert f"Error: {running} is RUNNING: only a job that waits can be held" in done.stderr
     again = site.run("hold", first)
     assert again.stdout == f"{first} was already held: PENDING (JobHeldUser)\n"
-    assert "needs a person" in site.run("show", first).stdout
+    assert "needs action" in site.run("show", first).stdout
     done = site.run("release", first, second)
     # Until its next round the scheduler has no reason for them (24.11).
     lines = rf"{first} is PENDING( \(BeginTime\))?\n{second} is PENDING( \(Dependency\))?\n"

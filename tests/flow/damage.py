@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from db import service_tables
+from db import tables
 from tests.flow.command_line import CommandLine
 from tests.flow.conftest import FakeSlurm
 
@@ -264,7 +264,7 @@ def wrong_values(database: Path) -> Iterator[tuple[str, Callable[[], None]]]:
             connection.execute("PRAGMA writable_schema=ON")
         connection.close()
 
-    for table in service_tables.METADATA.sorted_tables:
+    for table in tables.METADATA.sorted_tables:
         for column in table.c:
             for value in _VALUES:
                 for as_text in (False, True) if isinstance(value, bytes) else (False,):

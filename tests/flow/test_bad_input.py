@@ -73,7 +73,7 @@ def test_files_that_are_no_specs(cli, unchanged):
     [
         (
             ("a.toml", "b.toml"),
-            "at most one spec file is allowed, got a.toml b.toml; put the program behind `--`",
+            "at most one spec file is allowed, got a.toml b.toml; write the program after `--`",
         ),
         (("a.toml", "--"), "no program after `--`"),
         (("train.py",), "train.py is not a spec file; write the program after `--`: -- train.py"),
@@ -133,7 +133,7 @@ def test_a_job_that_does_not_exist(cli, unchanged):
         done = cli(command, reference)
         assert (done.code, done.out) == (4, "")
         assert done.err == (
-            f"Error: no job '{reference}' here; `orchestrator status --all` lists what is known\n"
+            f"Error: job '{reference}' not found: `orchestrator status --all` lists all jobs\n"
         )
 
 
@@ -182,7 +182,7 @@ def test_what_is_no_time_zone(cli, unchanged, zone):
     done = cli("schedule", "add", "x", "--cron", "@daily", "--tz", zone, spec)
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        f"Error: no time zone {zone[:64]!a} here: write an IANA name such as Europe/Oslo or UTC\n"
+        f"Error: unknown time zone {zone[:64]!a}: write an IANA name such as Europe/Oslo or UTC\n"
     )
 
 
@@ -368,7 +368,7 @@ def test_a_database_from_a_newer_version(cli, fake_slurm):
         assert (done.code, done.out) == (6, "")
         assert done.err == (
             f"Error: {cli.database} was written by a newer version of orchestrator "
-            f"(its tables are 9999, this one knows {schema.SHIPPED.head}). "
+            f"(its schema is 9999, this version knows {schema.SHIPPED.head}). "
             "Use that version, or restore a backup made before the upgrade.\n"
         )
     assert fake_slurm.calls("sbatch") == []
@@ -382,8 +382,9 @@ def test_a_file_that_is_no_database(cli, unchanged):
     assert (done.code, done.out) == (1, "")
     assert done.err == (
         f"Error: {other} is not a database. Move it away, or set state_dir to another folder. "
-        "If it was one, its first page is damaged: `orchestrator db check` lists what is damaged; "
-        "`orchestrator db restore BACKUP` puts a backup in its place (there is none beside it).\n"
+        "If it was a database, its first page is damaged: `orchestrator db check` lists what is "
+        "damaged; "
+        "`orchestrator db restore BACKUP` replaces it by a backup (there is none beside it).\n"
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from db import service_tables
+from db import tables
 from tests.flow import damage
 from tests.flow.command_line import CommandLine, Done
 
@@ -19,8 +19,8 @@ from tests.flow.command_line import CommandLine, Done
 CODES = (0, 1, 2, 3, 4, 5, 6, 124)
 LONGEST_SECONDS = 10.0
 NOBODY = (
-    "`orchestrator db check` lists what is damaged; `orchestrator db restore BACKUP` puts a backup "
-    "in its place (there is none beside it)."
+    "`orchestrator db check` lists what is damaged; `orchestrator db restore BACKUP` replaces it "
+    "by a backup (there is none beside it)."
 )
 SPEC = '[job]\nname = "demo"\ntime_limit = "10"\n[launch]\ncommand = "true"\n'
 
@@ -95,7 +95,7 @@ def test_wrong_values(filled: CommandLine, columns: int | None) -> None:
 def test_bytes_in_any_column_are_found(filled: CommandLine) -> None:
     whole = damage.in_one_file(filled.database)
     missed = []
-    for table in service_tables.METADATA.sorted_tables:
+    for table in tables.METADATA.sorted_tables:
         whole.put(filled.database)
         stored = []
         for column in table.c:
@@ -270,7 +270,7 @@ def test_an_upgrade_of_a_damaged_database_changes_nothing(cli: CommandLine) -> N
     files.put(cli.database)
     done = cli("db", "upgrade")
     assert (done.code, done.out) == (1, "")
-    assert "Nothing was upgraded, all is as it was." in done.err
+    assert "Nothing was upgraded." in done.err
     assert "`orchestrator db restore BACKUP`" in done.err
     assert cli.database.read_bytes() == bytes(content)
     assert list(cli.state_dir.glob("*.backup")) == []
@@ -297,7 +297,7 @@ def test_restore(damaged: CommandLine, backup: Path) -> None:
     (kept,) = damaged.state_dir.glob("*.replaced")
     assert (done.code, done.out) == (0, "")
     assert done.err == (
-        f"{damaged.database} is now what {backup} holds.\nThe database as it was: {kept}\n"
+        f"Replaced {damaged.database} with {backup}.\nThe replaced database: {kept}\n"
     )
     assert damaged("db", "check").err == "The database is intact.\n"
     assert [row for row, _ in damaged.rows()] == [1, 2, 3]
@@ -312,7 +312,7 @@ def test_restore(damaged: CommandLine, backup: Path) -> None:
 
 def test_a_backup_that_cannot_be_restored(damaged: CommandLine, backup: Path) -> None:
     bad = damaged.home / "bad.db"
-    end = "Nothing was changed; name another backup.\n"
+    end = "Nothing was changed. Name another backup.\n"
     before = damaged.database.read_bytes()
     bad.write_bytes(backup.read_bytes())
     with sqlite3.connect(bad) as connection:
@@ -339,7 +339,7 @@ def test_a_backup_that_cannot_be_restored(damaged: CommandLine, backup: Path) ->
         1,
     )
     bad.write_bytes(b"")
-    assert ended(damaged, bad) == (f"{bad} cannot be restored: there are no tables in it. {end}", 1)
+    assert ended(damaged, bad) == (f"{bad} cannot be restored: it has no tables. {end}", 1)
     assert ended(damaged, damaged.home / "no") == (
         f"no file {damaged.home}/no; `orchestrator db restore` lists backups\n",
         4,
@@ -365,7 +365,7 @@ def test_restore_beside_a_controller(damaged: CommandLine, backup: Path) -> None
         assert code == 6
         assert re.fullmatch(
             r"`serve` \(process \d+ on \S+, since [-0-9]+ [:0-9]+\) uses this database\. "
-            r"End it first, then restore\.\n",
+            r"Stop it first, then restore\.\n",
             told,
         )
     finally:

@@ -140,8 +140,11 @@ def test_a_pipe_that_nobody_reads_where_stderr_is_closed(cli):
 def test_a_time_that_is_none(cli, fake_slurm, since):
     done = cli("status", "--since", since)
     assert done.code == 2
-    assert f"'{since}' is no time; write 2026-11-20, 2026-11-20T10:05, " in done.err
-    for option, told in (("-t", "'' is no state; states are "), ("-p", "'' lacks the name of a ")):
+    assert f"'{since}' is not a time: write 2026-11-20, 2026-11-20T10:05, " in done.err
+    for option, told in (
+        ("-t", "'' is not a state; states are "),
+        ("-p", "'' contains an empty name"),
+    ):
         done = cli("status", option, "")
         assert done.code == 2 and told in done.err
 
@@ -155,7 +158,7 @@ def test_what_is_waited_for_in_vain_is_told(cli, fake_slurm):
     done = cli("wait", "1", "2", "--timeout", "0")
     assert done.code == 124
     assert (
-        "1, 2 can never start: a job it depends on ended another way than asked for; cancel it "
+        "1, 2 can never start: a job it depends on did not end as required; cancel it "
         "(DependencyNeverSatisfied)\n"
     ) in done.err
 
@@ -163,7 +166,7 @@ def test_what_is_waited_for_in_vain_is_told(cli, fake_slurm):
 def test_nothing_to_wait_for_is_no_success(cli, fake_slurm):
     for command in ("wait", "cancel"):
         done = cli(command, "--name", "nosuch")
-        assert (done.code, done.err) == (4, "Error: no live job is named or labelled nosuch\n")
+        assert (done.code, done.err) == (4, "Error: no live job has the name or label nosuch\n")
 
 
 @pytest.mark.parametrize("command", ["wait", "hold", "doctor"])
@@ -192,7 +195,7 @@ def test_what_slurm_never_got_is_not_submitted(cli, fake_slurm):
     )
     done = cli("wait", "@1", **grace)
     assert (done.code, done.out) == (1, "")
-    assert done.err.endswith("Error: 1 of 1 did not complete: @1 NOT_SUBMITTED\n")
+    assert done.err.endswith("Error: 1 of 1 jobs did not complete: @1 NOT_SUBMITTED\n")
     assert len(fake_slurm.calls("sbatch")) == 1
     assert len(fake_slurm.calls("squeue")) >= 3
 

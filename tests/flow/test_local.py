@@ -438,7 +438,9 @@ def test_another_machine_with_the_same_state(here, monkeypatch):
     connection.close()
     done = here("status")
     assert "RUNNING" in done.out or "PENDING" in done.out
-    assert done.err.endswith(": only elsewhere can tell of its own jobs: ask there\n")
+    assert done.err.endswith(
+        ": jobs of elsewhere are updated only there: run `orchestrator status` there\n"
+    )
     for verb in ("wait", "cancel", "hold"):
         done = here(verb, job_id)
         assert (done.code, done.out) == (6, "")

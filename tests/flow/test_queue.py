@@ -64,11 +64,11 @@ def test_it_waits_for_room_and_is_sent(cli, fake_slurm):
     done = queue(cli, "demo")
     assert done.code == 0, done.err
     assert re.fullmatch(
-        rf"@1 waits for room: QOSMaxSubmitJobPerUserLimit; the next try is at {CLOCK}\n", done.out
+        rf"@1 waits for room: QOSMaxSubmitJobPerUserLimit; next try at {CLOCK}\n", done.out
     )
     assert done.err == (
-        "It is sent by the first `orchestrator status`, `show`, `refresh` or `wait` after that; "
-        "`orchestrator wait @1` waits, and sends it.\n"
+        "The next `orchestrator status`, `show`, `refresh` or `wait` after that time sends it; "
+        "`orchestrator wait @1` waits until it has ended.\n"
     )
     told = job(cli, "@1")
     assert (told["state"], told["job_id"], told["stale_since"]) == ("NOT_SUBMITTED", None, None)
@@ -312,7 +312,7 @@ def test_slurm_is_away(cli, fake_slurm):
         "sbatch", stderr=f"{FAILED}Unable to contact slurm controller (connect failure)\n"
     )
     done = queue(cli, "demo", **SOON)
-    assert done.out.startswith("@1 waits for room: slurmctld did not answer; the next try is at ")
+    assert done.out.startswith("@1 waits for room: slurmctld did not answer; next try at ")
     away = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
     fake_slurm.fail("squeue", stderr=away, times=2)
     make_due(cli, 1)

@@ -11,18 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from db import filesystem, sqlite
+from db.sqlite import filesystem
 from orchestrator import errors, metrics
 from orchestrator.controller.session import stores
 
-ROOT = Path(sqlite.__file__).parents[1]
+ROOT = Path(filesystem.__file__).parents[2]
 WRITERS = 4
 CHANGES = 150
 
 #: What every worker begins with; the database is the first argument.
 HEAD = """
 import datetime, itertools, pathlib, sys
-from db import filesystem, models, sqlite
+from db.sqlite import filesystem
+from db.sqlite.database import SqliteDatabase
+from db.stores.settings import SettingStore
 from orchestrator import jobs, metrics
 from orchestrator.controller.session import stores
 url = sys.argv[1]
@@ -36,22 +38,20 @@ if sys.argv[2] == "server":
 else:
     locality = filesystem.Locality(sys.argv[2])
     path = pathlib.Path(url.removeprefix("sqlite:///"))
-    database = sqlite.Database(path, find_locality=lambda path: locality)
+    database = SqliteDatabase(path, find_locality=lambda path: locality)
 for turn in range(int(sys.argv[3])):
     with database.writing(durable=turn % 50 == 0) as db:
-        row = db.get(models.Setting, "counter") or models.Setting(key="counter", value="0")
-        row.value = str(int(row.value) + 1)
-        db.add(row)
+        counter = int(SettingStore(db).get("counter") or 0)
+        SettingStore(db).put("counter", str(counter + 1))
     with database.reading() as db:
-        assert int(db.get(models.Setting, "counter").value) > turn
+        assert int(SettingStore(db).get("counter")) > turn
     if turn % 10 == 0:
         database.close()
 database.close()
 """
 HOLD = """
 with stores.Store(url)._database.writing() as db:
-    db.add(models.Setting(key="half", value="x" * 5_000_000))
-    db.flush()
+    SettingStore(db).put("half", "x" * 5_000_000)
     print("inside", flush=True)
     sys.stdin.read()
 """
@@ -191,8 +191,8 @@ def test_full_disk_stores_nothing_and_says_so(small_disk: Path) -> None:
             work.settings.put("whole", "no")
             work.settings.put("large", "x" * 2_000_000)
         assert str(refusal.value) == (
-            f"No space left on device: {path}. Nothing was stored; "
-            "make room or move state_dir to another disk, then try again."
+            f"No space left on device: {path}. Nothing was stored. "
+            "Free some space or move state_dir to another disk, then try again."
         )
         with store.reading() as work:
             assert (work.settings.get("whole"), work.settings.get("large")) == ("yes", None)

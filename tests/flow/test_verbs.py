@@ -93,8 +93,8 @@ def test_what_slurm_does_not_do_is_not_believed(cli, fake_slurm):
     assert (done.code, done.out) == (5, "")
     # On a slow machine the first look alone takes a second, and it says that it waits.
     assert done.err.removeprefix("Waiting until Slurm shows it for 1 ...\n") == (
-        "Error: asked, but Slurm still shows 1 PENDING (Priority); "
-        "look again with `orchestrator status 1`\n"
+        "Error: Slurm accepted the request, but still shows 1 PENDING (Priority); "
+        "check with `orchestrator status 1`\n"
     )
 
 
@@ -150,7 +150,7 @@ def test_requeue(cli, fake_slurm):
     assert done.err == "Error: 3 waits already; `orchestrator hold 3` holds it\n"
     (job,) = cli("show", "2", "--json", "--no-refresh").items
     assert (job["state"], job["attempt"]) == ("PENDING", 1)
-    assert "needs a person: it was put back into the queue and is held" in cli("show", "2").out
+    assert "needs action: it was requeued and is held" in cli("show", "2").out
     done = cli("requeue", "1")
     assert done.err == "Error: 1 waits already, held; `orchestrator release 1` lets it go\n"
     assert cli("release", "1").out == "1 is PENDING (Priority)\n"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator import diagnosis, jobs
+from orchestrator import jobs
 from orchestrator.controller.actions import confirmed
 from orchestrator.controller.session import contexts
+from orchestrator.diagnosis import pending_reasons
 
 
 def hold(
@@ -50,7 +51,7 @@ def _has_ended(job: jobs.Job) -> str:
 
 
 def _cannot_be_held(job: jobs.Job) -> str:
-    if diagnosis.is_held(job) or job.state is jobs.JobState.PENDING:
+    if pending_reasons.is_held(job) or job.state is jobs.JobState.PENDING:
         return ""
     # scontrol takes it, and squeue then shows a running job with reason JobHeldUser.
     return _has_ended(job) or (
@@ -63,15 +64,15 @@ _HOLD = confirmed.Wish(
     command="scontrol hold",
     ask=lambda scheduler, job_ids: scheduler.hold(job_ids),
     objection=_cannot_be_held,
-    already=diagnosis.is_held,
-    done=lambda before, now: diagnosis.is_held(now),
+    already=pending_reasons.is_held,
+    done=lambda before, now: pending_reasons.is_held(now),
     hopeless=lambda before, now: _has_begun(now),
 )
 _RELEASE = confirmed.Wish(
     command="scontrol release",
     ask=lambda scheduler, job_ids: scheduler.release(job_ids),
     objection=_has_ended,
-    already=lambda job: not diagnosis.is_held(job),
+    already=lambda job: not pending_reasons.is_held(job),
     # One that starts and ends between two looks is released too.
-    done=lambda before, now: not diagnosis.is_held(now),
+    done=lambda before, now: not pending_reasons.is_held(now),
 )

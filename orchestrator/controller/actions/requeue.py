@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Sequence
 
-from orchestrator import diagnosis, jobs
+from orchestrator import jobs
 from orchestrator.controller.actions import confirmed
 from orchestrator.controller.refresh import evidence
 from orchestrator.controller.session import contexts
+from orchestrator.diagnosis import pending_reasons
 
 #: slurmctld's word for --no-requeue, and for a site with JobRequeue=0 (22.05 to 26.05).
 _FORBIDDEN = "Requested operation is presently disabled"
@@ -42,7 +43,7 @@ def requeue(
     def done(before: jobs.Job, now: jobs.Job) -> bool:
         begun = now.attempt > before.attempt
         if hold:
-            return begun and diagnosis.is_held(now)
+            return begun and pending_reasons.is_held(now)
         return begun and now.state is not jobs.JobState.COMPLETING
 
     def hopeless(before: jobs.Job, now: jobs.Job) -> str:
@@ -83,7 +84,7 @@ def _kept(context: contexts.Context, wanted: Sequence[jobs.Job]) -> Collection[i
 
 
 def _objection(job: jobs.Job, *, kept: Callable[[], Collection[int]]) -> str:
-    if diagnosis.is_held(job):
+    if pending_reasons.is_held(job):
         return f"{job.job_id} waits already, held; `orchestrator release {job.job_id}` lets it go"
     if job.state is jobs.JobState.PENDING:
         return f"{job.job_id} waits already; `orchestrator hold {job.job_id}` holds it"

@@ -6,13 +6,14 @@ import dataclasses
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator import diagnosis, errors, jobs, patterns
+from orchestrator import errors, jobs, patterns
 from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import ingest, job_patterns
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.refresh import freshness, refresh
 from orchestrator.controller.resubmission import resend
 from orchestrator.controller.session import clock_check, clusters, contexts
+from orchestrator.diagnosis import pending_reasons
 from orchestrator.jobs import naming
 from orchestrator.slurm import process
 from orchestrator.slurm.client import Client
@@ -170,7 +171,7 @@ def _stuck(found: Sequence[jobs.Job]) -> list[str]:
     """Return what to tell of those that could be waited for in vain; somebody may yet help them."""
     alike: dict[str, list[jobs.Job]] = {}
     for job in found:
-        if why := diagnosis.explain_stuck(job):
+        if why := pending_reasons.explain_stuck(job):
             alike.setdefault(why, []).append(job)
     return [f"{naming.names_of(several)} {why}" for why, several in alike.items()]
 

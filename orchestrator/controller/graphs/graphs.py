@@ -14,7 +14,7 @@ from typing import Any
 from db import unit_of_work
 from orchestrator import config, errors, graphs, jobs, specs, sweeps
 from orchestrator.controller.graphs import dependents
-from orchestrator.controller.schedules import paths, submitted
+from orchestrator.controller.schedules import stored_context, submitted
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.submission import local_jobs, render, submit
 from orchestrator.controller.sweeps import plan, queries, submit_points
@@ -101,7 +101,7 @@ def create(prepared: Prepared, source: str, argv: Sequence[str]) -> graphs.Store
     """Store a graph, nothing of it submitted; ConflictError while one of its name is at it."""
     there = prepared.context
     cluster = clusters.facts(there).cluster
-    environment = paths.variables(there, prepared.inherit)
+    environment = stored_context.variables(there, prepared.inherit)
     with there.store.writing(durable=True) as work:
         for other in work.graphs.newest(name=prepared.graph.name, limit=1):
             if other.state == "open" and not has_ended(work, other):
@@ -304,7 +304,7 @@ def _place(context: contexts.Context, graph: graphs.StoredGraph) -> contexts.Con
         return None
     with context.store.reading() as work:
         environment = work.graphs.environment(graph.row)
-    return paths.there(
+    return stored_context.restore(
         context,
         folder=Path(graph.folder),
         environment=environment,

@@ -10,13 +10,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import diagnosis, errors, jobs, recovery
+from orchestrator import errors, jobs, recovery
 from orchestrator.controller.actions import cancel, confirmed, requeue
-from orchestrator.controller.diagnosis import explain
+from orchestrator.controller.diagnosis import explanations
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.recovery import continuation, progress
 from orchestrator.controller.resubmission import resubmit
 from orchestrator.controller.session import clusters, contexts
+from orchestrator.diagnosis import causes
 from orchestrator.jobs import naming, retry
 from orchestrator.slurm import host_lists
 from orchestrator.tracking import run_folder
@@ -129,8 +130,10 @@ def _decide_all(context: contexts.Context) -> list[str]:
     facts = clusters.known_facts(context.with_scheduler("slurm"))
     here = [clusters.machine_facts(context).cluster, *([facts.cluster] if facts else [])]
     told, ended = _undecided(context, here)
-    if unexplained := [job.row for job in ended if explain.is_failed(job) and job.cause is None]:
-        explain.store_causes(context, unexplained)
+    if unexplained := [
+        job.row for job in ended if explanations.is_failed(job) and job.cause is None
+    ]:
+        explanations.store_causes(context, unexplained)
         ended = confirmed.stored(context, ended)
     for job in ended:
         context.guard.check()
@@ -138,7 +141,7 @@ def _decide_all(context: contexts.Context) -> list[str]:
             _release(context, job)
         elif _is_unsent(job) and _sent(context, job):
             told.append(f"{naming.name_of(job)} was sent again")
-        elif explain.is_failed(job) and job.cause is not None:
+        elif explanations.is_failed(job) and job.cause is not None:
             told += _decide(context, job)
     return told
 
@@ -201,10 +204,10 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         return _none(job, "run folder", f"{told} for {AWAY_SECONDS / 3600:.0f} h")
     if job.state is jobs.JobState.NOT_SUBMITTED:
         return _none(job, "not submitted", f"Slurm does not have it: {job.reason}")
-    if job.cause not in set(diagnosis.Cause):
+    if job.cause not in set(causes.Cause):
         return _none(job, "never", f"{job.cause} is a cause of another version")
     spec, checkpoints = continuation.checkpoints_of(context, job)
-    kind = diagnosis.kind_of(diagnosis.Cause(job.cause))
+    kind = causes.info(causes.Cause(job.cause))
     far = recovery.Progress()
     if job.cause == retry.CONTINUED:
         # How far it came may stand in lines that nobody read yet.
@@ -220,7 +223,7 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
     facts = recovery.Facts(
         cause=job.cause,
         title=kind.title,
-        maybe=kind.retry is diagnosis.Retry.MAYBE,
+        maybe=kind.retry is causes.Retry.MAYBE,
         spec=spec,
         task=job.array_task_id,
         cancelled=end_asked,

@@ -13,7 +13,6 @@ from pathlib import Path
 from db import unit_of_work
 from orchestrator import errors, jobs, tracking
 from orchestrator.controller.metrics import log_paths
-from orchestrator.controller.refresh import cache as hearing
 from orchestrator.controller.refresh import evidence, freshness, identity
 from orchestrator.controller.resubmission import submitters
 from orchestrator.controller.session import clock_check, clusters, contexts
@@ -93,7 +92,7 @@ def _ask(
     context = clock_check.checked(context)
     # Read after the claim: what another process stored before it is not judged again.
     with context.store.reading() as work:
-        live = _live(context, work, facts.cluster)
+        live = work.jobs.live(facts.cluster)
         installation_id = work.settings.installation_id()
         ended = _tracked_and_ended(work, context.clock.now())
     observed_at = context.clock.now()
@@ -119,20 +118,14 @@ def _ask(
     except errors.SlurmError as exc:
         _store_failure(context, facts.cluster, holder, live, str(exc))
         return freshness.of(context, facts.cluster)
-    heard = _heard(context)
-    quiet: set[int] = set()
-    if heard is not None:
-        quiet = heard.quiet_among((job, queue.of(job)) for job in everyone)
-    others = [job for job in everyone if job.row not in quiet]
     changed = ends = 0
-    for start in range(0, max(len(others), 1), PORTION):
-        verdicts = [(job, judge.verdict(job)) for job in others[start : start + PORTION]]
+    for start in range(0, max(len(everyone), 1), PORTION):
+        verdicts = [(job, judge.verdict(job)) for job in everyone[start : start + PORTION]]
         unchanged = [job for job, verdict in verdicts if _is_unchanged(verdict)]
         with context.store.writing() as work:
-            seen = [job.row for job in unchanged]
-            work.jobs.confirm([*sorted(quiet), *seen] if start == 0 else seen, observed_at)
+            work.jobs.confirm([job.row for job in unchanged], observed_at)
             changed += _store(work, [pair for pair in verdicts if not _is_unchanged(pair[1])])
-            if start + PORTION >= len(others):
+            if start + PORTION >= len(everyone):
                 work.refreshes.finish(
                     facts.cluster,
                     holder=holder,
@@ -144,9 +137,6 @@ def _ask(
         over = {job.run_dir for job, verdict in verdicts if _sends_no_more(job, verdict)}
         for folder in sorted(over):
             run_folder.RunFolder(Path(folder)).drop_environment()
-        if heard is not None:
-            for job in unchanged:
-                heard.keep(job, queue.of(job))
     _explain(context, facts.cluster)
     return dataclasses.replace(
         freshness.of(context, facts.cluster),
@@ -155,15 +145,6 @@ def _ask(
         ended=ends,
         accounts_error=accounts.error,
     )
-
-
-def _heard(context: contexts.Context) -> hearing.Heard | None:
-    return None if context.is_local else context.refresh_cache
-
-
-def _live(context: contexts.Context, work: unit_of_work.UnitOfWork, cluster: str) -> list[jobs.Job]:
-    heard = _heard(context)
-    return work.jobs.live(cluster) if heard is None else heard.live_jobs(work, cluster)
 
 
 def _reopened(
@@ -332,9 +313,9 @@ def _explain(context: contexts.Context, cluster: str) -> None:
         failed = [job.row for job in work.jobs.find(query) if job.cluster == cluster]
     if failed:
         # Reads logs: only where there is a failure to be told.
-        from orchestrator.controller.diagnosis import explain
+        from orchestrator.controller.diagnosis import explanations
 
-        explain.store_causes(context, failed)
+        explanations.store_causes(context, failed)
 
 
 def _is_unchanged(verdict: tracking.Verdict) -> bool:

@@ -44,9 +44,9 @@ def refresh_and_send(
             if not _send(context, group, tasks):
                 break
     if fresh.asked:
-        from orchestrator.controller.notices import alerts
+        from orchestrator.controller.diagnosis import alerts
 
-        alerts.watch(context)
+        alerts.check_running(context)
     return fresh
 
 

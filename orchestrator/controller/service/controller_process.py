@@ -14,7 +14,6 @@ from types import FrameType, TracebackType
 from typing import Literal, Self
 
 from orchestrator import config, errors
-from orchestrator.controller.refresh import cache
 from orchestrator.controller.resubmission import submitters
 from orchestrator.controller.service import health, leases, passes
 from orchestrator.controller.session import clock_check, contexts
@@ -209,7 +208,6 @@ class _Controller:
             store=lease.store,
             actor="controller",
             reporter=contexts.Reporter(write=lambda level, text: self.log(level, "said", text)),
-            refresh_cache=cache.Heard(),
             guard=contexts.Guard(check=check, confirm_lease=lease.confirm),
         )
         with lease.renewing(lambda text: self.log("warning", "lease", text), self._stop.wake):

@@ -65,14 +65,15 @@ def checks(now: datetime.datetime) -> dict[str, Callable[[_Row], _Wrong]]:
 
 def _setting(row: _Row) -> _Wrong:
     # Loaded here: `db check` alone needs them.
+    from orchestrator.controller.diagnosis import alerts
     from orchestrator.controller.metrics import ended_jobs
-    from orchestrator.controller.notices import alerts, events, send
+    from orchestrator.controller.notices import events, send
 
     key, value = row["key"], row["value"]
     readers: dict[str, Callable[[str], object]] = {
         send.KEY: events.Cursor.of_json,
         ended_jobs.KEY: ended_jobs.parse_progress,
-        alerts.KEY: alerts.looked_at,
+        alerts.KEY: alerts.last_check,
     }
     if key == "installation_id":
         if not _INSTALLATION.fullmatch(value):

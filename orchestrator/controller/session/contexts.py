@@ -18,7 +18,6 @@ from orchestrator.local.machine import Machine
 
 if TYPE_CHECKING:
     from orchestrator import tracking
-    from orchestrator.controller.refresh import cache
     from orchestrator.slurm.client import Client, Steps
     from orchestrator.usage import efficiency
 
@@ -128,8 +127,6 @@ class Context:
     actor: Literal["user", "controller"] = "user"
     #: jobs run on this machine, without Slurm
     is_local: bool = False
-    #: what the controller keeps from one refresh to the next
-    refresh_cache: cache.Heard | None = None
 
     @property
     def profile(self) -> config.Profile:

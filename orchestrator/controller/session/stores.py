@@ -17,8 +17,10 @@ from typing import Self
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from db import backups, contents, session, sqlite, unit_of_work
+from db import checks, database, unit_of_work
 from db import errors as db_errors
+from db.sqlite import backups
+from db.sqlite.database import SqliteDatabase
 from orchestrator import config, errors, files
 from orchestrator.controller.session import content_checks
 from orchestrator.jobs import leases
@@ -104,7 +106,7 @@ class Store:
     @property
     def place(self) -> str:
         """Return the file, or the server's URL without a password: for people."""
-        return self._database.place
+        return self._database.shown_name
 
     @property
     def damaged(self) -> str:
@@ -114,7 +116,7 @@ class Store:
     @property
     def file(self) -> pathlib.Path | None:
         """Return the database file; none: it is on a server."""
-        return self._database.path if isinstance(self._database, sqlite.Database) else None
+        return self._database.path if isinstance(self._database, SqliteDatabase) else None
 
     def exists(self) -> bool:
         """Return whether there may be something to read, without making it."""
@@ -143,7 +145,7 @@ class Store:
         with _translated():
             return self._private().version()
 
-    def check(self) -> list[contents.Finding]:
+    def check(self) -> list[checks.Finding]:
         """Return what is wrong with the database, up to MOST_FINDINGS; an empty list is good."""
         with _translated():
             findings = self._private().findings(_checks())
@@ -224,9 +226,9 @@ class Store:
             before, backup = self._private().upgrade()
             return Upgrade(before=before, after=self._database.version(), backup=backup)
 
-    def _private(self) -> session.Database:
+    def _private(self) -> database.Database:
         """Return the database, whose folder is made where it is missing; raises DatabaseError."""
-        if not self._is_checked and isinstance(self._database, sqlite.Database):
+        if not self._is_checked and isinstance(self._database, SqliteDatabase):
             path = self._database.path.absolute()
             try:
                 files.make_private_folder(
@@ -260,7 +262,7 @@ def of(configuration: config.Configuration) -> Store:
     )
 
 
-def _checks() -> contents.Checks:
+def _checks() -> checks.RowChecks:
     return content_checks.checks(datetime.datetime.now(datetime.UTC))
 
 
@@ -289,10 +291,10 @@ def _translated() -> Iterator[None]:
         ) from error
 
 
-def _database(location: str | pathlib.Path) -> session.Database:
+def _database(location: str | pathlib.Path) -> database.Database:
     """Return the database that a URL or a path names, unopened; raises DatabaseError."""
     if isinstance(location, pathlib.Path):
-        return sqlite.Database(location)
+        return SqliteDatabase(location)
     try:
         url = sa.make_url(location)
     except (exc.ArgumentError, ValueError):
@@ -301,7 +303,7 @@ def _database(location: str | pathlib.Path) -> session.Database:
         told = repr(location) if plain else "The value of `database`"
         raise errors.DatabaseError(f"{told} is no database URL. {_URLS}") from None
     if url.get_backend_name() == "sqlite" and url.database and not url.query:
-        return sqlite.Database(pathlib.Path(url.database))
+        return SqliteDatabase(pathlib.Path(url.database))
     # SQLAlchemy ends a password at its first @, and would take the rest for the host.
     if location.count("@") > 1 or "@" in (url.database or ""):
         raise errors.DatabaseError(
@@ -310,16 +312,16 @@ def _database(location: str | pathlib.Path) -> session.Database:
         )
     if url.drivername in ("postgresql", "postgresql+psycopg"):
         return _on_server(url)
-    told = session.shown(url)
+    told = database.without_secrets(url)
     raise errors.DatabaseError(f"The database {told} cannot be used. {_URLS}")
 
 
-def _on_server(url: sa.URL) -> session.Database:
+def _on_server(url: sa.URL) -> database.Database:
     try:
-        from db import postgres
+        from db.postgresql.database import PostgresqlDatabase
     except ImportError as error:
         raise errors.DatabaseError(
             f"PostgreSQL needs psycopg, which is not installed here ({error}). "
             "Install it: pip install 'orchestrator[postgres]'"
         ) from error
-    return postgres.Database(url)
+    return PostgresqlDatabase(url)

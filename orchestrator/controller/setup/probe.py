@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import config, diagnosis, files, jobs
+from orchestrator import config, files, jobs
 from orchestrator.controller.actions import cancel, wait
 from orchestrator.controller.session import contexts
 from orchestrator.controller.setup import doctor
 from orchestrator.controller.submission import render, submit
+from orchestrator.diagnosis import exit_codes, pending_reasons
 
 NAME = "doctor"
 #: Clocks that differ by more spoil the times in logs and the ages of files.
@@ -75,7 +76,7 @@ def probe(
     context.reporter.info(f"Submitted job {job.job_id} to look at a compute node ...")
     (job,) = wait.wait(context, [job.row], timeout_seconds=timeout_seconds)
     if job.state not in jobs.TERMINAL:
-        why = diagnosis.explain_reason(job) or str(job.state)
+        why = pending_reasons.explain(job) or str(job.state)
         cancel.cancel(context, [job])
         yield doctor.Check(
             name="compute node",
@@ -112,7 +113,7 @@ def _seen(job: jobs.Job, told: Mapping[str, Sequence[str]]) -> doctor.Check:
         return doctor.Check(name="runs_dir from a node", outcome=doctor.OK, found=found)
     code = "" if job.exit_code is None else f", exit code {job.exit_code}:{job.exit_signal or 0}"
     ended = f"job {job.job_id} on {node} ended {job.state}{code}"
-    launch = job.exit_signal == diagnosis.LAUNCH_FAILED_SIGNAL
+    launch = job.exit_signal == exit_codes.LAUNCH_FAILED_SIGNAL
     if launch or job.exit_code == 73 or not told:
         return doctor.Check(
             name="runs_dir from a node",
@@ -120,7 +121,7 @@ def _seen(job: jobs.Job, told: Mapping[str, Sequence[str]]) -> doctor.Check:
             found=f"{ended}: {Path(job.run_dir).parent} is not the same folder there",
             cure="set runs_dir to a folder on a file system that the compute nodes share",
         )
-    why = diagnosis.explain_exit(job)
+    why = exit_codes.explain(job)
     return doctor.Check(
         name="compute node",
         outcome=doctor.BAD,

@@ -21,7 +21,7 @@ def test_row_31_requeued_and_held_by_hand(row: rows.Row) -> None:
     }
     assert held["special"]["state"] == "SPECIAL_EXIT"
     for name, job_id in ids.items():
-        assert "needs a person" in row.site.run("show", job_id).stdout, name
+        assert "needs action" in row.site.run("show", job_id).stdout, name
         assert row.site.job(job_id)["ended_at"] is None
         lab.run(["scontrol", "release", job_id], user="root").check_returncode()
     for job_id in ids.values():

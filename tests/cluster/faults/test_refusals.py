@@ -77,7 +77,7 @@ def test_row_24_partition_down_drained_or_inactive(row: rows.Row) -> None:
         lab.wait_for(
             lambda: row.site.job(waits)["reason"] == "PartitionDown", 120, "PartitionDown", 0.5
         )
-        assert "needs a person" in row.site.run("show", waits).stdout
+        assert "needs action" in row.site.run("show", waits).stdout
         refused("INACTIVE")
         assert row.site.job(waits)["state"] == "PENDING"
     finally:

@@ -79,7 +79,7 @@ def test_row_22_queue_stays_full(lab: cluster.Lab, row: rows.Row) -> None:
     why = "Slurm temporarily unable to accept job"
     if lab.settings.release == "26.05":
         why = "MaxJobCount limit reached"
-    assert done.stdout.startswith(f"@4 waits for room: {why}; the next try is at ")
+    assert done.stdout.startswith(f"@4 waits for room: {why}; next try at ")
 
 
 def test_row_23_disk_of_slurmctld_is_full(lab: cluster.Lab, row: rows.Row) -> None:
@@ -104,7 +104,7 @@ def test_row_23_disk_of_slurmctld_is_full(lab: cluster.Lab, row: rows.Row) -> No
         assert "I/O error writing script/environment to file. Submit it again later." in said
         told = quick.run("submit", "--queue", row.shell("queued", "true")).stdout
         words = "waits for room: I/O error writing script/environment to file"
-        assert told.startswith(f"@3 {words}; the next try is at ")
+        assert told.startswith(f"@3 {words}; next try at ")
         assert row.site.job(running)["state"] == "RUNNING"
         must(lab, "rm", f"{STATE}/filler")
         # Sent when it is due, by the one who waits for it; on a slow machine it was due before too.

@@ -83,7 +83,7 @@ ALL = [step.name for step in passes.steps(None)]
 def add(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> schedules.Schedule:
     facts = dataclasses.replace(clusters.machine_facts(context), cluster="lab")
     monkeypatch.setattr(clusters, "facts", lambda context, **options: facts)
-    wanted = management.Wanted(
+    wanted = management.NewSchedule(
         name="often",
         calendar=schedules.Calendar("* * * * *", "UTC"),
         kind="job",

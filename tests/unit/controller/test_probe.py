@@ -112,5 +112,5 @@ def test_a_node_that_cannot_do_its_set_up() -> None:
     )
     assert check.outcome == "bad"
     assert check.found == (
-        "job 7 on n1 ended FAILED, exit code 78:0: its environment could not be set up: see the log"
+        "job 7 on n1 ended FAILED, exit code 78:0: the environment could not be set up: see the log"
     )

@@ -12,32 +12,29 @@ from typing import Any
 
 import pytest
 
-from db import columns, errors, models, restoring, service_tables, sqlite, vocabulary
-from orchestrator import jobs
+from db import errors, tables
+from db.sqlite import restore
+from db.sqlite.database import SqliteDatabase
+from db.stores.settings import SettingStore
+from db.tables.column_types import Checked
 
 
-def test_states_are_those_of_jobs() -> None:
-    assert list(vocabulary.JOB_STATES) == [state.value for state in jobs.JobState]
-
-
-def test_each_column_is_looked_at() -> None:
-    """A new column has a type that knows what it holds, and its own name for the error."""
-    for table in service_tables.METADATA.sorted_tables:
+def test_each_column_is_checked() -> None:
+    """A new column has a type that checks its values, and its own name for the error."""
+    for table in tables.METADATA.sorted_tables:
         for column in table.c:
-            assert isinstance(column.type, columns.Checked), column
-            assert column.type.place == (table.name, column.name)
+            assert isinstance(column.type, Checked), column
+            assert (column.type.table, column.type.column) == (table.name, column.name)
 
 
 def settings(path: Path) -> str:
-    with sqlite.Database(path) as database, database.reading() as db:
-        found = db.get(models.Setting, "which")
-        assert found is not None
-        return found.value
+    with SqliteDatabase(path) as database, database.reading() as db:
+        return SettingStore(db).get("which") or ""
 
 
 def put(path: Path, value: str) -> None:
-    with sqlite.Database(path) as database, database.writing() as db:
-        db.merge(models.Setting(key="which", value=value))
+    with SqliteDatabase(path) as database, database.writing() as db:
+        SettingStore(db).put("which", value)
 
 
 class Killed(BaseException):
@@ -88,7 +85,7 @@ def test_killed_while_it_restores(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         path.write_bytes(content)
         Path(f"{path}-wal").write_bytes(log)
         try:
-            with killed_after(steps, monkeypatch), sqlite.Database(path) as database:
+            with killed_after(steps, monkeypatch), SqliteDatabase(path) as database:
                 database.restore(backup, {})
             ended = True
         except Killed:
@@ -106,14 +103,14 @@ def test_what_is_written_goes_nowhere_once_the_file_was_replaced(tmp_path: Path)
     path, other = tmp_path / "x.db", tmp_path / "other.db"
     put(path, "old")
     put(other, "new")
-    with sqlite.Database(path) as database:
+    with SqliteDatabase(path) as database:
         with database.reading():
             pass
-        draft = restoring.draft_of(other, path)
+        draft = restore.make_draft(other, path)
         draft.rename(path)
-        with pytest.raises(errors.LockedError, match="Another file was put in place of"):
+        with pytest.raises(errors.LockedError, match="was replaced by another file"):
             with database.writing() as db:
-                db.merge(models.Setting(key="which", value="lost"))
+                SettingStore(db).put("which", "lost")
     assert settings(path) == "new"
 
 
@@ -123,12 +120,12 @@ def test_damage_that_was_seen_stops_later_writing(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE settings SET value = x'ff' WHERE key = 'which'")
         connection.commit()
-    with sqlite.Database(path) as database:
+    with SqliteDatabase(path) as database:
         with pytest.raises(
             errors.DamagedRowError, match=r"settings row 'which': value is b'\\xff'"
         ):
             with database.reading() as db:
-                db.get(models.Setting, "which")
+                SettingStore(db).get("which")
         with pytest.raises(errors.DamagedRowError, match="settings row 'which'"):
             with database.writing() as db:
-                db.add(models.Setting(key="more", value=""))
+                SettingStore(db).put("more", "")

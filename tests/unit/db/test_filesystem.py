@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from db import errors, filesystem
+from db import errors
+from db.sqlite import filesystem
 
 MOUNTINFO = r"""27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
 30 27 0:25 / /dev/shm rw,relatime - tmpfs tmpfs rw,size=24682416k
@@ -89,13 +90,14 @@ def test_lock_proof_fails_where_locks_keep_nobody_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filesystem, "_try_lock", lambda descriptor, path: True)
-    with pytest.raises(errors.UnsafeFileSystemError, match="keep nobody out"):
+    with pytest.raises(errors.UnsafeFileSystemError, match="a second process gets the lock too"):
         filesystem.prove_locks(tmp_path)
 
 
 OTHER_PROCESS = """
 import pathlib, sys
-from db import errors, filesystem
+from db import errors
+from db.sqlite import filesystem
 try:
     with filesystem.file_lock(pathlib.Path(sys.argv[1]), timeout_seconds=0.05):
         print("got it")

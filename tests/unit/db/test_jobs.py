@@ -269,8 +269,7 @@ def test_queries(store: stores.Store) -> None:
 @on_a_file
 def test_default_status_reads_no_whole_table(store: stores.Store) -> None:
     plans: list[str] = []
-    with store._database.reading() as db:
-        connection = db.connection()
+    with store._database.reading() as connection:
 
         def explain(
             conn: object, cursor: Any, statement: str, parameters: Any, *rest: object
@@ -280,7 +279,7 @@ def test_default_status_reads_no_whole_table(store: stores.Store) -> None:
                 plans.extend(row[3] for row in cursor.fetchall())
 
         sa.event.listen(connection, "before_cursor_execute", explain)
-        work = unit_of_work.UnitOfWork(db)
+        work = unit_of_work.UnitOfWork(connection)
         for query in (
             jobs.JobQuery(live_or_since=NOW),
             jobs.JobQuery(job_ids=("7",)),
@@ -289,7 +288,9 @@ def test_default_status_reads_no_whole_table(store: stores.Store) -> None:
             work.jobs.find(query)
         work.jobs.live("lab")
     assert plans
-    assert [plan for plan in plans if plan.startswith("SCAN")] == []
+    scans = [plan for plan in plans if plan.startswith("SCAN")]
+    # The list of values is read from JSON.
+    assert [plan for plan in scans if "VIRTUAL TABLE" not in plan] == []
 
 
 def test_attempts_and_events(store: stores.Store) -> None:
@@ -314,7 +315,7 @@ def test_check_and_upgrade(store: stores.Store) -> None:
     assert store.check() == []
     assert store.upgrade() == stores.Upgrade(before="0009", after="0009", backup=None)
     assert store.describe().startswith(
-        ("tables 0009, journal wal, local disk", "tables 0009, Post")
+        ("schema 0009, journal wal, local disk", "schema 0009, Post")
     )
 
 

@@ -13,7 +13,10 @@ import pytest
 import sqlalchemy as sa
 from alembic import autogenerate, migration
 
-from db import errors, models, postgres, schema, service_tables, unit_of_work
+from db import errors, schema, tables, unit_of_work
+from db.postgresql.database import PostgresqlDatabase
+from db.stores.settings import SettingStore
+from db.tables.jobs import SUBMISSIONS
 from orchestrator import errors as our_errors
 from orchestrator import jobs, metrics
 from orchestrator.controller.session import stores
@@ -38,8 +41,8 @@ def bare(postgresql_server: postgresql.Server) -> Iterator[str]:
     postgresql_server.drop(made)
 
 
-def database(url: str, **options: object) -> postgres.Database:
-    return postgres.Database(sa.make_url(url), **options)  # type: ignore[arg-type]
+def database(url: str, **options: object) -> PostgresqlDatabase:
+    return PostgresqlDatabase(sa.make_url(url), **options)  # type: ignore[arg-type]
 
 
 def refusal(url: str) -> str:
@@ -52,9 +55,9 @@ def refusal(url: str) -> str:
 def test_migrations_make_the_models(url: str) -> None:
     with database(url) as opened, opened.reading() as db:
         context = migration.MigrationContext.configure(
-            db.connection(), opts={"compare_type": True, "compare_server_default": True}
+            db, opts={"compare_type": True, "compare_server_default": True}
         )
-        assert autogenerate.compare_metadata(context, service_tables.METADATA) == []
+        assert autogenerate.compare_metadata(context, tables.METADATA) == []
 
 
 def test_what_each_session_asks_of_the_server(url: str) -> None:
@@ -82,18 +85,18 @@ def test_what_each_session_asks_of_the_server(url: str) -> None:
 def test_one_writes_and_all_see_one_moment(url: str) -> None:
     with database(url) as first, database(url) as second:
         with first.reading() as before:
-            assert before.get(models.Setting, "a") is None
+            assert SettingStore(before).get("a") is None
             with second.writing() as db:
-                db.add(models.Setting(key="a", value="b"))
-            assert before.execute(sa.select(models.Setting).filter_by(key="a")).first() is None
+                SettingStore(db).put("a", "b")
+            assert SettingStore(before).get("a") is None
     with database(url) as first, database(f"{url}&options=-clock_timeout%3D50") as second:
         with first.writing() as db:
             with pytest.raises(errors.LockedError, match="is locked by another process"):
                 with second.writing():
                     pass
-            db.add(models.Setting(key="c", value="d"))
+            SettingStore(db).put("c", "d")
         with second.writing() as db:
-            assert db.get(models.Setting, "c") is not None
+            assert SettingStore(db).get("c") is not None
 
 
 def test_a_session_that_the_server_ends_stores_nothing_and_the_next_is_new(
@@ -106,16 +109,15 @@ def test_a_session_that_the_server_ends_stores_nothing_and_the_next_is_new(
     with database(url) as opened:
         with pytest.raises(errors.UnreachableError, match="terminating connection"):
             with opened.writing() as db:
-                db.add(models.Setting(key="a", value="b"))
-                db.flush()
+                SettingStore(db).put("a", "b")
                 assert postgresql_server.execute(end) == [(True,)]
-                db.add(models.Setting(key="c", value="d"))
+                SettingStore(db).put("c", "d")
         with opened.reading() as db:
-            assert db.get(models.Setting, "a") is None
+            assert SettingStore(db).get("a") is None
         # One that was idle in the pool.
         assert postgresql_server.execute(end) == [(True,)]
         with opened.reading() as db:
-            assert db.get(models.Setting, "a") is None
+            assert SettingStore(db).get("a") is None
 
 
 def test_a_writer_that_stops_loses_its_turn(url: str, postgresql_server: postgresql.Server) -> None:
@@ -124,16 +126,15 @@ def test_a_writer_that_stops_loses_its_turn(url: str, postgresql_server: postgre
         # that the connection is closed.
         with pytest.raises((errors.LockedError, errors.UnreachableError)) as told:
             with stopped.writing() as db:
-                db.add(models.Setting(key="a", value="b"))
-                db.flush()
+                SettingStore(db).put("a", "b")
                 db.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 1"))
                 # It waits for the lock, which is free when the server has ended the session.
                 with other.writing() as theirs:
-                    theirs.add(models.Setting(key="a", value="c"))
+                    SettingStore(theirs).put("a", "c")
                 db.execute(sa.text("SELECT 1"))
         assert "was idle for too long" in str(told.value) or "cannot be reached" in str(told.value)
         with other.reading() as db:
-            assert db.get_one(models.Setting, "a").value == "c"
+            assert SettingStore(db).get("a") == "c"
 
 
 def test_first_use_by_many_at_once(bare: str) -> None:
@@ -217,7 +218,7 @@ def test_databases_that_are_not_ours(
             pass
     assert str(refused.value) == (
         f"postgresql://orchestrator@/{postgresql.name_of(url)} was written by a newer version of "
-        f"orchestrator (its tables are 9999, this one knows {schema.SHIPPED.head}). "
+        f"orchestrator (its schema is 9999, this version knows {schema.SHIPPED.head}). "
         "Use that version, or restore a backup made before the upgrade."
     )
 
@@ -234,20 +235,21 @@ def test_what_is_wrong_is_told_with_its_cure(
     ):
         postgresql_server.execute(words)
     assert refusal(f"postgresql://ann:secret@/{name}?{host}") == (
-        f"postgresql://ann:***@/{name} knows no such user. Ask who runs the server: "
+        f"postgresql://ann:***@/{name} has no such user. Ask the administrator of the server: "
         'createuser NAME (role "ann" does not exist).'
     )
     assert refusal(f"postgresql://orchestrator@/missing?{host}") == (
-        "postgresql://orchestrator@/missing is not there. Make it, or ask who runs the server: "
+        "postgresql://orchestrator@/missing does not exist. Create it, or ask the administrator "
+        "of the server: "
         'createdb -O USER NAME (database "missing" does not exist).'
     )
     assert refusal(f"postgresql://guest@/{name}?{host}") == (
-        f"postgresql://guest@/{name} has none of the schemas that search_path names. "
-        "Make one: CREATE SCHEMA AUTHORIZATION CURRENT_USER"
+        f"postgresql://guest@/{name} has none of the schemas in search_path. "
+        "Create one: CREATE SCHEMA AUTHORIZATION CURRENT_USER"
     )
     # As PostgreSQL 15 has it for all but the owner of a database.
     assert refusal(f"postgresql://guest@/{name}?{host}&options=-csearch_path%3Dpublic") == (
-        f"postgresql://guest@/{name} refuses this user a right (permission denied for schema "
+        f"postgresql://guest@/{name} denies this user a permission (permission denied for schema "
         "public). Use a database of your own (createdb -O USER NAME), or a schema: "
         "CREATE SCHEMA AUTHORIZATION USER"
     )
@@ -257,7 +259,7 @@ def test_what_is_wrong_is_told_with_its_cure(
     assert refusal("postgresql://ann@127.0.0.1:9/x") == (
         "postgresql://ann@127.0.0.1:9/x cannot be reached (connection to server at "
         '"127.0.0.1", port 9 failed: Connection refused). '
-        "Look whether the server runs there, and at the network between."
+        "Check that the server is running, and the network."
     )
     assert refusal(f"postgresql://ann@/{name}?{host}&colour=red").startswith(
         f"postgresql://ann@/{name} cannot be reached (invalid connection option"
@@ -266,8 +268,8 @@ def test_what_is_wrong_is_told_with_its_cure(
 
 def test_psycopg_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    monkeypatch.delitem(sys.modules, "db.postgres")
-    monkeypatch.delattr("db.postgres")
+    monkeypatch.delitem(sys.modules, "db.postgresql.database")
+    monkeypatch.delattr("db.postgresql.database")
     with pytest.raises(our_errors.DatabaseError) as refused:
         stores.Store("postgresql://ann@db/x")
     assert str(refused.value) == (
@@ -286,7 +288,7 @@ def test_there_and_back(url: str, tmp_path: Path) -> None:
             installation = work.settings.installation_id()
             gone = add(work, "abcd00000002")
         with store._database.writing() as db:
-            db.execute(sa.delete(models.Submission).where(models.Submission.token.like("%2")))
+            db.execute(sa.delete(SUBMISSIONS).where(SUBMISSIONS.c.token.like("%2")))
         with store.reading() as work:
             before = (work.jobs.find(jobs.JobQuery()), metrics_of(work, first))
         assert store.copy_to(url) > 0

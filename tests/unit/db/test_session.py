@@ -16,23 +16,27 @@ import pytest
 import sqlalchemy as sa
 from alembic import autogenerate, migration, script
 
-from db import errors, filesystem, models, schema, service_tables, sqlite
+from db import errors, schema, tables
+from db.sqlite import error_messages, filesystem
+from db.sqlite.database import SqliteDatabase
+from db.stores.settings import SettingStore
+from db.tables.jobs import SETTINGS
 from orchestrator import errors as our_errors
 from orchestrator import jobs, metrics
 from orchestrator.controller.session import stores
 
-ROOT = Path(sqlite.__file__).parents[1]
-Opened = Callable[..., sqlite.Database]
+ROOT = Path(schema.__file__).parents[1]
+Opened = Callable[..., SqliteDatabase]
 
 
 @pytest.fixture
 def opened() -> Iterator[Opened]:
     with contextlib.ExitStack() as stack:
-        yield lambda *args, **options: stack.enter_context(sqlite.Database(*args, **options))
+        yield lambda *args, **options: stack.enter_context(SqliteDatabase(*args, **options))
 
 
-def pragma(db: sa.orm.Session, name: str) -> object:
-    return db.connection().scalar(sa.text(f"PRAGMA {name}"))
+def pragma(db: sa.Connection, name: str) -> object:
+    return db.scalar(sa.text(f"PRAGMA {name}"))
 
 
 def test_file_and_folder_are_private(tmp_path: Path) -> None:
@@ -53,7 +57,7 @@ def test_file_and_folder_are_private(tmp_path: Path) -> None:
 
 def test_readable_file_is_tightened(tmp_path: Path, opened: Opened) -> None:
     path = tmp_path / "x.db"
-    with sqlite.Database(path) as database, database.writing():
+    with SqliteDatabase(path) as database, database.writing():
         pass
     path.chmod(0o644)
     with opened(path).reading():
@@ -103,7 +107,7 @@ def test_database_that_moved_between_kinds_of_disk(tmp_path: Path, opened: Opene
         (filesystem.Locality.NETWORK, "truncate"),
         (filesystem.Locality.LOCAL, "wal"),
     ]:
-        database = sqlite.Database(path, find_locality=lambda path, found=locality: found)
+        database = SqliteDatabase(path, find_locality=lambda path, found=locality: found)
         with database, database.writing() as db:
             assert pragma(db, "journal_mode") == mode
 
@@ -111,35 +115,33 @@ def test_database_that_moved_between_kinds_of_disk(tmp_path: Path, opened: Opene
 def test_reading_cannot_change_anything(tmp_path: Path, opened: Opened) -> None:
     database = opened(tmp_path / "x.db")
     with pytest.raises(errors.ReadOnlyError), database.reading() as db:
-        db.add(models.Setting(key="a", value="b"))
-        db.flush()
+        SettingStore(db).put("a", "b")
     with database.writing() as db:
-        db.add(models.Setting(key="a", value="b"))
+        SettingStore(db).put("a", "b")
     with database.reading() as db:
-        assert db.get(models.Setting, "a") is not None
+        assert SettingStore(db).get("a") is not None
 
 
 def test_error_rolls_back(tmp_path: Path, opened: Opened) -> None:
     database = opened(tmp_path / "x.db")
     with pytest.raises(KeyboardInterrupt), database.writing() as db:
-        db.add(models.Setting(key="a", value="b"))
-        db.flush()
+        SettingStore(db).put("a", "b")
         raise KeyboardInterrupt
     with database.writing() as db:
-        assert db.get(models.Setting, "a") is None
+        assert SettingStore(db).get("a") is None
 
 
 def test_migrations_make_the_models(tmp_path: Path, opened: Opened) -> None:
     database = opened(tmp_path / "x.db")
     with database.reading() as db:
         context = migration.MigrationContext.configure(
-            db.connection(), opts={"compare_type": True, "render_as_batch": True}
+            db, opts={"compare_type": True, "render_as_batch": True}
         )
-        assert autogenerate.compare_metadata(context, service_tables.METADATA) == []
+        assert autogenerate.compare_metadata(context, tables.METADATA) == []
     # compare_metadata sees no names of SQLite's constraints and no AUTOINCREMENT.
     wanted_path = tmp_path / "wanted.db"
     fresh = sa.create_engine(f"sqlite:///{wanted_path}")
-    service_tables.METADATA.create_all(fresh)
+    tables.METADATA.create_all(fresh)
     fresh.dispose()
     made, wanted = statements(tmp_path / "x.db"), statements(wanted_path)
     # A view is no table of Alembic's; that it holds is tested by what is read from it.
@@ -161,12 +163,12 @@ def test_head_is_the_newest_migration() -> None:
 
 def test_alembic_is_not_imported_for_a_current_database(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
-    with sqlite.Database(path) as database, database.reading():
+    with SqliteDatabase(path) as database, database.reading():
         pass
     code = (
         "import pathlib, sys\n"
-        "from db import sqlite\n"
-        "with sqlite.Database(pathlib.Path(sys.argv[1])) as database, database.writing(): pass\n"
+        "from db.sqlite.database import SqliteDatabase\n"
+        "with SqliteDatabase(pathlib.Path(sys.argv[1])) as database, database.writing(): pass\n"
         "sys.exit('alembic' in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True, cwd=ROOT)
@@ -196,7 +198,7 @@ def test_older_database_is_copied_and_upgraded(
         "INSERT INTO submissions VALUES "
         "(1,'t','c','slurm','n','/r','2026-01-01','s','{}','{}',NULL)"
     )
-    with sqlite.Database(path) as database, database.writing() as db:
+    with SqliteDatabase(path) as database, database.writing() as db:
         db.execute(sa.text(insert))
         db.execute(
             sa.text(
@@ -228,7 +230,7 @@ def test_first_revision_with_rows(tmp_path: Path, opened: Opened) -> None:
         if newer.stem > "revision_0001":
             newer.unlink()
     path = tmp_path / "x.db"
-    with sqlite.Database(path, migrations=first) as database, database.writing() as db:
+    with SqliteDatabase(path, migrations=first) as database, database.writing() as db:
         db.execute(
             sa.text(
                 "INSERT INTO submissions VALUES "
@@ -280,7 +282,7 @@ def test_failed_upgrade_leaves_the_old_tables(
     tmp_path: Path, opened: Opened, newer: schema.Migrations
 ) -> None:
     path = tmp_path / "x.db"
-    with sqlite.Database(path) as database, database.reading():
+    with SqliteDatabase(path) as database, database.reading():
         pass
     with (newer.folder / "versions" / "revision_9999.py").open("a") as file:
         file.write("    op.execute('DROP TABLE settings')\n    raise ZeroDivisionError\n")
@@ -288,7 +290,7 @@ def test_failed_upgrade_leaves_the_old_tables(
         pass
     database = opened(path)
     with database.reading() as db:
-        assert db.get(models.Setting, "installation_id") is not None
+        assert SettingStore(db).get("installation_id") is not None
     assert (database.version(), list(database.findings({}))) == (schema.SHIPPED.head, [])
     assert list(tmp_path.glob("*.backup")) == []
 
@@ -297,7 +299,7 @@ def test_newer_database_is_refused(
     tmp_path: Path, opened: Opened, newer: schema.Migrations
 ) -> None:
     path = tmp_path / "x.db"
-    with sqlite.Database(path, migrations=newer) as database, database.reading():
+    with SqliteDatabase(path, migrations=newer) as database, database.reading():
         pass
     before = path.read_bytes()
     with stores.Store(path) as store:
@@ -307,7 +309,7 @@ def test_newer_database_is_refused(
             store.upgrade()
     assert str(refusal.value) == (
         f"{path} was written by a newer version of orchestrator "
-        f"(its tables are 9999, this one knows {schema.SHIPPED.head}). "
+        f"(its schema is 9999, this version knows {schema.SHIPPED.head}). "
         "Use that version, or restore a backup made before the upgrade."
     )
     assert refusal.value.exit_code == 6
@@ -332,9 +334,9 @@ def test_files_that_are_not_ours(tmp_path: Path, opened: Opened) -> None:
 
 def test_damage_is_told(tmp_path: Path, opened: Opened) -> None:
     path = tmp_path / "x.db"
-    with sqlite.Database(path) as database, database.writing() as db:
+    with SqliteDatabase(path) as database, database.writing() as db:
         for number in range(500):
-            db.add(models.Setting(key=f"key {number}", value="v" * 200))
+            SettingStore(db).put(f"key {number}", "v" * 200)
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.seek(size - 60_000)
@@ -416,15 +418,16 @@ def test_strange_path(tmp_path: Path) -> None:
 NOBODY = 65534
 WRITE_AS_NOBODY = """
 import os, pathlib, sys
-from db import models, sqlite
+from db.sqlite.database import SqliteDatabase
+from db.stores.settings import SettingStore
 import sqlalchemy.dialects.sqlite.pysqlite
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
 try:
-    with sqlite.Database(pathlib.Path(sys.argv[1])).writing() as db:
-        db.add(models.Setting(key="a", value="b"))
+    with SqliteDatabase(pathlib.Path(sys.argv[1])).writing() as db:
+        SettingStore(db).put("a", "b")
     print("stored")
 except Exception as error:
     print(f"{type(error).__name__}: {error}")
@@ -440,7 +443,7 @@ def test_read_only_is_told(folder_mode: int, file_mode: int, named: str) -> None
     folder = Path(tempfile.mkdtemp())
     path = folder / "x.db"
     try:
-        with sqlite.Database(path) as database, database.writing():
+        with SqliteDatabase(path) as database, database.writing():
             pass
         path.chmod(file_mode)
         if os.geteuid() == 0:
@@ -483,21 +486,23 @@ def test_a_copy_to_read_lacks_what_a_dead_writer_began(tmp_path: Path, opened: O
     path = tmp_path / "x.db"
     network = opened(path, find_locality=lambda _: filesystem.Locality.NETWORK)
     with network.writing() as db:
-        db.add_all([models.Setting(key=f"a{n}", value="old" * 100) for n in range(500)])
+        rows = [{"key": f"a{n}", "value": "old" * 100} for n in range(500)]
+        db.execute(SETTINGS.insert(), rows)
     network.close()
     subprocess.run([sys.executable, "-c", DYING_WRITER, str(path)], check=False)
     assert path.with_name("x.db-journal").stat().st_size > 0
     with opened(path, find_locality=no_writing).reading() as db:
-        assert db.scalars(sa.select(models.Setting.value).distinct()).all().count("new") == 0
+        assert db.scalars(sa.select(SETTINGS.c.value).distinct()).all().count("new") == 0
         assert pragma(db, "quick_check") == "ok"
 
 
 DYING_READER = """\
 import os, pathlib, signal, sys
-from db import errors, sqlite
+from db import errors
+from db.sqlite.database import SqliteDatabase
 def no_writing(path):
     raise errors.ReadOnlyError("")
-with sqlite.Database(pathlib.Path(sys.argv[1]), find_locality=no_writing).reading():
+with SqliteDatabase(pathlib.Path(sys.argv[1]), find_locality=no_writing).reading():
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -507,7 +512,7 @@ def test_copies_of_killed_readers_do_not_pile_up(
 ) -> None:
     path, place = tmp_path / "x.db", tmp_path / "tmp"
     place.mkdir()
-    with sqlite.Database(path) as database, database.writing():
+    with SqliteDatabase(path) as database, database.writing():
         pass
     argv = [sys.executable, "-c", DYING_READER, str(path)]
     subprocess.run(argv, check=False, cwd=ROOT, env={**os.environ, "TMPDIR": str(place)})
@@ -524,20 +529,20 @@ def test_what_was_written_while_it_was_copied_is_copied_anew(
     tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "x.db"
-    with sqlite.Database(path) as database, database.writing():
+    with SqliteDatabase(path) as database, database.writing():
         pass
     copyfile, values = shutil.copyfile, iter("ab")
 
     def copy_and_write(source: Path, target: Path) -> None:
         copyfile(source, target)
         for value in values:
-            with sqlite.Database(path) as other, other.writing() as db:
-                db.merge(models.Setting(key="k", value=value))
+            with SqliteDatabase(path) as other, other.writing() as db:
+                SettingStore(db).put("k", value)
             break
 
     monkeypatch.setattr(shutil, "copyfile", copy_and_write)
     with opened(path, find_locality=no_writing).reading() as db:
-        assert db.scalar(sa.select(models.Setting.value).filter_by(key="k")) == "b"
+        assert SettingStore(db).get("k") == "b"
 
 
 def test_lock_that_is_not_given_up_is_told(tmp_path: Path) -> None:
@@ -549,7 +554,7 @@ def test_lock_that_is_not_given_up_is_told(tmp_path: Path) -> None:
         holder.execute("BEGIN IMMEDIATE")
         with pytest.raises(sqlite3.OperationalError) as refusal:
             other.execute("BEGIN IMMEDIATE")
-    plain = errors.translate(refusal.value, path)
+    plain = error_messages.translate(refusal.value, path)
     assert isinstance(plain, errors.LockedError)
     assert str(plain) == (
         f"{path} is locked by another process for too long. "

@@ -1,4 +1,4 @@
-"""Real logs of failures: the cause, the line that tells it, the rank that failed first."""
+"""Recorded logs of failures: the cause, the line that shows it, the rank that failed first."""
 
 from __future__ import annotations
 
@@ -9,32 +9,37 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import diagnosis, errors, logs
-from orchestrator.diagnosis import advice
+from orchestrator import errors, logs
+from orchestrator.diagnosis import explanations, log_reader, log_rules
+from orchestrator.diagnosis.causes import Cause
+from orchestrator.diagnosis.records import Explanation, Facts
 
 FOLDER = Path(__file__).parents[2] / "data/failures"
 CASES = tomllib.loads((FOLDER / "cases.toml").read_text())["case"]
-RULES = diagnosis.load_shipped()
+RULES = log_rules.load_shipped()
 
 
-def explained(path: Path) -> diagnosis.Explanation:
-    reader = diagnosis.Reader(RULES, str(path))
+def explained(path: Path) -> Explanation:
+    reader = log_reader.LogReader(RULES, str(path))
     for line in logs.scan(str(path), logs.Scan()):
         reader.feed(line.number, line.text)
-    return diagnosis.diagnose(diagnosis.Facts(findings=reader.findings, last_line=reader.last))
+    return explanations.explain(Facts(findings=reader.findings, last_line=reader.last_line))
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["log"] for case in CASES])
 def test_recorded_failures(case: dict[str, object]) -> None:
-    told = explained(FOLDER / f"{case['log']}.log")
-    assert (told.cause, told.first_failing_rank) == (case.get("cause"), case.get("rank"))
-    if told.cause is not None:
-        assert told.evidence[0].line == case["line"]
-        assert told.cures
+    result = explained(FOLDER / f"{case['log']}.log")
+    assert (result.cause, result.first_failing_rank) == (
+        case.get("cause"),
+        case.get("rank"),
+    )
+    if result.cause is not None:
+        assert result.evidence[0].line == case["line"]
+        assert result.cures
     assert ("made" in case) != ("source" in case)
 
 
-def test_the_table_has_all_logs() -> None:
+def test_every_log_has_a_case() -> None:
     assert {case["log"] for case in CASES} == {path.stem for path in FOLDER.glob("*.log")}
     ours = {case["cause"] for case in CASES if "made" in case and "cause" in case}
     assert len([case for case in CASES if "made" in case]) >= 50
@@ -44,9 +49,9 @@ def test_the_table_has_all_logs() -> None:
 @pytest.fixture
 def real_logs() -> Path:
     """Return the folder of real logs and of EXPECTED.jsonl, which says what stands in them."""
-    told = os.environ.get("ORCHESTRATOR_TEST_DATA")
+    result = os.environ.get("ORCHESTRATOR_TEST_DATA")
     beside = Path(__file__).parents[4].glob("*/data")
-    for folder in [Path(told)] if told else beside:
+    for folder in [Path(result)] if result else beside:
         if (folder / "logs/EXPECTED.jsonl").is_file():
             return folder / "logs"
     pytest.skip(
@@ -58,15 +63,15 @@ def test_real_logs(real_logs: Path) -> None:
     """Each failure with one of its evidence lines; no failure where there is none."""
     failed = 0
     for entry in map(json.loads, (real_logs / "EXPECTED.jsonl").read_text().splitlines()):
-        told = explained(real_logs / entry["file"])
+        result = explained(real_logs / entry["file"])
         if "failure" not in entry:
-            assert told.cause is None, entry["file"]
+            assert result.cause is None, entry["file"]
             continue
         failed += 1
         right = entry.get("acceptable_failures", [entry["failure"]])
-        assert told.cause in right, entry["file"]
-        assert told.evidence[0].line in entry["evidence_lines"], entry["file"]
-        assert told.first_failing_rank == entry["first_failing_rank"], entry["file"]
+        assert result.cause in right, entry["file"]
+        assert result.evidence[0].line in entry["evidence_lines"], entry["file"]
+        assert result.first_failing_rank == entry["first_failing_rank"], entry["file"]
     assert failed >= 10
 
 
@@ -75,27 +80,39 @@ def test_real_logs(real_logs: Path) -> None:
     ("log", "said"),
     [
         ("address_in_use", "leave the port to the launcher"),
-        ("gpu_oom_with_clock", "a smaller batch a GPU"),
+        ("gpu_oom_with_clock", "a smaller batch per GPU"),
         ("uneven", "drop_last=True"),
         ("join", "drop_last=True"),
         ("conditional", "inside `if rank == 0`"),
         ("mismatch", "inside `if rank == 0`"),
     ],
 )
-def test_the_cures_of_the_sources(log: str, said: str) -> None:
-    told = explained(FOLDER / f"{log}.log")
-    assert any(said in cure for cure in told.cures)
+def test_fixes_for_the_problems_of_the_guides(log: str, said: str) -> None:
+    result = explained(FOLDER / f"{log}.log")
+    assert any(said in cure for cure in result.cures)
 
 
-def test_advice_for_jobs_that_learn_otherwise_than_on_one_gpu() -> None:
-    told = advice.of_ranks({"per_device_batch_size": 64, "seed": 1}, 8, ours=False)
-    assert [one.partition(":")[0] for one in told] == [
-        "other accuracy than on one GPU",
-        "seed = 1 for all ranks makes all draw the same augmentations",
+def test_advice_for_several_ranks() -> None:
+    result = explanations.advice_for_ranks(
+        {"per_device_batch_size": 64, "seed": 1}, 8, is_included_trainer=False
+    )
+    assert [one.partition(":")[0] for one in result] == [
+        "accuracy can differ from that on one GPU",
+        "seed = 1 on all ranks gives every rank the same augmentations",
     ]
-    assert "per_device_batch_size = 64 on 8 ranks is a global batch of 512" in told[0]
-    assert advice.of_ranks({"per_device_batch_size": 64, "batch_size": 512}, 8, ours=True) == ()
-    assert advice.of_ranks({"per_device_batch_size": 64, "seed": 1}, 1, ours=False) == ()
+    assert "per_device_batch_size = 64 on 8 ranks is a global batch of 512" in result[0]
+    assert (
+        explanations.advice_for_ranks(
+            {"per_device_batch_size": 64, "batch_size": 512}, 8, is_included_trainer=True
+        )
+        == ()
+    )
+    assert (
+        explanations.advice_for_ranks(
+            {"per_device_batch_size": 64, "seed": 1}, 1, is_included_trainer=False
+        )
+        == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,45 +126,47 @@ def test_advice_for_jobs_that_learn_otherwise_than_on_one_gpu() -> None:
         ("node1:17:17 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>", "TCP sockets"),
         (
             "[W socket.cpp:464] [c10d] The hostname of the client socket cannot be retrieved.",
-            "find each other slowly",
+            "the rendezvous is slow",
         ),
     ],
 )
-def test_warnings_are_no_failures(line: str, said: str) -> None:
-    reader = diagnosis.Reader(RULES, "a.log")
+def test_warnings(line: str, said: str) -> None:
+    reader = log_reader.LogReader(RULES, "a.log")
     reader.feed(1, line)
-    told = diagnosis.diagnose(diagnosis.Facts(findings=reader.findings))
-    assert told.cause is None
-    assert said in told.also[0].summary
+    result = explanations.explain(Facts(findings=reader.findings))
+    assert result.cause is None
+    assert said in result.also[0].summary
 
 
-def test_a_job_that_stopped_in_time_and_could_not_be_requeued(tmp_path: Path) -> None:
+def test_refused_requeue_at_the_time_limit(tmp_path: Path) -> None:
     log = tmp_path / "1.out"
     log.write_text(
         "Stopped after step 120, because the time limit is near: saved.\n"
         "Requested operation is presently disabled for job 1\n"
         "orchestrator: not requeued: scontrol refused it\n"
     )
-    told = explained(log)
-    assert told.cause is diagnosis.Cause.TIME_LIMIT
-    assert told.summary == "it stopped in time, saved, and could not be requeued"
+    result = explained(log)
+    assert result.cause is Cause.TIME_LIMIT
+    assert (
+        result.summary == "the program saved and stopped in time, but the job could not be requeued"
+    )
 
 
-def test_the_first_failing_rank_counts_and_not_what_comes_after() -> None:
-    told = explained(FOLDER / "exception_tee.log")
-    assert told.traceback is not None
-    assert told.traceback.rank == 2
-    own = told.traceback.own_frame
+def test_first_failing_rank() -> None:
+    result = explained(FOLDER / "exception_tee.log")
+    assert result.traceback is not None
+    assert result.traceback.rank == 2
+    own = result.traceback.own_frame
     assert own is not None
     assert (own.path, own.line) == ("/home/alice/project/peer.py", 6)
     assert own.code == """raise ValueError(f"loss is {float('nan')} at step {step}")"""
-    assert told.traceback.lines[-1] == "ValueError: loss is nan at step 3"
-    assert all("[" not in line[:1] for line in told.traceback.lines)
+    assert result.traceback.lines[-1] == "ValueError: loss is nan at step 3"
+    assert all("[" not in line[:1] for line in result.traceback.lines)
 
 
-def test_watchdogs_tell_who_waited_and_in_what() -> None:
-    told = explained(FOLDER / "gpu_nccl_different_calls.log")
-    assert told.details["different_calls"] == {
+def test_ranks_that_waited_in_a_collective() -> None:
+    result = explained(FOLDER / "gpu_nccl_different_calls.log")
+    assert result.details["different_calls"] == {
         "rank 3": "ALLREDUCE (number 80078)",
         "rank 7": "BROADCAST (number 80078)",
     }
@@ -155,17 +174,17 @@ def test_watchdogs_tell_who_waited_and_in_what() -> None:
     assert behind.details["different_numbers"] == {"rank 0": 96117, "rank 7": 64088}
 
 
-def test_a_rule_with_a_mistake_is_told_with_its_place() -> None:
+def test_invalid_rule() -> None:
     text = '[[rule]]\nname = "own"\ncause = "oom_devic"\ncontains = ["x"]\nregex = "("\n'
     with pytest.raises(errors.ConfigurationError) as caught:
-        diagnosis.load_rules(text, "own.toml")
-    told = str(caught.value)
-    assert 'no such cause. Did you mean "oom_device"?' in told
-    assert "own.toml:3" in told
-    assert "not a regular expression" in told
+        log_rules.load_rules(text, "own.toml")
+    result = str(caught.value)
+    assert 'no such cause. Did you mean "oom_device"?' in result
+    assert "own.toml:3" in result
+    assert "not a regular expression" in result
 
 
-def test_own_rules_come_before_those_that_ship() -> None:
+def test_user_rules_take_precedence() -> None:
     text = """
 [[rule]]
 name = "licence"
@@ -174,8 +193,11 @@ contains = ["no seat left"]
 regex = 'ValueError: no seat left for (?P<what>\\w+)'
 says = "all seats for {what} are taken"
 """
-    reader = diagnosis.Reader(diagnosis.load_rules(text, "own.toml").before(RULES), "a.log")
+    reader = log_reader.LogReader(log_rules.load_rules(text, "own.toml").before(RULES), "a.log")
     for number, line in enumerate(["ValueError: no seat left for solver", "MemoryError"], 1):
         reader.feed(number, line)
-    told = diagnosis.diagnose(diagnosis.Facts(findings=reader.findings))
-    assert (told.cause, told.summary) == ("limit_reached", "all seats for solver are taken")
+    result = explanations.explain(Facts(findings=reader.findings))
+    assert (result.cause, result.summary) == (
+        "limit_reached",
+        "all seats for solver are taken",
+    )

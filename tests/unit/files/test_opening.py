@@ -13,7 +13,7 @@ _WRITES = ("'w", "'x", "'a", "O_WRONLY", "O_CREAT", "O_DIRECTORY")
 _WRAPPERS = ("files", "batch_file", "documents")
 #: Function -> why it may open a file for reading.
 _ALLOWED = {
-    "orchestrator/diagnosis/rules.py:load_shipped": "a file of this package",
+    "orchestrator/diagnosis/causes.py:shipped_document": "a file of this package",
     "orchestrator/patterns/loading.py:load_shipped": "a file of this package",
     "orchestrator/rendering/templates.py:_shipped": "a file of this package",
     "orchestrator/local/processes.py:boot_id": "a file of the kernel",

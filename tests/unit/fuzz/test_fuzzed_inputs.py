@@ -19,7 +19,6 @@ import pytest
 
 from orchestrator import (
     config,
-    diagnosis,
     errors,
     graphs,
     jobs,
@@ -30,6 +29,7 @@ from orchestrator import (
     sweeps,
 )
 from orchestrator.cli import options
+from orchestrator.diagnosis import log_reader, log_rules
 from orchestrator.logs import lines as log_lines
 from orchestrator.metrics import summaries
 from orchestrator.rendering import directives
@@ -37,7 +37,7 @@ from orchestrator.reports import comparison, records, tables
 from orchestrator.reports import documents as report_documents
 from orchestrator.reports import figures as report_figures
 from orchestrator.scaling import regression
-from orchestrator.schedules import times as schedule_times
+from orchestrator.schedules import calendars as schedule_times
 from orchestrator.slurm import (
     fields,
     host_lists,
@@ -149,7 +149,7 @@ def shipped() -> tuple[patterns.Pattern, ...]:
 
 @functools.cache
 def rules() -> object:
-    return diagnosis.load_shipped()
+    return log_rules.load_shipped()
 
 
 def toml(rng: random.Random, text: str) -> str:
@@ -281,7 +281,7 @@ def logged_lines(rng: random.Random) -> None:
 @kind(60)
 def failing_logs(rng: random.Random) -> None:
     numbered = [(n, fuzzing.mutated(rng, rng.choice(logs()), logs())) for n in range(5)]
-    reader = diagnosis.Reader(rules(), "log.txt")
+    reader = log_reader.LogReader(rules(), "log.txt")
     for number, line in numbered:
         reader.feed(number, line)
     assert reader.findings is not None

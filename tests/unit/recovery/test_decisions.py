@@ -10,7 +10,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator import diagnosis, jobs, recovery
+from orchestrator import jobs, recovery
+from orchestrator.diagnosis import causes as failure_causes
 from orchestrator.jobs import retry
 from orchestrator.recovery import Action, Decision, Progress
 from orchestrator.slurm import host_lists
@@ -30,11 +31,11 @@ RULES = jobs.Retry(max_retries=3)
 def decide(
     cause: str, rules: jobs.Retry = RULES, history: list[Decision] | None = None, **facts: Any
 ) -> recovery.Decision:
-    kind = diagnosis.kind_of(diagnosis.Cause(cause))
+    kind = failure_causes.info(failure_causes.Cause(cause))
     about = recovery.Facts(
         cause=cause,
         title=kind.title,
-        maybe=kind.retry is diagnosis.Retry.MAYBE,
+        maybe=kind.retry is failure_causes.Retry.MAYBE,
         **{"spec": SPEC, **facts},
     )
     return recovery.decide(about, rules, history or [], NOW)
@@ -46,15 +47,15 @@ def past(cause: str, step: int | None = None) -> Decision:
 
 def test_words_are_those_of_the_diagnosis() -> None:
     words = {
-        str(cause): diagnosis.kind_of(cause).retry
-        for cause in diagnosis.Cause
+        str(cause): failure_causes.info(cause).retry
+        for cause in failure_causes.Cause
         if cause not in ("not_submitted", "limit_reached", "unavailable")
     }
-    again = {diagnosis.Retry.YES, diagnosis.Retry.MAYBE}
+    again = {failure_causes.Retry.YES, failure_causes.Retry.MAYBE}
     assert {*retry.RETRIED, *retry.ASKED_FOR} == {
         one for one, kind in words.items() if kind in again
     }
-    changed = {one for one, kind in words.items() if kind is diagnosis.Retry.CHANGED}
+    changed = {one for one, kind in words.items() if kind is failure_causes.Retry.CHANGED}
     # What it depends on, and whether its nodes see a folder, nothing in the spec changes.
     assert {*retry.CHANGED, retry.CONTINUED} == changed - {"dependency", "run_folder"}
 

@@ -1,0 +1,286 @@
+"""A database and its transactions, the same for SQLite and PostgreSQL.
+
+One process at a time writes to a database: all that is stored relies on it.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import enum
+import pathlib
+import threading
+import time
+import types
+from collections.abc import Iterator
+from typing import Any, Self
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from db import checks, errors, schema, tables
+from db.tables.jobs import SETTINGS
+
+#: How long a writer waits for another one.
+BUSY_TIMEOUT_SECONDS = 30.0
+#: How long a process waits for the upgrade of a large database by another one.
+UPGRADE_TIMEOUT_SECONDS = 600.0
+#: How long a damaged row is searched for, to name it.
+_SEARCH_SECONDS = 3.0
+#: Rows in memory at a time while a database is copied.
+_COPIED_ROWS = 5_000
+#: Option of a connection: what its transactions are for.
+_MODE = "orchestrator_mode"
+
+
+class Mode(enum.Enum):
+    """What a transaction is for."""
+
+    READ = "read"
+    WRITE = "write"
+    WRITE_DURABLY = "write durably"
+    UPGRADE = "upgrade"
+
+
+class Database(abc.ABC):
+    """The database of one user; its tables are created, upgraded and checked at their first use."""
+
+    def __init__(
+        self,
+        url: sa.URL,
+        *,
+        shown_name: str,
+        driver_error: type[Exception],
+        migrations: schema.Migrations = schema.SHIPPED,
+        **options: Any,
+    ) -> None:
+        """`options` are those of create_engine; `shown_name` is the database in messages."""
+        self.shown_name = shown_name
+        self._driver_error = driver_error
+        self._migrations = migrations
+        self._ready = False
+        #: the damage that was met: this process writes nothing more
+        self._damage: errors.CorruptError | None = None
+        # One writer in each process too: a file lock belongs to the process, so that two threads
+        # would both get it, and the first that closes the file would release it (fcntl(2)).
+        self._one_thread = threading.Lock()
+        self._engine = sa.create_engine(url, **options)
+        sa.event.listen(self._engine, "begin", self._on_begin)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; the next use opens new ones."""
+        self._engine.dispose()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """Yield a connection that sees one moment of the database and cannot change it."""
+        with self._plain_errors(), contextlib.ExitStack() as stack:
+            yield self._open_reader(stack)
+
+    @contextlib.contextmanager
+    def writing(self, *, durable: bool = False) -> Iterator[sa.Connection]:
+        """Yield the only connection that may write now; commit at the end, roll back on any error.
+
+        With `durable` the commit survives a power cut; else it may be lost then, but never torn.
+        """
+        if self._damage is not None:
+            raise self._damage
+        with self._plain_errors():
+            self._prepare()
+            with self._one_thread, self._write_lock():
+                with self._transaction(Mode.WRITE_DURABLY if durable else Mode.WRITE) as connection:
+                    yield connection
+
+    def version(self) -> str | None:
+        """Return the revision of the tables, without changing anything."""
+        with self._plain_errors(), self._connection(Mode.READ) as connection:
+            return schema.read_version(connection, self.shown_name)
+
+    def describe(self) -> str:
+        """Return one line: the schema version and the kind of the database."""
+        with self._plain_errors():
+            self._prepare()
+            with self._connection(Mode.READ) as connection:
+                version = schema.read_version(connection, self.shown_name)
+                return f"schema {version}, {self._kind(connection)}"
+
+    def upgrade(self) -> tuple[str | None, pathlib.Path | None]:
+        """Upgrade the tables to our revision; return the earlier revision and the backup."""
+        with self._plain_errors():
+            return self._upgrade()
+
+    def findings(self, row_checks: checks.RowChecks) -> Iterator[checks.Finding]:
+        """Yield everything that is wrong with the database."""
+        with self._plain_errors():
+            self._prepare()
+            with self._connection(Mode.READ) as connection, self._lenient(connection):
+                yield from self._own_findings(connection)
+                yield from checks.check_all(connection, row_checks)
+
+    def first_finding(
+        self, row_checks: checks.RowChecks, *, seconds: float
+    ) -> checks.Finding | None:
+        """Return something that is wrong with a row, if it is found within this time."""
+        until = time.monotonic() + seconds
+        with (
+            self._plain_errors(),
+            self._connection(Mode.READ) as connection,
+            self._lenient(connection),
+        ):
+            return next(checks.check_all(connection, row_checks, until=until), None)
+
+    def backup(self, target: pathlib.Path) -> None:
+        """Copy the live database to the new SQLite file `target`; raises FileExistsError."""
+        with self._plain_errors():
+            self._prepare()
+            self._backup(target)
+
+    @abc.abstractmethod
+    def restore(
+        self, backup: pathlib.Path, row_checks: checks.RowChecks
+    ) -> tuple[pathlib.Path | None, str | None]:
+        """Replace the database by a backup; return where the old one is kept, and the revision of
+        the backup.
+        """
+
+    def copy_to(self, target: Database) -> int:
+        """Copy all rows to the empty database `target`; return their number."""
+        with self.reading() as source, target.writing(durable=True) as sink:
+            for table in tables.METADATA.sorted_tables:
+                if table is not SETTINGS and sink.execute(sa.select(table).limit(1)).first():
+                    raise errors.NotEmptyError(
+                        f"{target.shown_name} is not empty: {table.name} has rows."
+                    )
+            # The settings were created with the tables.
+            sink.execute(sa.delete(SETTINGS))
+            count = 0
+            options = {"stream_results": True, "max_row_buffer": _COPIED_ROWS}
+            # Parents come first.
+            for table in tables.METADATA.sorted_tables:
+                rows = source.execute(sa.select(table), execution_options=options).mappings()
+                for part in rows.partitions(_COPIED_ROWS):
+                    sink.execute(sa.insert(table), [dict(row) for row in part])
+                    count += len(part)
+            target._continue_numbering(sink, self._last_numbers(source))
+        return count
+
+    @abc.abstractmethod
+    def exists(self) -> bool:
+        """Return whether there is something to read, without creating it."""
+
+    @abc.abstractmethod
+    def _prepare(self) -> None:
+        """Create or upgrade the tables, once in each process."""
+
+    @abc.abstractmethod
+    def _upgrade(self) -> tuple[str | None, pathlib.Path | None]: ...
+
+    @abc.abstractmethod
+    def _backup(self, target: pathlib.Path) -> None: ...
+
+    @abc.abstractmethod
+    def _last_numbers(self, connection: sa.Connection) -> dict[str, int]:
+        """Return the last assigned row number by table, also of deleted rows."""
+
+    @abc.abstractmethod
+    def _continue_numbering(self, connection: sa.Connection, numbers: dict[str, int]) -> None:
+        """Assign only row numbers after these."""
+
+    @abc.abstractmethod
+    def _kind(self, connection: sa.Connection) -> str:
+        """Return how the database is stored, for people."""
+
+    @abc.abstractmethod
+    def _own_findings(self, connection: sa.Connection) -> Iterator[checks.Finding]:
+        """Yield what the database system itself reports as wrong."""
+
+    @abc.abstractmethod
+    def damaged(self) -> str:
+        """Return the message that the database is damaged, and how to repair it."""
+
+    def _lenient(self, connection: sa.Connection) -> contextlib.AbstractContextManager[object]:
+        """Let the driver return text that it cannot decode as bytes."""
+        return contextlib.nullcontext()
+
+    @abc.abstractmethod
+    def _begin(self, mode: Mode) -> Iterator[str]:
+        """Yield the statements that begin a transaction; those of a writer wait for its turn."""
+
+    @abc.abstractmethod
+    def _translate(self, error: Exception) -> errors.StoreError:
+        """Return our error for one of the driver."""
+
+    def _open_reader(self, stack: contextlib.ExitStack) -> sa.Connection:
+        return stack.enter_context(self._transaction(Mode.READ))
+
+    def _write_lock(self) -> contextlib.AbstractContextManager[object]:
+        """Return a lock that a writer holds in addition to its transaction."""
+        return contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _transaction(self, mode: Mode) -> Iterator[sa.Connection]:
+        """Yield a connection in a transaction that has begun, so that a wait for a lock fails here
+        and not later.
+        """
+        self._prepare()
+        with self._connection(mode) as connection, connection.begin():
+            yield connection
+
+    @contextlib.contextmanager
+    def _connection(self, mode: Mode) -> Iterator[sa.Connection]:
+        with self._engine.connect() as connection:
+            yield connection.execution_options(**{_MODE: mode})
+
+    def _on_begin(self, connection: sa.Connection) -> None:
+        for statement in self._begin(connection.get_execution_options().get(_MODE, Mode.READ)):
+            # Without parameters PostgreSQL accepts several statements in one message.
+            connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+
+    @contextlib.contextmanager
+    def _plain_errors(self) -> Iterator[None]:
+        try:
+            try:
+                yield
+            except exc.IntegrityError:
+                raise
+            except exc.DBAPIError as error:
+                cause = error.orig if isinstance(error.orig, Exception) else error
+                raise self._translate(cause) from error
+            except self._driver_error as error:
+                raise self._translate(error) from error
+        except errors.DamagedValueError as error:
+            problem = self._row_of(error)
+            self._damage = errors.DamagedRowError(f"{problem}. {self.damaged()}", problem=problem)
+            raise self._damage from error
+        except errors.CorruptError as error:
+            self._damage = error
+            raise
+
+    def _row_of(self, error: errors.DamagedValueError) -> str:
+        """Return which row has the value: only its column was known where it was read."""
+        table = tables.METADATA.tables.get(error.table)
+        if table is not None:
+            until = time.monotonic() + _SEARCH_SECONDS
+            with contextlib.suppress(exc.SQLAlchemyError, self._driver_error, errors.StoreError):
+                with self._connection(Mode.READ) as connection, self._lenient(connection):
+                    findings = checks.check_table(
+                        connection, table, column=error.column, until=until
+                    )
+                    return str(next((finding for finding in findings if finding.row), error))
+        return str(error)
+
+
+def without_secrets(url: sa.URL) -> str:
+    """Return a URL without its password and its options, which can hold secrets too."""
+    return url.set(query={}).render_as_string(hide_password=True)

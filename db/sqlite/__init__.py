@@ -1,0 +1,1 @@
+"""The database as an SQLite file."""

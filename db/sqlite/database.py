@@ -1,0 +1,311 @@
+"""The database as an SQLite file: the file, its locks, its transactions.
+
+Measured: with the default deferred BEGIN 146 of 600 read-modify-write transactions of four
+processes fail with "database is locked"; with BEGIN IMMEDIATE none does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from db import checks, database, errors, schema, tables
+from db.database import Mode
+from db.sqlite import backups, copies, error_messages, filesystem, restore
+
+#: Keeps the write-ahead log from staying as large as it once was.
+_JOURNAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
+#: Attempts to copy a file that changes meanwhile.
+_MOST_COPIES = 3
+#: SQL in a foreign database could run whenever something is stored. We create no trigger; views of
+#: the user change nothing.
+_TRIGGERS_AND_VIEWS = (
+    "SELECT type, name, tbl_name FROM sqlite_master WHERE type IN ('trigger', 'view') ORDER BY name"
+)
+
+
+class SqliteDatabase(database.Database):
+    """One SQLite file."""
+
+    def __init__(
+        self,
+        path: pathlib.Path,
+        *,
+        migrations: schema.Migrations = schema.SHIPPED,
+        find_locality: Callable[[pathlib.Path], filesystem.Locality] = filesystem.locality,
+    ) -> None:
+        super().__init__(
+            sa.URL.create("sqlite", database=str(path)),
+            shown_name=str(path),
+            driver_error=sqlite3.Error,
+            migrations=migrations,
+            # isolation_level None: Python's sqlite3 begins no transaction by itself.
+            connect_args={"timeout": database.BUSY_TIMEOUT_SECONDS, "isolation_level": None},
+        )
+        self.path = path
+        self._find_locality = find_locality
+        self._locality: filesystem.Locality | None = None
+        self._copy: copies.Copy | None = None
+        self._copy_database: SqliteDatabase | None = None
+        sa.event.listen(self._engine, "do_connect", self._before_connect)
+        sa.event.listen(self._engine, "connect", self._on_connect)
+
+    def close(self) -> None:
+        super().close()
+        self._remove_copy()
+
+    def exists(self) -> bool:
+        return self.path.exists()
+
+    def _last_numbers(self, connection: sa.Connection) -> dict[str, int]:
+        rows = connection.execute(sa.text("SELECT name, seq FROM sqlite_sequence"))
+        return {name: number for name, number in rows}
+
+    def _continue_numbering(self, connection: sa.Connection, numbers: dict[str, int]) -> None:
+        known = self._last_numbers(connection)
+        for name, number in numbers.items():
+            statement = (
+                "UPDATE sqlite_sequence SET seq = max(seq, :number) WHERE name = :name"
+                if name in known
+                else "INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :number)"
+            )
+            connection.execute(sa.text(statement), {"name": name, "number": number})
+
+    def _kind(self, connection: sa.Connection) -> str:
+        mode = connection.scalar(sa.text("PRAGMA journal_mode"))
+        return f"journal {mode}, {self._look_up_locality().value} disk"
+
+    def _own_findings(self, connection: sa.Connection) -> Iterator[checks.Finding]:
+        try:
+            for (text,) in connection.execute(sa.text("PRAGMA integrity_check")):
+                if text != "ok":
+                    yield checks.Finding(problem=str(text))
+            for kind, name, table in connection.execute(sa.text(_TRIGGERS_AND_VIEWS)):
+                if kind == "trigger" or name in tables.METADATA.tables:
+                    what = f"{kind} {name!r}" + (f" of {table}" if kind == "trigger" else "")
+                    problem = "was not created by orchestrator, and changes what is stored or read"
+                    yield checks.Finding(problem=f"the {what} {problem}")
+        except exc.DBAPIError as error:
+            yield checks.Finding(problem=f"not all pages can be read: {error.orig}")
+
+    def damaged(self) -> str:
+        return error_messages.damaged(self.path)
+
+    @contextlib.contextmanager
+    def _lenient(self, connection: sa.Connection) -> Iterator[None]:
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        driver.text_factory = _text_or_bytes
+        try:
+            yield
+        finally:
+            driver.text_factory = str
+
+    @contextlib.contextmanager
+    def _transaction(self, mode: Mode) -> Iterator[sa.Connection]:
+        with super()._transaction(mode) as connection:
+            if mode is not Mode.READ and connection.info["file"] != self._file():
+                raise errors.LockedError(
+                    f"{self.path} was replaced by another file meanwhile. Nothing was stored. "
+                    "Run the command again."
+                )
+            yield connection
+
+    def _open_reader(self, stack: contextlib.ExitStack) -> sa.Connection:
+        """Return a connection, to a copy of the file if the disk is full or read-only.
+
+        To read in WAL mode SQLite makes a file of 32 KiB beside the database (3.40).
+        """
+        try:
+            with self._plain_errors():
+                connection = super()._open_reader(stack)
+                # SQLite opens the files that it needs at the first query.
+                connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1")
+                return connection
+        except (errors.DiskFullError, errors.ReadOnlyError):
+            with contextlib.suppress(OSError):
+                return stack.enter_context(self._current_copy()._transaction(Mode.READ))
+            raise
+
+    def _current_copy(self) -> SqliteDatabase:
+        """Return a copy of the file as it is now; OSError if that is impossible."""
+        for _ in range(_MOST_COPIES):
+            if self._copy is None or self._copy_database is None or not self._copy.is_current():
+                self._remove_copy()
+                self._copy = copies.Copy(self.path)
+                self._copy_database = SqliteDatabase(
+                    self._copy.path,
+                    migrations=self._migrations,
+                    find_locality=lambda _: filesystem.Locality.LOCAL,
+                )
+            # Another mount of the disk, or space freed just now, lets other processes write
+            # meanwhile: the copy may be torn then.
+            if self._copy.is_current():
+                return self._copy_database
+        raise OSError(f"{self.path} changes while it is copied")
+
+    def _remove_copy(self) -> None:
+        if self._copy_database is not None:
+            self._copy_database.close()
+        if self._copy is not None:
+            self._copy.close()
+        self._copy_database = self._copy = None
+
+    def _backup(self, target: pathlib.Path) -> None:
+        with self._driver_connection() as driver:
+            try:
+                backups.copy_database(driver, target)
+            except sqlite3.OperationalError as error:
+                raise error_messages.translate(error, target) from error
+
+    @contextlib.contextmanager
+    def _driver_connection(self) -> Iterator[sqlite3.Connection]:
+        with contextlib.closing(self._engine.raw_connection()) as raw:
+            driver = raw.driver_connection
+            assert isinstance(driver, sqlite3.Connection)
+            yield driver
+
+    def restore(
+        self, backup: pathlib.Path, row_checks: checks.RowChecks
+    ) -> tuple[pathlib.Path | None, str | None]:
+        self.close()
+        with restore.lock(self.path):
+            draft = restore.make_draft(backup, self.path)
+            try:
+                with SqliteDatabase(
+                    draft, migrations=self._migrations, find_locality=self._find_locality
+                ) as copy:
+                    version = restore.check(copy, backup, row_checks)
+                kept = restore.replace(self.path, draft)
+            finally:
+                restore.remove(draft)
+        self._ready, self._damage = False, None
+        return kept, version
+
+    def _prepare(self) -> None:
+        if self._ready:
+            return
+        restore.finish(self.path)
+        if not self.path.exists() or not self._is_current():
+            self._upgrade()
+        # Nobody else needs to read our file. Folders that we did not make keep their mode: they may
+        # hold other files.
+        status = self.path.stat()
+        if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o077:
+            self.path.chmod(0o600)
+        if self._look_up_locality() is filesystem.Locality.NETWORK:
+            filesystem.prove_locks(self.path.parent)
+        self._ready = True
+
+    def _look_up_locality(self) -> filesystem.Locality:
+        if self._locality is None:
+            self._locality = self._find_locality(self.path)
+        return self._locality
+
+    def _is_current(self) -> bool:
+        local = self._look_up_locality() is filesystem.Locality.LOCAL
+        with self._connection(Mode.READ) as connection:
+            version = schema.read_version(connection, self.shown_name)
+            wal = connection.scalar(sa.text("PRAGMA journal_mode")) == "wal"
+        return schema.is_current(version, self._migrations, self.shown_name) and wal == local
+
+    def _upgrade(self) -> tuple[str | None, pathlib.Path | None]:
+        is_local = self._look_up_locality() is filesystem.Locality.LOCAL
+        timeout_seconds = database.UPGRADE_TIMEOUT_SECONDS
+        with filesystem.file_lock(self._lock_path, timeout_seconds=timeout_seconds):
+            self._make_file()
+            with self._driver_connection() as driver:
+                driver.execute(f"PRAGMA journal_mode={'WAL' if is_local else 'TRUNCATE'}")
+            with self._connection(Mode.READ) as connection:
+                before = schema.read_version(connection, self.shown_name)
+                if schema.is_current(before, self._migrations, self.shown_name):
+                    return before, None
+                problem = before and next(self._own_findings(connection), None)
+            if problem:
+                raise errors.CorruptError(f"{problem}. Nothing was upgraded. {self.damaged()}")
+            backup = None if before is None else backups.new_path(self.path, before)
+            if backup is not None:
+                self._backup(backup)
+            try:
+                with self._connection(Mode.UPGRADE) as connection, connection.begin():
+                    schema.migrate(connection, self._migrations)
+                    broken = connection.execute(sa.text("PRAGMA foreign_key_check")).fetchall()
+                    if broken:
+                        raise errors.CorruptError(
+                            f"The upgrade would leave {len(broken)} rows without their parent. "
+                            "Nothing was changed."
+                        )
+            except BaseException:
+                # Nothing was changed, and each new try on a full disk would leave one more.
+                if backup is not None:
+                    backup.unlink(missing_ok=True)
+                raise
+        return before, backup
+
+    def _make_file(self) -> None:
+        # Only a new file is opened here: closing a descriptor of a database that is in use drops
+        # the locks of this process on it (sqlite.org/howtocorrupt.html, 2.2).
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self.path, flags, 0o600))
+            # The name must survive a power cut as well as what is committed under it.
+            backups.sync(self.path.parent)
+
+    @property
+    def _lock_path(self) -> pathlib.Path:
+        return self.path.with_name(self.path.name + ".lock")
+
+    def _write_lock(self) -> contextlib.AbstractContextManager[object]:
+        """On a network file system writers queue at a lock file before the locks of SQLite."""
+        if self._locality is not filesystem.Locality.NETWORK:
+            return contextlib.nullcontext()
+        return filesystem.file_lock(self._lock_path, timeout_seconds=database.BUSY_TIMEOUT_SECONDS)
+
+    def _before_connect(self, dialect: object, record: Any, *arguments: object) -> None:
+        record.info["file"] = self._file()
+
+    def _file(self) -> tuple[int, int] | None:
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def _on_connect(self, connection: Any, record: object) -> None:
+        connection.execute(f"PRAGMA journal_size_limit={_JOURNAL_SIZE_LIMIT_BYTES}")
+        if self._locality is filesystem.Locality.NETWORK:
+            # Unlike WAL this mode is not kept in the file.
+            connection.execute("PRAGMA journal_mode=TRUNCATE")
+        try:
+            # SQLite reads its schema now. Its message about damage there contains raw bytes.
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").close()
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError("malformed database schema") from error
+
+    def _begin(self, mode: Mode) -> Iterator[str]:
+        is_reader = mode is Mode.READ
+        is_full = self._locality is not filesystem.Locality.LOCAL or mode is Mode.WRITE_DURABLY
+        # These cannot be changed inside a transaction. An upgrade copies and drops tables; with
+        # foreign keys on, a dropped table would delete its children.
+        yield f"PRAGMA foreign_keys={'OFF' if mode is Mode.UPGRADE else 'ON'}"
+        yield f"PRAGMA query_only={'ON' if is_reader else 'OFF'}"
+        yield f"PRAGMA synchronous={'FULL' if is_full else 'NORMAL'}"
+        yield "BEGIN" if is_reader else "BEGIN IMMEDIATE"
+
+    def _translate(self, error: Exception) -> errors.StoreError:
+        return error_messages.translate(error, self.path)
+
+
+def _text_or_bytes(stored: bytes) -> str | bytes:
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored

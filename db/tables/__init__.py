@@ -1,0 +1,6 @@
+"""The tables. Their types are those that SQLite and PostgreSQL share."""
+
+from db.tables import jobs, metrics, service, sweeps
+from db.tables.base import METADATA
+
+__all__ = ["METADATA", "jobs", "metrics", "service", "sweeps"]

@@ -1,0 +1,60 @@
+"""How the tables are defined: names of constraints, kinds of columns."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from db.tables.column_types import Checked, Text, Whole, Word
+from orchestrator.jobs import JobState
+
+#: Constraint names are fixed, so that a migration can name what it changes on any database.
+METADATA = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+STATE = Word(*(state.value for state in JobState), expected="a state of a job")
+SCHEDULER = Word("slurm", "local")
+#: Slurm stores time limits as 32-bit numbers of minutes.
+MOST_SECONDS = 60 * 2**32
+
+
+def table(name: str, *items: sa.schema.SchemaItem, numbered: bool = False) -> sa.Table:
+    """Define a table. `numbered`: SQLite, too, never assigns the number of a deleted row again."""
+    new = sa.Table(name, METADATA, *items, sqlite_autoincrement=numbered)
+    for column in new.c:
+        if isinstance(column.type, Checked):
+            column.type = column.type.of_column(name, column.name)
+    return new
+
+
+def key(name: str, kind: Checked | None = None) -> sa.Column[int]:
+    """Define the column that numbers the rows."""
+    return sa.Column(name, kind or Whole(), primary_key=True)
+
+
+def required(kind: Checked, *names: str) -> list[sa.Column[object]]:
+    return [sa.Column(name, kind, nullable=False) for name in names]
+
+
+def optional(kind: Checked, *names: str) -> list[sa.Column[object]]:
+    return [sa.Column(name, kind, nullable=True) for name in names]
+
+
+def reference(
+    name: str, target: str, *, optional: bool = False, with_parent: bool = False
+) -> sa.Column[int]:
+    """Define a foreign key. `with_parent`: rows are deleted with the row that they name."""
+    foreign_key = sa.ForeignKey(target, ondelete="CASCADE" if with_parent else None)
+    return sa.Column(name, Whole(), foreign_key, nullable=optional)
+
+
+def index(*columns: str) -> sa.Index:
+    return sa.Index(None, *columns)
+
+
+TEXT, COUNT = Text(), Whole(0)

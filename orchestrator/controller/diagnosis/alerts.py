@@ -1,0 +1,156 @@
+"""Check running jobs for alerts: reads their files within bounds, and asks Slurm nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator import errors, files, jobs, metrics, specs
+from orchestrator.clocks import deadlines
+from orchestrator.controller.metrics import ingest
+from orchestrator.controller.session import clusters, contexts
+from orchestrator.diagnosis import alerts
+from orchestrator.tracking import run_folder
+
+#: One process checks jobs at this interval ...
+EVERY_SECONDS = 60.0
+#: ... so many jobs each time, in turn ...
+JOBS_PER_CHECK = 50
+#: ... and reads their logs for so long.
+READING_SECONDS = 1.0
+#: Setting in the database that stores the time and the last job of the check.
+KEY = "watched"
+
+
+def check_running(context: contexts.Context, *, force: bool = False) -> int:
+    """Check running jobs if it is time (`force`: anyway); return how many jobs' alerts changed.
+
+    Problems are reported and not raised.
+    """
+    try:
+        running = _take_turn(context, force=force)
+        return _check(context, running) if running else 0
+    except errors.OrchestratorError as error:
+        context.reporter.warn(f"Running jobs were not checked for alerts: {error}")
+        return 0
+
+
+def last_check(setting: str) -> datetime.datetime:
+    """Return the time of the last check from the stored setting."""
+    return datetime.datetime.fromisoformat(json.loads(setting)["at"])
+
+
+def _take_turn(context: contexts.Context, *, force: bool) -> list[jobs.Job]:
+    """Reserve this check for this process; return the jobs to check, newest first."""
+    now = context.clock.now()
+    with context.store.reading() as work:
+        setting = work.settings.get(KEY)
+        if setting is not None and not force:
+            # A time in the future comes from a clock that is fast.
+            if 0 <= (now - last_check(setting)).total_seconds() < EVERY_SECONDS:
+                return []
+        last_row = json.loads(setting)["row"] if setting else None
+        running = work.jobs.find(_running(last_row))
+        if len(running) < JOBS_PER_CHECK and last_row is not None:
+            running += work.jobs.find(_running(None))
+    running = list({job.row: job for job in running}.values())[:JOBS_PER_CHECK]
+    if not running and setting is None:
+        return []
+    with context.store.writing() as work:
+        if work.settings.get(KEY) != setting:
+            # Another process took this turn.
+            return []
+        row = running[-1].row if len(running) == JOBS_PER_CHECK else None
+        work.settings.put(KEY, json.dumps({"at": now.isoformat(), "row": row}))
+    return [job for job in running if not clusters.other_machine(job)]
+
+
+def _running(below: int | None) -> jobs.JobQuery:
+    states = (jobs.JobState.RUNNING,)
+    return jobs.JobQuery(live=True, states=states, below=below, limit=JOBS_PER_CHECK)
+
+
+def _check(context: contexts.Context, running: Sequence[jobs.Job]) -> int:
+    # `metrics` reports what cannot be read.
+    quiet = context.with_reporter(context.reporter.silent())
+    with contextlib.suppress(errors.OrchestratorError):
+        ingest.ingest(quiet, running, deadline=deadlines.NEVER.within(READING_SECONDS))
+    query = metrics.MetricQuery(
+        job_rows=tuple(job.row for job in running),
+        names=(*alerts.LOSSES, *alerts.THROUGHPUTS),
+        prefer_jsonl=True,
+        last=alerts.MAX_VALUES,
+    )
+    with context.store.reading() as work:
+        values = work.metrics.by_job(query)
+        stored_specs = work.jobs.specs({job.token for job in running})
+    rules = {token: _rules(spec, context.profile.alerts) for token, spec in stored_specs.items()}
+    now = context.clock.now()
+    changes: dict[int, tuple[jobs.Job, tuple[jobs.Alert, ...]]] = {}
+    new_events: list[tuple[int, jobs.JobEvent]] = []
+    for job in running:
+        observation = _observe(job, values.get(job.row, []), rules[job.token], now)
+        current, events = alerts.judge(job, rules[job.token], observation, now=now)
+        if events:
+            changes[job.row] = job, current
+            new_events += [(job.row, event) for event in events]
+    if not changes:
+        return 0
+    with context.store.writing() as work:
+        stored = work.jobs.change_many(
+            [(row, {"alerts": current}, job.version) for row, (job, current) in changes.items()]
+        )
+        work.events.add_many((row, event) for row, event in new_events if row in stored)
+    return len(stored)
+
+
+def _rules(spec: str, profile_alerts: jobs.Alerts) -> alerts.Rules:
+    try:
+        return alerts.Rules.of(specs.from_json(spec).alerts, profile_alerts)
+    except errors.SpecError:
+        # Another version of this program wrote it.
+        return alerts.Rules.of(profile_alerts)
+
+
+def _observe(
+    job: jobs.Job, values: Sequence[jobs.Metric], rules: alerts.Rules, now: datetime.datetime
+) -> alerts.Observation:
+    written_at = _written_at(job)
+    silent = 0.0
+    if written_at is not None:
+        silent = (now - written_at).total_seconds()
+        limit_seconds = rules.stalled_minutes * 60
+        if silent < 0 or (limit_seconds and silent >= limit_seconds):
+            # The clock of the file server, which sets the time stamps, may differ from ours.
+            now = _file_system_time(Path(job.run_dir)) or now
+            silent = (now - written_at).total_seconds()
+    return alerts.Observation(written_at=written_at, silent_seconds=silent, metrics=values)
+
+
+def _written_at(job: jobs.Job) -> datetime.datetime | None:
+    folder = run_folder.RunFolder(Path(job.run_dir))
+    task = job.array_task_id
+    metrics_file = folder.metrics_file(task or 0, array=task is not None)
+    times = []
+    for path in (job.stdout_path, job.stderr_path, metrics_file):
+        with contextlib.suppress(OSError):
+            if path is not None:
+                times.append(os.stat(path).st_mtime)
+    if not times:
+        return None
+    # A log without output of this attempt is as old as the previous attempt.
+    written_at = files.time_of(max(times))
+    return max(written_at, job.started_at or written_at)
+
+
+def _file_system_time(folder: Path) -> datetime.datetime | None:
+    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
+        file.write(b"\n")
+        file.flush()
+        return files.time_of(os.fstat(file.fileno()).st_mtime)
+    return None

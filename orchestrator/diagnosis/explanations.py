@@ -1,0 +1,286 @@
+"""The explanation that `orchestrator explain` shows of a job or of any log. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from orchestrator import jobs
+from orchestrator.diagnosis import causes, final_states, main_finding, pending_reasons
+from orchestrator.diagnosis.causes import Cause
+from orchestrator.diagnosis.records import (
+    Evidence,
+    Explanation,
+    Facts,
+    Finding,
+    Level,
+    Source,
+    Traceback,
+)
+from orchestrator.jobs import JobState
+
+_EVIDENCE_LINES = 4
+_MAX_ALSO = 8
+#: 128 and SIGTERM.
+_SIGTERM_CODE = 143
+#: How strong the final state or the exit code is, compared with findings in the log.
+_STATE_LEVELS = {
+    Cause.TIME_LIMIT: Level.ENDED,
+    Cause.CANCELLED: Level.ENDED,
+    Cause.NONZERO_EXIT: Level.OUTCOME,
+    Cause.KILLED: Level.AFTER,
+    Cause.SEGFAULT: Level.AFTER,
+    Cause.ABORTED: Level.AFTER,
+    Cause.SHARED_MEMORY: Level.AFTER,
+    Cause.ILLEGAL_INSTRUCTION: Level.AFTER,
+    # 126 and 127 of bash, which printed the name of the program.
+    Cause.MISSING_PROGRAM: Level.AFTER,
+}
+_TIMEOUTS = (Cause.NCCL_TIMEOUT, Cause.GLOO_TIMEOUT)
+# ProcessGroupNCCL.cpp, torch 1.12 to 2.13: "Watchdog caught collective operation timeout:
+# WorkNCCL(SeqNum=8, OpType=ALLREDUCE, ...)", one line per rank whose call timed out.
+_COLLECTIVE = re.compile(r"SeqNum=(?P<number>\d{1,18}), OpType=(?P<operation>\w{1,60})")
+#: Names that programs use for the batch size per rank and step.
+_BATCH_PER_RANK = (
+    "per_device_batch_size",
+    "per_device_train_batch_size",
+    "micro_batch_size",
+    "batch_size_per_gpu",
+    "samples_per_gpu",
+)
+
+
+def explain(facts: Facts) -> Explanation:
+    """Return why a job failed; for a job that has not failed, its state and what looks unusual."""
+    job = facts.job
+    if job is not None and not job.ended and not facts.is_earlier_attempt:
+        return _live(facts, job)
+    if job is not None and job.state is JobState.COMPLETED:
+        return Explanation(
+            cause=None,
+            summary="the job did not fail: COMPLETED",
+            evidence=(final_states.evidence(job),),
+            cures=facts.advice,
+            also=tuple(_notable(facts.findings)),
+            details={"state": str(job.state)},
+        )
+    return _failed(facts)
+
+
+def advice_for_ranks(
+    arguments: Mapping[str, object], world_size: int, *, is_included_trainer: bool
+) -> tuple[str, ...]:
+    """Return why a job on several ranks may train differently from one on a single GPU.
+
+    The included trainers give each rank its own random numbers; other programs may not.
+    """
+    if world_size < 2:
+        return ()
+    advice = []
+    for name in _BATCH_PER_RANK:
+        batch = arguments.get(name)
+        # An explicit global batch size shows that it was kept.
+        if isinstance(batch, int) and not isinstance(batch, bool) and "batch_size" not in arguments:
+            advice.append(
+                f"accuracy can differ from that on one GPU: {name} = {batch} on {world_size} ranks "
+                f"is a global batch of {batch * world_size}; scale the learning rate with it and "
+                "use a warm-up, or keep the global batch"
+            )
+            break
+    if "seed" in arguments and not is_included_trainer:
+        advice.append(
+            f"seed = {arguments['seed']} on all ranks gives every rank the same augmentations: "
+            "add the rank to the seed after the model is created"
+        )
+    return tuple(advice)
+
+
+def _live(facts: Facts, job: jobs.Job) -> Explanation:
+    if job.state is not JobState.RUNNING or job.reason not in (None, "", "None"):
+        reason = pending_reasons.explain(job)
+        summary = f"the job has not ended: {job.state}" + (f", {reason}" if reason else "")
+    elif facts.last_line:
+        summary = "the job is running; the last line of its log is:"
+    else:
+        summary = "the job is running; there is no log yet"
+    details: dict[str, object] = {"state": str(job.state)}
+    if facts.written_at is not None:
+        details["last_written"] = facts.written_at
+    return Explanation(
+        cause=None,
+        summary=summary,
+        evidence=() if facts.last_line is None else (facts.last_line,),
+        also=tuple(_notable(facts.findings)),
+        details=details,
+    )
+
+
+def _failed(facts: Facts) -> Explanation:
+    findings = list(facts.findings)
+    state = final_states.finding(facts)
+    if state is not None:
+        level = _STATE_LEVELS.get(state.cause, Level.DECISIVE)
+        if facts.job is not None and facts.job.exit_code == _SIGTERM_CODE:
+            # srun and torchrun end the other ranks with SIGTERM and exit with the highest code.
+            level = max(level, Level.OUTCOME)
+        state = dataclasses.replace(state, level=level, order=len(findings) + 1)
+        if state.cause not in (Cause.CANCELLED, Cause.TIME_LIMIT):
+            # Slurm ended a step at most (srun --kill-on-bad-exit), not the job.
+            findings = [_without_job_end(finding) for finding in findings]
+        findings.append(state)
+    main = main_finding.select(findings)
+    if main is None:
+        return _unexplained(facts, "the log shows no failure")
+    if facts.job is None and main_finding.program_continued(findings):
+        return _unexplained(facts, "the program continued after all errors in the log")
+    if main.cause is Cause.NCCL_TIMEOUT and (rank := _rank_behind(findings)) is not None:
+        main = next(each for each in findings if each.cause is main.cause and each.rank == rank)
+    info = causes.info(main.cause)
+    others = [finding for finding in findings if finding is not main]
+    weakest = max(main.level, Level.AFTER)
+    same = [
+        finding
+        for finding in main_finding.last_group(others)
+        if finding.cause is main.cause and finding.level <= weakest
+    ]
+    first_said = next((finding.summary for finding in [main, *same] if finding.summary), "")
+    state_cures = state.cures if state is not None and state in same else ()
+    rank = main.rank
+    if rank is None and main.level is not Level.TIMEOUT:
+        torchrun = (each.rank for each in findings if each.rule == "torchrun-root-cause")
+        rank = next(torchrun, None)
+    return Explanation(
+        cause=main.cause,
+        summary=first_said or info.title,
+        evidence=_evidence(main, same, state),
+        cures=tuple(dict.fromkeys((*main.cures, *state_cures, *info.cures))),
+        first_failing_rank=rank,
+        traceback=main.traceback or _traceback(main, findings),
+        details=_details(facts, main, findings),
+        also=tuple(_notable(others, except_cause=main.cause)),
+    )
+
+
+def _without_job_end(finding: Finding) -> Finding:
+    if finding.level is Level.ENDED and finding.cause is Cause.CANCELLED:
+        return dataclasses.replace(finding, level=Level.HINT)
+    return finding
+
+
+def _unexplained(facts: Facts, summary: str) -> Explanation:
+    cures: tuple[str, ...] = ("check the log of stderr or of another rank",)
+    cause = None
+    if facts.job is not None:
+        cause = Cause.UNKNOWN
+        summary, cures = causes.info(cause).title, causes.info(cause).cures
+    return Explanation(
+        cause=cause,
+        summary=summary,
+        evidence=() if facts.last_line is None else (facts.last_line,),
+        cures=cures,
+        also=tuple(_notable(facts.findings)),
+    )
+
+
+def _evidence(
+    main: Finding, same: Sequence[Finding], state: Finding | None
+) -> tuple[Evidence, ...]:
+    """Return the main line, further lines with the same cause, and what Slurm reports."""
+    logged = [finding for finding in same if finding.evidence.source is not Source.SLURM]
+    if main.evidence.source is Source.SLURM:
+        lines = [*logged, main]
+    elif state is not None:
+        lines = [*[main, *logged][: _EVIDENCE_LINES - 1], state]
+    else:
+        lines = [main, *logged]
+    lines = lines[:_EVIDENCE_LINES]
+    if state is not None and state not in lines:
+        lines[-1] = state
+    return tuple(dict.fromkeys(finding.evidence for finding in lines))
+
+
+def _traceback(main: Finding, findings: Sequence[Finding]) -> Traceback | None:
+    """Return the traceback of another line with the same cause, and the same rank if known."""
+    for finding in findings:
+        if finding.cause is main.cause and finding.traceback and finding.rank in (main.rank, None):
+            return finding.traceback
+    return None
+
+
+def _details(facts: Facts, main: Finding, findings: Sequence[Finding]) -> dict[str, object]:
+    details: dict[str, object] = {"rule": main.rule}
+    if facts.job is not None:
+        details["state"] = str(facts.job.state)
+    if attempts := final_states.earlier_attempts(facts):
+        details["earlier_attempts"] = attempts
+    if facts.skipped_bytes:
+        details["unread_bytes"] = facts.skipped_bytes
+    if facts.uncounted_bytes:
+        details["uncounted_bytes"] = facts.uncounted_bytes
+    if main.cause in _TIMEOUTS:
+        details.update(_rank_details(findings))
+    other_lines = Counter(
+        str(finding.cause)
+        for finding in main_finding.last_group(findings)
+        if finding.cause is not main.cause and finding.evidence.path
+    )
+    if other_lines:
+        details["other_lines"] = dict(other_lines.most_common())
+    return details
+
+
+def _rank_details(findings: Sequence[Finding]) -> Iterator[tuple[str, object]]:
+    """Yield which ranks waited for a collective, and which operations they called."""
+    waited = {
+        finding.rank
+        for finding in findings
+        if finding.cause in _TIMEOUTS
+        and finding.level is Level.TIMEOUT
+        and finding.rank is not None
+    }
+    if not waited:
+        return
+    yield "ranks_that_waited", sorted(waited)
+    missing = sorted(set(range(max(waited) + 1)) - waited)
+    if missing and len(waited) > 1:
+        yield "ranks_that_did_not", missing
+    calls = sorted(_timed_out_calls(findings).items())
+    if len({operation for _, (_, operation) in calls}) > 1:
+        yield (
+            "different_calls",
+            {f"rank {rank}": f"{name} (number {number})" for rank, (number, name) in calls},
+        )
+    elif len({number for _, (number, _) in calls}) > 1:
+        yield "different_numbers", {f"rank {rank}": number for rank, (number, _) in calls}
+
+
+def _rank_behind(findings: Sequence[Finding]) -> int | None:
+    """Return the rank whose call has the lowest sequence number, if it is only one rank."""
+    calls = _timed_out_calls(findings)
+    numbers = sorted((number, rank) for rank, (number, _) in calls.items())
+    if len(numbers) > 1 and numbers[0][0] < numbers[1][0]:
+        return numbers[0][1]
+    return None
+
+
+def _timed_out_calls(findings: Sequence[Finding]) -> dict[int, tuple[int, str]]:
+    """Return sequence number and operation of each rank's first call that timed out."""
+    calls: dict[int, tuple[int, str]] = {}
+    for finding in findings:
+        match = _COLLECTIVE.search(finding.evidence.text)
+        if finding.level is Level.TIMEOUT and finding.rank is not None and match:
+            call = (int(match["number"]), match["operation"])
+            calls[finding.rank] = min(call, calls.get(finding.rank, call))
+    return calls
+
+
+def _notable(findings: Sequence[Finding], except_cause: Cause | None = None) -> list[Finding]:
+    """Return one finding per rule with another cause, warnings last."""
+    by_rule: dict[str, Finding] = {}
+    for finding in findings:
+        is_notable = finding.level < Level.OUTCOME or finding.level is Level.WARNING
+        if is_notable and finding.cause is not except_cause and finding.evidence.path:
+            by_rule.setdefault(finding.rule, finding)
+    return sorted(by_rule.values(), key=lambda finding: finding.level)[:_MAX_ALSO]

@@ -1,0 +1,218 @@
+"""The cause that a job's final state, exit code and history show, without its log. Pure."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Mapping
+
+from orchestrator import jobs
+from orchestrator.diagnosis import exit_codes
+from orchestrator.diagnosis.causes import Cause
+from orchestrator.diagnosis.records import Evidence, Facts, Finding, Source
+from orchestrator.jobs import JobState
+from orchestrator.toml import values
+
+#: Cause, summary and fixes that come before those of the cause.
+_Result = tuple[Cause, str, tuple[str, ...]]
+
+#: Messages of sbatch and slurmctld that reject a job; the first match counts, because "account/
+#: partition combination" is about the account. Source: slurm_errno.c and messages recorded on
+#: 22.05, 24.11 and 26.05 (tests/unit/slurm).
+_REJECTIONS = {
+    Cause.BAD_ACCOUNT: r"Invalid account|Invalid wckey|Access/permission denied",
+    Cause.BAD_QOS: r"(?i:Invalid qos)",
+    Cause.BAD_PARTITION: (
+        r"(?i:Invalid partition)|No partition specified|Requested nodes not in this partition"
+        r"|not permitted to use this partition"
+    ),
+    Cause.UNAVAILABLE: r"Required partition not available|System submissions disabled",
+    Cause.LIMIT_REACHED: (
+        r"Job violates accounting/QOS policy|(?:Assoc|QOS)[A-Za-z]+Limit|MaxJobCount"
+        r"|Resource temporarily unavailable|temporarily unable to accept|Rate limit exceeded"
+        r"|More processors requested than permitted"
+    ),
+    Cause.DEPENDENCY: r"[Dd]ependency (?:problem|chain)|Circular job dependency",
+    Cause.BAD_RESOURCES: (
+        r"Requested node configuration|Memory specification|Memory required by task|CPU count"
+        r"|[Nn]ode count|Task count|Invalid feature|Invalid node name|reservation"
+        r"|generic resource|GRES|Trackable RESource|license specification|time limit is invalid"
+        r"|Invalid --|job array specification"
+    ),
+}
+
+
+def finding(facts: Facts) -> Finding | None:
+    """Return what the final state shows; None if the job is still there or has succeeded."""
+    job = facts.job
+    if job is None or not job.ended or job.state not in _BY_STATE:
+        return None
+    cause, summary, cures = _BY_STATE[job.state](facts, job)
+    return Finding(
+        cause=cause,
+        rule=f"state:{job.state}",
+        evidence=evidence(job),
+        summary=summary,
+        cures=cures,
+    )
+
+
+def evidence(job: jobs.Job) -> Evidence:
+    """Return the state and exit code as Slurm reports them, or the message of sbatch."""
+    if job.state is JobState.NOT_SUBMITTED:
+        return Evidence(text=job.reason or str(job.state), source=Source.SLURM)
+    text = job.raw_state or str(job.state)
+    if job.exit_code is not None:
+        text = f"{text}, exit code {job.exit_code}:{job.exit_signal or 0}"
+    if job.state is JobState.OUT_OF_MEMORY and not text.startswith(str(job.state)):
+        # sacct 24.11 reports it for the step only.
+        text = f"{text}, one of its steps OUT_OF_MEMORY"
+    source = Source.OURS if job.scheduler == "local" else Source.SLURM
+    return Evidence(text=text, source=source)
+
+
+def earlier_attempts(facts: Facts) -> tuple[str, ...]:
+    """Return one line about the end of each attempt before the newest one."""
+    newest = 0 if facts.job is None else facts.job.attempt
+    return tuple(
+        f"attempt {attempt.number}: {attempt.state}{_on(attempt.node_list)}{_after_start(attempt)}"
+        for attempt in facts.attempts
+        if attempt.number < newest
+    )
+
+
+def rejection_cause(message: str) -> Cause:
+    """Return why Slurm rejected a job; NOT_SUBMITTED if the message is unknown."""
+    matches = (cause for cause, pattern in _REJECTIONS.items() if re.search(pattern, message))
+    return next(matches, Cause.NOT_SUBMITTED)
+
+
+def _time_limit(facts: Facts, job: jobs.Job) -> _Result:
+    limit = job.time_limit_seconds
+    if limit is None:
+        return Cause.TIME_LIMIT, "the job reached its time limit", ()
+    ran_seconds = _ran_seconds(job)
+    ran = "" if ran_seconds is None else f" after {values.elapsed(ran_seconds)}"
+    summary = f"the job was ended{ran} because of its time limit of {values.elapsed(limit)}"
+    longer = f'request more time, such as time_limit = "{values.elapsed(2 * limit)}"'
+    return Cause.TIME_LIMIT, summary, (longer,)
+
+
+def _node_fail(facts: Facts, job: jobs.Job) -> _Result:
+    nodes = job.node_list
+    if not nodes:
+        node = "a node of the job"
+    else:
+        node = f"one of the nodes {nodes}" if "[" in nodes else f"node {nodes}"
+    event = "could not be booted" if job.state is JobState.BOOT_FAIL else "failed"
+    cures = (f"exclude it until the site has repaired it: exclude = {nodes!r}",) if nodes else ()
+    return Cause.NODE_FAIL, f"{node} {event}{_after_start(job)}", cures
+
+
+def _preempted(facts: Facts, job: jobs.Job) -> _Result:
+    partition = f" in partition {job.partition}" if job.partition else ""
+    qos = f" with QOS {job.qos}" if job.qos else ""
+    summary = f"a job of higher priority preempted the job{partition}{qos}{_after_start(job)}"
+    return Cause.PREEMPTED, summary, ()
+
+
+def _cancelled(facts: Facts, job: jobs.Job) -> _Result:
+    requests = [event for event in facts.events if event.kind == "cancel"]
+    when = _after_start(job) if job.started_at else " while it was pending"
+    user = facts.canceller
+    if requests and (user is None or user.is_me):
+        at = requests[-1].at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        return Cause.CANCELLED, f"you cancelled it with orchestrator cancel at {at}{when}", ()
+    if user is None:
+        return Cause.CANCELLED, f"it was cancelled{when}; Slurm does not report by whom", ()
+    if user.is_me:
+        summary = f"you ({user.name}) or your program cancelled it with scancel{when}"
+        return Cause.CANCELLED, summary, ()
+    if user.user_id == 0 and facts.script_started is False and job.started_at:
+        # Measured on 24.11: Slurm ends a job with --no-requeue in this way if the prolog fails.
+        summary = (
+            f"Slurm ended the job{_on(job.node_list)} before its script began, which happens if "
+            "the site's prolog fails (or an administrator cancelled it at that moment)"
+        )
+        drained = "`sinfo -R` shows whether the node is drained; exclude it: exclude"
+        return Cause.LAUNCH_FAILED, summary, (drained,)
+    if user.user_id == 0:
+        summary = f"root cancelled it: an administrator, or Slurm itself{when}"
+    else:
+        summary = f"{user.name}, an operator or a coordinator of the account, cancelled it{when}"
+    return Cause.CANCELLED, summary, ("ask the site's support for the reason first",)
+
+
+def _out_of_memory(facts: Facts, job: jobs.Job) -> _Result:
+    summary = "the job's processes used more memory than it requested"
+    return Cause.OOM_HOST, f"{summary}{_on(job.node_list)}{_after_start(job)}", ()
+
+
+def _deadline(facts: Facts, job: jobs.Job) -> _Result:
+    when = " while it was pending" if job.started_at is None else _after_start(job)
+    return Cause.DEADLINE, f"the job reached its deadline{when}", ()
+
+
+def _failed(facts: Facts, job: jobs.Job) -> _Result:
+    code, number = job.exit_code or 0, job.exit_signal or 0
+    where = _on(job.node_list)
+    if number == exit_codes.LAUNCH_FAILED_SIGNAL:
+        log = f" ({job.stdout_path})" if job.stdout_path else ""
+        summary = f"Slurm could not open the log{log} or the working directory{where}"
+        return Cause.LAUNCH_FAILED, summary, ()
+    if (job.reason or "").startswith("JobLaunchFailure"):
+        return Cause.LAUNCH_FAILED, f"Slurm could not start the job{where}", ()
+    if not number and 128 < code < 128 + signal.NSIG:
+        number = code - 128
+    if number in {*signal.Signals}:
+        name = signal.Signals(number).name
+        program = "the batch script" if job.exit_signal else "the program"
+        summary = f"{name} ended {program} (exit code {code}:{job.exit_signal or 0})"
+        return exit_codes.CRASH_CAUSES.get(number, Cause.KILLED), summary, ()
+    if known := exit_codes.meaning(job, code):
+        return known[0], f"{known[1]} (exit code {code})", ()
+    explained = exit_codes.explain(job)
+    summary = f"exit code {code}, {explained}" if explained else f"exit code {code}"
+    return Cause.NONZERO_EXIT, f"the job ended with {summary}", ()
+
+
+def _lost(facts: Facts, job: jobs.Job) -> _Result:
+    summary = "Slurm no longer knows the job, and its end is unknown"
+    if job.observed_at is not None:
+        time = job.observed_at.astimezone().strftime("%Y-%m-%d %H:%M")
+        summary += f"; Slurm last reported it at {time}"
+    return Cause.LOST, summary, ()
+
+
+def _not_submitted(facts: Facts, job: jobs.Job) -> _Result:
+    message = (job.reason or "").partition("\n")[0]
+    return rejection_cause(job.reason or ""), message or "the job is not in Slurm", ()
+
+
+_BY_STATE: Mapping[JobState, Callable[[Facts, jobs.Job], _Result]] = {
+    JobState.TIMEOUT: _time_limit,
+    JobState.NODE_FAIL: _node_fail,
+    JobState.BOOT_FAIL: _node_fail,
+    JobState.PREEMPTED: _preempted,
+    JobState.CANCELLED: _cancelled,
+    JobState.OUT_OF_MEMORY: _out_of_memory,
+    JobState.DEADLINE: _deadline,
+    JobState.FAILED: _failed,
+    JobState.LOST: _lost,
+    JobState.NOT_SUBMITTED: _not_submitted,
+}
+
+
+def _ran_seconds(attempt: jobs.Job | jobs.Attempt) -> float | None:
+    if attempt.started_at is None or attempt.ended_at is None:
+        return None
+    return max((attempt.ended_at - attempt.started_at).total_seconds(), 0)
+
+
+def _after_start(attempt: jobs.Job | jobs.Attempt) -> str:
+    seconds = _ran_seconds(attempt)
+    return "" if seconds is None else f", {values.elapsed(seconds)} after it started"
+
+
+def _on(node_list: str | None) -> str:
+    return f" on {node_list}" if node_list else ""

@@ -1,0 +1,300 @@
+"""Finds the lines of a log that show a failure. Pure; keeps a bounded number of findings."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from orchestrator.diagnosis import causes, exit_codes, log_rules, main_finding, records, tracebacks
+from orchestrator.diagnosis.causes import Cause
+from orchestrator.diagnosis.records import Level
+
+#: Only the beginning of a longer line is matched, which bounds the time of a slow regex.
+_MATCHED_CHARACTERS = 2048
+_SHOWN_CHARACTERS = 500
+#: Findings per file: the first and the last ones are kept.
+_MAX_FINDINGS = 2000
+#: Lines that belong to an error report. All other lines are the program's ordinary output.
+_PART_OF_ERROR = re.compile(
+    r"frame #\d+|={5,}|-{5,}|Killing subprocess \d+|Main process received SIGTERM|<omitting python"
+    r"|The above exception was the direct cause|During handling of the above|  \[Previous line"
+    # Threads of faulthandler, tables of GPU memory, frames of Open MPI.
+    r'|  File "|Thread 0x|\||\[[\w.-]+:\d+\] \['
+    r"|\[(?:E|W|I)\d{3,4} |[EWI]\d{4} \d\d:\d\d:\d\d|\s*$"
+)
+_ROOT_CAUSE = "Root Cause (first observed failure)"
+_SUMMARY_FIELD = re.compile(r"\s{1,8}(?P<key>\w+) {0,10}: (?P<value>.*)")
+_NUMBER = re.compile(r"(-?\d+)")
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+#: The data loader of PyTorch prints the worker's traceback after that of the main process.
+_WORKER_TRACEBACK = "Original Traceback"
+#: Python continues after an exception in __del__.
+_IGNORED = "Exception ignored in"
+#: torchrun --max-restarts starts all ranks again: the program survived the earlier errors.
+_RESTART = "will restart worker group"
+#: Words of programs that continue without something or try again. NCCL labels its errors WARN.
+_BENIGN = re.compile(
+    r"\b(?:WARN(?:ING)?|INFO|DEBUG|UserWarning|RuntimeWarning)\b|[Ww]arning:|^(?:I|W)\d{4} \d\d:"
+    r"|: [IW] tensorflow/|\b[Rr]etry(?:ing)?\b|\b[Ii]gnor(?:ed|ing)\b|\b[Ss]kipp(?:ed|ing)\b"
+    r"|\b[Tt]rying (?:again|batch)|\b[Ff]all(?:ing)? back|thrown while requesting"
+)
+_ERROR = re.compile(r"NCCL WARN|\bERROR\b|\bFATAL\b|^(?:slurmstepd|srun): ")
+#: PyTorch logs connections that it closes itself as glog warnings.
+_GLOG_WARNING = re.compile(r"\[W\d{3,4} |\[W socket")
+#: Exceptions that only show that the process was told to end or that another process failed.
+_CONSEQUENCES = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "BrokenPipeError"})
+
+# Prefixes of launchers, in the order in which they are stacked:
+#   "3: "            srun --label (the task; the rank if each rank is a task)
+#   "[default3]:"    torchrun --tee (the local rank)
+#   "[1,3]<stderr>:" mpirun --tag-output (job, rank)
+#   "[rank3]:"       PyTorch 2.2 and later, in warnings and tracebacks (the rank)
+_PREFIX = re.compile(
+    r"\s*(?:"
+    r"(?P<task>\d{1,6}): ?"
+    r"|\[(?:default|worker|trainer)_?(?P<local>\d{1,6})\]: ?"
+    r"|\[\d{1,6},(?P<mpi>\d{1,6})\]<std(?:out|err|diag)>: ?"
+    r"|\[rank(?P<rank>\d{1,6})\]:(?: |(?=\S)|$)"
+    r")"
+)
+_MAX_PREFIXES = 3
+#: A time that a log collector puts before the launcher's prefix.
+_TIME = re.compile(r"\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[\d.,Z+:]{0,16}\]?[ |]{1,3}(?=\[)")
+#: "[PG ID 0 PG GUID 0(default_pg) Rank 3]", "[Rank 3]" (ProcessGroupNCCL.cpp)
+_RANK_IN_MESSAGE = re.compile(r"\[(?:PG [^\]]{0,80} )?Rank (\d{1,6})\]")
+
+
+class Unprefixed(NamedTuple):
+    """A line without its launcher's prefix."""
+
+    text: str
+    #: the prefix, which identifies the process; "": no prefix
+    stream: str
+    #: the global rank (PyTorch, MPI), else the task or the local rank; None: unknown
+    rank: int | None
+
+
+def strip_prefix(line: str) -> Unprefixed:
+    """Remove the prefix of a launcher from a line; the indentation of the line stays."""
+    if ":" not in line[:48]:
+        return Unprefixed(line, "", None)
+    time = _TIME.match(line)
+    begin = end = time.end() if time else 0
+    rank: int | None = None
+    for _ in range(_MAX_PREFIXES):
+        prefix = _PREFIX.match(line, end)
+        if prefix is None:
+            break
+        end = prefix.end()
+        rank = int(next(number for number in prefix.groups() if number is not None))
+    if rank is None:
+        return Unprefixed(line, "", None)
+    return Unprefixed(line[end:], line[begin:end].strip(), rank)
+
+
+class LogReader:
+    """Collects the findings of one log file, whose lines are passed in order."""
+
+    def __init__(self, rules: log_rules.Rules, path: str) -> None:
+        self._rules = rules
+        self._path = path
+        self._tracebacks = tracebacks.Tracebacks(path)
+        self._findings: list[records.Finding] = []
+        self._dropped = 0
+        self._ordinary_lines = 0
+        #: stream -> index of the finding of its last traceback
+        self._last_traceback: dict[str, int] = {}
+        #: streams whose next traceback is chained to the last one
+        self._chained: set[str] = set()
+        #: streams whose next traceback is one that Python ignores
+        self._ignored: set[str] = set()
+        #: torchrun's summary of the first failure while it is being read
+        self._summary: dict[str, str] | None = None
+        self._summary_line = 0
+        self._last_line: tuple[int, str] | None = None
+
+    @property
+    def last_line(self) -> records.Evidence | None:
+        """Return the last line that was read."""
+        return None if self._last_line is None else self._evidence(*self._last_line)
+
+    @property
+    def findings(self) -> tuple[records.Finding, ...]:
+        """Return the findings in the order of the file."""
+        if self._summary:
+            self._end_summary()
+        self._count_ordinary_lines()
+        return tuple(self._findings)
+
+    def feed(self, number: int, line: str) -> None:
+        """Read the next line."""
+        self._last_line = number, line
+        is_inside = self._tracebacks.pending or self._summary is not None
+        if not (is_inside or self._rules.may_match(line)):
+            self._ordinary_lines += bool(self._findings) and not _PART_OF_ERROR.match(line)
+            return
+        text, stream, rank = strip_prefix(line[:_MATCHED_CHARACTERS])
+        if text.startswith(_WORKER_TRACEBACK):
+            self._chained.add(stream)
+        if self._summary is not None and self._read_summary(text):
+            return
+        is_traceback, traceback = self._tracebacks.add(
+            text, number=number, stream=stream, rank=rank
+        )
+        if traceback is not None:
+            self._add_traceback(traceback, text, line, stream)
+        elif is_traceback:
+            pass
+        elif _ROOT_CAUSE in text:
+            self._summary, self._summary_line = {}, number
+        elif text.startswith(_CHAINED):
+            self._chained.add(stream)
+        elif text.startswith(_IGNORED):
+            self._ignored.add(stream)
+        elif _RESTART in text:
+            self._ordinary_lines += main_finding.GROUP_LINES + 1
+        elif (match := self._rules.match(text)) is None:
+            self._ordinary_lines += not _PART_OF_ERROR.match(text)
+        else:
+            rule, groups = match
+            self._add(
+                records.Finding(
+                    cause=rule.cause,
+                    rule=rule.name,
+                    evidence=self._evidence(number, line),
+                    rank=_rank(rank, groups, text),
+                    summary=rule.summary(groups),
+                    cures=rule.cures,
+                    level=_level(rule, text),
+                )
+            )
+
+    def _add_traceback(
+        self, traceback: records.Traceback, text: str, line: str, stream: str
+    ) -> None:
+        finding = records.Finding(
+            cause=Cause.PYTHON_EXCEPTION,
+            rule="traceback",
+            evidence=self._evidence(traceback.last_line, line),
+            rank=_rank(traceback.rank, {}, text),
+            summary=_summary(traceback),
+            traceback=traceback,
+        )
+        match = self._rules.match(text)
+        if match is not None and match[0].level is not Level.HINT:
+            rule, groups = match
+            finding = dataclasses.replace(
+                finding,
+                cause=rule.cause,
+                rule=rule.name,
+                rank=_rank(traceback.rank, groups, text),
+                summary=rule.summary(groups),
+                cures=rule.cures,
+                level=rule.level,
+            )
+        elif traceback.exception.rpartition(".")[2] in _CONSEQUENCES:
+            finding = dataclasses.replace(finding, cause=Cause.KILLED, level=Level.OUTCOME)
+        if stream in self._ignored:
+            self._ignored.discard(stream)
+            finding = dataclasses.replace(finding, level=Level.WARNING)
+        earlier = self._last_traceback.get(stream)
+        if stream in self._chained and earlier is not None:
+            self._chained.discard(stream)
+            self._replace_chained(earlier, finding)
+            return
+        self._add(finding)
+        self._last_traceback[stream] = len(self._findings) - 1
+
+    def _replace_chained(self, index: int, finding: records.Finding) -> None:
+        """Keep one finding of two chained exceptions.
+
+        The last exception ended the program, but an earlier one that a rule knows says more.
+        """
+        earlier = self._findings[index]
+        is_known = earlier.rule != "traceback" and earlier.level <= Level.TIMEOUT
+        if finding.rule == "traceback" and is_known:
+            return
+        self._findings[index] = dataclasses.replace(finding, order=earlier.order)
+        self._ordinary_lines = 0
+
+    def _read_summary(self, text: str) -> bool:
+        """Read a line of torchrun's summary; return False if the summary has ended before it."""
+        assert self._summary is not None
+        if field := _SUMMARY_FIELD.match(text):
+            self._summary.setdefault(field["key"], field["value"].strip())
+            return True
+        if text[:1] in ("[", " "):
+            # The number of the failure, or the traceback of @record, which the log has already.
+            return True
+        self._end_summary()
+        return False
+
+    def _end_summary(self) -> None:
+        fields, self._summary = self._summary or {}, None
+        code, rank = (_NUMBER.match(fields.get(key, "")) for key in ("exitcode", "rank"))
+        number = -int(code[1]) if code else 0
+        cause = exit_codes.CRASH_CAUSES.get(number, Cause.NONZERO_EXIT)
+        # A watchdog aborts its own rank because of another one.
+        level = {Cause.NONZERO_EXIT: Level.OUTCOME, Cause.ABORTED: Level.AFTER}
+        is_signal = fields.get("traceback", "").startswith("Signal")
+        keys = ("rank", "exitcode", "traceback") if is_signal else ("rank", "exitcode")
+        shown = ", ".join(f"{key} {fields[key]}" for key in keys if key in fields)
+        host = f" on {fields['host']}" if fields.get("host") else ""
+        self._add(
+            records.Finding(
+                cause=cause,
+                rule="torchrun-root-cause",
+                evidence=self._evidence(self._summary_line, f"{_ROOT_CAUSE}: {shown}"),
+                rank=int(rank[1]) if rank else None,
+                summary=f"{causes.info(cause).title}: "
+                f"rank {rank[1] if rank else '?'} failed first{host}",
+                level=level.get(cause, Level.CRASH),
+            )
+        )
+
+    def _add(self, finding: records.Finding) -> None:
+        self._count_ordinary_lines()
+        self._ordinary_lines = 0
+        if len(self._findings) >= _MAX_FINDINGS:
+            del self._findings[_MAX_FINDINGS // 2]
+            self._dropped += 1
+            self._last_traceback.clear()
+        order = len(self._findings) + self._dropped
+        self._findings.append(dataclasses.replace(finding, order=order))
+
+    def _count_ordinary_lines(self) -> None:
+        if self._findings:
+            last = self._findings[-1]
+            self._findings[-1] = dataclasses.replace(last, ordinary_lines=self._ordinary_lines)
+
+    def _evidence(self, number: int, line: str) -> records.Evidence:
+        text = line.strip()
+        if len(text) > _SHOWN_CHARACTERS:
+            text = text[: _SHOWN_CHARACTERS - 3] + "..."
+        return records.Evidence(path=self._path, line=number, text=text, source=records.Source.LOG)
+
+
+def _rank(rank: int | None, groups: Mapping[str, str], text: str) -> int | None:
+    if groups.get("rank"):
+        return int(groups["rank"])
+    named = _RANK_IN_MESSAGE.search(text)
+    return int(named[1]) if named else rank
+
+
+def _level(rule: log_rules.Rule, text: str) -> Level:
+    """Return the level of a line: that of its rule, unless the line calls itself a warning."""
+    if _GLOG_WARNING.match(text) and rule.level is Level.AFTER:
+        return Level.WARNING
+    is_own = rule.level in (Level.ROOT, Level.CRASH, Level.TIMEOUT, Level.HINT)
+    is_warning = is_own and _BENIGN.search(text) and not _ERROR.search(text)
+    return Level.WARNING if is_warning else rule.level
+
+
+def _summary(traceback: records.Traceback) -> str:
+    name = traceback.exception.rpartition(".")[2]
+    frame = traceback.own_frame
+    where = f" in {frame.path}, line {frame.line}" if frame else ""
+    message = f": {traceback.message[:200]}" if traceback.message else ""
+    return f"{name}{where}{message}"

@@ -1,0 +1,200 @@
+"""What Slurm's reasons for pending jobs mean (job_reason_codes.html, Slurm 24.11). Pure."""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import NamedTuple
+
+from orchestrator import jobs
+from orchestrator.diagnosis.causes import Cause
+
+
+class Prospect(enum.Enum):
+    """What has to happen before a pending job starts. The values are in JSON."""
+
+    WILL_START = "will start"
+    #: a limit of the user, account or QOS is reached
+    LIMIT = "waits for a limit"
+    #: somebody has to do something
+    ACTION = "needs a person"
+    NEVER = "can never start"
+
+    @property
+    def label(self) -> str:
+        """Return the words for messages."""
+        labels = {Prospect.LIMIT: "limit reached", Prospect.ACTION: "needs action"}
+        return labels.get(self, self.value)
+
+
+class Reason(NamedTuple):
+    """What one of Slurm's reasons means."""
+
+    prospect: Prospect
+    sentence: str
+    #: None: the general one of the prospect
+    cause: Cause | None = None
+
+
+_WILL_START, _LIMIT, _ACTION, _NEVER = Prospect
+
+#: By the first word: squeue prints free text after some ("ReqNodeNotAvail, UnavailableNodes:n2").
+_REASONS = {
+    "None": Reason(_WILL_START, "the scheduler has not considered it yet"),
+    "Priority": Reason(_WILL_START, "jobs of higher priority are ahead of it"),
+    "Resources": Reason(_WILL_START, "it is next when enough nodes, CPUs or GPUs are free"),
+    "BeginTime": Reason(_WILL_START, "it may not start before its begin time"),
+    "Dependency": Reason(_WILL_START, "the jobs it depends on have not ended"),
+    "Prolog": Reason(_WILL_START, "its nodes are being prepared"),
+    "Cleaning": Reason(_WILL_START, "it was requeued, and its last attempt is being cleaned up"),
+    "JobArrayTaskLimit": Reason(_LIMIT, "the limit of running tasks of its array is reached"),
+    "Licenses": Reason(_WILL_START, "no license is free"),
+    "Reservation": Reason(_WILL_START, "its reservation has not begun or is full"),
+    "SchedDefer": Reason(_WILL_START, "the site starts jobs in scheduling cycles only"),
+    "BurstBufferResources": Reason(_WILL_START, "the burst buffer is full"),
+    "BurstBufferStageIn": Reason(_WILL_START, "its data is being copied to the burst buffer"),
+    "FedJobLock": Reason(_WILL_START, "the clusters of the federation decide where it starts"),
+    "MpiPortsBusy": Reason(_WILL_START, "no MPI port is free"),
+    "NvidiaImexChannels": Reason(_WILL_START, "no NVIDIA IMEX channel is free"),
+    "MaxPoweredUpNodes": Reason(_WILL_START, "the site has powered up as many nodes as it allows"),
+    "Constraints": Reason(_WILL_START, "no node with the requested features is free"),
+    "QOSUsageThreshold": Reason(_LIMIT, "the usage threshold of the QOS is exceeded"),
+    "DependencyNeverSatisfied": Reason(
+        _NEVER, "a job it depends on did not end as required; cancel it", Cause.DEPENDENCY
+    ),
+    "BadConstraints": Reason(_NEVER, "no node has what it requests"),
+    "PartitionNodeLimit": Reason(_NEVER, "it requests more nodes than the partition has or allows"),
+    "PartitionTimeLimit": Reason(_NEVER, "its time limit is longer than the partition allows"),
+    "PartitionConfig": Reason(
+        _NEVER, "the partition cannot provide what it requests, such as the number of nodes"
+    ),
+    "MaxMemPerLimit": Reason(_NEVER, "it requests more memory than the partition allows"),
+    "InvalidAccount": Reason(_NEVER, "its account is no longer valid", Cause.BAD_ACCOUNT),
+    "InvalidQOS": Reason(_NEVER, "its QOS is no longer valid", Cause.BAD_QOS),
+    "AccountNotAllowed": Reason(
+        _NEVER, "its account may not use this partition", Cause.BAD_ACCOUNT
+    ),
+    "QOSNotAllowed": Reason(_NEVER, "its QOS may not be used in this partition", Cause.BAD_QOS),
+    "DeadLine": Reason(_NEVER, "it cannot end before its deadline", Cause.DEADLINE),
+    "JobHeldUser": Reason(_ACTION, "you or one of your tools held it: orchestrator release JOB"),
+    "JobHeldAdmin": Reason(_ACTION, "an administrator held it: ask the site's support"),
+    "JobHoldMaxRequeue": Reason(_ACTION, "it is held because it was requeued too often"),
+    "ReservationDeleted": Reason(_ACTION, "its reservation was deleted", Cause.HELD),
+    "PartitionDown": Reason(_ACTION, "the partition is down until an administrator starts it"),
+    "PartitionInactive": Reason(_ACTION, "the partition does not start jobs at present"),
+    "NodeDown": Reason(_ACTION, "a node that it requires is down"),
+    "FrontEndDown": Reason(_ACTION, "the front end that has to start it is down"),
+    "BurstBufferOperation": Reason(_ACTION, "the burst buffer failed: ask the site's support"),
+    "ReqNodeNotAvail": Reason(_ACTION, "nodes that it requires are down, drained or reserved"),
+    "SystemFailure": Reason(_ACTION, "Slurm itself failed: tell the site's support"),
+}
+#: Free texts and families of reasons, which take precedence over the first word.
+_PATTERNS = tuple(
+    (re.compile(pattern), reason)
+    for pattern, reason in (
+        # "ReqNodeNotAvail, May be reserved for other job", "..., Reserved for maintenance"
+        (
+            r"ReqNodeNotAvail, .*[Rr]eserved for",
+            Reason(
+                _WILL_START,
+                "its nodes are reserved: it starts afterwards, or before if its time limit is "
+                "short enough",
+            ),
+        ),
+        (
+            r"launch failed requeued held",
+            Reason(
+                _ACTION,
+                "it could not be started on its node and is held: orchestrator release JOB",
+                Cause.LAUNCH_FAILED,
+            ),
+        ),
+        (
+            r"job requeued in held state",
+            Reason(_ACTION, "it was requeued and is held: orchestrator release JOB"),
+        ),
+        # scontrol requeuehold, with and without State=SpecialExit.
+        (
+            r"job requeued in .*state",
+            Reason(_ACTION, "somebody requeued and held it: scontrol release JOB"),
+        ),
+        # Measured on 24.11: the reason of the last end stays until the next scheduling cycle.
+        (
+            r"NonZeroExitCode|RaisedSignal|TimeLimit|OutOfMemory|InactiveLimit",
+            Reason(_WILL_START, "it was requeued; the reason is that of its last end"),
+        ),
+        (
+            r"(QOS|Assoc)Max\w*(PerJob|PerNode|WallDuration)\w*",
+            Reason(_NEVER, "it requests more than one job may use", Cause.LIMIT_REACHED),
+        ),
+        (
+            r"(QOS|Assoc)Min\w*",
+            Reason(_NEVER, "it requests less than a job has to use", Cause.LIMIT_REACHED),
+        ),
+        (
+            r"(Assoc|QOS)Grp\w*(Minutes|Wall)\w*",
+            Reason(_LIMIT, "the time budget of the project is used up", Cause.LIMIT_REACHED),
+        ),
+        (
+            r"QOSMax\w*PerUser\w*|AssocMax\w*|QOSMax\w*PerAccount\w*|Max\w*PerAccount",
+            Reason(_LIMIT, "you use as much as you may at one time", Cause.LIMIT_REACHED),
+        ),
+        (
+            r"(QOS|Assoc)Grp\w*",
+            Reason(_LIMIT, "the group uses as much as it may at one time", Cause.LIMIT_REACHED),
+        ),
+    )
+)
+_PENDING_STATES = (jobs.JobState.PENDING, jobs.JobState.REQUEUE_HOLD, jobs.JobState.SPECIAL_EXIT)
+_HELD_STATES = (
+    jobs.JobState.REQUEUE_HOLD,
+    jobs.JobState.SPECIAL_EXIT,
+    jobs.JobState.RESV_DEL_HOLD,
+)
+_HELD = re.compile(r"\bJobHeld(User|Admin)\b|\bJobHoldMaxRequeue\b|\brequeued (in )?held\b")
+
+
+def is_held(job: jobs.Job) -> bool:
+    """Return whether the job is pending until somebody releases it.
+
+    Measured: after `scontrol requeuehold` 24.11 shows PENDING with "job requeued in held state".
+    """
+    if job.state in _HELD_STATES:
+        return True
+    return job.state is jobs.JobState.PENDING and _HELD.search(job.reason or "") is not None
+
+
+def first_word(reason: str) -> str:
+    """Return the reason without free text: "ReqNodeNotAvail, UnavailableNodes:n2"."""
+    return re.split(r"[\s,(]", reason.strip(), maxsplit=1)[0]
+
+
+def meaning(reason: str) -> Reason:
+    """Return what a reason means; jobs with unknown reasons are expected to start."""
+    # squeue joins the reasons of pending array tasks: "BeginTime,JobHeldUser".
+    several = re.split(r",(?=[A-Z])", reason.strip())
+    if len(several) > 1:
+        severity = list(Prospect)
+        return max(map(meaning, several), key=lambda each: severity.index(each.prospect))
+    for pattern, known in _PATTERNS:
+        if pattern.match(reason):
+            return known
+    return _REASONS.get(first_word(reason)) or Reason(_WILL_START, f"Slurm reports {reason}")
+
+
+def explain(job: jobs.Job) -> str:
+    """Return what the job's reason means; "" if it has none."""
+    reason = job.reason or ""
+    if job.state not in _PENDING_STATES:
+        return "" if reason == "None" else reason
+    if not reason:
+        return ""
+    known = meaning(reason)
+    return f"{known.prospect.label}: {known.sentence} ({reason})"
+
+
+def explain_stuck(job: jobs.Job) -> str:
+    """Return why a pending job does not start without intervention; "" if it does."""
+    is_pending = job.state in _PENDING_STATES and job.reason
+    is_stuck = is_pending and meaning(job.reason or "").prospect in (_ACTION, _NEVER)
+    return explain(job) if is_stuck else ""

@@ -1,0 +1,130 @@
+"""Running jobs are looked at for alerts: rarely, a few at a time, each finding stored once."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from db.tables.jobs import SUBMISSIONS
+from orchestrator import jobs, specs
+from orchestrator.controller.diagnosis import alerts
+from orchestrator.controller.session import contexts, stores
+from tests import builders
+
+
+@pytest.fixture
+def context(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[contexts.Context]:
+    # On a machine that is busy with other tests a second may read nothing.
+    monkeypatch.setattr(alerts, "READING_SECONDS", 600.0)
+    # The files' age is measured by the clock that stamps them, so this one must agree with it now.
+    now = datetime.datetime.now(datetime.UTC)
+    with stores.Store(database_url) as store:
+        yield builders.make_context(tmp_path, store, reporter=builders.NO_MESSAGES, now=now)
+
+
+def later(context: contexts.Context, seconds: float) -> contexts.Context:
+    now = context.clock.now() + datetime.timedelta(seconds=seconds)
+    return builders.with_clock(context, now=now)
+
+
+def add(
+    context: contexts.Context, number: int, *losses: float, silent_minutes: float = 0
+) -> jobs.Job:
+    token = f"abcd{number:08}"
+    folder = context.folder / token
+    folder.mkdir()
+    (folder / "log").write_text("")
+    lines = [
+        json.dumps({"name": "loss", "value": value, "step": step})
+        for step, value in enumerate(losses)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    now = context.clock.now()
+    at = now.timestamp() - silent_minutes * 60
+    for name in ("log", "metrics.jsonl"):
+        os.utime(folder / name, (at, at))
+    record = jobs.Submission(
+        token=token,
+        cluster="lab",
+        scheduler="slurm",
+        name="demo",
+        script="x",
+        spec=specs.to_json(jobs.JobSpec(name="demo", launch=jobs.Launch(script="x"))),
+        run_dir=str(folder),
+        provenance="{}",
+        created_at=now,
+    )
+    begun = now - datetime.timedelta(hours=5)
+    fields = {"job_id": str(number), "stdout_path": str(folder / "log"), "started_at": begun}
+    with context.store.writing() as work:
+        return work.jobs.add_submission(record, state=jobs.JobState.RUNNING, **fields)[0]
+
+
+def alerts_of(context: contexts.Context, job: jobs.Job) -> tuple[list[str], list[str]]:
+    """What is wrong with it now, and what its history says."""
+    with context.store.reading() as work:
+        found = work.jobs.get(job.row)
+        events = work.events.of_job(job.row)
+    assert found is not None
+    told = [f"{event.kind} {event.detail}" for event in events if event.source == "alerts"]
+    return [alert.rule for alert in found.current_alerts], told
+
+
+def test_a_stalled_job_and_a_loss_without_a_number(context: contexts.Context) -> None:
+    well = add(context, 1, 2.0)
+    stalled = add(context, 2, 2.0, silent_minutes=34)
+    lost = add(context, 3, 2.0, float("nan"))
+    assert alerts.check_running(context) == 2
+    assert alerts_of(context, well) == ([], [])
+    told = "alert stalled: no output in its log or metrics for 34 minutes"
+    assert alerts_of(context, stalled) == (["stalled"], [told])
+    assert alerts_of(context, lost) == (["nan_loss"], ["alert nan_loss: loss is NaN at step 1"])
+    # Within a minute nobody looks again, and who does finds nothing new.
+    (Path(stalled.run_dir) / "log").write_text("it goes on\n")
+    assert alerts.check_running(later(context, 59)) == 0
+    assert alerts_of(context, stalled)[0] == ["stalled"]
+    assert alerts.check_running(later(context, 61)) == 1
+    assert alerts_of(context, stalled) == ([], [told, "recovered no longer stalled"])
+    assert alerts_of(context, lost)[0] == ["nan_loss"]
+
+
+def test_a_clock_that_is_early_alarms_nobody(context: contexts.Context) -> None:
+    job = add(context, 1, 2.0)
+    assert alerts.check_running(later(context, 3600)) == 0, (
+        "its files were written just now, by their own"
+    )
+    # One that is late: the files are of the future, and silent for as long as they are.
+    silent = add(context, 2, 2.0, silent_minutes=34)
+    assert alerts.check_running(later(context, -7200), force=True) == 1
+    assert (alerts_of(context, job)[0], alerts_of(context, silent)[0]) == ([], ["stalled"])
+
+
+def test_many_take_turns(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alerts, "JOBS_PER_CHECK", 2)
+    some = [add(context, number, silent_minutes=34) for number in range(1, 6)]
+    ended = add(context, 6, silent_minutes=34)
+    with context.store.writing() as work:
+        work.jobs.change(ended.row, {"state": jobs.JobState.COMPLETED, "settled": True})
+    changed = [alerts.check_running(context, force=True) for _ in range(4)]
+    assert changed == [2, 2, 1, 0], "the newest first, then round again"
+    assert all(alerts_of(context, job)[0] == ["stalled"] for job in some)
+    assert alerts_of(context, ended) == ([], [])
+    with context.store.reading() as work:
+        assert len(work.jobs.find(jobs.JobQuery(below=some[2].row))) == 2
+
+
+def test_a_spec_of_another_version_keeps_nobody_from_an_alert(context: contexts.Context) -> None:
+    other = add(context, 1, silent_minutes=34)
+    with context.store._database.writing() as db:
+        db.execute(sa.update(SUBMISSIONS).values(spec='{"job": {"colour": "red"}}'))
+    stalled = add(context, 2, silent_minutes=34)
+    assert alerts.check_running(context) == 2
+    assert [alerts_of(context, job)[0] for job in (other, stalled)] == [["stalled"], ["stalled"]]

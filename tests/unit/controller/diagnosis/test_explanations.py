@@ -1,0 +1,71 @@
+"""Causes are stored by refreshes, as many as there is time for; the next one goes on."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import jobs, logs, specs
+from orchestrator.controller.diagnosis import explanations
+from orchestrator.controller.session import contexts, stores
+from tests import builders
+
+NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[contexts.Context]:
+    with stores.Store(tmp_path / "x.db") as store:
+        yield builders.make_context(tmp_path, store, reporter=builders.NO_MESSAGES, now=NOW)
+
+
+def test_what_there_is_no_time_to_read_is_left_to_the_next_refresh(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [_add(context, number, "KeyError: no such key\n") for number in (1, 2)]
+    now = 0.0
+    read = logs.scan
+
+    def scan(*args: Any, **options: Any) -> Iterator[logs.Line]:
+        nonlocal now
+        yield from read(*args, **options)
+        now = explanations.READING_SECONDS
+
+    monkeypatch.setattr(logs, "scan", scan)
+    assert explanations.store_causes(context, rows, clock=lambda: now) == 1
+    wanted = jobs.JobQuery(unexplained_since=NOW, limit=None)
+    with context.store.reading() as work:
+        assert [job.row for job in work.jobs.find(wanted)] == rows[1:]
+    assert explanations.store_causes(context, rows) == 1
+    with context.store.reading() as work:
+        assert {job.cause for job in work.jobs.find(jobs.JobQuery())} == {"python_exception"}
+
+
+def _add(context: contexts.Context, number: int, log: str) -> int:
+    path = context.folder / f"{number}.out"
+    path.write_text(f'Traceback (most recent call last):\n  File "/a.py", line 1, in f\n{log}')
+    record = jobs.Submission(
+        token=f"abcd{number:08}",
+        cluster="lab",
+        scheduler="slurm",
+        name="demo",
+        script="x",
+        spec=specs.to_json(jobs.JobSpec(name="demo", launch=jobs.Launch(script="x"))),
+        run_dir=str(context.folder),
+        provenance="{}",
+        created_at=NOW,
+    )
+    failed = {"exit_code": 1, "exit_signal": 0, "settled": True, "ended_at": NOW}
+    with context.store.writing() as work:
+        job = work.jobs.add_submission(
+            record,
+            state=jobs.JobState.FAILED,
+            job_id=str(number),
+            stdout_path=str(path),
+            **failed,
+        )[0]
+    return job.row

@@ -1,0 +1,56 @@
+"""What runs `orchestrator tick`: lines and units, and a crontab with foreign lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator import errors
+from orchestrator.controller.schedules import install
+
+DRIVER = install.Driver(
+    argv=("/opt/o b/orchestrator", "--profile", "$x", "tick", "--quiet"),
+    environ={"PATH": "/usr/bin", "ORCHESTRATOR_RUNS_DIR": '/r/50%"'},
+    home=Path("/home/a"),
+    state_dir=Path("/s"),
+)
+
+
+def test_lines() -> None:
+    env = "env PATH=/usr/bin 'ORCHESTRATOR_RUNS_DIR=/r/50\\%\"' '/opt/o b/orchestrator'"
+    line = f"* * * * {env} --profile '$x' tick --quiet"
+    assert install.lines(DRIVER, "cron") == [install.BEGIN, f"* {line}", install.END]
+    assert install.lines(DRIVER, "scrontab")[-2] == f"*/5 {line}".replace("\\%", "%")
+
+
+def test_units() -> None:
+    service, timer = install.units(DRIVER).values()
+    assert next(iter(install.units(DRIVER))) == Path(
+        "/home/a/.config/systemd/user/orchestrator-tick.service"
+    )
+    assert 'ExecStart="/opt/o b/orchestrator" --profile $$x tick --quiet\n' in service
+    assert 'Environment="ORCHESTRATOR_RUNS_DIR=/r/50%%\\""\n' in service
+    assert "OnCalendar=*:*:00\n" in timer
+
+
+def test_foreign_lines_stay() -> None:
+    ours = install.lines(DRIVER, "cron")
+    before = "MAILTO=a\n0 1 * * * backup\n"
+    once = install.merged(before, ours)
+    assert once == before + "\n".join(ours) + "\n"
+    assert install.merged(once, ours) == once
+    assert install.merged(f"{once}# mine\n", []) == f"{before}# mine\n"
+
+
+@pytest.mark.parametrize("broken", [f"{install.BEGIN}\nx\n", f"x\n{install.END}\n"])
+def test_a_mark_that_stands_alone(broken: str) -> None:
+    with pytest.raises(errors.ConflictError, match="has no counterpart: remove it first"):
+        install.merged(broken, [])
+
+
+def test_no_password_gets_into_a_line_that_all_see() -> None:
+    url = "postgresql://alice{}@db/alice"
+    install.refuse_password({"ORCHESTRATOR_DATABASE": url.format("")})
+    with pytest.raises(errors.OrchestratorError, match="ORCHESTRATOR_DATABASE contains a password"):
+        install.refuse_password({"ORCHESTRATOR_DATABASE": url.format(":secret")})

@@ -1,0 +1,451 @@
+"""Firing: once for each planned time, wherever the controller is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db import unit_of_work
+from orchestrator import errors, jobs, schedules, specs
+from orchestrator.cli import schedules as schedule_cli
+from orchestrator.controller.metrics import ingest
+from orchestrator.controller.schedules import management, triggers
+from orchestrator.controller.service import health, leases
+from orchestrator.controller.session import clusters, contexts, stores
+from orchestrator.controller.submission import submitit
+from orchestrator.controller.sweeps import queries
+from orchestrator.toml import documents
+from tests import builders
+
+HOUR = datetime.timedelta(hours=1)
+BEGIN = datetime.datetime(2026, 11, 22, 8, 30, tzinfo=datetime.UTC)
+SWEEP = """\
+[job]
+name = "two"
+[launch]
+launcher = "python"
+command = "true"
+[sweep]
+kind = "grid"
+axes.resources.nodes = [1, 2]
+"""
+JOB = '[job]\nname = "one"\n[launch]\nlauncher = "python"\ncommand = "true"\n'
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Mortal:
+    """A store whose process dies in its n-th write transaction, before or after the commit."""
+
+    def __init__(self, store: stores.Store, lives: int, *, before_commit: bool) -> None:
+        self.store, self.lives, self.before_commit = store, lives, before_commit
+        self.reading = store.reading
+
+    @contextlib.contextmanager
+    def writing(self, *, durable: bool = False) -> Iterator[unit_of_work.UnitOfWork]:
+        with self.store.writing(durable=durable) as work:
+            yield work
+            self.lives -= 1
+            if self.lives == 0 and self.before_commit:
+                raise Killed
+        if self.lives == 0:
+            raise Killed
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[stores.Store]:
+    with stores.Store(database_url) as store:
+        yield store
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = BEGIN
+
+    def __call__(self) -> datetime.datetime:
+        return self.now
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names that sbatch was called with; it takes all of them."""
+    names: list[str] = []
+    facts = clusters.Facts(
+        cluster="lab",
+        slurm_version="24.11",
+        message_timeout_seconds=10,
+        min_job_age_seconds=300,
+        max_array_size=1001,
+        accounting=False,
+        counts_gpus=True,
+        asked_at=BEGIN,
+    )
+
+    def submit(*args: object, command: list[str], **options: object) -> str:
+        (name,) = [word for word in command if word.startswith("--job-name=")]
+        names.append(name.removeprefix("--job-name="))
+        return str(len(names))
+
+    monkeypatch.setattr(submitit, "submit", submit)
+    monkeypatch.setattr(clusters, "facts", lambda context, **options: facts)
+    return names
+
+
+def make(tmp_path: Path, store: Any, clock: Clock) -> contexts.Context:
+    environ = {"HOME": str(tmp_path), "ORCHESTRATOR_SCHEDULER": "slurm"}
+    context = builders.make_context(tmp_path, store, environ=environ)
+    # The clock was never set: all the time that it shows has passed.
+    return builders.with_clock(
+        context, now=clock, boot_seconds=lambda: (clock.now - BEGIN).total_seconds()
+    )
+
+
+def add(
+    context: contexts.Context, text: str, *, replace: bool = False, **fields: object
+) -> schedules.Schedule:
+    spec: Any
+    if "[sweep]" in text:
+        spec = documents.parse(text, "two.toml")[0].data
+    else:
+        spec = json.loads(specs.to_json(specs.build(*documents.parse(text, "x"), None)))
+    usual: dict[str, Any] = {
+        "name": "hourly",
+        "calendar": schedules.Calendar("@hourly", "UTC"),
+        "kind": "sweep" if "[sweep]" in text else "job",
+        "source": "two.toml",
+        "spec": spec,
+        "inherit": (),
+        "argv": ("orchestrator",),
+        "catchup": "all",
+        "grace_seconds": 6 * 3600,
+        "overlap": "allow",
+        "jitter_seconds": 0,
+        "baseline": None,
+    }
+    return management.add(context, management.NewSchedule(**{**usual, **fields}), replace=replace)
+
+
+def history(context: contexts.Context) -> list[schedules.Trigger]:
+    return management.history(context, "hourly", None)[1][::-1]
+
+
+def outcomes(context: contexts.Context) -> list[tuple[str, str | None]]:
+    return [(one.state, one.reason) for one in history(context)]
+
+
+def test_killed_in_each_transaction(tmp_path: Path, store: stores.Store, sent: list[str]) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, SWEEP)
+    hours = 0
+    for before_commit in (True, False):
+        for lives in range(1, 7):
+            clock.now += HOUR
+            hours += 1
+            mortal: Any = Mortal(store, lives, before_commit=before_commit)
+            with contextlib.suppress(Killed):
+                triggers.step(make(tmp_path, mortal, clock))
+            triggers.step(context)
+            assert triggers.step(context) == []
+    found = history(context)
+    assert [one.planned_at.hour for one in found] == [(9 + n) % 24 for n in range(hours)]
+    assert {one.state for one in found} == {"fired"}
+    assert len({one.sweep_row for one in found}) == hours
+    rows = set()
+    for one in found:
+        pairs = queries.points(context, queries.find(context, f"@{one.sweep_row}"))
+        rows.update(pair.row for pair in pairs)
+    assert len(rows) == 2 * hours and None not in rows
+    # No submission was sent twice; killed before sbatch, a later refresh looks for it.
+    assert len(sent) == len(set(sent)) <= 2 * hours
+
+
+def test_a_job_is_fired_with_its_intent(
+    tmp_path: Path, store: stores.Store, sent: list[str]
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, JOB)
+    clock.now += HOUR
+    mortal: Any = Mortal(store, 2, before_commit=True)
+    with pytest.raises(Killed):
+        triggers.step(make(tmp_path, mortal, clock))
+    assert outcomes(context) == [("waiting", None)] and sent == []
+    (told,) = triggers.step(context)
+    (fired,) = history(context)
+    at = f"@{fired.job_row}, one"
+    assert told == f"Schedule hourly: 2026-11-22T09:00Z submitted batch job 1 ({at})"
+    assert fired.state == "fired" and len(sent) == 1
+
+
+def test_what_slurm_does_not_answer_waits_until_its_grace_is_over(
+    tmp_path: Path, store: stores.Store, sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, JOB)
+
+    def away(*args: object, **options: object) -> None:
+        raise errors.SlurmError("Slurm is away")
+
+    monkeypatch.setattr(clusters, "facts", away)
+    clock.now += HOUR
+    assert triggers.step(context) == ["Schedule hourly: 2026-11-22T09:00Z Slurm is away"]
+    assert triggers.step(context) == []
+    assert outcomes(context) == [("waiting", "Slurm is away")]
+    clock.now += 6 * HOUR
+    triggers.step(context)
+    late = "missed: 06:30:00 late, the grace period is 06:00:00; before that: Slurm is away"
+    assert outcomes(context)[0] == ("skipped", late)
+    assert [state for state, _ in outcomes(context)[1:]] == ["waiting"] * 6
+
+
+def test_what_cannot_be_rendered_has_failed(
+    tmp_path: Path, store: stores.Store, sent: list[str]
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, SWEEP.replace("nodes = [1, 2]", "nodes = [0]"))
+    clock.now += HOUR
+    triggers.step(context)
+    ((state, reason),) = outcomes(context)
+    assert state == "failed" and "resources.nodes" in (reason or "") and sent == []
+
+
+def test_a_configuration_that_is_being_written_is_waited_for(
+    tmp_path: Path, store: stores.Store, sent: list[str]
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, JOB)
+    clock.now += HOUR
+    written = tmp_path / "orchestrator.toml"
+    written.write_text("[prof")
+    (told,) = triggers.step(context)
+    ((state, reason),) = outcomes(context)
+    assert state == "waiting" and "orchestrator.toml" in (reason or "") and sent == []
+    assert told == f"Schedule hourly: 2026-11-22T09:00Z {reason}"
+    assert triggers.step(context) == []
+    # Who asks for it now is told now, and it does not come later by itself.
+    by_hand, _ = management.run_now(context, "hourly")
+    assert (by_hand.state, by_hand.reason) == ("failed", reason)
+    written.write_text("")
+    assert len(triggers.step(context)) == 1
+    assert [one.state for one in history(context)] == ["fired", "failed"] and len(sent) == 1
+    # What stays wrong is told soon, and not when its grace is over.
+    written.write_text("[prof")
+    for minutes, state in ((60, "waiting"), (9, "waiting"), (1, "failed")):
+        clock.now += datetime.timedelta(minutes=minutes)
+        triggers.step(context)
+        assert [(one.state, one.reason) for one in history(context)[2:]] == [(state, reason)]
+
+
+def test_two_that_decide_at_once(tmp_path: Path, store: stores.Store, sent: list[str]) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    seen = add(context, JOB)
+    clock.now += 3 * HOUR
+    triggers.decide(context, seen)
+    # The other one has looked before the first has stored.
+    assert triggers.decide(context, seen) == []
+    assert outcomes(context) == [("waiting", None)] * 3
+
+
+def test_pause_resume_replace_and_remove(
+    tmp_path: Path, store: stores.Store, sent: list[str]
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, JOB)
+    with pytest.raises(errors.ConflictError, match="use --replace"):
+        add(context, JOB)
+    management.pause(context, "hourly")
+    clock.now += 2 * HOUR
+    management.resume(context, "hourly")
+    assert outcomes(context) == [("skipped", "paused")] * 2
+    clock.now += HOUR
+    # Replaced before anybody looked: it is planned from now on.
+    assert add(context, JOB, replace=True).decided_until == clock.now
+    clock.now += HOUR
+    triggers.step(context)
+    assert [one.planned_at.hour for one in history(context)] == [9, 10, 12]
+    made, _ = management.run_now(context, "hourly")
+    assert (made.state, made.planned_at.second) == ("fired", 1)
+    clock.now += HOUR
+    found = management.find(context, "hourly")
+    triggers.decide(context, found)
+    management.remove(context, "hourly")
+    triggers.step(context)
+    assert outcomes(context)[-1] == ("skipped", "removed")
+    assert len(sent) == 2
+    with pytest.raises(errors.NotFoundError):
+        management.pause(context, "hourly")
+
+
+def test_what_a_rule_may_go_on_with_is_not_judged(
+    tmp_path: Path, store: stores.Store, sent: list[str]
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, JOB, overlap="skip")
+    clock.now += HOUR
+    triggers.step(context)
+    (fired,) = history(context)
+    failed = {"state": jobs.JobState.FAILED, "settled": True, "cause": "node_fail"}
+    with store.writing() as work:
+        # Nothing is decided of it yet: its log was not read, or more wait than one pass decides.
+        work.jobs.change(fired.job_row or 0, {**failed, "recovers": True})
+    clock.now += HOUR
+    triggers.step(context)
+    assert outcomes(context)[1:] == [("skipped", "overlap: an earlier run has not ended")]
+    assert history(context)[0].verdict is None
+    with store.writing() as work:
+        work.jobs.change(fired.job_row or 0, {"recovers": None})
+    triggers.step(context)
+    assert history(context)[0].verdict == "failed"
+
+
+def test_a_verdict_says_nothing_of_files_that_a_person_removed(
+    tmp_path: Path, store: stores.Store, sent: list[str]
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock).with_reporter(builders.NO_MESSAGES)
+    add(context, JOB)
+    clock.now += HOUR
+    triggers.step(context)
+    (fired,) = history(context)
+    with store.writing() as work:
+        row = fired.job_row or 0
+        work.jobs.change(row, {"state": jobs.JobState.COMPLETED, "settled": True})
+        job = work.jobs.get(row)
+    assert job is not None and job.stdout_path is not None
+    log = Path(job.stdout_path)
+    log.write_text("epoch 1\n")
+    ingest.ingest(context, [job])
+    log.unlink()
+    triggers.step(context)
+    assert history(context)[0].verdict == "not measured"
+
+
+def test_a_wrong_configuration_takes_no_points_from_a_fired_sweep(
+    tmp_path: Path, store: stores.Store, sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, SWEEP)
+    clock.now += HOUR
+
+    def killed() -> None:
+        if sent:
+            raise Killed
+
+    with pytest.raises(Killed):
+        triggers.step(dataclasses.replace(context, guard=contexts.Guard(check=killed)))
+    with monkeypatch.context() as patch:
+
+        def wrong(*rest: object) -> None:
+            raise errors.ConfigurationError(["config.toml:1: no"])
+
+        patch.setattr(triggers, "restore", wrong)
+        why = "config.toml:1: no\n1 problem; nothing was done."
+        for told in ([f"Schedule hourly: 2026-11-22T09:00Z {why}"], []):
+            assert triggers.step(context) == told
+    triggers.step(context)
+    assert len(set(sent)) == len(sent) == 2
+
+
+def test_a_cancelled_sweep_is_not_gone_on_with(
+    tmp_path: Path, store: stores.Store, sent: list[str]
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, SWEEP)
+    clock.now += HOUR
+    triggers.step(context)
+    sweep = queries.find(context, f"@{history(context)[0].sweep_row}")
+    first, second = (pair.row for pair in queries.points(context, sweep))
+    failed = {"state": jobs.JobState.FAILED, "settled": True, "cause": "node_fail"}
+    with store.writing() as work:
+        work.jobs.change(first or 0, {**failed, "recovers": True})
+        work.jobs.change(second or 0, failed)
+    # A requeue may be planned: cancelling takes it back.
+    assert [job.row for job in queries.close(context, sweep)[1]] == [first]
+
+
+def test_slurm_that_is_away_is_asked_once_for_each_schedule(
+    tmp_path: Path, store: stores.Store, sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    context = make(tmp_path, store, clock)
+    add(context, JOB)
+    asked: list[object] = []
+
+    def away(*args: object, **options: object) -> None:
+        asked.append(args)
+        raise errors.SlurmError("Slurm is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(clusters, "facts", away)
+        clock.now += 5 * HOUR
+        triggers.step(context)
+    assert len(asked) == 1
+    assert outcomes(context) == [("waiting", "Slurm is away"), *[("waiting", None)] * 4]
+    triggers.step(context)
+    assert [state for state, _ in outcomes(context)] == ["fired"] * 5
+
+
+def test_who_looks_at_schedules_is_told(
+    tmp_path: Path, store: stores.Store, sent: list[str]
+) -> None:
+    clock = Clock()
+    said: list[str] = []
+    context = make(tmp_path, store, clock).with_reporter(builders.messages_to(said))
+    stored = add(context, JOB)
+    cure = (
+        "`orchestrator schedule install --cron --write` sets one up, and `orchestrator serve` is "
+        "one."
+    )
+
+    def told(**more: bool) -> str:
+        said.clear()
+        schedule_cli.note_controller(context, [stored], **more)
+        return " ".join(said)
+
+    assert told() == f"No controller is running, so schedules will not fire. {cure}"
+    with leases.acquire(context, command="tick", seconds=30).renewing(said.append, lambda: None):
+        pass
+    newest = health.Pass(
+        command="tick",
+        host="login1",
+        pid=7,
+        since=BEGIN,
+        last_pass_at=BEGIN,
+        took_seconds=0.5,
+        steps={},
+        next_pass_at=None,
+        failing_since=None,
+    )
+    health.store(context.configuration.state_dir, newest)
+    last = health.last_pass_message(newest)
+    assert (told(), told(at_all=True)) == ("", last)
+    # From another host's ticks no file is seen here; what they left undone is.
+    clock.now += datetime.timedelta(minutes=44)
+    health.store(context.configuration.state_dir, dataclasses.replace(newest, last_pass_at=clock()))
+    assert told() == ""
+    clock.now += datetime.timedelta(minutes=1)
+    planned = f"{BEGIN.replace(hour=9, minute=0).astimezone():%Y-%m-%d %H:%M}"
+    overdue = f"hourly was planned for {planned}, but no controller pass has run since."
+    assert told() == f"{overdue} {cure}"
+    health.store(context.configuration.state_dir, newest)
+    triggers.decide(context, stored)
+    stored = management.find(context, "hourly")
+    assert told(at_all=True) == f"{last} {cure}"

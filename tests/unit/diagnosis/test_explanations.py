@@ -1,0 +1,268 @@
+"""Which line of a log, or which state of Slurm, is the cause."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator import jobs
+from orchestrator.diagnosis import explanations, log_reader, log_rules
+from orchestrator.diagnosis.causes import Cause
+from orchestrator.diagnosis.records import Evidence, Explanation, Facts, Source
+from orchestrator.jobs import JobState
+
+RULES = log_rules.load_shipped()
+CUDA_OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has 0"
+WATCHDOG = (
+    "[rank0]:[E1 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=8, OpType=ALLREDUCE, NumelIn=9) ran for 600020 milliseconds"
+)
+TIME_LIMIT = (
+    "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***"
+)
+OOM_KILL = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks"
+WORKER = "RuntimeError: DataLoader worker (pid 9) exited unexpectedly"
+NO_MODULE = "ModuleNotFoundError: No module named 'x'"
+STEP = "step 17 loss 2.31 lr 0.1"
+PREEMPTED = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT x DUE TO PREEMPTION ***"
+RAISED = ["Traceback (most recent call last):", '  File "/a.py", line 1, in f', "ValueError: no"]
+LAST = (Cause.MISSING_MODULE, 5)
+
+
+def job_of(state: JobState, **fields: object) -> jobs.Job:
+    known: dict[str, object] = {
+        "row": 3,
+        "token": "abcd12345678",
+        "cluster": "lab",
+        "scheduler": "slurm",
+        "name": "demo",
+        "state": state,
+        "run_dir": "/r",
+        "job_id": "7",
+        "settled": True,
+        "created_at": datetime.datetime.now(datetime.UTC),
+    }
+    return jobs.Job(**{**known, **fields})  # type: ignore[arg-type]
+
+
+def explained(lines: list[str], job: jobs.Job | None = None) -> Explanation:
+    reader = log_reader.LogReader(RULES, "/r/7.out")
+    for number, line in enumerate(lines, 1):
+        reader.feed(number, line)
+    return explanations.explain(
+        Facts(job=job, findings=reader.findings, last_line=reader.last_line)
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause", "line"),
+    [
+        # The first error, not its consequences.
+        ([CUDA_OOM, WATCHDOG], Cause.OOM_DEVICE, 1),
+        ([WATCHDOG, CUDA_OOM], Cause.OOM_DEVICE, 2),
+        ([WATCHDOG, TIME_LIMIT], Cause.NCCL_TIMEOUT, 1),
+        # What the kernel reports.
+        (
+            [WORKER, OOM_KILL],
+            Cause.OOM_HOST,
+            2,
+        ),
+        # A rank failed and the others hung until the time limit.
+        ([CUDA_OOM, STEP, TIME_LIMIT], Cause.OOM_DEVICE, 1),
+        # The job survived an error.
+        ([CUDA_OOM, *[STEP] * 60, TIME_LIMIT], Cause.TIME_LIMIT, 62),
+        (
+            [CUDA_OOM, *[STEP] * 600, NO_MODULE],
+            Cause.MISSING_MODULE,
+            602,
+        ),
+        # Problems that the program survived.
+        (["WARNING: No module named 'apex': slower", *[STEP] * 3, *RAISED], "python_exception", 7),
+        (["CUDA out of memory: half of it", *[STEP] * 11, *RAISED], Cause.PYTHON_EXCEPTION, 15),
+        ([*RAISED, *[STEP] * 51, *RAISED[:-1], "KeyError: 1"], Cause.PYTHON_EXCEPTION, 57),
+        ([CUDA_OOM, *[STEP] * 9, *RAISED], Cause.OOM_DEVICE, 1),
+        # torchrun or Slurm started it again.
+        ([*RAISED, "[default] Worker group FAILED; will restart worker group", NO_MODULE], *LAST),
+        ([PREEMPTED, *[STEP] * 51, NO_MODULE], Cause.MISSING_MODULE, 53),
+        # Output after the signal is a consequence.
+        ([TIME_LIMIT, CUDA_OOM], Cause.TIME_LIMIT, 1),
+    ],
+)
+def test_which_line_counts(lines: list[str], cause: Cause, line: int) -> None:
+    result = explained(lines)
+    assert (result.cause, result.evidence[0].line) == (cause, line)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Epoch 1: Train Error: 0.5012, Validation Error: 0.6", "MyError: 0.2", "Error rate 0.1"],
+        ["[W1121 x.cpp:1] Warning: No module named 'apex'", "INFO NaN loss: checked"],
+        ["a: NCCL INFO NET/Plugin: libnccl-net.so: cannot open shared object file: No such file"],
+        ["HTTPSConnectionPool: Max retries exceeded with url: /x thrown while requesting HEAD /x"],
+        ["Exception ignored in: <function f>", *RAISED],
+        ["[rank0]:[W1121 TCPStore.cpp:125] recvValue failed: failed to recv, got 0 bytes"],
+        [*RAISED, *[STEP] * 101],
+        ["ERROR: no board", *[STEP] * 11],
+    ],
+)
+def test_lines_that_are_no_failure(lines: list[str]) -> None:
+    assert explained(lines).cause is None
+
+
+def test_exit_codes_of_the_job_script_count_only_for_our_jobs() -> None:
+    result = explained([STEP], job_of(JobState.FAILED, exit_code=75, tracked_name="by-hand"))
+    assert (result.cause, result.summary) == (
+        Cause.NONZERO_EXIT,
+        "the job ended with exit code 75",
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("a.sh: line 184: 2324239 Aborted                 (core dumped) litgpt", Cause.ABORTED),
+        ("a.sh: line 9: 77 Killed                  python3 main.py", Cause.KILLED),
+        (
+            "srun: error: Task launch for 3.0 failed on node n1: Job credential expired",
+            "launch_failed",
+        ),
+        ("srun: error: task 0 launch failed: Plugin initialization failed", Cause.LAUNCH_FAILED),
+        (
+            "11/50 [1:57:05, 638.01s/it]slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT x",
+            "cancelled",
+        ),
+        ("slurmstepd: error: *** JOB 7 CANCELLED AT x DUE TO TIME LIMIT ***", Cause.TIME_LIMIT),
+        ("slurmstepd: error: Job 8 exceeded memory limit (104 > 10), being killed", Cause.OOM_HOST),
+        (
+            "^^^FileNotFoundError^^: ^^ [Errno 2] No such file: '/w/c.yaml'^^with",
+            Cause.MISSING_FILE,
+        ),
+        ("srun: error: task 0: Exited with exit code 1", Cause.NONZERO_EXIT),
+    ],
+)
+def test_messages_of_other_programs(line: str, cause: str) -> None:
+    assert explained([STEP, line]).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("lines", "state", "code", "exit_signal", "cause"),
+    [
+        ([STEP], JobState.TIMEOUT, 0, 0, Cause.TIME_LIMIT),
+        ([CUDA_OOM], JobState.TIMEOUT, 0, 0, Cause.OOM_DEVICE),
+        ([CUDA_OOM, *[STEP] * 60], JobState.TIMEOUT, 0, 0, Cause.TIME_LIMIT),
+        ([CUDA_OOM], JobState.NODE_FAIL, 1, 0, Cause.NODE_FAIL),
+        ([CUDA_OOM], JobState.OUT_OF_MEMORY, 1, 0, Cause.OOM_HOST),
+        ([CUDA_OOM], JobState.PREEMPTED, 0, 0, Cause.PREEMPTED),
+        ([STEP], JobState.CANCELLED, 0, 15, Cause.CANCELLED),
+        ([STEP], JobState.FAILED, 139, 0, Cause.SEGFAULT),
+        ([STEP], JobState.FAILED, 0, 53, Cause.LAUNCH_FAILED),
+        ([NO_MODULE], JobState.FAILED, 78, 0, Cause.SETUP_FAILED),
+        (["x: command not found"], JobState.FAILED, 127, 0, Cause.MISSING_PROGRAM),
+        ([STEP], JobState.FAILED, 3, 0, Cause.NONZERO_EXIT),
+        (["Error: no luck"], JobState.FAILED, 3, 0, Cause.NONZERO_EXIT),
+        ([CUDA_OOM], JobState.COMPLETED, 0, 0, None),
+        ([CUDA_OOM], JobState.RUNNING, None, None, None),
+    ],
+)
+def test_log_and_final_state(
+    lines: list[str],
+    state: JobState,
+    code: int | None,
+    exit_signal: int | None,
+    cause: Cause | None,
+) -> None:
+    result = explained(lines, job_of(state, exit_code=code, exit_signal=exit_signal))
+    assert result.cause == cause
+    if cause is None:
+        assert result.also[0].cause is Cause.OOM_DEVICE
+
+
+def test_running_job_shows_its_last_line() -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    line = Evidence(text=STEP, path="/r/7.out", line=9, source=Source.LOG)
+    result = explanations.explain(
+        Facts(job=job_of(JobState.RUNNING), last_line=line, written_at=now)
+    )
+    assert (result.cause, result.summary) == (
+        None,
+        "the job is running; the last line of its log is:",
+    )
+    assert result.evidence == (line,)
+    assert result.details["last_written"] == now
+
+
+def test_final_state_is_evidence() -> None:
+    result = explained([STEP, TIME_LIMIT], job_of(JobState.TIMEOUT, exit_code=0, exit_signal=15))
+    assert [one.text for one in result.evidence] == [TIME_LIMIT, "TIMEOUT, exit code 0:15"]
+
+
+def test_chained_exceptions() -> None:
+    chain = [
+        "Traceback (most recent call last):",
+        '  File "/p/a.py", line 1, in <module>',
+        "    import flash",
+        "KeyError: 'x'",
+        "",
+        "During handling of the above exception, another exception occurred:",
+        "",
+        "Traceback (most recent call last):",
+        '  File "/p/a.py", line 3, in <module>',
+        "    raise RuntimeError('no config')",
+        "RuntimeError: no config",
+    ]
+    result = explained(chain)
+    assert result.summary == "RuntimeError in /p/a.py, line 3: no config"
+    chain[3] = "ModuleNotFoundError: No module named 'flash'"
+    assert explained(chain).cause is Cause.MISSING_MODULE
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "rank"),
+    [
+        ("[rank3]: ValueError: x", "ValueError: x", 3),
+        ("[default1]:[rank5]:   File", "  File", 5),
+        (" 7: loss", "loss", 7),
+        ("[1,2]<stderr>:Traceback", "Traceback", 2),
+        ("2024-11-20 14:37:16 [rank3]: oops: x", "oops: x", 3),
+        ("2024-11-20 14:37:16 [INFO] loss: 3", "2024-11-20 14:37:16 [INFO] loss: 3", None),
+        ("epoch 3: loss", "epoch 3: loss", None),
+    ],
+)
+def test_prefixes(line: str, text: str, rank: int | None) -> None:
+    found = log_reader.strip_prefix(line)
+    assert (found.text, found.rank) == (text, rank)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.text(max_size=60),
+            st.sampled_from(
+                [
+                    CUDA_OOM,
+                    WATCHDOG,
+                    TIME_LIMIT,
+                    "Traceback (most recent call last):",
+                    '[rank1]:   File "/p/a.py", line 9, in f',
+                    "    x = 1",
+                    "[rank1]: ValueError: x",
+                    "Root Cause (first observed failure):",
+                    "  rank      : 1 (local_rank: 1)",
+                    "  exitcode  : -9 (pid: 3)",
+                    "During handling of the above exception, another exception occurred:",
+                    "Original Traceback (most recent call last):",
+                ]
+            ),
+        ),
+        max_size=60,
+    )
+)
+def test_any_lines_can_be_explained(lines: list[str]) -> None:
+    result = explained(lines)
+    for one in result.evidence:
+        assert one.line is not None
+        assert 1 <= one.line <= len(lines)

@@ -1,0 +1,225 @@
+"""Causes from the final state, the exit code and the history."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from orchestrator import jobs
+from orchestrator.diagnosis import final_states
+from orchestrator.diagnosis.causes import Cause
+from orchestrator.diagnosis.records import Canceller, Facts
+from orchestrator.jobs import JobState
+
+BEGIN = datetime.datetime(2026, 5, 1, 12, 0, 0, tzinfo=datetime.UTC)
+ME = Canceller(user_id=2001, name="alice", is_me=True)
+ROOT = Canceller(user_id=0, name="root", is_me=False)
+BOB = Canceller(user_id=2002, name="bob", is_me=False)
+
+
+def job_of(state: JobState, *, ran_seconds: int | None = 3723, **fields: object) -> jobs.Job:
+    if ran_seconds is not None:
+        ended_at = BEGIN + datetime.timedelta(seconds=ran_seconds)
+        fields = {"started_at": BEGIN, "ended_at": ended_at, "node_list": "n4", **fields}
+    return jobs.Job(
+        **{
+            "row": 1,
+            "token": "abcd12345678",
+            "cluster": "lab",
+            "scheduler": "slurm",
+            "name": "demo",
+            "state": state,
+            "run_dir": "/r",
+            "created_at": BEGIN,
+            **fields,
+        }  # type: ignore[arg-type]
+    )
+
+
+def explained(job: jobs.Job, **facts: object) -> tuple[Cause, str]:
+    found = final_states.finding(Facts(job=job, **facts))  # type: ignore[arg-type]
+    assert found is not None
+    return found.cause, found.summary
+
+
+@pytest.mark.parametrize(
+    ("job", "cause", "summary"),
+    [
+        (
+            job_of(JobState.TIMEOUT, time_limit_seconds=3600),
+            Cause.TIME_LIMIT,
+            "the job was ended after 01:02:03 because of its time limit of 01:00:00",
+        ),
+        (
+            job_of(JobState.NODE_FAIL),
+            Cause.NODE_FAIL,
+            "node n4 failed, 01:02:03 after it started",
+        ),
+        (
+            job_of(JobState.BOOT_FAIL, node_list="n[1-4]"),
+            Cause.NODE_FAIL,
+            "one of the nodes n[1-4] could not be booted, 01:02:03 after it started",
+        ),
+        (
+            job_of(JobState.PREEMPTED, partition="spot", qos="normal"),
+            Cause.PREEMPTED,
+            "a job of higher priority preempted the job in partition spot with QOS normal, "
+            "01:02:03 after it started",
+        ),
+        (
+            job_of(JobState.OUT_OF_MEMORY),
+            Cause.OOM_HOST,
+            "the job's processes used more memory than it requested on n4, "
+            "01:02:03 after it started",
+        ),
+        (
+            job_of(JobState.DEADLINE, ran_seconds=None),
+            Cause.DEADLINE,
+            "the job reached its deadline while it was pending",
+        ),
+        (
+            job_of(JobState.FAILED, exit_code=0, exit_signal=53, stdout_path="/r/1.out"),
+            Cause.LAUNCH_FAILED,
+            "Slurm could not open the log (/r/1.out) or the working directory on n4",
+        ),
+        (
+            job_of(JobState.FAILED, reason="JobLaunchFailure"),
+            Cause.LAUNCH_FAILED,
+            "Slurm could not start the job on n4",
+        ),
+        (
+            job_of(JobState.LOST, observed_at=None),
+            Cause.LOST,
+            "Slurm no longer knows the job, and its end is unknown",
+        ),
+        (
+            job_of(JobState.NOT_SUBMITTED, ran_seconds=None),
+            Cause.NOT_SUBMITTED,
+            "the job is not in Slurm",
+        ),
+    ],
+    ids=lambda value: str(value.state) if isinstance(value, jobs.Job) else "",
+)
+def test_states(job: jobs.Job, cause: Cause, summary: str) -> None:
+    assert explained(job) == (cause, summary)
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "cause", "summary"),
+    [
+        (3, 0, Cause.NONZERO_EXIT, "the job ended with exit code 3"),
+        (73, 0, Cause.RUN_FOLDER, "the compute node cannot see the run folder"),
+        (
+            75,
+            0,
+            Cause.DUPLICATE,
+            "another job with the same token is running or has run: nothing was run",
+        ),
+        (78, 0, Cause.SETUP_FAILED, "the environment could not be set up: see the log"),
+        (126, 0, Cause.MISSING_PROGRAM, "the program could not be executed"),
+        (127, 0, Cause.MISSING_PROGRAM, "the program was not found"),
+        (132, 0, Cause.ILLEGAL_INSTRUCTION, "SIGILL ended the program"),
+        (134, 0, Cause.ABORTED, "SIGABRT ended the program"),
+        (135, 0, Cause.SHARED_MEMORY, "SIGBUS ended the program"),
+        (137, 0, Cause.KILLED, "SIGKILL ended the program"),
+        (139, 0, Cause.SEGFAULT, "SIGSEGV ended the program"),
+        (143, 0, Cause.KILLED, "SIGTERM ended the program"),
+        (0, 9, Cause.KILLED, "SIGKILL ended the batch script"),
+        (0, 11, Cause.SEGFAULT, "SIGSEGV ended the batch script"),
+        (255, 0, Cause.NONZERO_EXIT, "the job ended with exit code 255"),
+    ],
+)
+def test_exit_codes(code: int, number: int, cause: Cause, summary: str) -> None:
+    job = job_of(JobState.FAILED, exit_code=code, exit_signal=number)
+    found = explained(job)
+    assert found[0] is cause
+    assert found[1].startswith(summary)
+    assert final_states.evidence(job).text == f"FAILED, exit code {code}:{number}"
+
+
+@pytest.mark.parametrize(
+    ("who", "asked", "started", "summary"),
+    [
+        (ME, True, True, "you cancelled it with orchestrator cancel at "),
+        (None, True, True, "you cancelled it with orchestrator cancel at "),
+        (
+            *(ME, False, False),
+            "you (alice) or your program cancelled it with scancel while it was pending",
+        ),
+        (
+            *(ROOT, True, True),
+            "root cancelled it: an administrator, or Slurm itself, 01:02:03 after it started",
+        ),
+        (BOB, False, True, "bob, an operator or a coordinator of the account, cancelled it"),
+        (
+            None,
+            False,
+            True,
+            "it was cancelled, 01:02:03 after it started; Slurm does not report",
+        ),
+    ],
+)
+def test_who_cancelled(who: Canceller | None, asked: bool, started: bool, summary: str) -> None:
+    event = jobs.JobEvent(at=BEGIN, kind="cancel", source="user", detail="scancel was asked")
+    job = job_of(JobState.CANCELLED, ran_seconds=3723 if started else None)
+    cause, found = explained(job, canceller=who, events=(event,) if asked else ())
+    assert cause is Cause.CANCELLED
+    assert found.startswith(summary)
+
+
+def test_failed_prolog_looks_like_cancelled_by_root() -> None:
+    job = job_of(JobState.CANCELLED)
+    cause, summary = explained(job, canceller=ROOT, script_started=False)
+    assert cause is Cause.LAUNCH_FAILED
+    assert summary.startswith("Slurm ended the job on n4 before its script began")
+    waited = job_of(JobState.CANCELLED, ran_seconds=None)
+    assert explained(waited, canceller=ROOT, script_started=False)[0] is Cause.CANCELLED
+    assert explained(job, canceller=ROOT, script_started=True)[0] is Cause.CANCELLED
+
+
+def test_no_cause_without_failure() -> None:
+    waits = job_of(JobState.NOT_SUBMITTED, ran_seconds=None, resend_at=BEGIN)
+    for job in (job_of(JobState.COMPLETED), job_of(JobState.RUNNING), waits):
+        assert final_states.finding(Facts(job=job)) is None
+    assert final_states.finding(Facts()) is None
+
+
+def test_earlier_attempts() -> None:
+    attempt = jobs.Attempt(
+        number=0,
+        state=JobState.PREEMPTED,
+        node_list="n1",
+        started_at=BEGIN,
+        ended_at=BEGIN + datetime.timedelta(minutes=2),
+    )
+    job = job_of(JobState.RUNNING, attempt=1)
+    facts = Facts(job=job, attempts=(attempt, jobs.Attempt(number=1, state=JobState.RUNNING)))
+    assert final_states.earlier_attempts(facts) == (
+        "attempt 0: PREEMPTED on n1, 00:02:00 after it started",
+    )
+
+
+# Recorded on 22.05, 24.11 and 26.05.
+@pytest.mark.parametrize(
+    ("cause", "text"),
+    [
+        (Cause.BAD_PARTITION, "invalid partition specified: x; Batch job submission failed: In"),
+        (Cause.BAD_PARTITION, "User's group not permitted to use this partition"),
+        (Cause.BAD_ACCOUNT, "Invalid account or account/partition combination specified"),
+        (Cause.BAD_QOS, "Invalid qos specification"),
+        (Cause.BAD_RESOURCES, "Requested node configuration is not available"),
+        (Cause.BAD_RESOURCES, "Memory specification can not be satisfied"),
+        (Cause.BAD_RESOURCES, "Invalid feature specification"),
+        (Cause.BAD_RESOURCES, "Invalid generic resource (gres) specification"),
+        (Cause.BAD_RESOURCES, "Requested reservation is invalid"),
+        (Cause.BAD_RESOURCES, "Requested time limit is invalid (missing or exceeds some limit)"),
+        (Cause.DEPENDENCY, "Job dependency problem"),
+        (Cause.LIMIT_REACHED, "QOSMaxSubmitJobPerUserLimit; Batch job submission failed: Job v"),
+        (Cause.LIMIT_REACHED, "QOSMaxNodePerJobLimit; Batch job submission failed: Job violates"),
+        (Cause.UNAVAILABLE, "Required partition not available (inactive or drain)"),
+        (Cause.NOT_SUBMITTED, "slurmctld could not be reached"),
+    ],
+)
+def test_rejections(cause: Cause, text: str) -> None:
+    assert final_states.rejection_cause(f"Slurm refused the job: {text}") is cause

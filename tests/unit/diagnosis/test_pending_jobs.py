@@ -1,0 +1,214 @@
+"""Explanations of pending jobs, with the numbers."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from orchestrator import jobs
+from orchestrator.diagnosis import pending_jobs, queue
+from orchestrator.diagnosis.causes import Cause
+from orchestrator.diagnosis.queue import Limit
+from orchestrator.jobs import JobState
+from tests.unit.diagnosis import test_final_states
+
+NOW = test_final_states.BEGIN
+LATER = NOW + datetime.timedelta(hours=1)
+LATER_TEXT = LATER.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+SHORT = queue.Partition(
+    name="short", state="UP", nodes=4, cpus=32, max_nodes=2, max_time_seconds=60
+)
+NEVER, ACTION, WILL, LIMIT = "can never start", "needs action", "will start", "limit reached"
+
+
+def waiting_job(reason: str, **fields: object) -> jobs.Job:
+    job_id = fields.pop("job_id", "12")
+    state = fields.pop("state", JobState.PENDING)
+    return test_final_states.job_of(state, ran_seconds=None, reason=reason, job_id=job_id, **fields)  # type: ignore[arg-type]
+
+
+def explained(reason: str, asked: dict[str, object], **known: object) -> tuple[Cause | None, str]:
+    request = queue.Request(reason=reason, **asked)  # type: ignore[arg-type]
+    found = queue.Queue(request=request, **known)  # type: ignore[arg-type]
+    told = pending_jobs.explain(waiting_job(reason), found, NOW)
+    assert told.evidence[0].text == f"PENDING, reason {reason}"
+    return told.cause, told.summary
+
+
+@pytest.mark.parametrize(
+    ("reason", "asked", "known", "cause", "kind", "numbers"),
+    [
+        (
+            *("PartitionTimeLimit", {"time_limit_seconds": 300}, {"partition": SHORT}),
+            *(Cause.BAD_RESOURCES, NEVER, "it requests 00:05:00, partition short allows 00:01:00"),
+        ),
+        (
+            *("PartitionTimeLimit", {}, {"partition": SHORT}),
+            *(Cause.BAD_RESOURCES, NEVER, "no time limit, partition short allows 00:01:00"),
+        ),
+        (
+            *("PartitionNodeLimit", {"nodes": 3}, {"partition": SHORT}),
+            *(Cause.BAD_RESOURCES, NEVER, "requests 3 nodes, partition short allows 2 per job"),
+        ),
+        (
+            *("PartitionConfig", {"nodes": 1, "resources": {"cpu": 99}}, {"partition": SHORT}),
+            *(Cause.BAD_RESOURCES, NEVER, "it requests 99 CPUs, partition short has 32"),
+        ),
+        (
+            *("DependencyNeverSatisfied", {"dependency": "afterok:7(failed)"}, {}),
+            *(Cause.DEPENDENCY, NEVER, "dependency afterok:7(failed)"),
+        ),
+        (
+            "AccountNotAllowed",
+            {"account": "proj"},
+            {"partition": queue.Partition(name="big", state="UP", accounts="physics")},
+            *(
+                Cause.BAD_ACCOUNT,
+                NEVER,
+                "big accepts physics, the account of the job is proj",
+            ),
+        ),
+        (
+            *("JobHeldAdmin", {}, {}),
+            *(Cause.HELD, ACTION, "an administrator held it: ask the site's support"),
+        ),
+        (
+            *("launch failed requeued held", {}, {}),
+            *(Cause.LAUNCH_FAILED, ACTION, "it could not be started on its node and is held"),
+        ),
+        (
+            *("ReqNodeNotAvail, UnavailableNodes:n4", {}),
+            {"nodes": (queue.Node(name="n4", state="down", why="Not responding"),)},
+            *(Cause.UNAVAILABLE, ACTION, "n4 is down (Not responding)"),
+        ),
+        (
+            *("ReqNodeNotAvail, May be reserved for other job", {}, {}),
+            *(None, WILL, "its nodes are reserved"),
+        ),
+        (
+            "Reservation",
+            {"reservation": "later"},
+            {"reservation": queue.Reservation(name="later", state="INACTIVE", begins_at=LATER)},
+            *(None, WILL, f"reservation later begins at {LATER_TEXT}"),
+        ),
+        (
+            *("Priority", {"expected_start": LATER}, {"partition": SHORT, "before": 1}),
+            *(None, WILL, "(1 job is ahead of it in partition short); Slurm expects it to start"),
+        ),
+        # An expected start in the past is not shown.
+        (
+            *("Resources", {"expected_start": NOW}, {"partition": SHORT, "before": 0}),
+            *(None, WILL, "free (no jobs are ahead of it in partition short)"),
+        ),
+    ],
+)
+def test_reasons(
+    reason: str,
+    asked: dict[str, object],
+    known: dict[str, object],
+    cause: Cause | None,
+    kind: str,
+    numbers: str,
+) -> None:
+    found, summary = explained(reason, asked, **known)
+    assert found is cause
+    assert summary.startswith(f"{kind}: ") and numbers in summary
+
+
+@pytest.mark.parametrize(
+    ("reason", "limit", "never", "sentence"),
+    [
+        (
+            *("QOSMaxCpuPerJobLimit", ("QOS small", "MaxTRESPJ", "cpu", 2, None)),
+            *(True, "QOS small allows cpu=2 per job, it requests cpu=4"),
+        ),
+        (
+            *("QOSMaxWallDurationPerJobLimit", ("QOS small", "MaxWallPJ", "", 10, None)),
+            *(True, "QOS small allows 00:10:00 per job, it requests 01:00:00"),
+        ),
+        (
+            *("QOSMaxGRESPerUser", ("QOS gpu", "MaxTRESPU", "gres/gpu", 8, 7)),
+            *(False, "QOS gpu allows gres/gpu=8 per user at one time, 7 are used, it requests"),
+        ),
+        # The request alone exceeds the limit, so that the job would be pending for ever.
+        (
+            *("QOSMaxCpuPerUserLimit", ("QOS gpu", "MaxTRESPU", "cpu", 3, 0)),
+            *(True, "QOS gpu allows cpu=3 per user at one time, 0 are used, it requests cpu=4"),
+        ),
+        (
+            *("QOSGrpJobsLimit", ("QOS single", "GrpJobs", "", 1, 1)),
+            *(False, "QOS single allows 1 job at one time, 1 is running"),
+        ),
+        (
+            *("AssocMaxJobsLimit", ("user alice", "MaxJobs", "", 5, 5)),
+            *(False, "user alice allows 5 jobs at one time, 5 are running"),
+        ),
+        (
+            *("AssocGrpCpuLimit", ("account proj", "GrpTRES", "cpu", 20, 18)),
+            *(False, "account proj allows cpu=20 at one time, 18 are used, it requests cpu=4"),
+        ),
+        (
+            *("AssocGrpCPUMinutesLimit", ("account proj", "GrpTRESMins", "cpu", 6000, 6000)),
+            *(False, "account proj has a budget of 100 hours of cpu, 100 hours are used"),
+        ),
+        (
+            *("QOSMinGRES", ("QOS gpu", "MinTRESPJ", "gres/gpu", 4, None)),
+            *(True, "QOS gpu requires gres/gpu=4 per job, it requests gres/gpu=2"),
+        ),
+        (
+            *("QOSMaxMemoryPerNode", ("QOS gpu", "MaxTRESPN", "mem", 900, None)),
+            *(True, "QOS gpu allows mem=900M per node, it requests mem=1000M"),
+        ),
+    ],
+)
+def test_limits(
+    reason: str, limit: tuple[str, str, str, int, int | None], never: bool, sentence: str
+) -> None:
+    owner, name, resource, allowed, used = limit
+    one = Limit(owner=owner, name=name, resource=resource, allowed=allowed, used=used)
+    # An unrelated limit.
+    other = Limit(owner="QOS normal", name="GrpSubmitJobs", allowed=1, used=1)
+    asked = {
+        "time_limit_seconds": 3600,
+        "nodes": 2,
+        "resources": {"cpu": 4, "gres/gpu": 2, "mem": 2000},
+    }
+    cause, summary = explained(reason, asked, limits=(other, one))
+    assert sentence in summary
+    assert cause is (Cause.LIMIT_REACHED if never else None)
+    assert summary.startswith(NEVER if never else LIMIT)
+
+
+def test_without_an_answer_of_slurm() -> None:
+    found = queue.Queue(error="squeue could not reach slurmctld")
+    told = pending_jobs.explain(waiting_job("BeginTime,JobHeldUser"), found, NOW)
+    assert (told.cause, told.cures) == (Cause.HELD, ("release it: orchestrator release JOB",))
+    assert told.summary.startswith(ACTION)
+    assert told.details["slurm_error"] == "squeue could not reach slurmctld"
+
+
+def test_time_limit_can_be_changed_in_the_queue() -> None:
+    request = queue.Request(reason="PartitionTimeLimit", time_limit_seconds=300)
+    found = queue.Queue(request=request, partition=SHORT)
+    told = pending_jobs.explain(waiting_job("PartitionTimeLimit"), found, NOW)
+    assert told.cures[0] == "scontrol update JobId=12 TimeLimit=00:01:00"
+
+
+def test_jobs_that_are_not_in_slurm() -> None:
+    waits = waiting_job(
+        "waits for room: QOSMaxSubmitJobPerUserLimit",
+        **{"job_id": None, "state": JobState.NOT_SUBMITTED, "resend_at": LATER},
+    )
+    unknown = waiting_job("", job_id=None, state=JobState.SUBMIT_UNKNOWN)
+    assert pending_jobs.is_pending(waits) and pending_jobs.is_pending(unknown)
+    told = pending_jobs.explain(waits, queue.Queue(), NOW)
+    assert told.summary.startswith(
+        "waits for room: QOSMaxSubmitJobPerUserLimit; the next command that contacts Slurm after "
+        f"{LATER_TEXT}"
+    )
+    told = pending_jobs.explain(unknown, queue.Queue(), NOW)
+    assert told.summary.startswith("it is unknown whether Slurm accepted the job")
+    assert not pending_jobs.is_pending(
+        test_final_states.job_of(JobState.NOT_SUBMITTED, ran_seconds=None)
+    )

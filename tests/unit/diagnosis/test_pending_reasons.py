@@ -1,0 +1,138 @@
+"""Held jobs, exit codes, and the meaning of Slurm's pending reasons."""
+
+import dataclasses
+import datetime
+
+import pytest
+
+from orchestrator import jobs
+from orchestrator.diagnosis import causes, exit_codes, pending_reasons
+from orchestrator.diagnosis.pending_reasons import Prospect
+from orchestrator.jobs import JobState
+
+
+def job_of(state, **fields):
+    return jobs.Job(
+        row=1,
+        token="abcd12345678",
+        cluster="lab",
+        scheduler="slurm",
+        name="demo",
+        state=state,
+        run_dir="/r",
+        created_at=datetime.datetime.now(datetime.UTC),
+        **fields,
+    )
+
+
+def ended(state, code, exit_signal):
+    return job_of(state, exit_code=code, exit_signal=exit_signal)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "held"),
+    [
+        (JobState.PENDING, "JobHeldUser", True),
+        (JobState.PENDING, "JobHeldAdmin", True),
+        (JobState.PENDING, "JobHoldMaxRequeue", True),
+        (JobState.PENDING, "BeginTime,JobHeldUser", True),
+        (JobState.PENDING, "job requeued in held state", True),
+        (JobState.PENDING, "launch failed requeued held", True),
+        (JobState.REQUEUE_HOLD, None, True),
+        (JobState.SPECIAL_EXIT, "job requeued in held state", True),
+        (JobState.PENDING, "Priority", False),
+        (JobState.PENDING, None, False),
+        # Measured: before it is held.
+        (JobState.COMPLETING, "job requeued in held state", False),
+        # squeue shows it of a running job after `scontrol hold`.
+        (JobState.RUNNING, "JobHeldUser", False),
+    ],
+)
+def test_held(state, reason, held):
+    job = job_of(state, reason=reason)
+    assert pending_reasons.is_held(job) is held
+    if held and state is JobState.PENDING and "," not in str(reason):
+        assert pending_reasons.meaning(str(reason)).prospect is Prospect.ACTION
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "exit_signal", "sentence"),
+    [
+        (JobState.COMPLETED, 0, 0, ""),
+        (JobState.FAILED, 3, 0, ""),
+        (
+            JobState.FAILED,
+            0,
+            53,
+            "Slurm could not open the log or the working directory, so there is no log",
+        ),
+        (JobState.FAILED, 0, 9, "SIGKILL ended the batch script"),
+        (JobState.FAILED, 137, 0, "137 = 128 + 9: SIGKILL ended the program"),
+        (JobState.OUT_OF_MEMORY, 137, 0, "137 = 128 + 9: SIGKILL ended the program"),
+        (JobState.FAILED, 127, 0, "the program was not found"),
+        (JobState.FAILED, 73, 0, "the compute node cannot see the run folder"),
+        (JobState.FAILED, 255, 0, ""),
+        (JobState.CANCELLED, 0, 15, ""),
+        (JobState.TIMEOUT, 0, 0, ""),
+        (JobState.FAILED, None, None, ""),
+    ],
+)
+def test_exit_codes(state, code, exit_signal, sentence):
+    assert exit_codes.explain(ended(state, code, exit_signal)) == sentence
+
+
+def test_exit_code_of_sacct_may_lack_128():
+    sentence = "or 137, which sacct up to Slurm 25.05 reports as 9: SIGKILL ended the program"
+    tracked = dataclasses.replace(ended(JobState.FAILED, 9, 0), tracked_name="by-hand")
+    assert exit_codes.explain(tracked) == sentence
+    assert exit_codes.explain(ended(JobState.FAILED, 9, 0)) == ""
+
+
+# The classes of Slurm's reasons, one of each family and every odd one.
+@pytest.mark.parametrize(
+    ("kind", "reasons"),
+    [
+        (
+            Prospect.WILL_START,
+            "None Priority Resources BeginTime Dependency Prolog Cleaning Licenses Reservation "
+            "SchedDefer BurstBufferResources BurstBufferStageIn FedJobLock MpiPortsBusy "
+            "NvidiaImexChannels MaxPoweredUpNodes Constraints SomethingNew "
+            "NonZeroExitCode RaisedSignal:9(Killed) TimeLimit OutOfMemory",
+        ),
+        (
+            Prospect.LIMIT,
+            "JobArrayTaskLimit QOSMaxJobsPerUserLimit QOSMaxCpuPerUserLimit QOSMaxNodePerUserLimit "
+            "QOSMaxGRESPerUser QOSMaxMemoryPerUser QOSGrpCpuLimit QOSGrpMemLimit QOSGrpNodeLimit "
+            "QOSGrpJobsLimit QOSGrpGRES AssocGrpCpuLimit AssocGrpMemLimit AssocGrpGRES "
+            "AssocMaxJobsLimit MaxGRESPerAccount AssocGrpCPUMinutesLimit AssocGrpGRESMinutes "
+            "AssocGrpBillingMinutes QOSGrpCPUMinutesLimit AssocGrpWallLimit QOSGrpWallLimit "
+            "QOSUsageThreshold AssocGrpCPURunMinutesLimit QOSGrpCPURunMinutesLimit",
+        ),
+        (
+            Prospect.ACTION,
+            "JobHeldUser JobHeldAdmin JobHoldMaxRequeue ReservationDeleted PartitionDown "
+            "PartitionInactive NodeDown FrontEndDown ReqNodeNotAvail SystemFailure "
+            "BurstBufferOperation",
+        ),
+        (
+            Prospect.NEVER,
+            "DependencyNeverSatisfied BadConstraints PartitionNodeLimit PartitionTimeLimit "
+            "PartitionConfig MaxMemPerLimit QOSMaxCpuPerJobLimit QOSMaxGRESPerJob "
+            "QOSMaxWallDurationPerJobLimit QOSMaxCpuPerNode QOSMinCpuNotSatisfied QOSMinGRES "
+            "AssocMaxCpuPerJobLimit AssocMaxWallDurationPerJobLimit AssocMaxCPUMinutesPerJobLimit "
+            "AssocMaxCpuMinutesPerJobLimit InvalidAccount InvalidQOS AccountNotAllowed "
+            "QOSNotAllowed DeadLine",
+        ),
+    ],
+)
+def test_prospect_of_every_reason(kind, reasons):
+    assert {
+        reason: pending_reasons.meaning(reason).prospect for reason in reasons.split()
+    } == dict.fromkeys(reasons.split(), kind)
+
+
+def test_every_cause_has_a_title_and_fixes():
+    for cause in causes.Cause:
+        kind = causes.info(cause)
+        assert kind.title and kind.cures
+        assert kind.title == kind.title.strip(" .")

@@ -1,0 +1,238 @@
+"""Planned times against an implementation of our own: brute force over all minutes of ten years.
+
+It knows neither cronsim nor the modules under test: its own reading of the five fields, and for
+each minute of UTC what the clocks of the zone show then.
+"""
+
+from __future__ import annotations
+
+import calendar
+import datetime
+import functools
+import itertools
+import zoneinfo
+
+import numpy as np
+import pytest
+
+from orchestrator import schedules
+
+UTC = datetime.UTC
+BEGIN = datetime.datetime(2020, 1, 1, tzinfo=UTC)
+END = datetime.datetime(2030, 1, 1, tzinfo=UTC)
+ZONES = (
+    "Europe/Oslo",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "Asia/Kolkata",
+    "Africa/Casablanca",
+)
+#: Times of day near the changes of the five zones, month ends, leap days, weekdays, both days.
+TIMES = (
+    "30 2 * * *",
+    "15 2 * * 0",
+    "0,20,40 1-3 * * 6,7",
+    "45 1 29 2 *",
+    "10 2 31 * *",
+    "0 2 1,15 * 1-5",
+    "59 23 28-31 3,10 sun",
+    "0 0 L * *",
+    "30 2 LW * *",
+    "20 2 * * 1#1",
+)
+INTERVALS = ("*/30 1-3 * * 6,0", "0 */6 * * *", "*/20 2 * 3,4,10,11 *", "30 * 1 * *")
+MORE = (
+    "@daily",
+    "7 */5 * * *",
+    "5/15 2 * * *",
+    "0 3 */2 * 1",
+    "0 1-5/2 * 1-12/3 *",
+    "*/10 * * * *",
+)
+NAMES = {name.lower(): n for n, name in enumerate(calendar.month_abbr) if name}
+DAYS = {name: n for n, name in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))}
+
+
+def field(text: str, low: int, high: int, names: dict[str, int]) -> set[int]:
+    """The numbers of one field, as man 5 crontab describes it."""
+    found: set[int] = set()
+    for part in text.lower().split(","):
+        span, _, step = part.partition("/")
+        first, _, last = span.partition("-")
+        if span == "*":
+            begin, end = low, high
+        else:
+            begin = names.get(first) if first in names else int(first)
+            end = (names.get(last) or int(last)) if last else (high if step else begin)
+        found.update(range(begin, end + 1, int(step or 1)))
+    return found
+
+
+class Clocks:
+    """What the clocks of a zone show at each minute of UTC."""
+
+    def __init__(self, zone: str) -> None:
+        here = zoneinfo.ZoneInfo(zone)
+        # A margin of a day at both ends; offsets change at full quarters of an hour alone.
+        quarters = int((END - BEGIN).total_seconds()) // 900 + 192
+        start = BEGIN - datetime.timedelta(days=1)
+        offsets = [
+            int(
+                (start + datetime.timedelta(minutes=15 * n))
+                .astimezone(here)
+                .utcoffset()
+                .total_seconds()
+            )
+            // 60
+            for n in range(quarters)
+        ]
+        self.offset = np.repeat(np.array(offsets, dtype=np.int32), 15)
+        first = int(start.timestamp()) // 60
+        self.utc = first + np.arange(len(self.offset), dtype=np.int32)
+        self.wall = self.utc + self.offset
+        self.first_day = int(self.wall[0]) // 1440
+        self.days = np.arange(self.first_day, int(self.wall.max()) // 1440 + 1)
+        self.day = (self.wall // 1440 - self.first_day).astype(np.int16)
+        self.minute = (self.wall % 1440).astype(np.int16)
+        self.peak = np.maximum.accumulate(self.wall)
+
+    def first_utc(self, walls: np.ndarray) -> np.ndarray:
+        """The first minute of UTC at which the clocks show each of these times, or a later one."""
+        there = walls[(walls >= self.wall[0]) & (walls <= self.peak[-1])]
+        return self.utc[np.searchsorted(self.peak, there)]
+
+
+@functools.cache
+def clocks(zone: str) -> Clocks:
+    return Clocks(zone)
+
+
+def right_days(expression: str, days: np.ndarray) -> np.ndarray:
+    """Which of these days since 1970 an expression means."""
+    _, _, day, month, weekday = expression.split()
+    dates = days.astype("datetime64[D]")
+    months = dates.astype("datetime64[M]")
+    in_month = (dates - months).astype(int) + 1
+    after = (months + np.timedelta64(1, "M")).astype("datetime64[D]")
+    length = (after - months.astype("datetime64[D]")).astype(int)
+    # 1970-01-01 was a Thursday.
+    of_week = (days + 4) % 7
+    if day == "L":
+        right_day = in_month == length
+    elif day == "LW":
+        last = (days - in_month + length + 4) % 7
+        right_day = in_month == length - np.select([last == 0, last == 6], [2, 1], 0)
+    else:
+        right_day = np.isin(in_month, list(field(day, 1, 31, {})))
+    if "#" in weekday:
+        name, nth = weekday.split("#")
+        right_weekday = (of_week == int(name)) & ((in_month - 1) // 7 + 1 == int(nth))
+    else:
+        wanted = {one % 7 for one in field(weekday, 0, 7, DAYS)}
+        right_weekday = np.isin(of_week, list(wanted))
+    both = day.startswith("*") or weekday.startswith("*")
+    right = (right_day & right_weekday) if both else (right_day | right_weekday)
+    return right & np.isin(months.astype(int) % 12 + 1, list(field(month, 1, 12, NAMES)))
+
+
+def right_minutes(expression: str) -> np.ndarray:
+    """Which minutes of a day an expression means."""
+    minute, hour, *_ = expression.split()
+    every = np.arange(1440)
+    in_hour = np.isin(every % 60, list(field(minute, 0, 59, {})))
+    return in_hour & np.isin(every // 60, list(field(hour, 0, 23, {})))
+
+
+def expected(expression: str, zone: str) -> list[int]:
+    """Minutes of UTC since 1970, in the ten years."""
+    there = clocks(zone)
+    minutes = right_minutes(expression)
+    minute, hour, *_ = expression.split()
+    if minute.startswith("*") or hour.startswith("*"):
+        found = there.utc[right_days(expression, there.days)[there.day] & minutes[there.minute]]
+    else:
+        days = there.days[right_days(expression, there.days)]
+        found = np.unique(there.first_utc((days[:, None] * 1440 + np.flatnonzero(minutes)).ravel()))
+    low, high = int(BEGIN.timestamp()) // 60, int(END.timestamp()) // 60
+    return found[(found > low) & (found <= high)].tolist()
+
+
+def planned(expression: str, zone: str) -> list[int]:
+    found = itertools.takewhile(
+        lambda at: at <= END, schedules.Calendar(expression, zone).after(BEGIN)
+    )
+    return [int(at.timestamp()) // 60 for at in found]
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_ten_years(zone: str) -> None:
+    for expression in (*TIMES, *INTERVALS):
+        assert planned(expression, zone) == expected(expression, zone), expression
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("zone", [*ZONES, "America/Sao_Paulo", "Asia/Gaza", "Pacific/Chatham"])
+def test_ten_years_of_more_expressions(zone: str) -> None:
+    for expression in MORE:
+        plain = schedules.ALIASES.get(expression, expression)
+        assert planned(expression, zone) == expected(plain, zone), expression
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_wherever_one_begins_the_rest_is_the_same(zone: str) -> None:
+    """Around each change of the clocks in a year, minute by minute."""
+    there = clocks(zone)
+    changes = there.utc[1:][np.diff(there.offset) != 0]
+    calendars = [schedules.Calendar(one, zone) for one in ("30 2 * * *", "*/30 * * * *")]
+    for change in changes[2:6]:
+        for calendar_ in calendars:
+            begin = datetime.datetime.fromtimestamp(int(change) * 60, UTC)
+            begin -= datetime.timedelta(hours=3)
+            every = list(itertools.islice(calendar_.after(begin), 40))
+            for minutes in range(0, 400, 7):
+                after = begin + datetime.timedelta(minutes=minutes)
+                left = [at for at in every if at > after]
+                assert list(itertools.islice(calendar_.after(after), len(left))) == left
+
+
+@pytest.mark.parametrize(
+    "cron, told",
+    [
+        ("0 2 * *", "write five fields"),
+        ("@reboot", "write five fields"),
+        ("0 0 0 2 * *", "write five fields"),
+        ("61 2 * * *", "its minute is invalid or never occurs"),
+        ("0 0 31 2 *", "its day-of-month is invalid or never occurs"),
+    ],
+)
+def test_what_is_no_expression(cron: str, told: str) -> None:
+    with pytest.raises(schedules.ScheduleError, match=told):
+        schedules.Calendar(cron, "UTC")
+
+
+def test_a_zone_that_is_none() -> None:
+    with pytest.raises(schedules.ScheduleError) as found:
+        schedules.Calendar("@daily", "Europe/Olso")
+    told = "unknown time zone 'Europe/Olso': write an IANA name such as Europe/Oslo or UTC"
+    assert str(found.value) == told
+
+
+def test_notes_of_changes() -> None:
+    def notes(cron: str, day: str, count: int) -> list[str]:
+        calendar_ = schedules.Calendar(cron, "Europe/Oslo")
+        after = datetime.datetime.fromisoformat(day).astimezone(UTC)
+        return [
+            schedules.clock_change_note(one, calendar_.zone)
+            for one in itertools.islice(calendar_.moments(after), count)
+        ]
+
+    spring, autumn = "2027-03-27T12:00+01:00", "2026-10-24T12:00+02:00"
+    forward, back = "the clocks go forward by 1:00", "the clocks go back by 1:00"
+    assert notes("30 2 * * *", spring, 2) == [f"{forward}; 02:30 is skipped", ""]
+    assert notes("30 2 * * *", autumn, 2) == [f"{back}; the first 02:30 of two", ""]
+    assert notes("0 5 * * *", autumn, 1) == [back]
+    assert notes("30 * * * *", "2026-10-25T01:45+02:00", 3) == [
+        f"{back}; the first 02:30 of two",
+        f"{back}; the second 02:30 of two",
+        back,
+    ]
