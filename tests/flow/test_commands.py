@@ -128,8 +128,8 @@ def test_a_job_from_submit_to_its_numbers(cli, fake_slurm):
         "  Time           [                       0%] 00:00:0... of 00:10:00\n"
         "  CPU ... 00:00:01... (2 CPUs)\n"
         "  Memory         [||||                  20%] 100M of 500M a node\n"
-        "  Unknown: GPU use: there is no CSV of the trainer's monitor or of nvidia-smi "
-        "(spec key metrics.gpu_csv names one)\n"
+        "  Unknown: GPU usage: no CSV of the trainer's monitor or of nvidia-smi found "
+        "(spec key metrics.gpu_csv)\n"
         "\n"
         "History:\n"
         "  ...  user       intent stored\n"
@@ -321,10 +321,10 @@ def test_many_jobs_are_cancelled_at_once(cli, fake_slurm):
     assert "2 is CANCELLED\n3 is CANCELLED\n" in done.out
     told = [line for line in done.err.splitlines() if not line.startswith("Waiting")]
     assert told[:2] == [
-        "Error: @5 is a task of an array that waits to be submitted as a whole: "
-        "`orchestrator cancel d` takes back all its tasks",
-        "@6 has no job ID yet (SUBMIT_UNKNOWN); `orchestrator status @6` finds out whether Slurm "
-        "has it, then cancel it",
+        "Error: @5 is a task of an array that is deferred as a whole: "
+        "`orchestrator cancel d` cancels all its tasks",
+        "@6 has no job ID yet (SUBMIT_UNKNOWN). `orchestrator status @6` looks for it in "
+        "Slurm; cancel it afterwards",
     ]
     # With nothing but those it is a conflict (6).
     done = cli("cancel", "@6", "2")

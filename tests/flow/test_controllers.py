@@ -133,7 +133,7 @@ def test_who_was_stopped_for_too_long_is_fenced_and_sends_nothing(
     stop_between_transactions(here, first)
     second = serve(here, started, "--wait")
     assert second.stdout is not None
-    read_to(second.stdout, "Acts")
+    read_to(second.stdout, "Controller running")
     first.send_signal(signal.SIGCONT)
     fenced = read_to(first.stdout, "error: ")
     assert "Another controller took over: " in fenced

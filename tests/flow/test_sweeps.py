@@ -84,8 +84,7 @@ def test_a_grid_from_its_file_to_the_end(cli, fake_slurm, grid):
         PLAN.format("1 submission") + "Submitted batch job 1 (@1-6, grid, 6 tasks)\n"
     )
     assert done.err.endswith(
-        "Error: 1 of 6 points did not complete; `orchestrator sweep status @1 --points` "
-        "shows them\n"
+        "Error: 1 of 6 points did not complete; see `orchestrator sweep status @1 --points`\n"
     )
     assert done.code == 1
     assert len(fake_slurm.calls("sbatch")) == 1
@@ -151,7 +150,7 @@ def test_what_has_no_room_waits_and_is_sent(cli, fake_slurm, grid):
     ), done.err
     assert re.fullmatch(
         re.escape(PLAN.format("3 submissions"))
-        + rf"@1-2 waits for room: QOSMaxSubmitJobPerUserLimit; next try at {CLOCK}\n"
+        + rf"@1-2 deferred: QOSMaxSubmitJobPerUserLimit; next try at {CLOCK}\n"
         "`orchestrator status`, `sweep status`, `refresh` or `wait` submits deferred points as "
         "soon as limits allow; `orchestrator wait --sweep @1` waits until all have ended.\n",
         done.err,
@@ -180,7 +179,9 @@ def test_what_waits_is_not_sent_after_a_cancel_that_was_killed(cli, fake_slurm, 
     with sqlite3.connect(cli.database) as database:
         database.execute("UPDATE sweeps SET state = 'cancelled'")
     database.close()
-    told = "is not sent again: its sweep grid is cancelled: `orchestrator sweep resume @1` opens"
+    told = (
+        "is not submitted again: its sweep grid is cancelled: `orchestrator sweep resume @1` opens"
+    )
     cli.wait_until(lambda: cli("status", "--refresh", **environ).err.count(told) == 3)
     assert len(fake_slurm.calls("sbatch")) == 1
     assert states(cli) == {"NOT_SUBMITTED": 6}
@@ -195,7 +196,7 @@ def test_of_a_cancelled_sweep_nothing_waits_for_its_baseline(cli, fake_slurm):
     cli("sweep", "submit", cli.spec(STUDY, "study.toml"), **environ)
     with stores.Store(cli.location) as store, store.writing() as work:
         work.sweeps.set_state(work.sweeps.get(1), "cancelled")
-    told = "is not sent again: its sweep study is cancelled: "
+    told = "is not submitted again: its sweep study is cancelled: "
     cli.wait_until(lambda: cli("status", "--refresh", **environ).err.count(told) == 3)
 
 
@@ -252,7 +253,8 @@ def test_refused_for_good_and_resumed(cli, fake_slurm, grid):
     done = cli("sweep", "submit", grid, **SMALL)
     assert done.code == 5 and done.out == ""
     assert done.err.endswith(
-        "(kept as @1)\n6 points of grid are not submitted: `orchestrator sweep resume @1` submits "
+        "(stored as @1)\n"
+        "6 points of grid are not submitted: `orchestrator sweep resume @1` submits "
         "them, each point once\n"
     )
     assert states(cli) == {"NOT_SUBMITTED": 2, "None": 4}
@@ -416,7 +418,7 @@ def test_what_waits_is_not_sent_after_a_baseline_that_failed(cli, fake_slurm):
     fake_slurm.set_state("1_0", "FAILED", exit="1:0")
     fake_slurm.set_state("1_1", "FAILED", exit="1:0")
     told = cli("refresh", **environ).err
-    why = "is not sent again: 2 points of its sweep's baseline did not end well\n"
+    why = "is not submitted again: 2 baseline points of its sweep failed\n"
     assert f"@3 {why}" in told and f"@5 {why}" in told
     assert states(cli, "study") == {"FAILED": 2, "NOT_SUBMITTED": 4}
     # First the baseline anew, then what was never sent.
@@ -450,7 +452,7 @@ def test_what_is_shown_before(cli, fake_slurm, grid):
     done = cli("submit", grid)
     assert done.code == 3
     assert (
-        "grid.toml:7: sweep: makes many jobs of this file: use `orchestrator sweep submit` or "
+        "grid.toml:7: sweep: makes several jobs of this file: use `orchestrator sweep submit` or "
         "`sweep render`\n    7 | [sweep]\n1 problem; nothing was submitted.\n"
     ) in done.err
     done = cli("sweep", "submit", grid, ORCHESTRATOR_CONFIRM_POINTS="5")
@@ -514,7 +516,7 @@ def test_a_person_is_asked(cli, fake_slurm, grid, answer, code, sent):
     said = b""
     while b"[y/N]: " not in said:
         said += os.read(ours, 4096)
-    assert b"6 points are more than confirm_points = 5. Submit it? [y/N]: " in said
+    assert b"6 points are more than confirm_points = 5. Submit? [y/N]: " in said
     os.write(ours, f"{answer}\n".encode())
     out, _ = process.communicate(timeout=command_line.TIMEOUT_SECONDS)
     os.close(ours)

@@ -45,7 +45,6 @@ def in_papers(context: contexts.Context, job: jobs.Job, papers: Mapping[str, str
         return job.token in " ".join(papers.values())
     with context.store.reading() as work:
         stored = work.jobs.submission_of(job.row)
-    assert stored is not None, "each job belongs to one (foreign key)"
     known = json.loads(stored.provenance)["slurm"]
     return all(papers.get(name) == known.get(name) for name in WITNESSES)
 

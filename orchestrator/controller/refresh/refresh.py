@@ -59,7 +59,7 @@ def refresh_one(
         expected = expecting or work.jobs.find(due)
     # Without live jobs nothing is expected of Slurm; who asks outright (floor 0) is still answered,
     # so that a job requeued by hand after its end is seen.
-    nothing = context.is_local and not context.machine.files.queue()
+    nothing = context.is_local and not context.machine.spool.queue()
     if not expected and (floor > 0 or nothing or clusters.known_facts(context) is None):
         return _unasked(context)
     try:

@@ -207,7 +207,7 @@ def _submit_job(
 
     spec = specs.from_json(json.dumps(payload.spec))
     request = render.Request(spec=spec, source=schedule.source, argv=payload.argv)
-    job = submit.submit(context, request, queue=True, with_it=mark)
+    job = submit.submit(context, request, queue=True, in_transaction=mark)
     if job.is_deferred:
         return f"{_title(trigger)} deferred (submit limit reached): @{job.row}, {job.name}"
     job_id = job.array_job_id or job.job_id

@@ -90,12 +90,11 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked_at=BEGIN,
     )
 
-    def submit(*args: object, command: list[str], **options: object) -> str:
-        (name,) = [word for word in command if word.startswith("--job-name=")]
-        names.append(name.removeprefix("--job-name="))
+    def submit(run_dir: Path, call_sbatch: object) -> str:
+        names.append(run_dir.name)
         return str(len(names))
 
-    monkeypatch.setattr(submitit, "submit", submit)
+    monkeypatch.setattr(submitit, "submit_to_slurm", submit)
     monkeypatch.setattr(clusters, "facts", lambda context, **options: facts)
     return names
 
@@ -403,25 +402,24 @@ def test_slurm_that_is_away_is_asked_once_for_each_schedule(
     assert [state for state, _ in outcomes(context)] == ["fired"] * 5
 
 
-def test_who_looks_at_schedules_is_told(
-    tmp_path: Path, store: stores.Store, sent: list[str]
+def test_a_missing_controller_is_reported(
+    tmp_path: Path, store: stores.Store, sent: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = Clock()
-    said: list[str] = []
-    context = make(tmp_path, store, clock).with_reporter(builders.messages_to(said))
+    context = make(tmp_path, store, clock)
     stored = add(context, JOB)
-    cure = (
-        "`orchestrator schedule install --cron --write` sets one up, and `orchestrator serve` is "
-        "one."
-    )
+    cure = "Start one: `orchestrator schedule install --cron --write`, or `orchestrator serve`."
 
     def told(**more: bool) -> str:
-        said.clear()
         schedule_cli.note_controller(context, [stored], **more)
-        return " ".join(said)
+        return capsys.readouterr().err.strip()
 
     assert told() == f"No controller is running, so schedules will not fire. {cure}"
+<<<<<<< HEAD
     with leases.acquire(context, command="tick", seconds=30).renewing(said.append, lambda: None):
+=======
+    with leases.acquire(context, command="tick", seconds=30).kept(lambda text: None, lambda: None):
+>>>>>>> i16
         pass
     newest = health.Pass(
         command="tick",
@@ -436,7 +434,7 @@ def test_who_looks_at_schedules_is_told(
     )
     health.store(context.configuration.state_dir, newest)
     last = health.last_pass_message(newest)
-    assert (told(), told(at_all=True)) == ("", last)
+    assert (told(), told(with_last_pass=True)) == ("", last)
     # From another host's ticks no file is seen here; what they left undone is.
     clock.now += datetime.timedelta(minutes=44)
     health.store(context.configuration.state_dir, dataclasses.replace(newest, last_pass_at=clock()))
@@ -448,4 +446,4 @@ def test_who_looks_at_schedules_is_told(
     health.store(context.configuration.state_dir, newest)
     triggers.decide(context, stored)
     stored = management.find(context, "hourly")
-    assert told(at_all=True) == f"{last} {cure}"
+    assert told(with_last_pass=True) == f"{last} {cure}"
