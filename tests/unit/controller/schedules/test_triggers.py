@@ -415,11 +415,9 @@ def test_a_missing_controller_is_reported(
         return capsys.readouterr().err.strip()
 
     assert told() == f"No controller is running, so schedules will not fire. {cure}"
-<<<<<<< HEAD
-    with leases.acquire(context, command="tick", seconds=30).renewing(said.append, lambda: None):
-=======
-    with leases.acquire(context, command="tick", seconds=30).kept(lambda text: None, lambda: None):
->>>>>>> i16
+    with leases.acquire(context, command="tick", seconds=30).renewing(
+        lambda text: None, lambda: None
+    ):
         pass
     newest = health.Pass(
         command="tick",
