@@ -23,6 +23,7 @@ from db.sqlite import backups
 from db.sqlite.database import SqliteDatabase
 from orchestrator import config, errors, files
 from orchestrator.controller.session import content_checks
+from orchestrator.jobs import leases
 
 _URLS = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
 #: what code may raise when it meets an impossible stored value
@@ -132,11 +133,7 @@ class Store:
         with self._open() as opened, opened.writing(durable=durable) as connection:
             work = unit_of_work.UnitOfWork(connection)
             if self._fence is not None and not work.leases.has_fence(self._fence):
-                from orchestrator.controller.service import lease_messages
-
-                raise lease_messages.taken_over(
-                    work.leases.read(datetime.datetime.now(datetime.UTC))
-                )
+                raise leases.taken_over(work.leases.read(datetime.datetime.now(datetime.UTC)))
             yield work
 
     def version(self) -> str | None:
