@@ -83,9 +83,11 @@ class JobStore(queries.Store):
     def submission(self, token: str) -> jobs.Submission | None:
         return self._submission(_SELECT_SUBMISSIONS.where(_SUBMISSION.token == token))
 
-    def submission_of(self, row: int) -> jobs.Submission | None:
+    def submission_of(self, row: int) -> jobs.Submission:
         """Return the submission of the job with this row number."""
-        return self._submission(_SELECT_SUBMISSIONS.join(JOBS).where(_JOB.row == row))
+        submission = self._submission(_SELECT_SUBMISSIONS.join(JOBS).where(_JOB.row == row))
+        assert submission is not None, "each job has a submission (foreign key)"
+        return submission
 
     def _submission(self, statement: sa.Select[Any]) -> jobs.Submission | None:
         row = self._connection.execute(statement).first()
@@ -275,7 +277,7 @@ def _conditions(query: jobs.JobQuery) -> Iterator[sa.ColumnElement[bool]]:
         yield _any_of(_IS_LIVE, _IS_DEFERRED)
     if query.due is not None:
         yield _any_of(_IS_LIVE, _JOB.resend_at <= query.due)
-    if query.waiting:
+    if query.deferred:
         yield _IS_DEFERRED
     if query.tracked:
         yield _JOB.tracked_name.is_not(None)

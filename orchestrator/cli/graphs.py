@@ -120,13 +120,13 @@ def cancel(context: contexts.Context, reference: str, timeout: float) -> None:
     """
     graph = graph_management.find(context, reference)
     live = graph_management.close(context, graph)
-    name = f"graph {graph.name} (@{graph.row})"
+    name = f"{graph.name} (@{graph.row})"
     if live is None:
-        click.echo(f"{name.capitalize()} had already ended")
+        click.echo(f"Graph {name} had already ended")
         return
     outcomes = cancellation.cancel(context, live, confirm_seconds=timeout) if live else []
     actions.raise_unless_cancelled(outcomes)
-    click.echo(f"Cancelled {name}: {output.count(len(live), 'job')}")
+    click.echo(f"Cancelled graph {name}: {output.count(len(live), 'job')}")
 
 
 def _print_nodes(context: contexts.Context, graph: graphs.StoredGraph, form: str | None) -> None:

@@ -214,7 +214,7 @@ def _with_final_newline(first: bytes, blocks: Iterator[bytes]) -> Iterator[bytes
 
 def _follow_one(context: contexts.Context, job: jobs.Job, stderr: bool, lines: int | None) -> None:
     # It imports everything that talks to Slurm.
-    from orchestrator.controller.actions import live
+    from orchestrator.controller.actions import wait
 
     path = _path(job, stderr)
     if path is None:
@@ -222,7 +222,7 @@ def _follow_one(context: contexts.Context, job: jobs.Job, stderr: bool, lines: i
         return
     by_row = {job.row: job}
     blocks = logs.follow(
-        path, done=lambda: not live.update(context, by_row), wait=context.clock.sleep, lines=lines
+        path, done=lambda: not wait.update(context, by_row), wait=context.clock.sleep, lines=lines
     )
     try:
         _print_blocks(blocks, flush=True)
@@ -234,13 +234,13 @@ def _follow_all(
     context: contexts.Context, selected: Sequence[jobs.Job], stderr: bool, lines: int | None
 ) -> None:
     """Print new lines of several logs, each after its job ID."""
-    from orchestrator.controller.actions import live
+    from orchestrator.controller.actions import wait
 
     by_row = {job.row: job for job in selected}
     rows = list(by_row)
 
     def update() -> tuple[bool, Mapping[int, str]]:
-        is_live = live.update(context, by_row)
+        is_live = wait.update(context, by_row)
         paths = {row: _path(job, stderr) for row, job in by_row.items()}
         return is_live, {row: path for row, path in paths.items() if path is not None}
 

@@ -316,13 +316,13 @@ def _follow(
 ) -> None:
     """Print new metrics until all jobs have ended and their files are read to the end."""
     # It imports everything that talks to Slurm.
-    from orchestrator.controller.actions import live
+    from orchestrator.controller.actions import wait
 
     if form in ("csv", "tsv"):
         click.echo("".join(output.texts("metrics", [], job_rows.METRIC_COLUMNS, form)), nl=False)
     while True:
         # Before reading: lines that were written before the end are then certainly read.
-        is_live = live.update(context, by_row)
+        is_live = wait.update(context, by_row)
         has_more = ingest.ingest_part(context, list(by_row.values()))
         for page in queries.pages(context, query):
             newest = max((row.id for row in page), default=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import sys
@@ -17,7 +18,7 @@ from orchestrator.cli.output import schedule_rows
 from orchestrator.controller.reports import baselines
 from orchestrator.controller.schedules import management
 from orchestrator.controller.session import clock_check, clusters, contexts
-from orchestrator.controller.submission import local_jobs, render
+from orchestrator.controller.submission import intents, render
 from orchestrator.controller.sweeps import plan
 from orchestrator.toml import values
 
@@ -127,7 +128,7 @@ def add(
     if runs_dir := (ctx.obj or {}).get("runs_dir"):
         environ = {**context.environ, "ORCHESTRATOR_RUNS_DIR": str(runs_dir)}
         context = dataclasses.replace(context, environ=environ)
-    wanted = management.Wanted(
+    wanted = management.NewSchedule(
         name=name,
         calendar=calendar,
         catchup=catchup,
@@ -158,7 +159,7 @@ def _checked(
 ) -> tuple[dict[str, Any], contexts.Context]:
     """Check what is to be submitted as if it were submitted now.
 
-    Returns fields of management.Wanted, and the context for its scheduler.
+    Returns fields of management.NewSchedule, and the context for its scheduler.
     """
     if spec_options.is_sweep(job_options):
         sweep, source = spec_options.sweep(job_options, configuration)
@@ -174,9 +175,9 @@ def _checked(
         request = spec_options.request(job_options, configuration)
         is_local = render.is_local(configuration, os.environ)
         context = session.open_context(ctx).with_scheduler("local" if is_local else "slurm")
-        script = render.make(configuration, request, on_this_machine=is_local)
+        script = render.render(configuration, request, is_local=is_local)
         render.refuse_too_many_tasks(request, clusters.facts(context))
-        local_jobs.check(context, request.spec, script.text)
+        intents.check(context, request.spec, script.text)
         inherit = set(request.spec.environment.inherit)
         spec = json.loads(specs.to_json(request.spec))
         fields = {"kind": "job", "spec": spec, "source": request.source}
@@ -232,14 +233,14 @@ def show(context: contexts.Context, name: str, form: str | None) -> None:
       orchestrator schedule show nightly
     """
     stored = management.find(context, name)
-    (summary,) = management.summaries(context, [stored], firings=_SHOWN_TRIGGERS)
+    (summary,) = management.summaries(context, [stored], limit=_SHOWN_TRIGGERS)
     with context.store.reading() as work:
         doubt = clock_check.stored_doubt(work)
     if doubt:
         output.note(doubt)
     form = form or "table"
-    changed = management.changed(stored)
-    rows = schedule_rows.trigger_rows(summary.firings, stored.tz, form)
+    changed = management.source_change(stored)
+    rows = schedule_rows.trigger_rows(summary.triggers, stored.tz, form)
     if output.is_json(form):
         row = schedule_rows.schedule_row(summary, form)
         row |= {"source_changed": bool(changed), "firings": rows}
@@ -299,9 +300,9 @@ def print_next(context: contexts.Context, name: str, count: int, form: str | Non
             "planned_at": moment.at,
             "local": moment.at.astimezone(calendar.zone).isoformat(timespec="minutes"),
             "utc": f"{moment.at:%Y-%m-%dT%H:%MZ}",
-            "note": schedules.note(moment, calendar.zone),
+            "note": schedules.clock_change_note(moment, calendar.zone),
         }
-        for moment in schedules.moments(calendar, after, count)
+        for moment in itertools.islice(calendar.moments(after), count)
     ]
     output.print_rows("planned_times", rows, NEXT_COLUMNS, form)
     if stored.state == "paused":
@@ -424,7 +425,7 @@ def note_controller(
         return
     is_tick = newest is None or newest.command != "serve"
     late_seconds = health.TICKS_LATE_SECONDS if is_tick else health.LATE_SECONDS
-    overlooked = management.overlooked(context, stored, late_seconds=late_seconds)
+    overlooked = management.overdue(context, stored, late_seconds=late_seconds)
     if messages := [*state.problems, *overlooked]:
         # A controller of which a step fails needs no second one.
         has_failing_step = newest is not None and newest.failing_since is not None

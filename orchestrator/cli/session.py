@@ -144,7 +144,7 @@ def refresh(context: contexts.Context, refresh: bool | None) -> freshness.Freshn
     # It imports everything that talks to Slurm.
     from orchestrator.controller.resubmission import resend
 
-    return resend.look(context, floor_seconds=0 if refresh else None)
+    return resend.refresh_or_warn(context, floor_seconds=0 if refresh else None)
 
 
 def jobs_of(context: contexts.Context, reference: str) -> list[jobs.Job]:

@@ -200,9 +200,9 @@ def _fields(
     yield "Exit code", f"{code} ({explanation})" if explanation else code
     if job.cause is not None:
         yield "Cause", f"{job.cause} (see `orchestrator explain {naming.name_of(job)}`)"
-    shared = dict(_common_fields(job, provenance))
+    common = dict(_common_fields(job, provenance))
     for name in ("Cluster", "Partition", "Account", "QOS"):
-        yield name, shared.pop(name)
+        yield name, common[name]
     yield "Nodes", f"{job.nodes} ({job.node_list})" if job.nodes and job.node_list else job.nodes
     yield "GPUs", job.gpus
     seconds = row["elapsed_seconds"]
@@ -214,12 +214,15 @@ def _fields(
     yield "Ended", job.ended_at
     arguments = row["arguments"]
     yield "Arguments", shlex.join(arguments) if isinstance(arguments, list) else None
+    yield "Labels", common["Labels"]
+    yield "Run folder", job.run_dir
     yield "Log", job.stdout_path
     yield "Error log", job.stderr_path
+    yield "Spec", common["Spec"]
     commit = str(provenance.get("git_commit") or "")
     changes = " with uncommitted changes (show --diff)" if provenance.get("git_dirty") else ""
     yield "Commit", f"{commit[:12]}{changes}" if commit else None
-    yield from shared.items()
+    yield "Token", job.token
     yield "Stale since", job.stale_since
 
 

@@ -31,7 +31,7 @@ class JobQuery:
     #: not settled, or deferred until this moment or earlier
     due: datetime.datetime | None = None
     #: deferred: not submitted, and submitted again automatically
-    waiting: bool = False
+    deferred: bool = False
     #: tracked: not submitted by us
     tracked: bool = False
     #: ended since this moment, not COMPLETED, and without a stored cause

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 from typing import Literal
 
 from orchestrator.jobs import states
@@ -29,6 +30,11 @@ class Submission:
     created_at: datetime.datetime
     #: of what the local runner was asked for; none: a job of Slurm's, or not sent yet
     request_sha256: str | None = None
+
+    @property
+    def calling_folder(self) -> str:
+        """The folder in which the command was called, from the provenance."""
+        return str(json.loads(self.provenance)["folder"])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,7 @@ def measurement(record: JobRecord, unit: str) -> records.Measurement | str:
     if throughput is None:
         return "no throughput found"
     chosen, warm_up = throughput
-    size = _gpus_used(record) if unit == "gpus" else _ranks(record.metrics)
+    size = _gpus_used(record) if unit == "gpus" else _ranks_used(record)
     if not size:
         return "number of ranks unknown"
     job = record.job
@@ -176,6 +176,14 @@ def _gpus_used(record: JobRecord) -> int | None:
         # A single process may use several GPUs.
         return min(allocated, known) if known and known > 1 else allocated
     return min(allocated, known or ranks.known_world_size(record.spec) or allocated)
+
+
+def _ranks_used(record: JobRecord) -> int | None:
+    launch = record.spec.launch
+    starts_ranks = launch.launcher in ("torchrun", "srun")
+    if not starts_ranks or launch.command is not None or launch.batch_file is not None:
+        return _ranks(record.metrics)
+    return _ranks(record.metrics) or ranks.known_world_size(record.spec)
 
 
 def _ranks(metrics: Sequence[jobs.Metric]) -> int | None:

@@ -1,8 +1,26 @@
-"""Schedules: planned times of a cron expression in a zone, and what becomes of each. Pure."""
+"""Schedules: planned times of a cron expression in a time zone, and what happens to each."""
 
 from __future__ import annotations
 
-from orchestrator.schedules import deciding, records, times
+from orchestrator.schedules.calendars import (
+    ALIASES,
+    Calendar,
+    Moment,
+    ScheduleError,
+    clock_change_note,
+)
+from orchestrator.schedules.records import (
+    Catchup,
+    Decided,
+    Overlap,
+    Payload,
+    Planned,
+    Rule,
+    Schedule,
+    ScheduleState,
+    Trigger,
+)
+from orchestrator.schedules.triggers import Step, decide, next_step
 
 __all__ = [
     "ALIASES",
@@ -19,30 +37,7 @@ __all__ = [
     "ScheduleState",
     "Step",
     "Trigger",
-    "clock_change",
+    "clock_change_note",
     "decide",
-    "moments",
     "next_step",
-    "note",
 ]
-
-ALIASES = times.ALIASES
-Calendar = times.Calendar
-Moment = times.Moment
-ScheduleError = times.ScheduleError
-clock_change = times.clock_change
-moments = times.moments
-note = times.note
-
-Catchup = records.Catchup
-Overlap = records.Overlap
-Decided = records.Decided
-Planned = records.Planned
-Rule = records.Rule
-Schedule = records.Schedule
-ScheduleState = records.ScheduleState
-Payload = records.Payload
-Trigger = records.Trigger
-Step = deciding.Step
-decide = deciding.decide
-next_step = deciding.next_step

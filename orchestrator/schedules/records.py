@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from orchestrator.schedules import times
+from orchestrator.schedules import calendars
 
 Catchup = Literal["latest", "skip", "all"]
 Overlap = Literal["skip", "queue", "allow"]
@@ -22,7 +22,7 @@ class Rule:
 
     #: name of the schedule, the seed of its jitter
     name: str
-    calendar: times.Calendar
+    calendar: calendars.Calendar
     #: which of several missed planned times fire: the latest, none or all
     catchup: Catchup
     #: a planned time is missed when it is this late
@@ -100,7 +100,7 @@ class Schedule:
         """Return when it fires; raises ScheduleError if this host does not know its time zone."""
         return Rule(
             name=self.name,
-            calendar=times.Calendar(self.cron, self.tz),
+            calendar=calendars.Calendar(self.cron, self.tz),
             catchup=self.catchup,
             grace_seconds=self.grace_seconds,
             overlap=self.overlap,

@@ -1,8 +1,4 @@
-"""Sweeps: the `[sweep]` table of a spec becomes points, and points become submissions. Pure.
-
-`load` reads and checks everything before anything is submitted; `plan` groups points, all of them
-or those that are still missing, into job arrays.
-"""
+"""Sweeps: the `[sweep]` table of a spec becomes points, and points become job arrays."""
 
 from __future__ import annotations
 
@@ -10,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator import config, errors, specs
-from orchestrator.sweeps import combinations, order, plans, points, resources, table
+from orchestrator.sweeps import combinations, points, resources, table
+from orchestrator.sweeps.plans import jobs_to_wait_for, plan
+from orchestrator.sweeps.points import points_of
 from orchestrator.sweeps.records import (
     Limits,
     Plan,
@@ -23,6 +21,7 @@ from orchestrator.sweeps.records import (
     Sweep,
     Table,
 )
+from orchestrator.sweeps.resources import resources_of, smallest_shapes
 from orchestrator.toml import documents
 
 __all__ = [
@@ -45,12 +44,6 @@ __all__ = [
     "smallest_shapes",
 ]
 
-jobs_to_wait_for = order.after
-plan = plans.plan
-points_of = points.points_of
-resources_of = resources.resources_of
-smallest_shapes = resources.smallest
-
 
 def load(
     path: Path,
@@ -63,9 +56,9 @@ def load(
     check_files: bool = True,
     cwd: Path | None = None,
 ) -> Sweep:
-    """Return the sweep that a spec's file and the command line describe, as `specs.load` takes it.
+    """Return the sweep of a spec's file and the command line; the parameters are specs.load's.
 
-    `--set sweep.samples=20` changes a key of the sweep. SpecError with every problem there is.
+    `--set sweep.samples=20` changes a key of [sweep]. SpecError with all problems.
     """
     document, problems = specs.read(path, settings, flags, program, environ=environ)
     return expand(document, profile, problems, folder=(cwd or Path()) if check_files else None)
@@ -78,44 +71,43 @@ def expand(
     *,
     folder: Path | None = None,
 ) -> Sweep:
-    """Return the sweep of a document, filled from the profile.
+    """Return the sweep of a document; SpecError with the given problems and all others.
 
-    SpecError with the problems given and all that it has. Files are looked for from `folder`;
-    none: not at all.
+    Files are looked up from `folder`; None: they are not checked.
     """
-    swept, found = table.read(document)
-    found = [*problems, *found]
+    sweep_table, table_problems = table.read(document)
+    found = [*problems, *table_problems]
     if "array" in document.data:
-        told = "a sweep makes its arrays itself: leave this table out"
-        found.append(document.problem(("array",), told))
+        message = "a sweep creates its own arrays: remove this table"
+        found.append(document.problem(("array",), message))
     if not found:
-        found = [document.problem(at, told) for at, told in combinations.findings(swept)]
+        found = [document.problem(*finding) for finding in combinations.findings(sweep_table)]
     _raise(found)
-    each, wrong = combinations.made(swept)
-    builder = points.Builder(document, swept, profile, folder)
-    for at, told in wrong:
-        builder.tell(at, told)
-    made = builder.points(each)
-    if not each:
-        builder.tell(("sweep",), "has no points")
-    totals = resources.total([resources.resources_of(point.spec, profile) for point in made])
-    if swept.max_gpu_hours is not None:
-        if totals.gpu_hours > swept.max_gpu_hours:
-            told = f"the sweep asks for {totals.gpu_hours:.4g} GPU-hours, and this allows fewer"
-            builder.tell(("sweep", "max_gpu_hours"), told)
-        if totals.points_without_time_limit:
-            told = "cannot be held against points without a time limit: set job.time_limit"
-            builder.tell(("sweep", "max_gpu_hours"), told)
+    settings, findings = combinations.combinations(sweep_table)
+    builder = points.Builder(document, sweep_table, profile, folder)
+    for finding in findings:
+        builder.report(*finding)
+    built = builder.points(settings)
+    if not settings:
+        builder.report(("sweep",), "has no points")
+    totals = resources.total((point.spec for point in built), profile)
+    most = sweep_table.max_gpu_hours
+    if most is not None and totals.gpu_hours > most:
+        message = f"the sweep requests {totals.gpu_hours:.4g} GPU-hours, which is more than this"
+        builder.report(("sweep", "max_gpu_hours"), message)
+    if most is not None and totals.points_without_time_limit:
+        message = "cannot be checked for points without a time limit: set job.time_limit"
+        builder.report(("sweep", "max_gpu_hours"), message)
     _raise(builder.problems)
     job = document.data.get("job")
     name = job.get("name") if isinstance(job, Mapping) else None
     return Sweep(
-        # The name itself may be an axis.
-        name=name if isinstance(name, str) else made[0].spec.name,
-        table=swept,
+        # The name may be an axis.
+        name=name if isinstance(name, str) else built[0].spec.name,
+        table=sweep_table,
         document=document.data,
         shapes=builder.shapes(),
-        points=tuple(made),
+        points=tuple(built),
         totals=totals,
     )
 

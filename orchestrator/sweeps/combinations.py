@@ -1,156 +1,156 @@
-"""The combinations of values that a sweep asks for, in order; no job is made of them yet."""
+"""The combinations of values that a sweep consists of, in order."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from orchestrator import jobs
-from orchestrator.sweeps import batch_size, draws, keys, records, table
-from orchestrator.toml import documents, key_paths
+from orchestrator.sweeps import batch_size, keys, records, table
+from orchestrator.toml import documents
 
-#: More is a slip of the pen: a hundred full arrays of Slurm's default MaxArraySize.
+#: More is a mistake: a hundred arrays of Slurm's default MaxArraySize.
 MOST_POINTS = 100_000
-#: A sample that was there before is drawn anew; after so many in vain there are no others.
-_VAIN_DRAWS = 1000
+NODES = ("resources", "nodes")
+#: After so many draws of known points there are no others.
+_MOST_REPEATED_DRAWS = 1000
+_SIGNIFICANT_DIGITS = 6
 
 
-def fixed_paths(sweep: records.Table) -> dict[tuple[str, ...], str]:
-    """Return the keys that the kind itself gives values, and what it does with them."""
+def _own_axis(sweep: records.Table) -> tuple[str, tuple[str, ...]] | None:
+    """Return the key of [sweep] with the values of the kind itself, and what they set."""
     match sweep.kind:
         case "strong" | "weak":
-            told = "varies the size itself"
-            fixed = {batch_size.argument(sweep): "fixes the batch"}
-            return {**fixed, records.GPUS: told, ("resources", "nodes"): told}
+            return ("gpus", records.GPUS) if sweep.gpus else ("nodes", NODES)
         case "batch":
-            return {batch_size.argument(sweep): "varies it itself"}
+            return "batch_sizes", batch_size.argument(sweep)
         case "workers":
-            return {keys.argument(sweep.workers_argument): "varies it itself"}
-    return {}
+            return "workers", keys.argument(sweep.workers_argument)
+    return None
 
 
 def findings(sweep: records.Table) -> Iterator[table.Finding]:
-    """Give what is wrong with the combinations as a whole."""
-    fixed = fixed_paths(sweep)
+    """Yield what is wrong with the combinations as a whole."""
+    own = _own_axis(sweep)
+    reserved = {own[1]: "varies it itself"} if own else {}
+    if sweep.kind in ("strong", "weak"):
+        reserved = dict.fromkeys((records.GPUS, NODES), "varies the size itself")
+        reserved[batch_size.argument(sweep)] = "fixes the batch"
     for axis in sweep.axes:
-        if axis.path in fixed:
-            yield axis.at, f'cannot be an axis: the kind "{sweep.kind}" {fixed[axis.path]}'
-    count = _count(sweep)
+        if axis.path in reserved:
+            yield axis.at, f'cannot be an axis: kind "{sweep.kind}" {reserved[axis.path]}'
+    if sweep.kind == "random":
+        count = sweep.samples or 0
+    else:
+        count = math.prod(map(len, _blocks(sweep)))
+    count = (count + len(sweep.include)) * max(sweep.repeats, 1)
     if count > MOST_POINTS:
-        yield ("sweep",), f"makes {count} points, and {MOST_POINTS} is the most"
+        yield ("sweep",), f"has {count} points: at most {MOST_POINTS} are allowed"
 
 
-def _count(sweep: records.Table) -> int:
-    """Return how many points there are before any is left out, without making them."""
+def combinations(sweep: records.Table) -> tuple[list[records.Settings], list[table.Finding]]:
+    """Return the settings of each point without repeats, and problems of samples and exclude."""
+    found: list[table.Finding] = []
     if sweep.kind == "random":
-        made = sweep.samples or 0
-    elif sweep.kind == "zip":
-        made = max((len(axis.values) for axis in sweep.axes), default=0)
+        points = _samples(sweep)
+        if len(points) < (sweep.samples or 0):
+            message = (
+                f"only {len(points)} different points were drawn: request fewer, or use kind "
+                '"grid" for all combinations'
+            )
+            found.append((("sweep", "samples"), message))
     else:
-        made = math.prod(map(len, _blocks(sweep)))
-    return (made + len(sweep.include)) * max(sweep.repeats, 1)
-
-
-def made(sweep: records.Table) -> tuple[list[records.Settings], list[table.Finding]]:
-    """Return each point's settings once, and what is wrong: the draws, the exceptions."""
-    wrong: list[table.Finding] = []
-    if sweep.kind == "random":
-        found, told = _drawn(sweep)
-        wrong += [(("sweep", "samples"), told)] if told else []
-    else:
-        found = [
-            tuple(itertools.chain.from_iterable(parts))
-            for parts in itertools.product(*_blocks(sweep))
-        ]
-    kept = found
+        products = itertools.product(*_blocks(sweep))
+        points = [tuple(itertools.chain.from_iterable(parts)) for parts in products]
+    kept = points
     for number, entry in enumerate(sweep.exclude):
-        wanted = [point for point in found if _has(point, entry)]
-        if not wanted:
-            varied = sorted({documents.dotted(one.path) for point in found for one in point})
-            told = f"no point has these values; the sweep varies {', '.join(varied)}"
-            wrong.append((("sweep", "exclude", number), told))
+        at = ("sweep", "exclude", number)
+        if not any(_matches(point, entry) for point in points):
+            varied = sorted({documents.dotted(s.path) for point in points for s in point})
+            message = f"no point has these values; the sweep varies {', '.join(varied)}"
+            found.append((at, message))
         elif not entry:
-            wrong.append((("sweep", "exclude", number), "is empty: it would leave out all points"))
-        kept = [point for point in kept if not _has(point, entry)]
-    return [*kept, *sweep.include], wrong
+            found.append((at, "is empty: it would exclude all points"))
+        kept = [point for point in kept if not _matches(point, entry)]
+    return [*kept, *sweep.include], found
 
 
 def _blocks(sweep: records.Table) -> list[Sequence[records.Settings]]:
-    """Return what is combined with one another: the kind's own values first, then the axes."""
-    match sweep.kind:
-        case "list":
-            return [sweep.points]
-        case "zip":
-            length = min((len(axis.values) for axis in sweep.axes), default=0)
-            return [[tuple(_at(axis, place) for axis in sweep.axes) for place in range(length)]]
-    key, numbers = "", tuple[int, ...]()
-    path: tuple[str, ...] = ()
-    match sweep.kind:
-        case "strong" | "weak" if sweep.gpus:
-            key, path, numbers = "gpus", records.GPUS, sweep.gpus
-        case "strong" | "weak":
-            key, path, numbers = "nodes", ("resources", "nodes"), sweep.nodes
-        case "batch":
-            key, numbers = "batch_sizes", sweep.batch_sizes
-            path = batch_size.argument(sweep)
-        case "workers":
-            key, numbers = "workers", sweep.workers
-            path = keys.argument(sweep.workers_argument)
-    own = [_settings(path, ("sweep", key), numbers)] if key else []
-    axes = [[(_at(axis, place),) for place in range(len(axis.values))] for axis in sweep.axes]
-    return [*own, *axes]
-
-
-def _settings(
-    path: tuple[str, ...], at: key_paths.KeyPath, numbers: Iterable[int]
-) -> list[records.Settings]:
-    return [
-        (records.Setting(path=path, value=number, at=(*at, place)),)
-        for place, number in enumerate(numbers)
+    """Return the factors of the product: the kind's own values first, then the axes."""
+    if sweep.kind == "list":
+        return [sweep.points]
+    axes = [
+        [
+            records.Setting(path=axis.path, value=value, at=(*axis.at, index))
+            for index, value in enumerate(axis.values)
+        ]
+        for axis in sweep.axes
     ]
+    if sweep.kind == "zip":
+        return [[*zip(*axes, strict=False)]]
+    blocks: list[Sequence[records.Settings]] = []
+    if own := _own_axis(sweep):
+        key, path = own
+        blocks.append(
+            [
+                (records.Setting(path=path, value=value, at=("sweep", key, index)),)
+                for index, value in enumerate(getattr(sweep, key))
+            ]
+        )
+    return [*blocks, *([(setting,) for setting in axis] for axis in axes)]
 
 
-def _at(axis: records.Axis, place: int) -> records.Setting:
-    return records.Setting(path=axis.path, value=axis.values[place], at=(*axis.at, place))
+def _samples(sweep: records.Table) -> list[records.Settings]:
+    """Draw different points.
 
-
-def _drawn(sweep: records.Table) -> tuple[list[records.Settings], str]:
-    """Return the samples, and why there are not enough.
-
-    More samples begin with the same ones, and another axis leaves the values of these as they are.
+    More samples start with the same points, and another axis does not change their values.
     """
-    found: dict[tuple[str, ...], records.Settings] = {}
-    wanted, vain, number = sweep.samples or 0, 0, 0
-    while len(found) < wanted and vain < _VAIN_DRAWS:
+    points: dict[str, records.Settings] = {}
+    repeated = 0
+    for number in itertools.count():
+        if len(points) == (sweep.samples or 0) or repeated == _MOST_REPEATED_DRAWS:
+            break
         point = tuple(
-            records.Setting(path=axis.path, value=_value(axis, sweep.seed, number), at=axis.at)
+            records.Setting(path=axis.path, value=_drawn(axis, sweep.seed, number), at=axis.at)
             for axis in sweep.axes
         )
-        key = tuple(repr(setting.value) for setting in point)
-        vain = vain + 1 if key in found else 0
-        found.setdefault(key, point)
-        number += 1
-    if len(found) == wanted:
-        return [*found.values()], ""
-    return [*found.values()], (
-        f"only {len(found)} different points came up: ask for fewer, or use the kind "
-        '"grid" for all there are'
-    )
+        key = repr([setting.value for setting in point])
+        repeated = repeated + 1 if key in points else 0
+        points.setdefault(key, point)
+    return [*points.values()]
 
 
-def _value(axis: records.Axis, seed: int, number: int) -> jobs.ArgumentValue:
-    assert axis.draw is not None
-    return draws.value(axis.draw, seed, documents.dotted(axis.path), number)
+def _drawn(axis: records.Axis, seed: int, number: int) -> jobs.ArgumentValue:
+    """Return the value of an axis in a sample; other axes and samples do not affect it.
+
+    Python only guarantees that random.random() stays the same, and exp() differs between C
+    libraries in its last digit: hence SHA-256 and rounding.
+    """
+    draw = axis.draw
+    assert draw is not None
+    text = f"{seed}\n{documents.dotted(axis.path)}\n{number}"
+    digest = hashlib.sha256(text.encode()).digest()
+    share = (int.from_bytes(digest[:8]) >> 11) / 2**53
+    if draw.how == "choice":
+        return draw.of[int(share * len(draw.of))]
+    low, high = (float(bound) for bound in draw.of if isinstance(bound, int | float))
+    if draw.how == "integers":
+        return int(low) + int(share * (int(high) - int(low) + 1))
+    if draw.how == "uniform":
+        real = low + share * (high - low)
+    else:
+        real = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
+    return min(max(float(f"{real:.{_SIGNIFICANT_DIGITS}g}"), low), high)
 
 
-def _has(point: records.Settings, entry: records.Settings) -> bool:
+def _matches(point: records.Settings, entry: records.Settings) -> bool:
     values = {setting.path: setting.value for setting in point}
+    # 1 equals 1.0, but 1 does not equal true.
     return all(
-        setting.path in values and _same(values[setting.path], setting.value) for setting in entry
+        setting.path in values
+        and values[setting.path] == setting.value
+        and isinstance(values[setting.path], bool) == isinstance(setting.value, bool)
+        for setting in entry
     )
-
-
-def _same(one: jobs.ArgumentValue, other: jobs.ArgumentValue) -> bool:
-    """Tell whether two values are one: 1 and 1.0 are, 1 and true are not."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)

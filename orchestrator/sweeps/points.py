@@ -1,4 +1,4 @@
-"""A sweep's points as jobs: what each changes in the spec, its identity and its name."""
+"""The points of a sweep as jobs: their changes of the spec, identities and names."""
 
 from __future__ import annotations
 
@@ -11,37 +11,25 @@ from pathlib import Path
 from orchestrator import config, errors, jobs, specs
 from orchestrator.config import profiles
 from orchestrator.specs import arguments, checks
-from orchestrator.sweeps import batch_size, keys, records
-from orchestrator.sweeps import resources as sizes
-from orchestrator.toml import documents, key_paths, schema, values
+from orchestrator.sweeps import batch_size, keys, records, resources
+from orchestrator.toml import documents, schema, values
+from orchestrator.toml.key_paths import KeyPath
 
 _NAME_CHARACTERS = 60
 _NODES, _GPUS_PER_NODE = ("resources", "nodes"), ("resources", "gpus_per_node")
-
-
-def identity(changes: Mapping[str, jobs.ArgumentValue], repeat: int) -> str:
-    """Return 12 hexadecimal digits of what a point changes and of its repeat."""
-    text = json.dumps([sorted(changes.items()), repeat])
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def name(settings: Mapping[str, jobs.ArgumentValue], repeat: int, identity: str) -> str:
-    """Return a point's name: what it varies, the repeat from the second on, its identity."""
-    words = [f"{key.rpartition('.')[2]}{_word(value)}" for key, value in sorted(settings.items())]
-    words = [values.fitting_name("-".join(words))[:_NAME_CHARACTERS].rstrip("-._")]
-    words += [f"r{repeat}"] if repeat > 1 else []
-    return "-".join([*filter(None, words), identity[:8]])
-
-
-def _word(value: jobs.ArgumentValue) -> str:
-    if isinstance(value, tuple):
-        return "_".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
+_Arguments = Mapping[str, jobs.ArgumentValue]
 
 
 def points_of(stored: Sequence[records.StoredPoint]) -> list[records.Point]:
-    """Return stored points with the jobs that they are."""
-    shapes_of = {text: specs.from_json(text) for text in {point.shape_spec for point in stored}}
+    """Return stored points with their jobs."""
+    shapes = {text: specs.from_json(text) for text in {point.shape_spec for point in stored}}
+
+    def spec(point: records.StoredPoint) -> jobs.JobSpec:
+        paths = {keys.split(key): value for key, value in point.changes.items()}
+        given = {path[1]: value for path, value in paths.items() if path[0] == "args"}
+        shape = shapes[point.shape_spec]
+        return dataclasses.replace(shape, args=_merged(shape.args, given))
+
     return [
         records.Point(
             name=point.name,
@@ -50,29 +38,39 @@ def points_of(stored: Sequence[records.StoredPoint]) -> list[records.Point]:
             repeat=point.repeat,
             settings=point.settings,
             changes=point.changes,
-            spec=_spec_of(shapes_of[point.shape_spec], point.changes),
+            spec=spec(point),
         )
         for point in stored
     ]
 
 
-def _spec_of(shape: jobs.JobSpec, changes: Mapping[str, jobs.ArgumentValue]) -> jobs.JobSpec:
-    paths = {key: keys.split(key) for key in changes}
-    given = {path[1]: changes[key] for key, path in paths.items() if path[0] == "args"}
-    return dataclasses.replace(shape, args=_arguments(shape.args, given))
+def _merged(base: _Arguments, given: _Arguments) -> dict[str, jobs.ArgumentValue]:
+    """Return the arguments of both; given ones replace the base's with the same flag."""
+    flags = {arguments.flag(key) for key in given}
+    kept = {key: value for key, value in base.items() if arguments.flag(key) not in flags}
+    return {**kept, **given}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Shape:
-    """What points have in common that differ in arguments alone."""
+def _with_identity(point: records.Point, repeat: int) -> records.Point:
+    text = json.dumps([sorted(point.changes.items()), repeat])
+    identity = hashlib.sha256(text.encode()).hexdigest()[:12]
+    words = "-".join(
+        f"{key.rpartition('.')[2]}{_word(value)}" for key, value in sorted(point.settings.items())
+    )
+    words = values.fitting_name(words)[:_NAME_CHARACTERS].rstrip("-._")
+    parts = [words, f"r{repeat}" if repeat > 1 else "", identity[:8]]
+    name = "-".join(filter(None, parts))
+    return dataclasses.replace(point, name=name, identity=identity, repeat=repeat)
 
-    spec: jobs.JobSpec
-    #: the same for shapes that come to the same job
-    key: str
+
+def _word(value: jobs.ArgumentValue) -> str:
+    if isinstance(value, tuple):
+        return "_".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Builder:
-    """Makes the points of one sweep; keeps what is wrong with them."""
+    """Builds the points of one sweep, and collects their problems."""
 
     def __init__(
         self,
@@ -87,250 +85,221 @@ class Builder:
         self._table = table
         self._profile = profile
         self._folder = folder
-        self._shapes: dict[str, _Shape | None] = {}
+        #: by the changes of the spec other than arguments; None: invalid
+        self._shapes: dict[str, tuple[str, jobs.JobSpec] | None] = {}
         self._seen: dict[tuple[str, str], str] = {}
-        found = self._base.data.get("args")
-        self._args: dict[str, jobs.ArgumentValue] = {}
-        for key, value in found.items() if isinstance(found, Mapping) else ():
-            if schema.fits(value, jobs.ArgumentValue):
-                self._args[key] = tuple(value) if isinstance(value, list) else value
-        self._batch = batch_size.fixed(table, self._args)
+        args = self._base.data.get("args")
+        self._args: dict[str, jobs.ArgumentValue] = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in (args.items() if isinstance(args, Mapping) else ())
+            if schema.fits(value, jobs.ArgumentValue)
+        }
+        self._batch = batch_size.batch_of(table, self._args)
 
     def points(self, settings: Iterable[records.Settings]) -> list[records.Point]:
-        """Return the points, each as often as it is repeated; those that cannot be are left out."""
-        made = [point for each in settings for point in self._point(each)]
-        return [
-            dataclasses.replace(
-                point,
-                name=name(point.settings, repeat, found),
-                identity=found,
-                repeat=repeat,
-            )
-            for repeat in range(1, self._table.repeats + 1)
-            for point in made
-            for found in [identity(point.changes, repeat)]
-        ]
+        """Return the valid points, all once before any is repeated."""
+        built = [point for each in settings if (point := self._point(each)) is not None]
+        repeats = range(1, self._table.repeats + 1)
+        return [_with_identity(point, repeat) for repeat in repeats for point in built]
 
     def shapes(self) -> dict[str, records.Shape]:
-        """Return the shapes of the points that were made, by key."""
-        found: dict[str, records.Shape] = {}
-        for shape in filter(None, self._shapes.values()):
-            spec = dataclasses.replace(shape.spec, args=self._args)
-            totals = sizes.resources_of(spec, self._profile)
+        """Return the shapes of the points, by key."""
+        shapes: dict[str, records.Shape] = {}
+        for key, spec in filter(None, self._shapes.values()):
+            spec = dataclasses.replace(spec, args=self._args)
+            totals = resources.resources_of(spec, self._profile)
             is_known = not totals.points_without_time_limit
-            found[shape.key] = records.Shape(
-                key=shape.key,
+            shapes[key] = records.Shape(
+                key=key,
                 spec=specs.to_json(spec),
                 gpu_hours=totals.gpu_hours if is_known else None,
                 node_hours=totals.node_hours if is_known else None,
             )
-        return found
+        return shapes
 
-    def tell(self, at: key_paths.KeyPath, message: str) -> None:
-        """Keep a problem, once."""
-        problem = self._document.problem(at, message)
-        if problem not in self.problems:
-            self.problems.append(problem)
-
-    def _point(self, settings: records.Settings) -> list[records.Point]:
-        """Return the point once, or nothing where it cannot be."""
-        changes = self._structure(settings)
-        wanted = [setting for setting in settings if setting.path[0] == "args"]
-        if changes is None:
-            return []
-        shape = self._shape(changes, wanted)
-        if shape is None:
-            return []
-        wanted = self._with_batch(shape.spec, wanted)
-        where = {setting.path[1]: setting.at for setting in wanted}
-        given = {setting.path[1]: setting.value for setting in wanted}
-        for paths, told in checks.each_argument(("args",), given):
-            self.tell(where[str(paths[0][1])], told)
-        if given and (shape.spec.launch.command or shape.spec.launch.program):
-            told = "cannot be varied: a launch.command or a program after -- takes no arguments"
-            self.tell(wanted[0].at, told)
-        spec = dataclasses.replace(shape.spec, args=_arguments(self._args, given))
-        point = records.Point(
-            name="",
-            identity="",
-            shape=shape.key,
-            repeat=1,
-            settings={documents.dotted(setting.path): setting.value for setting in settings},
-            changes={
-                documents.dotted(setting.path): setting.value for setting in [*changes, *wanted]
-            },
-            spec=spec,
-        )
-        self._check_batch(point, settings)
-        self._check_once(point, settings[-1].at if settings else ("sweep",))
-        return [point]
-
-    def _structure(self, settings: records.Settings) -> list[records.Setting] | None:
-        """Return what is given a value besides arguments, with GPUs as nodes and GPUs of each."""
-        found = [one for one in settings if one.path[0] != "args" and one.path != records.GPUS]
-        for setting in settings:
-            if setting.path != records.GPUS:
-                continue
-            shape, told = self._nodes(setting, found)
-            for other in found:
-                if other.path in (_NODES, _GPUS_PER_NODE, ("resources", "gres")):
-                    told = f"{documents.dotted(other.path)} is worked out from gpus: leave it out"
-            if shape is None or told:
-                self.tell(setting.at, told)
-                return None
-            pairs = zip((_NODES, _GPUS_PER_NODE), shape, strict=True)
-            found += [records.Setting(path=path, value=n, at=setting.at) for path, n in pairs]
-        return found
-
-    def _nodes(
-        self, setting: records.Setting, others: list[records.Setting]
-    ) -> tuple[tuple[int, int] | None, str]:
-        assert isinstance(setting.value, int)
-        a_node, told = sizes.node_size(
-            self._table, self._base, self._partition(others), self._profile
-        )
-        return sizes.shape(setting.value, a_node) if a_node is not None else (None, told)
-
-    def _partition(self, others: list[records.Setting]) -> str | None:
-        for setting in others:
-            if setting.path == ("job", "partition"):
-                return str(setting.value)
-        job = self._base.data.get("job")
-        found = job.get("partition") if isinstance(job, Mapping) else None
-        return found if isinstance(found, str) else self._profile.partition
-
-    def _shape(
-        self, changes: list[records.Setting], wanted: list[records.Setting]
-    ) -> _Shape | None:
-        """Return the job that these changes make, as a spec would be read; none if it is wrong."""
-        pairs = [[documents.dotted(one.path), one.value] for one in changes]
-        key = json.dumps(sorted(pairs, key=str))
-        if key not in self._shapes:
-            self._shapes[key] = self._read(changes, wanted)
-        return self._shapes[key]
-
-    def _read(self, changes: list[records.Setting], wanted: list[records.Setting]) -> _Shape | None:
-        document = self._base
-        upper = documents.Document(origins={(): document.origin(())})
-        places = {arguments.flag(setting.path[1]): setting.at for setting in wanted}
-        for argument in self._args:
-            if (at := places.get(arguments.flag(argument))) is not None:
-                self._refuse_given(("args", argument), at)
-                document = documents.without(document, ("args", argument))
-        for setting in changes:
-            self._refuse_given(setting.path, setting.at)
-        for setting in [*changes, *wanted]:
-            origin = self._document.origin(setting.at)
-            upper = documents.merge(upper, documents.leaf(setting.path, setting.value, origin))
-        layered = specs.over(document, upper)
-        try:
-            spec = specs.build(layered, [], self._folder)
-        except errors.SpecError as error:
-            self._keep(error.problems)
-            return None
-        try:
-            spec = profiles.fill(spec, self._profile)
-        except errors.SpecError as error:
-            # The profile's word has no line; the key's has.
-            self._keep(
-                layered.problem(tuple(problem.key.split(".")), problem.message)
-                for problem in error.problems
-            )
-            return None
-        self._check_ranks(spec, changes)
-        text = specs.to_json(dataclasses.replace(spec, args={}))
-        return _Shape(spec=spec, key=hashlib.sha256(text.encode()).hexdigest()[:12])
+    def report(self, at: KeyPath, message: str) -> None:
+        """Add a problem, once."""
+        self._keep([self._document.problem(at, message)])
 
     def _keep(self, problems: Iterable[errors.Problem]) -> None:
         self.problems += [problem for problem in problems if problem not in self.problems]
 
-    def _refuse_given(self, path: tuple[str, ...], at: key_paths.KeyPath) -> None:
-        """Tell of a key that the sweep varies although the command line fixes it."""
-        found: object = self._base.data
+    def _point(self, settings: records.Settings) -> records.Point | None:
+        try:
+            changes = self._changes(settings)
+        except errors.SpecError as error:
+            self._keep(error.problems)
+            return None
+        own = [setting for setting in settings if setting.path[0] == "args"]
+        shape = self._shape(changes, own)
+        if shape is None:
+            return None
+        key, spec = shape
+        own = self._with_batch(spec, own)
+        given = {setting.path[1]: setting.value for setting in own}
+        places = {setting.path[1]: setting.at for setting in own}
+        for paths, message in checks.each_argument(("args",), given):
+            self.report(places[str(paths[0][1])], message)
+        if own and (spec.launch.command or spec.launch.program):
+            message = "cannot be varied: a launch.command or a program after -- takes no arguments"
+            self.report(own[0].at, message)
+        point = records.Point(
+            name="",
+            identity="",
+            shape=key,
+            repeat=1,
+            settings={documents.dotted(setting.path): setting.value for setting in settings},
+            changes={documents.dotted(setting.path): setting.value for setting in [*changes, *own]},
+            spec=dataclasses.replace(spec, args=_merged(self._args, given)),
+        )
+        self._check_batch(point, settings)
+        self._check_unique(point, settings[-1].at if settings else ("sweep",))
+        return point
+
+    def _changes(self, settings: records.Settings) -> list[records.Setting]:
+        """Return the settings other than arguments, with nodes and GPUs per node for `gpus`."""
+        changes = [s for s in settings if s.path[0] != "args" and s.path != records.GPUS]
+        for setting in [setting for setting in settings if setting.path == records.GPUS]:
+            for other in changes:
+                if other.path in (_NODES, _GPUS_PER_NODE, ("resources", "gres")):
+                    message = f"{documents.dotted(other.path)} is computed from gpus: remove it"
+                    raise errors.SpecError([self._document.problem(setting.at, message)])
+            partition = next(
+                (str(other.value) for other in changes if other.path == ("job", "partition")),
+                self._string("job", "partition") or self._profile.partition,
+            )
+            per_node = self._get(("resources", "gpus_per_node"))
+            try:
+                full = resources.gpus_of_full_node(self._table, per_node, partition, self._profile)
+                assert isinstance(setting.value, int)
+                shape = resources.nodes_and_gpus(setting.value, full)
+            except records.InvalidError as exc:
+                problem = self._document.problem(setting.at, str(exc))
+                raise errors.SpecError([problem]) from exc
+            changes += [
+                records.Setting(path=path, value=number, at=setting.at)
+                for path, number in zip((_NODES, _GPUS_PER_NODE), shape, strict=True)
+            ]
+        return changes
+
+    def _get(self, path: Sequence[str]) -> object:
+        value: object = self._base.data
         for part in path:
-            found = found.get(part) if isinstance(found, Mapping) else None
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    def _string(self, *path: str) -> str | None:
+        value = self._get(path)
+        return value if isinstance(value, str) else None
+
+    def _shape(
+        self, changes: list[records.Setting], own: list[records.Setting]
+    ) -> tuple[str, jobs.JobSpec] | None:
+        """Return a shape's key and its job; None if it is invalid."""
+        pairs = [[documents.dotted(setting.path), setting.value] for setting in changes]
+        changes_key = json.dumps(sorted(pairs, key=str))
+        if changes_key not in self._shapes:
+            self._shapes[changes_key] = None
+            try:
+                spec = self._spec(changes, own)
+            except errors.SpecError as error:
+                self._keep(error.problems)
+            else:
+                self._check_ranks(spec, changes)
+                text = specs.to_json(dataclasses.replace(spec, args={}))
+                key = hashlib.sha256(text.encode()).hexdigest()[:12]
+                self._shapes[changes_key] = (key, spec)
+        return self._shapes[changes_key]
+
+    def _spec(self, changes: list[records.Setting], own: list[records.Setting]) -> jobs.JobSpec:
+        document = self._base
+        upper = documents.Document(origins={(): document.origin(())})
+        places = {arguments.flag(setting.path[1]): setting.at for setting in own}
+        for argument in self._args:
+            if (at := places.get(arguments.flag(argument))) is not None:
+                self._check_not_fixed(("args", argument), at)
+                document = documents.without(document, ("args", argument))
+        for setting in changes:
+            self._check_not_fixed(setting.path, setting.at)
+        for setting in [*changes, *own]:
+            origin = self._document.origin(setting.at)
+            upper = documents.merge(upper, documents.leaf(setting.path, setting.value, origin))
+        layered = specs.over(document, upper)
+        spec = specs.build(layered, [], self._folder)
+        try:
+            return profiles.fill(spec, self._profile)
+        except errors.SpecError as error:
+            # Only the key of the spec has a line.
+            raise errors.SpecError(
+                [
+                    layered.problem(tuple(problem.key.split(".")), problem.message)
+                    for problem in error.problems
+                ]
+            ) from error
+
+    def _check_not_fixed(self, path: tuple[str, ...], at: KeyPath) -> None:
+        """Report a key that the sweep varies and the command line sets."""
         origin = self._base.origin(path)
-        # What was stored has one origin for all: it was looked at when it was read.
+        # A stored sweep has one origin for all keys, and was checked when it was read.
         is_given = origin.line is None and origin is not self._base.origin(())
-        if found is not None and is_given:
-            told = f"is varied by the sweep, and {origin.source} fixes {documents.dotted(path)}"
-            self.tell(at, f"{told}: leave one out")
+        if is_given and self._get(path) is not None:
+            message = f"is varied by the sweep, but {origin.source} sets {documents.dotted(path)}"
+            self.report(at, f"{message}: remove one of them")
 
     def _check_ranks(self, spec: jobs.JobSpec, changes: list[records.Setting]) -> None:
-        """Tell of a number of ranks that would stay the same whatever the GPUs are."""
-        resources, launch = spec.resources, spec.launch
-        if launch.command is not None:
-            return
+        """Report keys that keep the number of ranks although the sweep varies the size."""
+        given, launch = spec.resources, spec.launch
         sized = [setting for setting in changes if setting.path in (_NODES, _GPUS_PER_NODE)]
-        both = {setting.path for setting in sized} == {_NODES, _GPUS_PER_NODE}
-        if both and launch.launcher == "torchrun" and launch.nproc_per_node != "auto":
-            told = 'says the ranks of a node, and gpus varies them: write "auto"'
-            self.tell(("launch", "nproc_per_node"), told)
-        if sized and launch.launcher == "python" and resources.nodes > 1:
-            told = f"python starts one process, on the first of {resources.nodes} nodes: use"
-            self.tell(sized[0].at, f"{told} the launcher torchrun or srun")
-        if launch.launcher != "srun":
+        varies_gpus = {setting.path for setting in sized} == {_NODES, _GPUS_PER_NODE}
+        if launch.command is not None or not sized:
             return
-        if sized and resources.ntasks is not None:
-            self.tell(("resources", "ntasks"), "says the ranks, and the sweep varies them")
-        if both and resources.ntasks_per_node is not None:
-            told = "says the ranks of a node, and gpus varies them: leave it out"
-            self.tell(("resources", "ntasks_per_node"), told)
+        if varies_gpus and launch.launcher == "torchrun" and launch.nproc_per_node != "auto":
+            message = 'sets the ranks per node, but the sweep varies gpus: use "auto"'
+            self.report(("launch", "nproc_per_node"), message)
+        if launch.launcher == "python" and given.nodes > 1:
+            message = f"python starts one process, on the first of {given.nodes} nodes"
+            self.report(sized[0].at, f"{message}: use the launcher torchrun or srun")
+        if launch.launcher == "srun" and given.ntasks is not None:
+            message = "sets the ranks, but the sweep varies them: remove it"
+            self.report(("resources", "ntasks"), message)
+        if launch.launcher == "srun" and varies_gpus and given.ntasks_per_node is not None:
+            message = "sets the ranks per node, but the sweep varies gpus: remove it"
+            self.report(("resources", "ntasks_per_node"), message)
 
-    def _with_batch(
-        self, spec: jobs.JobSpec, wanted: list[records.Setting]
-    ) -> list[records.Setting]:
+    def _with_batch(self, spec: jobs.JobSpec, own: list[records.Setting]) -> list[records.Setting]:
         """Return the arguments with the batch that strong and weak scaling fix."""
         batch = self._batch
         if batch is None:
-            return wanted
-        if told := batch_size.misfit(self._table, batch, spec):
-            self.tell(batch.at, told)
-        if told or batch.samples is None:
-            return wanted
-        others = [one for one in wanted if one.path != batch.path]
-        return [*others, batch_size.setting(self._table, batch, spec)]
+            return own
+        if problem := batch.problem(spec):
+            self.report(batch.at, problem)
+        if problem or batch.samples is None:
+            return own
+        return [*(setting for setting in own if setting.path != batch.path), batch.setting(spec)]
 
     def _check_batch(self, point: records.Point, settings: records.Settings) -> None:
-        batch, total = self._batch, None
-        if batch is not None:
-            if key := batch_size.contradiction(self._table, batch, point.spec):
-                at = next((one.at for one in settings if one.path == ("args", key)), ("args", key))
-                told = "weak scaling fixes the batch of each GPU, and this the global one: leave it"
-                cure = f'out, or set sweep.batch_argument = "{key}" if it is of each GPU'
-                self.tell(at, f"{told} {cure}")
-                return
-            total = batch.samples if self._table.kind == "strong" else None
-        if told := batch_size.indivisible(point.spec, total):
-            self.tell(_place(settings), told)
+        batch = self._batch
+        if batch is not None and (key := batch.contradiction(point.spec)):
+            at = next((s.at for s in settings if s.path == ("args", key)), ("args", key))
+            self.report(
+                at,
+                "weak scaling fixes the batch of each GPU, but this is the global batch: remove "
+                f'it, or set sweep.batch_argument = "{key}" if it is the batch of each GPU',
+            )
+            return
+        problem = batch_size.indivisible(point.spec, batch.global_samples if batch else None)
+        if problem:
+            # The problem belongs to the size, else to the batch.
+            at = settings[0].at if settings else ("sweep",)
+            sized = [s for s in settings if s.path in (records.GPUS, _NODES, _GPUS_PER_NODE)]
+            batches = [s for s in settings if "batch" in s.path[-1]]
+            self.report(next((s.at for s in [*sized, *batches]), at), problem)
 
-    def _check_once(self, point: records.Point, at: key_paths.KeyPath) -> None:
+    def _check_unique(self, point: records.Point, at: KeyPath) -> None:
         key = point.shape, json.dumps(sorted(point.spec.args.items()))
         words = [f"{name} = {schema.as_toml(value)}" for name, value in point.settings.items()]
-        told = ", ".join(words) or "as the spec is"
+        text = ", ".join(words) or "the spec unchanged"
         if key in self._seen:
-            first = self._seen[key]
-            self.tell(at, f"the point ({told}) is there twice, the first time as ({first})")
+            self.report(at, f"the point ({text}) is given twice, first as ({self._seen[key]})")
         else:
-            self._seen[key] = told
-
-
-def _place(settings: records.Settings) -> key_paths.KeyPath:
-    """Return where a batch that does not come out is told: at the size, else at the batch."""
-    for wanted in (records.GPUS, _NODES, _GPUS_PER_NODE):
-        for setting in settings:
-            if setting.path == wanted:
-                return setting.at
-    for setting in settings:
-        if "batch" in setting.path[-1]:
-            return setting.at
-    return settings[0].at if settings else ("sweep",)
-
-
-def _arguments(
-    base: Mapping[str, jobs.ArgumentValue], given: Mapping[str, jobs.ArgumentValue]
-) -> dict[str, jobs.ArgumentValue]:
-    """Return the arguments with those given in place of the base's own, whatever their spelling."""
-    flags = {arguments.flag(key) for key in given}
-    kept = {key: value for key, value in base.items() if arguments.flag(key) not in flags}
-    return {**kept, **given}
+            self._seen[key] = text

@@ -1,4 +1,4 @@
-"""Records of a sweep: its table, its points, how they are submitted, and what the store has."""
+"""Records of sweeps: the [sweep] table, points, submissions, and what the database stores."""
 
 from __future__ import annotations
 
@@ -8,46 +8,49 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from orchestrator import jobs
-from orchestrator.toml import key_paths
+from orchestrator.toml.key_paths import KeyPath
 
-#: The key of an axis that stands for resources.nodes and resources.gpus_per_node.
+#: The key of an axis that sets resources.nodes and resources.gpus_per_node.
 GPUS = ("gpus",)
+
+
+class InvalidError(ValueError):
+    """A value of [sweep] is invalid; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One key that a point gives a value."""
+    """A key of the spec that a point sets."""
 
-    #: of the job spec, ("args", "base_lr"), or GPUS
+    #: ("args", "base_lr"), or GPUS
     path: tuple[str, ...]
     value: jobs.ArgumentValue
-    #: where it was written in the file, ("sweep", "axes", "args.base_lr", 1)
-    at: key_paths.KeyPath
+    #: where it is in the file, ("sweep", "axes", "args.base_lr", 1)
+    at: KeyPath
 
 
-#: What a point gives values, in the order of the axes.
+#: What a point sets, in the order of the axes.
 Settings: TypeAlias = tuple[Setting, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Draw:
-    """Values of an axis that are drawn: `{ log_uniform = [1e-4, 1e-1] }`."""
+    """A distribution: `{ log_uniform = [1e-4, 1e-1] }`."""
 
     how: Literal["uniform", "log_uniform", "integers", "choice"]
-    #: the least and the largest that may come, both included; of choice all there are
+    #: the bounds, both included; for choice the values
     of: tuple[jobs.ArgumentValue, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Axis:
-    """One key and the values it takes."""
+    """A key and its values."""
 
     path: tuple[str, ...]
-    #: where it was written
-    at: key_paths.KeyPath
-    #: one after another; of a drawn axis none
+    #: where it is in the file
+    at: KeyPath
+    #: empty for a distribution
     values: tuple[jobs.ArgumentValue, ...] = ()
-    #: none: the values are written down
     draw: Draw | None = None
 
 
@@ -55,56 +58,56 @@ class Axis:
 class Keys:
     """The plain keys of `[sweep]`."""
 
-    #: grid: all combinations; zip: the axes side by side; list: the points as written; random:
-    #: draws; strong: more GPUs for one global batch; weak: more GPUs of one batch each; batch and
+    #: grid: all combinations; zip: the axes in parallel; list: the points as written; random:
+    #: draws; strong: more GPUs, same global batch; weak: more GPUs, same batch per GPU; batch and
     #: workers: one argument
     kind: Literal["grid", "zip", "list", "random", "strong", "weak", "batch", "workers"] = "grid"
-    #: of random: how many points
+    #: random: number of points
     samples: int | None = None
-    #: of random: the same seed draws the same points
+    #: random: equal seeds draw equal points
     seed: int = 0
-    #: of strong and weak: GPUs in all, each a size of the study
+    #: strong and weak: total GPUs of each size
     gpus: tuple[int, ...] = ()
-    #: the same in nodes, each with what `[resources]` asks of a node
+    #: strong and weak: nodes of each size, each as in `[resources]`
     nodes: tuple[int, ...] = ()
-    #: GPUs of a node that is used wholly; left out: the partition's, else resources.gpus_per_node
+    #: GPUs per full node; default: those of the partition, else resources.gpus_per_node
     gpus_per_node: int | None = None
-    #: of strong: samples of a step over all GPUs; left out: the argument's value in `[args]`
+    #: strong: samples per step over all GPUs; default: the argument's value in `[args]`
     batch_size: int | None = None
-    #: of weak: samples of a step on each GPU; left out: the argument's value in `[args]`
+    #: weak: samples per step on each GPU; default: the argument's value in `[args]`
     per_device_batch_size: int | None = None
-    #: of batch: the values of batch_argument
+    #: batch: values of batch_argument
     batch_sizes: tuple[int, ...] = ()
-    #: the program's argument for the batch; left out: of weak "per_device_batch_size", else
+    #: the program's argument for the batch; default: "per_device_batch_size" for weak, else
     #: "batch_size"
     batch_argument: str | None = None
-    #: what that argument counts; left out: of weak "gpu", else "global"
+    #: what that argument counts; default: "gpu" for weak, else "global"
     batch_argument_of: Literal["global", "gpu"] | None = None
-    #: of workers: the values of workers_argument
+    #: workers: values of workers_argument
     workers: tuple[int, ...] = ()
     #: the program's argument for the data loader's processes
     workers_argument: str = "num_workers"
-    #: each point so often
+    #: runs of each point
     repeats: int = 1
-    #: the most points that run at a time
+    #: at most so many points run at a time
     max_running: int | None = None
-    #: the points with the fewest ranks go first, and the others only if those end well
+    #: the other points start only after those with the fewest ranks completed
     baseline_first: bool = False
-    #: nothing is submitted that asks for more
+    #: sweeps that request more are refused
     max_gpu_hours: float | int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table(Keys):
-    """`[sweep]`: what is to be varied, and how."""
+    """The `[sweep]` table."""
 
-    #: by key, so that the order in the file says nothing
+    #: sorted by key
     axes: tuple[Axis, ...] = ()
     #: of list
     points: tuple[Settings, ...] = ()
-    #: further points
+    #: additional points
     include: tuple[Settings, ...] = ()
-    #: points that have all of one entry's values are left out; those of include stay
+    #: points with all values of an entry are left out, except those of include
     exclude: tuple[Settings, ...] = ()
 
 
@@ -112,18 +115,17 @@ class Table(Keys):
 class Point:
     """One job of a sweep."""
 
-    #: for people and stable, "base_lr0.1-gpus8-r2-9f86d081"
+    #: "base_lr0.1-gpus8-r2-9f86d081"; does not depend on the other points
     name: str
-    #: 12 hexadecimal digits of what it changes and its repeat: another point has another one,
-    #: whatever else is in the sweep
+    #: hash of its changes and its repeat: 12 hexadecimal digits
     identity: str
-    #: the same for points that differ in arguments alone
+    #: equal for points that differ only in arguments
     shape: str
     #: from 1
     repeat: int
-    #: what was varied, by dotted key: {"gpus": 8, "args.base_lr": 0.1}
+    #: what the sweep varies, by dotted key: {"gpus": 8, "args.base_lr": 0.1}
     settings: Mapping[str, jobs.ArgumentValue]
-    #: the keys of the spec that it gives a value: {"resources.nodes": 2, ...}
+    #: the resulting keys of the spec: {"resources.nodes": 2, ...}
     changes: Mapping[str, jobs.ArgumentValue]
     spec: jobs.JobSpec
 
@@ -135,7 +137,7 @@ class ResourceTotals:
     points: int = 0
     gpu_hours: float = 0.0
     node_hours: float = 0.0
-    #: points without a known time limit; the hours leave them out
+    #: the hours leave these out
     points_without_time_limit: int = 0
 
 
@@ -145,7 +147,7 @@ class Shape:
 
     #: `Point.shape`
     key: str
-    #: JSON of the job, with the arguments that the points begin from
+    #: JSON of the job, with the arguments of `[args]`
     spec: str
     #: of one point; None: it has no known time limit
     gpu_hours: float | None
@@ -154,36 +156,35 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """All points of a sweep, each checked."""
+    """All points of a sweep, checked."""
 
     #: of its jobs
     name: str
     table: Table
-    #: what the file and the command line say, by table and key
+    #: the merged spec, by table and key
     document: Mapping[str, Any]
     #: by key
     shapes: Mapping[str, Shape]
-    #: every point once before any is repeated: one that is cut short has all of them
+    #: all points once before any is repeated
     points: tuple[Point, ...]
     totals: ResourceTotals
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much one submission may hold."""
+    """Limits of one submission."""
 
-    #: MaxArraySize: the largest index of an array is one less
+    #: Slurm's MaxArraySize: the largest index of an array is one less
     max_array_size: int
-    #: tasks of one submission at the most, where a QOS or an account allows few; none: no limit
+    #: a submit limit of the QOS or account; None: no limit
     max_tasks: int | None = None
-    #: what the arguments of an array's tasks may take of the script; slurmctld refuses one of
-    #: 4 MiB (man slurm.conf, max_script_size)
+    #: slurmctld refuses scripts of 4 MiB (man slurm.conf, max_script_size)
     max_arguments_bytes: int = 3 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Submission:
-    """One sbatch: a job array, or of one point a plain job."""
+    """One sbatch: a job array, or for one point a plain job."""
 
     spec: jobs.JobSpec
     #: of array task 0, 1, ...
@@ -192,7 +193,7 @@ class Submission:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What would be submitted, in this order."""
+    """What is submitted, in this order."""
 
     submissions: tuple[Submission, ...]
     totals: ResourceTotals
@@ -200,9 +201,9 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredSweep:
-    """A sweep as it was submitted, without its points."""
+    """A sweep in the database, without its points."""
 
-    #: our own number, `@3`
+    #: `@3`
     row: int
     name: str
     kind: str
@@ -210,9 +211,9 @@ class StoredSweep:
     state: Literal["open", "cancelled"]
     cluster: str
     scheduler: Literal["slurm", "local"]
-    #: name of the profile in force
+    #: name of the profile
     profile: str
-    #: the file that it was read from
+    #: its file
     source: str
     #: where it was submitted
     folder: str
@@ -222,13 +223,13 @@ class StoredSweep:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredPoint:
-    """A point of a stored sweep and its newest job; `points_of` makes a Point of it."""
+    """A point in the database and its newest job; `points_of` makes a Point of it."""
 
     #: from 1, in the order of the sweep
     number: int
     name: str
     identity: str
-    #: key of its shape, and that shape's job as JSON
+    #: key of its shape, and the shape's job as JSON
     shape: str
     shape_spec: str
     repeat: int
@@ -240,7 +241,7 @@ class StoredPoint:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PointGroup:
-    """Points that are in the same state for the same reason."""
+    """Points with the same state and reason."""
 
     points: int
     #: None: not submitted yet
@@ -249,25 +250,25 @@ class PointGroup:
     cause: str | None
     exit_code: int | None
     exit_signal: int | None
-    #: not submitted because of a submit limit; sent automatically
+    #: not submitted because of a submit limit; submitted automatically
     is_deferred: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LiveSubmission:
-    """A submission of a sweep that Slurm has and that has not ended."""
+    """A submission in Slurm that has not ended."""
 
-    #: Slurm's ID of the job or of the whole array
+    #: of the job or of the whole array
     job_id: str
-    #: its tasks that have not ended
+    #: number of tasks that have not ended
     tasks: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BaselineGroup:
-    """Points of the baseline that have the same job or array and the same state."""
+    """Points of the baseline with the same job or array and state."""
 
-    #: None: nothing was submitted, Slurm does not show it, or it failed and may be recovered
+    #: None: not in Slurm, or failed and may be recovered
     job_id: str | None
     state: jobs.JobState | None
     points: int
@@ -277,10 +278,10 @@ class BaselineGroup:
 class Prerequisites:
     """What a submission of a sweep depends on."""
 
-    #: job IDs: it starts after all of these ended, and after all of these completed
+    #: IDs of jobs that must have ended, and of jobs that must have completed
     after_any: tuple[str, ...] = ()
     after_ok: tuple[str, ...] = ()
-    #: points of the baseline that Slurm does not have yet, and that did not complete
+    #: points of the baseline that are not in Slurm yet, and that failed
     unsent: int = 0
     failed: int = 0
 

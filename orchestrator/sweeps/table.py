@@ -1,9 +1,8 @@
-"""`[sweep]` as it stands in a spec's file, and everything that is wrong with it at once."""
+"""Read the [sweep] table of a spec, with all its problems."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -14,12 +13,12 @@ from orchestrator.toml import documents, key_paths, schema
 
 #: Where something is wrong, and what.
 Finding: TypeAlias = tuple[key_paths.KeyPath, str]
-_Tell: TypeAlias = Callable[[key_paths.KeyPath, str], None]
+_Report: TypeAlias = Callable[[key_paths.KeyPath, str], None]
 
-#: Keys that are read here; shapes reads the others.
+#: Keys that schema.build does not read.
 _NESTED = ("axes", "points", "include", "exclude")
 _SIZES = frozenset({"axes", "gpus", "nodes", "batch_argument", "batch_argument_of"})
-#: What only some kinds take; all others take the rest.
+#: Keys that only some kinds take.
 _KEYS_OF: dict[str, frozenset[str]] = {
     "grid": frozenset({"axes"}),
     "zip": frozenset({"axes"}),
@@ -30,14 +29,12 @@ _KEYS_OF: dict[str, frozenset[str]] = {
     "batch": frozenset({"axes", "batch_sizes", "batch_argument"}),
     "workers": frozenset({"axes", "workers", "workers_argument"}),
 }
-_OF_SOME = frozenset[str]().union(*_KEYS_OF.values())
-_NEEDS: dict[str, tuple[str, ...]] = {
+_OF_SOME_KINDS = frozenset[str]().union(*_KEYS_OF.values())
+_REQUIRED: dict[str, tuple[str, ...]] = {
     "grid": ("axes",),
     "zip": ("axes",),
     "list": ("points",),
     "random": ("axes", "samples"),
-    "strong": (),
-    "weak": (),
     "batch": ("batch_sizes",),
     "workers": ("workers",),
 }
@@ -47,212 +44,202 @@ _LEAST = {
     "workers": 0,
 }
 _DRAWS = ("choice", "integers", "log_uniform", "uniform")
-#: Whole numbers up to here have a float of their own.
+#: Larger whole numbers are not exact as floats.
 _LARGEST = 2**53
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Whole:
-    """The shape of the table with all its keys."""
-
+class _AllKeys:
     sweep: records.Table = dataclasses.field(default_factory=records.Table)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Plain:
-    """What shapes reads of it."""
-
+class _PlainKeys:
     sweep: records.Keys = dataclasses.field(default_factory=records.Keys)
 
 
 def read(document: documents.Document) -> tuple[records.Table, list[errors.Problem]]:
-    """Return the sweep of a spec's document, and what is wrong with it."""
-    found = document.data.get("sweep")
-    if not isinstance(found, Mapping):
-        told = "is missing: a sweep needs this table, with its kind"
-        return records.Table(), [document.problem(("sweep",), told)]
-    own = dataclasses.replace(document, data={"sweep": found})
-    told_of: dict[key_paths.KeyPath, str] = {}
+    """Return the sweep of a spec, and its problems."""
+    data = document.data.get("sweep")
+    if not isinstance(data, Mapping):
+        message = "is missing: a sweep needs this table and its kind"
+        return records.Table(), [document.problem(("sweep",), message)]
+    own = dataclasses.replace(document, data={"sweep": data})
+    problems: dict[key_paths.KeyPath, str] = {}
+    plain = {key: value for key, value in data.items() if key not in _NESTED}
+    built, wrong = schema.build(dataclasses.replace(document, data={"sweep": plain}), _PlainKeys)
+    for at, message in (
+        *schema.unknown_keys(own, _AllKeys),
+        *documents.forbidden_characters(own),
+        *wrong.items(),
+    ):
+        problems.setdefault(at, message)
 
-    def tell(at: key_paths.KeyPath, message: str) -> None:
-        told_of.setdefault(at, message)
+    def report(at: key_paths.KeyPath, message: str) -> None:
+        problems.setdefault(at, message)
 
-    for at, message in schema.unknown_keys(own, _Whole):
-        tell(at, message)
-    for at, message in documents.forbidden_characters(own):
-        tell(at, message)
-    plain = {key: value for key, value in found.items() if key not in _NESTED}
-    built, wrong = schema.build(dataclasses.replace(document, data={"sweep": plain}), _Plain)
-    for at, message in wrong.items():
-        tell(at, message)
-    axes = tuple(_axes(found.get("axes", {}), built.sweep.kind == "random", tell))
+    axes = _axes(data.get("axes", {}), built.sweep.kind == "random", report)
+    points, include, exclude = (
+        tuple(_entries(data.get(key, []), ("sweep", key), report))
+        for key in ("points", "include", "exclude")
+    )
     table = records.Table(
         **{
             field.name: getattr(built.sweep, field.name)
             for field in dataclasses.fields(built.sweep)
         },
         axes=tuple(sorted(axes, key=lambda axis: axis.path)),
-        points=tuple(_entries(found.get("points", []), ("sweep", "points"), tell)),
-        include=tuple(_entries(found.get("include", []), ("sweep", "include"), tell)),
-        exclude=tuple(_entries(found.get("exclude", []), ("sweep", "exclude"), tell)),
+        points=points,
+        include=include,
+        exclude=exclude,
     )
-    for at, message in _misfits(table, found):
-        tell(at, message)
-    return table, [document.problem(at, message) for at, message in told_of.items()]
+    for at, message in _misfits(table, data):
+        report(at, message)
+    return table, [document.problem(at, message) for at, message in problems.items()]
 
 
-def _misfits(table: records.Table, found: Mapping[str, Any]) -> Iterator[Finding]:
-    """Give what does not go with the kind, is missing or too small."""
+def _misfits(table: records.Table, data: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield keys that are too small, missing, or of another kind."""
     for key, least in _LEAST.items():
         value = getattr(table, key)
-        several = isinstance(value, tuple)
-        for place, number in enumerate(value if several else [value]):
+        numbered = enumerate(value) if isinstance(value, tuple) else [(None, value)]
+        for index, number in numbered:
             if number is not None and number < least:
-                at = ("sweep", key, place) if several else ("sweep", key)
-                yield at, f"must be >= {least} (got {number})"
+                at: key_paths.KeyPath = ("sweep", key)
+                yield at if index is None else (*at, index), f"must be >= {least} (got {number})"
     if table.max_gpu_hours is not None and not 0 < table.max_gpu_hours < math.inf:
-        yield ("sweep", "max_gpu_hours"), f"must be more than 0 (got {table.max_gpu_hours})"
-    kind = found.get("kind")
+        yield ("sweep", "max_gpu_hours"), f"must be > 0 (got {table.max_gpu_hours})"
+    kind = data.get("kind")
     if kind is None:
-        kinds = ", ".join(f'"{one}"' for one in _KEYS_OF)
+        kinds = ", ".join(f'"{name}"' for name in _KEYS_OF)
         yield ("sweep", "kind"), f"is missing: one of {kinds}"
-    # A kind that is none was told by its type.
     if kind not in _KEYS_OF:
         return
-    for key in found:
-        if key in _OF_SOME and key not in _KEYS_OF[kind]:
-            of = " and ".join(f'"{one}"' for one, taken in _KEYS_OF.items() if key in taken)
-            yield ("sweep", key), f'is for the kind {of}, and this one is "{kind}"'
-    for key in _NEEDS[kind]:
-        if not found.get(key):
-            yield ("sweep", key), f'is missing: the kind "{kind}" needs it'
+    for key in data:
+        if key in _OF_SOME_KINDS and key not in _KEYS_OF[kind]:
+            kinds = " and ".join(f'"{name}"' for name, taken in _KEYS_OF.items() if key in taken)
+            yield ("sweep", key), f'is only for kind {kinds}, and this sweep is of kind "{kind}"'
+    for key in _REQUIRED.get(kind, ()):
+        if not data.get(key):
+            yield ("sweep", key), f'is missing: kind "{kind}" needs it'
     if kind in ("strong", "weak"):
-        if not found.get("gpus") and not found.get("nodes"):
-            yield ("sweep", "gpus"), f'is missing: the kind "{kind}" needs gpus or nodes'
-        elif found.get("gpus") and found.get("nodes"):
-            yield ("sweep", "nodes"), "say either gpus or nodes, not both"
-    if table.gpus_per_node is not None and not _varies_gpus(table):
-        yield ("sweep", "gpus_per_node"), "is for a sweep that varies gpus, and this one does not"
-    if kind == "zip":
-        yield from _uneven(table.axes)
-
-
-def _varies_gpus(table: records.Table) -> bool:
-    axes = (axis.path for axis in table.axes)
-    entries = (one.path for entry in (*table.points, *table.include) for one in entry)
-    return bool(table.gpus) or records.GPUS in itertools.chain(axes, entries)
-
-
-def _uneven(axes: tuple[records.Axis, ...]) -> Iterator[Finding]:
-    for axis in axes[1:]:
-        if axes[0].values and axis.values and len(axis.values) != len(axes[0].values):
-            told = (
-                f"has {len(axis.values)} values, and {documents.dotted(axes[0].path)} "
-                f"{len(axes[0].values)}: axes side by side need as many"
+        if not data.get("gpus") and not data.get("nodes"):
+            yield ("sweep", "gpus"), f'is missing: kind "{kind}" needs gpus or nodes'
+        elif data.get("gpus") and data.get("nodes"):
+            yield ("sweep", "nodes"), "set either gpus or nodes, not both"
+    varied = [axis.path for axis in table.axes]
+    varied += [setting.path for entry in (*table.points, *table.include) for setting in entry]
+    if table.gpus_per_node is not None and not table.gpus and records.GPUS not in varied:
+        yield ("sweep", "gpus_per_node"), "is only for sweeps that vary gpus"
+    for axis in table.axes[1:] if kind == "zip" else ():
+        first, count, expected = table.axes[0], len(axis.values), len(table.axes[0].values)
+        if count and expected and count != expected:
+            yield (
+                axis.at,
+                f"has {count} values, and {documents.dotted(first.path)} {expected}: "
+                'axes of kind "zip" need the same number of values',
             )
-            yield axis.at, told
 
 
-def _axes(found: object, drawn: bool, tell: _Tell) -> Iterator[records.Axis]:
-    """Give the axes that can be read; tells of the others."""
+def _axes(data: object, is_random: bool, report: _Report) -> Iterator[records.Axis]:
+    """Yield the valid axes, and report the others."""
     at: key_paths.KeyPath = ("sweep", "axes")
-    if not isinstance(found, Mapping):
-        tell(at, f"must be a table of keys and their values (got {schema.as_toml(found)})")
+    if not isinstance(data, Mapping):
+        report(at, f"must be a table of keys and their values (got {schema.as_toml(data)})")
         return
     seen: set[tuple[str, ...]] = set()
-    for parts, place, value in keys.leaves(found, at):
-        path, told = keys.resolve(parts)
-        if told or path in seen:
-            tell(place, told or f"is there twice: {documents.dotted(path)}")
-            continue
-        seen.add(path)
-        if drawn:
-            draw, told = _draw(value)
-            values: tuple[jobs.ArgumentValue, ...] = ()
+    for parts, place, value in keys.leaves(data, at):
+        try:
+            path = _new_path(parts, seen)
+            draw = _draw(value) if is_random else None
+            values = draw.of if draw is not None else _values(value)
+            for one in values:
+                _check_gpus(path, one)
+            if draw is not None and path == records.GPUS and draw.how.endswith("uniform"):
+                raise records.InvalidError(
+                    "GPUs can only be drawn by { integers = [LOW, HIGH] } or { choice = [...] }"
+                )
+        except records.InvalidError as exc:
+            report(place, str(exc))
         else:
-            draw, values, told = None, *_values(value)
-        of = values if draw is None else draw.of
-        told = told or next(filter(None, (_size_misfit(path, one) for one in of)), "")
-        if draw is not None and path == records.GPUS and draw.how.endswith("uniform"):
-            told = "GPUs are drawn by { integers = [LOW, HIGH] } or { choice = [...] }"
-        if told:
-            tell(place, told)
-        else:
+            values = values if draw is None else ()
             yield records.Axis(path=path, at=place, values=values, draw=draw)
 
 
-def _values(value: object) -> tuple[tuple[jobs.ArgumentValue, ...], str]:
+def _new_path(parts: tuple[str, ...], seen: set[tuple[str, ...]]) -> tuple[str, ...]:
+    path = keys.resolve(parts)
+    if path in seen:
+        raise records.InvalidError(f"is given twice: {documents.dotted(path)}")
+    seen.add(path)
+    return path
+
+
+def _values(value: object) -> tuple[jobs.ArgumentValue, ...]:
     if isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in _DRAWS:
-        return (), 'is drawn: that is for the kind "random"'
+        raise records.InvalidError('is a distribution, which is only for kind "random"')
     if not isinstance(value, list) or not value:
-        return (), f"must be a list of the values that it takes (got {schema.as_toml(value)})"
-    for item in value:
-        if not schema.fits(item, jobs.ArgumentValue):
-            return (), f"must be {schema.describe(jobs.ArgumentValue)} (got {schema.as_toml(item)})"
-    return tuple(_frozen(item) for item in value), ""
+        raise records.InvalidError(f"must be a list of values (got {schema.as_toml(value)})")
+    return tuple(map(_value, value))
 
 
-def _draw(value: object) -> tuple[records.Draw | None, str]:
-    """Return what is drawn, and what is wrong with it."""
-    how = next(iter(value)) if isinstance(value, Mapping) and len(value) == 1 else None
+def _value(value: object) -> jobs.ArgumentValue:
+    if not schema.fits(value, jobs.ArgumentValue):
+        expected = schema.describe(jobs.ArgumentValue)
+        raise records.InvalidError(f"must be {expected} (got {schema.as_toml(value)})")
+    frozen: Any = tuple(value) if isinstance(value, list) else value
+    return frozen  # type: ignore[no-any-return]
+
+
+def _draw(value: object) -> records.Draw:
+    how: Any = next(iter(value)) if isinstance(value, Mapping) and len(value) == 1 else None
     if not isinstance(value, Mapping) or how not in _DRAWS:
-        told = "must be one of { uniform = [LOW, HIGH] }, { log_uniform = [LOW, HIGH] }, "
-        return None, told + "{ integers = [LOW, HIGH] }, { choice = [...] }"
+        raise records.InvalidError(
+            "must be one of { uniform = [LOW, HIGH] }, { log_uniform = [LOW, HIGH] }, "
+            "{ integers = [LOW, HIGH] }, { choice = [...] }"
+        )
     of = value[how]
     if how == "choice":
-        values, told = _values(of)
-        return (None, told) if told else (records.Draw(how="choice", of=values), "")
-    whole = how == "integers"
-    numbers = of if isinstance(of, list) and len(of) == 2 else []
-    if not numbers or not all(schema.fits(one, int if whole else int | float) for one in numbers):
-        kind = "whole numbers" if whole else "numbers"
-        return None, f"{how} takes two {kind}, the least and the largest (got {schema.as_toml(of)})"
-    low, high = numbers
-    if low >= high:
-        return None, f"{how} takes the least first (got {schema.as_toml(of)})"
-    if math.isinf(high - low):
-        return None, f"{how}: from the least to the largest is too far (got {schema.as_toml(of)})"
-    if how == "log_uniform" and low <= 0:
-        return None, f"log_uniform takes numbers above 0 (got {schema.as_toml(of)})"
-    if max(-low, high) > _LARGEST and whole:
-        return None, f"integers takes numbers up to 2^53 (got {schema.as_toml(of)})"
-    match how:
-        case "integers":
-            return records.Draw(how="integers", of=(low, high)), ""
-        case "uniform":
-            return records.Draw(how="uniform", of=(low, high)), ""
-    return records.Draw(how="log_uniform", of=(low, high)), ""
+        return records.Draw(how="choice", of=_values(of))
+    kind: Any = int if how == "integers" else int | float
+    problem = ""
+    if not isinstance(of, list) or len(of) != 2 or not all(schema.fits(end, kind) for end in of):
+        numbers = "whole numbers" if how == "integers" else "numbers"
+        problem = f"{how} needs two {numbers}, [LOW, HIGH]"
+    elif of[0] >= of[1]:
+        problem = f"{how} needs LOW < HIGH"
+    elif math.isinf(of[1] - of[0]):
+        problem = f"the range of {how} is too large"
+    elif how == "log_uniform" and of[0] <= 0:
+        problem = "log_uniform needs numbers above 0"
+    elif how == "integers" and max(-of[0], of[1]) > _LARGEST:
+        problem = "integers takes numbers up to 2^53"
+    if problem:
+        raise records.InvalidError(f"{problem} (got {schema.as_toml(of)})")
+    return records.Draw(how=how, of=tuple(of))
 
 
-def _entries(found: object, at: key_paths.KeyPath, tell: _Tell) -> Iterator[records.Settings]:
-    """Give each table of a list as settings, in the order of their keys; tells of what is none."""
-    if not isinstance(found, list):
-        tell(at, f"must be a list of tables (got {schema.as_toml(found)})")
+def _entries(data: object, at: key_paths.KeyPath, report: _Report) -> Iterator[records.Settings]:
+    """Yield each table of a list as settings, sorted by key; report what is invalid."""
+    if not isinstance(data, list):
+        report(at, f"must be a list of tables (got {schema.as_toml(data)})")
         return
-    for number, entry in enumerate(found):
+    for number, entry in enumerate(data):
         if not isinstance(entry, Mapping):
-            tell((*at, number), f"must be a table of keys (got {schema.as_toml(entry)})")
+            report((*at, number), f"must be a table of keys (got {schema.as_toml(entry)})")
             continue
-        settings: dict[tuple[str, ...], records.Setting] = {}
+        settings, seen = [], set[tuple[str, ...]]()
         for parts, place, value in keys.leaves(entry, (*at, number)):
-            path, told = keys.resolve(parts)
-            if not told and path in settings:
-                told = f"is there twice: {documents.dotted(path)}"
-            if not told and not schema.fits(value, jobs.ArgumentValue):
-                words = schema.describe(jobs.ArgumentValue)
-                told = f"must be {words} (got {schema.as_toml(value)})"
-            if told := told or _size_misfit(path, value):
-                tell(place, told)
-            else:
-                settings[path] = records.Setting(path=path, value=_frozen(value), at=place)
-        yield tuple(settings[path] for path in sorted(settings))
+            try:
+                path = _new_path(parts, seen)
+                _check_gpus(path, value)
+                settings.append(records.Setting(path=path, value=_value(value), at=place))
+            except records.InvalidError as exc:
+                report(place, str(exc))
+        yield tuple(sorted(settings, key=lambda setting: setting.path))
 
 
-def _size_misfit(path: tuple[str, ...], value: object) -> str:
-    if path != records.GPUS or (type(value) is int and value >= 1):
-        return ""
-    return f"must be a number of GPUs, from 1 (got {schema.as_toml(value)})"
-
-
-def _frozen(value: Any) -> jobs.ArgumentValue:
-    return tuple(value) if isinstance(value, list) else value
+def _check_gpus(path: tuple[str, ...], value: object) -> None:
+    if path == records.GPUS and (type(value) is not int or value < 1):
+        raise records.InvalidError(
+            f"must be a positive number of GPUs (got {schema.as_toml(value)})"
+        )

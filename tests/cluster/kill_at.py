@@ -4,14 +4,12 @@
 
 Points, in the order in which a submission passes them:
 
-    folder     the run folder is about to be made, nothing is stored
-    rowless    the run folder is there, the intent is not
-    started    sbatch waits for its script, and is not tied to this process yet
-    waiting    DELAY_SECONDS after sbatch was started, ahead of its script
+    folder     the run folder is about to be created, nothing is stored
+    rowless    the run folder exists, the intent does not
     intent     the intent is written and not committed
-    committed  the intent is committed, sbatch waits for its script
-    given      sbatch has its script, whose end is not told
-    sbatch     sbatch runs: DELAY_SECONDS after it was given its script
+    committed  the intent is committed, sbatch is not started
+    started    sbatch is started, and not tied to this process yet
+    sbatch     DELAY_SECONDS after sbatch was started
     answered   sbatch has answered, nothing of it is stored
     storing    the job ID is written and not committed
 """
@@ -23,7 +21,7 @@ import threading
 
 from db.stores import attempts, jobs
 from orchestrator import cli
-from orchestrator.controller.submission import sbatch_outcomes, submitit
+from orchestrator.controller.submission import sbatch_call, sbatch_outcomes
 from orchestrator.slurm import process
 from orchestrator.tracking import run_folder
 
@@ -51,22 +49,18 @@ def soon(function, delay_seconds):
 def arm(point, delay_seconds):
     if point == "folder":
         run_folder.create = die
-    elif point == "started":
-        process._ParentTie.bind = die
-    elif point == "waiting":
-        process.Held.__init__ = soon(process.Held.__init__, delay_seconds)
     elif point == "rowless":
         run_folder.create = after(run_folder.create)
     elif point == "intent":
         jobs.JobStore.add_submission = after(jobs.JobStore.add_submission)
     elif point == "committed":
-        submitit.submit = die
-    elif point == "given":
-        process.Held._hand_over = after(process.Held._hand_over)
+        sbatch_call.call = die
+    elif point == "started":
+        process._ParentTie.bind = die
     elif point == "sbatch":
-        process.Held.give = soon(process.Held.give, delay_seconds)
+        sbatch_call.call = soon(sbatch_call.call, delay_seconds)
     elif point == "answered":
-        submitit.submit = after(submitit.submit)
+        sbatch_call.call = after(sbatch_call.call)
     elif point == "storing":
         sbatch_outcomes.store_job_id = storing(sbatch_outcomes.store_job_id)
     else:

@@ -247,7 +247,7 @@ def test_an_array_is_adopted_whole_after_a_lost_answer(lab: cluster.Lab, site: s
 def test_more_tasks_than_the_cluster_takes(lab: cluster.Lab, site: sites.Site) -> None:
     done = site.run("submit", array(site, "huge", "size = 1002", command="true"), check=3)
     assert ": array.size: 1002 tasks are more than cluster " in done.stderr
-    assert "its MaxArraySize is 1001; make several arrays of them\n" in done.stderr
+    assert "(MaxArraySize 1001): split them into several arrays\n" in done.stderr
     assert site.items("status", "--all") == []
     # The limit is one of the index: 1001 tasks go.
     most = site.submit(

@@ -51,13 +51,13 @@ def test_submissions_wait_for_room(site: sites.Site) -> None:
     for name in ("first", "second"):
         done = quick.run("submit", "--queue", "--qos=tiny", quick.shell(name, "pwd; sleep 1"))
         assert re.fullmatch(
-            r"@\d waits for room: QOSMaxSubmitJobPerUserLimit; the next try is at [\d:]{8}\n",
+            r"@\d deferred: QOSMaxSubmitJobPerUserLimit; next try at [\d:]{8}\n",
             done.stdout,
         ), done.stdout
     for row in ("@4", "@5"):
         told = quick.items("show", row, "--no-refresh")[0]
         assert (told["state"], told["job_id"]) == ("NOT_SUBMITTED", None)
-        assert told["reason"] == "waits for room: QOSMaxSubmitJobPerUserLimit"
+        assert told["reason"] == "deferred: QOSMaxSubmitJobPerUserLimit"
         assert told["resend_at"] is not None
     waiting = quick.popen("wait", "@4", "@5")
     quick.run("cancel", ids[0])
@@ -94,10 +94,11 @@ def test_limits_of_an_association(limits: cluster.Lab, site: sites.Site) -> None
     refused = site.run("submit", site.shell("third", "true"), check=5)
     assert refused.stderr.startswith("Error: Slurm refused the job: AssocMaxSubmitJobLimit; ")
     assert refused.stderr.endswith(
-        "(kept as @3; `orchestrator resubmit --queue @3` sends it when there is room)\n"
+        "(stored as @3; `orchestrator resubmit --queue @3` "
+        "submits it as soon as Slurm accepts it)\n"
     )
     done = site.run("resubmit", "--queue", "@3")
-    assert done.stdout.startswith("@3 waits for room: AssocMaxSubmitJobLimit; the next try is at ")
+    assert done.stdout.startswith("@3 deferred: AssocMaxSubmitJobLimit; next try at ")
     set_limits(limits, "MaxSubmitJobs=-1")
     assert re.fullmatch(r"Submitted batch job \d+ .*\n", site.run("resubmit", "@3").stdout)
 
@@ -176,8 +177,8 @@ def test_a_site_without_requeue(lab: cluster.Lab, site: sites.Site) -> None:
     assert refused.stdout == ""
     assert refused.stderr == (
         f"Error: Slurm refused the request for {job_id}: Requested operation is presently disabled "
-        "(the job was submitted with --no-requeue, or the site forbids it; once it has ended, "
-        f"`orchestrator resubmit {job_id}` sends it again)\n"
+        "(the job was submitted with --no-requeue, or the site disables requeueing; after it "
+        f"has ended, `orchestrator resubmit {job_id}` submits it again)\n"
     )
     job = site.job(job_id)
     assert (job["state"], job["attempt"]) == ("RUNNING", 0)

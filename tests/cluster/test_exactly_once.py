@@ -19,10 +19,9 @@ PYTHON = "/opt/orchestrator-env/bin/python"
 KILL_AT = "/srv/orchestrator/tests/cluster/kill_at.py"
 #: Window of the submission -> the points of kill_at.py in it.
 WINDOWS = {
-    "before the intent is committed": ("folder", "rowless", "started", "intent"),
-    "while sbatch waits for its script": ("waiting",),
-    "between intent and sbatch's script": ("committed",),
-    "during sbatch": ("given", "sbatch", "wrapped"),
+    "before the intent is committed": ("folder", "rowless", "intent"),
+    "between intent and sbatch": ("committed",),
+    "during sbatch": ("started", "sbatch", "wrapped"),
     "between sbatch's answer and the commit of the ID": ("answered", "storing"),
 }
 #: Here slurmctld answers all the while: three times MessageTimeout, not the two minutes of a site.

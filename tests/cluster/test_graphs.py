@@ -135,7 +135,7 @@ def test_what_waits_in_vain_is_told_and_turned_to_who_goes_on(
     )
     # Who submits it now is told at once.
     refused = site.run("submit", after, "--dependency", "afterok:first", check=6)
-    assert "it could never start: afterok" in refused.stderr
+    assert "the job could never start: afterok" in refused.stderr
     # The work of the first goes on, as a recovery rule would have it.
     line = f"while [ ! -e {site.home}/go-on ]; do sleep 0.1; done"
     third = site.submit(site.shell("third", line))

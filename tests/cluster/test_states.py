@@ -143,7 +143,7 @@ def test_a_job_that_exits_with_3(crowd: Crowd) -> None:
     job = crowd.ended("three")
     assert_end(job, "FAILED", 3, 0)
     done = crowd.site.run("wait", job["job_id"], check=1)
-    assert done.stderr.endswith(f"Error: 1 of 1 did not complete: {job['job_id']} FAILED\n")
+    assert done.stderr.endswith(f"Error: 1 of 1 jobs did not complete: {job['job_id']} FAILED\n")
 
 
 def test_the_script_itself_is_killed(crowd: Crowd) -> None:
@@ -387,6 +387,7 @@ def test_jobs_that_slurm_has_forgotten(lab: cluster.Lab, alice_home: str) -> Non
     assert sites.details(shot)[-1] == shot["reason"]
     assert f"\nWhy:         {shot['reason']}\n" in site.run("show", crowd.ids["shot"]).stdout
     done = site.run("wait", *crowd.ids.values(), check=1)
-    assert f"2 of 3 did not complete: {crowd.ids['three']} FAILED, {crowd.ids['shot']} LOST" in (
-        done.stderr
+    assert (
+        f"2 of 3 jobs did not complete: {crowd.ids['three']} FAILED, {crowd.ids['shot']} LOST"
+        in (done.stderr)
     )

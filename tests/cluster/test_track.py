@@ -41,7 +41,7 @@ def test_it_is_followed_to_its_end(site: sites.Site) -> None:
     running(site, job_id)
     told = site.run("track", job_id, "--label", "by=hand").stdout
     assert told == f"Tracking {job_id} (@1, hand-made): RUNNING\n"
-    assert site.run("track", job_id).stdout == f"{job_id} is @1 already (hand-made)\n"
+    assert site.run("track", job_id).stdout == f"{job_id} is already tracked as @1 (hand-made)\n"
     (row,) = site.items("status", "--name", "hand-made")
     assert (row["job_id"], row["state"], row["labels"]) == (job_id, "RUNNING", ["by=hand"])
     assert site.run("show", job_id, "--script").stdout == BODY
@@ -65,7 +65,7 @@ def test_what_cannot_be_tracked(site: sites.Site) -> None:
     assert unknown.startswith("Error: squeue and sacct show no job 99999 of yours")
     assert "no job ID of Slurm's" in site.run("track", "a,b", check=4).stderr
     ours = site.submit(site.shell("ours", "true"))
-    assert site.run("track", ours).stdout == f"{ours} is @1 already (ours)\n"
+    assert site.run("track", ours).stdout == f"{ours} is already tracked as @1 (ours)\n"
     site.run("wait", ours)
 
 
@@ -126,7 +126,9 @@ def test_an_array_is_all_its_tasks(site: sites.Site) -> None:
     ends = {item["job_id"]: item["exit_code"] for item in site.items("status", "--all")}
     assert ends == {f"{job_id}_{task}": task for task in range(4)}
     assert site.run("logs", "@3", "--path").stdout == f"{site.home}/slurm-{job_id}_2.out\n"
-    assert site.run("track", f"{job_id}_2").stdout == f"{job_id}_2 is @3 already (many)\n"
+    assert (
+        site.run("track", f"{job_id}_2").stdout == f"{job_id}_2 is already tracked as @3 (many)\n"
+    )
 
 
 def test_a_reused_id_is_not_taken_for_it(lab: cluster.Lab, site: sites.Site) -> None:
@@ -171,7 +173,9 @@ def test_tasks_that_are_tracked_one_by_one_are_one_array(site: sites.Site) -> No
     assert site.run("track", f"{one}_1").stdout == f"Tracking {one}_1 (@1, hand.sh): PENDING\n"
     assert site.run("track", one).stdout == f"Tracking {one} (@1 to @3, hand.sh): 3 tasks\n"
     assert site.run("track", other).stdout == f"Tracking {other} (@4 to @6, hand.sh): 3 tasks\n"
-    assert site.run("track", f"{other}_1").stdout == f"{other}_1 is @5 already (hand.sh)\n"
+    assert (
+        site.run("track", f"{other}_1").stdout == f"{other}_1 is already tracked as @5 (hand.sh)\n"
+    )
     for number in (one, other):
         assert [row["array_task_id"] for row in site.items("status", number)] == [0, 1, 2]
     assert site.run("cancel", one, f"{other}_0").stdout == (

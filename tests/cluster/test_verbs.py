@@ -24,7 +24,7 @@ def test_hold_and_release(site: sites.Site) -> None:
         f"{first} is PENDING (JobHeldUser)",
         f"{second} is PENDING (JobHeldUser)",
     ]
-    assert f"Error: {running} is RUNNING: only a job that waits can be held" in done.stderr
+    assert f"Error: {running} is RUNNING; only a pending job can be held" in done.stderr
     again = site.run("hold", first)
     assert again.stdout == f"{first} was already held: PENDING (JobHeldUser)\n"
     assert "needs action" in site.run("show", first).stdout
@@ -97,7 +97,7 @@ def test_requeue_of_what_runs_and_of_what_has_ended(site: sites.Site) -> None:
         f"Error: Slurm refused the request for {fixed}: Requested operation is presently disabled ("
     )
     waits = site.run("requeue", runs, check=6)
-    told = f"{runs} waits already, held; `orchestrator release {runs}` lets it go"
+    told = f"{runs} is already pending, held; `orchestrator release {runs}` releases it"
     assert waits.stderr == f"Error: {told}\n"
     released = site.run("release", runs, ended)
     assert re.fullmatch(rf"{runs} is .*\n{ended} is .*\n", released.stdout)
@@ -115,7 +115,7 @@ def test_requeue_of_what_slurm_has_forgotten(site: sites.Site) -> None:
     site.lab.forget(job_id)
     told = (
         f"{job_id} has ended (COMPLETED) and Slurm has forgotten it; "
-        f"`orchestrator resubmit {job_id}` sends it again as a new job"
+        f"`orchestrator resubmit {job_id}` submits it again as a new job"
     )
     assert site.run("requeue", job_id, check=6).stderr == f"Error: {told}\n"
     again = site.run("resubmit", job_id, "--parsable").stdout.strip()

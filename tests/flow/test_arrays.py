@@ -63,8 +63,8 @@ def test_too_many_tasks_for_the_cluster(
     done = cli("submit", "sweep.toml")
     assert done.code == 3
     assert done.err == (
-        "Error: sweep.toml: array.tasks: 4 tasks are more than cluster fake takes in one array: "
-        "its MaxArraySize is 3; make several arrays of them\n1 problem; nothing was submitted.\n"
+        "Error: sweep.toml: array.tasks: 4 tasks are more than cluster fake accepts in one array "
+        "(MaxArraySize 3): split them into several arrays\n1 problem; nothing was submitted.\n"
     )
     assert fake_slurm.calls("sbatch") == []
 

@@ -73,7 +73,7 @@ def test_files_that_are_no_specs(cli, unchanged):
     [
         (
             ("a.toml", "b.toml"),
-            "at most one spec file is allowed, got a.toml b.toml; put the program behind `--`",
+            "at most one spec file is allowed, got a.toml b.toml; write the program after `--`",
         ),
         (("a.toml", "--"), "no program after `--`"),
         (("train.py",), "train.py is not a spec file; write the program after `--`: -- train.py"),
@@ -133,7 +133,7 @@ def test_a_job_that_does_not_exist(cli, unchanged):
         done = cli(command, reference)
         assert (done.code, done.out) == (4, "")
         assert done.err == (
-            f"Error: no job '{reference}' here; `orchestrator status --all` lists what is known\n"
+            f"Error: job '{reference}' not found: `orchestrator status --all` lists all jobs\n"
         )
 
 
@@ -182,7 +182,7 @@ def test_what_is_no_time_zone(cli, unchanged, zone):
     done = cli("schedule", "add", "x", "--cron", "@daily", "--tz", zone, spec)
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        f"Error: no time zone {zone[:64]!a} here: write an IANA name such as Europe/Oslo or UTC\n"
+        f"Error: unknown time zone {zone[:64]!a}: write an IANA name such as Europe/Oslo or UTC\n"
     )
 
 

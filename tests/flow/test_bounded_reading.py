@@ -47,7 +47,7 @@ def test_a_sparse_terabyte_is_passed_over_and_wait_ends_in_time(
     begun = time.monotonic()
     done = cli("wait", "1", "--timeout", "3")
     assert done.code == 124
-    assert done.err.splitlines()[-1] == "Error: 1 of 1 have not ended after 3 s"
+    assert done.err.splitlines()[-1] == "Error: 1 of 1 jobs have not ended after 3 s"
     assert time.monotonic() - begun < 20
     assert cli.rows("select name, value, line from metrics") == [("throughput", 5.5, 3)]
     assert cli("logs", "1", "-n", "1").out == "Epoch Throughput: 5.500 images/second\n"
@@ -117,7 +117,7 @@ def test_wait_ends_in_time_when_slurm_hangs_and_slurm_is_not_blamed(
     time.sleep(1.1)  # the floor between two questions to Slurm
     begun = time.monotonic()
     done = cli("wait", "1", "--timeout", "2")
-    assert (done.code, done.err) == (124, "Error: 1 of 1 have not ended after 2 s\n")
+    assert (done.code, done.err) == (124, "Error: 1 of 1 jobs have not ended after 2 s\n")
     assert time.monotonic() - begun < 20
     fake_slurm.heal()
     assert "not answer" not in cli("status", "--no-refresh").err

@@ -98,7 +98,7 @@ def test_a_job_by_hand_is_tracked(cli, fake_slurm):
     cli.run(["sbatch", "--hold", str(path)])
     done = cli("track", "1", "--name", "mine", "--pattern", "olivia")
     assert (done.code, done.out, done.err) == (0, "Tracking 1 (@1, mine): PENDING\n", "")
-    assert cli("track", "1").out == "1 is @1 already (mine)\n"
+    assert cli("track", "1").out == "1 is already tracked as @1 (mine)\n"
     assert cli("show", "mine", "--script").out == HAND
     fake_slurm.run_jobs()
     assert cli("release", "mine").code == 0
@@ -156,7 +156,7 @@ def test_what_cannot_be_tracked(cli, fake_slurm):
         (("x",), 4, "Error: 'x' is no job ID of Slurm's, such as 123 or 123_4\n"),
         (("7", "--label", "x"), 2, "Error: write --label KEY=VALUE (got x)\n"),
         (("7", "--name", "a b"), 2, "Error: --name must be 1 to 100 letters"),
-        (("7", "--name", "8"), 2, "Error: --name looks like a job ID"),
+        (("7", "--name", "8"), 2, "Error: --name reads as a job ID"),
     ):
         done = cli("track", *words)
         assert (done.code, done.out) == (code, ""), done.err
@@ -181,7 +181,7 @@ def test_the_log_of_a_tracked_job_can_be_named_later(cli, fake_slurm):
     cli.run(["sbatch", "--hold", str(path)])
     assert cli("track", "1").code == 0
     other = write(cli, "other.log", "hello\n")
-    assert cli("track", "1", "--log", "other.log").out == "1 is @1 already (hand.sh)\n"
+    assert cli("track", "1", "--log", "other.log").out == "1 is already tracked as @1 (hand.sh)\n"
     assert cli("logs", "1", "--path").out == f"{other}\n"
     done = cli("track", "1", "--name", "new")
     assert (done.code, done.out) == (6, "")
@@ -195,7 +195,7 @@ def test_one_of_ours_under_a_name_of_the_site_is_not_doubled(cli, fake_slurm):
     assert cli("submit", "--name", "a", "--launcher", "python", "--command", "true").code == 0
     with fake_slurm_state(fake_slurm) as data:
         data["jobs"]["1"]["name"] = "site-0001"
-    assert cli("track", "1").out == "1 is @1 already (a)\n"
+    assert cli("track", "1").out == "1 is already tracked as @1 (a)\n"
 
 
 def test_a_job_whose_row_was_lost_is_followed(cli, fake_slurm):
@@ -259,7 +259,7 @@ def test_tasks_that_are_tracked_one_by_one_are_one_array(cli, fake_slurm):
     assert cli("track", f"{a}").out == f"Tracking {a} (@1 to @3, hand.sh): 3 tasks\n"
     # And the other way round.
     assert cli("track", f"{b}").out == f"Tracking {b} (@4 to @6, hand.sh): 3 tasks\n"
-    assert cli("track", f"{b}_2").out == f"{b}_2 is @6 already (hand.sh)\n"
+    assert cli("track", f"{b}_2").out == f"{b}_2 is already tracked as @6 (hand.sh)\n"
     assert cli.rows("SELECT submission_id, count(*) FROM jobs GROUP BY 1 ORDER BY 1") == [
         (1, 3),
         (2, 3),

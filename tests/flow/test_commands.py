@@ -78,7 +78,9 @@ def test_a_job_from_submit_to_its_numbers(cli, fake_slurm):
     )
     none = cli("metrics", "1", "--name", "nosuch")
     assert (none.code, none.out.count("\n")) == (0, 1)
-    assert re.fullmatch(r"no such metrics; there are (\w+, )*throughput(, \w+)*\n", none.err)
+    assert re.fullmatch(
+        r"No metrics match. Names of these jobs' metrics: (\w+, )*throughput(, \w+)*\n", none.err
+    )
     newest = cli("metrics", "1", "--last", "1", "--source", "jsonl", "--json").items
     assert [{**item, "row": None} for item in newest] == [
         {
@@ -223,7 +225,7 @@ def test_status_narrows_and_prints_in_each_format(cli, fake_slurm):
         "job_id,name,state,reason,elapsed,time_limit,nodes,gpus,node_list,row\n"
         "3,beta,PENDING,Priority,,00:10:00,1,4,,@3\n"
     )
-    assert short.err == "The newest 1; more with --limit.\n"
+    assert short.err == "Only the newest 1 are shown; --limit changes the number.\n"
 
     items = cli("status", "--no-refresh", "--json").items
     jsonl = cli("status", "--no-refresh", "--format", "jsonl").out.splitlines()
@@ -256,13 +258,13 @@ def test_a_job_that_fails_and_one_that_takes_too_long(cli, fake_slurm):
     assert failing.code == 1
     assert [(item["state"], item["exit_code"]) for item in failing.items] == [("FAILED", 3)]
     assert failing.err.endswith(
-        "Error: job 1 ended FAILED, exit code 3:0; its log: orchestrator logs 1\n"
+        "Error: job 1 ended FAILED, exit code 3:0; see `orchestrator logs 1`\n"
     )
     fake_slurm.run_jobs(False)
     assert cli("submit", "--name", "slow", "--parsable", "--", "train.py").out == "2\n"
     late = cli("wait", "2", "--timeout", "0.2")
     assert (late.code, late.out) == (124, "")
-    assert late.err.endswith("Error: 1 of 1 have not ended after 0.2 s\n")
+    assert late.err.endswith("Error: 1 of 1 jobs have not ended after 0.2 s\n")
     fake_slurm.set_state(2, "COMPLETED")
     assert cli("wait", "2").code == 0
     both = cli("wait", "@1", "slow", "--format", "tsv")
@@ -272,7 +274,7 @@ def test_a_job_that_fails_and_one_that_takes_too_long(cli, fake_slurm):
         "FAILED",
         "COMPLETED",
     ]
-    assert both.err.endswith("Error: 1 of 2 did not complete: 1 FAILED\n")
+    assert both.err.endswith("Error: 1 of 2 jobs did not complete: 1 FAILED\n")
 
 
 def test_cancel_looks_whether_slurm_did_it(cli, fake_slurm):
@@ -283,8 +285,8 @@ def test_cancel_looks_whether_slurm_did_it(cli, fake_slurm):
     assert (refused.code, refused.out) == (5, "1 is PENDING\n")
     assert refused.err == (
         "Waiting until Slurm shows the end of 1 ...\n"
-        "Error: scancel was asked, but Slurm still shows 1; "
-        "look again with `orchestrator status`\n"
+        "Error: Slurm accepted the request, but still shows 1; "
+        "check with `orchestrator status 1`\n"
     )
     done = cli("cancel", "--name", "b")
     assert (done.code, sorted(done.out.splitlines())) == (0, ["2 is CANCELLED", "3 is CANCELLED"])
@@ -319,10 +321,10 @@ def test_many_jobs_are_cancelled_at_once(cli, fake_slurm):
     assert "2 is CANCELLED\n3 is CANCELLED\n" in done.out
     told = [line for line in done.err.splitlines() if not line.startswith("Waiting")]
     assert told[:2] == [
-        "Error: @5 is a task of an array that waits to be submitted as a whole: "
-        "`orchestrator cancel d` takes back all its tasks",
-        "@6 has no job ID yet (SUBMIT_UNKNOWN); `orchestrator status @6` finds out whether Slurm "
-        "has it, then cancel it",
+        "Error: @5 is a task of an array that is deferred as a whole: "
+        "`orchestrator cancel d` cancels all its tasks",
+        "@6 has no job ID yet (SUBMIT_UNKNOWN). `orchestrator status @6` looks for it in "
+        "Slurm; cancel it afterwards",
     ]
     # With nothing but those it is a conflict (6).
     done = cli("cancel", "@6", "2")
@@ -414,8 +416,11 @@ def test_the_database_is_found_checked_and_copied(cli, tmp_path):
     assert not cli.database.exists()
     made = cli("db", "upgrade")
     assert (made.code, made.out) == (0, "")
-    assert made.err == f"{cli.database} went from nothing to {schema.SHIPPED.head}.\n"
-    assert cli("db", "upgrade").err == f"{cli.database} is up to date ({schema.SHIPPED.head}).\n"
+    assert made.err == f"Upgraded {cli.database} from schema nothing to {schema.SHIPPED.head}.\n"
+    assert (
+        cli("db", "upgrade").err
+        == f"{cli.database} is up to date (schema {schema.SHIPPED.head}).\n"
+    )
     whole = cli("db", "check")
     assert (whole.code, whole.out, whole.err) == (0, "problem\n", "The database is intact.\n")
     copy = tmp_path / "copy.db"

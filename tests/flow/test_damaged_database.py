@@ -297,7 +297,7 @@ def test_restore(damaged: CommandLine, backup: Path) -> None:
     (kept,) = damaged.state_dir.glob("*.replaced")
     assert (done.code, done.out) == (0, "")
     assert done.err == (
-        f"{damaged.database} is now what {backup} holds.\nThe database as it was: {kept}\n"
+        f"Replaced {damaged.database} with {backup}.\nThe replaced database: {kept}\n"
     )
     assert damaged("db", "check").err == "The database is intact.\n"
     assert [row for row, _ in damaged.rows()] == [1, 2, 3]

@@ -34,7 +34,7 @@ JOB = ("--name", "demo", "--", "train.py")
             f"{FAILED}Invalid partition name specified\n",
             "",
             "Slurm refused the job: Batch job submission failed: Invalid partition name specified."
-            " Correct it and submit again. (kept as @1)\n",
+            " Correct it and submit again. (stored as @1)\n",
         ),
         (
             1,
@@ -45,14 +45,15 @@ JOB = ("--name", "demo", "--", "train.py")
             "Slurm refused the job: QOSMaxSubmitJobPerUserLimit; Batch job submission failed: "
             "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)."
             " You have reached your submit limit: submit again when some of your jobs have ended."
-            " (kept as @1; `orchestrator resubmit --queue @1` sends it when there is room)\n",
+            " (stored as @1; `orchestrator resubmit --queue @1` "
+            "submits it as soon as Slurm accepts it)\n",
         ),
         (
             255,
             "sbatch: unrecognized option '--hint=x'\n",
             "",
             "sbatch rejected the job: unrecognized option '--hint=x'. "
-            "Correct it and submit again. (kept as @1)\n",
+            "Correct it and submit again. (stored as @1)\n",
         ),
         (
             1,
@@ -61,7 +62,8 @@ JOB = ("--name", "demo", "--", "train.py")
             "sbatch could not reach slurmctld: Batch job submission failed: Unable to contact slurm"
             " controller (connect failure). Nothing was submitted. Submit again when slurmctld "
             "answers."
-            " (kept as @1; `orchestrator resubmit --queue @1` sends it when there is room)\n",
+            " (stored as @1; `orchestrator resubmit --queue @1` "
+            "submits it as soon as Slurm accepts it)\n",
         ),
     ],
     ids=["rejected", "rejected for now", "not sent", "away"],
@@ -96,8 +98,8 @@ def test_an_answer_that_proves_nothing(cli, fake_slurm, rc, stderr, stdout, told
     assert (done.code, done.out) == (5, "")
     assert done.err == (
         f"Error: {told}. Slurm may or may not have the job.\n"
-        "In the database it is @1. Do not submit it again: "
-        "`orchestrator status @1` goes on looking for it and says which it is.\n"
+        "The job is @1 in the database. Do not submit it again: "
+        "`orchestrator status @1` looks for it in Slurm.\n"
     )
     assert cli.rows() == [(1, "SUBMIT_UNKNOWN")]
     assert len(fake_slurm.calls("sbatch")) == 1
@@ -140,8 +142,11 @@ def test_a_pipe_that_nobody_reads_where_stderr_is_closed(cli):
 def test_a_time_that_is_none(cli, fake_slurm, since):
     done = cli("status", "--since", since)
     assert done.code == 2
-    assert f"'{since}' is no time; write 2026-11-20, 2026-11-20T10:05, " in done.err
-    for option, told in (("-t", "'' is no state; states are "), ("-p", "'' lacks the name of a ")):
+    assert f"'{since}' is not a time: write 2026-11-20, 2026-11-20T10:05, " in done.err
+    for option, told in (
+        ("-t", "'' is not a state; states are "),
+        ("-p", "'' contains an empty name"),
+    ):
         done = cli("status", option, "")
         assert done.code == 2 and told in done.err
 
@@ -163,7 +168,7 @@ def test_what_is_waited_for_in_vain_is_told(cli, fake_slurm):
 def test_nothing_to_wait_for_is_no_success(cli, fake_slurm):
     for command in ("wait", "cancel"):
         done = cli(command, "--name", "nosuch")
-        assert (done.code, done.err) == (4, "Error: no live job is named or labelled nosuch\n")
+        assert (done.code, done.err) == (4, "Error: no live job has the name or label nosuch\n")
 
 
 @pytest.mark.parametrize("command", ["wait", "hold", "doctor"])
@@ -187,12 +192,12 @@ def test_what_slurm_never_got_is_not_submitted(cli, fake_slurm):
     waited = cli("cancel", "@1")
     assert (waited.code, waited.out) == (6, "")
     assert waited.err == (
-        "Error: @1 has no job ID yet (SUBMIT_UNKNOWN); `orchestrator status @1` finds out whether "
-        "Slurm has it, then cancel it\n"
+        "Error: @1 has no job ID yet (SUBMIT_UNKNOWN). `orchestrator status @1` looks for it in "
+        "Slurm; cancel it afterwards\n"
     )
     done = cli("wait", "@1", **grace)
     assert (done.code, done.out) == (1, "")
-    assert done.err.endswith("Error: 1 of 1 did not complete: @1 NOT_SUBMITTED\n")
+    assert done.err.endswith("Error: 1 of 1 jobs did not complete: @1 NOT_SUBMITTED\n")
     assert len(fake_slurm.calls("sbatch")) == 1
     assert len(fake_slurm.calls("squeue")) >= 3
 
@@ -310,8 +315,8 @@ def test_ctrl_c_while_sbatch_runs(cli, fake_slurm):
     done = command_line.finish(process)
     assert (done.code, done.out) == (130, "")
     assert done.err == (
-        "sbatch was interrupted: Slurm may or may not have the job; it is @1. "
-        "`orchestrator status @1` looks for it and says which it is.\n"
+        "sbatch was interrupted, so Slurm may or may not have the job. It is @1: "
+        "`orchestrator status @1` looks for it in Slurm.\n"
         "\nInterrupted.\n"
     )
     assert cli.rows() == [(1, "SUBMITTING")]

@@ -164,7 +164,7 @@ exit 3
     talk = done.err.splitlines()
     assert talk[:2] == [
         f"No sbatch on PATH: the job runs on this machine, {socket.gethostname()}",
-        "Without Slurm these mean nothing: job.partition, resources.mem",
+        "Ignored without Slurm: job.partition, resources.mem",
     ]
     assert talk[-2:] == [
         f"{talk[-2][:8]} local-1 FAILED on {socket.gethostname()}",
@@ -438,7 +438,9 @@ def test_another_machine_with_the_same_state(here, monkeypatch):
     connection.close()
     done = here("status")
     assert "RUNNING" in done.out or "PENDING" in done.out
-    assert done.err.endswith(": only elsewhere can tell of its own jobs: ask there\n")
+    assert done.err.endswith(
+        ": jobs of elsewhere are updated only there: run `orchestrator status` there\n"
+    )
     for verb in ("wait", "cancel", "hold"):
         done = here(verb, job_id)
         assert (done.code, done.out) == (6, "")
@@ -528,8 +530,8 @@ def test_jobs_that_depend_on_others(here):
     done = here("submit", "--name", "x", *LINE, "--dependency", "afterok:local-77", "--", "true")
     assert (done.code, done.out) == (6, "")
     assert done.err == (
-        "Error: local-77 is no job of this machine, or was cleared away: "
-        "`orchestrator status --all` shows those there are. Nothing was submitted.\n"
+        "Error: job local-77 is not in this machine's queue, or was removed from it: "
+        "`orchestrator status --all` lists all jobs. Nothing was submitted.\n"
     )
     done = here(
         "render",
@@ -612,7 +614,7 @@ def test_auto_takes_this_machine_but_not_with_a_profile_of_a_cluster(here):
     assert (done.code, done.out) == (0, "local-1\n")
     assert done.err == f"No sbatch on PATH: the job runs on this machine, {socket.gethostname()}\n"
     assert here("submit", "--name", "x", "--test-only", "--", "a.py").out.startswith(
-        "this machine has 1 slot; jobs before it: "
+        "This machine has 1 slot; jobs in the queue: "
     )
     done = here(*argv, ORCHESTRATOR_PARTITION="accel")
     assert (done.code, done.out) == (5, "")
@@ -702,7 +704,7 @@ def test_a_batch_file_runs_here(here):
     given = ("--scheduler", "local", "--parsable", "--time-limit", "1")
     done = here("submit", *given, path, "--", "a b", "--flag", **gpus)
     assert (done.code, done.out) == (0, "local-1\n"), done.err
-    assert "Without Slurm these mean nothing: job.partition\n" in done.err
+    assert "Ignored without Slurm: job.partition\n" in done.err
     entry = entry_of(here, "local-1") or machine_of(here).files.gone("1")
     request = machine_of(here).files.request(entry.token)
     assert (request.time_limit_seconds, request.signal_seconds) == (60, 5)

@@ -38,7 +38,7 @@ def test_down_for_a_while_and_killed_on_the_way(
     with servers.mail_server(smtp) as got_mail, servers.web_server(web) as got_hook:
         assert cli("tick").code == 0, "it is not their time yet"
         assert (got_mail.got, got_hook.got) == ([], [])
-        assert cli("notices", "retry").out == "2 notices are sent with the next tick\n"
+        assert cli("notices", "retry").out == "The next controller pass sends 2 notifications\n"
         ticking = cli.start("tick")
         # The receiver has it, and nobody hears its answer.
         got_hook.before_answer = lambda: os.kill(ticking.pid, signal.SIGKILL)

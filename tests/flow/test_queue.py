@@ -64,22 +64,22 @@ def test_it_waits_for_room_and_is_sent(cli, fake_slurm):
     done = queue(cli, "demo")
     assert done.code == 0, done.err
     assert re.fullmatch(
-        rf"@1 waits for room: QOSMaxSubmitJobPerUserLimit; the next try is at {CLOCK}\n", done.out
+        rf"@1 deferred: QOSMaxSubmitJobPerUserLimit; next try at {CLOCK}\n", done.out
     )
     assert done.err == (
-        "It is sent by the first `orchestrator status`, `show`, `refresh` or `wait` after that; "
-        "`orchestrator wait @1` waits, and sends it.\n"
+        "The next `orchestrator status`, `show`, `refresh` or `wait` after that time sends it; "
+        "`orchestrator wait @1` waits until it has ended.\n"
     )
     told = job(cli, "@1")
     assert (told["state"], told["job_id"], told["stale_since"]) == ("NOT_SUBMITTED", None, None)
-    assert told["reason"] == "waits for room: QOSMaxSubmitJobPerUserLimit"
+    assert told["reason"] == "deferred: QOSMaxSubmitJobPerUserLimit"
     assert pause_seconds(told) == pytest.approx(60, abs=1)
     table = cli("status", "--format", "table").out
     assert re.search(
-        rf"NOT_SUBMITTED +waits for room: QOSMaxSubmitJobPerUserLimit; next try {CLOCK} ", table
+        rf"NOT_SUBMITTED +deferred: QOSMaxSubmitJobPerUserLimit; next try {CLOCK} ", table
     ), table
     shown = cli("show", "demo").out
-    assert "Why:         waits for room: QOSMaxSubmitJobPerUserLimit\n" in shown
+    assert "Why:         deferred: QOSMaxSubmitJobPerUserLimit\n" in shown
     assert re.search(r"\nNext try:    \d{4}-", shown)
     # It is not due: nothing is asked of Slurm.
     assert len(fake_slurm.calls("sbatch")) == 1 and fake_slurm.calls("squeue") == []
@@ -117,11 +117,12 @@ def test_the_profile_can_ask_for_it(cli, fake_slurm):
     environ = {"ORCHESTRATOR_QUEUE_SUBMISSIONS": "true"}
     fake_slurm.fail("sbatch", stderr=LIMIT, times=3)
     plain = cli("submit", "--name", "a", *LINE, "true", **environ)
-    assert (plain.code, plain.out[:18]) == (0, "@1 waits for room:")
+    assert (plain.code, plain.out[:12]) == (0, "@1 deferred:")
     done = cli("submit", "--no-queue", "--name", "b", *LINE, "true", **environ)
     assert (done.code, done.out) == (5, "")
     assert done.err.endswith(
-        "(kept as @2; `orchestrator resubmit --queue @2` sends it when there is room)\n"
+        "(stored as @2; `orchestrator resubmit --queue @2` "
+        "submits it as soon as Slurm accepts it)\n"
     )
     done = cli("submit", "--parsable", "--name", "c", *LINE, "true", **environ)
     assert (done.code, done.out) == (0, "@3\n")
@@ -133,7 +134,7 @@ def test_what_can_never_go_is_not_kept_waiting(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid qos specification\n")
     done = queue(cli, "demo")
     assert (done.code, done.out) == (5, "")
-    assert done.err.endswith("Correct it and submit again. (kept as @1)\n")
+    assert done.err.endswith("Correct it and submit again. (stored as @1)\n")
     assert job(cli, "@1")["resend_at"] is None
     # Refused for good when it is sent again.
     fake_slurm.fail("sbatch", stderr=LIMIT)
@@ -142,7 +143,7 @@ def test_what_can_never_go_is_not_kept_waiting(cli, fake_slurm):
     make_due(cli, 2)
     done = cli("status")
     assert done.code == 0
-    assert "@2 was sent again: Slurm refused the job: " in done.err
+    assert "@2 was submitted: Slurm refused the job: " in done.err
     assert (job(cli, "@2")["reason"] or "").startswith("Slurm refused the job: ")
     cli("refresh")
     assert len(fake_slurm.calls("sbatch")) == 3
@@ -202,7 +203,7 @@ def test_what_is_smaller_does_not_wait_behind_an_array_that_is_too_large(cli, fa
     # All tasks of all that wait are tried together, and a table shows each array as one row.
     assert len({row["resend_at"] for row in rows if row["row"] != 14}) == 1
     table = cli("status", "--format", "table", "--no-refresh").out
-    waits = r" +NOT_SUBMITTED +waits for room: QOSMaxSubmitJobPerUserLimit; next try "
+    waits = r" +NOT_SUBMITTED +deferred: QOSMaxSubmitJobPerUserLimit; next try "
     for name, numbers in (("large", "0-4"), ("larger", "0-5"), ("small", "0-1")):
         assert re.search(rf"^_\[{numbers}\] +{name}{waits}{CLOCK} ", table, re.MULTILINE), table
 
@@ -253,7 +254,7 @@ def test_an_unsent_array_is_taken_back_and_sent_as_a_whole(cli, fake_slurm):
     # The name that submit gives to an array that was refused.
     assert cli("submit", "--name", "other", "--array-size", "2", *LINE, "echo here").code == 5
     held = cli("hold", "other").err
-    assert held == "Error: @4 was never submitted; `orchestrator resubmit @4` sends it\n"
+    assert held == "Error: @4 was never submitted; `orchestrator resubmit @4` submits it\n"
     done = cli("resubmit", "@4")
     assert (done.code, done.out) == (0, "Submitted batch job 1 (@4-5, other, 2 tasks)\n"), done.err
 
@@ -262,11 +263,11 @@ def test_resubmit_sends_now_or_lets_it_wait(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT, times=3)
     queue(cli, "demo")
     done = cli("resubmit", "@1")
-    assert (done.code, done.out[:18]) == (0, "@1 waits for room:"), done.err
+    assert (done.code, done.out[:12]) == (0, "@1 deferred:"), done.err
     assert cli("submit", "--name", "plain", *LINE, "true").code == 5
     fake_slurm.fail("sbatch", stderr=LIMIT)
     done = cli("resubmit", "--queue", "plain")
-    assert (done.code, done.out[:18]) == (0, "@2 waits for room:"), done.err
+    assert (done.code, done.out[:12]) == (0, "@2 deferred:"), done.err
     done = cli("resubmit", "@1", "@2")
     assert done.out == "Submitted batch job 1 (@1, demo)\nSubmitted batch job 2 (@2, plain)\n"
 
@@ -279,7 +280,7 @@ def test_the_job_has_the_environment_of_its_submission(cli, fake_slurm):
     done = cli("submit", "--queue", "--name", "demo", *line, **given)
     assert (done.code, done.err.splitlines()[0]) == (
         0,
-        "Not passed on (it may be sent later): 2 variables of this shell "
+        "Not passed on (the job may be submitted later): 2 variables of this shell "
         "(MY_LEFT_OUT, MY_TOKEN); pass one with --inherit NAME",
     )
     (folder,) = cli.run_folders()
@@ -312,7 +313,7 @@ def test_slurm_is_away(cli, fake_slurm):
         "sbatch", stderr=f"{FAILED}Unable to contact slurm controller (connect failure)\n"
     )
     done = queue(cli, "demo", **SOON)
-    assert done.out.startswith("@1 waits for room: slurmctld did not answer; the next try is at ")
+    assert done.out.startswith("@1 deferred: slurmctld did not answer; next try at ")
     away = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
     fake_slurm.fail("squeue", stderr=away, times=2)
     make_due(cli, 1)
@@ -330,12 +331,14 @@ def test_what_this_host_lacks_is_waited_for(cli, fake_slurm):
     work, away = cli.folder, cli.home / "away"
     work.rename(away)
     cli.folder = cli.home
-    why = f"{work}, where @1 was submitted, is gone; make it again, or use `orchestrator submit`"
+    why = (
+        f"{work}, where @1 was submitted, does not exist. Create it, or use `orchestrator submit`."
+    )
     done = cli("status", "--refresh")
-    assert (done.code, done.err) == (0, f"@1 cannot be sent from here: {why}\n")
+    assert (done.code, done.err) == (0, f"@1 cannot be submitted from here: {why}\n")
     host = socket.gethostname()
     told = job(cli, "@1")
-    assert told["reason"] == f"cannot be sent from {host}: {why}"
+    assert told["reason"] == f"cannot be submitted from {host}: {why}"
     assert told["events"][-1]["detail"] == told["reason"]
     assert pause_seconds(told) == pytest.approx(120, abs=1)
     make_due(cli, 1)
@@ -367,9 +370,9 @@ def test_what_can_be_read_again_is_sent_and_what_was_changed_never(cli, fake_slu
     done = cli("status", "--refresh")
     assert (done.code, done.err) == (
         0,
-        f"@1 cannot be sent from here: {script} cannot be read; nothing was sent\n"
-        f"@2 cannot be sent from here: {environment}, the environment of its submission, cannot be "
-        "read; `orchestrator resubmit --queue @2` sends it with yours\n",
+        f"@1 cannot be submitted from here: {script} cannot be read. Nothing was submitted.\n"
+        f"@2 cannot be submitted from here: {environment}, the environment of the submission, "
+        "cannot be read; `orchestrator resubmit --queue @2` submits it with yours\n",
     )
     # sbatch cannot be started: what a variable may hold has an end (128 KiB, man execve).
     environment.write_text(json.dumps({**cli.environ, "LONG": "x" * 200_000}))
@@ -378,8 +381,8 @@ def test_what_can_be_read_again_is_sent_and_what_was_changed_never(cli, fake_slu
     make_due(cli, 1, 2)
     done = cli("status", "--refresh")
     assert done.code == 0
-    assert f"@1 is not sent again: {script} is not the script that was stored" in done.err
-    assert "@2 cannot be sent from here: sbatch could not be started: " in done.err
+    assert f"@1 is not submitted again: {script} differs from the script stored" in done.err
+    assert "@2 cannot be submitted from here: sbatch could not be started: " in done.err
     assert job(cli, "@1")["resend_at"] is None
     assert len(fake_slurm.calls("sbatch")) == 2
     environment.with_suffix(".away").rename(environment)
@@ -421,8 +424,8 @@ def test_of_an_array_that_waits_no_task_is_cancelled_alone(cli, fake_slurm):
     done = cli("cancel", "@2")
     assert (done.code, done.out) == (6, "")
     assert done.err == (
-        "Error: @2 is a task of an array that waits to be submitted as a whole: "
-        "`orchestrator cancel sweep` takes back all its tasks\n"
+        "Error: @2 is a task of an array that is deferred as a whole: "
+        "`orchestrator cancel sweep` cancels all its tasks\n"
     )
     assert all(job(cli, f"@{row}")["resend_at"] for row in (1, 2, 3))
     assert cli("cancel", "sweep").out == "@1-3 is NOT_SUBMITTED\n"
@@ -449,7 +452,7 @@ def test_a_dependency_that_slurm_forgot_meanwhile(cli, fake_slurm):
     make_due(cli, 2)
     done = cli("refresh")
     assert done.code == 0
-    assert "@2 is not sent again: Slurm has forgotten job 1 (here it is FAILED)" in done.err
+    assert "@2 is not submitted again: Slurm has forgotten job 1 (state FAILED)" in done.err
     assert len(fake_slurm.calls("sbatch")) == 2
 
 

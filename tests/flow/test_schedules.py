@@ -48,11 +48,11 @@ def test_verdicts_on_what_a_schedule_submits(cli, fake_slurm):
     added = cli("schedule", "add", "nightly", "--cron", "@yearly", "--tz", "UTC", cli.spec(SPEC))
     assert (added.code, added.out[:23]) == (0, "Schedule nightly: next ")
     speeds = {
-        "1000": ("no baseline", "there is nothing before it to be held to"),
-        "1001": ("ok", "nothing is worse than the firing before"),
+        "1000": ("no baseline", "no earlier run to compare with"),
+        "1001": ("ok", "nothing is worse than the previous run"),
         "900": ("regression", "throughput of 1 rank is -10."),
         "broken": ("failed", "1 of 3 did not complete"),
-        "1200": ("improvement", "throughput is faster, held to the 2 firings before"),
+        "1200": ("improvement", "throughput is faster, compared with the previous 2 runs"),
     }
     for number, speed in enumerate(speeds, 1):
         (cli.folder / "speed").write_text(speed)
@@ -74,7 +74,7 @@ def test_what_the_commands_say(cli, fake_slurm):
     given = {"API_TOKEN": "secret", "KEPT": "yes", "OTHER": "x"}
     assert cli(*add, "--inherit", "KEPT", **given).code == 0
     again = cli(*add)
-    told = "Error: a schedule nightly is there: --replace takes it anew"
+    told = "Error: schedule nightly already exists: use --replace"
     assert (again.code, again.err[: len(told)]) == (6, told)
     ((environment,),) = cli.rows("SELECT environment FROM schedules")
     kept = json.loads(environment)
@@ -97,12 +97,12 @@ def test_what_the_commands_say(cli, fake_slurm):
     assert cli("schedule", "remove", "nightly").code == 0
     assert cli("schedule", "list", "--json").items == []
     assert cli("schedule", "pause", "nightly").err == (
-        "Error: no schedule 'nightly' here; `orchestrator schedule list` lists what is known\n"
+        "Error: schedule 'nightly' not found: `orchestrator schedule list` lists all schedules\n"
     )
     bad = cli("schedule", "add", "x", "--cron", "0 24 * * *", path)
     assert (bad.code, bad.err) == (
         2,
-        'Error: "0 24 * * *" is no cron expression: its hour cannot be read, or never comes\n',
+        'Error: "0 24 * * *" is not a cron expression: its hour is invalid or never occurs\n',
     )
 
 
@@ -127,7 +127,7 @@ def test_the_driver_in_a_crontab(cli, crontab):
     assert cli(*install, "--write").code == 0
     ours = crontab.read_text()
     crontab.write_text(foreign + ours)
-    assert cli(*install, "--write").err == "Nothing to change: crontab is as it should be\n"
+    assert cli(*install, "--write").err == "Nothing to change in your crontab\n"
     assert crontab.read_text() == foreign + ours
     assert cli(*install, "--remove").code == 0
     assert crontab.read_text() == foreign

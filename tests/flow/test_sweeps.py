@@ -147,13 +147,13 @@ def test_what_has_no_room_waits_and_is_sent(cli, fake_slurm, grid):
     done = cli("sweep", "submit", grid, **environ)
     assert (done.code, done.out) == (
         0,
-        "Submitted 0 points of sweep grid (@1), 6 wait for room\n",
+        "Submitted 0 points of sweep grid (@1), 6 deferred\n",
     ), done.err
     assert re.fullmatch(
         re.escape(PLAN.format("3 submissions"))
-        + rf"@1-2 waits for room: QOSMaxSubmitJobPerUserLimit; the next try is at {CLOCK}\n"
-        "They are sent by the first `orchestrator status`, `sweep status`, `refresh` or `wait` "
-        "when there is room; `orchestrator wait --sweep @1` waits, and sends them.\n",
+        + rf"@1-2 deferred: QOSMaxSubmitJobPerUserLimit; next try at {CLOCK}\n"
+        "`orchestrator status`, `sweep status`, `refresh` or `wait` submits deferred points as "
+        "soon as limits allow; `orchestrator wait --sweep @1` waits until all have ended.\n",
         done.err,
     ), done.err
     # The first refusal is enough: the others would get the same.
@@ -180,7 +180,9 @@ def test_what_waits_is_not_sent_after_a_cancel_that_was_killed(cli, fake_slurm, 
     with sqlite3.connect(cli.database) as database:
         database.execute("UPDATE sweeps SET state = 'cancelled'")
     database.close()
-    told = "is not sent again: its sweep grid is cancelled: `orchestrator sweep resume @1` opens"
+    told = (
+        "is not submitted again: its sweep grid is cancelled: `orchestrator sweep resume @1` opens"
+    )
     cli.wait_until(lambda: cli("status", "--refresh", **environ).err.count(told) == 3)
     assert len(fake_slurm.calls("sbatch")) == 1
     assert states(cli) == {"NOT_SUBMITTED": 6}
@@ -195,7 +197,7 @@ def test_of_a_cancelled_sweep_nothing_waits_for_its_baseline(cli, fake_slurm):
     cli("sweep", "submit", cli.spec(STUDY, "study.toml"), **environ)
     with stores.Store(cli.location) as store, store.writing() as work:
         work.sweeps.set_state(work.sweeps.get(1), "cancelled")
-    told = "is not sent again: its sweep study is cancelled: "
+    told = "is not submitted again: its sweep study is cancelled: "
     cli.wait_until(lambda: cli("status", "--refresh", **environ).err.count(told) == 3)
 
 
@@ -234,7 +236,7 @@ def test_killed_in_the_middle_and_resumed(cli, fake_slurm, grid, taken):
     done = cli("wait", "--sweep", "grid", "--timeout", "0")
     assert (done.code, done.err) == (
         6,
-        f"Error: {left} of 6 points of grid are not submitted, and would be waited for in vain: "
+        f"Error: {left} of 6 points of grid are not submitted: "
         "`orchestrator sweep resume @1` submits them\n",
     )
     done = cli("sweep", "resume", "grid", **environ)
@@ -252,7 +254,8 @@ def test_refused_for_good_and_resumed(cli, fake_slurm, grid):
     done = cli("sweep", "submit", grid, **SMALL)
     assert done.code == 5 and done.out == ""
     assert done.err.endswith(
-        "(kept as @1)\n6 points of grid are not submitted: `orchestrator sweep resume @1` submits "
+        "(stored as @1)\n"
+        "6 points of grid are not submitted: `orchestrator sweep resume @1` submits "
         "them, each point once\n"
     )
     assert states(cli) == {"NOT_SUBMITTED": 2, "None": 4}
@@ -326,8 +329,7 @@ def test_points_are_added(cli, fake_slurm, grid):
     )
     done = cli("sweep", "add", "grid", grid, *more, "--set", "sweep.max_running=2", "--json")
     assert done.err == (
-        "sweep.max_running of this file does nothing: @1 keeps its own\n"
-        "All 8 points are in grid already\n"
+        "sweep.max_running is ignored: @1 keeps its value\ngrid already has all 8 points\n"
     )
     assert [(item["state"], item["points"]) for item in done.items] == [("PENDING", 8)]
     planned = cli("sweep", "add", "grid", grid, "--set", "sweep.repeats=2", "--dry-run", "--json")
@@ -376,7 +378,7 @@ def test_a_baseline_goes_first(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT)
     environ = {"ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}
     done = cli("sweep", "submit", spec, **environ)
-    assert done.out == "Submitted 0 points of sweep study (@1), 6 wait for room\n", done.err
+    assert done.out == "Submitted 0 points of sweep study (@1), 6 deferred\n", done.err
     cli.wait_until(lambda: cli("refresh", **environ) and "None" not in waiting(cli), "all sent")
     calls = fake_slurm.calls("sbatch")
     assert dependencies(calls) == ["", "", "afterok:1", "afterok:1"]
@@ -413,11 +415,11 @@ def test_what_waits_is_not_sent_after_a_baseline_that_failed(cli, fake_slurm):
     # The baseline is taken, the others have no room.
     fake_slurm.fail("sbatch", rc=0, stdout="1\n", run_anyway=True)
     fake_slurm.fail("sbatch", stderr=LIMIT)
-    assert cli("sweep", "submit", spec, **environ).out.endswith(", 4 wait for room\n")
+    assert cli("sweep", "submit", spec, **environ).out.endswith(", 4 deferred\n")
     fake_slurm.set_state("1_0", "FAILED", exit="1:0")
     fake_slurm.set_state("1_1", "FAILED", exit="1:0")
     told = cli("refresh", **environ).err
-    why = "is not sent again: 2 points of its sweep's baseline did not end well\n"
+    why = "is not submitted again: 2 baseline points of its sweep failed\n"
     assert f"@3 {why}" in told and f"@5 {why}" in told
     assert states(cli, "study") == {"FAILED": 2, "NOT_SUBMITTED": 4}
     # First the baseline anew, then what was never sent.

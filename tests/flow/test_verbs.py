@@ -51,7 +51,7 @@ def test_hold_and_release(cli, fake_slurm):
     done = cli("hold", "--label", "team=vision")
     assert (done.code, done.err) == (0, "")
     assert sorted(done.out.splitlines()) == [
-        "2 was already held: PENDING (JobHeldUser)",
+        "2 was held before: PENDING (JobHeldUser)",
         "3 is PENDING (JobHeldUser)",
     ]
     assert changes(fake_slurm)[1:] == [["hold", "3"]]
@@ -77,7 +77,7 @@ def test_what_cannot_be_held(cli, fake_slurm):
     done = cli("hold", "1", "2")
     assert (done.code, done.out) == (6, "2 is PENDING (JobHeldUser)\n")
     assert done.err == (
-        "Error: 1 is RUNNING: only a job that waits can be held; `orchestrator requeue --hold 1` "
+        "Error: 1 is RUNNING; only a pending job can be held. `orchestrator requeue --hold 1` "
         "stops it and holds it\n"
     )
     assert changes(fake_slurm) == [["hold", "2"]]
@@ -93,8 +93,8 @@ def test_what_slurm_does_not_do_is_not_believed(cli, fake_slurm):
     assert (done.code, done.out) == (5, "")
     # On a slow machine the first look alone takes a second, and it says that it waits.
     assert done.err.removeprefix("Waiting until Slurm shows it for 1 ...\n") == (
-        "Error: asked, but Slurm still shows 1 PENDING (Priority); "
-        "look again with `orchestrator status 1`\n"
+        "Error: Slurm accepted the request, but still shows 1 PENDING (Priority); "
+        "check with `orchestrator status 1`\n"
     )
 
 
@@ -107,9 +107,9 @@ def test_what_slurm_refuses(cli, fake_slurm):
     done = cli("requeue", "1")
     assert (done.code, done.out) == (5, "")
     assert done.err == (
-        "Error: Slurm refused the request for 1: Requested operation is presently disabled (the "
-        "job was submitted with --no-requeue, or the site forbids it; once it has ended, "
-        "`orchestrator resubmit 1` sends it again)\n"
+        "Error: Slurm refused it for 1: Requested operation is presently disabled (the job was "
+        "submitted with --no-requeue, or the site disables requeueing; after it has ended, "
+        "`orchestrator resubmit 1` submits it again)\n"
     )
     refused = "scontrol requeue was refused: Requested operation is presently disabled"
     assert told(cli, "1")[-1] == ("user", refused)
@@ -147,12 +147,12 @@ def test_requeue(cli, fake_slurm):
     assert done.out == (
         "1 is PENDING (job requeued in held state)\n2 is PENDING (job requeued in held state)\n"
     )
-    assert done.err == "Error: 3 waits already; `orchestrator hold 3` holds it\n"
+    assert done.err == "Error: 3 is already pending; `orchestrator hold 3` holds it\n"
     (job,) = cli("show", "2", "--json", "--no-refresh").items
     assert (job["state"], job["attempt"]) == ("PENDING", 1)
-    assert "needs action: it was requeued and is held" in cli("show", "2").out
+    assert "needs a person: it was put back into the queue and is held" in cli("show", "2").out
     done = cli("requeue", "1")
-    assert done.err == "Error: 1 waits already, held; `orchestrator release 1` lets it go\n"
+    assert done.err == "Error: 1 is already pending, held; `orchestrator release 1` releases it\n"
     assert cli("release", "1").out == "1 is PENDING (Priority)\n"
     fake_slurm.set_state(3, "COMPLETED")
     assert cli("refresh").code == 0
@@ -161,7 +161,7 @@ def test_requeue(cli, fake_slurm):
     assert (done.code, done.out) == (6, "")
     assert done.err == (
         "Error: 3 has ended (COMPLETED) and Slurm has forgotten it; "
-        "`orchestrator resubmit 3` sends it again as a new job\n"
+        "`orchestrator resubmit 3` submits it again as a new job\n"
     )
 
 
@@ -170,15 +170,15 @@ def test_what_slurm_never_got_is_sent_again(cli, fake_slurm):
     assert cli("submit", "--name", "demo", *LINE, "pwd; echo here").code == 5
     (folder,) = cli.run_folders()
     assert cli("hold", "@1").err == (
-        "Error: @1 was never submitted; `orchestrator resubmit @1` sends it\n"
+        "Error: @1 was never submitted; `orchestrator resubmit @1` submits it\n"
     )
     assert cli("resubmit", "--fresh", "@1").err == (
-        "Error: @1 was never submitted and is sent again as it is, with its token; "
-        "for another script use `orchestrator submit`\n"
+        "Error: @1 was never submitted, so it is submitted with its stored script and token. "
+        "For another script, use `orchestrator submit`.\n"
     )
     again = cli("resubmit", "@1")
     assert (again.code, again.out) == (5, "")
-    assert again.err.endswith("(kept as @1)\n")
+    assert again.err.endswith("(stored as @1)\n")
     fake_slurm.run_jobs()
     elsewhere = cli.home / "elsewhere"
     elsewhere.mkdir()
@@ -228,8 +228,8 @@ def test_a_resend_on_another_host_is_given_its_time(cli, fake_slurm):
         done = cli("resubmit", "@1")
         assert (done.code, done.out) == (6, "")
         assert done.err == (
-            f"Error: @1 is {state}: only a job that has ended, or that Slurm never got, can be "
-            "resubmitted; `orchestrator status @1` finds out whether Slurm has it\n"
+            f"Error: @1 is {state}; only a job that has ended, or that Slurm never had, can be "
+            "resubmitted. `orchestrator status @1` looks for it in Slurm.\n"
         )
     assert len(fake_slurm.calls("sbatch")) == 1
 
@@ -244,7 +244,7 @@ def test_a_job_that_slurm_had_after_all(cli, fake_slurm, shown):
         fake_slurm.forget(1)
     done = cli("resubmit", "@1")
     assert (done.code, done.out) == (6, "")
-    assert "1 COMPLETED" in done.err or "it ran as 1 and is COMPLETED" in done.err
+    assert "it is 1, COMPLETED" in done.err or "it ran as job 1 and is COMPLETED" in done.err
     assert len(fake_slurm.calls("sbatch")) == 1
     (job,) = cli("show", "@1", "--json").items
     assert (job["job_id"], job["state"]) == ("1", "COMPLETED")
@@ -258,8 +258,8 @@ def test_a_script_that_was_changed_is_not_sent(cli, fake_slurm):
     done = cli("resubmit", "@1")
     assert (done.code, done.out) == (6, "")
     assert done.err == (
-        f"Error: {folder}/script.sbatch is not the script that was stored with @1; "
-        "nothing was sent: use `orchestrator submit`\n"
+        f"Error: {folder}/script.sbatch differs from the script stored with @1. "
+        "Nothing was submitted. Use `orchestrator submit`.\n"
     )
     assert cli.rows() == [(1, "NOT_SUBMITTED")]
 
@@ -269,8 +269,8 @@ def test_what_has_ended_becomes_a_new_job(cli, fake_slurm):
     live = cli("resubmit", "1")
     assert (live.code, live.out) == (6, "")
     assert live.err == (
-        "Error: 1 is PENDING: only a job that has ended, or that Slurm never got, can be "
-        "resubmitted; `orchestrator cancel 1` ends it first\n"
+        "Error: 1 is PENDING; only a job that has ended, or that Slurm never had, can be "
+        "resubmitted. `orchestrator cancel 1` cancels it.\n"
     )
     fake_slurm.set_state(1, "FAILED", exit="3:0")
     fake_slurm.run_jobs()
@@ -307,15 +307,15 @@ def test_what_is_wrong_with_one_keeps_no_other_from_being_sent(cli, fake_slurm):
         fake_slurm.set_state(job_id, "FAILED", exit="3:0")
     done = cli("resubmit", "1", "2", "3", "4", "--parsable")
     assert (done.code, done.out) == (6, "5\n6\n")
-    live = "only a job that has ended, or that Slurm never got, can be resubmitted; "
+    live = "only a job that has ended, or that Slurm never had, can be resubmitted. "
     assert done.err == (
-        f"Error: 1 is PENDING: {live}`orchestrator cancel 1` ends it first\n"
-        f"3 is PENDING: {live}`orchestrator cancel 3` ends it first\n"
+        f"Error: 1 is PENDING; {live}`orchestrator cancel 1` cancels it.\n"
+        f"3 is PENDING; {live}`orchestrator cancel 3` cancels it.\n"
     )
     fake_slurm.fail("sbatch", stderr=f"{FAILED}Invalid partition name specified\n")
     done = cli("resubmit", "1", "2", "4")
     assert (done.code, done.out) == (5, "Submitted batch job 7 (@8, d)\n")
-    assert "1 is PENDING" in done.err and "(kept as @7)" in done.err
+    assert "1 is PENDING" in done.err and "(stored as @7)" in done.err
 
 
 def test_a_dependency_on_a_job_that_slurm_has_forgotten(cli, fake_slurm):
@@ -324,9 +324,9 @@ def test_a_dependency_on_a_job_that_slurm_has_forgotten(cli, fake_slurm):
     done = cli("submit", "--name", "child", *after, "afterok:1:99")
     assert (done.code, done.out) == (6, "")
     assert done.err.splitlines()[-1] == (
-        "Error: Slurm has forgotten job 99 (it is none of yours here), so it cannot tell whether"
-        ' "afterok:1:99" is met: some releases would start the job at once. Leave the'
-        " dependency out if that end will do. Nothing was submitted."
+        "Error: Slurm has forgotten job 99 (it is not in the database), so it cannot tell whether"
+        ' "afterok:1:99" is satisfied; some releases would start the job at once. If it ended as'
+        " required, leave the dependency out. Nothing was submitted."
     )
     assert len(fake_slurm.calls("sbatch")) == 1
     file = "#!/bin/bash\n#SBATCH -d afterok:1:99\ntrue\n"
@@ -347,10 +347,11 @@ def test_a_dependency_on_a_job_that_slurm_has_forgotten(cli, fake_slurm):
     done = cli("resubmit", "3")
     assert (done.code, done.out) == (6, "")
     assert done.err == (
-        "Error: Slurm has forgotten job 1 (here it is FAILED), so it cannot tell whether"
-        ' "afterok:1" is met: some releases would start the job at once. It can only be sent as it'
-        " was: if that end will do, submit it anew with `orchestrator submit`, without the"
-        " dependency (`orchestrator show 3` names its spec). Nothing was submitted.\n"
+        "Error: Slurm has forgotten job 1 (state FAILED), so it cannot tell whether"
+        ' "afterok:1" is satisfied; some releases would start the job at once. A stored job keeps'
+        " its dependency. If the other job ended as required, submit this one with"
+        " `orchestrator submit`, without the dependency (`orchestrator show 3` shows its spec)."
+        " Nothing was submitted.\n"
     )
 
 

@@ -101,7 +101,7 @@ def test_a_job_on_two_ranks_is_followed_and_shown(
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == "Without Slurm these mean nothing: resources.mem\n"
+    assert done.stderr == "Ignored without Slurm: resources.mem\n"
     told = normalized(done.stdout)
     assert told.startswith(TOLD), told
     assert "\nState:       COMPLETED\n" in told

@@ -159,7 +159,7 @@ def link_row(link: chains.Link) -> dict[str, object]:
     }
 
 
-def reference_to(submission: submitted.Whole) -> str:
+def reference_to(submission: submitted.Submitter) -> str:
     """Return how a job or sweep that was submitted is named on the command line, or ""."""
     if submission.sweep_row is not None:
         return f"sweep @{submission.sweep_row}"

@@ -18,7 +18,7 @@ TRIGGER_COLUMNS = ("planned", "state", "of", "verdict", "reason")
 
 def schedule_row(summary: management.Summary, form: str) -> dict[str, object]:
     stored = summary.stored
-    newest = summary.firings[0] if summary.firings else None
+    newest = summary.triggers[0] if summary.triggers else None
     names = [field.name for field in dataclasses.fields(stored)]
     hidden = ("version", "source_hash", "decided_until")
     row = output.fields_of(stored, (name for name in names if name not in hidden))

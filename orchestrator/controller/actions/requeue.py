@@ -1,9 +1,10 @@
-"""requeue: a job that runs, or has ended, waits again under the same job ID."""
+"""requeue: put a running or ended job back into the queue under the same job ID."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from orchestrator import jobs
 from orchestrator.controller.actions import confirmed
@@ -11,103 +12,102 @@ from orchestrator.controller.refresh import evidence
 from orchestrator.controller.session import contexts
 from orchestrator.diagnosis import pending_reasons
 
-#: slurmctld's word for --no-requeue, and for a site with JobRequeue=0 (22.05 to 26.05).
-_FORBIDDEN = "Requested operation is presently disabled"
+#: slurmctld's error for --no-requeue, and for a site with JobRequeue=0 (22.05 to 26.05)
+_DISABLED = "Requested operation is presently disabled"
 
 
 def requeue(
     context: contexts.Context,
-    wanted: Sequence[jobs.Job],
+    selected: Sequence[jobs.Job],
     *,
     hold: bool = False,
     confirm_seconds: float = confirmed.CONFIRM_SECONDS,
     source: str = "user",
-    as_known: bool = False,
+    same_attempt: bool = False,
 ) -> list[confirmed.Outcome]:
-    """Requeue the jobs; `hold`: they wait until they are released.
+    """Requeue the jobs; `hold`: in held state.
 
-    One that has ended can be requeued only while slurmctld holds its record (MinJobAge).
-    `as_known`: not where another attempt than the known one has begun, whatever became of it.
+    An ended job can be requeued only while slurmctld has its record (MinJobAge). same_attempt:
+    only if no other attempt has started than the one that `selected` has.
     """
-    attempts = {job.row: job.attempt for job in wanted}
+    attempts = {job.row: job.attempt for job in selected}
 
     @functools.cache
-    def kept() -> Collection[int]:
-        return _kept(context, wanted)
+    def known_rows() -> Collection[int]:
+        return _known_to_scheduler(context, selected)
 
     def objection(job: jobs.Job) -> str:
-        if as_known and job.attempt != attempts[job.row]:
+        if same_attempt and job.attempt != attempts[job.row]:
             return f"{job.job_id} was started again meanwhile"
-        return _objection(job, kept=kept)
+        if job.state in jobs.TERMINAL and job.row not in known_rows():
+            return (
+                f"{job.job_id} has ended ({job.state}) and Slurm has forgotten it; "
+                f"{_how_to_resubmit(job)} as a new job"
+            )
+        return _already_pending(job)
 
-    def done(before: jobs.Job, now: jobs.Job) -> bool:
-        begun = now.attempt > before.attempt
-        if hold:
-            return begun and pending_reasons.is_held(now)
-        return begun and now.state is not jobs.JobState.COMPLETING
+    def is_done(before: jobs.Job, now: jobs.Job) -> bool:
+        if now.attempt <= before.attempt:
+            return False
+        return pending_reasons.is_held(now) if hold else now.state is not jobs.JobState.COMPLETING
 
-    def hopeless(before: jobs.Job, now: jobs.Job) -> str:
-        moved = now.state in jobs.TERMINAL or now.state is jobs.JobState.RUNNING
-        if not (hold and moved and now.attempt > before.attempt):
-            return ""
-        return f"{now.job_id} was requeued, and let go before it was seen held ({now.state})"
+    def too_late(before: jobs.Job, now: jobs.Job) -> str:
+        has_started = now.state in jobs.TERMINAL or now.state is jobs.JobState.RUNNING
+        if hold and has_started and now.attempt > before.attempt:
+            return f"{now.job_id} was requeued and released before it was seen held ({now.state})"
+        return ""
 
-    wish = confirmed.Wish(
+    action = confirmed.Action(
         command="scontrol requeuehold" if hold else "scontrol requeue",
-        ask=lambda scheduler, job_ids: scheduler.requeue(job_ids, hold=hold),
+        run=lambda scheduler, job_ids: scheduler.requeue(job_ids, hold=hold),
         objection=objection,
-        already=lambda job: False,
-        done=done,
-        hopeless=hopeless,
+        is_already_done=lambda job: False,
+        is_done=is_done,
+        too_late=too_late,
         source=source,
     )
-    outcomes = confirmed.fulfil(context, wanted, wish, confirm_seconds=confirm_seconds)
+    outcomes = confirmed.carry_out(context, selected, action, confirm_seconds=confirm_seconds)
     return [_explained(outcome) for outcome in outcomes]
 
 
-def _kept(context: contexts.Context, wanted: Sequence[jobs.Job]) -> Collection[int]:
-    """Return the rows of the jobs that slurmctld has, each under its own token.
+def _known_to_scheduler(context: contexts.Context, selected: Sequence[jobs.Job]) -> Collection[int]:
+    """Return the rows of the jobs that slurmctld has, each with its own token.
 
-    The refresh before it does not tell: it judges what is live, and drops what squeue says of the
-    rest. This second squeue is asked only where a job that has ended is to be requeued.
+    A refresh looks at live jobs only. This second squeue runs only if an ended job is requeued.
     """
-    ended = [job for job in wanted if job.job_id is not None and job.scheduler == "slurm"]
-    # This machine keeps what has ended for a month, and refuses by itself what it has cleared.
-    local = {job.row for job in wanted if job.scheduler == "local"}
-    if not ended:
-        return local
-    with context.store.reading() as work:
-        installation_id = work.settings.installation_id()
-    queue = evidence.ask_queue(context, ended, installation_id)
-    kept = {job.row for job in ended if any(row.job_id == job.job_id for row in queue.of(job))}
-    return kept | local
+    # This machine keeps ended jobs for a month, and itself refuses those that it has removed.
+    known = {job.row for job in selected if job.scheduler == "local"}
+    in_slurm = [job for job in selected if job.job_id is not None and job.scheduler == "slurm"]
+    if in_slurm:
+        with context.store.reading() as work:
+            installation_id = work.settings.installation_id()
+        queue = evidence.ask_queue(context, in_slurm, installation_id)
+        known |= {
+            job.row for job in in_slurm if any(row.job_id == job.job_id for row in queue.of(job))
+        }
+    return known
 
 
-def _objection(job: jobs.Job, *, kept: Callable[[], Collection[int]]) -> str:
+def _already_pending(job: jobs.Job) -> str:
     if pending_reasons.is_held(job):
-        return f"{job.job_id} waits already, held; `orchestrator release {job.job_id}` lets it go"
+        how = f"`orchestrator release {job.job_id}` releases it"
+        return f"{job.job_id} is already pending, held; {how}"
     if job.state is jobs.JobState.PENDING:
-        return f"{job.job_id} waits already; `orchestrator hold {job.job_id}` holds it"
-    if job.state in jobs.TERMINAL and job.row not in kept():
-        return (
-            f"{job.job_id} has ended ({job.state}) and Slurm has forgotten it; "
-            f"{_sent_again(job)} as a new job"
-        )
+        return f"{job.job_id} is already pending; `orchestrator hold {job.job_id}` holds it"
     return ""
 
 
 def _explained(outcome: confirmed.Outcome) -> confirmed.Outcome:
-    if outcome.end is not confirmed.End.REFUSED or _FORBIDDEN not in outcome.why:
+    if outcome.end is not confirmed.End.REFUSED or _DISABLED not in outcome.why:
         return outcome
     why = (
-        f"{outcome.why} (the job was submitted with --no-requeue, or the site forbids it; "
-        f"once it has ended, {_sent_again(outcome.job)})"
+        f"{outcome.why} (the job was submitted with --no-requeue, or the site disables requeueing; "
+        f"after it has ended, {_how_to_resubmit(outcome.job)})"
     )
-    return confirmed.Outcome(job=outcome.job, end=outcome.end, why=why)
+    return dataclasses.replace(outcome, why=why)
 
 
-def _sent_again(job: jobs.Job) -> str:
-    # How a job by hand was submitted is not known well enough for `resubmit`.
-    if job.tracked_name is not None:
-        return "sbatch sends it again"
-    return f"`orchestrator resubmit {job.job_id}` sends it again"
+def _how_to_resubmit(job: jobs.Job) -> str:
+    # How a tracked job was submitted is not known well enough for `resubmit`.
+    command = "sbatch" if job.tracked_name is not None else f"`orchestrator resubmit {job.job_id}`"
+    return f"{command} submits it again"

@@ -1,7 +1,8 @@
-"""wait: look again and again, sharing one squeue an interval with all other waiters."""
+"""wait: refresh until jobs have ended. All waiting processes share one squeue per interval."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +19,21 @@ from orchestrator.jobs import naming
 from orchestrator.slurm import process
 from orchestrator.slurm.client import Client
 
-#: A job that ended waits this long for the details of its accounting row.
+#: how long to wait for the accounting record of an ended job
 DETAILS_SECONDS = 30.0
-#: Slurm's commands may go on for so long when the time is up.
+#: how long Slurm's commands may go on after the deadline
 GRACE_SECONDS = 1.0
+
+
+def update(context: contexts.Context, by_row: dict[int, jobs.Job]) -> bool:
+    """Refresh the jobs in `by_row` if that is due; return whether one of them is still live."""
+    with contextlib.suppress(errors.DatabaseError):
+        # Not reported: a log is followed on a full disk too.
+        refresh.refresh(context)
+    with context.store.reading() as work:
+        current = work.jobs.find(jobs.JobQuery(rows=list(by_row), limit=None))
+    by_row.update((job.row, job) for job in current)
+    return any(not job.ended for job in current)
 
 
 def wait(
@@ -31,16 +43,12 @@ def wait(
     timeout_seconds: float | None = None,
     changed: Callable[[Sequence[jobs.Job]], None] = lambda several: None,
 ) -> list[jobs.Job]:
-    """Return the jobs once all have ended, or as they are when the time is up.
+    """Return the jobs when all have ended, or as they are after the timeout.
 
-    Of a job under [retry] that is the last of its chain: what goes on with one that failed is
-    waited for in its place. Where no controller acts, this process does what the rules say.
-
-    `changed` is told, look by look, which jobs have a new state. Their logs are read on the way,
-    so that the metrics are there when this returns in time.
-
-    When the time is up Slurm's commands are given up, a second later, and logs are left to the next
-    command.
+    A job with [retry] is replaced by its newest continuation job. While no controller is running,
+    this process applies the recovery rules. `changed` is called with the jobs that have a new
+    state. Logs are read meanwhile, so that all metrics are stored at the end; at the timeout the
+    rest is left to the next command, and Slurm's commands are killed a second later.
     """
     deadline = context.deadline
     if timeout_seconds is not None:
@@ -49,85 +57,84 @@ def wait(
         context = dataclasses.replace(
             context, deadline=deadline, slurm=_bounded(context.slurm, deadline)
         )
-    reading: deadlines.Deadline | None = None
-    seen: dict[int, jobs.JobState] = {}
-    ended: dict[int, datetime.datetime] = {}
+    context = context.with_reporter(context.reporter.once())
+    log_deadline: deadlines.Deadline | None = None
+    states: dict[int, jobs.JobState] = {}
+    ended_at: dict[int, datetime.datetime] = {}
     known = job_patterns.configured(context.configuration)
-    read: set[int] = set()
-    _refuse_strangers(context, rows)
-
+    completely_read: set[int] = set()
+    _refuse_other_clusters(context, rows)
     while True:
         try:
-            fresh = resend.look(context)
-            found = _jobs(context, rows)
-            if any(job.ended and job.state is not jobs.JobState.COMPLETED for job in found):
-                _recover(context, found)
-                # In one look: between two, a job could be given up for the one that goes on.
-                last = chains.newest(context, rows)
-                found = list({last[row].row: last[row] for row in rows if row in last}.values())
-                rows = [job.row for job in found]
+            fresh = resend.refresh_or_warn(context)
+            current = _jobs(context, rows)
+            if any(job.ended and job.state is not jobs.JobState.COMPLETED for job in current):
+                _recover(context, current)
+                # In the same pass: later another process may have given up the continuation job.
+                newest = chains.newest(context, rows)
+                current = list(
+                    {newest[row].row: newest[row] for row in rows if row in newest}.values()
+                )
+                rows = [job.row for job in current]
         except deadlines.TimeUpError:
             return _jobs(context, rows)
         now = context.clock.now()
-        news = [job for job in found if seen.get(job.row) is not job.state]
-        seen.update({job.row: job.state for job in news})
-        changed(news)
-        for note in _stuck(found):
-            context.reporter.warn(note)
-        for job in found:
-            if job.ended:
-                ended.setdefault(job.row, now)
-            else:
-                ended.pop(job.row, None)
-        done = _read(context, [job for job in found if job.row not in read], known)
-        late = done.unread
-        read.update(job.row for job in found if job.settled and job.ended and job.row not in late)
-        if all(_done(job, ended, now) for job in found):
-            # The log of a job that has ended may take longer than anybody wants to wait.
-            reading = reading or deadline.within(ingest.READ_SECONDS)
-            if not done.unread or reading.is_over:
-                if told_of := done.report(ingest.READ_SECONDS, "the next command reads on"):
-                    context.reporter.warn(told_of)
-                return found
+        changed([job for job in current if states.get(job.row) is not job.state])
+        states.update({job.row: job.state for job in current})
+        for warning in _stuck(current):
+            context.reporter.warn(warning)
+        ended_at = {job.row: ended_at.get(job.row, now) for job in current if job.ended}
+        ingested = _read_logs(
+            context, [job for job in current if job.row not in completely_read], known
+        )
+        completely_read |= {
+            job.row
+            for job in current
+            if job.settled and job.ended and job.row not in ingested.unread
+        }
+        if all(_is_done(job, ended_at, now) for job in current):
+            # The log of an ended job may take longer to read than anybody wants to wait.
+            log_deadline = log_deadline or deadline.within(ingest.READ_SECONDS)
+            if not ingested.unread or log_deadline.is_over:
+                if message := ingested.report(ingest.READ_SECONDS, "the next command reads on"):
+                    context.reporter.warn(message)
+                return current
             continue
         if deadline.is_over:
-            return found
+            return current
         pause_seconds = _pause_seconds(context, fresh, now)
-        if any(job.scheduler == "local" and not job.settled for job in found):
+        if any(job.scheduler == "local" and not job.settled for job in current):
             pause_seconds = min(pause_seconds, refresh.LOCAL_FLOOR_SECONDS)
         context.clock.sleep(min(pause_seconds, deadline.left_seconds))
         if deadline.is_over:
-            # Another process may have asked meanwhile.
+            # Another process may have refreshed meanwhile.
             return _jobs(context, rows)
 
 
-def _read(
-    context: contexts.Context,
-    found: Sequence[jobs.Job],
-    known: Sequence[patterns.Pattern],
+def _read_logs(
+    context: contexts.Context, selected: Sequence[jobs.Job], known: Sequence[patterns.Pattern]
 ) -> ingest.Ingested:
-    """Read the jobs' logs as far as a look may take."""
     deadline = context.deadline.within(ingest.LOOK_SECONDS)
     try:
-        return ingest.ingest(context, found, known, deadline=deadline)
-    except errors.DatabaseError as exc:
-        context.reporter.warn(f"Metrics are not stored: {exc}")
+        return ingest.ingest(context, selected, known, deadline=deadline)
+    except errors.DatabaseError as error:
+        context.reporter.warn(f"Metrics are not stored: {error}")
         return ingest.Ingested()
 
 
 def _bounded(client: Client, deadline: deadlines.Deadline) -> Client:
-    """Return the client whose commands are given up soon after the deadline, with TimeUpError."""
+    """Return a client whose commands are killed soon after the deadline, with TimeUpError."""
     run = client.run
-    # Who waits for 0 s asks once how the jobs are.
+    # With a timeout of 0 s Slurm is asked once.
     end = dataclasses.replace(deadline, at=deadline.at + GRACE_SECONDS)
 
-    def left(timeout_seconds: float) -> float:
+    def bounded(timeout_seconds: float) -> float:
         if end.is_over:
             raise deadlines.TimeUpError
         return min(timeout_seconds, end.left_seconds)
 
     def checked(answer: process.Result) -> process.Result:
-        # Slurm is not to blame: nothing is stored of it.
+        # Our own deadline must not be stored as a failure of Slurm.
         if answer.timed_out and end.is_over:
             raise deadlines.TimeUpError
         return answer
@@ -135,14 +142,14 @@ def _bounded(client: Client, deadline: deadlines.Deadline) -> Client:
     def bounded_run(
         argv: Sequence[str], timeout_seconds: float, environ: Mapping[str, str], /
     ) -> process.Result:
-        return checked(run(argv, left(timeout_seconds), environ))
+        return checked(run(argv, bounded(timeout_seconds), environ))
 
     return dataclasses.replace(client, run=bounded_run)
 
 
-def _recover(context: contexts.Context, found: Sequence[jobs.Job]) -> None:
-    """Do what follows failures, where it is nobody else's affair."""
-    if not any(job.recovers for job in found):
+def _recover(context: contexts.Context, current: Sequence[jobs.Job]) -> None:
+    """Apply the recovery rules, unless a controller is running."""
+    if not any(job.recovers for job in current):
         return
     context = clock_check.checked(context)
     if context.clock.doubt:
@@ -154,38 +161,40 @@ def _recover(context: contexts.Context, found: Sequence[jobs.Job]) -> None:
     from orchestrator.controller.recovery import retry
 
     try:
-        for told in retry.step(context):
-            context.reporter.warn(told)
-    except errors.OrchestratorError as exc:
-        context.reporter.warn(f"What follows failures is not decided: {exc}")
+        for sentence in retry.step(context):
+            context.reporter.info(sentence)
+    except errors.OrchestratorError as error:
+        context.reporter.warn(f"Recovery rules were not applied: {error}")
 
 
 def _jobs(context: contexts.Context, rows: Sequence[int]) -> list[jobs.Job]:
     with context.store.reading() as work:
-        found = work.jobs.find(jobs.JobQuery(rows=rows, limit=None)) if rows else []
-    by_row = {job.row: job for job in found}
+        stored = work.jobs.find(jobs.JobQuery(rows=rows, limit=None)) if rows else []
+    by_row = {job.row: job for job in stored}
     return [by_row[row] for row in rows if row in by_row]
 
 
-def _stuck(found: Sequence[jobs.Job]) -> list[str]:
-    """Return what to tell of those that could be waited for in vain; somebody may yet help them."""
-    alike: dict[str, list[jobs.Job]] = {}
-    for job in found:
-        if why := pending_reasons.explain_stuck(job):
-            alike.setdefault(why, []).append(job)
-    return [f"{naming.names_of(several)} {why}" for why, several in alike.items()]
+def _stuck(current: Sequence[jobs.Job]) -> list[str]:
+    """Return warnings about jobs that may never end without help."""
+    by_reason: dict[str, list[jobs.Job]] = {}
+    for job in current:
+        if reason := pending_reasons.explain_stuck(job):
+            by_reason.setdefault(reason, []).append(job)
+    return [f"{naming.names_of(group)} {reason}" for reason, group in by_reason.items()]
 
 
-def _done(job: jobs.Job, ended: dict[int, datetime.datetime], now: datetime.datetime) -> bool:
+def _is_done(
+    job: jobs.Job, ended_at: Mapping[int, datetime.datetime], now: datetime.datetime
+) -> bool:
     if not job.is_over:
         return False
-    return job.settled or (now - ended[job.row]).total_seconds() >= DETAILS_SECONDS
+    return job.settled or (now - ended_at[job.row]).total_seconds() >= DETAILS_SECONDS
 
 
 def _pause_seconds(
     context: contexts.Context, fresh: freshness.Freshness, now: datetime.datetime
 ) -> float:
-    """Return how long until the next answer of Slurm is due, so that nobody asks in between."""
+    """Return the time until the next refresh is due."""
     floor = float(context.profile.poll_floor_seconds)
     asked_at = max((at for at in (fresh.good_at, fresh.tried_at) if at), default=None)
     if asked_at is None:
@@ -194,16 +203,16 @@ def _pause_seconds(
     return due if 0 < due <= floor else floor
 
 
-def _refuse_strangers(context: contexts.Context, rows: Sequence[int]) -> None:
-    """Raise ConflictError for jobs of a cluster that cannot be asked from this host."""
-    for there, some in contexts.by_scheduler(context, _jobs(context, rows)):
-        here = clusters.facts(there).cluster
-        away = [job for job in some if job.cluster != here and not job.settled]
-        if away and there.is_local:
-            raise errors.ConflictError(clusters.other_machine(away[0]))
-        if away:
-            told = ", ".join(f"{job.job_id or f'@{job.row}'} of {job.cluster}" for job in away)
+def _refuse_other_clusters(context: contexts.Context, rows: Sequence[int]) -> None:
+    """Raise ConflictError for jobs of a cluster that this host cannot ask."""
+    for group_context, group in contexts.by_scheduler(context, _jobs(context, rows)):
+        cluster = clusters.facts(group_context).cluster
+        others = [job for job in group if job.cluster != cluster and not job.settled]
+        if others and group_context.is_local:
+            raise errors.ConflictError(clusters.other_machine(others[0]))
+        if others:
+            names = ", ".join(f"{naming.name_of(job)} (cluster {job.cluster})" for job in others)
             raise errors.ConflictError(
-                f"this host belongs to cluster {here}; "
-                f"wait for {told} on a login host of that cluster"
+                f"this host belongs to cluster {cluster}; wait for {names} on a login node of "
+                "that cluster"
             )

@@ -14,9 +14,9 @@ from typing import Any
 from db import unit_of_work
 from orchestrator import config, errors, graphs, jobs, specs, sweeps
 from orchestrator.controller.graphs import dependents
-from orchestrator.controller.schedules import paths, submitted
+from orchestrator.controller.schedules import stored_context, submitted
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.controller.submission import local_jobs, render, submit
+from orchestrator.controller.submission import intents, render, submit
 from orchestrator.controller.sweeps import plan, queries, submit_points
 from orchestrator.jobs import naming
 from orchestrator.toml import documents
@@ -24,7 +24,7 @@ from orchestrator.toml import documents
 #: A graph that was submitted by hand is sent by that command: it is not taken over before.
 BY_HAND_SECONDS = 60
 #: What will be the same at the next try.
-_FOR_GOOD = (errors.SpecError, errors.ConfigurationError, errors.TemplateError, submit.NeverError)
+_FOR_GOOD = (errors.SpecError, errors.ConfigurationError, errors.TemplateError, intents.NeverError)
 
 Tell = Callable[[str], None]
 
@@ -88,9 +88,9 @@ def _check(
         spec = config.with_profile(spec, there.configuration.profile)
         several = [spec]
         request = render.Request(spec=spec, source=source)
-        made = render.make(there.configuration, request, on_this_machine=there.is_local)
+        script = render.render(there.configuration, request, is_local=there.is_local)
         render.refuse_too_many_tasks(request, clusters.facts(there))
-        local_jobs.check(there, spec, made.text)
+        intents.check(there, spec, script.text)
     if any("?" in (spec.dependency or "") for spec in several):
         told = '"?" cannot go with a graph, which adds dependencies'
         raise errors.SpecError([document.problem(("job", "dependency"), told)])
@@ -101,7 +101,7 @@ def create(prepared: Prepared, source: str, argv: Sequence[str]) -> graphs.Store
     """Store a graph, nothing of it submitted; ConflictError while one of its name is at it."""
     there = prepared.context
     cluster = clusters.facts(there).cluster
-    environment = paths.variables(there, prepared.inherit)
+    environment = stored_context.variables(there, prepared.inherit)
     with there.store.writing(durable=True) as work:
         for other in work.graphs.newest(name=prepared.graph.name, limit=1):
             if other.state == "open" and not has_ended(work, other):
@@ -167,7 +167,7 @@ def advance(there: contexts.Context, graph: graphs.StoredGraph, tell: Tell) -> l
             if node.is_bound:
                 _send_rest(there, node, graph.argv, tell)
             elif lost:
-                raise submit.NeverError(f"it could never start: {lost[0]} was given up")
+                raise intents.NeverError(f"it could never start: {lost[0]} was given up")
             elif not waits:
                 _submit(there, graph, node, after, tell)
         except _FOR_GOOD as exc:
@@ -223,7 +223,7 @@ def _submit(
             specs.build(document, (), there.folder), there.configuration.profile
         )
         request = render.Request(spec=spec, source=node.source, argv=graph.argv)
-        job = submit.submit(there, request, queue=True, with_it=bind_job)
+        job = submit.submit(there, request, queue=True, in_transaction=bind_job)
         waits = f"waits for room ({job.reason})" if job.is_deferred else ""
         is_in = waits or f"is batch job {job.array_job_id or job.job_id}"
         tell(f"{node.name} {is_in} (@{job.row}, {job.name})")
@@ -304,7 +304,7 @@ def _place(context: contexts.Context, graph: graphs.StoredGraph) -> contexts.Con
         return None
     with context.store.reading() as work:
         environment = work.graphs.environment(graph.row)
-    return paths.there(
+    return stored_context.restore(
         context,
         folder=Path(graph.folder),
         environment=environment,

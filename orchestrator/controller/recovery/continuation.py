@@ -14,7 +14,7 @@ from db import unit_of_work
 from orchestrator import errors, jobs, recovery, specs
 from orchestrator.controller.recovery import progress
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.controller.submission import render, submit
+from orchestrator.controller.submission import intents, provenance, render, submit
 from orchestrator.tracking import run_folder
 
 
@@ -45,7 +45,6 @@ def go_on(
         return None
     with context.store.reading() as work:
         stored = work.jobs.submission_of(job.row)
-    assert stored is not None, "each job belongs to one (foreign key)"
     papers: dict[str, Any] = json.loads(stored.provenance)
     calling_folder = Path(str(papers["folder"]))
     if not calling_folder.is_dir():
@@ -67,9 +66,8 @@ def go_on(
     template = str(papers["template"]), str(papers["template_sha256"])
     if spec != old_spec and spec.launch.batch_file is None:
         there = dataclasses.replace(context.configuration, runs_dir=runs_dir)
-        made = render.make(there, request, on_this_machine=context.is_local)
-        script, template = made.text, (made.template, made.template_hash)
-    new_papers = submit.papers_of(context, request, template=template, folder=calling_folder)
+        rendered = render.render(there, request, is_local=context.is_local)
+        script, template = rendered.text, (rendered.template, rendered.template_hash)
     _close(old_folder, job)
 
     def tell(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
@@ -96,11 +94,10 @@ def go_on(
             event = jobs.JobEvent(at=at, kind="retry", source="rules", detail=detail)
             work.events.add_many([(row, event)])
 
-    new, folder = submit.store_intent(
-        context,
-        spec,
-        script,
-        new_papers,
+    intent = intents.Intent(
+        spec=spec,
+        script=script,
+        provenance=provenance.collect(context, request, template=template, folder=calling_folder),
         cluster=job.cluster,
         runs_dir=runs_dir,
         # Should this process end now, it is sent again by itself.
@@ -109,10 +106,11 @@ def go_on(
         sweep=job.sweep,
         continues=job.row,
         links=_links(job, old_folder),
-        with_it=tell,
+        in_transaction=tell,
     )
+    new = intents.store(context, intent)
     drop_environment(context, job)
-    return submit.send(context, spec, new, folder, calling_folder=str(calling_folder))
+    return submit.send(context, new)
 
 
 def drop_environment(context: contexts.Context, job: jobs.Job) -> None:
@@ -158,6 +156,5 @@ def checkpoints_of(context: contexts.Context, job: jobs.Job) -> tuple[jobs.JobSp
     """Return the job's stored spec and the folder of its checkpoints. SpecError, as from_json."""
     with context.store.reading() as work:
         stored = work.jobs.submission_of(job.row)
-    assert stored is not None, "each job belongs to one (foreign key)"
     spec = specs.from_json(stored.spec)
     return spec, progress.folder_of(job, spec, stored.provenance)

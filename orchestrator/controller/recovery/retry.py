@@ -291,7 +291,7 @@ def _requeue(context: contexts.Context, due: Sequence[_Due]) -> tuple[list[str],
         try:
             # A pass that was killed may have requeued it, and that attempt have ended by now.
             outcomes = requeue.requeue(
-                there, some, confirm_seconds=0, source="rules", as_known=True
+                there, some, confirm_seconds=0, source="rules", same_attempt=True
             )
         except (errors.SlurmError, errors.RunFolderError) as exc:
             told.append(f"{naming.names_of(some)}: {exc}")

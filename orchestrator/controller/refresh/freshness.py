@@ -52,7 +52,7 @@ def nothing_is_due(context: contexts.Context) -> bool:
     resend.refresh_and_send() finds the same, but imports everything that calls Slurm.
     """
     due = jobs.JobQuery(due=context.clock.now(), limit=1)
-    deferred = jobs.JobQuery(waiting=True, limit=1)
+    deferred = jobs.JobQuery(deferred=True, limit=1)
     with context.store.reading() as work:
         return not work.jobs.find(due) and not work.jobs.find(deferred)
 

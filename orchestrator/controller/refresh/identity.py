@@ -45,7 +45,6 @@ def is_record_of(context: contexts.Context, job: jobs.Job, record: Mapping[str, 
         return job.token in " ".join(record.values())
     with context.store.reading() as work:
         submission = work.jobs.submission_of(job.row)
-    assert submission is not None, "each job belongs to a submission (foreign key)"
     known = json.loads(submission.provenance)["slurm"]
     return all(record.get(name) == known.get(name) for name in CONSTANT_FIELDS)
 

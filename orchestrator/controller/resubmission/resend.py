@@ -1,11 +1,11 @@
-"""resend: what waits for room is sent again when its time has come, by whoever looks at Slurm."""
+"""Submit deferred jobs again when they are due. Every process that refreshes does it."""
 
 from __future__ import annotations
 
 import collections
 import datetime
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from db import unit_of_work
@@ -16,32 +16,31 @@ from orchestrator.controller.session import clock_check, clusters, contexts
 from orchestrator.controller.submission import dependencies
 from orchestrator.tracking import run_folder
 
-#: Of one cause in one round; the rest are due still, and follow with the next refresh.
-AT_ONCE = 20
+#: of one group in one pass; the rest stay due
+MAX_PER_GROUP = 20
 
 
 def refresh_and_send(
     context: contexts.Context, *, floor_seconds: float | None = None
 ) -> freshness.Freshness:
-    """Refresh, and if Slurm answers send what waits for room and is due.
+    """Refresh, and if Slurm answers, submit the deferred jobs that are due, oldest first.
 
-    At most one process sends at a time, the oldest first. Where Slurm refuses one, none that
-    waits for the same, and is not smaller, is tried before that one's next time. What this host
-    cannot send goes on waiting, for another or for a better moment. Refusals are no errors here.
+    Only one process submits at a time. If Slurm refuses a job, the jobs that it would refuse too
+    are not tried before that job's next attempt. A job that this host cannot submit stays deferred.
     """
     context = clock_check.checked(context)
     host = socket.gethostname()
-    ours = any(submit_limit.failed_elsewhere(job, host) for job in _waiting(context)[0])
-    fresh = refresh.refresh(context, floor_seconds=floor_seconds, expecting=ours)
+    expecting = any(submit_limit.failed_elsewhere(job, host) for job in _deferred(context)[0])
+    fresh = refresh.refresh(context, floor_seconds=floor_seconds, expecting=expecting)
     if fresh.failing_since is not None or fresh.busy or context.clock.doubt:
         return fresh
     now = context.clock.now()
-    waiting, tasks = _waiting(context)
-    for group in submit_limit.by_cause(waiting):
-        # Where one has ended there is room for another, whatever the time of the next try.
-        made_room = fresh.ended > 0 and submit_limit.is_limit(group[0])
-        if made_room or any(submit_limit.is_due(job, host, context.profile, now) for job in group):
-            if not _send(context, group, tasks):
+    deferred, tasks = _deferred(context)
+    for group in submit_limit.groups(deferred):
+        # After a job has ended another one fits, whatever the time of the next attempt.
+        may_fit = fresh.ended > 0 and submit_limit.is_limit(group[0])
+        if may_fit or any(submit_limit.is_due(job, host, context.profile, now) for job in group):
+            if not _send_group(context, group, tasks):
                 break
     if fresh.asked:
         from orchestrator.controller.diagnosis import alerts
@@ -50,161 +49,141 @@ def refresh_and_send(
     return fresh
 
 
-def look(context: contexts.Context, *, floor_seconds: float | None = None) -> freshness.Freshness:
-    """Refresh and send for who wants to read: what cannot be stored is said, and no error.
-
-    The database may be on a disk that is full or read-only for the moment.
-    """
+def refresh_or_warn(
+    context: contexts.Context, *, floor_seconds: float | None = None
+) -> freshness.Freshness:
+    """Do the same for a command that shows jobs; warn if the database cannot be written."""
     try:
         return refresh_and_send(context, floor_seconds=floor_seconds)
-    except errors.DatabaseError as exc:
-        context.reporter.warn(f"Not refreshed: {exc}")
+    except errors.DatabaseError as error:
+        context.reporter.warn(f"Not refreshed: {error}")
         return freshness.Freshness()
 
 
-def _waiting(context: contexts.Context) -> tuple[list[jobs.Job], Mapping[str, int]]:
-    """Return what waits here, a job of each submission, and how many each has, by token."""
+def _deferred(context: contexts.Context) -> tuple[list[jobs.Job], Mapping[str, int]]:
+    """Return the first job of each deferred submission, and the number of tasks by token."""
     facts = clusters.known_facts(context)
     with context.store.reading() as work:
-        found = work.jobs.find(jobs.JobQuery(waiting=True, limit=None))
-    here = None if facts is None else facts.cluster
-    waiting = [job for job in found if job.is_deferred and job.cluster == here]
-    # Newest first: of a submission its first job stands for all.
-    first = {job.token: job for job in waiting}
-    return list(first.values()), collections.Counter(job.token for job in waiting)
+        rows = work.jobs.find(jobs.JobQuery(deferred=True, limit=None))
+    cluster = None if facts is None else facts.cluster
+    deferred = [job for job in rows if job.is_deferred and job.cluster == cluster]
+    # Newest first, so the first job of a submission is kept.
+    first = {job.token: job for job in deferred}
+    return list(first.values()), collections.Counter(job.token for job in deferred)
 
 
-def _send(context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[str, int]) -> bool:
-    """Send the jobs of one cause as far as there is room; false when this is no time to send."""
-    # submitit takes a fifth of a second to import, and few refreshes have something to send.
+def _send_group(
+    context: contexts.Context, group: Sequence[jobs.Job], tasks: Mapping[str, int]
+) -> bool:
+    """Submit the jobs of one group until Slurm refuses; False: submit nothing more in this pass."""
+    # Few refreshes submit anything, and these load many modules.
     from orchestrator.controller.resubmission import resubmit
     from orchestrator.controller.submission import submit
 
-    rest = list(group)
-    refused: jobs.Job | None = None
-    for _ in range(AT_ONCE):
-        if not rest:
+    remaining = list(group)
+    first_refused: jobs.Job | None = None
+    for _ in group[:MAX_PER_GROUP]:
+        if not remaining:
             break
         context.guard.check()
-        job = rest.pop(0)
+        job = remaining.pop(0)
         now = context.clock.now()
-
-        def nobody_sends(work: unit_of_work.UnitOfWork, now: datetime.datetime = now) -> bool:
-            sending = jobs.JobQuery(waiting=True, states=("SUBMITTING",), limit=None)
-            return not any(submitters.is_submitting(one, now) for one in work.jobs.find(sending))
-
         try:
             _check_dependency(context, job, resubmit.without_dependency(job))
-        except errors.ConflictError as exc:
-            _give_up(context, job, str(exc))
+        except errors.ConflictError as error:
+            _give_up(context, job, str(error))
             continue
         except errors.SlurmError:
             return False
         try:
             sent = resubmit.send_again(
-                context, job, queue=True, may=nobody_sends, source="controller"
+                context, job, queue=True, may_send=_nobody_submits(now), source="controller"
             )
         except (resubmit.BusyError, submit.OvertakenError):
             return False
-        except resubmit.NotFromHereError as exc:
-            _put_off(context, job, str(exc))
+        except resubmit.WrongHostError as error:
+            _defer_on_host(context, job, str(error))
             continue
-        except resubmit.BeforeItsTurnError as exc:
-            _wait_on(context, job, str(exc))
+        except resubmit.NotReadyError as error:
+            changes = submit_limit.deferred(str(error), context.profile, now)
+            is_new = job.reason != changes["reason"]
+            _change_tasks(context, [job], changes, str(changes["reason"]) if is_new else None)
             continue
-        except errors.ConflictError as exc:
-            _give_up(context, job, str(exc))
+        except errors.ConflictError as error:
+            _give_up(context, job, str(error))
             continue
-        except errors.SlurmError as exc:
-            after = _stored(context, job)
-            told = "cannot be sent from here" if after.is_deferred else "was sent again"
-            context.reporter.warn(f"@{job.row} {told}: {exc}")
-            # Refused for good is this job's affair alone; an answer that got lost is Slurm's.
-            if after.settled:
+        except errors.SlurmError as error:
+            current = _stored(context, job)
+            result = "cannot be submitted from here" if current.is_deferred else "was submitted"
+            context.reporter.warn(f"@{job.row} {result}: {error}")
+            # A final refusal concerns this job alone; a lost outcome means that Slurm has problems.
+            if current.settled:
                 continue
             return False
-        if sent.is_deferred:
-            no_room = submit_limit.behind(sent, rest, tasks)
-            rest = [other for other in rest if other not in no_room]
-            # Together they are tried next when the first of them is.
-            others = no_room if refused is None else [sent, *no_room]
-            refused = refused or sent
-            _postpone(context, others, refused)
+        if not sent.is_deferred:
+            job_id = sent.array_job_id or sent.job_id
+            context.reporter.info(f"Submitted batch job {job_id} (@{sent.row}, {sent.name})")
             continue
-        job_id = sent.array_job_id or sent.job_id
-        context.reporter.info(f"Submitted batch job {job_id} (@{sent.row}, {sent.name})")
+        behind = submit_limit.behind(sent, remaining, tasks)
+        remaining = [other for other in remaining if other not in behind]
+        # All of the group are tried again when the first refused job is.
+        first_refused = first_refused or sent
+        _change_tasks(context, [sent, *behind], {"resend_at": first_refused.resend_at}, None)
     return True
 
 
-def _check_dependency(context: contexts.Context, job: jobs.Job, cure: str) -> None:
-    # What it depends on may have ended, and been forgotten, while it waited.
+def _nobody_submits(
+    now: datetime.datetime,
+) -> Callable[[unit_of_work.UnitOfWork], bool]:
+    submitting = jobs.JobQuery(deferred=True, states=("SUBMITTING",), limit=None)
+    return lambda work: (
+        not any(submitters.is_submitting(job, now) for job in work.jobs.find(submitting))
+    )
+
+
+def _check_dependency(context: contexts.Context, job: jobs.Job, advice: str) -> None:
+    # While the job was deferred, Slurm may have forgotten the jobs that it depends on.
     with context.store.reading() as work:
-        stored = work.jobs.submission_of(job.row)
-    assert stored is not None, "each job belongs to one (foreign key)"
-    dependencies.check(context, specs.from_json(stored.spec).dependency, cure=cure)
+        submission = work.jobs.submission_of(job.row)
+    dependencies.check(context, specs.from_json(submission.spec).dependency, advice=advice)
 
 
 def _stored(context: contexts.Context, job: jobs.Job) -> jobs.Job:
     with context.store.reading() as work:
-        found = work.jobs.get(job.row)
-    assert found is not None, "rows are never deleted"
-    return found
+        stored = work.jobs.get(job.row)
+    assert stored is not None, "rows are never deleted"
+    return stored
 
 
-def _put_off(context: contexts.Context, job: jobs.Job, why: str) -> None:
-    """Store that this host cannot send the job now; history and stderr are told once."""
-    now, host = context.clock.now(), socket.gethostname()
-    is_news = submit_limit.why_not_from(job) != why
-    with context.store.writing() as work:
-        # Of an array one task stands for all.
-        wanted = [one for one in work.jobs.of_submissions([job.token]) if one.is_deferred]
-        changed = work.jobs.change_many(
-            [
-                (one.row, submit_limit.not_from(one, host, why, context.profile, now), one.version)
-                for one in wanted
-            ]
-        )
-        detail = f"cannot be sent from {host}: {why}"
-        event = jobs.JobEvent(at=now, kind="submit", source="controller", detail=detail)
-        work.events.add_many((row, event) for row in sorted(changed) if is_news)
-    if is_news:
-        context.reporter.warn(f"@{job.row} cannot be sent from here: {why}")
+def _defer_on_host(context: contexts.Context, job: jobs.Job, reason: str) -> None:
+    """Store that this host cannot submit the job; the event and the message come once."""
+    host, now = socket.gethostname(), context.clock.now()
+    changes = submit_limit.failed_on_host(job, host, reason, context.profile, now)
+    is_new = submit_limit.failure_on_host(job)[1] != reason
+    _change_tasks(context, [job], changes, str(changes["reason"]) if is_new else None)
+    if is_new:
+        context.reporter.warn(f"@{job.row} cannot be submitted from here: {reason}")
 
 
-def _wait_on(context: contexts.Context, job: jobs.Job, why: str) -> None:
-    """Store what the job waits for still, on all hosts; the history is told once."""
-    now = context.clock.now()
-    changes = submit_limit.before_its_turn(why, context.profile, now)
-    is_news = job.reason != changes["reason"]
-    with context.store.writing() as work:
-        # Of an array one task stands for all.
-        wanted = [one for one in work.jobs.of_submissions([job.token]) if one.is_deferred]
-        changed = work.jobs.change_many([(one.row, changes, one.version) for one in wanted])
-        detail = str(changes["reason"])
-        event = jobs.JobEvent(at=now, kind="submit", source="controller", detail=detail)
-        work.events.add_many((row, event) for row in sorted(changed) if is_news)
-
-
-def _postpone(context: contexts.Context, others: Sequence[jobs.Job], refused: jobs.Job) -> None:
-    """Let the others of a cause wait for the one that was just refused."""
-    if not others:
-        return
-    with context.store.writing() as work:
-        # Of an array one task stands for all.
-        later = work.jobs.of_submissions([job.token for job in others])
-        changes = {"resend_at": refused.resend_at}
-        work.jobs.change_many([(job.row, changes, None) for job in later if job.is_deferred])
-
-
-def _give_up(context: contexts.Context, job: jobs.Job, why: str) -> None:
-    """Store that the job can never be sent by itself, from whatever host."""
-    now = context.clock.now()
-    with context.store.writing() as work:
-        changes = {"resend_at": None, "reason": why}
-        # Of an array one task stands for all.
-        wanted = [one for one in work.jobs.of_submissions([job.token]) if one.is_deferred]
-        event = jobs.JobEvent(at=now, kind="submit", source="controller", detail=why)
-        changed = work.jobs.change_many([(one.row, changes, one.version) for one in wanted])
-        work.events.add_many((row, event) for row in sorted(changed))
+def _give_up(context: contexts.Context, job: jobs.Job, reason: str) -> None:
+    """Store that the job can never be submitted as it is, from any host."""
+    _change_tasks(context, [job], {"resend_at": None, "reason": reason}, reason)
     run_folder.RunFolder(Path(job.run_dir)).drop_environment()
-    context.reporter.warn(f"@{job.row} is not sent again: {why}")
+    context.reporter.warn(f"@{job.row} is not submitted again: {reason}")
+
+
+def _change_tasks(
+    context: contexts.Context,
+    selected: Sequence[jobs.Job],
+    changes: Mapping[str, object],
+    detail: str | None,
+) -> None:
+    """Change all tasks of deferred submissions; add an event with `detail` unless None."""
+    at = context.clock.now()
+    tokens = [job.token for job in selected]
+    with context.store.writing() as work:
+        tasks = [task for task in work.jobs.of_submissions(tokens) if task.is_deferred]
+        changed = work.jobs.change_many([(task.row, changes, task.version) for task in tasks])
+        if detail is not None:
+            event = jobs.JobEvent(at=at, kind="submit", source="controller", detail=detail)
+            work.events.add_many((row, event) for row in sorted(changed))

@@ -1,4 +1,4 @@
-"""What waits for room: when it is sent again, and which others wait for the same. Pure."""
+"""Deferred submissions: when they are submitted again, and which share a submit limit. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from orchestrator import config, jobs
 from orchestrator.clocks import leaps
 from orchestrator.slurm import sbatch
 
-#: Refusals that pass by themselves; sbatch's text says so for certain.
+#: refusals that pass by themselves
 FOR_NOW = frozenset({sbatch.OutcomeKind.REJECTED_RETRY, sbatch.OutcomeKind.NOT_SENT_RETRY})
+_DEFERRED = "deferred: "
+#: as earlier versions stored it
 _WAITS = "waits for room: "
-_NOT_FROM = re.compile(r"cannot be sent from (?P<host>\S+): (?P<why>.+)", re.DOTALL)
+_FAILED_ON_HOST = re.compile(
+    r"cannot be (?:submitted|sent) from (?P<host>\S+): (?P<reason>.+)", re.DOTALL
+)
 
 
 def after(refusals: int, profile: config.Profile, now: datetime.datetime) -> datetime.datetime:
-    """Return when a submission that was refused so often is sent again."""
+    """Return the time of the next attempt after so many refusals."""
     doublings = min(max(refusals - 1, 0), 30)
     seconds = min(profile.resend_min_seconds * 2**doublings, profile.resend_max_seconds)
     return now + datetime.timedelta(seconds=seconds)
@@ -26,109 +30,112 @@ def after(refusals: int, profile: config.Profile, now: datetime.datetime) -> dat
 def refused(
     job: jobs.Job, cause: str, profile: config.Profile, now: datetime.datetime
 ) -> dict[str, object]:
-    """Return what changes of a job that was refused for now and waits."""
-    refusals = job.refusals + 1
-    return {
-        "reason": f"{_WAITS}{cause}",
-        "refusals": refusals,
-        "resend_at": after(refusals, profile, now),
-    }
+    """Return the changes of a deferred job that Slurm refused for now."""
+    return {**deferred(cause, profile, now), **_one_more_refusal(job, profile, now)}
 
 
-def not_from(
-    job: jobs.Job, host: str, why: str, profile: config.Profile, now: datetime.datetime
+def failed_on_host(
+    job: jobs.Job, host: str, reason: str, profile: config.Profile, now: datetime.datetime
 ) -> dict[str, object]:
-    """Return what changes of a waiting job that this host cannot send now."""
+    """Return the changes of a deferred job that this host cannot submit now."""
+    text = f"cannot be submitted from {host}: {reason}"
+    return {"reason": text, **_one_more_refusal(job, profile, now)}
+
+
+def deferred(reason: str, profile: config.Profile, now: datetime.datetime) -> dict[str, object]:
+    """Return the changes of a job that is deferred without a refusal."""
+    return {"reason": f"{_DEFERRED}{reason}", "resend_at": after(1, profile, now)}
+
+
+def _one_more_refusal(
+    job: jobs.Job, profile: config.Profile, now: datetime.datetime
+) -> dict[str, object]:
     refusals = job.refusals + 1
-    return {
-        "reason": f"cannot be sent from {host}: {why}",
-        "refusals": refusals,
-        "resend_at": after(refusals, profile, now),
-    }
+    return {"refusals": refusals, "resend_at": after(refusals, profile, now)}
 
 
-def before_its_turn(why: str, profile: config.Profile, now: datetime.datetime) -> dict[str, object]:
-    """Return what changes of a job that waits for another one: it is no refusal, and no host's."""
-    return {"reason": f"waits: {why}", "resend_at": after(1, profile, now)}
-
-
-def why_not_from(job: jobs.Job) -> str:
-    """Return why the host that tried last could not send the job; "" where that was no reason."""
-    found = _NOT_FROM.fullmatch(job.reason or "")
-    return found["why"] if found else ""
+def failure_on_host(job: jobs.Job) -> tuple[str, str]:
+    """Return the host that last failed to submit the job, and the reason; "" if none did."""
+    match = _FAILED_ON_HOST.fullmatch(job.reason or "")
+    return (match["host"], match["reason"]) if match else ("", "")
 
 
 def failed_elsewhere(job: jobs.Job, host: str) -> bool:
-    """Return whether it waits because another host could not send it: this one may."""
-    found = _NOT_FROM.fullmatch(job.reason or "")
-    return job.is_deferred and found is not None and found["host"] != host
+    """Return whether the job is deferred because another host could not submit it."""
+    return job.is_deferred and failure_on_host(job)[0] not in ("", host)
 
 
 def is_due(job: jobs.Job, host: str, profile: config.Profile, now: datetime.datetime) -> bool:
-    """Return whether this host is to try now.
+    """Return whether this host is to submit the job now.
 
-    One that another host could not send is not left until its time: that host, if it looks more
-    often, would take each of them.
+    A job that another host could not submit is due at once: that host, if it looks more often,
+    would otherwise make every attempt.
     """
     if failed_elsewhere(job, host):
         return True
     if job.resend_at is None:
         return False
-    # What is further ahead than any wait was written by a clock that was early.
+    # A later time than any delay was written by a clock that was ahead.
     latest = now + datetime.timedelta(seconds=profile.resend_max_seconds) + leaps.TOLERANCE
     return job.resend_at <= now or job.resend_at > latest
 
 
-def cause_of(job: jobs.Job) -> Hashable:
-    """Return what a waiting job waits for: the next is not tried before the first gets in.
-
-    A limit is one of a partition, an account or a QOS; a drained partition is one partition's;
-    the rest (a full queue, a full disk) is the cluster's.
-    """
-    reason = job.reason or ""
-    if reason.endswith("(inactive or drain)"):
-        return reason, job.partition
-    if is_limit(job):
-        return reason, job.partition, job.account, job.qos
-    return reason
+def _cause(job: jobs.Job) -> str:
+    return (job.reason or "").removeprefix(_DEFERRED).removeprefix(_WAITS)
 
 
-def behind(
-    refused: jobs.Job, others: Sequence[jobs.Job], tasks: Mapping[str, int]
-) -> list[jobs.Job]:
-    """Return those of the same cause for which there is no room either, now that one was refused.
-
-    A limit counts the tasks of an array: what is smaller may still fit, and would wait for ever
-    behind an array that is larger than the limit. `tasks` is by token.
-    """
-    if not is_limit(refused):
-        return list(others)
-    return [job for job in others if tasks[job.token] >= tasks[refused.token]]
-
-
-def keeps_out(refused: jobs.Job, tasks: int, spec: jobs.JobSpec, spec_tasks: int) -> bool:
-    """Return whether there is no room for a new submission either, now that one was refused.
-
-    `tasks` is how many jobs the refused one is, `spec_tasks` how many the new one.
-    """
-    reason = refused.reason or ""
-    if reason.endswith("(inactive or drain)"):
-        return spec.partition == refused.partition
-    if not is_limit(refused):
-        return True
-    place = (refused.partition, refused.account, refused.qos)
-    return (spec.partition, spec.account, spec.qos) == place and spec_tasks >= tasks
+def _is_drained(job: jobs.Job) -> bool:
+    return _cause(job).endswith("(inactive or drain)")
 
 
 def is_limit(job: jobs.Job) -> bool:
-    """Return whether it waits for a limit on jobs in the queue."""
-    cause = (job.reason or "").removeprefix(_WAITS)
+    """Return whether the job was refused because of a submit limit."""
+    cause = _cause(job)
     return cause.startswith(("QOS", "Assoc", "Max")) and " " not in cause.replace(", ", ",")
 
 
-def by_cause(waiting: Sequence[jobs.Job]) -> list[list[jobs.Job]]:
-    """Return the waiting jobs by what they wait for, the oldest first."""
-    groups: dict[Hashable, list[jobs.Job]] = {}
-    for job in sorted(waiting, key=lambda job: job.row):
-        groups.setdefault(cause_of(job), []).append(job)
-    return list(groups.values())
+def group_of(job: jobs.Job) -> Hashable:
+    """Return what deferred jobs have in common if one of them is refused for all.
+
+    A limit belongs to a partition, an account or a QOS; a drained partition to that partition;
+    everything else (a full queue, a full disk) to the cluster.
+    """
+    if _is_drained(job):
+        return _cause(job), job.partition
+    if is_limit(job):
+        return _cause(job), job.partition, job.account, job.qos
+    return _cause(job)
+
+
+def groups(deferred_jobs: Sequence[jobs.Job]) -> list[list[jobs.Job]]:
+    """Return the deferred jobs by cause, oldest first."""
+    by_group: dict[Hashable, list[jobs.Job]] = {}
+    for job in sorted(deferred_jobs, key=lambda job: job.row):
+        by_group.setdefault(group_of(job), []).append(job)
+    return list(by_group.values())
+
+
+def behind(
+    refused_job: jobs.Job, group: Sequence[jobs.Job], tasks: Mapping[str, int]
+) -> list[jobs.Job]:
+    """Return the jobs of the group that Slurm would refuse too.
+
+    A limit counts the tasks of an array. A smaller submission may fit, and would otherwise stay
+    behind an array that is larger than the limit. tasks: number of tasks by token.
+    """
+    if not is_limit(refused_job):
+        return list(group)
+    return [job for job in group if tasks[job.token] >= tasks[refused_job.token]]
+
+
+def keeps_out(refused_job: jobs.Job, tasks: int, spec: jobs.JobSpec, spec_tasks: int) -> bool:
+    """Return whether Slurm would refuse a new submission too.
+
+    tasks, spec_tasks: number of tasks of the refused job, and of the new submission.
+    """
+    if _is_drained(refused_job):
+        return spec.partition == refused_job.partition
+    if not is_limit(refused_job):
+        return True
+    limited = (refused_job.partition, refused_job.account, refused_job.qos)
+    return (spec.partition, spec.account, spec.qos) == limited and spec_tasks >= tasks

@@ -1,4 +1,4 @@
-"""drivers: what runs `orchestrator tick` regularly, as text and installed for this user."""
+"""Installs a driver for this user: a crontab, scrontab or systemd timer that runs passes."""
 
 from __future__ import annotations
 
@@ -14,47 +14,37 @@ from orchestrator.slurm import process
 
 BEGIN = "# >>> orchestrator tick >>>"
 END = "# <<< orchestrator tick <<<"
-UNIT = "orchestrator-tick"
-#: Of crontab, scrontab and systemctl.
-TIMEOUT_SECONDS = 60.0
-#: A run is a job of Slurm's: not each minute.
-SCRON_MINUTES = 5
-_HANDED_ON = frozenset({"SLURM_CONF", "XDG_CONFIG_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR"})
-#: Where commands are found whose folder is not known.
-USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
+_UNIT = "orchestrator-tick"
+#: For crontab, scrontab and systemctl.
+_TIMEOUT_SECONDS = 60.0
+#: Each run is a Slurm job.
+_SCRON_MINUTES = 5
+#: Variables for Slurm, systemd and TLS.
+_INHERITED = frozenset({"SLURM_CONF", "XDG_CONFIG_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR"})
+_USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Driver:
-    """What is run."""
+    """The command to run."""
 
-    #: absolute, up to `tick --quiet`
+    #: with an absolute path, up to `tick --quiet`
     argv: tuple[str, ...]
-    #: variables that it needs
     environ: Mapping[str, str]
     home: Path
     state_dir: Path
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what a driver hands on: where Slurm is, whom TLS trusts, and ORCHESTRATOR_*."""
+    """Return the variables that a driver needs: PATH, those of Slurm and TLS, ORCHESTRATOR_*."""
     kept = {
         name: value
         for name, value in sorted(environ.items())
-        if name.startswith("ORCHESTRATOR_") or name in _HANDED_ON
+        if name.startswith("ORCHESTRATOR_") or name in _INHERITED
     }
     folders = [_folder_of(name, environ.get("PATH", "")) for name in ("sbatch", "git")]
-    path = dict.fromkeys([*filter(None, folders), *USUAL_PATH.split(":")])
+    path = dict.fromkeys([*filter(None, folders), *_USUAL_PATH.split(":")])
     return {"PATH": ":".join(path), **kept}
-
-
-def refuse_password(environ: Mapping[str, str]) -> None:
-    """Raise OrchestratorError for a password: all users of a host see what a command is given."""
-    if config.has_password(environ.get("ORCHESTRATOR_DATABASE", "")):
-        raise errors.OrchestratorError(
-            "ORCHESTRATOR_DATABASE holds a password, and what a driver calls is seen by all: leave "
-            "it out there (it belongs into ~/.pgpass), or set database in the configuration"
-        )
 
 
 def _folder_of(command: str, path: str) -> str:
@@ -64,40 +54,49 @@ def _folder_of(command: str, path: str) -> str:
     return ""
 
 
+def refuse_password(environ: Mapping[str, str]) -> None:
+    """Raise OrchestratorError for a password: all users of a host see command lines."""
+    if config.has_password(environ.get("ORCHESTRATOR_DATABASE", "")):
+        raise errors.OrchestratorError(
+            "ORCHESTRATOR_DATABASE contains a password, and all users of this host would see it: "
+            "put the password into ~/.pgpass, or set database in the configuration"
+        )
+
+
 def text(driver: Driver, kind: str) -> str:
-    """Return what is installed, as a person would write it: kind is cron, scrontab or systemd."""
+    """Return what `install` would write; kind: cron, scrontab or systemd."""
     if kind == "systemd":
         return "".join(f"# {path}\n{content}\n" for path, content in units(driver).items())
     return "\n".join(lines(driver, kind)) + "\n"
 
 
 def lines(driver: Driver, kind: str) -> list[str]:
-    """Return the lines of a crontab, or of a scrontab, between their marks."""
+    """Return the lines for a crontab or scrontab, between their markers."""
     pairs = [f"{name}={value}" for name, value in driver.environ.items()]
     line = shlex.join(["env", *pairs, *driver.argv])
     if kind == "cron":
-        # In a crontab % is a newline (man 5 crontab).
+        # In a crontab % means a newline (man 5 crontab).
         escaped = line.replace("%", "\\%")
         return [BEGIN, f"* * * * * {escaped}", END]
-    # scrontab puts the command into a script of /bin/sh as it stands (tried on 24.11): % is plain.
-    # A file of the user's cannot be seen by all; what it prints would be slurm-ID.out in the home.
+    # scrontab puts the command unchanged into a script of /bin/sh: % is plain (tested on 24.11).
+    # Without --output a file slurm-ID.out would be written to the home folder.
     options = ["--job-name=orchestrator-tick", "--time=10:00", "--output=/dev/null"]
     return [
         BEGIN,
         *(f"#SCRON {option}" for option in options),
-        f"*/{SCRON_MINUTES} * * * * {line}",
+        f"*/{_SCRON_MINUTES} * * * * {line}",
         END,
     ]
 
 
 def units(driver: Driver) -> dict[Path, str]:
-    """Return the units of systemd, by the files that they belong into."""
+    """Return the systemd units by path."""
     base = driver.environ.get("XDG_CONFIG_HOME") or str(driver.home / ".config")
     folder = Path(base) / "systemd" / "user"
     variables = "".join(
         f"Environment={_unit_word(f'{name}={value}')}\n" for name, value in driver.environ.items()
     )
-    # In a command, and not in Environment=, $ begins a variable's name too.
+    # In a command, unlike in Environment=, $ begins a variable.
     words = " ".join(_unit_word(word).replace("$", "$$") for word in driver.argv)
     service = (
         "[Unit]\nDescription=One pass of orchestrator's controller\n\n"
@@ -107,93 +106,95 @@ def units(driver: Driver) -> dict[Path, str]:
         "[Unit]\nDescription=One pass of orchestrator's controller each minute\n\n"
         "[Timer]\nOnCalendar=*:*:00\nAccuracySec=1s\n\n[Install]\nWantedBy=timers.target\n"
     )
-    return {folder / f"{UNIT}.service": service, folder / f"{UNIT}.timer": timer}
+    return {folder / f"{_UNIT}.service": service, folder / f"{_UNIT}.timer": timer}
 
 
 def _unit_word(word: str) -> str:
-    # man systemd.service, "Command lines": quotes, backslash and % mean something.
+    """Quote a word (man systemd.service, "Command lines")."""
     quoted = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{quoted}"' if quoted != word or any(one in word for one in " '") else word
+    return f'"{quoted}"' if quoted != word or any(c in word for c in " '") else word
 
 
 def merged(before: str, ours: Sequence[str]) -> str:
-    """Return a crontab with our lines in place of those that were there; foreign ones stay.
+    """Return a crontab in which our lines replace the old ones between the markers.
 
-    ConflictError where our marks do not come in pairs: somebody has changed them.
+    Raises ConflictError if the markers are not in pairs.
     """
     kept: list[str] = []
     inside = False
     for line in before.splitlines():
-        if line.strip() == BEGIN and not inside:
-            inside = True
-        elif line.strip() == END and inside:
-            inside = False
-        elif line.strip() in (BEGIN, END):
-            raise errors.ConflictError(f"a line {line.strip()!r} stands alone: take it out first")
+        marker = line.strip()
+        if marker in (BEGIN, END):
+            if (marker == BEGIN) == inside:
+                raise _unpaired(marker)
+            inside = not inside
         elif not inside:
             kept.append(line)
     if inside:
-        raise errors.ConflictError(f"a line {BEGIN!r} stands alone: take it out first")
-    every = [*kept, *ours]
-    return "".join(f"{line}\n" for line in every)
+        raise _unpaired(BEGIN)
+    return "".join(f"{line}\n" for line in [*kept, *ours])
+
+
+def _unpaired(marker: str) -> errors.ConflictError:
+    return errors.ConflictError(f"the line {marker!r} has no counterpart: remove it first")
 
 
 def install(
     driver: Driver, kind: str, environ: Mapping[str, str], *, remove: bool = False
 ) -> list[str]:
-    """Install the driver for this user, or take it out; return what was done."""
+    """Install or remove the driver for this user; return messages."""
     if kind == "systemd":
         return _install_units(driver, environ, remove=remove)
     command = "crontab" if kind == "cron" else "scrontab"
-    before = _table(command, environ)
+    before = _read_table(command, environ)
     after = merged(before, [] if remove else lines(driver, kind))
     if after == before:
-        return [f"Nothing to change: {command} is as it should be"]
-    # Both take a file; "-" is not known to all (scrontab: man page of Slurm 24.11).
+        return [f"Nothing to change in your {command}"]
+    # Not all versions accept "-" (scrontab: man page of Slurm 24.11).
     with tempfile.NamedTemporaryFile("w", suffix=f".{command}") as file:
         file.write(after)
         file.flush()
         _run([command, file.name], environ)
     if remove:
-        return [f"Taken out of the {command} of this user"]
-    told = [f"Written into the {command} of this user; `{command} -l` shows it"]
+        return [f"Removed from your {command}"]
+    messages = [f"Added to your {command}; `{command} -l` shows it"]
     if kind == "scrontab":
-        told.append(f"It runs on compute nodes: {driver.state_dir} has to be seen from there")
-    return told
+        messages.append(f"It runs on compute nodes, which need access to {driver.state_dir}")
+    return messages
 
 
-def _table(command: str, environ: Mapping[str, str]) -> str:
-    answer = process.run([command, "-l"], timeout_seconds=TIMEOUT_SECONDS, environ=environ)
+def _read_table(command: str, environ: Mapping[str, str]) -> str:
+    answer = process.run([command, "-l"], timeout_seconds=_TIMEOUT_SECONDS, environ=environ)
     if answer.returncode == 0:
         return answer.stdout
-    # "no crontab for alice": crontab says so on stderr, scrontab (24.11) on stdout.
-    said = f"{answer.stdout}\n{answer.stderr}"
-    if "no crontab for" in said:
+    # "no crontab for alice" is on stderr of crontab, on stdout of scrontab (24.11).
+    output = f"{answer.stdout}\n{answer.stderr}"
+    if "no crontab for" in output:
         return ""
-    told = said.strip() or f"exit code {answer.returncode}"
-    raise errors.OrchestratorError(f"`{command} -l` failed: {told}")
+    reason = output.strip() or f"exit code {answer.returncode}"
+    raise errors.OrchestratorError(f"`{command} -l` failed: {reason}")
 
 
 def _run(argv: Sequence[str], environ: Mapping[str, str]) -> None:
-    answer = process.run(argv, timeout_seconds=TIMEOUT_SECONDS, environ=environ)
+    answer = process.run(argv, timeout_seconds=_TIMEOUT_SECONDS, environ=environ)
     if answer.returncode != 0:
-        told = answer.stderr.strip() or answer.stdout.strip()
-        raise errors.OrchestratorError(f"`{shlex.join(argv)}` failed: {told}")
+        reason = answer.stderr.strip() or answer.stdout.strip()
+        raise errors.OrchestratorError(f"`{shlex.join(argv)}` failed: {reason}")
 
 
 def _install_units(driver: Driver, environ: Mapping[str, str], *, remove: bool) -> list[str]:
-    wanted = units(driver)
+    contents = units(driver)
     systemctl = ["systemctl", "--user"]
     if remove:
-        there = [path for path in wanted if path.exists()]
-        if not there:
-            return ["Nothing to change: no unit of ours is there"]
-        _run([*systemctl, "disable", "--now", f"{UNIT}.timer"], environ)
-        for path in there:
+        existing = [path for path in contents if path.exists()]
+        if not existing:
+            return ["Nothing to remove: no systemd unit is installed"]
+        _run([*systemctl, "disable", "--now", f"{_UNIT}.timer"], environ)
+        for path in existing:
             path.unlink()
         _run([*systemctl, "daemon-reload"], environ)
-        return [f"Took out {', '.join(str(path) for path in there)}"]
-    for path, content in wanted.items():
+        return [f"Removed {', '.join(map(str, existing))}"]
+    for path, content in contents.items():
         try:
             files.make_private_folder(path.parent, setting="XDG_CONFIG_HOME")
         except files.PrivateFolderError as exc:
@@ -201,8 +202,8 @@ def _install_units(driver: Driver, environ: Mapping[str, str], *, remove: bool) 
         path.touch(mode=0o600)
         path.write_text(content)
     _run([*systemctl, "daemon-reload"], environ)
-    _run([*systemctl, "enable", "--now", f"{UNIT}.timer"], environ)
+    _run([*systemctl, "enable", "--now", f"{_UNIT}.timer"], environ)
     return [
-        f"Wrote {', '.join(str(path) for path in wanted)}",
-        "It runs while you are logged in; `loginctl enable-linger` lets it run without",
+        f"Wrote {', '.join(map(str, contents))}",
+        "The timer runs while you are logged in; `loginctl enable-linger` lets it always run",
     ]

@@ -1,8 +1,7 @@
-"""verdicts: what a scheduled job or sweep has shown, once it has ended, against those before it."""
+"""Compares the results of a schedule's ended runs with earlier runs or with a baseline."""
 
 from __future__ import annotations
 
-import dataclasses
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,87 +14,79 @@ from orchestrator.controller.session import contexts
 if typing.TYPE_CHECKING:
     from orchestrator.reports import comparison
 
-#: So many earlier firings are what a later one is held to.
-HISTORY = 10
-#: These firings are no measure for later ones: a slow-down that goes on is told until somebody
-#: accepts it, by a baseline or by taking the schedule anew.
-NO_MEASURE = frozenset({"failed", "regression"})
-#: Firings that are judged in one pass: each reads what its jobs' logs tell.
-MOST = 20
+#: Earlier runs that a run is compared with.
+_HISTORY = 10
+#: Runs with these verdicts are not compared with: a lasting slow-down is reported each time, until
+#: it is accepted by a baseline or by replacing the schedule.
+_EXCLUDED = frozenset({"failed", "regression"})
+#: Runs per pass: each reads the logs of its jobs.
+_MAX_RUNS = 20
+
+#: Verdict, explanation for people, details for JSON. The verdict is ok, improvement, regression,
+#: inconclusive, no baseline, not measured or failed.
+_Result = tuple[str, str, Mapping[str, Any]]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """What is said of a firing."""
-
-    #: ok, improvement, regression, inconclusive, no baseline, not measured or failed
-    word: str
-    #: why, for people
-    sentence: str
-    #: what it was held to, the comparison, what was left out
-    detail: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
-def judge(context: contexts.Context) -> list[str]:
-    """Judge what has ended; return what was said of each."""
-    told = []
+def step(context: contexts.Context) -> list[str]:
+    """Check the runs that have ended; return messages."""
+    messages = []
     with context.store.reading() as work:
-        found = [
-            one
-            for one in work.schedules.triggers_without_verdict()
-            if submitted.has_ended(work, one)
-        ]
-    for firing in found[:MOST]:
+        fired = work.schedules.triggers_without_verdict()
+        ended = [trigger for trigger in fired if submitted.has_ended(work, trigger)]
+    for trigger in ended[:_MAX_RUNS]:
         context.guard.check()
         with context.store.reading() as work:
-            stored = work.schedules.get(firing.schedule_row)
+            schedule = work.schedules.get(trigger.schedule_row)
         try:
-            verdict = of(context, stored, firing)
+            verdict, sentence, detail = _check(context, schedule, trigger)
         except (errors.DatabaseError, errors.FencedError):
             raise
         except errors.OrchestratorError as exc:
-            verdict = Verdict(word="inconclusive", sentence=str(exc))
-        detail = {"sentence": verdict.sentence, **verdict.detail}
+            verdict, sentence, detail = "inconclusive", str(exc), {}
         with context.store.writing(durable=True) as work:
             if work.schedules.change_trigger(
-                firing,
-                verdict=verdict.word,
-                verdict_detail=detail,
+                trigger,
+                verdict=verdict,
+                verdict_detail={"sentence": sentence, **detail},
                 verdict_at=context.clock.now(),
             ):
-                at = f"{firing.planned_at:%Y-%m-%dT%H:%MZ}"
-                told.append(f"Schedule {stored.name}: {at} {verdict.word}: {verdict.sentence}")
-    return told
+                at = f"{trigger.planned_at:%Y-%m-%dT%H:%MZ}"
+                messages.append(f"Schedule {schedule.name}: {at} {verdict}: {sentence}")
+    return messages
 
 
-def of(context: contexts.Context, stored: schedules.Schedule, firing: schedules.Trigger) -> Verdict:
-    """Return the verdict on a firing whose jobs have all ended."""
+def _check(
+    context: contexts.Context, schedule: schedules.Schedule, trigger: schedules.Trigger
+) -> _Result:
     from orchestrator.controller.reports import measurements
     from orchestrator.reports import comparison
 
-    # Warnings about files of earlier triggers would come in each pass.
-    quiet = context.with_reporter(context.reporter.silent())
+    # Warnings about missing files of earlier runs would come in each pass.
+    context = context.with_reporter(context.reporter.silent())
     with context.store.reading() as work:
-        found = submitted.jobs_of(work, firing)
-        points = len(work.sweeps.points(firing.sweep_row)) if firing.sweep_row else len(found)
-        renamed = _renamed(work, firing)
-    now = measurements.measure(quiet, found, renamed=renamed)
-    bad = points - sum(job.state is jobs.JobState.COMPLETED for job in found)
-    failed = f"{bad} of {points} did not complete" if bad else ""
-    detail: dict[str, Any] = {"jobs": points, "failed": bad, "left_out": list(now.left_out)}
-    before, against = _before(quiet, stored, firing, renamed)
-    detail["against"] = against
+        run = submitted.jobs_of(work, trigger)
+        points = len(work.sweeps.points(trigger.sweep_row)) if trigger.sweep_row else len(run)
+        renamed = _renamed(work, trigger)
+    now = measurements.measure(context, run, renamed=renamed)
+    before, name = _reference(context, schedule, trigger, renamed)
+    count = points - sum(job.state is jobs.JobState.COMPLETED for job in run)
+    failed = f"{count} of {points} did not complete" if count else ""
+    detail: dict[str, Any] = {
+        "jobs": points,
+        "failed": count,
+        "left_out": list(now.left_out),
+        "against": name,
+    }
     if not now.measurements or before is None or not before.measurements:
         if failed:
-            return Verdict(word="failed", sentence=failed, detail=detail)
+            return "failed", failed, detail
         if not now.measurements:
-            told = f"{points} completed, and told no numbers"
-            return Verdict(word="not measured", sentence=told, detail=detail)
-        return Verdict(word="no baseline", sentence=f"there is {against}", detail=detail)
+            return "not measured", f"{points} completed without metrics", detail
+        return "no baseline", name, detail
     if now.unit != before.unit:
-        told = f"sizes are {now.unit} here and {before.unit} in {against}: they do not compare"
-        word = "failed" if failed else "inconclusive"
-        return Verdict(word=word, sentence="; ".join(filter(None, (failed, told))), detail=detail)
+        sentence = f"not comparable: sizes are in {now.unit}, those of {name} in {before.unit}"
+        verdict = "failed" if failed else "inconclusive"
+        return verdict, "; ".join(filter(None, (failed, sentence))), detail
     compared = comparison.compare(now.measurements, before.measurements, unit=now.unit)
     worse = comparison.worse(compared, now.unit)
     detail |= {
@@ -103,60 +94,57 @@ def of(context: contexts.Context, stored: schedules.Schedule, firing: schedules.
         "worse": worse,
         "notes": list(compared.notes),
     }
-    word, told = _judged(compared, worse, against)
     if failed:
-        word, told = "failed", "; ".join([failed, *worse])
-    return Verdict(word=word, sentence=told, detail=detail)
+        return "failed", "; ".join([failed, *worse]), detail
+    return (*_verdict(compared, worse, name), detail)
 
 
-def _judged(compared: comparison.Comparison, worse: Sequence[str], against: str) -> tuple[str, str]:
+def _verdict(compared: comparison.Comparison, worse: Sequence[str], name: str) -> tuple[str, str]:
     if worse:
-        return "regression", f"{'; '.join(worse)}, held to {against}"
+        return "regression", f"{'; '.join(worse)}, compared with {name}"
     known = [line for line in compared.lines if line.comparison.low is not None]
     if not known or compared.missing:
-        why = "; ".join(compared.notes) or "too few runs"
-        return "inconclusive", f"held to {against}: {why}"
-    words = {"faster", "better"}
-    if better := [line for line in known if line.verdict in words]:
-        each = ", ".join(dict.fromkeys(f"{line.metric} is {line.verdict}" for line in better))
-        return "improvement", f"{each}, held to {against}"
-    return "ok", f"nothing is worse than {against}"
+        reason = "; ".join(compared.notes) or "too few runs"
+        return "inconclusive", f"compared with {name}: {reason}"
+    if better := [line for line in known if line.verdict in ("faster", "better")]:
+        texts = dict.fromkeys(f"{line.metric} is {line.verdict}" for line in better)
+        return "improvement", f"{', '.join(texts)}, compared with {name}"
+    return "ok", f"nothing is worse than {name}"
 
 
-def _before(
+def _reference(
     context: contexts.Context,
-    stored: schedules.Schedule,
-    firing: schedules.Trigger,
+    schedule: schedules.Schedule,
+    trigger: schedules.Trigger,
     renamed: Mapping[str, str],
 ) -> tuple[reports.MeasurementSet | None, str]:
-    """Return the numbers that a firing is held to, and what they are, or that there are none."""
+    """Return the results to compare with and their name, or None and why there are none."""
     from orchestrator.controller.reports import baselines, measurements
 
-    if stored.baseline is not None:
+    if schedule.baseline is not None:
         with context.store.reading() as work:
-            text = work.baselines.measurements(stored.baseline)
-        name = f"baseline {stored.baseline}"
-        return (None, f"no {name}") if text is None else (baselines.from_json(text), name)
+            text = work.baselines.measurements(schedule.baseline)
+        if text is None:
+            return None, f"baseline {schedule.baseline} not found"
+        return baselines.from_json(text), f"baseline {schedule.baseline}"
     with context.store.reading() as work:
         earlier = work.schedules.triggers_to_compare(
-            firing, stored, except_verdicts=NO_MEASURE, limit=HISTORY
+            trigger, schedule, except_verdicts=_EXCLUDED, limit=_HISTORY
         )
-        several = [job for one in earlier for job in submitted.jobs_of(work, one)]
-    before = measurements.measure(context, several, renamed=renamed)
+        earlier_jobs = [job for each in earlier for job in submitted.jobs_of(work, each)]
+    before = measurements.measure(context, earlier_jobs, renamed=renamed)
     if not before.measurements:
-        return None, "nothing before it to be held to"
-    count = "the firing" if len(earlier) == 1 else f"the {len(earlier)} firings"
-    return reports.MeasurementSet(
-        unit=before.unit, measurements=before.measurements
-    ), f"{count} before"
+        return None, "no earlier run to compare with"
+    name = "the previous run" if len(earlier) == 1 else f"the previous {len(earlier)} runs"
+    return reports.MeasurementSet(unit=before.unit, measurements=before.measurements), name
 
 
-def _renamed(work: unit_of_work.UnitOfWork, firing: schedules.Trigger) -> dict[str, str]:
+def _renamed(work: unit_of_work.UnitOfWork, trigger: schedules.Trigger) -> dict[str, str]:
     from orchestrator.controller.reports import studies
 
-    if firing.sweep_row is None:
+    if trigger.sweep_row is None:
         return {}
-    sweep = work.sweeps.get(firing.sweep_row)
+    sweep = work.sweeps.get(trigger.sweep_row)
     assert sweep is not None, "sweeps are never deleted"
-    document = work.sweeps.document(firing.sweep_row)
+    document = work.sweeps.document(trigger.sweep_row)
     return studies.batch_names(sweep.kind, document.get("sweep", {}))

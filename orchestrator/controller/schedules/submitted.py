@@ -1,17 +1,17 @@
-"""What was submitted as one thing, by a schedule or a graph: a job or array, or a sweep."""
+"""The jobs of a schedule's trigger or a graph's node, which submitted a job, array or sweep."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from db import unit_of_work
-from orchestrator import jobs
+from orchestrator import jobs, schedules
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.sweeps import queries
 
 
-class Whole(Protocol):
-    """A job with the tasks of its array, or a sweep; neither: nothing was submitted yet."""
+class Submitter(Protocol):
+    """A trigger or a node. Both rows are None before it has submitted something."""
 
     @property
     def job_row(self) -> int | None: ...
@@ -19,19 +19,25 @@ class Whole(Protocol):
     def sweep_row(self) -> int | None: ...
 
 
-def jobs_of(work: unit_of_work.UnitOfWork, whole: Whole) -> list[jobs.Job]:
-    """Return the newest job of each task, or of each point."""
-    if whole.sweep_row is not None:
-        return work.sweeps.jobs(whole.sweep_row)
-    first = None if whole.job_row is None else work.jobs.get(whole.job_row)
+def jobs_of(work: unit_of_work.UnitOfWork, submitter: Submitter) -> list[jobs.Job]:
+    """Return the newest job of each array task or point."""
+    if submitter.sweep_row is not None:
+        return work.sweeps.jobs(submitter.sweep_row)
+    first = None if submitter.job_row is None else work.jobs.get(submitter.job_row)
     return [] if first is None else chains.newest_of(work, work.jobs.of_submissions([first.token]))
 
 
-def has_ended(work: unit_of_work.UnitOfWork, whole: Whole) -> bool:
-    """Tell whether nothing more becomes of it, by itself or by a recovery rule."""
-    if whole.sweep_row is not None:
-        sweep = work.sweeps.get(whole.sweep_row)
-        groups = work.sweeps.groups([whole.sweep_row]).get(whole.sweep_row, [])
+def has_ended(work: unit_of_work.UnitOfWork, submitter: Submitter) -> bool:
+    """Tell whether all jobs have ended, and no recovery rule will submit another one."""
+    if submitter.sweep_row is not None:
+        sweep = work.sweeps.get(submitter.sweep_row)
+        groups = work.sweeps.groups([submitter.sweep_row]).get(submitter.sweep_row, [])
         if sweep is not None and queries.unfinished(sweep, groups):
             return False
-    return all(job.is_over for job in jobs_of(work, whole))
+    return all(job.is_over for job in jobs_of(work, submitter))
+
+
+def any_live(work: unit_of_work.UnitOfWork, schedule: schedules.Schedule) -> bool:
+    """Tell whether jobs of a schedule have not ended."""
+    fired = work.schedules.triggers_without_verdict(schedule.row)
+    return any(not has_ended(work, trigger) for trigger in fired)

@@ -1,8 +1,8 @@
-"""firing: planned times are decided once, and what is due is submitted once.
+"""Decides about planned times and submits what is due, each once.
 
-A firing waits until it is fired in the very transaction that stores the job's intent, or the sweep:
-whatever is killed between two steps, it is done once. A sweep whose points were not all sent is
-gone on with by the next pass, point by point.
+A trigger is marked as fired in the transaction that stores the intent of its job or sweep. So a
+crash between any two steps neither loses nor doubles a submission. The next pass submits the
+remaining points of an interrupted sweep.
 """
 
 from __future__ import annotations
@@ -11,382 +11,341 @@ import contextlib
 import dataclasses
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from db import unit_of_work
-from orchestrator import config, errors, jobs, schedules, specs, sweeps
+from orchestrator import errors, jobs, schedules, specs, sweeps
 from orchestrator.clocks import leaps
-from orchestrator.controller.schedules import paths, regression_check, submitted
+from orchestrator.controller.schedules import regression_check, stored_context, submitted
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.controller.sweeps import queries
 from orchestrator.toml import documents
 
-#: Rounds of schedules.MOST planned times in one pass: after years without a controller the rest
-#: follows with the next passes.
-ROUNDS = 10
-#: A sweep that was fired by hand is sent by that command: it is not taken over before.
-BY_HAND_SECONDS = 300
-#: A person may be writing a file of the configuration; after so long it is taken for wrong.
-WRITING_SECONDS = 600
+#: Calls of schedules.decide in one pass. After years without a controller later passes continue.
+_MAX_ROUNDS = 10
+#: `schedule run` submits its sweep itself. The controller takes over after this time.
+_BY_HAND_SECONDS = 300
+#: Someone may be editing a configuration file: it counts as invalid after this time.
+_EDITING_SECONDS = 600
+
+_TEMPORARY = (errors.SlurmError, errors.ConflictError, errors.RunFolderError)
+_PERMANENT = (errors.SpecError, errors.TemplateError)
 
 
 def step(context: contexts.Context) -> list[str]:
-    """Decide what was planned up to now, submit what is due, judge what has ended; return what."""
+    """Decide, submit, and compare the results of ended runs; return messages."""
     with context.store.reading() as work:
-        found = work.schedules.all()
-        unjudged = work.schedules.triggers_without_verdict()
-    told: list[str] = []
-    for firing in unjudged:
-        if firing.sweep_row is not None:
-            told += go_on(context, firing)
-    for stored in found:
+        stored = work.schedules.all()
+        fired = work.schedules.triggers_without_verdict()
+    messages: list[str] = []
+    for trigger in fired:
+        if trigger.sweep_row is not None:
+            messages += _continue_sweep(context, trigger)
+    for schedule in stored:
         context.guard.check()
-        told += decide(context, stored)
+        messages += decide(context, schedule)
     with context.store.reading() as work:
         waiting = work.schedules.waiting_triggers()
-    kept: set[int] = set()
-    for firing in waiting:
-        # What keeps one of a schedule, Slurm that is away or an earlier one, keeps the others.
-        if firing.schedule_row not in kept:
+    blocked: set[int] = set()
+    for trigger in waiting:
+        # If Slurm is unreachable or an earlier run is live, all triggers of the schedule wait.
+        if trigger.schedule_row not in blocked:
             context.guard.check()
-            told += attempt(context, firing)
-            is_due = not firing.by_hand and firing.due_at <= context.clock.now()
-            if is_due and _is_waiting(context, firing):
-                kept.add(firing.schedule_row)
-    return [*told, *regression_check.judge(context)]
+            messages += attempt(context, trigger)
+            is_due = not trigger.by_hand and trigger.due_at <= context.clock.now()
+            if is_due and _is_waiting(context, trigger):
+                blocked.add(trigger.schedule_row)
+    return [*messages, *regression_check.step(context)]
 
 
 def next_at(context: contexts.Context, after: datetime.datetime) -> datetime.datetime | None:
-    """Return when something is planned or due next after a moment; none: nothing that is known."""
+    """Return when the next trigger is planned or due after a moment; None: none."""
     with context.store.reading() as work:
-        found = [one for one in work.schedules.all() if one.state == "active"]
-        times = [one.due_at for one in work.schedules.waiting_triggers() if one.due_at > after]
-    for stored in found:
-        # A zone that this host does not know is told by each pass.
+        active = [schedule for schedule in work.schedules.all() if schedule.state == "active"]
+        waiting = work.schedules.waiting_triggers()
+    times = [trigger.due_at for trigger in waiting if trigger.due_at > after]
+    for schedule in active:
+        # Each pass reports an unknown time zone.
         with contextlib.suppress(schedules.ScheduleError):
-            following = next(stored.rule.calendar.after(max(after, stored.decided_until)), None)
-            times += [following] if following else []
+            later = schedule.rule.calendar.after(max(after, schedule.decided_until))
+            times += [at for at in [next(later, None)] if at is not None]
     return min(times, default=None)
 
 
-def decide(context: contexts.Context, stored: schedules.Schedule) -> list[str]:
-    """Store what becomes of each time that was planned up to now."""
+def decide(context: contexts.Context, schedule: schedules.Schedule) -> list[str]:
+    """Store a trigger for each planned time up to now; return messages about skipped ones."""
     skipped: list[schedules.Planned] = []
-    for _ in range(ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         now = context.clock.now()
-        stored = _not_ahead(context, stored, now)
+        schedule = _not_in_future(context, schedule, now)
         try:
-            decided = schedules.decide(stored.rule, stored.decided_until, now)
+            decided = schedules.decide(schedule.rule, schedule.decided_until, now)
         except schedules.ScheduleError as exc:
-            # Another host, which knows the zone, decides.
-            return [f"Schedule {stored.name}: {exc}"]
+            # Another host, which knows the time zone, decides.
+            return [f"Schedule {schedule.name}: {exc}"]
         if not decided.planned:
             break
         with context.store.writing() as work:
-            if not work.schedules.add_triggers(stored, decided, now):
-                # It was changed, or decided, by another: the next pass sees what is left.
+            if not work.schedules.add_triggers(schedule, decided, now):
+                # Another process changed it or decided: the next pass continues.
                 break
-            stored = work.schedules.get(stored.row)
-        skipped += [one for one in decided.planned if one.state == "skipped"]
+            schedule = work.schedules.get(schedule.row)
+        skipped += [planned for planned in decided.planned if planned.state == "skipped"]
         if not decided.more:
             break
         context.guard.check()
-    if not skipped or stored.state == "paused":
+    if not skipped or schedule.state == "paused":
         return []
     count = f"{len(skipped)} planned time" + ("s" if len(skipped) > 1 else "")
-    if any(one.first_at is not None for one in skipped):
+    if any(planned.first_at is not None for planned in skipped):
         count = f"all planned times until {skipped[-1].planned_at:%Y-%m-%dT%H:%MZ}"
-    return [f"Schedule {stored.name}: skipped {count} ({skipped[-1].reason})"]
+    return [f"Schedule {schedule.name}: skipped {count} ({skipped[-1].reason})"]
 
 
-def _not_ahead(
-    context: contexts.Context, stored: schedules.Schedule, now: datetime.datetime
+def _not_in_future(
+    context: contexts.Context, schedule: schedules.Schedule, now: datetime.datetime
 ) -> schedules.Schedule:
-    """Let a schedule go on from now that was decided up to a time that is still to come.
+    """Move `decided_until` back to now, or to the newest history entry, if it is in the future.
 
-    It was added by a clock that was early. What has an entry in its history keeps it.
+    Then the schedule was added by a host whose clock was ahead.
     """
-    if stored.decided_until - now <= leaps.TOLERANCE:
-        return stored
+    if schedule.decided_until - now <= leaps.TOLERANCE:
+        return schedule
     with context.store.writing() as work:
-        newest = work.schedules.last_planned_at(stored.row)
+        newest = work.schedules.last_planned_at(schedule.row)
         until = now if newest is None else max(now, newest)
-        if until < stored.decided_until:
-            work.schedules.change(stored, decided_until=until)
-        return work.schedules.get(stored.row)
+        if until < schedule.decided_until:
+            work.schedules.change(schedule, decided_until=until)
+        return work.schedules.get(schedule.row)
 
 
-def attempt(context: contexts.Context, firing: schedules.Trigger) -> list[str]:
-    """Submit what a waiting firing is of, if it is its turn; skip it if that is over."""
-    now = context.clock.now()
+def attempt(context: contexts.Context, trigger: schedules.Trigger) -> list[str]:
+    """Submit what a waiting trigger stands for, skip it, or let it wait; return messages."""
     with context.store.reading() as work:
-        stored = work.schedules.get(firing.schedule_row)
+        schedule = work.schedules.get(trigger.schedule_row)
         others = [
-            one
-            for one in work.schedules.waiting_triggers()
-            if one.schedule_row == stored.row and one.row != firing.row
+            other
+            for other in work.schedules.waiting_triggers()
+            if other.schedule_row == schedule.row and other.row != trigger.row
         ]
-        is_live = any(
-            not submitted.has_ended(work, one)
-            for one in work.schedules.triggers_without_verdict(stored.row)
+        is_live = submitted.any_live(work, schedule)
+    if schedule.state == "removed":
+        return _end(context, schedule, trigger, "skipped", "removed")
+    try:
+        action, reason = schedules.next_step(
+            schedule.rule, trigger, context.clock.now(), others=others, is_live=is_live
         )
-    if stored.state == "removed":
-        return _end(context, stored, firing, "skipped", "removed")
-    try:
-        step, reason = schedules.next_step(stored.rule, firing, now, others=others, is_live=is_live)
     except schedules.ScheduleError as exc:
-        return _keep(context, stored, firing, str(exc))
-    if step is schedules.Step.SKIP:
-        return _end(context, stored, firing, "skipped", reason or "")
-    if step is schedules.Step.KEEP:
-        return _keep(context, stored, firing, reason)
-    return fire(context, stored, firing)
-
-
-def fire(
-    context: contexts.Context, stored: schedules.Schedule, firing: schedules.Trigger
-) -> list[str]:
-    """Submit what a waiting firing is of; where that is not possible now it goes on waiting."""
+        return _keep(context, schedule, trigger, str(exc))
+    if action is schedules.Step.SKIP:
+        return _end(context, schedule, trigger, "skipped", reason or "")
+    if action is schedules.Step.KEEP:
+        return _keep(context, schedule, trigger, reason)
     try:
-        if told := _not_here(context, stored):
-            return _keep(context, stored, firing, told)
+        if obstacle := _obstacle(context, schedule):
+            return _keep(context, schedule, trigger, obstacle)
         with context.store.reading() as work:
-            payload = work.schedules.payload(stored.row)
-        there = place(context, stored, payload)
-        told = _fire(there, stored, firing, payload)
+            payload = work.schedules.payload(schedule.row)
+        submit = _submit_sweep if schedule.kind == "sweep" else _submit_job
+        message = submit(restore(context, schedule, payload), schedule, trigger, payload)
     except (errors.DatabaseError, errors.FencedError):
         raise
-    except (errors.SlurmError, errors.ConflictError, errors.RunFolderError) as exc:
-        told = str(exc)
-        if _is_waiting(context, firing):
-            return _keep(context, stored, firing, told)
-    except (errors.SpecError, errors.ConfigurationError, errors.TemplateError) as exc:
-        told = str(exc)
-        if _is_waiting(context, firing):
-            if isinstance(exc, errors.ConfigurationError) and _is_new(context, firing):
-                return _keep(context, stored, firing, told)
-            return _end(context, stored, firing, "failed", told)
-    return [f"Schedule {stored.name}: {told}"]
+    except (*_TEMPORARY, *_PERMANENT, errors.ConfigurationError) as exc:
+        message = str(exc)
+        if _is_waiting(context, trigger):
+            is_editing = isinstance(exc, errors.ConfigurationError) and _is_new(context, trigger)
+            if isinstance(exc, _TEMPORARY) or is_editing:
+                return _keep(context, schedule, trigger, message)
+            return _end(context, schedule, trigger, "failed", message)
+    return [f"Schedule {schedule.name}: {message}"]
 
 
-def _is_new(context: contexts.Context, firing: schedules.Trigger) -> bool:
-    """Return whether a configuration that is wrong may be right in a moment.
+def _is_new(context: contexts.Context, trigger: schedules.Trigger) -> bool:
+    """Tell whether the configuration may only be invalid because someone is editing it.
 
-    Who fires by hand is told at once.
+    `schedule run` reports an invalid configuration at once.
     """
-    since = max(firing.due_at, firing.decided_at)
+    since = max(trigger.due_at, trigger.decided_at)
     seconds = (context.clock.now() - since).total_seconds()
-    return not firing.by_hand and seconds < WRITING_SECONDS
+    return not trigger.by_hand and seconds < _EDITING_SECONDS
 
 
-def place(
-    context: contexts.Context, stored: schedules.Schedule, payload: schedules.Payload
+def restore(
+    context: contexts.Context, schedule: schedules.Schedule, payload: schedules.Payload
 ) -> contexts.Context:
-    """Return the context of what a schedule submits: folder, variables and profile as it was added.
-
-    Its state is here. ConfigurationError where its files have become wrong.
-    """
-    return paths.there(
+    """Return the context in which the schedule was added. Raises ConfigurationError."""
+    return stored_context.restore(
         context,
-        folder=Path(stored.folder),
+        folder=Path(schedule.folder),
         environment=payload.environment,
-        profile=stored.profile,
-        scheduler=stored.scheduler,
+        profile=schedule.profile,
+        scheduler=schedule.scheduler,
     )
 
 
-def _not_here(context: contexts.Context, stored: schedules.Schedule) -> str:
-    """Return why this process cannot submit what the schedule is of; "" where it can."""
-    here = clusters.facts(context.with_scheduler(stored.scheduler)).cluster
-    if here != stored.cluster:
-        return f"it is of {stored.cluster}, and this host is of {here}"
-    if not Path(stored.folder).is_dir():
-        return f"its folder {stored.folder} is not there"
+def _obstacle(context: contexts.Context, schedule: schedules.Schedule) -> str:
+    """Return why this host cannot submit the schedule's jobs; "": it can."""
+    cluster = clusters.facts(context.with_scheduler(schedule.scheduler)).cluster
+    if cluster != schedule.cluster:
+        return f"the schedule is for cluster {schedule.cluster}, this host belongs to {cluster}"
+    if not Path(schedule.folder).is_dir():
+        return f"its folder {schedule.folder} does not exist on this host"
     return ""
 
 
-def _fire(
-    there: contexts.Context,
-    stored: schedules.Schedule,
-    firing: schedules.Trigger,
+def _submit_job(
+    context: contexts.Context,
+    schedule: schedules.Schedule,
+    trigger: schedules.Trigger,
     payload: schedules.Payload,
 ) -> str:
-    if stored.kind == "sweep":
-        return _fire_sweep(there, stored, firing, payload)
     from orchestrator.controller.submission import render, submit
 
+    def mark(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
+        _mark_fired(work, context, trigger, job_row=added[0].row)
+
     spec = specs.from_json(json.dumps(payload.spec))
-    request = render.Request(spec=spec, source=stored.source, argv=payload.argv)
-
-    def bind(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
-        _fired(work, there, firing, job_row=added[0].row)
-
-    job = submit.submit(there, request, queue=True, with_it=bind)
+    request = render.Request(spec=spec, source=schedule.source, argv=payload.argv)
+    job = submit.submit(context, request, queue=True, in_transaction=mark)
     if job.is_deferred:
-        return f"{_planned(firing)} waits for room (@{job.row}, {job.name})"
+        return f"{_title(trigger)} deferred (submit limit reached): @{job.row}, {job.name}"
     job_id = job.array_job_id or job.job_id
-    return f"{_planned(firing)} submitted batch job {job_id} (@{job.row}, {job.name})"
+    return f"{_title(trigger)} submitted batch job {job_id} (@{job.row}, {job.name})"
 
 
-def _fire_sweep(
-    there: contexts.Context,
-    stored: schedules.Schedule,
-    firing: schedules.Trigger,
+def _submit_sweep(
+    context: contexts.Context,
+    schedule: schedules.Schedule,
+    trigger: schedules.Trigger,
     payload: schedules.Payload,
 ) -> str:
     from orchestrator.controller.sweeps import plan, submit_points
 
-    sweep = expanded(stored, payload, there.profile)
-    # Firings may overlap, and of one name only one sweep may be at it.
-    sweep = dataclasses.replace(sweep, name=sweep_name(sweep.name, firing))
-    prepared = plan.prepare_sweep(
-        there, sweep, source=stored.source, argv=payload.argv, scheduler=stored.scheduler
-    )
+    def mark(work: unit_of_work.UnitOfWork, stored: sweeps.StoredSweep) -> None:
+        _mark_fired(work, context, trigger, sweep_row=stored.row)
 
-    def bind(work: unit_of_work.UnitOfWork, made: sweeps.StoredSweep) -> None:
-        _fired(work, there, firing, sweep_row=made.row)
-
-    made = submit_points.create(there, prepared, sweep, stored.source, with_sweep=bind)
-    sent = submit_points.submit_stored(prepared, made, sweep.points)
-    return _sent(firing, sent.sweep, sent.submitted, sent.deferred)
-
-
-def expanded(
-    stored: schedules.Schedule, payload: schedules.Payload, profile: config.Profile
-) -> sweeps.Sweep:
-    """Return the sweep of a schedule, filled from the profile as it is now."""
-    whole = documents.Origin(source=stored.source)
+    whole = documents.Origin(source=schedule.source)
     document = documents.Document(data=payload.spec, origins={(): whole})
-    return sweeps.expand(document, profile)
+    sweep = sweeps.expand(document, context.profile)
+    # Runs may overlap, and unfinished sweeps need different names.
+    form = "%Y%m%dT%H%M%SZ" if trigger.by_hand else "%Y%m%dT%H%MZ"
+    sweep = dataclasses.replace(sweep, name=f"{sweep.name}-{trigger.planned_at:{form}}")
+    prepared = plan.prepare_sweep(
+        context, sweep, source=schedule.source, argv=payload.argv, scheduler=schedule.scheduler
+    )
+    stored = submit_points.create(context, prepared, sweep, schedule.source, with_sweep=mark)
+    result = submit_points.submit_stored(prepared, stored, sweep.points)
+    return _sweep_message(trigger, result.sweep, result.submitted, result.deferred)
 
 
-def sweep_name(name: str, firing: schedules.Trigger) -> str:
-    """Return the name of the sweep of a firing: its own, and when it was planned, in UTC."""
-    form = "%Y%m%dT%H%M%SZ" if firing.by_hand else "%Y%m%dT%H%MZ"
-    return f"{name}-{firing.planned_at:{form}}"
-
-
-def _fired(
+def _mark_fired(
     work: unit_of_work.UnitOfWork,
     context: contexts.Context,
-    firing: schedules.Trigger,
-    **of: int,
+    trigger: schedules.Trigger,
+    **rows: int,
 ) -> None:
-    changes = {"state": "fired", "reason": None, "decided_at": context.clock.now(), **of}
-    if not work.schedules.change_trigger(firing, **changes):
-        raise errors.ConflictError("another process fired it at this moment")
+    changes = {"state": "fired", "reason": None, "decided_at": context.clock.now(), **rows}
+    if not work.schedules.change_trigger(trigger, **changes):
+        raise errors.ConflictError("another process has fired it at the same time")
 
 
-def go_on(context: contexts.Context, firing: schedules.Trigger) -> list[str]:
-    """Submit the points of a fired sweep that nothing was submitted of.
+def _continue_sweep(context: contexts.Context, trigger: schedules.Trigger) -> list[str]:
+    """Submit the points of a fired sweep for which no intent is stored yet.
 
-    What Slurm never got of the others is sent by refreshes, as all that waits for room.
+    Refreshes submit the others.
     """
-    assert firing.sweep_row is not None
+    from orchestrator.controller.sweeps import submit_points
+
+    assert trigger.sweep_row is not None
     with context.store.reading() as work:
-        sweep = work.sweeps.get(firing.sweep_row)
+        sweep = work.sweeps.get(trigger.sweep_row)
         assert sweep is not None, "sweeps are never deleted"
         groups = work.sweeps.groups([sweep.row]).get(sweep.row, [])
-        stored = work.schedules.get(firing.schedule_row)
-    age_seconds = (context.clock.now() - firing.decided_at).total_seconds()
+        schedule = work.schedules.get(trigger.schedule_row)
+    age_seconds = (context.clock.now() - trigger.decided_at).total_seconds()
     if (
         sweep.state != "open"
         or all(group.state is not None for group in groups)
-        or (firing.by_hand and age_seconds < BY_HAND_SECONDS)
+        or (trigger.by_hand and age_seconds < _BY_HAND_SECONDS)
     ):
         return []
     context.guard.check()
-    from orchestrator.controller.sweeps import submit_points
-
     try:
-        if told := _not_here(context, stored):
-            return _keep(context, stored, firing, told)
+        if obstacle := _obstacle(context, schedule):
+            return _keep(context, schedule, trigger, obstacle)
         with context.store.reading() as work:
-            payload = work.schedules.payload(stored.row)
-        there = place(context, stored, payload)
-        sent = submit_points.submit_remaining(there, sweep, payload.argv)
-        if sent is None:
+            payload = work.schedules.payload(schedule.row)
+        there = restore(context, schedule, payload)
+        result = submit_points.submit_remaining(there, sweep, payload.argv)
+        if result is None:
             return []
-        told = _sent(firing, sweep, sent.submitted, sent.deferred)
+        message = _sweep_message(trigger, sweep, result.submitted, result.deferred)
     except (errors.DatabaseError, errors.FencedError):
         raise
-    except submit_points.BaselineError as exc:
-        gone = [group for group in groups if group.state is not None]
-        if not all(queries.ended(group) for group in gone):
+    except (submit_points.BaselineError, *_PERMANENT) as exc:
+        started = [group for group in groups if group.state is not None]
+        if isinstance(exc, submit_points.BaselineError) and not all(map(queries.ended, started)):
             return []
-        told = _close(context, sweep, firing, str(exc))
-    except (errors.SpecError, errors.TemplateError) as exc:
-        told = _close(context, sweep, firing, str(exc))
-    except (
-        errors.SlurmError,
-        errors.ConflictError,
-        errors.RunFolderError,
-        errors.ConfigurationError,
-    ) as exc:
-        return _keep(context, stored, firing, str(exc))
-    return [f"Schedule {stored.name}: {told}"]
+        message = _close_sweep(context, sweep, trigger, str(exc))
+    except (*_TEMPORARY, errors.ConfigurationError) as exc:
+        return _keep(context, schedule, trigger, str(exc))
+    return [f"Schedule {schedule.name}: {message}"]
 
 
-def _close(
-    context: contexts.Context,
-    sweep: sweeps.StoredSweep,
-    firing: schedules.Trigger,
-    why: str,
+def _close_sweep(
+    context: contexts.Context, sweep: sweeps.StoredSweep, trigger: schedules.Trigger, reason: str
 ) -> str:
-    """Let nothing more of a sweep be submitted: its rest never can be."""
-    left, _ = queries.close(context, sweep)
+    """Cancel a sweep whose remaining points can never be submitted."""
+    remaining, _ = queries.close(context, sweep)
     with context.store.writing() as work:
-        work.schedules.change_trigger(firing, reason=why)
-    return f"{_planned(firing)} {left} points of {sweep.name} (@{sweep.row}) are given up: {why}"
+        work.schedules.change_trigger(trigger, reason=reason)
+    return (
+        f"{_title(trigger)} {remaining} points of {sweep.name} (@{sweep.row}) will not be "
+        f"submitted: {reason}"
+    )
 
 
-def _sent(
-    firing: schedules.Trigger, sweep: sweeps.StoredSweep, submitted: int, waiting: int
+def _sweep_message(
+    trigger: schedules.Trigger, sweep: sweeps.StoredSweep, count: int, deferred: int
 ) -> str:
-    count = f"{submitted} point" + ("s" if submitted != 1 else "")
-    more = f", {waiting} wait for room" if waiting else ""
-    return f"{_planned(firing)} submitted {count} of sweep {sweep.name} (@{sweep.row}){more}"
+    points = f"{count} point" + ("s" if count != 1 else "")
+    more = f", {deferred} deferred (submit limit reached)" if deferred else ""
+    return f"{_title(trigger)} submitted {points} of sweep {sweep.name} (@{sweep.row}){more}"
 
 
-def _planned(firing: schedules.Trigger) -> str:
-    if firing.by_hand:
-        return "by hand:"
-    return f"{firing.planned_at:%Y-%m-%dT%H:%MZ}"
+def _title(trigger: schedules.Trigger) -> str:
+    return "by hand:" if trigger.by_hand else f"{trigger.planned_at:%Y-%m-%dT%H:%MZ}"
 
 
-def _is_waiting(context: contexts.Context, firing: schedules.Trigger) -> bool:
+def _is_waiting(context: contexts.Context, trigger: schedules.Trigger) -> bool:
     with context.store.reading() as work:
-        return work.schedules.trigger(firing.row).state == "waiting"
+        return work.schedules.trigger(trigger.row).state == "waiting"
 
 
 def _keep(
     context: contexts.Context,
-    stored: schedules.Schedule,
-    firing: schedules.Trigger,
+    schedule: schedules.Schedule,
+    trigger: schedules.Trigger,
     reason: str | None,
 ) -> list[str]:
-    """Store why a firing goes on waiting; what is known already is not told again."""
-    if reason == firing.reason:
+    """Store why a trigger waits; report a new reason."""
+    if reason == trigger.reason:
         return []
     with context.store.writing() as work:
-        work.schedules.change_trigger(firing, reason=reason)
-    return [f"Schedule {stored.name}: {_planned(firing)} {reason}"] if reason else []
+        work.schedules.change_trigger(trigger, reason=reason)
+    return [f"Schedule {schedule.name}: {_title(trigger)} {reason}"] if reason else []
 
 
 def _end(
     context: contexts.Context,
-    stored: schedules.Schedule,
-    firing: schedules.Trigger,
+    schedule: schedules.Schedule,
+    trigger: schedules.Trigger,
     state: str,
     reason: str,
 ) -> list[str]:
+    now = context.clock.now()
     with context.store.writing() as work:
-        changes: Mapping[str, object] = {
-            "state": state,
-            "reason": reason,
-            "decided_at": context.clock.now(),
-        }
-        if not work.schedules.change_trigger(firing, **changes):
+        if not work.schedules.change_trigger(trigger, state=state, reason=reason, decided_at=now):
             return []
-    return [f"Schedule {stored.name}: {_planned(firing)} {state} ({reason})"]
+    return [f"Schedule {schedule.name}: {_title(trigger)} {state} ({reason})"]

@@ -7,9 +7,12 @@ import dataclasses
 import datetime
 from collections.abc import Sequence
 
+from db import unit_of_work
 from orchestrator import errors, jobs
 from orchestrator.controller.refresh import freshness
-from orchestrator.controller.session import clusters, contexts, references
+from orchestrator.controller.session import clusters, contexts
+from orchestrator.jobs import naming
+from orchestrator.slurm import job_ids
 
 #: `status` shows live jobs and those that ended within this time (design section 5).
 RECENT = datetime.timedelta(days=1)
@@ -71,15 +74,69 @@ def list_readable(
 def find(context: contexts.Context, reference: str) -> list[jobs.Job]:
     """Return the jobs that `123`, `123_4`, `@7` or a NAME can mean, newest first."""
     with context.store.reading() as work:
-        found = references.find(work, reference)
+        found = find_rows(work, reference)
     return _with_staleness(context, found)[0]
+
+
+def find_rows(work: unit_of_work.UnitOfWork, reference: str) -> list[jobs.Job]:
+    """Return the jobs that `@7`, `123`, `123_4`, `local-7` or a NAME means, newest first.
+
+    `123` means all tasks of an array, `123_[2-5,8]` some of them, as do the rows `@6-9` and
+    `@4,@6-7` of one submission. Jobs of several submissions (`token`) mean that the reference is
+    ambiguous: several live jobs have the name, or two clusters have the job ID.
+    """
+    if reference.startswith("@"):
+        row = naming.row_named(reference)
+        job = None if row is None else work.jobs.get(row)
+        return _jobs_of_rows(work, reference[1:]) if job is None else [job]
+    master, tasks = _tasks_named(reference)
+    # SLURM_JOB_ID of local-7 is 7, and so may be the ID of a job in Slurm.
+    scheduler = "local" if reference.startswith("local-") else "slurm"
+    by_id = work.jobs.find(jobs.JobQuery(job_ids=(master,), scheduler=scheduler, limit=None))
+    if by_id:
+        # Slurm reuses job IDs: on each cluster the newest job is meant.
+        newest = {job.cluster: job.token for job in reversed(by_id)}
+        named = [job for job in by_id if job.token == newest[job.cluster]]
+        if tasks is None:
+            return named
+        # All tasks or none: part of a range would be a misunderstanding.
+        chosen = [job for job in named if job.array_task_id in tasks]
+        return chosen if {job.array_task_id for job in chosen} == tasks else []
+    by_name = work.jobs.find(jobs.JobQuery(names=(reference,), limit=None))
+    live = {job.token for job in by_name if not job.ended}
+    tokens = live if len(live) > 1 else {job.token for job in by_name[:1]}
+    return [job for job in by_name if job.token in tokens]
+
+
+def _tasks_named(reference: str) -> tuple[str, set[int] | None]:
+    """Return ID and tasks of `123_[2-5,8]`, or `123_[2-5,8%2]` as squeue prints it."""
+    master, bracket, rest = reference.partition("_[")
+    if not (bracket and rest.endswith("]") and master.removeprefix("local-").isdecimal()):
+        return reference, None
+    try:
+        return master, set(job_ids.expand_tasks(rest.removesuffix("]").partition("%")[0]))
+    except ValueError:
+        return reference, None
+
+
+def _jobs_of_rows(work: unit_of_work.UnitOfWork, text: str) -> list[jobs.Job]:
+    """Return the jobs `6-9` or `4,@6-7` if all exist and belong to one submission."""
+    try:
+        rows = set(job_ids.expand_tasks(text.replace(",@", ",")))
+    except ValueError:
+        return []
+    # `6-5` means no row, and SQLite's integers have 64 bits.
+    first = work.jobs.get(min(rows)) if rows and max(rows) < 2**63 else None
+    if first is None:
+        return []
+    mine = [job for job in work.jobs.of_submissions([first.token]) if job.row in rows]
+    return mine if len(mine) == len(rows) else []
 
 
 def details(context: contexts.Context, job: jobs.Job) -> Details:
     """Return all that is kept of the job."""
     with context.store.reading() as work:
         submission = work.jobs.submission_of(job.row)
-        assert submission is not None, "each job belongs to one (foreign key)"
         return Details(
             job=job,
             submission=submission,

@@ -1,4 +1,4 @@
-"""Dependencies: the jobs and sweeps that they refer to, and what they come to now.
+"""Dependencies: the jobs and sweeps that they refer to, and their current status.
 
 A dependency on a job that Slurm has forgotten is refused before sbatch is called. Measured with
 `afterok` and `afternotok` on a job that had failed and was older than MinJobAge: 22.05 treats the
@@ -18,90 +18,75 @@ from orchestrator.controller.session import contexts
 from orchestrator.jobs import dependency as records
 from orchestrator.local import checks
 
-#: What to do where a dependency asks for an end that nobody can tell.
-LEAVE_OUT = "Leave the dependency out if that end will do."
+LEAVE_OUT = "If it ended as required, leave the dependency out."
 _ON_AN_END = re.compile(r"after(?:ok|notok|corr)((?::[0-9_*+]+)+)")
 
 
-def check(
-    context: contexts.Context,
-    dependency: str | None,
-    *,
-    cure: str = LEAVE_OUT,
-) -> None:
-    """Raise ConflictError for a dependency on a job that the scheduler can tell nothing of.
+def check(context: contexts.Context, dependency: str | None, *, advice: str = LEAVE_OUT) -> None:
+    """Raise ConflictError for a dependency on a job that the scheduler has forgotten.
 
-    Of slurmctld only that matters of which the dependency asks how it ended. `cure`: the sentence
-    on what to do then.
+    Slurm matters only if the dependency is on how the job ended. advice: what to do, a sentence.
     """
     dependency, _ = records.split(dependency)
     if context.is_local:
-        unknown = [
-            one for one in checks.dependencies(dependency or "") if not _is_here(context, one)
-        ]
-        if unknown:
-            raise errors.ConflictError(
-                f"{unknown[0]} is no job of this machine, or was cleared away: "
-                "`orchestrator status --all` shows those there are. Nothing was submitted."
-            )
+        for job_id in checks.dependencies(dependency or ""):
+            if not context.machine.known(job_id):
+                raise errors.ConflictError(
+                    f"job {job_id} is not in this machine's queue, or was removed from it: "
+                    "`orchestrator status --all` lists all jobs. Nothing was submitted."
+                )
         return
-    for job_id in _unseen(context, on_ends(dependency or "")):
+    for job_id in _not_in_queue(context, on_ends(dependency or "")):
         if context.slurm.show_job(job_id) is None:
             raise errors.ConflictError(
-                f"Slurm has forgotten job {job_id} ({_known(context, job_id)}), so it cannot tell"
-                f' whether "{dependency}" is met: some releases would start the job at once. {cure}'
-                " Nothing was submitted."
+                f"Slurm has forgotten job {job_id} ({_stored_state(context, job_id)}), so it "
+                f'cannot tell whether "{dependency}" is satisfied; some releases would start the '
+                f"job at once. {advice} Nothing was submitted."
             )
 
 
-def _unseen(context: contexts.Context, job_ids: Sequence[str]) -> list[str]:
-    """Return those of the jobs that are not the user's own and in the queue: one squeue for all.
+def _not_in_queue(context: contexts.Context, job_ids: Sequence[str]) -> list[str]:
+    """Return the jobs that the user does not have in the queue, from one squeue.
 
-    scontrol shows one job a call; `squeue -j` of several fetches the jobs of all users.
+    scontrol shows one job per call; `squeue -j` with several IDs fetches the jobs of all users.
     """
     if len(job_ids) < 2:
         return list(job_ids)
-    wanted, found = set(job_ids), set()
+    queued: set[str] = set()
 
     def keep(name: str, job_id: str, stdout_path: str) -> bool:
-        found.add(job_id.partition("_")[0])
+        queued.add(job_id.partition("_")[0])
         return False
 
     context.slurm.squeue(keep)
-    return [job_id for job_id in job_ids if job_id not in wanted & found]
-
-
-def _is_here(context: contexts.Context, job_id: str) -> bool:
-    return bool(context.machine.known(job_id))
+    return [job_id for job_id in job_ids if job_id not in queued]
 
 
 def on_ends(dependency: str) -> list[str]:
-    """Return the IDs of the jobs whose ends count, each once; those of arrays without their tasks.
+    """Return the IDs of the jobs whose end state counts, each once; of an array its ID.
 
     `afterok:12_3+10` is task 3 of array 12, and ten minutes more.
     """
-    found = _ON_AN_END.findall(dependency)
-    words = [word for group in found for word in group[1:].split(":")]
+    words = [word for ids in _ON_AN_END.findall(dependency) for word in ids[1:].split(":")]
     return list(dict.fromkeys(re.split(r"[_+]", word)[0] for word in words))
 
 
-def _known(context: contexts.Context, job_id: str) -> str:
+def _stored_state(context: contexts.Context, job_id: str) -> str:
     with context.store.reading() as work:
         newest = work.jobs.find(jobs.JobQuery(job_ids=(job_id,), limit=1))
     if not newest:
-        return "it is none of yours here"
+        return "it is not in the database"
     (job,) = newest
-    if job.state in jobs.TERMINAL:
-        return f"here it is {job.state}"
-    return f"here it was {job.state} when Slurm was last asked"
+    last = "" if job.state in jobs.TERMINAL else "last "
+    return f"{last}state {job.state}"
 
 
 def resolve(
     work: unit_of_work.UnitOfWork, references: Sequence[records.Reference]
 ) -> list[records.Dependency]:
-    """Return what references mean now; a name means the newest job or sweep with it.
+    """Return the jobs and sweeps; a name means the newest one with it.
 
-    NotFoundError; ConflictError if several live jobs have the name.
+    Raises NotFoundError, and ConflictError if several live jobs have the name.
     """
     return [each for reference in references for each in _resolve(work, reference)]
 
@@ -114,8 +99,8 @@ def _resolve(
         sweep = work.sweeps.find(name)
         if sweep is None:
             raise errors.NotFoundError(
-                f"{kind}:sweep/{name}: no sweep {name!r} here; "
-                "`orchestrator sweep list` lists what is known"
+                f"{kind}:sweep/{name}: sweep {name!r} not found: "
+                "`orchestrator sweep list` lists all sweeps"
             )
         return [records.Dependency(kind=kind, on_sweep=sweep.row)]
     if name.startswith("@"):
@@ -126,7 +111,7 @@ def _resolve(
         matching = work.jobs.find(query)
     if not matching:
         raise errors.NotFoundError(
-            f"{kind}:{name}: no job {name!r} here; `orchestrator status --all` lists what is known"
+            f"{kind}:{name}: job {name!r} not found: `orchestrator status --all` lists all jobs"
         )
     live = [job for job in matching if not job.ended]
     if len({job.token for job in live}) > 1:
@@ -138,43 +123,43 @@ def _resolve(
 
 
 def status_of(work: unit_of_work.UnitOfWork, job_row: int) -> records.Status:
-    """Return what the dependencies of the submission of this job come to now."""
+    """Return the current status of the dependencies of the job's submission."""
     return status(work, [stored.dependency for stored in work.dependencies.of(job_row)])
 
 
 def status(
     work: unit_of_work.UnitOfWork, dependencies: Sequence[records.Dependency]
 ) -> records.Status:
-    """Return what dependencies come to now; a job that is continued counts as its continuation."""
+    """Return the current status; a job that was continued counts as its continuation job."""
     ids: dict[str, list[str]] = collections.defaultdict(list)
     unsent: list[str] = []
     never: list[str] = []
     is_recovered = False
     for kind in dict.fromkeys(each.kind for each in dependencies):
         of_kind = [each for each in dependencies if each.kind == kind]
-        several = _continuations(work, of_kind)
+        newest = _continuations(work, of_kind)
         for row in [each.on_sweep for each in of_kind if each.on_sweep is not None]:
             text, is_open = _points_without_jobs(work, row)
             if text and is_open:
                 unsent.append(f"{text} are not submitted yet")
             elif text:
-                never.append(f"{kind}: {text} were never submitted, and it was cancelled")
-        recoverable = work.dependencies.may_be_recovered([job.row for job in several if job.ended])
-        is_recovered |= any(job.recovers for job in several)
+                never.append(f"{kind}: {text} were never submitted, and the sweep was cancelled")
+        recoverable = work.dependencies.may_be_recovered([job.row for job in newest if job.ended])
+        is_recovered |= any(job.recovers for job in newest)
         live = []
-        for job in several:
+        for job in newest:
             if job.row in recoverable:
-                unsent.append(f"@{job.row} ({job.name}) ended {job.state} and is to go on")
+                unsent.append(f"@{job.row} ({job.name}) ended {job.state} and may be retried")
             elif job.ended:
                 never += filter(None, [records.never(kind, job)])
             elif job.job_id is None:
                 unsent.append(f"@{job.row} ({job.name}) is not submitted yet")
             elif job.missing_since is not None:
                 # Slurm treats a dependency on a purged job as satisfied, however the job ended.
-                unsent.append(f"{job.job_id} ({job.name}) is looked for in Slurm")
+                unsent.append(f"Slurm does not show {job.job_id} ({job.name}) now")
             else:
                 live.append(job)
-        ids[kind] += _ids(work, live, several)
+        ids[kind] += _ids(work, live, newest)
     return records.Status(
         after_ok=tuple(ids["afterok"]),
         after_any=tuple(ids["afterany"]),
@@ -186,7 +171,7 @@ def status(
 
 
 def continuation(work: unit_of_work.UnitOfWork, dependency: records.Dependency) -> int | None:
-    """Return the row of the newest job that continues a job of the dependency; None: none does."""
+    """Return the row of the newest continuation job of the dependency; None: there is none."""
     if dependency.on_job is not None:
         last = work.recovery.last_in_chain([dependency.on_job])[dependency.on_job]
         return None if last == dependency.on_job else last
@@ -195,13 +180,10 @@ def continuation(work: unit_of_work.UnitOfWork, dependency: records.Dependency) 
 
 
 def text(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job) -> str:
-    """Return the value of --dependency for a stored submission; "": that of its script is right.
-
-    On sbatch's command line it replaces that of the script.
-    """
+    """Return the value of --dependency for sbatch's command line; "": the script's is right."""
     added = [status_of(work, job.row).text]
     if job.sweep is not None:
-        # Loads all of sweeps.
+        # Few jobs belong to a sweep, and this loads many modules.
         from orchestrator.controller.sweeps import queries
 
         tasks = len(work.jobs.tasks(job.token))
@@ -213,14 +195,12 @@ def text(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job) -> st
 
 
 def may_be_recovered(work: unit_of_work.UnitOfWork, spec: jobs.JobSpec, job: jobs.Job) -> bool:
-    """Return whether a failed job that this one depends on may still be recovered."""
-    if job.sweep is not None and spec.retry.is_on:
-        return True
-    return status_of(work, job.row).is_recovered
+    """Return whether a job that this one depends on may be retried after a failure."""
+    return (job.sweep is not None and spec.retry.is_on) or status_of(work, job.row).is_recovered
 
 
 def _points_without_jobs(work: unit_of_work.UnitOfWork, sweep_row: int) -> tuple[str, bool]:
-    """Return how many points of a sweep have no job ("": all have one), and whether it is open."""
+    """Return how many points of a sweep have no job ("": none), and whether the sweep is open."""
     sweep = work.sweeps.get(sweep_row)
     groups = work.sweeps.groups([sweep_row]).get(sweep_row, [])
     count = sum(group.points for group in groups if group.state is None)
@@ -232,7 +212,7 @@ def _points_without_jobs(work: unit_of_work.UnitOfWork, sweep_row: int) -> tuple
 def _continuations(
     work: unit_of_work.UnitOfWork, dependencies: Sequence[records.Dependency]
 ) -> list[jobs.Job]:
-    """Return the jobs of dependencies, each replaced by the last job that continues it."""
+    """Return the jobs of the dependencies, each replaced by its newest continuation job."""
     rows = [each.on_job for each in dependencies if each.on_job is not None]
     for each in dependencies:
         if each.on_sweep is not None:
@@ -245,10 +225,10 @@ def _continuations(
 
 
 def _ids(
-    work: unit_of_work.UnitOfWork, live: Sequence[jobs.Job], several: Collection[jobs.Job]
+    work: unit_of_work.UnitOfWork, live: Sequence[jobs.Job], all_jobs: Collection[jobs.Job]
 ) -> list[str]:
-    """Return the IDs of the live jobs; one ID for an array of which all tasks are in `several`."""
-    tasks = collections.Counter(job.token for job in several)
+    """Return the IDs of the live jobs; the array's ID if all its tasks are in `all_jobs`."""
+    tasks = collections.Counter(job.token for job in all_jobs)
     sizes = work.dependencies.array_sizes(list(tasks)) if tasks else {}
     return list(
         dict.fromkeys(

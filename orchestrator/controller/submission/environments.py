@@ -1,4 +1,4 @@
-"""The caller's variables: those that a job is sent with, and those that are stored for one."""
+"""Variables of the submitting shell: those that sbatch gets, and those that are stored."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from orchestrator.slurm import variables
 _NAMES_SHOWN = 3
 
 
-def sent(context: contexts.Context, spec: jobs.JobSpec) -> dict[str, str]:
-    """Return what the caller hands to sbatch, and with it to the job."""
+def of_sbatch(context: contexts.Context, spec: jobs.JobSpec) -> dict[str, str]:
+    """Return the environment of sbatch, which the job inherits."""
     keep = {*spec.environment.variables, *spec.environment.inherit}
     return variables.for_submission(context.environ, inherit=keep)
 
@@ -18,12 +18,13 @@ def sent(context: contexts.Context, spec: jobs.JobSpec) -> dict[str, str]:
 def stored(
     context: contexts.Context, environment: jobs.Environment, *, reason: str
 ) -> dict[str, str]:
-    """Return what is stored for a job that starts when this shell may be gone.
+    """Return the variables to store for a job that starts when this shell may be gone.
 
-    What it leaves out is said once a process. reason: why it is stored, for people.
+    Reports those that are left out. reason: why they are stored, for the message.
     """
-    inherit = environment.inherit
-    left_out = variables.not_stored(context.environ, inherit) if environment.export == "all" else []
+    left_out: list[str] = []
+    if environment.export == "all":
+        left_out = variables.not_stored(context.environ, environment.inherit)
     if left_out:
         plural = "" if len(left_out) == 1 else "s"
         names = ", ".join([*left_out[:_NAMES_SHOWN], *["..."][: len(left_out) - _NAMES_SHOWN]])
@@ -31,4 +32,4 @@ def stored(
             f"Not passed on ({reason}): {len(left_out)} variable{plural} of this shell "
             f"({names}); pass one with --inherit NAME"
         )
-    return variables.stored(context.environ, inherit)
+    return variables.stored(context.environ, environment.inherit)

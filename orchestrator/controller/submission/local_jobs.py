@@ -1,4 +1,4 @@
-"""A submission without Slurm: what this machine is asked for, and what it has."""
+"""Submit a job to this machine, without Slurm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator import errors, files, jobs
 from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.session import clock_check, contexts
-from orchestrator.controller.submission import dependencies, environments, submitit
+from orchestrator.controller.submission import environments
 from orchestrator.local import checks, slots, spool
 from orchestrator.rendering import batch_file, batch_needs, job_script
 from orchestrator.slurm import variables
@@ -16,117 +16,97 @@ from orchestrator.specs import ranks
 from orchestrator.toml import values
 from orchestrator.tracking import run_folder
 
-#: What a script starts with where the spec says export = "none" (man sbatch, --export=NONE).
+#: the environment of a script with export = "none" (man sbatch, --export=NONE)
 _LOGIN = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TERM", "TZ", "TMPDIR")
 
 
-def check(
-    context: contexts.Context,
-    spec: jobs.JobSpec,
-    script: str,
-    *,
-    cure: str = dependencies.LEAVE_OUT,
-) -> None:
-    """Raise what is known to keep the spec from ever running, before anything is stored.
-
-    `cure`: what to do about a dependency that can't be kept.
-    """
-    if context.is_local:
-        spec = batch_needs.of(spec, script)
-        checks.refuse_too_big(asked_gpus(spec), _slots(context))
-    dependencies.check(context, spec.dependency, cure=cure)
-
-
-def enter(
-    context: contexts.Context,
-    spec: jobs.JobSpec,
-    job: jobs.Job,
-    folder: run_folder.RunFolder,
-    calling_folder: str | None,
+def submit(
+    context: contexts.Context, spec: jobs.JobSpec, job: jobs.Job, submission: jobs.Submission
 ) -> str:
-    """Put the stored intent into this machine's line and return its job ID.
+    """Append a stored job to this machine's queue and return its ID, `local-7`.
 
-    Raises SpecError where the machine lost a GPU since `check`.
+    spec: with the dependency on local job IDs. Raises SpecError if the machine has lost a GPU
+    since the job was checked.
     """
-    spec = batch_needs.of(
-        spec, files.read_text(folder.script, limit_bytes=job_script.SCRIPT_LIMIT_BYTES)
-    )
-    with context.store.reading() as work:
-        found = work.jobs.of_submissions([job.token])
-    tasks = tuple(one.array_task_id for one in found if one.array_task_id is not None)
-    called_in = Path(calling_folder or context.folder)
-    slots = _slots(context)
-    asked = asked_gpus(spec)
-    checks.refuse_too_big(asked, slots)
+    # It takes 0.2 s to import, and few commands submit.
+    from orchestrator.controller.submission import submitit
+
+    request = _request(context, spec, job, submission)
+    places = log_paths.LogPaths.of_submission(submission)
+
+    def logs(job_id: str, number: int) -> tuple[str, str | None]:
+        paths = places.paths(job, job_id, str(number))
+        stderr = paths["stderr_path"]
+        return str(paths["stdout_path"]), None if stderr is None else str(stderr)
+
+    def store_hash(sha256: str) -> None:
+        # Durable: after a power cut a job without its hash would not be started.
+        with context.store.writing(durable=True) as work:
+            work.jobs.set_request_hash(job.token, sha256)
+
+    def tokens_in_use() -> set[str] | None:
+        if clock_check.checked(context).clock.doubt:
+            # The age of files is not known.
+            return None
+        ids = checks.dependencies(request.dependency)
+        dependency_tokens = {entry.token for own in ids for entry in context.machine.known(own)}
+        with context.store.reading() as work:
+            return dependency_tokens | {live.token for live in work.jobs.live(job.cluster)}
+
+    try:
+        context.machine.clear(tokens_in_use, variables.stored)
+        return submitit.submit_to_machine(
+            Path(job.run_dir), lambda: context.machine.submit(request, logs, store_hash)
+        )
+    except OSError as error:
+        raise errors.OrchestratorError(f"cannot submit: {error}") from error
+
+
+def _request(
+    context: contexts.Context, spec: jobs.JobSpec, job: jobs.Job, submission: jobs.Submission
+) -> spool.Request:
+    folder = run_folder.RunFolder(Path(job.run_dir))
+    script = files.read_text(folder.script, limit_bytes=job_script.SCRIPT_LIMIT_BYTES)
+    spec = batch_needs.of(spec, script)
+    available = available_slots(context)
+    gpus = requested_gpus(spec)
+    checks.refuse_too_big(gpus, available)
     environ = environments.stored(context, spec.environment, reason="a local job may start later")
     if spec.environment.export == "none":
         environ = {name: environ[name] for name in _LOGIN if name in environ}
-    needed = len(slots.devices) if spec.exclusive else asked or 1
-    request = spool.Request(
-        token=job.token,
-        name=run_folder.slurm_name(job.name, job.token),
-        script=str(folder.script),
-        arguments=tuple(batch_file.arguments_of(spec)),
-        run_dir=str(folder.path),
-        folder=str(called_in / (spec.chdir or "")),
-        environ=environ,
-        cpus_per_task=spec.resources.cpus_per_task,
-        signal_seconds=spec.signal_seconds,
-        kill_wait_seconds=context.profile.local_kill_wait_seconds,
-        slots_are_gpus=slots.are_gpus,
-        slots=needed if slots.are_gpus or spec.exclusive else 1,
-        devices=slots.devices,
-        time_limit_seconds=values.seconds(spec.time_limit) if spec.time_limit else None,
-        may_requeue=spec.requeue is not False,
-        tasks=tasks or None,
-        most_at_once=spec.array.max_running,
-        dependency=spec.dependency or "",
-        # As sbatch does: the job's files get the modes that the user's shell gives them.
-        umask=_umask(),
-        format=1,
-    )
     if context.profile.scheduler == "auto":
         context.reporter.info(
             f"No sbatch on PATH: the job runs on this machine, {context.machine.host}"
         )
     if keys := checks.ignored(spec):
-        context.reporter.info(f"Without Slurm these mean nothing: {', '.join(keys)}")
-    if asked and not slots.are_gpus:
-        context.reporter.info(
-            "This machine has no GPU: the job gets none, and its ranks share the CPU"
-        )
+        context.reporter.info(f"Ignored without Slurm: {', '.join(keys)}")
+    if gpus and not available.are_gpus:
+        context.reporter.info("This machine has no GPU: the ranks of the job run on the CPU")
+    slot_count = len(available.devices) if spec.exclusive else gpus or 1
     with context.store.reading() as work:
-        papers = work.jobs.submission_of(job.row)
-    assert papers is not None, "each job belongs to one (foreign key)"
-    places = log_paths.LogPaths.of_submission(papers)
-
-    def logs(job_id: str, number: int) -> tuple[str, str | None]:
-        paths = places.paths(job, job_id, str(number))
-        error = paths["stderr_path"]
-        return str(paths["stdout_path"]), None if error is None else str(error)
-
-    def bind(sha256: str) -> None:
-        # Durably: a job that outlives a power cut without its hash would not be started.
-        with context.store.writing(durable=True) as work:
-            work.jobs.set_request_hash(job.token, sha256)
-
-    def still_needed() -> set[str] | None:
-        # Nothing is old by a clock that leapt.
-        if clock_check.checked(context).clock.doubt:
-            return None
-        # What it depends on was there when that was checked, and is not cleared before it waits.
-        ids = checks.dependencies(request.dependency)
-        others = {entry.token for one in ids for entry in context.machine.known(one)}
-        with context.store.reading() as work:
-            return others | {one.token for one in work.jobs.live(job.cluster)}
-
-    try:
-        context.machine.clear(still_needed, variables.stored)
-        return submitit.submit_here(
-            folder.script, machine=context.machine, request=request, logs=logs, bind=bind
-        )
-    except OSError as exc:
-        raise errors.OrchestratorError(f"cannot submit: {exc}") from exc
+        tasks = work.jobs.tasks(job.token)
+    return spool.Request(
+        token=job.token,
+        name=run_folder.slurm_name(job.name, job.token),
+        script=str(folder.script),
+        arguments=tuple(batch_file.arguments_of(spec)),
+        run_dir=str(folder.path),
+        folder=str(Path(submission.calling_folder, spec.chdir or "")),
+        environ=environ,
+        cpus_per_task=spec.resources.cpus_per_task,
+        signal_seconds=spec.signal_seconds,
+        kill_wait_seconds=context.profile.local_kill_wait_seconds,
+        slots_are_gpus=available.are_gpus,
+        slots=slot_count if available.are_gpus or spec.exclusive else 1,
+        devices=available.devices,
+        time_limit_seconds=values.seconds(spec.time_limit) if spec.time_limit else None,
+        may_requeue=spec.requeue is not False,
+        tasks=tuple(task.array_task_id for task in tasks if task.array_task_id is not None) or None,
+        most_at_once=spec.array.max_running,
+        dependency=spec.dependency or "",
+        umask=_umask(),
+        format=1,
+    )
 
 
 def _umask() -> int:
@@ -136,21 +116,21 @@ def _umask() -> int:
 
 
 def estimate(context: contexts.Context, spec: jobs.JobSpec, script: str) -> str:
-    """Return a sentence on when the job would start here; nothing is submitted."""
-    spec = batch_needs.of(spec, script)
-    slots = _slots(context)
-    checks.refuse_too_big(asked_gpus(spec), slots)
-    waiting = context.machine.squeue(lambda *_: True)
-    before = sum(row.state not in jobs.TERMINAL for row in waiting)
-    kind = "GPU" if slots.are_gpus else "slot"
-    plural = "" if len(slots.devices) == 1 else "s"
-    return f"this machine has {len(slots.devices)} {kind}{plural}; jobs before it: {before}"
+    """Return what the job would wait for, as a sentence; nothing is submitted."""
+    available = available_slots(context)
+    checks.refuse_too_big(requested_gpus(batch_needs.of(spec, script)), available)
+    queued = context.machine.squeue(lambda *_: True)
+    before = sum(row.state not in jobs.TERMINAL for row in queued)
+    count = len(available.devices)
+    kind = ("GPU" if available.are_gpus else "slot") + ("" if count == 1 else "s")
+    return f"This machine has {count} {kind}; jobs in the queue: {before}"
 
 
-def asked_gpus(spec: jobs.JobSpec) -> int | None:
-    """Return how many GPUs the spec asks for."""
+def requested_gpus(spec: jobs.JobSpec) -> int | None:
+    """Return the number of GPUs that the spec requests per node."""
     return spec.resources.gpus_per_node or ranks.gpus_of_gres(spec.resources.gres or "")
 
 
-def _slots(context: contexts.Context) -> slots.Slots:
+def available_slots(context: contexts.Context) -> slots.Slots:
+    """Return the GPUs of this machine, or its slots if it has none."""
     return slots.find(context.environ, count=context.profile.local_slots)

@@ -1,8 +1,9 @@
-"""render: what a spec becomes; needs neither Slurm nor the database."""
+"""Render a spec as a batch script. Needs neither Slurm nor the database."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shutil
 import typing
@@ -19,27 +20,26 @@ from orchestrator.rendering import batch_file, batch_needs, job_script, template
 if typing.TYPE_CHECKING:
     from orchestrator.controller.session import clusters
 
-#: slurmctld's default of max_script_size (man slurm.conf, SchedulerParameters); a larger script is
-#: refused with "Pathname of a file, directory or other parameter too long".
+#: slurmctld's default of max_script_size (man slurm.conf, SchedulerParameters)
 LARGEST_SCRIPT_BYTES = 4 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What was asked for."""
+    """A spec and where it comes from."""
 
     spec: jobs.JobSpec
-    #: what the spec was read from, for the script's head and the job's papers
+    #: the file with the spec, or "flags"
     source: str
-    #: the command line, for the job's papers
+    #: the command line
     argv: Sequence[str] = ()
 
 
 def is_local(configuration: config.Configuration, environ: Mapping[str, str]) -> bool:
-    """Return whether jobs run on this machine: by the profile, else where there is no sbatch.
+    """Return whether jobs run on this machine: as the profile says, else if there is no sbatch.
 
-    A profile that describes a cluster is for that cluster: without the module that brings Slurm,
-    its login node must not be taken for a place to train on.
+    A profile that describes a cluster is for Slurm. Otherwise jobs would run on a login node where
+    the module that provides Slurm is not loaded.
     """
     profile = configuration.profile
     if profile.scheduler != "auto":
@@ -52,81 +52,65 @@ def is_local(configuration: config.Configuration, environ: Mapping[str, str]) ->
 def as_submitted(
     configuration: config.Configuration, request: Request, environ: Mapping[str, str]
 ) -> str:
-    """Return the script that `submit` would submit in these surroundings."""
-    here = is_local(configuration, environ)
-    return render(configuration, request, on_this_machine=here)
+    """Return the text of the script that `submit` would submit in this environment."""
+    is_local_job = is_local(configuration, environ)
+    return render(configuration, request, is_local=is_local_job).text
 
 
 def render(
-    configuration: config.Configuration, request: Request, *, on_this_machine: bool = False
-) -> str:
-    """Return the script, byte for byte what `submit` hands to sbatch, or runs here."""
-    return make(configuration, request, on_this_machine=on_this_machine).text
-
-
-def make(
-    configuration: config.Configuration, request: Request, *, on_this_machine: bool = False
+    configuration: config.Configuration, request: Request, *, is_local: bool
 ) -> templates.Script:
-    """Return the script, and what it was made of; raises SpecError or TemplateError."""
-    slurms, _ = dependency.split(request.spec.dependency)
-    if not on_this_machine and (
-        here := [one for one in checks.dependencies(slurms or "") if "-" in one]
-    ):
-        told = f"{here[0]} is a job of a machine without Slurm; a job ID of Slurm's reads 123"
-        problem = errors.Problem(source=request.source, key="job.dependency", message=told)
-        raise errors.SpecError([problem])
-    if request.spec.metrics.patterns or request.spec.metrics.pattern:
-        # Found out only when the log is read, a misspelt name would cost a run's numbers.
-        job_patterns.of_job(
-            job_patterns.configured(configuration), request.spec, source=request.source
+    """Return the script that is submitted, byte for byte; raises SpecError or TemplateError."""
+    spec, source = request.spec, request.source
+    slurms, _ = dependency.split(spec.dependency)
+    local_ids = [job_id for job_id in checks.dependencies(slurms or "") if "-" in job_id]
+    if local_ids and not is_local:
+        raise _problem(
+            source,
+            f"{local_ids[0]} is a local job; a job ID of Slurm is a number",
+            key="job.dependency",
         )
-    script = _rendered(configuration, request, on_this_machine=on_this_machine)
-    if on_this_machine:
-        checks.refuse_unfit(batch_needs.of(request.spec, script.text))
+    if spec.metrics.patterns or spec.metrics.pattern:
+        # A misspelt name that is found when the log is read would cost the metrics of a run.
+        job_patterns.of_job(job_patterns.configured(configuration), spec, source=source)
+    if spec.launch.batch_file is not None:
+        text = batch_file.read_text(Path(spec.launch.batch_file))
+        render_script = functools.partial(batch_file.render, spec, text)
+    else:
+        render_script = functools.partial(job_script.render, spec, configuration.profile)
+    script = render_script(
+        runs_dir=configuration.runs_dir,
+        templates_dir=configuration.templates_dir,
+        shared_folders=configuration.shared_folders,
+        local=is_local,
+        origin=templates.Origin(version=orchestrator.__version__, spec=source),
+    )
+    if is_local:
+        checks.refuse_unfit(batch_needs.of(spec, script.text))
     size_bytes = len(script.text.encode())
     if size_bytes >= LARGEST_SCRIPT_BYTES:
-        told = (
-            f"the script would have {size_bytes} bytes, and Slurm takes less than "
-            f"{LARGEST_SCRIPT_BYTES}: make several arrays of it, or let the program read long "
-            "values from a file"
+        raise _problem(
+            source,
+            f"the script has {size_bytes} bytes and Slurm accepts less than "
+            f"{LARGEST_SCRIPT_BYTES}: split it into several arrays, or let the program read long "
+            "values from a file",
         )
-        raise errors.SpecError([errors.Problem(source=request.source, message=told)])
     return script
 
 
 def refuse_too_many_tasks(request: Request, facts: clusters.Facts) -> None:
-    """Raise SpecError for an array with more tasks than the cluster takes."""
+    """Raise SpecError for an array with more tasks than the cluster accepts."""
     tasks = request.spec.array.task_ids
-    # MaxArraySize is the limit of the index, which begins at 0 (man slurm.conf).
+    # MaxArraySize limits the index, which starts at 0 (man slurm.conf).
     if tasks is None or len(tasks) <= facts.max_array_size:
         return
-    told = (
-        f"{len(tasks)} tasks are more than cluster {facts.cluster} takes in one array: "
-        f"its MaxArraySize is {facts.max_array_size}; make several arrays of them"
+    raise _problem(
+        request.source,
+        f"{len(tasks)} tasks are more than cluster {facts.cluster} accepts in one array "
+        f"(MaxArraySize {facts.max_array_size}): split them into several arrays",
+        key="array.size" if request.spec.array.tasks is None else "array.tasks",
     )
-    key = "array.size" if request.spec.array.tasks is None else "array.tasks"
-    raise errors.SpecError([errors.Problem(source=request.source, key=key, message=told)])
 
 
-def _rendered(
-    configuration: config.Configuration, request: Request, *, on_this_machine: bool
-) -> templates.Script:
-    if request.spec.launch.batch_file is not None:
-        return batch_file.render(
-            request.spec,
-            batch_file.read_text(Path(request.spec.launch.batch_file)),
-            runs_dir=configuration.runs_dir,
-            templates_dir=configuration.templates_dir,
-            shared_folders=configuration.shared_folders,
-            local=on_this_machine,
-            origin=templates.Origin(version=orchestrator.__version__, spec=request.source),
-        )
-    return job_script.render(
-        request.spec,
-        configuration.profile,
-        runs_dir=configuration.runs_dir,
-        templates_dir=configuration.templates_dir,
-        shared_folders=configuration.shared_folders,
-        local=on_this_machine,
-        origin=templates.Origin(version=orchestrator.__version__, spec=request.source),
-    )
+def _problem(source: str, message: str, *, key: str = "") -> errors.SpecError:
+    return errors.SpecError([errors.Problem(source=source, key=key, message=message)])

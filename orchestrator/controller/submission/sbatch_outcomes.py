@@ -1,12 +1,10 @@
-"""What became of a call of sbatch, stored: an ID, a refusal, or that it is not known."""
+"""Store the outcome of a call of sbatch: a job ID, a refusal, or that it is not known."""
 
 from __future__ import annotations
 
-import dataclasses
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from db import unit_of_work
 from orchestrator import errors, jobs
@@ -17,162 +15,15 @@ from orchestrator.controller.session import contexts
 from orchestrator.slurm import sbatch
 from orchestrator.tracking import run_folder
 
-#: What another process may have written about a submission that it took for dead.
-FOUND: Mapping[str, object] = {
+#: Resets what another process may have stored when it took this submission for dead.
+LIVE: Mapping[str, object] = {
     "settled": False,
     "reason": None,
     "misses": 0,
     "missing_since": None,
     "grace_since": None,
 }
-#: What changes besides when Slurm has the job: it is not sent again.
-SENT: Mapping[str, object] = {"resend_at": None, "refusals": 0}
-
-
-def store_job_id(
-    context: contexts.Context, job: jobs.Job, job_id: str, places: log_paths.LogPaths
-) -> jobs.Job:
-    """Store the ID that sbatch, or this machine, answered with; DatabaseError tells what to do."""
-    try:
-        stored = _write_job_id(context, job, job_id, places)
-    except errors.DatabaseError as exc:
-        raise errors.DatabaseError(
-            f"Slurm took the job as {job_id}, but that could not be stored: {exc} "
-            f"Do not submit it again: it is @{job.row}, and the next refresh finds it."
-        ) from exc
-    run_folder.RunFolder(Path(job.run_dir)).drop_environment()
-    return stored
-
-
-def _write_job_id(
-    context: contexts.Context, job: jobs.Job, job_id: str, places: log_paths.LogPaths
-) -> jobs.Job:
-    common: dict[str, Any] = {
-        "state": jobs.JobState.PENDING,
-        "submitted_at": context.clock.now(),
-        # Another host may have taken us for dead, and the job for never submitted.
-        **FOUND,
-        **SENT,
-    }
-    detail, source = f"sbatch answered {job_id}", "sbatch"
-    if context.is_local:
-        detail, source = f"in line on this machine as {job_id}", "machine"
-    told = event(context, detail, jobs.JobState.PENDING, source)
-    # Not durably: an answer that a power cut takes away is found by its token, as one that sbatch
-    # could not give; and a busy disk took 6 ms for it.
-    with context.store.writing() as work:
-        if job.array_task_id is None:
-            changes = {**common, **_ids(job, None, job_id, places)}
-            if work.jobs.change(job.row, changes, version=job.version):
-                # As mostly: nobody touched it while sbatch ran, so there is nothing to read.
-                work.events.add(job.row, told)
-                return dataclasses.replace(job, **changes, version=job.version + 1)
-        unclaimed = _unclaimed(work, job)
-        work.jobs.change_many(
-            [
-                (one.row, {**common, **_ids(job, one.array_task_id, job_id, places)}, None)
-                for one in unclaimed
-            ]
-        )
-        work.events.add_many((one.row, told) for one in unclaimed)
-        stored = work.jobs.get(job.row)
-    assert stored is not None, "a row that was just written"
-    return stored
-
-
-def _ids(
-    job: jobs.Job, task: int | None, job_id: str, places: log_paths.LogPaths
-) -> dict[str, object]:
-    """Return what the ID that sbatch answered with is to the job, or to this task of its array."""
-    if task is None:
-        # SLURM_JOB_ID of local-7 is 7.
-        raw_job_id = job_id.removeprefix("local-")
-        return {"job_id": job_id, "raw_job_id": raw_job_id, **places.paths(job, job_id)}
-    own = f"{job_id}_{task}"
-    # The task's own number comes when it starts.
-    return {"job_id": own, "array_job_id": job_id, **places.paths(job, own)}
-
-
-def _unclaimed(work: unit_of_work.UnitOfWork, job: jobs.Job) -> list[jobs.Task]:
-    """Return the submission's jobs for which nobody stored an ID yet.
-
-    A refresh may have found them before us.
-    """
-    return [one for one in work.jobs.tasks(job.token) if one.job_id is None]
-
-
-def kept(job: jobs.Job, outcome: sbatch.Outcome) -> str:
-    """Return where a refused job is kept, and how it can still be sent."""
-    if outcome.kind not in submit_limit.FOR_NOW:
-        return f"kept as @{job.row}"
-    return (
-        f"kept as @{job.row}; "
-        f"`orchestrator resubmit --queue @{job.row}` sends it when there is room"
-    )
-
-
-def store_refusal(context: contexts.Context, job: jobs.Job, outcome: sbatch.Outcome) -> jobs.Job:
-    """Store why Slurm refused the job; one that is to wait for room waits from now on."""
-    state = jobs.JobState.NOT_SUBMITTED
-    changes: dict[str, object] = {"state": state, "reason": outcome.sentence, "settled": True}
-    with context.store.writing() as work:
-        current = work.jobs.get(job.row)
-        assert current is not None, "rows are never deleted"
-        waits = outcome.kind in submit_limit.FOR_NOW and current.resend_at is not None
-        if current.job_id is None:
-            now = context.clock.now()
-            changes |= (
-                submit_limit.refused(current, outcome.cause, context.profile, now)
-                if waits
-                else SENT
-            )
-            work.jobs.change_many([(one.row, changes, None) for one in _unclaimed(work, job)])
-        told = event(context, outcome.sentence, state)
-        work.events.add_many((one.row, told) for one in work.jobs.tasks(job.token))
-        stored = work.jobs.get(job.row)
-    assert stored is not None, "a row that was just written"
-    if not stored.is_deferred:
-        run_folder.RunFolder(Path(job.run_dir)).drop_environment()
-    return stored
-
-
-def store_unsent(context: contexts.Context, job: jobs.Job, why: str, *, again: bool) -> None:
-    """Store that sbatch could not be started here."""
-    state = jobs.JobState.NOT_SUBMITTED
-    with context.store.writing() as work:
-        current = work.jobs.get(job.row)
-        assert current is not None, "rows are never deleted"
-        waits = again and current.resend_at is not None
-        changes: dict[str, object] = {"reason": why, **SENT}
-        if waits:
-            host, now = socket.gethostname(), context.clock.now()
-            changes = submit_limit.not_from(current, host, why, context.profile, now)
-        changes |= {"state": state, "settled": True}
-        work.jobs.change_many([(one.row, changes, None) for one in _unclaimed(work, job)])
-        told = event(context, why, state)
-        work.events.add_many((one.row, told) for one in work.jobs.tasks(job.token))
-    if not waits:
-        run_folder.RunFolder(Path(job.run_dir)).drop_environment()
-
-
-def look_for(context: contexts.Context, job: jobs.Job, outcome: sbatch.Outcome) -> jobs.Job:
-    """Store that the outcome is unknown, look once, and return the job if Slurm has it."""
-    state = jobs.JobState.SUBMIT_UNKNOWN
-    with context.store.writing(durable=True) as work:
-        changes = {"state": state, **FOUND, "grace_since": context.clock.now()}
-        work.jobs.change_many([(one.row, changes, None) for one in _unclaimed(work, job)])
-        told = event(context, outcome.sentence, state)
-        work.events.add_many((one.row, told) for one in work.jobs.tasks(job.token))
-    refresh.refresh(context, floor_seconds=0)
-    with context.store.reading() as work:
-        found = work.jobs.get(job.row)
-    if found is not None and found.job_id is not None:
-        return found
-    raise errors.SlurmError(
-        f"{outcome.sentence}\n"
-        f"In the database it is @{job.row}. Do not submit it again: "
-        f"`orchestrator status @{job.row}` goes on looking for it and says which it is."
-    )
+NOT_DEFERRED: Mapping[str, object] = {"resend_at": None, "refusals": 0}
 
 
 def event(
@@ -180,3 +31,149 @@ def event(
 ) -> jobs.JobEvent:
     at = context.clock.now()
     return jobs.JobEvent(at=at, kind="submit", state=state, source=source, detail=detail)
+
+
+def store_job_id(
+    context: contexts.Context, job: jobs.Job, job_id: str, places: log_paths.LogPaths
+) -> jobs.Job:
+    """Store the job ID and return the job."""
+    pending = jobs.JobState.PENDING
+    submitted = event(context, f"sbatch answered {job_id}", pending)
+    if context.is_local:
+        submitted = event(context, f"in line on this machine as {job_id}", pending, "machine")
+    try:
+        # Not durable: if a power cut takes the ID away, the job is found by its token.
+        with context.store.writing() as work:
+            tasks = _without_id(work, job)
+            work.jobs.change_many(
+                [
+                    (
+                        task.row,
+                        {
+                            "state": pending,
+                            "submitted_at": context.clock.now(),
+                            **LIVE,
+                            **NOT_DEFERRED,
+                            **_ids(job, task.array_task_id, job_id, places),
+                        },
+                        None,
+                    )
+                    for task in tasks
+                ]
+            )
+            work.events.add_many((task.row, submitted) for task in tasks)
+            stored = _stored(work, job)
+    except errors.DatabaseError as error:
+        raise errors.DatabaseError(
+            f"Slurm accepted the job as {job_id}, but its ID could not be stored: {error} "
+            f"Do not submit it again: it is @{job.row}, and the next refresh finds it."
+        ) from error
+    _drop_environment(job)
+    return stored
+
+
+def _ids(
+    job: jobs.Job, task: int | None, job_id: str, places: log_paths.LogPaths
+) -> dict[str, object]:
+    if task is None:
+        # SLURM_JOB_ID of local-7 is 7.
+        raw_job_id = job_id.removeprefix("local-")
+        return {"job_id": job_id, "raw_job_id": raw_job_id, **places.paths(job, job_id)}
+    # The raw job ID of an array task is known when the task starts.
+    task_id = f"{job_id}_{task}"
+    return {"job_id": task_id, "array_job_id": job_id, **places.paths(job, task_id)}
+
+
+def stored_as(job: jobs.Job, outcome: sbatch.Outcome) -> str:
+    """Return where a refused job is stored, and how to submit it again."""
+    if outcome.kind not in submit_limit.FOR_NOW:
+        return f"stored as @{job.row}"
+    return (
+        f"stored as @{job.row}; "
+        f"`orchestrator resubmit --queue @{job.row}` submits it as soon as Slurm accepts it"
+    )
+
+
+def store_refusal(context: contexts.Context, job: jobs.Job, outcome: sbatch.Outcome) -> jobs.Job:
+    """Store that Slurm refused the job, which is deferred if it was queued; return the job."""
+    with context.store.writing() as work:
+        current = _stored(work, job)
+        changes: Mapping[str, object] = NOT_DEFERRED
+        if outcome.kind in submit_limit.FOR_NOW and current.resend_at is not None:
+            now = context.clock.now()
+            changes = submit_limit.refused(current, outcome.cause, context.profile, now)
+        stored = _store_not_submitted(
+            context, work, job, outcome.sentence, {"reason": outcome.sentence, **changes}
+        )
+    if not stored.is_deferred:
+        _drop_environment(job)
+    return stored
+
+
+def store_unsent(
+    context: contexts.Context, job: jobs.Job, reason: str, *, keep_deferred: bool
+) -> None:
+    """Store that sbatch could not be started on this host."""
+    with context.store.writing() as work:
+        current = _stored(work, job)
+        changes: Mapping[str, object] = {"reason": reason, **NOT_DEFERRED}
+        if keep_deferred and current.resend_at is not None:
+            changes = submit_limit.failed_on_host(
+                current, socket.gethostname(), reason, context.profile, context.clock.now()
+            )
+        stored = _store_not_submitted(context, work, job, reason, changes)
+    if not stored.is_deferred:
+        _drop_environment(job)
+
+
+def _store_not_submitted(
+    context: contexts.Context,
+    work: unit_of_work.UnitOfWork,
+    job: jobs.Job,
+    detail: str,
+    changes: Mapping[str, object],
+) -> jobs.Job:
+    state = jobs.JobState.NOT_SUBMITTED
+    changes = {**changes, "state": state, "settled": True}
+    work.jobs.change_many([(task.row, changes, None) for task in _without_id(work, job)])
+    unsubmitted = event(context, detail, state)
+    work.events.add_many((task.row, unsubmitted) for task in work.jobs.tasks(job.token))
+    return _stored(work, job)
+
+
+def look_for(context: contexts.Context, job: jobs.Job, outcome: sbatch.Outcome) -> jobs.Job:
+    """Store that the outcome is not known, look for the job once, and return it if Slurm has it.
+
+    Raises SlurmError if Slurm does not show it.
+    """
+    unknown = jobs.JobState.SUBMIT_UNKNOWN
+    with context.store.writing(durable=True) as work:
+        changes = {"state": unknown, **LIVE, "grace_since": context.clock.now()}
+        work.jobs.change_many([(task.row, changes, None) for task in _without_id(work, job)])
+        lost = event(context, outcome.sentence, unknown)
+        work.events.add_many((task.row, lost) for task in work.jobs.tasks(job.token))
+    refresh.refresh(context, floor_seconds=0)
+    with context.store.reading() as work:
+        current = _stored(work, job)
+    if current.job_id is not None:
+        return current
+    raise errors.SlurmError(
+        f"{outcome.sentence}\n"
+        f"The job is @{job.row} in the database. Do not submit it again: "
+        f"`orchestrator status @{job.row}` looks for it in Slurm."
+    )
+
+
+def _without_id(work: unit_of_work.UnitOfWork, job: jobs.Job) -> list[jobs.Task]:
+    """Return the submission's jobs without a job ID: a refresh may have found some of them."""
+    return [task for task in work.jobs.tasks(job.token) if task.job_id is None]
+
+
+def _stored(work: unit_of_work.UnitOfWork, job: jobs.Job) -> jobs.Job:
+    stored = work.jobs.get(job.row)
+    assert stored is not None, "rows are never deleted"
+    return stored
+
+
+def _drop_environment(job: jobs.Job) -> None:
+    run_folder.RunFolder(Path(job.run_dir)).drop_environment()

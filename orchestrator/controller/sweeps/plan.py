@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from orchestrator import errors, sweeps
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.controller.submission import local_jobs, render
+from orchestrator.controller.submission import intents, render
 from orchestrator.controller.sweeps import queries
 from orchestrator.rendering import templates
 from orchestrator.specs import ranks
@@ -112,9 +112,9 @@ def _prepare(
     ready = []
     for submission in submissions:
         request = render.Request(spec=submission.spec, source=source, argv=argv)
-        script = render.make(context.configuration, request, on_this_machine=context.is_local)
+        script = render.render(context.configuration, request, is_local=context.is_local)
         if not without_slurm:
-            local_jobs.check(context, submission.spec, script.text)
+            intents.check(context, submission.spec, script.text)
         ready.append(Ready(submission=submission, request=request, script=script))
     return Prepared(context=context, ready=tuple(ready), totals=planned.totals)
 

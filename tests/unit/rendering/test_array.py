@@ -83,13 +83,13 @@ def _request(tasks: int, text: str) -> render.Request:
 
 def test_a_thousand_tasks_fit_into_a_script_and_what_does_not_is_refused(tmp_path: Path) -> None:
     configuration = config.load(cwd=tmp_path, environ={"HOME": str(tmp_path)})
-    script = render.render(configuration, _request(1000, "x" * 200))
+    script = render.render(configuration, _request(1000, "x" * 200), is_local=False).text
     assert script.count(") orchestrator_arguments=(--seed ") == 1000
     assert len(script.encode()) < 300_000
     with pytest.raises(errors.SpecError) as caught:
-        render.render(configuration, _request(1000, "x" * 4300))
-    assert str(caught.value).startswith("sweep.toml: the script would have 43")
-    assert "and Slurm takes less than 4194304: make several arrays of it" in str(caught.value)
+        render.render(configuration, _request(1000, "x" * 4300), is_local=False)
+    assert str(caught.value).startswith("sweep.toml: the script has 43")
+    assert "and Slurm accepts less than 4194304: split it into several arrays" in str(caught.value)
 
 
 def test_what_tasks_share_stands_once(machine: machines.Machine) -> None:

@@ -106,6 +106,13 @@ def test_size_of_a_job_on_an_exclusive_node(mode: str, size: int) -> None:
     assert measured(record(*epochs(50.0), result=result)).size == size
 
 
+def test_ranks_without_gpus_are_those_that_the_spec_starts() -> None:
+    program = record(*epochs(50.0), job={"gpus": 0}, spec=on("torchrun", 2))
+    assert measured(program, "ranks").size == 2
+    shell_line = record(*epochs(50.0), job={"gpus": 0}, spec=on("torchrun", 2, command="a.sh"))
+    assert job_measurements.measurement(shell_line, "ranks") == "number of ranks unknown"
+
+
 def on(
     launcher: Literal["torchrun", "srun", "python"], gpus: int | None, **fields: Any
 ) -> jobs.JobSpec:

@@ -48,7 +48,7 @@ def expand() -> Expand:
 
 @pytest.fixture(scope="session")
 def refused(expand: Expand) -> Callable[..., str]:
-    """Return what is told of a spec that is wrong, less the lines as they were written."""
+    """Return the problems of a spec, without the quoted lines."""
 
     def run(*arguments: str) -> str:
         with pytest.raises(errors.SpecError) as caught:

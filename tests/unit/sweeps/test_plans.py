@@ -1,4 +1,4 @@
-"""Points as submissions: each once, in arrays that Slurm takes."""
+"""Plans: each point is submitted once, in arrays that Slurm accepts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator import config, jobs, specs, sweeps
@@ -29,7 +29,7 @@ def numbers(count: int) -> str:
     return ", ".join(map(str, range(count)))
 
 
-def test_2500_points_are_three_calls(expand: Expand, profile: config.Profile) -> None:
+def test_2500_points_are_three_submissions(expand: Expand, profile: config.Profile) -> None:
     sweep = expand(GRID.format(numbers(1250)))
     plan = sweeps.plan(sweep.points, sweeps.Limits(max_array_size=1001), profile)
     assert [len(one.points) for one in plan.submissions] == [1001, 1001, 498]
@@ -39,9 +39,7 @@ def test_2500_points_are_three_calls(expand: Expand, profile: config.Profile) ->
     assert plan.submissions[0].spec.array.task_ids == range(1001)
 
 
-def test_an_array_is_no_larger_than_a_limit_on_jobs(
-    expand: Expand, profile: config.Profile
-) -> None:
+def test_arrays_within_a_submit_limit(expand: Expand, profile: config.Profile) -> None:
     sweep = expand(GRID.format(numbers(4)))
     limits = sweeps.Limits(max_array_size=1001, max_tasks=3)
     plan = sweeps.plan(sweep.points, limits, profile, max_running=2)
@@ -49,9 +47,7 @@ def test_an_array_is_no_larger_than_a_limit_on_jobs(
     assert [one.spec.array.max_running for one in plan.submissions] == [2, 2, None]
 
 
-def test_an_array_is_no_larger_than_a_script_may_be(
-    expand: Expand, profile: config.Profile
-) -> None:
+def test_arrays_within_the_size_of_a_script(expand: Expand, profile: config.Profile) -> None:
     long = ", ".join(f'"{letter * 2000}$\\u00e9\\""' for letter in "abcdefgh")
     sweep = expand(f'[sweep]\nkind = "grid"\naxes.args.note = [{long}]\n')
     limits = sweeps.Limits(max_array_size=1001, max_arguments_bytes=7000)
@@ -62,7 +58,7 @@ def test_an_array_is_no_larger_than_a_script_may_be(
     assert all(len(text.encode()) - len(alone.encode()) < 7300 for text in scripts)
 
 
-def test_an_array_says_once_what_its_tasks_share(expand: Expand, profile: config.Profile) -> None:
+def test_arguments_shared_by_the_tasks_of_an_array(expand: Expand, profile: config.Profile) -> None:
     points = "{ args.lr = 1 }, { args.lr = 1.0, args.batch-size = 8 }, { resources.nodes = 2 }"
     sweep = expand(f'[sweep]\nkind = "list"\npoints = [{points}]\n')
     plan = sweeps.plan(sweep.points, sweeps.Limits(max_array_size=10), profile)
@@ -72,7 +68,7 @@ def test_an_array_says_once_what_its_tasks_share(expand: Expand, profile: config
     assert (alone.resources.nodes, alone.array) == (2, jobs.Array())
 
 
-def test_repeats_of_a_shell_line_are_an_array_without_arguments(
+def test_repeats_of_a_command_are_an_array_without_arguments(
     expand: Expand, profile: config.Profile
 ) -> None:
     head = '[job]\nname = "a"\n[launch]\ncommand = "hostname"\n'
@@ -82,6 +78,7 @@ def test_repeats_of_a_shell_line_are_an_array_without_arguments(
     assert [[point.repeat for point in one.points] for one in plan.submissions] == [[1, 2, 3]] * 2
 
 
+@settings(max_examples=25, deadline=None)
 @given(
     seeds=st.integers(1, 6),
     nodes=st.sets(st.integers(1, 4), min_size=1),
@@ -89,7 +86,7 @@ def test_repeats_of_a_shell_line_are_an_array_without_arguments(
     most=st.integers(1, 9),
     data=st.data(),
 )
-def test_each_point_is_submitted_once_with_its_own_words(
+def test_each_point_is_submitted_once_with_its_own_arguments(
     expand: Expand,
     profile: config.Profile,
     seeds: int,

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator import config, sweeps
@@ -37,11 +37,12 @@ def test_strong_scaling_fills_nodes_and_fixes_the_global_batch(expand: Expand) -
     assert sweep.totals == sweeps.ResourceTotals(points=5, gpu_hours=31.0, node_hours=9.0)
 
 
-def test_weak_scaling_fixes_the_batch_of_a_gpu(expand: Expand, refused: Refused) -> None:
+def test_weak_scaling_fixes_the_batch_of_each_gpu(expand: Expand, refused: Refused) -> None:
     text = '[sweep]\nkind = "weak"\ngpus = [1, 8]\nper_device_batch_size = 64\n'
     assert refused(text).splitlines()[0] == (
-        "sweep.toml:8: args.batch_size: weak scaling fixes the batch of each GPU, and this the "
-        'global one: leave it out, or set sweep.batch_argument = "batch_size" if it is of each GPU'
+        "sweep.toml:8: args.batch_size: weak scaling fixes the batch of each GPU, but this is "
+        'the global batch: remove it, or set sweep.batch_argument = "batch_size" if it is the '
+        "batch of each GPU"
     )
     head = '[job]\nname = "a"\npartition = "accel"\n[launch]\nmodule = "trainers.train"\n'
     sweep = expand(text, head)
@@ -51,7 +52,7 @@ def test_weak_scaling_fixes_the_batch_of_a_gpu(expand: Expand, refused: Refused)
     assert changes(expand(text + other, head)) == [(1, 1, 64), (2, 4, 512)]
 
 
-def test_strong_scaling_of_a_program_that_is_told_the_batch_of_a_gpu(expand: Expand) -> None:
+def test_strong_scaling_with_a_batch_argument_per_gpu(expand: Expand) -> None:
     sweep = expand(
         '[sweep]\nkind = "strong"\ngpus = [1, 8]\nbatch_size = 512\n'
         'batch_argument = "bs"\nbatch_argument_of = "gpu"\n'
@@ -59,7 +60,7 @@ def test_strong_scaling_of_a_program_that_is_told_the_batch_of_a_gpu(expand: Exp
     assert [point.spec.args["bs"] for point in sweep.points] == [512, 64]
 
 
-def test_strong_scaling_over_hosts_without_gpus(expand: Expand, refused: Refused) -> None:
+def test_strong_scaling_over_nodes_without_gpus(expand: Expand, refused: Refused) -> None:
     text = '[sweep]\nkind = "strong"\n{} = [1, 2, 4]\nrepeats = 3\n'
     sweep = expand(text.format("nodes"))
     assert [point.spec.resources.nodes for point in sweep.points] == [1, 2, 4] * 3
@@ -67,18 +68,18 @@ def test_strong_scaling_over_hosts_without_gpus(expand: Expand, refused: Refused
     cpus = (
         '[job]\nname = "a"\n[resources]\ngpus_per_node = 0\n[launch]\nmodule = "trainers.train"\n'
     )
-    assert "resources.gpus_per_node says no GPUs: use nodes in place of gpus" in refused(
+    assert "resources.gpus_per_node gives no GPUs: use nodes instead of gpus" in refused(
         text.format("gpus"), cpus
     )
 
 
-def test_batches_and_sizes_that_do_not_come_out(refused: Refused) -> None:
+def test_indivisible_batches_and_sizes(refused: Refused) -> None:
     told = refused('[sweep]\nkind = "strong"\ngpus = [3, 4, 6, 12]\nbatch_size = 1000\n')
     assert (
         told
         == """\
 sweep.toml:12: sweep.gpus[0]: a global batch of 1000 cannot be divided among 3 GPUs: use 999 or 1002
-sweep.toml:12: sweep.gpus[2]: 6 GPUs are no whole number of nodes with 4 each: use 4 or 8
+sweep.toml:12: sweep.gpus[2]: 6 GPUs are not a whole number of nodes with 4 each: use 4 or 8
 sweep.toml:12: sweep.gpus[3]: a global batch of 1000 cannot be divided among 12 GPUs: use 996 or \
 1008
 3 problems; nothing was submitted."""
@@ -87,7 +88,7 @@ sweep.toml:12: sweep.gpus[3]: a global batch of 1000 cannot be divided among 12 
     assert "a global batch of 2 cannot be divided among 4 GPUs: use 4" in told
 
 
-def test_limits_of_the_partition_are_told_where_the_axis_stands(refused: Refused) -> None:
+def test_partition_limits_are_reported_at_the_axis(refused: Refused) -> None:
     text = '[sweep]\nkind = "grid"\n[sweep.axes]\nresources.gpus_per_node = [4, 8]\n'
     text += 'job.time_limit = ["1:00:00", "3-00"]\n'
     assert (
@@ -113,12 +114,12 @@ sweep.toml:14: job.time_limit: partition accel allows 2-00 (requested: 3-00)
         ),
     ],
 )
-def test_ranks_that_would_stay_the_same(refused: Refused, resources: str, told: str) -> None:
+def test_keys_that_fix_the_ranks(refused: Refused, resources: str, told: str) -> None:
     head = '[job]\nname = "a"\npartition = "accel"\n' + resources
-    assert f": {told}: says the ranks" in refused('[sweep]\nkind="grid"\naxes.gpus=[1, 4]', head)
+    assert f": {told}: sets the ranks" in refused('[sweep]\nkind="grid"\naxes.gpus=[1, 4]', head)
 
 
-def test_python_on_several_nodes_would_use_the_first_alone(refused: Refused) -> None:
+def test_python_on_several_nodes(refused: Refused) -> None:
     head = '[job]\nname = "a"\npartition = "accel"\n[launch]\nmodule = "a"\nlauncher = "python"\n'
     told = refused('[sweep]\nkind = "grid"\naxes.gpus = [2, 8]', head)
     assert told.splitlines()[:-1] == [
@@ -127,7 +128,7 @@ def test_python_on_several_nodes_would_use_the_first_alone(refused: Refused) -> 
     ]
 
 
-def test_a_shell_line_takes_no_arguments(refused: Refused) -> None:
+def test_commands_take_no_arguments(refused: Refused) -> None:
     head = '[job]\nname = "a"\n[launch]\ncommand = "hostname"\n'
     told = refused('[sweep]\nkind = "list"\npoints = [{}, { args.a = 1 }]\n', head)
     assert "sweep.points[1].args.a: cannot be varied" in told
@@ -155,7 +156,7 @@ def test_lists_zips_workers_and_batches(expand: Expand) -> None:
     ]
 
 
-def test_an_axis_of_the_partition_has_its_own_node_size(expand: Expand) -> None:
+def test_node_size_of_each_partition(expand: Expand) -> None:
     profile = config.Profile(
         partitions={"a": config.Partition(gpus_per_node=2), "b": config.Partition(gpus_per_node=8)}
     )
@@ -171,7 +172,7 @@ DRAWN: list[tuple[object, ...]] = [
 ]
 
 
-def test_draws_are_the_same_for_ever(expand: Expand) -> None:
+def test_draws_never_change(expand: Expand) -> None:
     text = """\
 [sweep]
 kind = "random"
@@ -205,8 +206,9 @@ def text_of(axes: dict[str, list[int]]) -> str:
     return "[sweep.axes]\n" + "".join(lines)
 
 
+@settings(max_examples=25, deadline=None)
 @given(axes=grids(), data=st.data(), repeats=st.integers(1, 3))
-def test_a_grid_has_each_combination_once_in_an_order_of_its_own(
+def test_grid_has_each_combination_once_in_its_own_order(
     expand: Expand, axes: dict[str, list[int]], data: st.DataObject, repeats: int
 ) -> None:
     head = f'[sweep]\nkind = "grid"\nrepeats = {repeats}\n'
@@ -225,8 +227,9 @@ def test_a_grid_has_each_combination_once_in_an_order_of_its_own(
         assert len({getattr(point, unique) for point in sweep.points}) == len(found)
 
 
+@settings(max_examples=25, deadline=None)
 @given(axes=grids(), data=st.data())
-def test_what_is_excluded_is_not_there_and_what_is_included_is(
+def test_exclude_and_include(
     expand: Expand, axes: dict[str, list[int]], data: st.DataObject
 ) -> None:
     base = '[job]\nname = "a"\n[launch]\nmodule = "other"\n'

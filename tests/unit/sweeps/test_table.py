@@ -1,4 +1,4 @@
-"""[sweep] as it is written, and everything that is wrong with it, with its line."""
+"""The [sweep] table and its problems, with their lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator import config, errors, sweeps
 Refused = Callable[..., str]
 
 
-def test_three_ways_to_write_an_axis_are_one(expand: Callable[..., sweeps.Sweep]) -> None:
+def test_spellings_of_an_axis(expand: Callable[..., sweeps.Sweep]) -> None:
     ways = (
         'axes."args.base_lr" = [0.1, 0.2]',
         "axes.args.base_lr = [0.1, 0.2]",
@@ -23,7 +23,7 @@ def test_three_ways_to_write_an_axis_are_one(expand: Callable[..., sweeps.Sweep]
     assert found[0].points == found[1].points == found[2].points
 
 
-def test_all_that_is_wrong_is_told_at_once_with_its_line(refused: Refused) -> None:
+def test_reports_all_problems_with_their_lines(refused: Refused) -> None:
     text = """\
 [sweep]
 kind = "grid"
@@ -43,24 +43,24 @@ gpus = [0]
         refused(text)
         == """\
 sweep.toml:12: sweep.sampels: unknown key. Did you mean "samples"?
-sweep.toml:13: sweep.seed: is for the kind "random", and this one is "grid"
+sweep.toml:13: sweep.seed: is only for kind "random", and this sweep is of kind "grid"
 sweep.toml:14: sweep.repeats: must be >= 1 (got 0)
 sweep.toml:15: sweep.gpus: must be a list of integers (got [1, "2"])
-sweep.toml:17: sweep.axes.nodes: no key of a spec: did you mean "resources.nodes"?
-sweep.toml:18: sweep.axes."resources.gpu_per_node": no key of a spec: did you mean \
+sweep.toml:17: sweep.axes.nodes: is not a key of a spec. Did you mean "resources.nodes"?
+sweep.toml:18: sweep.axes."resources.gpu_per_node": is not a key of a spec. Did you mean \
 "resources.gpus_per_node"?
-sweep.toml:19: sweep.axes."args.base_lr": must be a list of the values that it takes (got 0.1)
-sweep.toml:20: sweep.axes."args.depth": is drawn: that is for the kind "random"
-sweep.toml:21: sweep.axes."array.size": a sweep makes its arrays itself: leave this out
-sweep.toml:22: sweep.axes.gpus: must be a number of GPUs, from 1 (got 0)
+sweep.toml:19: sweep.axes."args.base_lr": must be a list of values (got 0.1)
+sweep.toml:20: sweep.axes."args.depth": is a distribution, which is only for kind "random"
+sweep.toml:21: sweep.axes."array.size": a sweep creates its own arrays: remove this
+sweep.toml:22: sweep.axes.gpus: must be a positive number of GPUs (got 0)
 10 problems; nothing was submitted."""
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
-        ("", "sweep.toml: sweep: is missing: a sweep needs this table, with its kind"),
+        ("", "sweep.toml: sweep: is missing: a sweep needs this table and its kind"),
         (
             "[sweep]\n",
             'sweep.toml:10: sweep.kind: is missing: one of "grid", "zip", "list", "random", '
@@ -73,25 +73,24 @@ sweep.toml:22: sweep.axes.gpus: must be a number of GPUs, from 1 (got 0)
         ),
         (
             '[sweep]\nkind = "list"\n',
-            'sweep.toml:10: sweep.points: is missing: the kind "list" needs it',
+            'sweep.toml:10: sweep.points: is missing: kind "list" needs it',
         ),
         (
             '[sweep]\nkind = "weak"\n',
-            'sweep.toml:10: sweep.gpus: is missing: the kind "weak" needs gpus or nodes',
+            'sweep.toml:10: sweep.gpus: is missing: kind "weak" needs gpus or nodes',
         ),
         (
             '[sweep]\nkind = "weak"\nnodes = [1]\ngpus_per_node = 2\n',
-            "sweep.toml:13: sweep.gpus_per_node: is for a sweep that varies gpus, and this one "
-            "does not",
+            "sweep.toml:13: sweep.gpus_per_node: is only for sweeps that vary gpus",
         ),
         (
             '[sweep]\nkind = "zip"\naxes.args.a = [1, 2]\naxes.args.b = [1]\n',
-            "sweep.toml:13: sweep.axes.args.b: has 1 values, and args.a 2: axes side by side need "
-            "as many",
+            'sweep.toml:13: sweep.axes.args.b: has 1 values, and args.a 2: axes of kind "zip" need '
+            "the same number of values",
         ),
         (
             '[sweep]\nkind = "strong"\ngpus = [1]\naxes.args.batch-size = [1]\n',
-            "sweep.toml:13: sweep.axes.args.batch-size: cannot be an axis: the kind "
+            "sweep.toml:13: sweep.axes.args.batch-size: cannot be an axis: kind "
             '"strong" fixes the batch',
         ),
         (
@@ -100,26 +99,26 @@ sweep.toml:22: sweep.axes.gpus: must be a number of GPUs, from 1 (got 0)
         ),
         (
             '[sweep]\nkind = "grid"\naxes.args.a = [1, 2, 1]\n',
-            "sweep.toml:12: sweep.axes.args.a[2]: the point (args.a = 1) is there twice, the first "
-            "time as (args.a = 1)",
+            "sweep.toml:12: sweep.axes.args.a[2]: the point (args.a = 1) is given twice, first "
+            "as (args.a = 1)",
         ),
         (
             '[sweep]\nkind = "list"\npoints = [{ args.a = 1 }, {}]\ninclude = [{}]\n',
-            "sweep.toml:10: sweep: the point (as the spec is) is there twice, the first "
-            "time as (as the spec is)",
+            "sweep.toml:10: sweep: the point (the spec unchanged) is given twice, first as "
+            "(the spec unchanged)",
         ),
         (
             '[sweep]\nkind = "random"\nsamples = 3\naxes.args.a = { choice = [1, 2] }\n',
-            "sweep.toml:12: sweep.samples: only 2 different points came up: ask for fewer, or use "
-            'the kind "grid" for all there are',
+            "sweep.toml:12: sweep.samples: only 2 different points were drawn: request fewer, or "
+            'use kind "grid" for all combinations',
         ),
         (
             '[sweep]\nkind = "random"\nsamples = 3\naxes.args.a = { log_uniform = [0, 1] }\n',
-            "sweep.toml:13: sweep.axes.args.a: log_uniform takes numbers above 0 (got [0, 1])",
+            "sweep.toml:13: sweep.axes.args.a: log_uniform needs numbers above 0 (got [0, 1])",
         ),
         (
             '[sweep]\nkind = "random"\nsamples = 3\naxes.args.a = { uniform = [-1e308, 1e308] }\n',
-            "sweep.toml:13: sweep.axes.args.a: uniform: from the least to the largest is too far "
+            "sweep.toml:13: sweep.axes.args.a: the range of uniform is too large "
             "(got [-1e+308, 1e+308])",
         ),
         (
@@ -128,14 +127,14 @@ sweep.toml:22: sweep.axes.gpus: must be a number of GPUs, from 1 (got 0)
         ),
         (
             '[sweep]\nkind = "random"\nsamples = 3\naxes.gpus = { uniform = [1, 2] }\n',
-            "sweep.toml:13: sweep.axes.gpus: GPUs are drawn by { integers = [LOW, HIGH] } or "
-            "{ choice = [...] }",
+            "sweep.toml:13: sweep.axes.gpus: GPUs can only be drawn by { integers = [LOW, HIGH] } "
+            "or { choice = [...] }",
         ),
         (
             '[sweep]\nkind = "grid"\naxes.args.a = [1]\nmax_gpu_hours = 0.5\n'
             "axes.resources.gpus_per_node = [1]\n",
-            "sweep.toml:13: sweep.max_gpu_hours: the sweep asks for 1 GPU-hours, and this allows "
-            "fewer",
+            "sweep.toml:13: sweep.max_gpu_hours: the sweep requests 1 GPU-hours, which is more "
+            "than this",
         ),
         (
             '[sweep]\nkind = "grid"\naxes.job.time_limit = ["1", "soon"]\n',
@@ -145,15 +144,15 @@ sweep.toml:22: sweep.axes.gpus: must be a number of GPUs, from 1 (got 0)
         (
             '[sweep]\nkind = "grid"\n[sweep.axes]\n'
             + "\n".join(f"args.a{number} = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]" for number in range(9)),
-            "sweep.toml:10: sweep: makes 1000000000 points, and 100000 is the most",
+            "sweep.toml:10: sweep: has 1000000000 points: at most 100000 are allowed",
         ),
     ],
 )
-def test_what_is_told(refused: Refused, text: str, told: str) -> None:
-    assert refused(text).splitlines()[:-1] == [told]
+def test_problem(refused: Refused, text: str, problem: str) -> None:
+    assert refused(text).splitlines()[:-1] == [problem]
 
 
-def test_the_command_line_may_change_the_sweep_but_not_fix_what_it_varies(
+def test_settings_of_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: config.Profile
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -167,6 +166,6 @@ def test_the_command_line_may_change_the_sweep_but_not_fix_what_it_varies(
     with pytest.raises(errors.SpecError) as caught:
         sweeps.load(path, ["args.base-lr=0.1"], profile=profile)
     assert str(caught.value).splitlines()[0] == (
-        "sweep.toml:8: sweep.axes.args.base_lr: is varied by the sweep, and --set fixes "
-        "args.base-lr: leave one out"
+        "sweep.toml:8: sweep.axes.args.base_lr: is varied by the sweep, but --set sets "
+        "args.base-lr: remove one of them"
     )

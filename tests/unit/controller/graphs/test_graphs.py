@@ -52,7 +52,7 @@ def context(tmp_path: Path, database_url: str) -> Iterator[contexts.Context]:
 def graph(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> records.StoredGraph:
     """Two nodes; this machine has the job of each, the first has failed and may go on."""
 
-    def send(context: Any, spec: Any, job: jobs.Job, *rest: Any, **more: Any) -> jobs.Job:
+    def send(context: Any, job: jobs.Job, **more: Any) -> jobs.Job:
         with context.store.writing() as work:
             seen = {"state": jobs.JobState.PENDING, "job_id": f"local-{job.row}"}
             work.jobs.change(job.row, seen)
@@ -156,5 +156,5 @@ def test_a_sweep_that_was_cancelled_by_itself_is_not_looked_at(
         assert work.graphs.give_up(made.row, train.name, "for the test")
         assert work.graphs.unfinished() == []
         assert dependencies.status(work, depends).never == (
-            "afterany: 2 points of sweep train were never submitted, and it was cancelled",
+            "afterany: 2 points of sweep train were never submitted, and the sweep was cancelled",
         )

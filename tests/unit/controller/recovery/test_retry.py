@@ -19,7 +19,7 @@ from orchestrator.controller.actions import cancel, confirmed, wait
 from orchestrator.controller.recovery import chains, continuation, retry
 from orchestrator.controller.refresh import refresh
 from orchestrator.controller.session import clusters, contexts, stores
-from orchestrator.controller.submission import submit
+from orchestrator.controller.submission import intents, submit
 from orchestrator.local.machine import Machine
 from tests import builders
 
@@ -62,10 +62,14 @@ def failed(
         "template_sha256": "0123456789ab",
     }
     there = dataclasses.replace(context, environ={"LANG": "of the submission"})
-    cluster = clusters.machine_facts(context).cluster
-    job, _ = submit.store_intent(
-        there, spec, "#!/bin/bash\n", json.dumps(papers), cluster=cluster, runs_dir=folder
+    intent = intents.Intent(
+        spec=spec,
+        script="#!/bin/bash\n",
+        provenance=json.dumps(papers),
+        cluster=clusters.machine_cluster(),
+        runs_dir=folder,
     )
+    job = intents.store(there, intent)
     with context.store.writing() as work:
         seen = {
             "state": jobs.JobState.FAILED,
@@ -91,7 +95,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[jobs.Job]:
     """The jobs that were sent, each with what it was sent with; nothing runs."""
     found: list[jobs.Job] = []
 
-    def send(context: Any, spec: Any, job: jobs.Job, *rest: Any, **more: Any) -> jobs.Job:
+    def send(context: Any, job: jobs.Job, **more: Any) -> jobs.Job:
         assert context.environ["LANG"] == "of the submission"
         found.append(job)
         return job
@@ -111,7 +115,7 @@ def test_one_job_goes_on_wherever_a_pass_is_killed(
         raise Killed
 
     # After the decision, after the claim, and after the new job is stored.
-    places = [(continuation, "go_on"), (submit, "store_intent"), (submit, "send")]
+    places = [(continuation, "go_on"), (intents, "store"), (submit, "send")]
     for module, name in places:
         with monkeypatch.context() as patch:
             patch.setattr(module, name, killed)
@@ -197,7 +201,6 @@ def test_a_changed_job_is_rendered_anew(context: contexts.Context, sent: list[jo
     (new,) = sent
     with context.store.reading() as work:
         stored = work.jobs.submission_of(new.row)
-    assert stored is not None
     assert "#SBATCH --mem=4G\n" in stored.script and "dependency" not in stored.script
     assert specs.from_json(stored.spec).retry == rules
 
@@ -223,7 +226,7 @@ def test_all_that_is_to_be_requeued_is_looked_at_once(
         looks.append(-len(job_ids))
         return {"local-3": "no"}
 
-    monkeypatch.setattr(confirmed, "look", look)
+    monkeypatch.setattr(confirmed, "refreshed", look)
     monkeypatch.setattr(refresh, "refresh_one", lambda *rest, **more: None)
     monkeypatch.setattr(Machine, "requeue", asked)
     for row in (1, 2, 3):
@@ -269,7 +272,7 @@ def test_what_is_cancelled_as_it_is_requeued_does_not_run(
 
     monkeypatch.setattr(refresh, "refresh_one", look)
     monkeypatch.setattr(refresh, "refresh", look)
-    monkeypatch.setattr(confirmed, "look", looked)
+    monkeypatch.setattr(confirmed, "refreshed", looked)
     monkeypatch.setattr(Machine, "requeue", requeued)
     monkeypatch.setattr(Machine, "cancel", lambda machine, job_id, name: ended.append(job_id))
     done = retry.step(context)[1:]
@@ -345,16 +348,16 @@ def test_a_controller_that_lost_its_lease_requeues_nothing(context: contexts.Con
         pytest.fail("Slurm was asked")
 
     job = failed(context, "node_fail")
-    wish = confirmed.Wish(
+    action = confirmed.Action(
         command="x",
-        ask=told,
+        run=told,
         objection=lambda job: "",
-        already=lambda job: False,
-        done=lambda before, now: True,
+        is_already_done=lambda job: False,
+        is_done=lambda before, now: True,
     )
     with pytest.raises(errors.FencedError):
         confirmed.ask(
-            dataclasses.replace(context, guard=contexts.Guard(confirm_lease=lost)), [job], wish
+            dataclasses.replace(context, guard=contexts.Guard(confirm_lease=lost)), [job], action
         )
 
 

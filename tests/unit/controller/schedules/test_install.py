@@ -45,12 +45,12 @@ def test_foreign_lines_stay() -> None:
 
 @pytest.mark.parametrize("broken", [f"{install.BEGIN}\nx\n", f"x\n{install.END}\n"])
 def test_a_mark_that_stands_alone(broken: str) -> None:
-    with pytest.raises(errors.ConflictError, match="stands alone: take it out first"):
+    with pytest.raises(errors.ConflictError, match="has no counterpart: remove it first"):
         install.merged(broken, [])
 
 
 def test_no_password_gets_into_a_line_that_all_see() -> None:
     url = "postgresql://alice{}@db/alice"
     install.refuse_password({"ORCHESTRATOR_DATABASE": url.format("")})
-    with pytest.raises(errors.OrchestratorError, match="ORCHESTRATOR_DATABASE holds a password"):
+    with pytest.raises(errors.OrchestratorError, match="ORCHESTRATOR_DATABASE contains a password"):
         install.refuse_password({"ORCHESTRATOR_DATABASE": url.format(":secret")})

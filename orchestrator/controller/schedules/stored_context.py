@@ -1,4 +1,4 @@
-"""The context of what was given to the controller: where it was given, and with its variables."""
+"""Stores where a schedule or graph was added, and with which environment, for later submissions."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ from orchestrator import config, jobs
 from orchestrator.controller.session import contexts
 from orchestrator.controller.submission import environments
 
-#: They say where this database is, which a controller knows.
-_OF_STATE = frozenset({"ORCHESTRATOR_STATE_DIR", "ORCHESTRATOR_DATABASE"})
+#: They locate the database. A controller uses its own.
+_STATE_VARIABLES = frozenset({"ORCHESTRATOR_STATE_DIR", "ORCHESTRATOR_DATABASE"})
 
 
 def variables(context: contexts.Context, inherit: Collection[str]) -> dict[str, str]:
-    """Return the variables that are stored with what is given, for the jobs that become of it.
-
-    inherit: names of those that the specs name.
-    """
+    """Return the environment to store. inherit: variables that the specs name."""
     environment = jobs.Environment(inherit=tuple(inherit))
-    kept = environments.stored(context, environment, reason="the controller submits later")
-    return {name: text for name, text in kept.items() if name not in _OF_STATE}
+    stored = environments.stored(context, environment, reason="the controller submits later")
+    return {name: value for name, value in stored.items() if name not in _STATE_VARIABLES}
 
 
-def there(
+def restore(
     context: contexts.Context,
     *,
     folder: Path,
@@ -32,21 +29,20 @@ def there(
     profile: str,
     scheduler: str,
 ) -> contexts.Context:
-    """Return the context with the folder, variables and profile of then; its state is here.
+    """Return the context for a submission in this folder and environment.
 
-    The files there are read, or left out with a note, as a command there would do.
-    ConfigurationError where they have become wrong, or a project's file needs trust.
+    Raises ConfigurationError if the configuration files there have become invalid or untrusted.
     """
     overrides = {"profile": profile, "scheduler": scheduler}
     configuration = config.load(environment, folder, overrides)
-    here = context.configuration
+    current = context.configuration
     for note in configuration.notes:
-        if note not in here.notes:
+        if note not in current.notes:
             context.reporter.warn(note)
     return dataclasses.replace(
         context,
         configuration=dataclasses.replace(
-            configuration, state_dir=here.state_dir, database=here.database
+            configuration, state_dir=current.state_dir, database=current.database
         ),
         environ=environment,
         folder=folder,

@@ -83,7 +83,7 @@ ALL = [step.name for step in passes.steps(None)]
 def add(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> schedules.Schedule:
     facts = dataclasses.replace(clusters.machine_facts(context), cluster="lab")
     monkeypatch.setattr(clusters, "facts", lambda context, **options: facts)
-    wanted = management.Wanted(
+    wanted = management.NewSchedule(
         name="often",
         calendar=schedules.Calendar("* * * * *", "UTC"),
         kind="job",
@@ -172,7 +172,7 @@ def test_a_command_of_a_person_gives_nothing_up_either(
     host.ahead = MONTH
     there = clock_check.checked(context)
     assert there.clock.doubt and clusters.grace_seconds(there, facts) == math.inf
-    monkeypatch.setattr(resend, "_send", pytest.fail)
+    monkeypatch.setattr(resend, "_send_group", pytest.fail)
     resend.refresh_and_send(context)
     # Other clocks are not asked again for each command.
     monkeypatch.setattr(Client, "config", pytest.fail)

@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import time
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator.controller.submission import provenance
+from orchestrator import jobs
+from orchestrator.controller.submission import provenance, render
+from tests import builders
 
 _SUBMODULE = "submodule"
 
@@ -79,16 +82,9 @@ class Tree:
         )
 
     def collect(self, folder: Path | None = None) -> dict[str, Any]:
-        folder = folder or self.folder
-        text = provenance.collect(
-            version="1",
-            argv=[],
-            spec_source="s",
-            template="t",
-            template_hash="h",
-            folder=folder,
-            git=provenance.git_in(folder),
-        )
+        context: Any = types.SimpleNamespace(folder=folder or self.folder, reporter=builders.SILENT)
+        request = render.Request(spec=jobs.JobSpec(name="x"), source="s")
+        text = provenance.collect(context, request, template=("t", "h"))
         return json.loads(text)
 
     def executed(self) -> str:

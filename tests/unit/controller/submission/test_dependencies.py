@@ -1,4 +1,4 @@
-"""Dependencies: references to our jobs and sweeps, what they come to, and ends that count."""
+"""Dependencies: references to jobs and sweeps, their status, and end states that count."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import errors, jobs, specs
+from orchestrator import errors, jobs
 from orchestrator.controller.session import stores
 from orchestrator.controller.submission import dependencies
 from orchestrator.jobs import dependency
 from orchestrator.toml import values
+from tests import builders
 
 _ALL = jobs.JobQuery(limit=None)
 NOW = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
@@ -59,17 +60,7 @@ def add(
 ) -> list[jobs.Job]:
     with store.reading() as work:
         number = max((job.row for job in work.jobs.find(_ALL)), default=0) + 1
-    record = jobs.Submission(
-        token=f"abcd{number:08}",
-        cluster="lab",
-        scheduler="slurm",
-        name=name,
-        script="x",
-        spec=specs.to_json(jobs.JobSpec(name=name)),
-        run_dir="/r",
-        provenance="{}",
-        created_at=NOW,
-    )
+    record = builders.make_submission(number, NOW, name=name)
     array = None if tasks is None else range(tasks)
     settled = state in jobs.TERMINAL
     with store.writing() as work:
@@ -89,7 +80,7 @@ def status(store: stores.Store, text: str) -> dependency.Status:
         return dependencies.status(work, dependencies.resolve(work, dependency.split(text)[1]))
 
 
-def test_how_it_is_with_a_job(store: stores.Store) -> None:
+def test_status_of_a_dependency_on_a_job(store: stores.Store) -> None:
     add(store, "prep", COMPLETED, job_id="1")
     add(store, "prep", RUNNING, job_id="2")
     add(store, "bad", FAILED, job_id="3")
@@ -100,16 +91,16 @@ def test_how_it_is_with_a_job(store: stores.Store) -> None:
     assert status(store, "afternotok:@1").never == ("afternotok: 1 (prep) ended COMPLETED",)
     assert status(store, "afterany:bad:prep").text == "afterany:2"
     assert status(store, "afterok:later").unsent == ("@4 (later) is not submitted yet",)
-    with pytest.raises(errors.NotFoundError, match="no job 'nobody' here"):
+    with pytest.raises(errors.NotFoundError, match="job 'nobody' not found"):
         status(store, "afterok:nobody")
-    with pytest.raises(errors.NotFoundError, match="no sweep 'prep' here"):
+    with pytest.raises(errors.NotFoundError, match="sweep 'prep' not found"):
         status(store, "afterok:sweep/prep")
     add(store, "prep", RUNNING, job_id="5")
     with pytest.raises(errors.ConflictError, match="several live jobs have this name: @5, @2"):
         status(store, "afterok:prep")
 
 
-def test_an_array_is_one_id_and_a_task_of_it_another(store: stores.Store) -> None:
+def test_an_array_has_one_id_and_each_task_its_own(store: stores.Store) -> None:
     tasks = add(store, "many", RUNNING, tasks=3, array_job_id="9")
     with store.writing() as work:
         for place, job in enumerate(tasks):
@@ -119,13 +110,13 @@ def test_an_array_is_one_id_and_a_task_of_it_another(store: stores.Store) -> Non
     assert status(store, "afterok:@2").text == "afterok:9_1"
 
 
-def test_who_goes_on_stands_for_who_failed(store: stores.Store) -> None:
+def test_a_continuation_job_replaces_the_failed_one(store: stores.Store) -> None:
     (first,) = add(store, "first", FAILED, job_id="1")
     (undecided,) = add(store, "undecided", FAILED, job_id="2", recovers=True)
     add(store, "second", RUNNING, job_id="3", continues=first.row)
     assert status(store, "afterok:first").text == "afterok:3"
     assert status(store, f"afterok:@{undecided.row}").unsent == (
-        "@2 (undecided) ended FAILED and is to go on",
+        "@2 (undecided) ended FAILED and may be retried",
     )
     add(store, "third", COMPLETED, job_id="4", continues=3)
     assert status(store, "afterok:first") == dependency.Status()
@@ -146,5 +137,5 @@ def test_who_goes_on_stands_for_who_failed(store: stores.Store) -> None:
         ("afterok:12_*:12_3:12+10,afterany:5", ["12"]),
     ],
 )
-def test_on_ends(text: str, job_ids: list[str]) -> None:
+def test_jobs_whose_end_state_counts(text: str, job_ids: list[str]) -> None:
     assert dependencies.on_ends(text) == job_ids

@@ -1,10 +1,10 @@
-"""Whatever stands in the table: a sweep, or problems; never another error."""
+"""Arbitrary tables give a sweep or problems, never another error."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator import config, errors, sweeps
@@ -54,7 +54,7 @@ SWEEPS = st.builds(
         st.sampled_from(PLAIN), SCALARS | st.lists(st.integers(0, 9), max_size=3), max_size=3
     ),
 )
-# What can be read as a sweep and may still come to nothing as jobs.
+# Valid tables whose jobs may be invalid.
 VARIED = {
     "gpus": st.integers(1, 6),
     "args.a": SCALARS | st.lists(st.integers(0, 3), max_size=2),
@@ -126,11 +126,13 @@ PROFILE = config.Profile(
 )
 
 
+@settings(max_examples=50, deadline=None)
 @given(base=BASES, sweep=SWEEPS | VALUES)
 def test_any_table(base: dict[str, Any], sweep: object) -> None:
     check({**base, "sweep": sweep})
 
 
+@settings(max_examples=50, deadline=None)
 @given(args=st.sampled_from([{}, {"batch_size": 60}]), sweep=PLAUSIBLE)
 def test_tables_that_may_be_a_sweep(args: dict[str, Any], sweep: object) -> None:
     check({**GOOD, "args": args, "sweep": sweep})

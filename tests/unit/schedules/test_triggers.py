@@ -57,16 +57,16 @@ def decided(one: schedules.Rule, minutes: float) -> list[tuple[str, str | None]]
     return [(each.state, each.reason) for each in found.planned]
 
 
-MISSED = ("skipped", "missed: nobody looked before the next planned time came")
+MISSED = ("skipped", "missed: no controller pass before the next planned time")
 
 
 def test_catchup() -> None:
     assert decided(rule(), 181) == [MISSED, MISSED, ("waiting", None)]
     assert decided(rule(catchup="all"), 181) == [("waiting", None)] * 3
     assert decided(rule(catchup="skip"), 189) == [MISSED, MISSED, ("waiting", None)]
-    late = 'missed: 00:11:00 late, with catchup "skip" the limit is 00:10:00'
+    late = 'missed: 00:11:00 late, the limit with catchup "skip" is 00:10:00'
     assert decided(rule(catchup="skip"), 191) == [MISSED, MISSED, ("skipped", late)]
-    late = "missed: 02:30:00 late, its grace is 02:00:00"
+    late = "missed: 02:30:00 late, the grace period is 02:00:00"
     every = decided(rule(catchup="all", grace_seconds=7200), 210)
     assert every == [("skipped", late), ("waiting", None), ("waiting", None)]
     assert decided(rule(paused=True), 61) == [("skipped", "paused")]
@@ -90,11 +90,11 @@ def test_what_waits() -> None:
 
     assert step(rule(), 64) == ("keep", None)
     assert step(rule(), 66) == ("fire", None)
-    assert step(rule(), 66, is_live=True) == ("skip", "overlap: an earlier one has not ended")
+    assert step(rule(), 66, is_live=True) == ("skip", "overlap: an earlier run has not ended")
     queued = rule(overlap="queue")
-    assert step(queued, 66, is_live=True) == ("keep", "waits for the end of an earlier one")
+    assert step(queued, 66, is_live=True) == ("keep", "an earlier run has not ended")
     assert step(queued, 130) == ("fire", None)
-    late = "missed: 06:01:00 late, its grace is 06:00:00"
+    late = "missed: 06:01:00 late, the grace period is 06:00:00"
     assert step(queued, 426) == ("skip", late)
     assert step(queued, 426, kept="Slurm is away") == (
         "skip",
@@ -134,7 +134,7 @@ class World:
     def tick(self, now: datetime.datetime, transactions: int) -> None:
         """One pass, killed after so many transactions."""
         while transactions > 0:
-            found = schedules.decide(self.rule, self.decided_until, now, most=7)
+            found = schedules.decide(self.rule, self.decided_until, now, limit=7)
             if not found.planned:
                 break
             for one in found.planned:

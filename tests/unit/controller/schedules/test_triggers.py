@@ -90,12 +90,11 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked_at=BEGIN,
     )
 
-    def submit(*args: object, command: list[str], **options: object) -> str:
-        (name,) = [word for word in command if word.startswith("--job-name=")]
-        names.append(name.removeprefix("--job-name="))
+    def submit(run_dir: Path, call_sbatch: object) -> str:
+        names.append(run_dir.name)
         return str(len(names))
 
-    monkeypatch.setattr(submitit, "submit", submit)
+    monkeypatch.setattr(submitit, "submit_to_slurm", submit)
     monkeypatch.setattr(clusters, "facts", lambda context, **options: facts)
     return names
 
@@ -131,7 +130,7 @@ def add(
         "jitter_seconds": 0,
         "baseline": None,
     }
-    return management.add(context, management.Wanted(**{**usual, **fields}), replace=replace)
+    return management.add(context, management.NewSchedule(**{**usual, **fields}), replace=replace)
 
 
 def history(context: contexts.Context) -> list[schedules.Trigger]:
@@ -204,7 +203,7 @@ def test_what_slurm_does_not_answer_waits_until_its_grace_is_over(
     assert outcomes(context) == [("waiting", "Slurm is away")]
     clock.now += 6 * HOUR
     triggers.step(context)
-    late = "missed: 06:30:00 late, its grace is 06:00:00; before that: Slurm is away"
+    late = "missed: 06:30:00 late, the grace period is 06:00:00; before that: Slurm is away"
     assert outcomes(context)[0] == ("skipped", late)
     assert [state for state, _ in outcomes(context)[1:]] == ["waiting"] * 6
 
@@ -266,7 +265,7 @@ def test_pause_resume_replace_and_remove(
     clock = Clock()
     context = make(tmp_path, store, clock)
     add(context, JOB)
-    with pytest.raises(errors.ConflictError, match="--replace takes it anew"):
+    with pytest.raises(errors.ConflictError, match="use --replace"):
         add(context, JOB)
     management.pause(context, "hourly")
     clock.now += 2 * HOUR
@@ -306,7 +305,7 @@ def test_what_a_rule_may_go_on_with_is_not_judged(
         work.jobs.change(fired.job_row or 0, {**failed, "recovers": True})
     clock.now += HOUR
     triggers.step(context)
-    assert outcomes(context)[1:] == [("skipped", "overlap: an earlier one has not ended")]
+    assert outcomes(context)[1:] == [("skipped", "overlap: an earlier run has not ended")]
     assert history(context)[0].verdict is None
     with store.writing() as work:
         work.jobs.change(fired.job_row or 0, {"recovers": None})
@@ -355,7 +354,7 @@ def test_a_wrong_configuration_takes_no_points_from_a_fired_sweep(
         def wrong(*rest: object) -> None:
             raise errors.ConfigurationError(["config.toml:1: no"])
 
-        patch.setattr(triggers, "place", wrong)
+        patch.setattr(triggers, "restore", wrong)
         why = "config.toml:1: no\n1 problem; nothing was done."
         for told in ([f"Schedule hourly: 2026-11-22T09:00Z {why}"], []):
             assert triggers.step(context) == told
@@ -443,7 +442,8 @@ def test_who_looks_at_schedules_is_told(
     assert told() == ""
     clock.now += datetime.timedelta(minutes=1)
     planned = f"{BEGIN.replace(hour=9, minute=0).astimezone():%Y-%m-%d %H:%M}"
-    assert told() == (f"hourly was planned for {planned}, and nobody has looked since. {cure}")
+    overdue = f"hourly was planned for {planned}, but no controller pass has run since."
+    assert told() == f"{overdue} {cure}"
     health.store(context.configuration.state_dir, newest)
     triggers.decide(context, stored)
     stored = management.find(context, "hourly")
