@@ -55,9 +55,7 @@ def decide(job: jobs.Job, evidence: Evidence) -> Transition:
             "misses": 0,
             "missing_since": None,
         }
-        unknown = event(
-            job, evidence, kind="submit", detail=detail, state=JobState.SUBMIT_UNKNOWN
-        )
+        unknown = event(job, evidence, kind="submit", detail=detail, state=JobState.SUBMIT_UNKNOWN)
         return Transition(changes=changes, events=(unknown,))
     if evidence.now < job.grace_since:
         # Written by a process whose clock was ahead: the grace would last until then.
@@ -82,7 +80,7 @@ def _adopt_row(
     if others:
         detail = f"also with this token: {', '.join(others)}; the task lock lets only one job run"
         events.append(event(job, evidence, kind="duplicate", source=row.source, detail=detail))
-    changes = {
+    changes: dict[str, object] = {
         "job_id": row.job_id,
         "raw_job_id": row.raw_job_id,
         "array_job_id": row.array_job_id,
@@ -96,9 +94,7 @@ def _adopt_row(
     )
 
 
-def _not_submitted(
-    job: jobs.Job, evidence: Evidence, detail: str, **changes: object
-) -> Transition:
+def _not_submitted(job: jobs.Job, evidence: Evidence, detail: str, **changes: object) -> Transition:
     state = JobState.NOT_SUBMITTED
     return Transition(
         changes={

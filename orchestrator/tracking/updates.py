@@ -154,7 +154,7 @@ def _failed_step(job: jobs.Job, row: Observation) -> str:
     own = job.exit_code or 0
     if job.exit_signal or (own and (signal or code in (own, own - 128))):
         return ""
-    return f"a step ended with exit code {code}:{signal}, the script with {own}:0"
+    return f"a step ended with exit code {code}:{signal}, the script itself with {own}:0"
 
 
 def _state_change(before: JobState, after: jobs.Job) -> str:

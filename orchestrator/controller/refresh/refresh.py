@@ -189,9 +189,7 @@ def _reopened(
     return [job for job in settled if tracking.is_news(job, queue.of(job))]
 
 
-def _unexplained(
-    work: unit_of_work.UnitOfWork, cluster: str, now: datetime.datetime
-) -> list[int]:
+def _unexplained(work: unit_of_work.UnitOfWork, cluster: str, now: datetime.datetime) -> list[int]:
     """Return the rows of failed jobs without a cause, also of an earlier, interrupted refresh."""
     query = jobs.JobQuery(unexplained_since=now - EXPLAINED_WITHIN, limit=None)
     return [job.row for job in work.jobs.find(query) if job.cluster == cluster]
@@ -222,10 +220,10 @@ def _store(
         if (transition.changes or transition.events) and not _is_unchanged(transition)
     ]
     submissions: dict[str, jobs.Submission | None] = {}
-    changes = [
-        (job.row, {**transition.changes, **_log_paths(work, job, transition, submissions)}, job.version)
-        for job, transition in to_store
-    ]
+    changes = []
+    for job, transition in to_store:
+        paths = _log_paths(work, job, transition, submissions)
+        changes.append((job.row, {**transition.changes, **paths}, job.version))
     stored = work.jobs.change_many(changes)
     kept = [(job, transition) for job, transition in to_store if job.row in stored]
     earlier = {
@@ -276,7 +274,5 @@ def _store_failure(
         # Absence counts only over successful queries in a row (tracking.unconfirmed_jobs).
         present = {"misses": 0, "missing_since": None}
         work.jobs.change_many([(job.row, present, job.version) for job in live if job.misses])
-        work.refreshes.finish(
-            cluster, holder=holder, failed_at=context.clock.now(), error=error
-        )
+        work.refreshes.finish(cluster, holder=holder, failed_at=context.clock.now(), error=error)
         return freshness.of(work, cluster)

@@ -17,8 +17,8 @@ from orchestrator.tracking import run_folder
 
 #: IDs on one sacct command line: 5,000 IDs make 45 KB, and slurmdbd prefers short queries.
 SACCT_CHUNK = 200
-#: sacct is 3 to 5 s late on an idle cluster (measured) and minutes late on a busy one. A job without
-#: an ID is searched by name after this time, or when the grace is over.
+#: sacct is 3 to 5 s late on an idle cluster (measured), and minutes late on a busy one. A job
+#: without an ID is searched by name after this time, or when the grace is over.
 SACCT_LATE_SECONDS = 60
 #: sacct is not called for so long after a failure. Measured: with slurmdbd hung each call takes
 #: 40 s, and all other queries wait for it.

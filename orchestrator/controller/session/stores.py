@@ -10,6 +10,7 @@ import itertools
 import os
 import pathlib
 import re
+import threading
 import types
 from collections.abc import Iterator, Sequence
 from typing import Self
@@ -75,6 +76,8 @@ class Store:
         """
         self._database = _database(location)
         self._fence: int | None = None
+        #: the open transaction of each thread
+        self._open = threading.local()
         self._shared_folders = tuple(shared_folders)
         self._setting = setting
         self._is_checked = False
@@ -123,9 +126,13 @@ class Store:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[unit_of_work.UnitOfWork]:
-        """Yield a view of one moment."""
-        with _translated(), self._private().reading() as db:
-            yield unit_of_work.UnitOfWork(db)
+        """Yield a view of one moment; inside another transaction of this thread, yield that one."""
+        if (work := getattr(self._open, "work", None)) is not None:
+            yield work
+            return
+        with _translated(), self._private().reading() as connection:
+            with self._opened(unit_of_work.UnitOfWork(connection)) as work:
+                yield work
 
     @contextlib.contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[unit_of_work.UnitOfWork]:
@@ -133,8 +140,11 @@ class Store:
 
         With `durable` what was committed survives a power cut: for intents.
         """
-        with _translated(), self._private().writing(durable=durable) as db:
-            work = unit_of_work.UnitOfWork(db)
+        with (
+            _translated(),
+            self._private().writing(durable=durable) as connection,
+            self._opened(unit_of_work.UnitOfWork(connection)) as work,
+        ):
             if self._fence is not None and not work.leases.has_fence(self._fence):
                 from orchestrator.controller.service import lease_messages
 
@@ -142,6 +152,15 @@ class Store:
                     work.leases.read(datetime.datetime.now(datetime.UTC))
                 )
             yield work
+
+    @contextlib.contextmanager
+    def _opened(self, work: unit_of_work.UnitOfWork) -> Iterator[unit_of_work.UnitOfWork]:
+        outer = getattr(self._open, "work", None)
+        self._open.work = work
+        try:
+            yield work
+        finally:
+            self._open.work = outer
 
     def version(self) -> str | None:
         """Return the revision of the tables as it is."""
