@@ -25,7 +25,7 @@ _GRACE_SECONDS = 2.0
 
 timeout_option = click.option(
     "--timeout",
-    type=options.Seconds(min=0),
+    type=options.seconds(),
     default=confirmed.CONFIRM_SECONDS,
     show_default=True,
     metavar="SECONDS",
@@ -208,9 +208,9 @@ def _explanation(outcome: confirmed.Outcome, names: str) -> str:
 @click.command("wait")
 @options.job_selection
 @click.option(
-    "--timeout", type=options.Seconds(min=0), metavar="SECONDS", help="Wait at most this long."
+    "--timeout", type=options.seconds(), metavar="SECONDS", help="Wait at most this long."
 )
-@options.format_option
+@options.optional_format
 @click.pass_context
 def wait_for_jobs(
     ctx: click.Context, selection: options.Selection, timeout: float | None, form: str | None

@@ -24,7 +24,7 @@ def baseline_commands() -> None:
 @click.argument("name")
 @reports.source_options
 @click.pass_context
-def set_baseline(ctx: click.Context, /, *, name: str, source: reports.Source) -> None:
+def set_baseline(ctx: click.Context, name: str, source: reports.Source) -> None:
     """Save results of jobs, a sweep or a file as a baseline.
 
     The measurements are copied and outlive the jobs. A baseline with the same name is replaced;
@@ -54,7 +54,7 @@ def set_baseline(ctx: click.Context, /, *, name: str, source: reports.Source) ->
 @click.option("--all", "all_", is_flag=True, help="List also replaced baselines.")
 @options.format_option
 @session.with_context
-def show(context: contexts.Context, name: str | None, all_: bool, form: str | None) -> None:
+def show(context: contexts.Context, name: str | None, all_: bool, form: str) -> None:
     """List baselines, or the measurements of one.
 
     Without NAME: all baselines, newest first.
@@ -96,14 +96,12 @@ def show(context: contexts.Context, name: str | None, all_: bool, form: str | No
 @click.pass_context
 def compare(
     ctx: click.Context,
-    /,
-    *,
     source: reports.Source,
     against: str | None,
     history: int | None,
     metrics: tuple[str, ...],
     thresholds: tuple[tuple[str, float], ...],
-    form: str | None,
+    form: str,
 ) -> None:
     """Compare results with a baseline.
 

@@ -33,7 +33,7 @@ def config_commands() -> None:
 )
 @options.format_option
 @click.pass_context
-def show(ctx: click.Context, origin: bool, form: str | None) -> None:
+def show(ctx: click.Context, origin: bool, form: str) -> None:
     """Show all keys of the configuration and their values.
 
     Command line > ORCHESTRATOR_* > project orchestrator.toml > user > site > defaults. With
@@ -82,7 +82,7 @@ def init(print_: bool) -> None:
 )
 @click.option(
     "--timeout",
-    type=options.Seconds(min=1),
+    type=options.seconds(least=1),
     default=PROBE_TIMEOUT_SECONDS,
     show_default=True,
     metavar="SECONDS",
@@ -96,7 +96,7 @@ def doctor(
     partition: str | None,
     gpus_per_node: int | None,
     timeout: float,
-    form: str | None,
+    form: str,
 ) -> None:
     """Check this machine and the configuration.
 
@@ -141,7 +141,7 @@ def doctor(
 @click.command("trust")
 @click.option("--list", "list_", is_flag=True, help="List trusted files.")
 @click.option("--remove", is_flag=True, help="Stop trusting the file in DIR.")
-@options.format_option
+@options.optional_format
 @click.argument("folder", metavar="[DIR]", required=False)
 def trust(folder: str | None, list_: bool, remove: bool, form: str | None) -> None:
     """Trust a project's orchestrator.toml after you have reviewed it.
@@ -164,7 +164,7 @@ def trust(folder: str | None, list_: bool, remove: bool, form: str | None) -> No
             {"path": path, "state": _trust_state(path)}
             for path in trust_records.trusted_files(os.environ)
         ]
-        output.print_rows("trusted", rows, ["path", "state"], form)
+        output.print_rows("trusted", rows, ["path", "state"], form or output.default_format())
         return
     options.refuse_format("trust DIR", form)
     path = Path(os.path.realpath(str(folder)), paths.PROJECT_FILE)

@@ -60,7 +60,7 @@ def upgrade(context: contexts.Context) -> None:
 @database_commands.command("check")
 @options.format_option
 @session.with_context
-def check(context: contexts.Context, form: str | None) -> None:
+def check(context: contexts.Context, form: str) -> None:
     """Check the integrity of the database.
 
     Checks every page, key and value. Each problem is listed with its table, row and column. Exit
@@ -104,7 +104,7 @@ def backup(context: contexts.Context, target: Path | None) -> None:
 @click.argument("backup", required=False, type=click.Path(path_type=Path))
 @options.format_option
 @click.pass_context
-def restore(ctx: click.Context, backup: Path | None, form: str | None) -> None:
+def restore(ctx: click.Context, backup: Path | None, form: str) -> None:
     """Replace the database with a backup.
 
     Without BACKUP, the backups next to the database are listed. A damaged backup is refused. The

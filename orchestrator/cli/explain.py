@@ -68,7 +68,7 @@ class _Explained:
     help="File with rules that precede the built-in ones (docs/explain.md). Can be repeated.",
 )
 @options.refresh_option
-@options.format_option
+@options.optional_format
 @click.pass_context
 def explain(
     ctx: click.Context,

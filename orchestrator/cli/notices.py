@@ -24,7 +24,7 @@ def notice_commands() -> None:
 @click.option("--unsent", is_flag=True, help="Only notifications that are waiting or failed.")
 @options.format_option
 @session.with_context
-def list_notices(context: contexts.Context, limit: int, unsent: bool, form: str | None) -> None:
+def list_notices(context: contexts.Context, limit: int, unsent: bool, form: str) -> None:
     """List notifications and whether they were sent.
 
     The newest is first, with one row for each channel. A WAITING notification is sent by the next

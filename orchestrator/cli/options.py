@@ -6,14 +6,14 @@ import dataclasses
 import datetime
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from orchestrator.cli import completion, output
 
-#: Longest Duration: a later planned time could not be stored.
+#: Longest duration: a later planned time could not be stored.
 _MAX_DAYS = 366
 
 Command = Callable[..., Any]
@@ -45,76 +45,54 @@ class Group(click.Group):
             )
 
 
-class Seconds(click.FloatRange):
-    """A number of seconds; float() accepts `nan`, a time-out that would never pass."""
+def seconds(*, least: float = 0) -> Callable[[str], float]:
+    """Return a parameter type. It refuses `nan`, a time-out that never passes."""
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        seconds = float(super().convert(value, param, ctx))
-        if seconds != seconds:
-            self.fail(f"{value!r} is not a number of seconds")
-        return seconds
+    def convert(text: str) -> float:
+        number = click.FLOAT(text)
+        if not number >= least:
+            raise click.BadParameter(f"{text!r} is not a number of seconds of at least {least:g}")
+        return number
 
-
-class Duration(click.ParamType[int]):
-    """A duration such as `90`, `10m` or `1h30m`, in seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            seconds = parse_duration(str(value))
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is not a duration: write 90s, 10m, 6h or 1d")
-        if seconds > _MAX_DAYS * 86400:
-            self.fail(f"{value!r} is too long: write at most {_MAX_DAYS}d")
-        return seconds
+    return convert
 
 
-class Range(click.ParamType[tuple[int | None, int | None]]):
-    """`A:B`, `A:`, `:B` or one number."""
-
-    name = "range"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        first, colon, last = value.partition(":")
-        try:
-            ends = [int(end) if end.strip() else None for end in (first, last if colon else first)]
-        except ValueError:
-            ends = []
-        # SQLite's integers have 64 bits.
-        if not value.strip(": ") or not ends or any(abs(end or 0) >= 2**63 for end in ends):
-            self.fail(f"{value!r} is not a range: write A:B, A:, :B or one number")
-        begin, end = ends
-        if begin is not None and end is not None and begin > end:
-            self.fail(f"{value!r} ends before it begins: write {end}:{begin}")
-        return begin, end
+def duration(text: str) -> int:
+    """Return the seconds of a duration such as `90`, `10m` or `1h30m`."""
+    try:
+        length = parse_duration(text)
+    except ValueError as exc:
+        raise click.BadParameter(f"{text!r} is not a duration: write 90s, 10m, 6h or 1d") from exc
+    if length > _MAX_DAYS * 86400:
+        raise click.BadParameter(f"{text!r} is too long: write at most {_MAX_DAYS}d")
+    return length
 
 
-class Time(click.ParamType[datetime.datetime]):
-    """A point in time in the formats of sacct."""
+def time(text: str) -> datetime.datetime:
+    """Return a point in time, written in the formats of sacct."""
+    try:
+        return parse_time(text, datetime.datetime.now(datetime.UTC))
+    except ValueError as exc:
+        raise click.BadParameter(
+            f"{text!r} is not a time: write 2026-11-20, 2026-11-20T10:05, 10:05, yesterday, 3days "
+            "or now-2hours"
+        ) from exc
 
-    name = "time"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime.datetime:
-        if isinstance(value, datetime.datetime):
-            return value
-        try:
-            return parse_time(str(value), datetime.datetime.now(datetime.UTC))
-        except ValueError:
-            self.fail(
-                f"{value!r} is not a time: write 2026-11-20, 2026-11-20T10:05, 10:05, yesterday, "
-                "3days or now-2hours",
-                param,
-                ctx,
-            )
+def number_range(text: str) -> tuple[int | None, int | None]:
+    """Return the ends of `A:B`, `A:`, `:B` or one number."""
+    first, colon, last = text.partition(":")
+    try:
+        ends = [int(end) if end.strip() else None for end in (first, last if colon else first)]
+    except ValueError:
+        ends = []
+    # SQLite's integers have 64 bits.
+    if not text.strip(": ") or not ends or any(abs(end or 0) >= 2**63 for end in ends):
+        raise click.BadParameter(f"{text!r} is not a range: write A:B, A:, :B or one number")
+    begin, end = ends
+    if begin is not None and end is not None and begin > end:
+        raise click.BadParameter(f"{text!r} ends before it begins: write {end}:{begin}")
+    return begin, end
 
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -185,19 +163,37 @@ def _on_day(local: datetime.datetime, clock: datetime.time, *, days_ago: int) ->
     return datetime.datetime.combine(day, clock).astimezone(datetime.UTC)
 
 
-def format_option(function: Command) -> Command:
+def formats_option(formats: Sequence[str], default: str) -> Callable[[Command], Command]:
     """Add --format and --json; the command gets `form`, None if neither is given."""
-
-    @click.option(
+    format_ = click.option(
         "--format",
-        "format_",
-        type=click.Choice(output.FORMATS),
-        help="Output format. Default: table on a terminal, otherwise tsv.",
+        "form",
+        type=click.Choice(formats),
+        help=f"Output format. Default: {default}.",
     )
-    @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
+    json_ = click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
+
+    def decorate(function: Command) -> Command:
+        @functools.wraps(function)
+        def command(*args: Any, form: str | None, as_json: bool, **kwargs: Any) -> Any:
+            return function(*args, form="json" if as_json else form, **kwargs)
+
+        return format_(json_(command))
+
+    return decorate
+
+
+#: Adds --format and --json; the command gets `form`, None if neither is given.
+optional_format = formats_option(output.FORMATS, "table on a terminal, otherwise tsv")
+
+
+def format_option(function: Command) -> Command:
+    """Add --format and --json; the command gets `form`, the format to print."""
+
+    @optional_format
     @functools.wraps(function)
-    def command(*args: Any, format_: str | None, as_json: bool, **kwargs: Any) -> Any:
-        return function(*args, form="json" if as_json else format_, **kwargs)
+    def command(*args: Any, form: str | None, **kwargs: Any) -> Any:
+        return function(*args, form=form or output.default_format(), **kwargs)
 
     return command
 
@@ -273,6 +269,42 @@ def job_selection(function: Command) -> Command:
         return function(*args, selection=selection, **kwargs)
 
     return command
+
+
+def names_list(text: str) -> tuple[str, ...]:
+    """Return the names of a list separated by commas. An empty name may be an unset variable."""
+    names = tuple(text.split(","))
+    if not all(names):
+        raise click.BadParameter(f"{text!r} contains an empty name")
+    return names
+
+
+def job_filter(function: Command) -> Command:
+    """Add --name, --label and --partition, with the names of JobQuery's fields."""
+    for option in (
+        click.option(
+            "-p",
+            "--partition",
+            "partitions",
+            type=names_list,
+            multiple=True,
+            metavar="NAME,...",
+            callback=lambda ctx, param, lists: tuple(name for names in lists for name in names),
+            help="Only these partitions. Can be repeated.",
+        ),
+        click.option(
+            "--label",
+            "labels",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Only jobs with this label. Can be repeated.",
+        ),
+        click.option(
+            "--name", "names", multiple=True, help="Only jobs with this name. Can be repeated."
+        ),
+    ):
+        function = option(function)
+    return function
 
 
 def _set_scheduler(ctx: click.Context, _: click.Parameter, value: str | None) -> None:

@@ -46,7 +46,7 @@ def pattern_commands() -> None:
 @_files_option
 @options.format_option
 @click.pass_context
-def list_patterns(ctx: click.Context, pattern_files: tuple[Path, ...], form: str | None) -> None:
+def list_patterns(ctx: click.Context, pattern_files: tuple[Path, ...], form: str) -> None:
     """List all patterns, configured and built-in.
 
     \b
@@ -112,7 +112,7 @@ def test_patterns(
     log: IO[bytes],
     names: tuple[str, ...],
     pattern_files: tuple[Path, ...],
-    form: str | None,
+    form: str,
 ) -> None:
     """Show the metrics that patterns find in a log.
 
@@ -127,7 +127,6 @@ def test_patterns(
     known = job_patterns.configured(session.configuration_of(ctx), pattern_files)
     matcher = patterns.Matcher(patterns.select(known, names, source="--pattern"))
     trial = _Trial(matcher)
-    form = form or output.default_format()
     if form == "table":
         rows = list(itertools.chain.from_iterable(trial.pages(log)))
         output.print_rows("matches", rows, _MATCH_COLUMNS, form)

@@ -17,8 +17,6 @@ from orchestrator.controller.reports import baselines, studies
 from orchestrator.reports import comparison, documents, drawing, tables
 from orchestrator.toml import values
 
-#: Formats that contain the whole report; the others contain only its rows.
-_DOCUMENT_FORMATS = ("markdown", "latex")
 _CSV_LIMIT_BYTES = 64 * 1024 * 1024
 
 Command = Callable[..., Any]
@@ -38,59 +36,41 @@ class Source:
     refresh: bool | None
 
 
-class _Threshold(click.ParamType[tuple[str, float]]):
-    """`METRIC=SHARE`, such as throughput=0.05 or accuracy=1%."""
-
-    name = "threshold"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        name, _, share = value.partition("=")
-        try:
-            number = float(share.removesuffix("%")) / (100.0 if share.endswith("%") else 1.0)
-        except ValueError:
-            number = -1.0
-        if name not in comparison.METRICS or not 0.0 <= number < 1.0:
-            self.fail(
-                f"{value!r}: write METRIC=SHARE, such as throughput=0.05 or accuracy=1%; metrics "
-                f"are {', '.join(comparison.METRICS)}"
-            )
-        return name, number
+def _parse_threshold(text: str) -> tuple[str, float]:
+    """Return the metric and share of `METRIC=SHARE`."""
+    name, _, share = text.partition("=")
+    try:
+        number = float(share.removesuffix("%")) / (100.0 if share.endswith("%") else 1.0)
+    except ValueError:
+        number = -1.0
+    if name not in comparison.METRICS or not 0.0 <= number < 1.0:
+        raise click.BadParameter(
+            f"{text!r}: write METRIC=SHARE, such as throughput=0.05 or accuracy=1%; metrics are "
+            f"{', '.join(comparison.METRICS)}"
+        )
+    return name, number
 
 
-class _TimeLimit(click.ParamType[int]):
-    """A time limit in Slurm's format, in seconds."""
-
-    name = "time limit"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            seconds = values.seconds(value)
-        except ValueError as exc:
-            self.fail(f"{exc}; write 90 (minutes) or 4:00:00")
-        if seconds is None:
-            self.fail(f"{value!r} is not a limit: write 90 (minutes) or 4:00:00")
-        return seconds
+def _parse_time_limit(text: str) -> int:
+    """Return the seconds of a time limit in Slurm's format."""
+    try:
+        seconds = values.seconds(text)
+    except ValueError as exc:
+        raise click.BadParameter(f"{exc}; write 90 (minutes) or 4:00:00") from exc
+    if seconds is None:
+        raise click.BadParameter(f"{text!r} is not a limit: write 90 (minutes) or 4:00:00")
+    return seconds
 
 
-class _Columns(click.ParamType[list[str]]):
-    """Names of columns, separated by commas."""
-
-    name = "columns"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        words = [word.strip() for word in value.split(",") if word.strip()]
-        # The heading of the column `size`.
-        names = ["size" if word in ("gpus", "ranks") else word for word in words]
-        for name in names:
-            if name not in tables.NAMES:
-                self.fail(f"there is no column {name!r}; columns are {', '.join(tables.NAMES)}")
-        return names
+def _parse_columns(text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    # The heading of the column `size`.
+    names = ["size" if word in ("gpus", "ranks") else word for word in words]
+    for name in names:
+        if name not in tables.NAMES:
+            known = ", ".join(tables.NAMES)
+            raise click.BadParameter(f"there is no column {name!r}; columns are {known}")
+    return names
 
 
 def _source_option(function: Command) -> Command:
@@ -133,7 +113,7 @@ def comparison_options(function: Command) -> Command:
         "--threshold",
         "thresholds",
         multiple=True,
-        type=_Threshold(),
+        type=_parse_threshold,
         metavar="METRIC=SHARE",
         help="Ignore smaller differences: throughput=0.05, accuracy=1%. Can be repeated.",
     )
@@ -211,13 +191,12 @@ def compare(
 
 
 def print_comparison(
-    compared: comparison.Comparison, name: str, study: studies.Study, form: str | None
+    compared: comparison.Comparison, name: str, study: studies.Study, form: str
 ) -> None:
     """Print a comparison. WorseError if a result is worse than the baseline.
 
     Or if jobs were left out and a size of the baseline has no runs, such as if all jobs failed.
     """
-    form = form or output.default_format()
     rows = comparison.rows(compared)
     names = comparison.COLUMNS if form == "table" else comparison.VALUES
     columns = [name for name in names if name != "curve" or any(row["curve"] for row in rows)]
@@ -273,7 +252,10 @@ def print_comparison(
     help="With --within: find the cheapest way to train N epochs.",
 )
 @click.option(
-    "--within", type=_TimeLimit(), metavar="TIME", help="Time for --epochs: 90 (minutes), 4:00:00."
+    "--within",
+    type=_parse_time_limit,
+    metavar="TIME",
+    help="Time for --epochs: 90 (minutes) or 4:00:00.",
 )
 @click.option(
     "--samples-per-epoch",
@@ -290,7 +272,7 @@ def print_comparison(
 @comparison_options
 @click.option(
     "--columns",
-    type=_Columns(),
+    type=_parse_columns,
     metavar="NAME,...",
     help=f"Print only these columns: {', '.join(tables.NAMES)}.",
 )
@@ -303,18 +285,12 @@ def print_comparison(
     "PNG, PDF and CSV.",
 )
 @click.option("--no-plots", is_flag=True, help="With --to: write no plots.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice([*output.FORMATS, *_DOCUMENT_FORMATS]),
-    help="Output format. Default: table on a terminal, otherwise tsv.",
+@options.formats_option(
+    (*output.FORMATS, "markdown", "latex"), "table on a terminal, otherwise tsv"
 )
-@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @click.pass_context
 def report(
     ctx: click.Context,
-    /,
-    *,
     source: Source,
     scaling: str | None,
     apart: tuple[str, ...],
@@ -330,7 +306,6 @@ def report(
     folder: Path | None,
     no_plots: bool,
     form: str | None,
-    as_json: bool,
 ) -> None:
     """Report how throughput scales with the number of GPUs.
 
@@ -344,7 +319,6 @@ def report(
       orchestrator sweep report digits-scaling --against last-week
       orchestrator sweep report --from figures.csv --columns configuration,throughput,total_time
     """
-    form = "json" if as_json else form
     if against is not None and form not in (None, "table"):
         raise click.UsageError(
             "--against requires --format table. For another format use `orchestrator baseline "
@@ -393,7 +367,7 @@ def _print_report(
     report: reports.Report, targets: reports.Targets, names: list[str], form: str
 ) -> None:
     columns = tables.chosen(report, names)
-    if form in _DOCUMENT_FORMATS:
+    if form in ("markdown", "latex"):
         document = documents.markdown if form == "markdown" else documents.latex
         click.echo(document(report, targets, columns), nl=False)
         return

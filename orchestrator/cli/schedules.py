@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -62,7 +62,7 @@ def schedule_commands() -> None:
 )
 @click.option(
     "--grace",
-    type=options.Duration(),
+    type=options.duration,
     default="6h",
     show_default=True,
     metavar="DURATION",
@@ -76,7 +76,7 @@ def schedule_commands() -> None:
 )
 @click.option(
     "--jitter",
-    type=options.Duration(),
+    type=options.duration,
     default="0",
     metavar="DURATION",
     help="Delay each planned time by up to this. The delay of a planned time never changes.",
@@ -88,12 +88,10 @@ def schedule_commands() -> None:
 )
 @click.option("--replace", is_flag=True, help="Replace the schedule with this name.")
 @options.yes_option
-@options.format_option
+@options.optional_format
 @click.pass_context
 def add(
     ctx: click.Context,
-    /,
-    *,
     name: str,
     cron: str,
     tz: str | None,
@@ -105,7 +103,7 @@ def add(
     replace: bool,
     yes: bool,
     form: str | None,
-    **job_options: object,
+    job: spec_options.JobOptions,
 ) -> None:
     """Add a schedule for a job or sweep.
 
@@ -122,7 +120,7 @@ def add(
         raise click.UsageError(f"NAME: {error}")
     calendar = schedules.Calendar(cron, tz or _local_zone())
     configuration = session.configuration_of(ctx)
-    checked, context = _checked(ctx, job_options, configuration, yes=yes)
+    checked, context = _checked(ctx, job, configuration, yes=yes)
     if baseline is not None:
         baselines.find(context, baseline)
     if runs_dir := (ctx.obj or {}).get("runs_dir"):
@@ -152,7 +150,7 @@ def add(
 
 def _checked(
     ctx: click.Context,
-    job_options: Mapping[str, object],
+    job: spec_options.JobOptions,
     configuration: config.Configuration,
     *,
     yes: bool,
@@ -161,8 +159,8 @@ def _checked(
 
     Returns fields of management.NewSchedule, and the context for its scheduler.
     """
-    if spec_options.is_sweep(job_options):
-        sweep, source = spec_options.sweep(job_options, configuration)
+    if spec_options.is_sweep(job):
+        sweep, source = spec_options.sweep(job, configuration)
         prepared = plan.prepare_sweep(
             session.open_context(ctx), sweep, source=source, argv=sys.argv
         )
@@ -172,7 +170,7 @@ def _checked(
         inherit = {name for point in sweep.points for name in point.spec.environment.inherit}
         fields: dict[str, Any] = {"kind": "sweep", "spec": sweep.document, "source": source}
     else:
-        request = spec_options.request(job_options, configuration)
+        request = spec_options.request(job, configuration)
         is_local = render.is_local(configuration, os.environ)
         context = session.open_context(ctx).with_scheduler("local" if is_local else "slurm")
         script = render.render(configuration, request, is_local=is_local)
@@ -199,7 +197,7 @@ def _local_zone() -> str:
 @click.option("--all", "all_", is_flag=True, help="List also removed schedules.")
 @options.format_option
 @session.with_context
-def list_schedules(context: contexts.Context, all_: bool, form: str | None) -> None:
+def list_schedules(context: contexts.Context, all_: bool, form: str) -> None:
     """List schedules with the next planned time and the last outcome.
 
     \b
@@ -211,7 +209,6 @@ def list_schedules(context: contexts.Context, all_: bool, form: str | None) -> N
             stored = work.schedules.all(states=("active", "paused", "removed"))
         else:
             stored = work.schedules.all()
-    form = form or output.default_format()
     rows = [
         schedule_rows.schedule_row(summary, form)
         for summary in management.summaries(context, stored)
@@ -223,7 +220,7 @@ def list_schedules(context: contexts.Context, all_: bool, form: str | None) -> N
 
 @schedule_commands.command("show")
 @_name_argument
-@options.format_option
+@options.optional_format
 @session.with_context
 def show(context: contexts.Context, name: str, form: str | None) -> None:
     """Show the details of a schedule.
@@ -281,7 +278,7 @@ def show(context: contexts.Context, name: str, form: str | None) -> None:
 )
 @options.format_option
 @session.with_context
-def print_next(context: contexts.Context, name: str, count: int, form: str | None) -> None:
+def print_next(context: contexts.Context, name: str, count: int, form: str) -> None:
     """Show the next planned times of a schedule.
 
     Times are in the schedule's time zone and in UTC. A time that daylight saving time skips is
@@ -314,7 +311,7 @@ def print_next(context: contexts.Context, name: str, count: int, form: str | Non
 @options.limit_option
 @options.format_option
 @session.with_context
-def history(context: contexts.Context, name: str, limit: int, form: str | None) -> None:
+def history(context: contexts.Context, name: str, limit: int, form: str) -> None:
     """List the planned times of a schedule and their outcomes.
 
     The newest is first. Each planned time has exactly one entry: it fired, is waiting, was skipped
@@ -325,7 +322,6 @@ def history(context: contexts.Context, name: str, limit: int, form: str | None) 
       orchestrator schedule history nightly --format csv
     """
     stored, triggers = management.history(context, name, limit)
-    form = form or output.default_format()
     rows = schedule_rows.trigger_rows(triggers, stored.tz, form)
     output.print_rows("firings", rows, schedule_rows.TRIGGER_COLUMNS, form)
 
@@ -334,7 +330,7 @@ def history(context: contexts.Context, name: str, limit: int, form: str | None) 
 @_name_argument
 @options.format_option
 @session.with_context
-def run(context: contexts.Context, name: str, form: str | None) -> None:
+def run(context: contexts.Context, name: str, form: str) -> None:
     """Submit the job or sweep of a schedule once, now.
 
     Also works while the schedule is paused. The overlap rule applies: with skip, exit code 6 while
@@ -350,7 +346,6 @@ def run(context: contexts.Context, name: str, form: str | None) -> None:
     for message in messages:
         output.note(message)
     stored = management.find(context, name)
-    form = form or output.default_format()
     rows = schedule_rows.trigger_rows([trigger], stored.tz, form)
     output.print_rows("firings", rows, schedule_rows.TRIGGER_COLUMNS, form)
     if trigger.state == "failed":

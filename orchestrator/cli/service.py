@@ -84,7 +84,7 @@ def tick(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
 @click.command("serve")
 @click.option(
     "--interval",
-    type=options.Seconds(min=1),
+    type=options.seconds(least=1),
     metavar="SECONDS",
     help="Time between passes. Default: the profile's serve_interval_seconds, 60.",
 )
@@ -97,7 +97,7 @@ def tick(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
 )
 @click.option("--wait", "stand_by", is_flag=True, help="Stand by while another controller runs.")
 @click.option("--status", "show_status", is_flag=True, help="Show the state of the controller.")
-@options.format_option
+@options.optional_format
 @click.pass_context
 def serve(
     ctx: click.Context,
@@ -122,7 +122,7 @@ def serve(
     """
     context = session.open_context(ctx, quiet=True)
     if show_status:
-        _print_health(context, form)
+        _print_health(context, form or output.default_format())
         return
     if form is not None:
         raise click.UsageError("--format and --json require --status; use --log-format for the log")
@@ -152,7 +152,7 @@ def _text_line(line: serving.LogLine) -> str:
     return f"{at} {level}{step}{' '.join(line.text.split())}"
 
 
-def _print_health(context: contexts.Context, form: str | None) -> None:
+def _print_health(context: contexts.Context, form: str) -> None:
     from orchestrator.controller.service import health
 
     state = health.examine(context.store, context.configuration.state_dir, context.clock.now())

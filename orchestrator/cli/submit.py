@@ -24,7 +24,7 @@ if typing.TYPE_CHECKING:
 @spec_options.spec_options
 @options.scheduler_option
 @click.pass_context
-def render(ctx: click.Context, /, **job_options: object) -> None:
+def render(ctx: click.Context, job: spec_options.JobOptions) -> None:
     """Print the batch script of a job.
 
     The output is byte for byte the script that `submit` passes to sbatch. Slurm is not needed.
@@ -34,7 +34,7 @@ def render(ctx: click.Context, /, **job_options: object) -> None:
       orchestrator render examples/digits_ddp.toml --set resources.nodes=2
     """
     configuration = session.configuration_of(ctx)
-    request = spec_options.request(job_options, configuration)
+    request = spec_options.request(job, configuration)
     terminal.print_exactly(rendering.as_submitted(configuration, request, os.environ))
     spec_options.print_command_line(request)
 
@@ -47,19 +47,17 @@ def render(ctx: click.Context, /, **job_options: object) -> None:
 @click.option("--parsable", is_flag=True, help="Print only the job ID.")
 @options.queue_option
 @options.wait_option
-@options.format_option
+@options.optional_format
 @click.pass_context
 def submit(
     ctx: click.Context,
-    /,
-    *,
     dry_run: bool,
     test_only: bool,
     parsable: bool,
     queue: bool | None,
     wait_: bool,
     form: str | None,
-    **job_options: object,
+    job: spec_options.JobOptions,
 ) -> None:
     """Submit a job exactly once.
 
@@ -80,7 +78,7 @@ def submit(
         if is_given:
             options.refuse_format(option, form)
     configuration = session.configuration_of(ctx)
-    request = spec_options.request(job_options, configuration)
+    request = spec_options.request(job, configuration)
     if dry_run:
         terminal.print_exactly(rendering.as_submitted(configuration, request, os.environ))
         spec_options.print_command_line(request)

@@ -37,17 +37,15 @@ def sweep_commands() -> None:
 @_dry_run_option
 @options.yes_option
 @options.wait_option
-@options.format_option
+@options.optional_format
 @click.pass_context
 def submit_sweep(
     ctx: click.Context,
-    /,
-    *,
     dry_run: bool,
     yes: bool,
     wait_: bool,
     form: str | None,
-    **job_options: object,
+    job: spec_options.JobOptions,
 ) -> None:
     """Submit all points of a sweep, each exactly once.
 
@@ -63,14 +61,14 @@ def submit_sweep(
       orchestrator sweep submit examples/scaling.toml --dry-run
       orchestrator sweep submit examples/scaling.toml --set sweep.repeats=5 --name weekly --wait
     """
-    sweep, source = spec_options.sweep(job_options, session.configuration_of(ctx))
+    sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
     context = session.open_context(ctx)
     prepared = plan.prepare_sweep(
         context, sweep, source=source, argv=sys.argv, without_slurm=dry_run
     )
     output.note(plan_line(sweep.name, sweep.table.kind, prepared))
     if dry_run:
-        _print_plan(prepared, form)
+        _print_plan(prepared, form or output.default_format())
         return
     confirm(plan.needs_consent(context, prepared), yes=yes)
     stored = submit_points.create(context, prepared, sweep, source)
@@ -90,7 +88,7 @@ def submit_sweep(
     help="Print only the arguments of point N, from 1.",
 )
 @click.pass_context
-def render(ctx: click.Context, /, point: int | None, **job_options: object) -> None:
+def render(ctx: click.Context, point: int | None, job: spec_options.JobOptions) -> None:
     """Print the batch scripts of a sweep, one for each job array.
 
     The output is byte for byte what `sweep submit` passes to sbatch.
@@ -100,7 +98,7 @@ def render(ctx: click.Context, /, point: int | None, **job_options: object) -> N
       orchestrator sweep render examples/scaling.toml
       orchestrator sweep render examples/scaling.toml --point 3
     """
-    sweep, source = spec_options.sweep(job_options, session.configuration_of(ctx))
+    sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
     if point is not None:
         from orchestrator.specs import arguments
 
@@ -125,7 +123,7 @@ def render(ctx: click.Context, /, point: int | None, **job_options: object) -> N
 @options.limit_option
 @options.format_option
 @session.with_context
-def list_sweeps(context: contexts.Context, limit: int, form: str | None) -> None:
+def list_sweeps(context: contexts.Context, limit: int, form: str) -> None:
     """List sweeps with the number of points in each state.
 
     The newest sweep is first. MISSING counts cancelled and lost points, WAITING deferred ones,
@@ -137,7 +135,6 @@ def list_sweeps(context: contexts.Context, limit: int, form: str | None) -> None
       orchestrator sweep list
     """
     rows = [sweep_rows.sweep_row(summary) for summary in queries.newest(context, limit)]
-    form = form or output.default_format()
     if not output.is_json(form):
         for row in rows:
             row["row"] = f"@{row['row']}"
@@ -151,7 +148,7 @@ def list_sweeps(context: contexts.Context, limit: int, form: str | None) -> None
 @options.format_option
 @session.with_context
 def status(
-    context: contexts.Context, reference: str, points: bool, refresh: bool | None, form: str | None
+    context: contexts.Context, reference: str, points: bool, refresh: bool | None, form: str
 ) -> None:
     """Show the states of a sweep's points.
 
@@ -162,7 +159,6 @@ def status(
     """
     sweep = queries.find(context, reference)
     session.refresh(context, refresh)
-    form = form or output.default_format()
     if points:
         now, is_json = context.clock.now(), output.is_json(form)
         rows = [
@@ -179,7 +175,7 @@ sweep_commands.add_command(reports.report)
 
 @sweep_commands.command("resume")
 @_sweep_argument
-@options.format_option
+@options.optional_format
 @session.with_context
 def resume(context: contexts.Context, reference: str, form: str | None) -> None:
     """Submit the points of a sweep that are not submitted yet.
@@ -207,7 +203,7 @@ def resume(context: contexts.Context, reference: str, form: str | None) -> None:
     metavar="POINT",
     help="Submit this point, by number or name, however it ended. Can be repeated.",
 )
-@options.format_option
+@options.optional_format
 @session.with_context
 def rerun(
     context: contexts.Context,
@@ -247,17 +243,15 @@ def rerun(
 @spec_options.spec_options
 @_dry_run_option
 @options.yes_option
-@options.format_option
+@options.optional_format
 @click.pass_context
 def add(
     ctx: click.Context,
-    /,
-    *,
     reference: str,
     dry_run: bool,
     yes: bool,
     form: str | None,
-    **job_options: object,
+    job: spec_options.JobOptions,
 ) -> None:
     """Add points to a sweep and submit them.
 
@@ -269,7 +263,7 @@ def add(
     Example:
       orchestrator sweep add digits-scaling examples/scaling.toml --set sweep.repeats=5
     """
-    sweep, source = spec_options.sweep(job_options, session.configuration_of(ctx))
+    sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
     context = session.open_context(ctx)
     stored = queries.find(context, reference)
     new = resubmission.new_points(context, stored, sweep)
@@ -288,7 +282,7 @@ def add(
     prepared = plan.prepare_points(context, stored, new, sys.argv, source=source)
     output.note(plan_line(stored.name, stored.kind, prepared))
     if dry_run:
-        _print_plan(prepared, form)
+        _print_plan(prepared, form or output.default_format())
         return
     confirm(plan.needs_consent(context, prepared), yes=yes)
     result = resubmission.add_points(prepared, stored, sweep, new, report=_print_submission)
@@ -348,8 +342,7 @@ def confirm(reason: str, *, yes: bool) -> None:
     click.confirm(f"{reason}. Submit?", abort=True, err=True)
 
 
-def _print_plan(prepared: plan.Prepared, form: str | None) -> None:
-    form = form or output.default_format()
+def _print_plan(prepared: plan.Prepared, form: str) -> None:
     rows: list[dict[str, object]] = []
     for ready in prepared.ready:
         spec, points = ready.submission.spec, ready.submission.points
@@ -377,7 +370,7 @@ def _print_submission(tasks: Sequence[jobs.Job]) -> None:
         output.note(submit.submission_line(tasks))
 
 
-def _print_states(context: contexts.Context, sweep: sweeps.StoredSweep, form: str | None) -> None:
+def _print_states(context: contexts.Context, sweep: sweeps.StoredSweep, form: str) -> None:
     (summary,) = queries.summaries(context, [sweep])
     rows = sweep_rows.state_rows(summary)
     output.print_rows("sweep_states", rows, sweep_rows.STATE_COLUMNS, form)

@@ -1,4 +1,4 @@
-"""Decide what follows a failure, from its cause, the rules of `[retry]` and earlier decisions."""
+"""What follows a failure: from its cause, the rules of `[retry]` and earlier decisions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from orchestrator.recovery.records import Action, Decision, Facts
 from orchestrator.specs import changes as spec_changes
 from orchestrator.toml import values
 
-#: Defaults of `limits`: continuations at the time limit, as many as the job script's own requeues
-#: (ORCHESTRATOR_RESTART_LIMIT), and starts after a transient cause.
+#: Defaults of `limits`. After a time limit: as many as the job script's own requeues
+#: (ORCHESTRATOR_RESTART_LIMIT). After a transient cause: two.
 CONTINUED_LIMIT = 20
 MAYBE_LIMIT = 2
 BACKOFF_SECONDS = 60
@@ -21,16 +21,14 @@ BACKOFF_MAX_SECONDS = 3600
 EXCLUDE_AFTER = 2
 #: Key of the nodes that the next start avoids.
 EXCLUDE = "job.exclude"
-#: After these causes a new job continues. A chain expects to reach time limits; and Slurm (24.11)
-#: reports PREEMPTED for a job that PreemptMode=CANCEL preempted and that was requeued, however it
-#: ends later.
+#: After these causes a continuation job is submitted, without a pause because it is pending anyway.
+#: Slurm 24.11 reports PREEMPTED for a job that PreemptMode=CANCEL preempted and that was requeued,
+#: however it ends later.
 _NEW_JOB = frozenset({"preempted", retry.CONTINUED})
-#: After these causes the time in the queue is pause enough.
-_AT_ONCE = _NEW_JOB
 
 
-class _NoStart(Exception):
-    """The job is not started again, with the rule and a sentence."""
+class _NoRetry(Exception):
+    """The job is not retried, because of a rule."""
 
     def __init__(self, rule: str, why: str) -> None:
         super().__init__(why)
@@ -44,55 +42,62 @@ def decide(
 
     `history` has the decisions about the whole chain, oldest first, without refused ones.
     """
+    cause = facts.cause
     starts = [decision for decision in history if decision.action is not Action.NONE]
-    same_cause = [decision for decision in starts if decision.cause == facts.cause]
+    same_cause = [decision for decision in starts if decision.cause == cause]
     try:
-        _refuse_hopeless(facts, rules)
+        _check_cause(facts, rules)
         count = _check_limits(facts, rules, starts, same_cause)
-        reached = _check_progress(facts, rules, same_cause)
+        progress = _check_progress(facts, rules, same_cause)
         changes = _changes(facts, rules)
-    except _NoStart as refusal:
+    except _NoRetry as refusal:
         return Decision(
             action=Action.NONE,
-            cause=facts.cause,
+            cause=cause,
             rule=refusal.rule,
-            why=f"{facts.cause}: {refusal}; it is not started again",
+            why=f"{cause}: {refusal}; no retry",
             step=facts.progress.step,
         )
     pause_seconds = 0
-    if facts.cause not in _AT_ONCE and facts.cause not in rules.changes:
+    if cause not in _NEW_JOB and cause not in rules.changes:
         first = _or(rules.backoff_seconds, BACKOFF_SECONDS)
         longest = _or(rules.backoff_max_seconds, BACKOFF_MAX_SECONDS)
         # After 30 doublings the longest pause has long been reached.
         pause_seconds = min(first * 2 ** min(len(same_cause), 30), longest)
-    can_requeue = not changes and facts.cause not in _NEW_JOB and facts.spec.requeue is not False
-    action = Action.REQUEUE if can_requeue else Action.CONTINUE
+    can_requeue = not changes and cause not in _NEW_JOB and facts.spec.requeue is not False
+    action = "the job is requeued" if can_requeue else "a continuation job is submitted"
+    new_values = [f"{key} = {value}" for key, value in changes.items() if key != EXCLUDE]
+    if new_values:
+        action += f" with {', '.join(new_values)}"
+    if EXCLUDE in changes:
+        action += f" without {changes[EXCLUDE]}"
+    if pause_seconds:
+        action += f" in {values.elapsed(pause_seconds)}"
     return Decision(
-        action=action,
-        cause=facts.cause,
-        rule="retry.changes" if facts.cause in rules.changes else "retry",
-        why=_sentence(facts, action, reached, changes, pause_seconds, count),
+        action=Action.REQUEUE if can_requeue else Action.CONTINUE,
+        cause=cause,
+        rule="retry.changes" if cause in rules.changes else "retry",
+        why=f"{cause}: {progress}{action} ({count})",
         due_at=now + datetime.timedelta(seconds=pause_seconds),
         changes=changes,
         step=facts.progress.step,
     )
 
 
-def _refuse_hopeless(facts: Facts, rules: jobs.Retry) -> None:
+def _check_cause(facts: Facts, rules: jobs.Retry) -> None:
     cause = facts.cause
     if facts.cancelled or cause == "cancelled":
-        raise _NoStart("cancelled", "its end was asked for")
-    known = (*retry.RETRIED, retry.CONTINUED, *retry.ASKED_FOR, *retry.CHANGED)
-    if cause not in known:
-        raise _NoStart("never", f"{facts.title}, and another start would end the same way")
+        raise _NoRetry("cancelled", "its cancellation was requested")
+    if cause not in (*retry.RETRIED, retry.CONTINUED, *retry.ASKED_FOR, *retry.CHANGED):
+        raise _NoRetry("never", f"{facts.title}, and the same job would fail again")
     if rules.on is not None and cause not in rules.on:
-        raise _NoStart("retry.on", "it is not among the causes of retry.on")
+        raise _NoRetry("retry.on", "retry.on does not list this cause")
     if cause in retry.ASKED_FOR and rules.on is None:
-        raise _NoStart("retry.on", "it may run on unseen; retry.on does not name it")
+        why = f"the job may still run unseen by Slurm, and retry.on does not list {cause}"
+        raise _NoRetry("retry.on", why)
     if cause in retry.CHANGED and cause not in rules.changes:
-        raise _NoStart(
-            "retry.changes", f"it needs something else, and retry.changes.{cause} says nothing"
-        )
+        why = f"the same request would fail again, and retry.changes.{cause} does not change it"
+        raise _NoRetry("retry.changes", why)
 
 
 def _check_limits(
@@ -103,39 +108,37 @@ def _check_limits(
     default = CONTINUED_LIMIT if cause == retry.CONTINUED else MAYBE_LIMIT if facts.maybe else None
     limit = rules.limits.get(cause, default)
     if limit is not None and len(same_cause) >= limit:
-        times = "once" if limit == 1 else f"{limit} times"
-        raise _NoStart(f"retry.limits.{cause}", f"it was started again {times} after it")
+        rule = f"retry.limits.{cause}"
+        raise _NoRetry(rule, f"the limit of retries after this cause is reached ({limit})")
     if rules.gpu_hours is not None and facts.gpu_hours >= rules.gpu_hours:
-        used = f"{facts.gpu_hours:.1f} GPU-hours are used, of {rules.gpu_hours} of retry.gpu_hours"
-        raise _NoStart("retry.gpu_hours", used)
+        used = f"{facts.gpu_hours:.1f} of {rules.gpu_hours} GPU-hours are used (retry.gpu_hours)"
+        raise _NoRetry("retry.gpu_hours", used)
     if cause == retry.CONTINUED:
         return f"{len(same_cause) + 1} of at most {limit}"
     done = sum(start.cause != retry.CONTINUED for start in starts)
     if done >= most:
-        times = "never" if most == 0 else "once" if most == 1 else f"{most} times"
-        raise _NoStart("retry.max_retries", f"it was started again {times}, all of max_retries")
+        why = f"the limit of retries is reached (max_retries = {most})"
+        raise _NoRetry("retry.max_retries", why)
     return f"{done + 1} of at most {most}"
 
 
 def _check_progress(facts: Facts, rules: jobs.Retry, same_cause: Sequence[Decision]) -> str:
-    """Return how far the job came, for a sentence.
+    """Return the progress as the beginning of a sentence.
 
     A job that reached its time limit must have come further than the last one that did.
     """
     step = facts.progress.step
-    reached = "" if step is None else f"it came to step {step}"
+    reached = "" if step is None else f"it reached step {step}; "
     if facts.cause != retry.CONTINUED or facts.cause in rules.changes:
         return reached
-    steps = [decision.step for decision in same_cause if decision.step is not None]
+    earlier = [decision.step for decision in same_cause if decision.step is not None]
     if step is None and not facts.progress.saved:
-        raise _NoStart(
-            "progress", "it left no checkpoint and told no step, so that the next would begin anew"
-        )
-    if step is not None and steps and step <= steps[-1]:
-        raise _NoStart(
-            "progress", f"it came to step {step}, no further than the one before ({steps[-1]})"
-        )
-    return reached or "it left a checkpoint"
+        why = "it left no checkpoint and logged no step, so a continuation job would start over"
+        raise _NoRetry("progress", why)
+    if step is not None and earlier and step <= earlier[-1]:
+        why = f"it reached step {step}, no further than the job before ({earlier[-1]})"
+        raise _NoRetry("progress", why)
+    return reached or "it left a checkpoint; "
 
 
 def _changes(facts: Facts, rules: jobs.Retry) -> dict[str, jobs.ArgumentValue]:
@@ -146,7 +149,7 @@ def _changes(facts: Facts, rules: jobs.Retry) -> dict[str, jobs.ArgumentValue]:
         try:
             spec, changes[key] = spec_changes.changed(spec, key, value, task=facts.task)
         except spec_changes.CannotChangeError as problem:
-            raise _NoStart(f"retry.changes.{facts.cause}", str(problem)) from problem
+            raise _NoRetry(f"retry.changes.{facts.cause}", str(problem)) from problem
     after = _or(rules.exclude_after, EXCLUDE_AFTER)
     bad = [host for host, times in facts.node_failures.items() if after and times >= after]
     excluded = [host for host in (_excluded(facts.spec) or "").split(",") if host]
@@ -175,26 +178,6 @@ def changed(
             continue
         spec, _ = spec_changes.changed(spec, key, value, task=task)
     return spec
-
-
-def _sentence(
-    facts: Facts,
-    action: Action,
-    reached: str,
-    changes: Mapping[str, jobs.ArgumentValue],
-    pause_seconds: float,
-    count: str,
-) -> str:
-    parts = [reached] if reached else []
-    what = "it waits again" if action is Action.REQUEUE else "a new job goes on with it"
-    changed_keys = [f"{key} = {value}" for key, value in changes.items() if key != EXCLUDE]
-    if changed_keys:
-        what += f", with {', '.join(changed_keys)}"
-    if EXCLUDE in changes:
-        what += f", without {changes[EXCLUDE]}"
-    if pause_seconds:
-        what += f", in {values.elapsed(pause_seconds)}"
-    return f"{facts.cause}: {'; '.join([*parts, what])} ({count})"
 
 
 def _or(value: int | None, default: int) -> int:

@@ -50,7 +50,7 @@ class JobRecord:
     metrics: Sequence[jobs.Metric]
     #: the trainer's result.json; empty: none
     result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    gpus: Sequence[gpus.Figures] = ()
+    gpus: Sequence[gpus.GpuUsage] = ()
     #: as in submission.provenance
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -209,7 +209,7 @@ def _step_seconds(series: _Series) -> dict[str, float]:
     return {"waiting for data": step * waiting, "all else": step * (1.0 - waiting)}
 
 
-def _utilisation(read: Sequence[gpus.Figures], printed: Sequence[jobs.Metric]) -> float | None:
+def _utilisation(read: Sequence[gpus.GpuUsage], printed: Sequence[jobs.Metric]) -> float | None:
     measured = gpus.mean_utilization(read)
     if measured is None and printed:
         return statistics.fmean(metric.value for metric in printed) / 100.0

@@ -151,36 +151,36 @@ def test_each_rule(site: sites.Site) -> None:
     def told(name: str) -> list[str]:
         return [one for one in events(site.job(made[name])) if not one.startswith("@")]
 
-    again = "it is not started again"
+    again = "no retry"
     for name in ("preempted", "contained"):
-        assert told(name) == ["preempted: a new job goes on with it (1 of at most 3)"]
+        assert told(name) == ["preempted: a continuation job is submitted (1 of at most 3)"]
         assert last[name]["state"] == "COMPLETED"
     assert told("lost") == [
-        "node_fail: a new job goes on with it, without n1,n2,n3, in 00:00:01 (1 of at most 3)"
+        "node_fail: a continuation job is submitted without n1,n2,n3 in 00:00:01 (1 of at most 3)"
     ]
     assert (last["lost"]["state"], last["lost"]["node_list"]) == ("COMPLETED", "n4")
     assert told("memory") == [
-        "oom_host: a new job goes on with it, with resources.mem = 1000M (1 of at most 3)"
+        "oom_host: a continuation job is submitted with resources.mem = 1000M (1 of at most 3)"
     ]
     assert last["memory"]["state"] == "COMPLETED"
     assert told("stuck") == [
-        f"time_limit: it left no checkpoint and told no step, so that the next would begin anew; "
-        f"{again}"
+        "time_limit: it left no checkpoint and logged no step, so a continuation job would start "
+        f"over; {again}"
     ]
     assert [link["step"] for link in last["limited"]["chain"]] == [1, 2, None]
     assert last["limited"]["state"] == "COMPLETED"
     # Under its own ID, where slurmctld has not forgotten it before (MinJobAge).
     assert last["flaky"]["state"] == "FAILED"
     assert [link["then"] for link in last["flaky"]["chain"]] == [
-        "io_error: it waits again, in 00:00:01 (1 of at most 3)",
-        "io_error: it waits again, in 00:00:02 (2 of at most 3)",
-        f"io_error: it was started again 2 times after it; {again}",
+        "io_error: the job is requeued in 00:00:01 (1 of at most 3)",
+        "io_error: the job is requeued in 00:00:02 (2 of at most 3)",
+        f"io_error: the limit of retries after this cause is reached (2); {again}",
     ]
     assert events(last["wrong"]) == [
-        "python_exception: the program raised an exception, and another start would end the same "
-        f"way; {again}"
+        "python_exception: the program raised an exception, and the same job would fail again; "
+        f"{again}"
     ]
-    assert events(last["cancelled"]) == [f"cancelled: its end was asked for; {again}"]
+    assert events(last["cancelled"]) == [f"cancelled: its cancellation was requested; {again}"]
     # Who said nothing of retries gets none.
     assert events(site.job("plain")) == []
     assert len([row for row in site.items("status", "--all") if row["name"] == "plain"]) == 1

@@ -175,7 +175,9 @@ def test_nothing_to_wait_for_is_no_success(cli, fake_slurm):
 def test_a_number_of_seconds_that_is_none(cli, fake_slurm, command):
     done = cli(command, "--timeout", "nan")
     assert done.code == 2
-    assert done.err.endswith("Invalid value for '--timeout': 'nan' is not a number of seconds\n")
+    assert done.err.endswith(
+        "Invalid value for '--timeout': 'nan' is not a number of seconds of at least "
+    )
 
 
 def test_a_name_that_reads_as_a_job_id(cli, fake_slurm):

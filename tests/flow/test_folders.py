@@ -166,7 +166,7 @@ def test_a_script_that_was_replaced_is_not_started(here, scratch) -> None:
     (item,) = ended.items
     assert item["state"] == "FAILED"
     assert item["reason"] == (
-        f"not started: {folder} belongs to another user: it is not the one that submit made"
+        f"not started: {folder} belongs to another user, and submit did not create it"
     )
     assert not (scratch / "owned").exists()
 

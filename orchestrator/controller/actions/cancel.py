@@ -58,7 +58,7 @@ def cancel(
         by_name |= _scancel(group_context, group)
     by_row = {job.row: job for job in _confirm(context, possible, by_name, confirm_seconds)}
     # Last, because a continuation job may have been stored meanwhile.
-    newest = chains.newest(context, [row for row, job in by_row.items() if job.ended])
+    newest = chains.last_jobs(context, [row for row, job in by_row.items() if job.ended])
     return [
         Cancelled(
             job=by_row.get(job.row, job),

@@ -71,7 +71,7 @@ def wait(
             if any(job.ended and job.state is not jobs.JobState.COMPLETED for job in current):
                 _recover(context, current)
                 # In the same pass: later another process may have given up the continuation job.
-                newest = chains.newest(context, rows)
+                newest = chains.last_jobs(context, rows)
                 current = list(
                     {newest[row].row: newest[row] for row in rows if row in newest}.values()
                 )

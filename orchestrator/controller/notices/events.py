@@ -256,4 +256,4 @@ def _wholes(work: unit_of_work.UnitOfWork, some: Sequence[jobs.Job]) -> list[lis
     by_token: dict[str, list[jobs.Job]] = {}
     for job in work.jobs.of_submissions({job.token for job in began.values()}):
         by_token.setdefault(job.token, []).append(job)
-    return [chains.newest_of(work, found) for found in by_token.values()]
+    return [chains.continued(work, found) for found in by_token.values()]

@@ -1,4 +1,4 @@
-"""A new job goes on with the work of one that failed: what is needed, and exactly once."""
+"""Submit a job that continues the work of a failed one, exactly once."""
 
 from __future__ import annotations
 
@@ -18,143 +18,148 @@ from orchestrator.controller.submission import intents, provenance, render, subm
 from orchestrator.tracking import run_folder
 
 
-class OverError(errors.ConflictError):
-    """Nothing goes on with this job; the message says why."""
+class NotContinuedError(errors.ConflictError):
+    """The job will not be continued; the message has the reason."""
 
 
-class AwayError(errors.ConflictError):
-    """A folder that is needed is not seen from here; another login host may have it: /scratch."""
+class NotVisibleError(errors.ConflictError):
+    """This host cannot see a folder that is needed; another login host may: /scratch."""
 
 
 class BusyError(errors.ConflictError):
-    """Another process changed the job at this moment: a later pass sees what it did."""
+    """Another process changed the job at this moment."""
 
 
-def go_on(
-    context: contexts.Context, job: jobs.Job, one: recovery.StoredDecision
+def continue_job(
+    context: contexts.Context, job: jobs.Job, planned: recovery.StoredDecision
 ) -> jobs.Job | None:
-    """Submit the job that goes on with `job`, as it was decided; None: another host has to.
+    """Submit the continuation job that was decided on; None: another host has to do it.
 
-    The decision is done in the transaction that stores the new job, and what was stored is sent by
-    whoever looks at Slurm: a process that is killed here loses and doubles nothing. OverError
-    where people did something else meanwhile, BusyError where another process is at it, AwayError
-    where its folder is not seen. Raises what submit.send raises, too.
+    One transaction stores the new job and marks the decision as done. If this process is killed
+    afterwards, the job is submitted like any stored one, so that nothing is lost or done twice.
+
+    Raises NotContinuedError if a person did something else meanwhile, BusyError, NotVisibleError,
+    and what submit.send raises.
     """
     context = context.with_scheduler(job.scheduler)
     if clusters.facts(context).cluster != job.cluster:
         return None
-    with context.store.reading() as work:
-        stored = work.jobs.submission_of(job.row)
-    papers: dict[str, Any] = json.loads(stored.provenance)
-    calling_folder = Path(str(papers["folder"]))
+    stored = _submission(context, job)
+    old: dict[str, Any] = json.loads(stored.provenance)
+    calling_folder = Path(str(old["folder"]))
     if not calling_folder.is_dir():
-        told = f"{calling_folder}, where it was submitted, is not seen from {socket.gethostname()}"
-        raise AwayError(told)
+        host = socket.gethostname()
+        raise NotVisibleError(f"the submission folder {calling_folder} is not visible on {host}")
     old_folder = run_folder.RunFolder(Path(job.run_dir))
     if exposed := contexts.run_folder_exposure(context, old_folder.path):
-        raise AwayError(exposed)
+        raise NotVisibleError(exposed)
     environ = old_folder.retry_environment()
     if environ is not None:
         context = dataclasses.replace(context, environ=environ)
     old_spec = specs.from_json(stored.spec)
-    spec = recovery.changed(old_spec, one.decision.changes, task=job.array_task_id)
-    # What it depended on came before its first start, and may be forgotten by now.
+    spec = recovery.changed(old_spec, planned.decision.changes, task=job.array_task_id)
+    # Its dependencies were satisfied before its first start, and Slurm may have forgotten them.
     spec = dataclasses.replace(spec, dependency=None)
-    request = render.Request(spec=spec, source=str(papers["spec"]), argv=sys.argv)
+    request = render.Request(spec=spec, source=str(old["spec"]), argv=sys.argv)
     runs_dir = Path(job.run_dir).parent
     script = stored.script
-    template = str(papers["template"]), str(papers["template_sha256"])
+    template = str(old["template"]), str(old["template_sha256"])
     if spec != old_spec and spec.launch.batch_file is None:
-        there = dataclasses.replace(context.configuration, runs_dir=runs_dir)
-        rendered = render.render(there, request, is_local=context.is_local)
+        configuration = dataclasses.replace(context.configuration, runs_dir=runs_dir)
+        rendered = render.render(configuration, request, is_local=context.is_local)
         script, template = rendered.text, (rendered.template, rendered.template_hash)
     _close(old_folder, job)
 
-    def tell(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
-        (new,) = added
-        if not work.jobs.change(job.row, {"recovers": None}, version=job.version):
-            raise BusyError(f"@{job.row} was changed by another process just now")
-        if work.recovery.cancel_requested([job.row]):
-            raise OverError("its end was asked for")
-        if graph := work.graphs.cancelled_graph_of(
-            [*work.recovery.predecessors(job.row), job.row][0]
-        ):
-            raise OverError(f"its graph {graph} was cancelled")
-        if not work.recovery.finish(
-            one, "done", next_job_row=new.row, action=recovery.Action.CONTINUE
-        ):
-            raise BusyError(f"another process goes on with @{job.row}")
-        if job.sweep is not None:
-            _follow(work, job, new)
-        at = context.clock.now()
-        for row, detail in (
-            (job.row, f"@{new.row} goes on with it"),
-            (new.row, f"goes on with {job.job_id or f'@{job.row}'} (@{job.row})"),
-        ):
-            event = jobs.JobEvent(at=at, kind="retry", source="rules", detail=detail)
-            work.events.add_many([(row, event)])
+    def finish(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
+        _store_continuation(context, work, planned, job, added[0])
 
+    task = job.array_task_id
+    checkpoints = old_folder.checkpoints(task or 0, array=task is not None)
     intent = intents.Intent(
         spec=spec,
         script=script,
         provenance=provenance.collect(context, request, template=template, folder=calling_folder),
         cluster=job.cluster,
         runs_dir=runs_dir,
-        # Should this process end now, it is sent again by itself.
+        # If this process is killed now, the job is submitted like any deferred one.
         queue=not context.is_local,
-        tasks=None if job.array_task_id is None else [job.array_task_id],
+        tasks=None if task is None else [task],
         sweep=job.sweep,
         continues=job.row,
-        links=_links(job, old_folder),
-        in_transaction=tell,
+        # Resolved, because the first job of the chain has the real folder.
+        links={checkpoints.name: checkpoints.resolve()} if checkpoints.is_dir() else {},
+        in_transaction=finish,
     )
     new = intents.store(context, intent)
     drop_environment(context, job)
     return submit.send(context, new)
 
 
+def _store_continuation(
+    context: contexts.Context,
+    work: unit_of_work.UnitOfWork,
+    planned: recovery.StoredDecision,
+    job: jobs.Job,
+    new: jobs.Job,
+) -> None:
+    if not work.jobs.change(job.row, {"recovers": None}, version=job.version):
+        raise BusyError(f"another process changed @{job.row} at this moment")
+    if work.recovery.cancel_requested([job.row]):
+        raise NotContinuedError("its cancellation was requested")
+    first_row = [*work.recovery.predecessors(job.row), job.row][0]
+    if graph := work.graphs.cancelled_graph_of(first_row):
+        raise NotContinuedError(f"its graph {graph} was cancelled")
+    action = recovery.Action.CONTINUE
+    if not work.recovery.finish(planned, "done", next_job_row=new.row, action=action):
+        raise BusyError(f"another process continues @{job.row}")
+    if job.sweep is not None:
+        if sweep := work.sweeps.cancelled_sweep_of(job.row):
+            raise NotContinuedError(f"its sweep {sweep.name} was cancelled")
+        if work.sweeps.point_of(job.row) is None:
+            raise NotContinuedError("its point of the sweep was submitted again")
+        work.sweeps.replace_jobs([(job.row, new.row)])
+    details = {
+        job.row: f"@{new.row} continues it",
+        new.row: f"continues {job.job_id or f'@{job.row}'} (@{job.row})",
+    }
+    at = context.clock.now()
+    work.events.add_many(
+        (row, jobs.JobEvent(at=at, kind="retry", source="rules", detail=detail))
+        for row, detail in details.items()
+    )
+
+
 def drop_environment(context: contexts.Context, job: jobs.Job) -> None:
-    """Remove what was kept for the next job, unless another task of the array may need it."""
+    """Delete the stored environment, unless another task of the array may need it."""
     if job.array_task_id is not None:
         with context.store.reading() as work:
-            if any(other.recovers for other in work.jobs.of_submissions([job.token])):
+            if any(task.recovers for task in work.jobs.of_submissions([job.token])):
                 return
     run_folder.RunFolder(Path(job.run_dir)).drop_retry_environment()
 
 
 def _close(folder: run_folder.RunFolder, job: jobs.Job) -> None:
-    """Let the job that failed start no more, and write no more where it may run on unseen."""
+    """Let the failed job start no more, and write no more if it still runs unseen."""
     try:
-        closed = folder.close(job.array_task_id or 0, job.attempt)
-    except FileNotFoundError as exc:
-        raise OverError(f"its run folder {folder.path} is gone") from exc
-    except OSError as exc:
-        told = f"{folder.path} cannot be written ({exc.strerror}); it is tried again"
-        raise errors.RunFolderError(told) from exc
-    if not closed:
-        raise OverError("it was started again meanwhile")
+        is_closed = folder.close(job.array_task_id or 0, job.attempt)
+    except FileNotFoundError as error:
+        raise NotContinuedError(f"its run folder {folder.path} was deleted") from error
+    except OSError as error:
+        reason = f"{folder.path} cannot be written ({error.strerror}); the next pass tries again"
+        raise errors.RunFolderError(reason) from error
+    if not is_closed:
+        raise NotContinuedError("it was started again meanwhile")
 
 
-def _follow(work: unit_of_work.UnitOfWork, job: jobs.Job, new: jobs.Job) -> None:
-    sweep = work.sweeps.cancelled_sweep_of(job.row)
-    if sweep is not None:
-        raise OverError(f"its sweep {sweep.name} was cancelled")
-    if work.sweeps.point_of(job.row) is None:
-        raise OverError("its point of the sweep was submitted again")
-    work.sweeps.replace_jobs([(job.row, new.row)])
+def spec_and_checkpoints(context: contexts.Context, job: jobs.Job) -> tuple[jobs.JobSpec, Path]:
+    """Return the job's stored spec and the folder of its checkpoints. Raises SpecError."""
+    stored = _submission(context, job)
+    spec = specs.from_json(stored.spec)
+    return spec, progress.checkpoint_folder(job, spec, stored.provenance)
 
 
-def _links(job: jobs.Job, folder: run_folder.RunFolder) -> dict[str, Path]:
-    """Return the link by which the new job finds the checkpoints of the chain."""
-    task = job.array_task_id
-    checkpoints = folder.checkpoints(task or 0, array=task is not None)
-    # That of a chain's first job: no link leads to a link.
-    return {checkpoints.name: checkpoints.resolve()} if checkpoints.is_dir() else {}
-
-
-def checkpoints_of(context: contexts.Context, job: jobs.Job) -> tuple[jobs.JobSpec, Path]:
-    """Return the job's stored spec and the folder of its checkpoints. SpecError, as from_json."""
+def _submission(context: contexts.Context, job: jobs.Job) -> jobs.Submission:
     with context.store.reading() as work:
         stored = work.jobs.submission_of(job.row)
-    spec = specs.from_json(stored.spec)
-    return spec, progress.folder_of(job, spec, stored.provenance)
+    assert stored is not None, "each job belongs to one (foreign key)"
+    return stored

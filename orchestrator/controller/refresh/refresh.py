@@ -59,7 +59,7 @@ def refresh_one(
         known = clusters.known_facts(context)
         # Without live jobs Slurm has nothing to report. A user who insists (floor 0) gets an answer
         # anyway, so that a job which was requeued by hand after its end is seen.
-        is_idle = known is None or (context.is_local and not context.machine.files.queue())
+        is_idle = known is None or (context.is_local and not context.machine.spool.queue())
         if not is_expected and (floor > 0 or is_idle):
             return _not_queried(work, known)
     try:

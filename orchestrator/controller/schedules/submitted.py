@@ -24,7 +24,7 @@ def jobs_of(work: unit_of_work.UnitOfWork, submitter: Submitter) -> list[jobs.Jo
     if submitter.sweep_row is not None:
         return work.sweeps.jobs(submitter.sweep_row)
     first = None if submitter.job_row is None else work.jobs.get(submitter.job_row)
-    return [] if first is None else chains.newest_of(work, work.jobs.of_submissions([first.token]))
+    return [] if first is None else chains.continued(work, work.jobs.of_submissions([first.token]))
 
 
 def has_ended(work: unit_of_work.UnitOfWork, submitter: Submitter) -> bool:

@@ -1,4 +1,4 @@
-"""What follows a failure: by its cause, the rules, and what was done before."""
+"""What follows a failure: from its cause, the rules, and earlier decisions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def past(cause: str, step: int | None = None) -> Decision:
     return Decision(action=Action.CONTINUE, cause=cause, rule="retry", why="", step=step)
 
 
-def test_words_are_those_of_the_diagnosis() -> None:
+def test_retried_causes_match_the_diagnosis() -> None:
     words = {
         str(cause): failure_causes.info(cause).retry
         for cause in failure_causes.Cause
@@ -63,72 +63,72 @@ def test_words_are_those_of_the_diagnosis() -> None:
 @pytest.mark.parametrize(
     ("cause", "facts", "history", "told"),
     [
-        ("preempted", {}, [], "preempted: a new job goes on with it (1 of at most 3)"),
-        ("node_fail", {}, [], "node_fail: it waits again, in 00:01:00 (1 of at most 3)"),
+        ("preempted", {}, [], "preempted: a continuation job is submitted (1 of at most 3)"),
+        ("node_fail", {}, [], "node_fail: the job is requeued in 00:01:00 (1 of at most 3)"),
         (
             "node_fail",
             {"node_failures": {"n4": 2, "n1": 1}},
             [past("node_fail")],
-            "node_fail: a new job goes on with it, without n4, in 00:02:00 (2 of at most 3)",
+            "node_fail: a continuation job is submitted without n4 in 00:02:00 (2 of at most 3)",
         ),
         (
             "time_limit",
             {"progress": Progress(step=120, saved=True)},
             [past("time_limit", 60)],
-            "time_limit: it came to step 120; a new job goes on with it (2 of at most 20)",
+            "time_limit: it reached step 120; a continuation job is submitted (2 of at most 20)",
         ),
         (
             "time_limit",
             {"progress": Progress(step=60, saved=True)},
             [past("time_limit", 60)],
-            "time_limit: it came to step 60, no further than the one before (60); it is not "
-            "started again",
+            "time_limit: it reached step 60, no further than the job before (60); no retry",
         ),
         (
             "time_limit",
             {},
             [],
-            "time_limit: it left no checkpoint and told no step, so that the next would begin "
-            "anew; it is not started again",
+            "time_limit: it left no checkpoint and logged no step, so a continuation job would "
+            "start over; no retry",
         ),
         (
             "nccl_timeout",
             {},
             [past("nccl_timeout")] * 2,
-            "nccl_timeout: it was started again 2 times after it; it is not started again",
+            "nccl_timeout: the limit of retries after this cause is reached (2); no retry",
         ),
         (
             "preempted",
             {},
             [past("node_fail"), past("preempted"), past("preempted"), past("time_limit", 5)],
-            "preempted: it was started again 3 times, all of max_retries; it is not started again",
+            "preempted: the limit of retries is reached (max_retries = 3); no retry",
         ),
         (
             "python_exception",
             {},
             [],
-            "python_exception: the program raised an exception, and another start would end the "
-            "same way; it is not started again",
+            "python_exception: the program raised an exception, and the same job would fail "
+            "again; no retry",
         ),
-        ("cancelled", {}, [], "cancelled: its end was asked for; it is not started again"),
+        ("cancelled", {}, [], "cancelled: its cancellation was requested; no retry"),
         (
             "node_fail",
             {"cancelled": True},
             [],
-            "node_fail: its end was asked for; it is not started again",
+            "node_fail: its cancellation was requested; no retry",
         ),
         (
             "oom_device",
             {},
             [],
-            "oom_device: it needs something else, and retry.changes.oom_device says nothing; it is "
-            "not started again",
+            "oom_device: the same request would fail again, and retry.changes.oom_device does not "
+            "change it; no retry",
         ),
         (
             "lost",
             {},
             [],
-            "lost: it may run on unseen; retry.on does not name it; it is not started again",
+            "lost: the job may still run unseen by Slurm, and retry.on does not list lost; "
+            "no retry",
         ),
     ],
 )
@@ -136,9 +136,9 @@ def test_decisions(cause: str, facts: dict[str, Any], history: list[Decision], t
     assert decide(cause, history=history, **facts).why == told
 
 
-def test_budget_and_choice() -> None:
+def test_budget_and_selected_causes() -> None:
     spent = decide("preempted", dataclasses.replace(RULES, gpu_hours=10), gpu_hours=10.04)
-    told = "10.0 GPU-hours are used, of 10 of retry.gpu_hours; it is not started again"
+    told = "10.0 of 10 GPU-hours are used (retry.gpu_hours); no retry"
     assert (spent.action, spent.rule, spent.why) == (
         Action.NONE,
         "retry.gpu_hours",
@@ -150,7 +150,7 @@ def test_budget_and_choice() -> None:
     assert decide("node_fail", spec=dataclasses.replace(SPEC, requeue=False)).action == "continue"
 
 
-def test_memory_and_batch_are_changed_and_the_global_batch_stays() -> None:
+def test_memory_and_batch_size_are_changed() -> None:
     rules = dataclasses.replace(
         RULES,
         changes={
@@ -165,11 +165,11 @@ def test_memory_and_batch_are_changed_and_the_global_batch_stays() -> None:
     assert decide("oom_host", rules).changes == {"resources.mem": "4608M"}
     least = dataclasses.replace(SPEC, args={"per_device_batch_size": 1})
     assert decide("oom_device", rules, spec=least).why == (
-        "oom_device: args.per_device_batch_size is 1 already; it is not started again"
+        "oom_device: args.per_device_batch_size is 1 already; no retry"
     )
 
 
-def test_a_node_that_is_asked_for_is_not_left_out() -> None:
+def test_requested_nodes_are_not_excluded() -> None:
     asked = dataclasses.replace(SPEC, nodelist="n4", exclude="n2")
     assert decide("node_fail", node_failures={"n4": 3}, spec=asked).changes == {}
     more = decide("node_fail", node_failures={"n3": 3}, spec=asked)
@@ -181,7 +181,7 @@ def test_a_node_that_is_asked_for_is_not_left_out() -> None:
     st.integers(0, 5),
 )
 def test_every_chain_ends(causes: list[str], most: int) -> None:
-    """Whatever comes: no more starts than the limits allow."""
+    """There are never more starts than the limits allow."""
     history: list[Decision] = []
     rules = jobs.Retry(max_retries=most, limits={"time_limit": 4})
     for number, cause in enumerate(causes):
@@ -206,7 +206,7 @@ def test_every_chain_ends(causes: list[str], most: int) -> None:
         ("job.time_limit", "1 hour", "job.time_limit must be minutes or a time such as"),
     ],
 )
-def test_what_cannot_be_changed(key: str, value: str, told: str) -> None:
+def test_values_that_cannot_be_changed(key: str, value: str, told: str) -> None:
     with pytest.raises(changes.CannotChangeError) as caught:
         changes.changed(SPEC, key, value)
     assert str(caught.value).startswith(told)

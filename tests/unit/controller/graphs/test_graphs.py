@@ -128,7 +128,7 @@ def test_nothing_goes_on_that_was_decided_before_the_graph_was_cancelled(
         found.extend(graphs.close(context, graph))
 
     monkeypatch.setattr(continuation, "_close", cancelled)
-    told = "local-1 is not gone on with: its graph g was cancelled"
+    told = "local-1 is not continued: its graph g was cancelled"
     assert retry.step(context)[1:] == [told]
     assert [job.row for job in found] == [1, 2] and rows_of(context, graph) == [[1], [2]]
     assert retry.step(context) == []

@@ -115,7 +115,7 @@ def test_one_job_goes_on_wherever_a_pass_is_killed(
         raise Killed
 
     # After the decision, after the claim, and after the new job is stored.
-    places = [(continuation, "go_on"), (intents, "store"), (submit, "send")]
+    places = [(continuation, "continue_job"), (intents, "store"), (submit, "send")]
     for module, name in places:
         with monkeypatch.context() as patch:
             patch.setattr(module, name, killed)
@@ -131,9 +131,9 @@ def test_one_job_goes_on_wherever_a_pass_is_killed(
     with context.store.writing() as work:
         lost = {"state": jobs.JobState.NOT_SUBMITTED, "settled": True, "cause": "not_submitted"}
         work.jobs.change(second.row, lost)
-    assert retry.step(context) == ["@2 was sent again"]
+    assert retry.step(context) == ["@2 was submitted"]
     assert [job.row for job in sent] == [second.row] and len(all_jobs(context)) == 2
-    chain = chains.of(context, second)
+    chain = chains.chain_of(context, second)
     assert [(link.job.row, link.decision is not None) for link in chain.links] == [
         (1, True),
         (2, False),
@@ -177,12 +177,12 @@ def test_what_a_person_did_meanwhile_wins(context: contexts.Context, sent: list[
     waits = dataclasses.replace(SPEC.retry, backoff_seconds=60)
     job = failed(context, "node_fail", retry=waits)
     (told,) = retry.step(context)
-    assert told.startswith("local-1 node_fail: a new job goes on with it, in 00:01:00 (1 of")
+    assert told.startswith("local-1 node_fail: a continuation job is submitted in 00:01:00 (1 of")
     (outcome,) = cancel.cancel(context, all_jobs(context))
     assert (outcome.already, outcome.withdrawn) == (True, True)
     later = builders.with_clock(context, now=NOW + datetime.timedelta(hours=1))
     assert retry.step(later) == [] and len(all_jobs(context)) == 1
-    assert chains.of(context, job).planned is None
+    assert chains.chain_of(context, job).planned is None
 
 
 def test_a_job_of_a_person_who_said_nothing_is_left_alone(
@@ -234,7 +234,7 @@ def test_all_that_is_to_be_requeued_is_looked_at_once(
         with context.store.writing() as work:
             work.jobs.change(row, {"job_id": f"local-{row}"})
     told = retry.step(context)[3:]
-    assert told == ["local-1 was requeued", "@4 (@4) goes on with local-3"]
+    assert told == ["local-1 was requeued", "@4 (@4) continues local-3"]
     assert looks == [3, -2] and [job.continues for job in sent] == [3]
     assert retry.step(context) == []
     with context.store.reading() as work:
@@ -289,14 +289,14 @@ def test_what_is_cancelled_as_it_is_requeued_does_not_run(
 def test_what_this_host_cannot_go_on_with_keeps_nobody_waiting(
     context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "AT_ONCE", 1)
+    monkeypatch.setattr(retry, "JOBS_PER_PASS", 1)
     away, mine = failed(context, "node_fail"), failed(context, "node_fail")
-    go_on = continuation.go_on
+    continue_job = continuation.continue_job
 
     def here(context: contexts.Context, job: jobs.Job, one: Any) -> jobs.Job | None:
-        return None if job.row == away.row else go_on(context, job, one)
+        return None if job.row == away.row else continue_job(context, job, one)
 
-    monkeypatch.setattr(continuation, "go_on", here)
+    monkeypatch.setattr(continuation, "continue_job", here)
     for _ in range(2):
         retry.step(context)
     assert [job.continues for job in sent] == [mine.row]
@@ -305,7 +305,7 @@ def test_what_this_host_cannot_go_on_with_keeps_nobody_waiting(
 def test_a_folder_that_is_not_seen_from_here_keeps_nobody_waiting(
     context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "AT_ONCE", 1)
+    monkeypatch.setattr(retry, "JOBS_PER_PASS", 1)
     failed(context, "node_fail", runs="scratch")
     mine = failed(context, "node_fail")
     (context.folder / "scratch").rename(context.folder / "elsewhere")
@@ -322,10 +322,10 @@ def test_what_is_not_seen_for_two_days_is_decided_once(
     job = failed(there, "node_fail", runs=str(context.folder / "scratch"))
     (context.folder / gone).rename(context.folder / "elsewhere")
     host = socket.gethostname()
-    why = f"{there.folder}, where it was submitted, is not seen from {host}"
+    why = f"the submission folder {there.folder} is not visible on {host}"
     if gone == "scratch":
-        why = f"its run folder {job.run_dir} is not seen from {host}"
-    assert retry.step(context)[-1] == f"local-1: {why}; it is waited for"
+        why = f"the run folder {job.run_dir} is not visible on {host}"
+    assert retry.step(context)[-1] == f"local-1: {why}; the decision is postponed"
     assert retry.step(context) == []
     later = builders.with_clock(context, now=NOW + datetime.timedelta(hours=48))
     retry.step(later)
@@ -337,7 +337,7 @@ def test_what_is_not_seen_for_two_days_is_decided_once(
     assert now.is_over and (newest.kind, newest.source) == ("retry", "rules")
     assert newest.detail == decided.detail
     told = f"{why} for 48 h"
-    assert newest.detail == (f"{told}; it is not started again" if gone == "scratch" else told)
+    assert newest.detail == (f"{told}; no retry" if gone == "scratch" else told)
 
 
 def test_a_controller_that_lost_its_lease_requeues_nothing(context: contexts.Context) -> None:

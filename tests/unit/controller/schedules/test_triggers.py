@@ -402,25 +402,20 @@ def test_slurm_that_is_away_is_asked_once_for_each_schedule(
     assert [state for state, _ in outcomes(context)] == ["fired"] * 5
 
 
-def test_who_looks_at_schedules_is_told(
-    tmp_path: Path, store: stores.Store, sent: list[str]
+def test_a_missing_controller_is_reported(
+    tmp_path: Path, store: stores.Store, sent: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = Clock()
-    said: list[str] = []
-    context = make(tmp_path, store, clock).with_reporter(builders.messages_to(said))
+    context = make(tmp_path, store, clock)
     stored = add(context, JOB)
-    cure = (
-        "`orchestrator schedule install --cron --write` sets one up, and `orchestrator serve` is "
-        "one."
-    )
+    cure = "Start one: `orchestrator schedule install --cron --write`, or `orchestrator serve`."
 
     def told(**more: bool) -> str:
-        said.clear()
         schedule_cli.note_controller(context, [stored], **more)
-        return " ".join(said)
+        return capsys.readouterr().err.strip()
 
     assert told() == f"No controller is running, so schedules will not fire. {cure}"
-    with leases.acquire(context, command="tick", seconds=30).kept(said.append, lambda: None):
+    with leases.acquire(context, command="tick", seconds=30).kept(lambda text: None, lambda: None):
         pass
     newest = health.Pass(
         command="tick",
@@ -435,7 +430,7 @@ def test_who_looks_at_schedules_is_told(
     )
     health.store(context.configuration.state_dir, newest)
     last = health.last_pass_message(newest)
-    assert (told(), told(at_all=True)) == ("", last)
+    assert (told(), told(with_last_pass=True)) == ("", last)
     # From another host's ticks no file is seen here; what they left undone is.
     clock.now += datetime.timedelta(minutes=44)
     health.store(context.configuration.state_dir, dataclasses.replace(newest, last_pass_at=clock()))
@@ -447,4 +442,4 @@ def test_who_looks_at_schedules_is_told(
     health.store(context.configuration.state_dir, newest)
     triggers.decide(context, stored)
     stored = management.find(context, "hourly")
-    assert told(at_all=True) == f"{last} {cure}"
+    assert told(with_last_pass=True) == f"{last} {cure}"
