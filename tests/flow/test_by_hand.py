@@ -186,10 +186,7 @@ def test_the_log_of_a_tracked_job_can_be_named_later(cli, fake_slurm):
     assert cli("logs", "1", "--path").out == f"{other}\n"
     done = cli("track", "1", "--name", "new")
     assert (done.code, done.out) == (6, "")
-    assert (
-        done.err
-        == "Error: 1 is already tracked as @1 (hand.sh): only --log can be changed\n"
-    )
+    assert done.err == "Error: 1 is already tracked as @1 (hand.sh): only --log can be changed\n"
 
 
 def test_one_of_ours_under_a_name_of_the_site_is_not_doubled(cli, fake_slurm):
