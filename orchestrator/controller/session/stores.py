@@ -150,9 +150,7 @@ class Store:
             yield work
 
     @contextlib.contextmanager
-    def _as_transaction(
-        self, work: unit_of_work.UnitOfWork
-    ) -> Iterator[unit_of_work.UnitOfWork]:
+    def _as_transaction(self, work: unit_of_work.UnitOfWork) -> Iterator[unit_of_work.UnitOfWork]:
         outer = getattr(self._transaction, "work", None)
         self._transaction.work = work
         try:
