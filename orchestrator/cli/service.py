@@ -24,14 +24,10 @@ _HEALTH_COLUMNS = (*("healthy", "command", "host", "pid", "since", "last_pass_at
 
 
 @click.command("tick")
-@click.option(
-    "--quiet",
-    is_flag=True,
-    help="Print only problems, and exit with 0 if another controller is running. For cron.",
+@options.option(
+    "--quiet", "Print only problems, and exit with 0 if another controller is running. For cron."
 )
-@click.option(
-    "--trust-clock", is_flag=True, help="Confirm that this host's clock is right after it jumped."
-)
+@options.option("--trust-clock", "Confirm that this host's clock is right after it jumped.")
 @click.pass_context
 def tick(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
     """Run one controller pass.
@@ -82,21 +78,20 @@ def tick(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
 
 
 @click.command("serve")
-@click.option(
+@options.option(
     "--interval",
-    type=options.seconds(least=1),
+    "Time between passes. Default: the profile's serve_interval_seconds, 60.",
+    options.seconds(least=1),
     metavar="SECONDS",
-    help="Time between passes. Default: the profile's serve_interval_seconds, 60.",
 )
-@click.option(
+@options.option(
     "--log-format",
-    type=click.Choice(["text", "json"]),
+    "json: one object per line with time, level, event, step, job and text.",
+    click.Choice(["text", "json"]),
     default="text",
-    show_default=True,
-    help="json: one object per line with time, level, event, step, job and text.",
 )
-@click.option("--wait", "stand_by", is_flag=True, help="Stand by while another controller runs.")
-@click.option("--status", "show_status", is_flag=True, help="Show the state of the controller.")
+@options.option("--wait", "Stand by while another controller runs.", dest="stand_by")
+@options.option("--status", "Show the state of the controller.", dest="show_status")
 @options.optional_format
 @click.pass_context
 def serve(
@@ -184,8 +179,8 @@ def _print_health(context: contexts.Context, form: str) -> None:
     "--scrontab", "kind", flag_value="scrontab", help="Use Slurm's crontab; each run is a job."
 )
 @click.option("--systemd", "kind", flag_value="systemd", help="Use a timer of the user's systemd.")
-@click.option("--write", is_flag=True, help="Install the entry instead of printing it.")
-@click.option("--remove", is_flag=True, help="Remove the installed entry.")
+@options.option("--write", "Install the entry instead of printing it.")
+@options.option("--remove", "Remove the installed entry.")
 @click.pass_context
 def install(ctx: click.Context, kind: str | None, write: bool, remove: bool) -> None:
     """Print or install an entry that runs `orchestrator tick` regularly.

@@ -143,7 +143,10 @@ def test_a_job_that_exits_with_3(crowd: Crowd) -> None:
     job = crowd.ended("three")
     assert_end(job, "FAILED", 3, 0)
     done = crowd.site.run("wait", job["job_id"], check=1)
-    assert done.stderr.endswith(f"Error: 1 of 1 jobs did not complete: {job['job_id']} FAILED\n")
+    assert done.stderr.endswith(
+        f"Error: job {job['job_id']} ended FAILED, exit code 3:0; "
+        f"see `orchestrator logs {job['job_id']}`\n"
+    )
 
 
 def test_the_script_itself_is_killed(crowd: Crowd) -> None:
