@@ -24,6 +24,7 @@ from db.sqlite import backups
 from db.sqlite.database import SqliteDatabase
 from orchestrator import config, errors, files
 from orchestrator.controller.session import content_checks
+from orchestrator.jobs import leases
 
 _URLS = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
 #: what code may raise when it meets an impossible stored value
@@ -142,11 +143,7 @@ class Store:
             self._as_transaction(unit_of_work.UnitOfWork(connection)) as work,
         ):
             if self._fence is not None and not work.leases.has_fence(self._fence):
-                from orchestrator.controller.service import lease_messages
-
-                raise lease_messages.taken_over(
-                    work.leases.read(datetime.datetime.now(datetime.UTC))
-                )
+                raise leases.taken_over(work.leases.read(datetime.datetime.now(datetime.UTC)))
             yield work
 
     @contextlib.contextmanager
