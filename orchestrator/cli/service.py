@@ -17,7 +17,7 @@ from orchestrator.cli.output import terminal
 from orchestrator.text import formats
 
 if TYPE_CHECKING:
-    from orchestrator.controller.service import serve as serving
+    from orchestrator.controller.service import controller_process
     from orchestrator.controller.session import contexts
 
 _HEALTH_COLUMNS = (*("healthy", "command", "host", "pid", "since", "last_pass_at", "next_pass_at"),)
@@ -43,14 +43,13 @@ def tick(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
     Example:
       orchestrator tick
     """
-    from orchestrator.controller.service import leases, passes
-    from orchestrator.controller.service import serve as serving
+    from orchestrator.controller.service import controller_process, leases, passes
     from orchestrator.controller.session import clock_check
 
     context = session.open_context(ctx, quiet=quiet)
     has_clock_message = False
 
-    def log(line: serving.LogLine) -> None:
+    def log(line: controller_process.LogLine) -> None:
         nonlocal has_clock_message
         has_clock_message = has_clock_message or line.event == "clock"
         if line.level != "info" or not quiet:
@@ -60,7 +59,9 @@ def tick(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
         at = clock_check.trust(context).astimezone()
         output.note(f"This host's clock is trusted: {at:%Y-%m-%d %H:%M:%S}")
     try:
-        outcomes = serving.tick(context, log, lease_seconds=context.profile.lease_seconds)
+        outcomes = controller_process.tick(
+            context, log, lease_seconds=context.profile.lease_seconds
+        )
     except leases.HeldError:
         if quiet:
             return
@@ -121,12 +122,12 @@ def serve(
         return
     if form is not None:
         raise click.UsageError("--format and --json require --status; use --log-format for the log")
-    from orchestrator.controller.service import serve as serving
+    from orchestrator.controller.service import controller_process
 
-    def log(line: serving.LogLine) -> None:
+    def log(line: controller_process.LogLine) -> None:
         click.echo(_json_line(line) if log_format == "json" else _text_line(line))
 
-    serving.serve(
+    controller_process.serve(
         context,
         log,
         interval_seconds=interval or context.profile.serve_interval_seconds,
@@ -135,12 +136,12 @@ def serve(
     )
 
 
-def _json_line(line: serving.LogLine) -> str:
+def _json_line(line: controller_process.LogLine) -> str:
     names = ("level", "event", "step", "job", "text")
     return formats.json_text({"time": line.at.isoformat(), **output.fields_of(line, names)})
 
 
-def _text_line(line: serving.LogLine) -> str:
+def _text_line(line: controller_process.LogLine) -> str:
     at = line.at.astimezone().isoformat(timespec="seconds")
     level = "" if line.level == "info" else f"{line.level}: "
     step = f"{line.step}: " if line.step else ""
