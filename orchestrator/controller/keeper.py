@@ -87,7 +87,7 @@ def _by_the_store(
 
     with stores.Store(database, shared_folders=shared_folders) as store:
         if not store.exists():
-            raise errors.DatabaseError(f"there is no database {store.place}")
+            raise errors.DatabaseError(f"there is no database {store.shown_name}")
         with store.reading() as work:
             submission = work.jobs.submission(entry.token)
             tasks = [job.array_task_id for job in work.jobs.of_submissions([entry.token])]
