@@ -168,7 +168,7 @@ exit 3
     ]
     assert talk[-2:] == [
         f"{talk[-2][:8]} local-1 FAILED on {socket.gethostname()}",
-        "Error: job local-1 ended FAILED, exit code 3:0; its log: orchestrator logs local-1",
+        "Error: job local-1 ended FAILED, exit code 3:0; see `orchestrator logs local-1`",
     ]
     item = job(here, "local-1")
     assert item["cluster"] == f"local:{socket.gethostname()}"
