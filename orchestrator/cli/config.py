@@ -26,11 +26,7 @@ def config_commands() -> None:
 
 
 @config_commands.command("show")
-@click.option(
-    "--origin",
-    is_flag=True,
-    help="Also show where each value comes from: file, variable or option.",
-)
+@options.option("--origin", "Also show where each value comes from: file, variable or option.")
 @options.format_option
 @click.pass_context
 def show(ctx: click.Context, origin: bool, form: str) -> None:
@@ -52,7 +48,7 @@ def show(ctx: click.Context, origin: bool, form: str) -> None:
 
 
 @config_commands.command("init")
-@click.option("--print", "print_", is_flag=True, help="Print the draft instead of writing a file.")
+@options.option("--print", "Print the draft instead of writing a file.", dest="print_")
 def init(print_: bool) -> None:
     """Draft a profile for this cluster.
 
@@ -75,18 +71,15 @@ def init(print_: bool) -> None:
 
 
 @click.command("doctor")
-@click.option("--job", "with_job", is_flag=True, help="Also check a compute node with a job.")
-@click.option("--partition", metavar="NAME", help="Partition of that job.")
-@click.option(
-    "--gpus-per-node", type=click.IntRange(min=1), metavar="N", help="GPUs per node of that job."
-)
-@click.option(
+@options.option("--job", "Also check a compute node with a job.", dest="with_job")
+@options.option("--partition", "Partition of that job.", "NAME")
+@options.option("--gpus-per-node", "GPUs per node of that job.", click.IntRange(min=1))
+@options.option(
     "--timeout",
-    type=options.seconds(least=1),
-    default=PROBE_TIMEOUT_SECONDS,
-    show_default=True,
+    "Cancel that job after this time.",
+    options.seconds(least=1),
     metavar="SECONDS",
-    help="Cancel that job after this time.",
+    default=PROBE_TIMEOUT_SECONDS,
 )
 @options.format_option
 @click.pass_context
@@ -139,8 +132,8 @@ def doctor(
 
 
 @click.command("trust")
-@click.option("--list", "list_", is_flag=True, help="List trusted files.")
-@click.option("--remove", is_flag=True, help="Stop trusting the file in DIR.")
+@options.option("--list", "List trusted files.", dest="list_")
+@options.option("--remove", "Stop trusting the file in DIR.")
 @options.optional_format
 @click.argument("folder", metavar="[DIR]", required=False)
 def trust(folder: str | None, list_: bool, remove: bool, form: str | None) -> None:

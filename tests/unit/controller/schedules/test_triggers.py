@@ -415,7 +415,9 @@ def test_a_missing_controller_is_reported(
         return capsys.readouterr().err.strip()
 
     assert told() == f"No controller is running, so schedules will not fire. {cure}"
-    with leases.acquire(context, command="tick", seconds=30).kept(lambda text: None, lambda: None):
+    with leases.acquire(context, command="tick", seconds=30).renewing(
+        lambda text: None, lambda: None
+    ):
         pass
     newest = health.Pass(
         command="tick",
