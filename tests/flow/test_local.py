@@ -763,7 +763,7 @@ def test_a_failure_is_explained_and_its_cause_kept(here: command_line.CommandLin
         '    File "/home/alice/train.py", line 7, in load\n'
         '      raise ValueError("no label")\n'
         "  ValueError: no label\n"
-        "To do:     - see the traceback; the innermost line of your own code comes last\n"
+        "Fix:       - see the traceback; the innermost line of your own code comes last\n"
         "Also:      peer_lost: a rank lost its connection to another one, which ended first "
         f"({log}:7)\n"
     )
