@@ -22,61 +22,37 @@ from orchestrator.cli.output import terminal
 if typing.TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-#: Command -> (module, attribute, first sentence of its help).
+#: Command -> (module, first sentence of its help).
 COMMANDS = {
-    "render": ("submit", "render", "Print the batch script of a job."),
-    "submit": ("submit", "submit", "Submit a job exactly once."),
-    "track": ("submit", "track", "Track jobs that were submitted without orchestrator."),
-    "refresh": ("status", "refresh", "Ask Slurm about all live jobs now."),
-    "status": ("status", "status", "List jobs and their states."),
-    "show": ("show", "show", "Show the details of a job."),
-    "logs": ("logs", "print_logs", "Print or search the logs of jobs."),
-    "metrics": ("metrics", "show_metrics", "Show metrics parsed from job logs."),
-    "patterns": (
-        "patterns",
-        "pattern_commands",
-        "List and test the patterns that find metrics in logs.",
-    ),
-    "explain": ("explain", "explain", "Explain why a job failed or is pending, and how to fix it."),
-    "usage": ("usage", "usage", "Sum up GPU-hours and core-hours."),
-    "wait": ("actions", "wait_for_jobs", "Wait until jobs have ended."),
-    "cancel": ("actions", "cancel", "Cancel jobs, and wait until Slurm shows that they ended."),
-    "hold": ("actions", "hold_jobs", "Prevent pending jobs from starting."),
-    "release": ("actions", "release", "Allow held jobs to start."),
-    "requeue": ("actions", "requeue_jobs", "Requeue jobs under the same job ID."),
-    "resubmit": ("submit", "resubmit", "Submit jobs again that ended or were never submitted."),
-    "sweep": (
-        "sweeps",
-        "sweep_commands",
-        "Submit many jobs from one spec and follow them together.",
-    ),
-    "schedule": ("schedules", "schedule_commands", "Submit jobs and sweeps at planned times."),
-    "graph": ("graphs", "graph_commands", "Submit jobs and sweeps that depend on each other."),
-    "baseline": (
-        "baselines",
-        "baseline_commands",
-        "Save results as a baseline and compare later runs with it.",
-    ),
-    "tick": ("service", "tick", "Run one controller pass."),
-    "serve": ("service", "serve", "Run the controller until it is stopped."),
-    "notices": ("notices", "notice_commands", "List sent notifications, or send a test message."),
-    "doctor": ("config", "doctor", "Check this machine and the configuration."),
-    "config": (
-        "config",
-        "config_commands",
-        "Show the configuration and its origins, or draft a profile.",
-    ),
-    "trust": ("config", "trust", "Trust a project's orchestrator.toml after you have reviewed it."),
-    "completion": (
-        "completion",
-        "completion",
-        "Print the shell code that completes commands, options and job IDs.",
-    ),
-    "db": (
-        "database",
-        "database_commands",
-        "Check, back up, restore, upgrade or move the database.",
-    ),
+    "render": ("submit", "Print the batch script of a job."),
+    "submit": ("submit", "Submit a job exactly once."),
+    "track": ("submit", "Track jobs that were submitted without orchestrator."),
+    "refresh": ("status", "Ask Slurm about all live jobs now."),
+    "status": ("status", "List jobs and their states."),
+    "show": ("show", "Show the details of a job."),
+    "logs": ("logs", "Print or search the logs of jobs."),
+    "metrics": ("metrics", "Show metrics parsed from job logs."),
+    "patterns": ("patterns", "List and test the patterns that find metrics in logs."),
+    "explain": ("explain", "Explain why a job failed or is pending, and how to fix it."),
+    "usage": ("usage", "Sum up GPU-hours and core-hours."),
+    "wait": ("actions", "Wait until jobs have ended."),
+    "cancel": ("actions", "Cancel jobs, and wait until Slurm shows that they ended."),
+    "hold": ("actions", "Prevent pending jobs from starting."),
+    "release": ("actions", "Allow held jobs to start."),
+    "requeue": ("actions", "Requeue jobs under the same job ID."),
+    "resubmit": ("submit", "Submit jobs again that ended or were never submitted."),
+    "sweep": ("sweeps", "Submit many jobs from one spec and follow them together."),
+    "schedule": ("schedules", "Submit jobs and sweeps at planned times."),
+    "graph": ("graphs", "Submit jobs and sweeps that depend on each other."),
+    "baseline": ("baselines", "Save results as a baseline and compare later runs with it."),
+    "tick": ("service", "Run one controller pass."),
+    "serve": ("service", "Run the controller until it is stopped."),
+    "notices": ("notices", "List sent notifications, or send a test message."),
+    "doctor": ("config", "Check this machine and the configuration."),
+    "config": ("config", "Show the configuration and its origins, or draft a profile."),
+    "trust": ("config", "Trust a project's orchestrator.toml after you have reviewed it."),
+    "completion": ("completion", "Print the shell code that completes commands and job IDs."),
+    "db": ("database", "Check, back up, restore, upgrade or move the database."),
 }
 
 #: Objects that are created before Python searches for garbage. Modules are never garbage, and they
@@ -115,10 +91,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, attribute, _ = COMMANDS[cmd_name]
-        command = getattr(importlib.import_module(f"orchestrator.cli.{module}"), attribute)
-        assert isinstance(command, click.Command)
-        return command
+        module = importlib.import_module(f"orchestrator.cli.{COMMANDS[cmd_name][0]}")
+        commands = (value for value in vars(module).values() if isinstance(value, click.Command))
+        return next(command for command in commands if command.name == cmd_name)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
@@ -127,14 +102,14 @@ class LazyGroup(click.Group):
         options = click.Command.shell_complete(self, ctx, incomplete)
         commands = [
             CompletionItem(name, help=text)
-            for name, (_, _, text) in COMMANDS.items()
+            for name, (_, text) in COMMANDS.items()
             if name.startswith(incomplete)
         ]
         return [*commands, *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
 @click.group(

@@ -24,7 +24,7 @@ def baseline_commands() -> None:
 @click.argument("name")
 @reports.source_options
 @click.pass_context
-def set_baseline(ctx: click.Context, /, *, name: str, source: reports.Source) -> None:
+def set_baseline(ctx: click.Context, name: str, source: reports.Source) -> None:
     """Save results of jobs, a sweep or a file as a baseline.
 
     The measurements are copied and outlive the jobs. A baseline with the same name is replaced;
@@ -51,10 +51,10 @@ def set_baseline(ctx: click.Context, /, *, name: str, source: reports.Source) ->
 
 @baseline_commands.command("show")
 @click.argument("name", required=False)
-@click.option("--all", "all_", is_flag=True, help="List also replaced baselines.")
+@options.option("--all", "List also replaced baselines.", dest="all_")
 @options.format_option
 @session.with_context
-def show(context: contexts.Context, name: str | None, all_: bool, form: str | None) -> None:
+def show(context: contexts.Context, name: str | None, all_: bool, form: str) -> None:
     """List baselines, or the measurements of one.
 
     Without NAME: all baselines, newest first.
@@ -84,26 +84,23 @@ def show(context: contexts.Context, name: str | None, all_: bool, form: str | No
 
 @baseline_commands.command("compare")
 @reports.source_options
-@click.option("--against", metavar="NAME", help="Compare with this baseline.")
-@click.option(
+@options.option("--against", "Compare with this baseline.", "NAME")
+@options.option(
     "--history",
-    type=click.IntRange(min=1, max=10_000),
-    metavar="N",
-    help="Compare with the newest N earlier jobs of the same name and size instead.",
+    "Compare with the newest N earlier jobs of the same name and size instead.",
+    click.IntRange(min=1, max=10_000),
 )
 @reports.comparison_options
 @options.format_option
 @click.pass_context
 def compare(
     ctx: click.Context,
-    /,
-    *,
     source: reports.Source,
     against: str | None,
     history: int | None,
     metrics: tuple[str, ...],
     thresholds: tuple[tuple[str, float], ...],
-    form: str | None,
+    form: str,
 ) -> None:
     """Compare results with a baseline.
 

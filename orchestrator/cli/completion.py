@@ -25,7 +25,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9@._+-]+")
 @click.argument("shell", type=click.Choice(SHELLS), required=False)
 @click.pass_context
 def completion(ctx: click.Context, shell: str | None) -> None:
-    """Print the shell code that completes commands, options and job IDs.
+    """Print the shell code that completes commands and job IDs.
 
     Add one of these lines to your shell's startup file. SHELL defaults to $SHELL.
 

@@ -26,14 +26,10 @@ def config_commands() -> None:
 
 
 @config_commands.command("show")
-@click.option(
-    "--origin",
-    is_flag=True,
-    help="Also show where each value comes from: file, variable or option.",
-)
+@options.option("--origin", "Also show where each value comes from: file, variable or option.")
 @options.format_option
 @click.pass_context
-def show(ctx: click.Context, origin: bool, form: str | None) -> None:
+def show(ctx: click.Context, origin: bool, form: str) -> None:
     """Show all keys of the configuration and their values.
 
     Command line > ORCHESTRATOR_* > project orchestrator.toml > user > site > defaults. With
@@ -52,7 +48,7 @@ def show(ctx: click.Context, origin: bool, form: str | None) -> None:
 
 
 @config_commands.command("init")
-@click.option("--print", "print_", is_flag=True, help="Print the draft instead of writing a file.")
+@options.option("--print", "Print the draft instead of writing a file.", dest="print_")
 def init(print_: bool) -> None:
     """Draft a profile for this cluster.
 
@@ -75,18 +71,15 @@ def init(print_: bool) -> None:
 
 
 @click.command("doctor")
-@click.option("--job", "with_job", is_flag=True, help="Also check a compute node with a job.")
-@click.option("--partition", metavar="NAME", help="Partition of that job.")
-@click.option(
-    "--gpus-per-node", type=click.IntRange(min=1), metavar="N", help="GPUs per node of that job."
-)
-@click.option(
+@options.option("--job", "Also check a compute node with a job.", dest="with_job")
+@options.option("--partition", "Partition of that job.", "NAME")
+@options.option("--gpus-per-node", "GPUs per node of that job.", click.IntRange(min=1))
+@options.option(
     "--timeout",
-    type=options.Seconds(min=1),
-    default=PROBE_TIMEOUT_SECONDS,
-    show_default=True,
+    "Cancel that job after this time.",
+    options.seconds(least=1),
     metavar="SECONDS",
-    help="Cancel that job after this time.",
+    default=PROBE_TIMEOUT_SECONDS,
 )
 @options.format_option
 @click.pass_context
@@ -96,7 +89,7 @@ def doctor(
     partition: str | None,
     gpus_per_node: int | None,
     timeout: float,
-    form: str | None,
+    form: str,
 ) -> None:
     """Check this machine and the configuration.
 
@@ -139,9 +132,9 @@ def doctor(
 
 
 @click.command("trust")
-@click.option("--list", "list_", is_flag=True, help="List trusted files.")
-@click.option("--remove", is_flag=True, help="Stop trusting the file in DIR.")
-@options.format_option
+@options.option("--list", "List trusted files.", dest="list_")
+@options.option("--remove", "Stop trusting the file in DIR.")
+@options.optional_format
 @click.argument("folder", metavar="[DIR]", required=False)
 def trust(folder: str | None, list_: bool, remove: bool, form: str | None) -> None:
     """Trust a project's orchestrator.toml after you have reviewed it.
@@ -164,7 +157,7 @@ def trust(folder: str | None, list_: bool, remove: bool, form: str | None) -> No
             {"path": path, "state": _trust_state(path)}
             for path in trust_records.trusted_files(os.environ)
         ]
-        output.print_rows("trusted", rows, ["path", "state"], form)
+        output.print_rows("trusted", rows, ["path", "state"], form or output.default_format())
         return
     options.refuse_format("trust DIR", form)
     path = Path(os.path.realpath(str(folder)), paths.PROJECT_FILE)

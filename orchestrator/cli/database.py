@@ -31,7 +31,7 @@ def print_path(ctx: click.Context) -> None:
     Example:
       sqlite3 "$(orchestrator db path)" .tables
     """
-    click.echo(stores.of(session.configuration_of(ctx)).place)
+    click.echo(stores.of(session.configuration_of(ctx)).shown_name)
 
 
 @database_commands.command("upgrade")
@@ -49,10 +49,10 @@ def upgrade(context: contexts.Context) -> None:
     with session.progress("Upgrading the database"):
         done = context.store.upgrade()
     if done.before == done.after:
-        output.note(f"{context.store.place} is up to date (schema {done.after}).")
+        output.note(f"{context.store.shown_name} is up to date (schema {done.after}).")
         return
     before = done.before or "nothing"
-    output.note(f"Upgraded {context.store.place} from schema {before} to {done.after}.")
+    output.note(f"Upgraded {context.store.shown_name} from schema {before} to {done.after}.")
     if done.backup is not None:
         output.note(f"Backup of the previous version: {done.backup}")
 
@@ -60,7 +60,7 @@ def upgrade(context: contexts.Context) -> None:
 @database_commands.command("check")
 @options.format_option
 @session.with_context
-def check(context: contexts.Context, form: str | None) -> None:
+def check(context: contexts.Context, form: str) -> None:
     """Check the integrity of the database.
 
     Checks every page, key and value. Each problem is listed with its table, row and column. Exit
@@ -77,7 +77,7 @@ def check(context: contexts.Context, form: str | None) -> None:
     if findings:
         more = " or more" if len(findings) == stores.MOST_FINDINGS else ""
         problems = output.count(len(findings), "problem")
-        raise errors.DatabaseError(f"{problems}{more} found. {context.store.damaged}")
+        raise errors.DatabaseError(f"{problems}{more} found. {context.store.damage_advice}")
     output.note("The database is intact.")
 
 
@@ -104,7 +104,7 @@ def backup(context: contexts.Context, target: Path | None) -> None:
 @click.argument("backup", required=False, type=click.Path(path_type=Path))
 @options.format_option
 @click.pass_context
-def restore(ctx: click.Context, backup: Path | None, form: str | None) -> None:
+def restore(ctx: click.Context, backup: Path | None, form: str) -> None:
     """Replace the database with a backup.
 
     Without BACKUP, the backups next to the database are listed. A damaged backup is refused. The
@@ -126,14 +126,14 @@ def restore(ctx: click.Context, backup: Path | None, form: str | None) -> None:
 
     with session.progress("Checking the backup"):
         restored = restoration.restore(store, backup, datetime.datetime.now(datetime.UTC))
-    output.note(f"Replaced {store.place} with {backup}.")
+    output.note(f"Replaced {store.shown_name} with {backup}.")
     if restored.kept is not None:
         output.note(f"The replaced database: {restored.kept}")
 
 
 @database_commands.command("copy")
-@click.option(
-    "--to", "url", required=True, metavar="URL", help="Copy to postgresql://... or sqlite:////PATH."
+@options.option(
+    "--to", "Copy to postgresql://... or sqlite:////PATH.", "URL", dest="url", required=True
 )
 @session.with_context
 def copy(context: contexts.Context, url: str) -> None:
@@ -149,5 +149,5 @@ def copy(context: contexts.Context, url: str) -> None:
     """
     with session.progress("Copying the database"):
         rows = context.store.copy_to(url)
-    output.note(f"Copied {rows} rows to {stores.Store(url).place}.")
+    output.note(f"Copied {rows} rows to {stores.Store(url).shown_name}.")
     output.note("To use it, set `database` in the configuration to this URL.")

@@ -34,7 +34,7 @@ def graph_commands() -> None:
 @options.scheduler_option
 @options.format_option
 @session.with_context
-def submit(context: contexts.Context, file: Path, form: str | None) -> None:
+def submit(context: contexts.Context, file: Path, form: str) -> None:
     """Submit all nodes of a graph, each exactly once.
 
     A node is the spec file of a job or sweep; its path is relative to FILE. All nodes are checked
@@ -58,9 +58,7 @@ def submit(context: contexts.Context, file: Path, form: str | None) -> None:
 @options.refresh_option
 @options.format_option
 @session.with_context
-def status(
-    context: contexts.Context, reference: str, refresh: bool | None, form: str | None
-) -> None:
+def status(context: contexts.Context, reference: str, refresh: bool | None, form: str) -> None:
     """Show the states of a graph's nodes.
 
     For an array or sweep, STATE is the number of jobs in each state.
@@ -78,7 +76,7 @@ def status(
 @options.limit_option
 @options.format_option
 @session.with_context
-def list_graphs(context: contexts.Context, limit: int, form: str | None) -> None:
+def list_graphs(context: contexts.Context, limit: int, form: str) -> None:
     """List graphs and their progress.
 
     The newest graph is first. Slurm is not asked.
@@ -87,7 +85,6 @@ def list_graphs(context: contexts.Context, limit: int, form: str | None) -> None
     Example:
       orchestrator graph list
     """
-    form = form or output.default_format()
     names = ("cluster", "scheduler", "source", "folder", "profile", "created_at")
     rows: list[dict[str, object]] = []
     with context.store.reading() as work:
@@ -129,8 +126,7 @@ def cancel(context: contexts.Context, reference: str, timeout: float) -> None:
     click.echo(f"Cancelled graph {name}: {output.count(len(live), 'job')}")
 
 
-def _print_nodes(context: contexts.Context, graph: graphs.StoredGraph, form: str | None) -> None:
-    form = form or output.default_format()
+def _print_nodes(context: contexts.Context, graph: graphs.StoredGraph, form: str) -> None:
     rows: list[dict[str, object]] = []
     with context.store.reading() as work:
         for node in work.graphs.nodes(graph.row):

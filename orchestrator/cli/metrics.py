@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,64 +24,6 @@ _COUNT = click.IntRange(min=1, max=10**9)
 _INDEX = click.IntRange(min=0, max=10**9)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MetricOptions:
-    """The options of `orchestrator metrics`."""
-
-    references: tuple[str, ...]
-    sweeps: tuple[str, ...]
-    names: tuple[str, ...]
-    steps: tuple[int | None, int | None] | None
-    epochs: tuple[int | None, int | None] | None
-    since: datetime.datetime | None
-    until: datetime.datetime | None
-    attempt: int | None
-    rank: int | None
-    source: str
-    last: int | None
-    every: int | None
-    points: int | None
-    stat: str | None
-    compare: bool
-    by: str | None
-    plot: Path | None
-    follow: bool
-    format_: str | None
-    as_json: bool
-    out: Path | None
-
-    @property
-    def has_filter(self) -> bool:
-        """Whether an option besides the jobs leaves out metrics."""
-        filters = (self.names, self.steps, self.epochs, self.since, self.until)
-        return any(filters) or (self.attempt, self.rank, self.source) != (None, None, "auto")
-
-    @property
-    def has_limit(self) -> bool:
-        return (self.last, self.every, self.points) != (None, None, None)
-
-    def query(self, rows: Iterable[int]) -> metrics.MetricQuery:
-        first_step, last_step = self.steps or (None, None)
-        first_epoch, last_epoch = self.epochs or (None, None)
-        return metrics.MetricQuery(
-            job_rows=tuple(rows),
-            names=self.names,
-            attempt=self.attempt,
-            rank=self.rank,
-            first_step=first_step,
-            last_step=last_step,
-            first_epoch=first_epoch,
-            last_epoch=last_epoch,
-            since=self.since,
-            until=self.until,
-            source=None if self.source == "auto" else self.source,
-            prefer_jsonl=self.source == "auto",
-            last=self.last,
-            every=self.every,
-            points=self.points,
-        )
-
-
 class _JobsArgument(click.Argument):
     """[JOB...], which subcommand_metavar shows."""
 
@@ -102,83 +43,67 @@ class _JobsOrSubcommand(click.Group):
         return super().make_context(info_name, args, parent, **kw)
 
 
-def _metric_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 _OPTIONS = (
     click.argument(
         "references", nargs=-1, cls=_JobsArgument, shell_complete=completion.job_references
     ),
     options.sweeps_option,
-    click.option(
-        "--name",
-        "names",
-        multiple=True,
-        help="Only this metric: throughput, 'val_*', ... Can be repeated.",
+    options.option(
+        "--name", "Only this metric: throughput, 'val_*', ...", "NAME", dest="names", multiple=True
     ),
-    click.option(
-        "--steps", type=options.Range(), metavar="A:B", help="Only steps A to B: 100:200, 100:."
+    options.option(
+        "--steps", "Only steps A to B: 100:200, 100:.", options.number_range, metavar="A:B"
     ),
-    click.option("--epochs", type=options.Range(), metavar="A:B", help="Only epochs A to B."),
-    click.option(
-        "--since", type=options.Time(), metavar="TIME", help="Only metrics logged since this time."
-    ),
-    click.option(
-        "--until", type=options.Time(), metavar="TIME", help="Only metrics logged until this time."
-    ),
-    click.option("--attempt", type=_INDEX, help="Only this attempt, from 0. Default: all."),
-    click.option("--rank", type=_INDEX, help="Only this rank."),
-    click.option(
+    options.option("--epochs", "Only epochs A to B.", options.number_range, metavar="A:B"),
+    options.option("--since", "Only metrics logged since this time.", options.time),
+    options.option("--until", "Only metrics logged until this time.", options.time),
+    options.option("--attempt", "Only this attempt, from 0. Default: all.", _INDEX),
+    options.option("--rank", "Only this rank.", _INDEX),
+    options.option(
         "--source",
-        type=click.Choice(["auto", "log", "jsonl"]),
+        "Where metrics come from. auto: metrics.jsonl if it has the name, otherwise the log.",
+        click.Choice(["auto", "log", "jsonl"]),
         default="auto",
-        show_default=True,
-        help="Where metrics come from. auto: metrics.jsonl if it has the name, otherwise the log.",
     ),
-    click.option("--last", type=_COUNT, metavar="N", help="Only the last N of each name and rank."),
-    click.option("--every", type=_COUNT, metavar="N", help="Only every Nth of each name."),
-    click.option(
-        "--points", type=_COUNT, metavar="N", help="Only N of each name, evenly distributed."
-    ),
-    click.option(
+    options.option("--last", "Only the last N of each name and rank.", _COUNT),
+    options.option("--every", "Only every Nth of each name.", _COUNT),
+    options.option("--points", "Only N of each name, evenly distributed.", _COUNT),
+    options.option(
         "--stat",
-        metavar="LIST",
-        help="Print statistics of each name: count, nan, first, last, mean, std, min, median, "
+        "Print statistics of each name: count, nan, first, last, mean, std, min, median, "
         "max, best, p5, p95, any percentile, or all.",
+        "LIST",
     ),
-    click.option("--compare", is_flag=True, help="Print two or more jobs side by side."),
-    click.option(
+    options.option("--compare", "Print two or more jobs side by side."),
+    options.option(
         "--by",
-        type=click.Choice(["step", "epoch", "time"]),
-        help="With --compare: one row for each step or epoch. With --plot: the x axis.",
+        "With --compare: one row for each step or epoch. With --plot: the x axis.",
+        click.Choice(["step", "epoch", "time"]),
     ),
-    click.option(
+    options.option(
         "--plot",
-        type=click.Path(dir_okay=False, path_type=Path),
+        "Plot into FILE.svg, .png or .pdf (needs the extra `plot`).",
+        click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Plot into FILE.svg, .png or .pdf (needs the extra `plot`).",
     ),
-    click.option("-f", "--follow", is_flag=True, help="Print new metrics until the jobs end."),
-    click.option(
-        "--format",
-        "format_",
-        type=click.Choice(FORMATS),
-        help="Output format. Default: the suffix of --output; table on a terminal, otherwise tsv. "
-        "parquet needs pyarrow.",
+    options.option("-f --follow", "Print new metrics until the jobs end."),
+    options.formats_option(
+        FORMATS, "the suffix of --output; table on a terminal, otherwise tsv; parquet needs pyarrow"
     ),
-    click.option("--json", "as_json", is_flag=True, help="Same as --format json."),
-    click.option(
-        "-o",
-        "--output",
-        "out",
-        type=click.Path(dir_okay=False, path_type=Path),
+    options.option(
+        "-o --output",
+        "Write to FILE instead of stdout.",
+        click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Write to FILE instead of stdout.",
+        dest="out",
     ),
 )
+
+
+def _metric_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
 
 
 @click.group(
@@ -191,7 +116,20 @@ _OPTIONS = (
 )
 @_metric_options
 @click.pass_context
-def show_metrics(ctx: click.Context, /, **kwargs: Any) -> None:
+def show_metrics(
+    ctx: click.Context,
+    /,
+    references: tuple[str, ...],
+    sweeps: tuple[str, ...],
+    form: str | None,
+    out: Path | None,
+    follow: bool,
+    stat: str | None,
+    compare: bool,
+    plot: Path | None,
+    by: str | None,
+    **filters: Any,
+) -> None:
     """Show metrics parsed from job logs.
 
     Metrics also come from metrics.jsonl. New log lines are read first. The oldest metric is printed
@@ -207,92 +145,102 @@ def show_metrics(ctx: click.Context, /, **kwargs: Any) -> None:
       orchestrator metrics 123 -f --name loss
       orchestrator metrics 123 --output numbers.parquet
     """
-    chosen = MetricOptions(**kwargs)
-    form = _format(chosen)
-    _check_combination(chosen, form)
-    context = session.open_context(ctx)
-    selected = session.jobs_and_sweeps(context, chosen.references, chosen.sweeps)
-    by_row = {job.row: job for job in selected}
-    query = chosen.query(by_row)
-    if chosen.follow:
-        _follow(context, query, by_row, form)
-        return
-    ingest.ingest_for_command(context, selected)
-    if form not in ("table", "parquet") and not (chosen.plot or chosen.compare or chosen.stat):
-        has_rows = _print_rows(queries.pages(context, query), by_row, form, chosen.out)
-    else:
-        from orchestrator.cli.output import metric_tables
-
-        view = metric_tables.View(context=context, query=query, jobs=selected, out=chosen.out)
-        if chosen.plot is not None:
-            has_rows = metric_tables.plot(view, chosen.plot, chosen.by)
-        elif chosen.compare:
-            has_rows = metric_tables.compare(view, chosen.stat, chosen.by, form)
-        elif chosen.stat is not None:
-            has_rows = metric_tables.print_statistics(view, chosen.stat, form)
-        elif form == "parquet":
-            has_rows = metric_tables.write_parquet(view)
-        else:
-            has_rows = metric_tables.print_table(view, is_limited=chosen.has_limit)
-    if has_rows:
-        return
-    if chosen.has_filter:
-        names = ", ".join(queries.names(context, list(by_row))) or "none"
-        output.note(f"No metrics match. Names of these jobs' metrics: {names}")
-    else:
-        output.note(
-            "No metrics: no line of the log matches a pattern (spec key metrics.patterns; "
-            "`orchestrator logs` prints the log)"
-        )
-
-
-def _format(chosen: MetricOptions) -> str:
-    if chosen.as_json:
-        return "json"
-    form = chosen.format_
-    if form is None and chosen.out is not None:
-        form = chosen.out.suffix.removeprefix(".")
-        if form not in FORMATS:
-            suffixes = ", ".join(f".{name}" for name in FORMATS if name != "table")
-            raise click.UsageError(
-                f"--output {chosen.out}: unknown suffix; use --format, or one of {suffixes}"
-            )
-    if form == "parquet" and chosen.out is None:
-        raise click.UsageError("--format parquet requires --output FILE.parquet")
-    return form or output.default_format()
-
-
-def _check_combination(chosen: MetricOptions, form: str) -> None:
-    modes = {
-        "--stat": chosen.stat is not None,
-        "--compare": chosen.compare,
-        "--plot": chosen.plot is not None,
-        "--follow": chosen.follow,
-    }
-    given = [option for option, is_given in modes.items() if is_given]
+    modes = {"--stat": stat, "--compare": compare, "--plot": plot, "--follow": follow}
+    given = [option for option, value in modes.items() if value]
     problems = {
-        "--every and --points cannot be combined": chosen.every and chosen.points,
+        "--plot writes a picture: remove --format and --output": plot and (out or form),
         f"{' and '.join(given[:2])} cannot be combined": (
             len(given) > 1 and given != ["--stat", "--compare"]
         ),
-        "--by requires --compare or --plot": chosen.by and not (chosen.compare or chosen.plot),
+        "--every and --points cannot be combined": filters["every"] and filters["points"],
+        "--by requires --compare or --plot": by and not (compare or plot),
         "--compare requires --by step or epoch: two jobs never log at the same time": (
-            chosen.compare and chosen.by == "time"
+            compare and by == "time"
         ),
-        f"parquet contains single metrics: remove {given[0] if given else ''}, or write csv": (
+    }
+    form = _format(form, out)
+    problems |= {
+        f"parquet contains single metrics: remove {' '.join(given)}, or write csv": (
             form == "parquet" and given
-        ),
-        "--plot writes a picture: remove --format and --output": (
-            chosen.plot and (chosen.out or chosen.format_ or chosen.as_json)
         ),
         "--follow prints rows as they arrive: use --format jsonl, and remove --output, --every "
         "and --points": (
-            chosen.follow and (form == "json" or chosen.out or chosen.points or chosen.every)
+            follow and (form == "json" or out or filters["points"] or filters["every"])
         ),
     }
     for problem, applies in problems.items():
         if applies:
             raise click.UsageError(problem)
+    context = session.open_context(ctx)
+    selected = session.jobs_and_sweeps(context, references, sweeps)
+    by_row = {job.row: job for job in selected}
+    query = _query(by_row, **filters)
+    if follow:
+        _follow(context, query, by_row, form)
+        return
+    ingest.ingest_for_command(context, selected)
+    if form not in ("table", "parquet") and not given:
+        has_rows = _print_rows(queries.pages(context, query), by_row, form, out)
+    else:
+        from orchestrator.cli.output import metric_tables
+
+        view = metric_tables.View(context=context, query=query, jobs=selected, out=out)
+        if plot is not None:
+            has_rows = metric_tables.plot(view, plot, by)
+        elif compare:
+            has_rows = metric_tables.compare(view, stat, by, form)
+        elif stat is not None:
+            has_rows = metric_tables.print_statistics(view, stat, form)
+        elif form == "parquet":
+            has_rows = metric_tables.write_parquet(view)
+        else:
+            has_rows = metric_tables.print_table(view)
+    if has_rows:
+        return
+    narrowing = ("names", "steps", "epochs", "since", "until", "attempt", "rank", "source")
+    if all(filters[name] in (None, (), "auto") for name in narrowing):
+        output.note(
+            "No metrics: no line of the log matches a pattern (spec key metrics.patterns; "
+            "`orchestrator logs` prints the log)"
+        )
+    else:
+        names = ", ".join(queries.names(context, list(by_row))) or "none"
+        output.note(f"No metrics match. Names of these jobs' metrics: {names}")
+
+
+def _query(
+    rows: Iterable[int],
+    *,
+    steps: tuple[int | None, int | None] | None,
+    epochs: tuple[int | None, int | None] | None,
+    source: str,
+    **filters: Any,
+) -> metrics.MetricQuery:
+    first_step, last_step = steps or (None, None)
+    first_epoch, last_epoch = epochs or (None, None)
+    return metrics.MetricQuery(
+        job_rows=tuple(rows),
+        first_step=first_step,
+        last_step=last_step,
+        first_epoch=first_epoch,
+        last_epoch=last_epoch,
+        source=None if source == "auto" else source,
+        prefer_jsonl=source == "auto",
+        **filters,
+    )
+
+
+def _format(form: str | None, out: Path | None) -> str:
+    if form is None and out is not None:
+        form = out.suffix.removeprefix(".")
+        if form not in FORMATS:
+            suffixes = ", ".join(f".{name}" for name in FORMATS if name != "table")
+            raise click.UsageError(
+                f"--output {out}: unknown suffix; use --format, or one of {suffixes}"
+            )
+    if form == "parquet" and out is None:
+        raise click.UsageError("--format parquet requires --output FILE.parquet")
+    return form or output.default_format()
 
 
 def _print_rows(
@@ -361,12 +309,12 @@ def _line(row: output.Row) -> str:
 @show_metrics.command("reparse")
 @options.jobs_argument
 @options.sweeps_option
-@click.option(
+@options.option(
     "--pattern",
-    "patterns",
+    "Use this pattern instead of those of the spec.",
+    "NAME",
+    dest="patterns",
     multiple=True,
-    metavar="NAME",
-    help="Use this pattern instead of those of the spec. Can be repeated.",
 )
 @options.format_option
 @session.with_context
@@ -375,7 +323,7 @@ def reparse(
     references: tuple[str, ...],
     sweeps: tuple[str, ...],
     patterns: tuple[str, ...],
-    form: str | None,
+    form: str,
 ) -> None:
     """Parse logs again with the current patterns.
 

@@ -21,10 +21,10 @@ def notice_commands() -> None:
 
 @notice_commands.command("list")
 @options.limit_option
-@click.option("--unsent", is_flag=True, help="Only notifications that are waiting or failed.")
+@options.option("--unsent", "Only notifications that are waiting or failed.")
 @options.format_option
 @session.with_context
-def list_notices(context: contexts.Context, limit: int, unsent: bool, form: str | None) -> None:
+def list_notices(context: contexts.Context, limit: int, unsent: bool, form: str) -> None:
     """List notifications and whether they were sent.
 
     The newest is first, with one row for each channel. A WAITING notification is sent by the next
@@ -82,7 +82,7 @@ def test(context: contexts.Context, channel: str) -> None:
 
 
 @notice_commands.command("retry")
-@click.option("--channel", metavar="NAME", help="Only notifications for this channel.")
+@options.option("--channel", "Only notifications for this channel.", "NAME")
 @session.with_context
 def retry(context: contexts.Context, channel: str | None) -> None:
     """Send waiting and failed notifications with the next controller pass.

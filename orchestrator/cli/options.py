@@ -6,14 +6,14 @@ import dataclasses
 import datetime
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from orchestrator.cli import completion, output
 
-#: Longest Duration: a later planned time could not be stored.
+#: Longest duration: a later planned time could not be stored.
 _MAX_DAYS = 366
 
 Command = Callable[..., Any]
@@ -45,76 +45,54 @@ class Group(click.Group):
             )
 
 
-class Seconds(click.FloatRange):
-    """A number of seconds; float() accepts `nan`, a time-out that would never pass."""
+def seconds(*, least: float = 0) -> Callable[[str], float]:
+    """Return a parameter type. It refuses `nan`, a time-out that never passes."""
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        seconds = float(super().convert(value, param, ctx))
-        if seconds != seconds:
-            self.fail(f"{value!r} is not a number of seconds")
-        return seconds
+    def convert(text: str) -> float:
+        number = click.FLOAT(text)
+        if not number >= least:
+            raise click.BadParameter(f"{text!r} is not a number of seconds of at least {least:g}")
+        return number
 
-
-class Duration(click.ParamType[int]):
-    """A duration such as `90`, `10m` or `1h30m`, in seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            seconds = parse_duration(str(value))
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is not a duration: write 90s, 10m, 6h or 1d")
-        if seconds > _MAX_DAYS * 86400:
-            self.fail(f"{value!r} is too long: write at most {_MAX_DAYS}d")
-        return seconds
+    return convert
 
 
-class Range(click.ParamType[tuple[int | None, int | None]]):
-    """`A:B`, `A:`, `:B` or one number."""
-
-    name = "range"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        first, colon, last = value.partition(":")
-        try:
-            ends = [int(end) if end.strip() else None for end in (first, last if colon else first)]
-        except ValueError:
-            ends = []
-        # SQLite's integers have 64 bits.
-        if not value.strip(": ") or not ends or any(abs(end or 0) >= 2**63 for end in ends):
-            self.fail(f"{value!r} is not a range: write A:B, A:, :B or one number")
-        begin, end = ends
-        if begin is not None and end is not None and begin > end:
-            self.fail(f"{value!r} ends before it begins: write {end}:{begin}")
-        return begin, end
+def duration(text: str) -> int:
+    """Return the seconds of a duration such as `90`, `10m` or `1h30m`."""
+    try:
+        length = parse_duration(text)
+    except ValueError as exc:
+        raise click.BadParameter(f"{text!r} is not a duration: write 90s, 10m, 6h or 1d") from exc
+    if length > _MAX_DAYS * 86400:
+        raise click.BadParameter(f"{text!r} is too long: write at most {_MAX_DAYS}d")
+    return length
 
 
-class Time(click.ParamType[datetime.datetime]):
-    """A point in time in the formats of sacct."""
+def time(text: str) -> datetime.datetime:
+    """Return a point in time, written in the formats of sacct."""
+    try:
+        return parse_time(text, datetime.datetime.now(datetime.UTC))
+    except ValueError as exc:
+        raise click.BadParameter(
+            f"{text!r} is not a time: write 2026-11-20, 2026-11-20T10:05, 10:05, yesterday, 3days "
+            "or now-2hours"
+        ) from exc
 
-    name = "time"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime.datetime:
-        if isinstance(value, datetime.datetime):
-            return value
-        try:
-            return parse_time(str(value), datetime.datetime.now(datetime.UTC))
-        except ValueError:
-            self.fail(
-                f"{value!r} is not a time: write 2026-11-20, 2026-11-20T10:05, 10:05, yesterday, "
-                "3days or now-2hours",
-                param,
-                ctx,
-            )
+def number_range(text: str) -> tuple[int | None, int | None]:
+    """Return the ends of `A:B`, `A:`, `:B` or one number."""
+    first, colon, last = text.partition(":")
+    try:
+        ends = [int(end) if end.strip() else None for end in (first, last if colon else first)]
+    except ValueError:
+        ends = []
+    # SQLite's integers have 64 bits.
+    if not text.strip(": ") or not ends or any(abs(end or 0) >= 2**63 for end in ends):
+        raise click.BadParameter(f"{text!r} is not a range: write A:B, A:, :B or one number")
+    begin, end = ends
+    if begin is not None and end is not None and begin > end:
+        raise click.BadParameter(f"{text!r} ends before it begins: write {end}:{begin}")
+    return begin, end
 
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -185,19 +163,74 @@ def _on_day(local: datetime.datetime, clock: datetime.time, *, days_ago: int) ->
     return datetime.datetime.combine(day, clock).astimezone(datetime.UTC)
 
 
-def format_option(function: Command) -> Command:
-    """Add --format and --json; the command gets `form`, None if neither is given."""
+#: How values of these types are shown in the help.
+_METAVARS = {duration: "DURATION", time: "TIME"}
 
-    @click.option(
-        "--format",
-        "format_",
-        type=click.Choice(output.FORMATS),
-        help="Output format. Default: table on a terminal, otherwise tsv.",
+
+def option(
+    names: str,
+    help: str,
+    value: Any = None,
+    *,
+    dest: str | None = None,
+    metavar: str | None = None,
+    default: Any = None,
+    multiple: bool = False,
+    **settings: Any,
+) -> Callable[[Command], Command]:
+    """Return a click option with the names of `names`, separated by spaces.
+
+    value: None for a flag, the metavar of a text, or a type.
+    """
+    if isinstance(value, str):
+        metavar, value = value, click.STRING
+    elif isinstance(value, click.IntRange):
+        metavar = metavar or "N"
+    elif value is None:
+        settings["is_flag"] = True
+    else:
+        metavar = metavar or _METAVARS.get(value)
+    return click.option(
+        *names.split(),
+        *([dest] if dest else []),
+        help=f"{help} Can be repeated." if multiple else help,
+        type=value,
+        metavar=metavar,
+        default=default,
+        show_default=default is not None,
+        multiple=multiple,
+        **settings,
     )
-    @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
+
+
+def formats_option(formats: Sequence[str], default: str) -> Callable[[Command], Command]:
+    """Add --format and --json; the command gets `form`, None if neither is given."""
+    format_ = option(
+        "--format", f"Output format. Default: {default}.", click.Choice(formats), dest="form"
+    )
+    json_ = option("--json", "Same as --format json.", dest="as_json")
+
+    def decorate(function: Command) -> Command:
+        @functools.wraps(function)
+        def command(*args: Any, form: str | None, as_json: bool, **kwargs: Any) -> Any:
+            return function(*args, form="json" if as_json else form, **kwargs)
+
+        return format_(json_(command))
+
+    return decorate
+
+
+#: Adds --format and --json; the command gets `form`, None if neither is given.
+optional_format = formats_option(output.FORMATS, "table on a terminal, otherwise tsv")
+
+
+def format_option(function: Command) -> Command:
+    """Add --format and --json; the command gets `form`, the format to print."""
+
+    @optional_format
     @functools.wraps(function)
-    def command(*args: Any, format_: str | None, as_json: bool, **kwargs: Any) -> Any:
-        return function(*args, form="json" if as_json else format_, **kwargs)
+    def command(*args: Any, form: str | None, **kwargs: Any) -> Any:
+        return function(*args, form=form or output.default_format(), **kwargs)
 
     return command
 
@@ -208,41 +241,28 @@ def refuse_format(option: str, form: str | None) -> None:
         raise click.UsageError(f"{option} prints plain text: remove --format or --json")
 
 
-limit_option = click.option(
-    "-n",
-    "--limit",
-    type=click.IntRange(min=1, max=10**9),
+limit_option = option(
+    "-n --limit",
+    "Show at most this many, the newest ones.",
+    click.IntRange(min=1, max=10**9),
     default=100,
-    show_default=True,
-    help="Show at most this many, the newest ones.",
 )
-refresh_option = click.option(
+refresh_option = option(
     "--refresh/--no-refresh",
-    default=None,
-    help="Ask Slurm now, or not at all. Default: ask if the stored state is older than the "
+    "Ask Slurm now, or not at all. Default: ask if the stored state is older than the "
     "profile's poll_floor_seconds.",
 )
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+yes_option = option("-y --yes", "Do not ask for confirmation.")
 jobs_argument = click.argument(
     "references", nargs=-1, metavar="[JOB...]", shell_complete=completion.job_references
 )
-sweeps_option = click.option(
-    "--sweep",
-    "sweeps",
-    multiple=True,
-    metavar="SWEEP",
-    help="All jobs of a sweep. Can be repeated.",
+sweeps_option = option("--sweep", "All jobs of a sweep.", "SWEEP", dest="sweeps", multiple=True)
+wait_option = option(
+    "--wait", "Wait until all jobs end; exit with 1 unless all are COMPLETED.", dest="wait_"
 )
-wait_option = click.option(
-    "--wait",
-    "wait_",
-    is_flag=True,
-    help="Wait until all jobs end; exit with 1 unless all are COMPLETED.",
-)
-queue_option = click.option(
+queue_option = option(
     "--queue/--no-queue",
-    default=None,
-    help="Defer the submission when Slurm refuses it because of a limit, and send it later. "
+    "Defer the submission when Slurm refuses it because of a limit, and send it later. "
     "Default: the profile's queue_submissions.",
 )
 
@@ -251,14 +271,8 @@ def job_selection(function: Command) -> Command:
     """Add [JOB...], --name, --label and --sweep; the command gets a Selection."""
 
     @jobs_argument
-    @click.option("--name", "names", multiple=True, help="All live jobs with this name.")
-    @click.option(
-        "--label",
-        "labels",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="All live jobs with this label.",
-    )
+    @option("--name", "All live jobs with this name.", "NAME", dest="names", multiple=True)
+    @option("--label", "All live jobs with this label.", "KEY=VALUE", dest="labels", multiple=True)
     @sweeps_option
     @functools.wraps(function)
     def command(
@@ -275,16 +289,46 @@ def job_selection(function: Command) -> Command:
     return command
 
 
+def names_list(text: str) -> tuple[str, ...]:
+    """Return the names of a list separated by commas. An empty name may be an unset variable."""
+    names = tuple(text.split(","))
+    if not all(names):
+        raise click.BadParameter(f"{text!r} contains an empty name")
+    return names
+
+
+def _joined(ctx: click.Context, param: click.Parameter, lists: Any) -> tuple[str, ...]:
+    return tuple(name for names in lists for name in names)
+
+
+def job_filter(function: Command) -> Command:
+    """Add --name, --label and --partition, with the names of JobQuery's fields."""
+    name = option("--name", "Only jobs with this name.", "NAME", dest="names", multiple=True)
+    label = option(
+        "--label", "Only jobs with this label.", "KEY=VALUE", dest="labels", multiple=True
+    )
+    partition = option(
+        "-p --partition",
+        "Only these partitions.",
+        names_list,
+        metavar="NAME,...",
+        dest="partitions",
+        callback=_joined,
+        multiple=True,
+    )
+    return name(label(partition(function)))
+
+
 def _set_scheduler(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     if value is not None:
         ctx.obj = {**(ctx.obj or {}), "scheduler": value}
 
 
 #: Its value joins the options that precede the command's name.
-scheduler_option = click.option(
+scheduler_option = option(
     "--scheduler",
-    type=click.Choice(["auto", "slurm", "local"]),
+    "Where the job runs. auto: Slurm if sbatch is on PATH, otherwise this machine.",
+    click.Choice(["auto", "slurm", "local"]),
     expose_value=False,
     callback=_set_scheduler,
-    help="Where the job runs. auto: Slurm if sbatch is on PATH, otherwise this machine.",
 )

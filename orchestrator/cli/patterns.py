@@ -27,13 +27,13 @@ _METRIC_WORDS = re.compile(
     r"loss|\bacc|epoch|\bstep(?:s|\b)|\biter|\blr\b|/s\b|per.?sec|throughput|\bmfu", re.IGNORECASE
 )
 
-_files_option = click.option(
+_files_option = options.option(
     "--patterns-file",
-    "pattern_files",
-    multiple=True,
-    type=click.Path(path_type=Path),
+    "TOML file with more patterns.",
+    click.Path(path_type=Path),
     metavar="FILE",
-    help="TOML file with more patterns. Can be repeated.",
+    dest="pattern_files",
+    multiple=True,
 )
 
 
@@ -46,7 +46,7 @@ def pattern_commands() -> None:
 @_files_option
 @options.format_option
 @click.pass_context
-def list_patterns(ctx: click.Context, pattern_files: tuple[Path, ...], form: str | None) -> None:
+def list_patterns(ctx: click.Context, pattern_files: tuple[Path, ...], form: str) -> None:
     """List all patterns, configured and built-in.
 
     \b
@@ -101,8 +101,8 @@ class _LogFile(click.File):
 
 @pattern_commands.command("test")
 @click.argument("log", metavar="FILE", type=_LogFile())
-@click.option(
-    "--pattern", "names", multiple=True, help="Only this pattern. Default: all. Can be repeated."
+@options.option(
+    "--pattern", "Only this pattern. Default: all.", "NAME", dest="names", multiple=True
 )
 @_files_option
 @options.format_option
@@ -112,7 +112,7 @@ def test_patterns(
     log: IO[bytes],
     names: tuple[str, ...],
     pattern_files: tuple[Path, ...],
-    form: str | None,
+    form: str,
 ) -> None:
     """Show the metrics that patterns find in a log.
 
@@ -127,7 +127,6 @@ def test_patterns(
     known = job_patterns.configured(session.configuration_of(ctx), pattern_files)
     matcher = patterns.Matcher(patterns.select(known, names, source="--pattern"))
     trial = _Trial(matcher)
-    form = form or output.default_format()
     if form == "table":
         rows = list(itertools.chain.from_iterable(trial.pages(log)))
         output.print_rows("matches", rows, _MATCH_COLUMNS, form)

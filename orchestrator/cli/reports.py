@@ -17,8 +17,6 @@ from orchestrator.controller.reports import baselines, studies
 from orchestrator.reports import comparison, documents, drawing, tables
 from orchestrator.toml import values
 
-#: Formats that contain the whole report; the others contain only its rows.
-_DOCUMENT_FORMATS = ("markdown", "latex")
 _CSV_LIMIT_BYTES = 64 * 1024 * 1024
 
 Command = Callable[..., Any]
@@ -38,71 +36,53 @@ class Source:
     refresh: bool | None
 
 
-class _Threshold(click.ParamType[tuple[str, float]]):
-    """`METRIC=SHARE`, such as throughput=0.05 or accuracy=1%."""
-
-    name = "threshold"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        name, _, share = value.partition("=")
-        try:
-            number = float(share.removesuffix("%")) / (100.0 if share.endswith("%") else 1.0)
-        except ValueError:
-            number = -1.0
-        if name not in comparison.METRICS or not 0.0 <= number < 1.0:
-            self.fail(
-                f"{value!r}: write METRIC=SHARE, such as throughput=0.05 or accuracy=1%; metrics "
-                f"are {', '.join(comparison.METRICS)}"
-            )
-        return name, number
+def _parse_threshold(text: str) -> tuple[str, float]:
+    """Return the metric and share of `METRIC=SHARE`."""
+    name, _, share = text.partition("=")
+    try:
+        number = float(share.removesuffix("%")) / (100.0 if share.endswith("%") else 1.0)
+    except ValueError:
+        number = -1.0
+    if name not in comparison.METRICS or not 0.0 <= number < 1.0:
+        raise click.BadParameter(
+            f"{text!r}: write METRIC=SHARE, such as throughput=0.05 or accuracy=1%; metrics are "
+            f"{', '.join(comparison.METRICS)}"
+        )
+    return name, number
 
 
-class _TimeLimit(click.ParamType[int]):
-    """A time limit in Slurm's format, in seconds."""
-
-    name = "time limit"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            seconds = values.seconds(value)
-        except ValueError as exc:
-            self.fail(f"{exc}; write 90 (minutes) or 4:00:00")
-        if seconds is None:
-            self.fail(f"{value!r} is not a limit: write 90 (minutes) or 4:00:00")
-        return seconds
+def _parse_time_limit(text: str) -> int:
+    """Return the seconds of a time limit in Slurm's format."""
+    try:
+        seconds = values.seconds(text)
+    except ValueError as exc:
+        raise click.BadParameter(f"{exc}; write 90 (minutes) or 4:00:00") from exc
+    if seconds is None:
+        raise click.BadParameter(f"{text!r} is not a limit: write 90 (minutes) or 4:00:00")
+    return seconds
 
 
-class _Columns(click.ParamType[list[str]]):
-    """Names of columns, separated by commas."""
-
-    name = "columns"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        words = [word.strip() for word in value.split(",") if word.strip()]
-        # The heading of the column `size`.
-        names = ["size" if word in ("gpus", "ranks") else word for word in words]
-        for name in names:
-            if name not in tables.NAMES:
-                self.fail(f"there is no column {name!r}; columns are {', '.join(tables.NAMES)}")
-        return names
+def _parse_columns(text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    # The heading of the column `size`.
+    names = ["size" if word in ("gpus", "ranks") else word for word in words]
+    for name in names:
+        if name not in tables.NAMES:
+            known = ", ".join(tables.NAMES)
+            raise click.BadParameter(f"there is no column {name!r}; columns are {known}")
+    return names
 
 
 def _source_option(function: Command) -> Command:
     """Add --from and --refresh; the command gets a Source of these, `references` and `sweep`."""
 
-    @click.option(
+    @options.option(
         "--from",
-        "file",
-        type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-        metavar="FILE.csv",
-        help="Read measurements from CSV: columns gpus or nodes, throughput, and any others, with "
+        "Read measurements from CSV: columns gpus or nodes, throughput, and any others, with "
         "one row per run. `-` is stdin.",
+        click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+        metavar="FILE.csv",
+        dest="file",
     )
     @options.refresh_option
     @functools.wraps(function)
@@ -122,29 +102,28 @@ def _source_option(function: Command) -> Command:
 
 def source_options(function: Command) -> Command:
     """Add [JOB...], --sweep, --from and --refresh; the command gets a Source."""
-    sweep = click.option("--sweep", metavar="SWEEP", help="Measure the jobs of this sweep.")
+    sweep = options.option("--sweep", "Measure the jobs of this sweep.", "SWEEP")
     return options.jobs_argument(sweep(_source_option(function)))
 
 
 def comparison_options(function: Command) -> Command:
     """Add --metric and --threshold."""
     names = ", ".join(comparison.METRICS)
-    threshold = click.option(
+    threshold = options.option(
         "--threshold",
-        "thresholds",
-        multiple=True,
-        type=_Threshold(),
+        "Ignore smaller differences: throughput=0.05, accuracy=1%.",
+        _parse_threshold,
         metavar="METRIC=SHARE",
-        help="Ignore smaller differences: throughput=0.05, accuracy=1%. Can be repeated.",
-    )
-    metric = click.option(
-        "--metric",
-        "metrics",
+        dest="thresholds",
         multiple=True,
-        type=click.Choice([*comparison.METRICS]),
+    )
+    metric = options.option(
+        "--metric",
+        f"Compare only this: {names}. Default: {' and '.join(comparison.DEFAULT_METRICS)}.",
+        click.Choice([*comparison.METRICS]),
         metavar="METRIC",
-        help=f"Compare only this: {names}. Default: {' and '.join(comparison.DEFAULT_METRICS)}. "
-        "Can be repeated.",
+        dest="metrics",
+        multiple=True,
     )
     return metric(threshold(function))
 
@@ -211,13 +190,12 @@ def compare(
 
 
 def print_comparison(
-    compared: comparison.Comparison, name: str, study: studies.Study, form: str | None
+    compared: comparison.Comparison, name: str, study: studies.Study, form: str
 ) -> None:
     """Print a comparison. WorseError if a result is worse than the baseline.
 
     Or if jobs were left out and a size of the baseline has no runs, such as if all jobs failed.
     """
-    form = form or output.default_format()
     rows = comparison.rows(compared)
     names = comparison.COLUMNS if form == "table" else comparison.VALUES
     columns = [name for name in names if name != "curve" or any(row["curve"] for row in rows)]
@@ -246,75 +224,63 @@ def print_comparison(
     help="Report on jobs instead of a sweep. Can be repeated.",
 )
 @_source_option
-@click.option(
+@options.option(
     "--scaling",
-    type=click.Choice(["strong", "weak"]),
-    help="Which batch size is constant: the global one (strong), or that of each device (weak). "
+    "Which batch size is constant: the global one (strong), or that of each device (weak). "
     "Default: detected.",
+    click.Choice(["strong", "weak"]),
 )
-@click.option(
+@options.option(
     "--apart",
+    "Separate curves for the values of an attribute that does not affect speed: base_lr, epochs.",
+    "ATTRIBUTE",
     multiple=True,
-    metavar="ATTRIBUTE",
-    help="Separate curves for the values of an attribute that does not affect speed: base_lr, "
-    "epochs. Can be repeated.",
 )
-@click.option(
+@options.option(
     "--efficiency",
-    type=click.FloatRange(0.0, 1.0, min_open=True),
+    "Estimate the largest number of GPUs with this parallel efficiency.",
+    click.FloatRange(0.0, 1.0, min_open=True),
     default=0.8,
-    show_default=True,
-    help="Estimate the largest number of GPUs with this parallel efficiency.",
 )
-@click.option(
+@options.option(
     "--epochs",
-    type=click.IntRange(min=1, max=10**9),
-    metavar="N",
-    help="With --within: find the cheapest way to train N epochs.",
+    "With --within: find the cheapest way to train N epochs.",
+    click.IntRange(min=1, max=10**9),
 )
-@click.option(
-    "--within", type=_TimeLimit(), metavar="TIME", help="Time for --epochs: 90 (minutes), 4:00:00."
+@options.option(
+    "--within", "Time for --epochs: 90 (minutes) or 4:00:00.", _parse_time_limit, metavar="TIME"
 )
-@click.option(
+@options.option(
     "--samples-per-epoch",
-    type=click.IntRange(min=1, max=10**15),
-    metavar="N",
-    help="Used to compute epoch times that were not measured.",
+    "Used to compute epoch times that were not measured.",
+    click.IntRange(min=1, max=10**15),
 )
-@click.option("--title", help="Title. Default: the name of the sweep or file.")
-@click.option(
-    "--against",
-    metavar="NAME",
-    help="Also compare with this baseline; exit with 1 if a result is worse.",
+@options.option("--title", "Title. Default: the name of the sweep or file.", "TEXT")
+@options.option(
+    "--against", "Also compare with this baseline; exit with 1 if a result is worse.", "NAME"
 )
 @comparison_options
-@click.option(
+@options.option(
     "--columns",
-    type=_Columns(),
+    f"Print only these columns: {', '.join(tables.NAMES)}.",
+    _parse_columns,
     metavar="NAME,...",
-    help=f"Print only these columns: {', '.join(tables.NAMES)}.",
 )
-@click.option(
+@options.option(
     "--to",
-    "folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Write the report to DIR as Markdown, CSV, JSON, LaTeX and HTML, and its plots as SVG, "
+    "Write the report to DIR as Markdown, CSV, JSON, LaTeX and HTML, and its plots as SVG, "
     "PNG, PDF and CSV.",
+    click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    dest="folder",
 )
-@click.option("--no-plots", is_flag=True, help="With --to: write no plots.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice([*output.FORMATS, *_DOCUMENT_FORMATS]),
-    help="Output format. Default: table on a terminal, otherwise tsv.",
+@options.option("--no-plots", "With --to: write no plots.")
+@options.formats_option(
+    (*output.FORMATS, "markdown", "latex"), "table on a terminal, otherwise tsv"
 )
-@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @click.pass_context
 def report(
     ctx: click.Context,
-    /,
-    *,
     source: Source,
     scaling: str | None,
     apart: tuple[str, ...],
@@ -330,7 +296,6 @@ def report(
     folder: Path | None,
     no_plots: bool,
     form: str | None,
-    as_json: bool,
 ) -> None:
     """Report how throughput scales with the number of GPUs.
 
@@ -344,7 +309,6 @@ def report(
       orchestrator sweep report digits-scaling --against last-week
       orchestrator sweep report --from figures.csv --columns configuration,throughput,total_time
     """
-    form = "json" if as_json else form
     if against is not None and form not in (None, "table"):
         raise click.UsageError(
             "--against requires --format table. For another format use `orchestrator baseline "
@@ -393,7 +357,7 @@ def _print_report(
     report: reports.Report, targets: reports.Targets, names: list[str], form: str
 ) -> None:
     columns = tables.chosen(report, names)
-    if form in _DOCUMENT_FORMATS:
+    if form in ("markdown", "latex"):
         document = documents.markdown if form == "markdown" else documents.latex
         click.echo(document(report, targets, columns), nl=False)
         return

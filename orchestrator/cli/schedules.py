@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -44,56 +44,45 @@ def schedule_commands() -> None:
 @_name_argument
 @spec_options.spec_options
 @options.scheduler_option
-@click.option(
+@options.option(
     "--cron",
+    'Minute, hour, day, month and weekday: "0 2 * * 1-5"; or @daily, @hourly, ...',
+    "EXPRESSION",
     required=True,
-    metavar="EXPRESSION",
-    help='Minute, hour, day, month and weekday: "0 2 * * 1-5"; or @daily, @hourly, ...',
 )
-@click.option(
-    "--tz", metavar="ZONE", help="IANA time zone: Europe/Oslo. Default: this machine's zone."
-)
-@click.option(
+@options.option("--tz", "IANA time zone: Europe/Oslo. Default: this machine's zone.", "ZONE")
+@options.option(
     "--catchup",
-    type=click.Choice(["latest", "skip", "all"]),
+    "Which planned times to submit that passed while no controller was running.",
+    click.Choice(["latest", "skip", "all"]),
     default="latest",
-    show_default=True,
-    help="Which planned times to submit that passed while no controller was running.",
 )
-@click.option(
-    "--grace",
-    type=options.Duration(),
-    default="6h",
-    show_default=True,
-    metavar="DURATION",
-    help="Skip a planned time that is later than this.",
+@options.option(
+    "--grace", "Skip a planned time that is later than this.", options.duration, default="6h"
 )
-@click.option(
+@options.option(
     "--overlap",
-    type=click.Choice(["skip", "queue", "allow"]),
-    help="While the previous submission has not ended: skip the planned time, wait, or submit. "
+    "While the previous submission has not ended: skip the planned time, wait, or submit. "
     "Default: skip; with --catchup all: queue.",
+    click.Choice(["skip", "queue", "allow"]),
 )
-@click.option(
+@options.option(
     "--jitter",
-    type=options.Duration(),
+    "Delay each planned time by up to this. The delay of a planned time never changes.",
+    options.duration,
     default="0",
-    metavar="DURATION",
-    help="Delay each planned time by up to this. The delay of a planned time never changes.",
 )
-@click.option(
+@options.option(
     "--baseline",
-    metavar="NAME",
-    help="Compare results with this baseline. Default: with earlier results of the schedule.",
+    "Compare results with this baseline. Default: with earlier results of the schedule.",
+    "NAME",
 )
-@click.option("--replace", is_flag=True, help="Replace the schedule with this name.")
+@options.option("--replace", "Replace the schedule with this name.")
 @options.yes_option
-@options.format_option
+@options.optional_format
 @click.pass_context
 def add(
     ctx: click.Context,
-    /,
-    *,
     name: str,
     cron: str,
     tz: str | None,
@@ -105,7 +94,7 @@ def add(
     replace: bool,
     yes: bool,
     form: str | None,
-    **job_options: object,
+    job: spec_options.JobOptions,
 ) -> None:
     """Add a schedule for a job or sweep.
 
@@ -122,7 +111,7 @@ def add(
         raise click.UsageError(f"NAME: {error}")
     calendar = schedules.Calendar(cron, tz or _local_zone())
     configuration = session.configuration_of(ctx)
-    checked, context = _checked(ctx, job_options, configuration, yes=yes)
+    checked, context = _checked(ctx, job, configuration, yes=yes)
     if baseline is not None:
         baselines.find(context, baseline)
     if runs_dir := (ctx.obj or {}).get("runs_dir"):
@@ -152,7 +141,7 @@ def add(
 
 def _checked(
     ctx: click.Context,
-    job_options: Mapping[str, object],
+    job: spec_options.JobOptions,
     configuration: config.Configuration,
     *,
     yes: bool,
@@ -161,8 +150,8 @@ def _checked(
 
     Returns fields of management.NewSchedule, and the context for its scheduler.
     """
-    if spec_options.is_sweep(job_options):
-        sweep, source = spec_options.sweep(job_options, configuration)
+    if spec_options.is_sweep(job):
+        sweep, source = spec_options.sweep(job, configuration)
         prepared = plan.prepare_sweep(
             session.open_context(ctx), sweep, source=source, argv=sys.argv
         )
@@ -172,7 +161,7 @@ def _checked(
         inherit = {name for point in sweep.points for name in point.spec.environment.inherit}
         fields: dict[str, Any] = {"kind": "sweep", "spec": sweep.document, "source": source}
     else:
-        request = spec_options.request(job_options, configuration)
+        request = spec_options.request(job, configuration)
         is_local = render.is_local(configuration, os.environ)
         context = session.open_context(ctx).with_scheduler("local" if is_local else "slurm")
         script = render.render(configuration, request, is_local=is_local)
@@ -196,10 +185,10 @@ def _local_zone() -> str:
 
 
 @schedule_commands.command("list")
-@click.option("--all", "all_", is_flag=True, help="List also removed schedules.")
+@options.option("--all", "List also removed schedules.", dest="all_")
 @options.format_option
 @session.with_context
-def list_schedules(context: contexts.Context, all_: bool, form: str | None) -> None:
+def list_schedules(context: contexts.Context, all_: bool, form: str) -> None:
     """List schedules with the next planned time and the last outcome.
 
     \b
@@ -211,7 +200,6 @@ def list_schedules(context: contexts.Context, all_: bool, form: str | None) -> N
             stored = work.schedules.all(states=("active", "paused", "removed"))
         else:
             stored = work.schedules.all()
-    form = form or output.default_format()
     rows = [
         schedule_rows.schedule_row(summary, form)
         for summary in management.summaries(context, stored)
@@ -223,7 +211,7 @@ def list_schedules(context: contexts.Context, all_: bool, form: str | None) -> N
 
 @schedule_commands.command("show")
 @_name_argument
-@options.format_option
+@options.optional_format
 @session.with_context
 def show(context: contexts.Context, name: str, form: str | None) -> None:
     """Show the details of a schedule.
@@ -272,16 +260,10 @@ def show(context: contexts.Context, name: str, form: str | None) -> None:
 
 @schedule_commands.command("next")
 @_name_argument
-@click.option(
-    "--count",
-    type=click.IntRange(min=1, max=10_000),
-    default=5,
-    show_default=True,
-    help="Number of planned times.",
-)
+@options.option("--count", "Number of planned times.", click.IntRange(min=1, max=10_000), default=5)
 @options.format_option
 @session.with_context
-def print_next(context: contexts.Context, name: str, count: int, form: str | None) -> None:
+def print_next(context: contexts.Context, name: str, count: int, form: str) -> None:
     """Show the next planned times of a schedule.
 
     Times are in the schedule's time zone and in UTC. A time that daylight saving time skips is
@@ -314,7 +296,7 @@ def print_next(context: contexts.Context, name: str, count: int, form: str | Non
 @options.limit_option
 @options.format_option
 @session.with_context
-def history(context: contexts.Context, name: str, limit: int, form: str | None) -> None:
+def history(context: contexts.Context, name: str, limit: int, form: str) -> None:
     """List the planned times of a schedule and their outcomes.
 
     The newest is first. Each planned time has exactly one entry: it fired, is waiting, was skipped
@@ -325,7 +307,6 @@ def history(context: contexts.Context, name: str, limit: int, form: str | None) 
       orchestrator schedule history nightly --format csv
     """
     stored, triggers = management.history(context, name, limit)
-    form = form or output.default_format()
     rows = schedule_rows.trigger_rows(triggers, stored.tz, form)
     output.print_rows("firings", rows, schedule_rows.TRIGGER_COLUMNS, form)
 
@@ -334,7 +315,7 @@ def history(context: contexts.Context, name: str, limit: int, form: str | None) 
 @_name_argument
 @options.format_option
 @session.with_context
-def run(context: contexts.Context, name: str, form: str | None) -> None:
+def run(context: contexts.Context, name: str, form: str) -> None:
     """Submit the job or sweep of a schedule once, now.
 
     Also works while the schedule is paused. The overlap rule applies: with skip, exit code 6 while
@@ -350,66 +331,41 @@ def run(context: contexts.Context, name: str, form: str | None) -> None:
     for message in messages:
         output.note(message)
     stored = management.find(context, name)
-    form = form or output.default_format()
     rows = schedule_rows.trigger_rows([trigger], stored.tz, form)
     output.print_rows("firings", rows, schedule_rows.TRIGGER_COLUMNS, form)
     if trigger.state == "failed":
         raise errors.OrchestratorError(f"nothing was submitted: {trigger.reason}")
 
 
-@schedule_commands.command("pause")
-@_name_argument
-@session.with_context
-def pause(context: contexts.Context, name: str) -> None:
-    """Pause a schedule until `schedule resume`.
-
-    Planned times are skipped while it is paused. Submitted jobs are not affected.
-
-    \b
-    Example:
-      orchestrator schedule pause nightly
-    """
-    _change(context, name, management.pause)
-
-
-@schedule_commands.command("resume")
-@_name_argument
-@session.with_context
-def resume(context: contexts.Context, name: str) -> None:
-    """Resume a paused schedule with the next planned time.
-
-    \b
-    Example:
-      orchestrator schedule resume nightly
-    """
-    _change(context, name, management.resume)
-
-
-@schedule_commands.command("remove")
-@_name_argument
-@session.with_context
-def remove(context: contexts.Context, name: str) -> None:
-    """Remove a schedule, but keep its history.
-
-    Submitted jobs are not affected. The name can be used again.
-
-    \b
-    Example:
-      orchestrator schedule remove nightly
-    """
-    _change(context, name, management.remove)
-
-
-schedule_commands.add_command(service.install)
-
-
-def _change(
-    context: contexts.Context,
-    name: str,
-    change: Callable[[contexts.Context, str], schedules.Schedule],
+def _add_change(
+    name: str, change: Callable[[contexts.Context, str], schedules.Schedule], text: str
 ) -> None:
-    stored = change(context, name)
-    click.echo(f"Schedule {stored.name} is {stored.state}")
+    """Add a command that changes the state of a schedule."""
+
+    @schedule_commands.command(
+        name, help=f"{text}\n\n\b\nExample:\n  orchestrator schedule {name} nightly"
+    )
+    @_name_argument
+    @session.with_context
+    def command(context: contexts.Context, name: str) -> None:
+        stored = change(context, name)
+        click.echo(f"Schedule {stored.name} is {stored.state}")
+
+
+_add_change(
+    "pause",
+    management.pause,
+    "Pause a schedule until `schedule resume`.\n\n"
+    "Planned times are skipped while it is paused. Submitted jobs are not affected.",
+)
+_add_change("resume", management.resume, "Resume a paused schedule with the next planned time.")
+_add_change(
+    "remove",
+    management.remove,
+    "Remove a schedule, but keep its history.\n\n"
+    "Submitted jobs are not affected. The name can be used again.",
+)
+schedule_commands.add_command(service.install)
 
 
 def note_controller(

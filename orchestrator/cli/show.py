@@ -16,7 +16,7 @@ from orchestrator.cli import completion, options, output, session
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.session import contexts, queries
-from orchestrator.controller.usage import efficiency as job_efficiency
+from orchestrator.controller.usage import job_efficiency
 from orchestrator.diagnosis import exit_codes, pending_reasons
 from orchestrator.jobs import naming
 from orchestrator.text import escaping
@@ -30,11 +30,11 @@ _BAR_CHARACTERS = 20
 
 @click.command("show")
 @click.argument("reference", metavar="JOB", shell_complete=completion.job_references)
-@click.option("--script", is_flag=True, help="Print only the submitted script.")
-@click.option("--spec", is_flag=True, help="Print only the spec, as JSON.")
-@click.option("--diff", is_flag=True, help="Print only the uncommitted changes at submission.")
+@options.option("--script", "Print only the submitted script.")
+@options.option("--spec", "Print only the spec, as JSON.")
+@options.option("--diff", "Print only the uncommitted changes at submission.")
 @options.refresh_option
-@options.format_option
+@options.optional_format
 @session.with_context
 def show(
     context: contexts.Context,
@@ -147,7 +147,7 @@ def _show_job(
     may_ask: bool,
 ) -> None:
     job = details.job
-    used = job_efficiency.of(context, details, ask=may_ask)
+    used = job_efficiency.of(context, details, may_ask=may_ask)
     chain = chains.chain_of(context, job)
     attempts = [job_rows.attempt_row(attempt) for attempt in details.attempts]
     links = [job_rows.link_row(link) for link in chain.links]
@@ -156,7 +156,7 @@ def _show_job(
     row["next_start_at"] = None if chain.planned is None else chain.planned.decision.due_at
     if form != "table":
         row |= {
-            "efficiency": None if used.card is None else dataclasses.asdict(used.card),
+            "efficiency": None if used.efficiency is None else dataclasses.asdict(used.efficiency),
             "gpus_used": [dataclasses.asdict(gpu) for gpu in used.gpus],
             "continued_by": None if chain.continued_by is None else chain.continued_by.row,
             "chain": links,
@@ -173,9 +173,9 @@ def _show_job(
     if links:
         click.echo("\nChain:")
         output.print_rows("chain", links, job_rows.CHAIN_COLUMNS, "table")
-    if used.card is not None:
+    if used.efficiency is not None:
         click.echo("\nEfficiency:")
-        for line in efficiency_lines(used.card, used.gpus):
+        for line in efficiency_lines(used.efficiency, used.gpus):
             click.echo(f"  {escaping.one_line(line)}")
     click.echo("\nHistory:")
     for event in details.events:
@@ -227,7 +227,7 @@ def _fields(
 
 
 def efficiency_lines(
-    used: efficiency.Efficiency, used_gpus: Sequence[gpus.Figures]
+    used: efficiency.Efficiency, used_gpus: Sequence[gpus.GpuUsage]
 ) -> Iterator[str]:
     """Yield what a job used of what it was allocated, with bars."""
     limit = output.elapsed(used.time_limit_seconds)
@@ -265,7 +265,7 @@ def _bar(name: str, share: float | None, text: str) -> str:
     return f"{name:<14} [{'|' * filled:<{_BAR_CHARACTERS}}{share * 100:4.0f}%] {text}"
 
 
-def _gpu_text(gpu: gpus.Figures) -> str:
+def _gpu_text(gpu: gpus.GpuUsage) -> str:
     parts = []
     if gpu.utilization_percent is None:
         parts.append("utilization unknown")

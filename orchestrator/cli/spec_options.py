@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shlex
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +25,53 @@ if typing.TYPE_CHECKING:
 Command = Callable[..., Any]
 
 
-def spec_options(command: Command) -> Command:
-    """Add SPEC, --set, the options of specs.FLAGS and `-- COMMAND`."""
-    for flag in reversed(specs.FLAGS):
-        command = _flag_option(flag)(command)
-    command = click.option(
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """What the command line says about a job."""
+
+    #: The spec or batch file, and the program after `--`.
+    words: list[str]
+    #: Of --set.
+    settings: tuple[str, ...]
+    #: Key of the spec -> value.
+    flags: Mapping[str, object]
+
+    @property
+    def batch_file(self) -> Path | None:
+        words = self.words
+        if words and words != _program() and batch_file.is_batch_file(Path(words[0])):
+            return Path(words[0])
+        return None
+
+
+def spec_options(function: Command) -> Command:
+    """Add SPEC, --set, the options of specs.FLAGS and `-- COMMAND`; the command gets JobOptions."""
+
+    @click.argument("words", nargs=-1, metavar="[SPEC.toml | FILE.sbatch] [-- COMMAND...]")
+    @click.option(
         "--set",
         "settings",
         multiple=True,
         metavar="KEY=VALUE",
         help="Set a key of the spec: --set resources.nodes=2. Can be repeated.",
-    )(command)
-    return click.argument("words", nargs=-1, metavar="[SPEC.toml | FILE.sbatch] [-- COMMAND...]")(
-        command
     )
+    @_flag_options
+    @functools.wraps(function)
+    def command(
+        *args: Any, words: tuple[str, ...], settings: tuple[str, ...], **kwargs: Any
+    ) -> Any:
+        values = {flag.key: kwargs.pop(flag.parameter) for flag in specs.FLAGS}
+        flags = {key: value for key, value in values.items() if value not in (None, ())}
+        job = JobOptions(words=list(words), settings=settings, flags=flags)
+        return function(*args, job=job, **kwargs)
+
+    return command
+
+
+def _flag_options(command: Command) -> Command:
+    for flag in reversed(specs.FLAGS):
+        command = _flag_option(flag)(command)
+    return command
 
 
 def _flag_option(flag: specs.Flag) -> Callable[[Command], Command]:
@@ -56,19 +90,17 @@ def _flag_option(flag: specs.Flag) -> Callable[[Command], Command]:
     )
 
 
-def request(options: Mapping[str, object], configuration: config.Configuration) -> render.Request:
+def request(job: JobOptions, configuration: config.Configuration) -> render.Request:
     """Return the job that the options describe. Raises SpecError with all problems."""
-    words = list(_strings(options["words"]))
-    flags, settings = _flags(options), _strings(options["settings"])
-    if _names_batch_file(words):
-        return _batch_request(Path(words[0]), words[1:], settings, flags, configuration)
-    path, program = _split(words)
-    if path is None and not flags and not program:
+    if job.batch_file is not None:
+        return _batch_request(job.batch_file, job, configuration)
+    path, program = _split(job.words)
+    if path is None and not job.flags and not program:
         raise click.UsageError(
             "name a spec file, or describe the job with options: "
             "orchestrator submit --name x --nodes 1 -- train.py"
         )
-    spec = specs.load(path, settings, flags, program, environ=os.environ)
+    spec = specs.load(path, job.settings, job.flags, program, environ=os.environ)
     return render.Request(
         spec=config.with_profile(spec, configuration.profile),
         source=str(path) if path else shlex.join(["flags", *program]),
@@ -76,32 +108,24 @@ def request(options: Mapping[str, object], configuration: config.Configuration) 
     )
 
 
-def sweep(
-    options: Mapping[str, object], configuration: config.Configuration
-) -> tuple[sweeps.Sweep, str]:
+def sweep(job: JobOptions, configuration: config.Configuration) -> tuple[sweeps.Sweep, str]:
     """Return the sweep that the options describe, checked completely, and the path of its file."""
     from orchestrator import sweeps
 
-    path, program = _split(list(_strings(options["words"])))
+    path, program = _split(job.words)
     if path is None:
         raise click.UsageError("name a spec file that has a table [sweep]: sweep.toml")
     loaded = sweeps.load(
-        path,
-        _strings(options["settings"]),
-        _flags(options),
-        program,
-        profile=configuration.profile,
-        environ=os.environ,
+        path, job.settings, job.flags, program, profile=configuration.profile, environ=os.environ
     )
     return loaded, str(path)
 
 
-def is_sweep(options: Mapping[str, object]) -> bool:
+def is_sweep(job: JobOptions) -> bool:
     """Return whether the named file has a table [sweep]."""
-    words = list(_strings(options["words"]))
-    if not words or words == _program() or _names_batch_file(words):
+    if not job.words or job.words == _program() or job.batch_file is not None:
         return False
-    path, _ = _split(words)
+    path, _ = _split(job.words)
     return path is not None and "sweep" in specs.read(path)[0].data
 
 
@@ -111,28 +135,17 @@ def print_command_line(request: render.Request) -> None:
         output.note(f"On sbatch's command line: {batch_file.described(request.spec.sbatch)}")
 
 
-def _flags(options: Mapping[str, object]) -> dict[str, object]:
-    values = {flag.key: options.get(flag.parameter) for flag in specs.FLAGS}
-    return {key: value for key, value in values.items() if value is not None and value != ()}
-
-
-def _names_batch_file(words: Sequence[str]) -> bool:
-    return bool(words) and words != _program() and batch_file.is_batch_file(Path(words[0]))
-
-
 def _batch_request(
-    path: Path,
-    arguments: list[str],
-    settings: Sequence[str],
-    flags: Mapping[str, object],
-    configuration: config.Configuration,
+    path: Path, job: JobOptions, configuration: config.Configuration
 ) -> render.Request:
     batch = batch_file.read(path, runs_dir=configuration.runs_dir)
     for note in batch.notes:
         output.note(note)
-    spec = specs.load(None, settings, flags, arguments, environ=os.environ, batch=batch.document)
+    spec = specs.load(
+        None, job.settings, job.flags, job.words[1:], environ=os.environ, batch=batch.document
+    )
     spec = config.with_profile(spec, configuration.profile)
-    given = specs.keys_given(settings, flags, os.environ)
+    given = specs.keys_given(job.settings, job.flags, os.environ)
     options = batch_file.command_line(batch, spec, given, configuration.profile)
     return render.Request(
         spec=dataclasses.replace(spec, sbatch=options), source=str(path), argv=sys.argv
@@ -162,8 +175,3 @@ def _split(words: list[str]) -> tuple[Path | None, list[str]]:
 def _program() -> list[str]:
     arguments = sys.argv[1:]
     return arguments[arguments.index("--") + 1 :] if "--" in arguments else []
-
-
-def _strings(value: object) -> tuple[str, ...]:
-    assert isinstance(value, tuple | list)
-    return tuple(str(item) for item in value)

@@ -20,85 +20,54 @@ from orchestrator.slurm import states
 _WATCH_SECONDS = 2
 
 
-class _States(click.ParamType[tuple[jobs.JobState, ...]]):
-    """States in Slurm's long or short form, separated by commas."""
-
-    name = "states"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        # `-t ""` is an error, such as an unset variable, and must not select all states.
-        return value if isinstance(value, tuple) else tuple(map(self._state, value.split(",")))
-
-    def _state(self, word: str) -> jobs.JobState:
-        with contextlib.suppress(ValueError):
-            return jobs.JobState(word.upper())
-        state = states.parse_state(word)
-        if state is jobs.JobState.UNKNOWN:
-            self.fail(f"{word!r} is not a state; states are {', '.join(jobs.JobState)}")
-        return state
+def _parse_states(text: str) -> tuple[jobs.JobState, ...]:
+    # `-t ""` is an error, such as an unset variable, and must not select all states.
+    return tuple(map(_parse_state, text.split(",")))
 
 
-class _Names(click.ParamType[tuple[str, ...]]):
-    """Names separated by commas."""
-
-    name = "names"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        names = value if isinstance(value, tuple) else tuple(value.split(","))
-        if not all(names):
-            self.fail(f"{value!r} contains an empty name")
-        return names
+def _parse_state(word: str) -> jobs.JobState:
+    with contextlib.suppress(ValueError):
+        return jobs.JobState(word.upper())
+    state = states.parse_state(word)
+    if state is jobs.JobState.UNKNOWN:
+        known = ", ".join(jobs.JobState)
+        raise click.BadParameter(f"{word!r} is not a state; states are {known}")
+    return state
 
 
 @click.command("status")
 @options.jobs_argument
-@click.option(
-    "-t",
-    "--state",
-    "states",
-    type=_States(),
+@options.option(
+    "-t --state",
+    "Only these states, in Slurm's long or short form: RUNNING,PD,F.",
+    _parse_states,
     metavar="STATE,...",
-    help="Only these states, in Slurm's long or short form: RUNNING,PD,F.",
+    dest="wanted_states",
 )
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    type=_Names(),
-    metavar="NAME,...",
-    help="Only these partitions.",
-)
-@click.option("--name", "names", multiple=True, help="Only jobs with this name.")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label.")
-@click.option(
+@options.job_filter
+@options.option(
     "--sweep",
-    "sweeps",
+    "Only jobs of sweeps with this name, or of one sweep: @3.",
+    "SWEEP",
+    dest="sweeps",
     multiple=True,
-    metavar="SWEEP",
-    help="Only jobs of sweeps with this name, or of one sweep: @3.",
 )
-@click.option(
-    "-S",
-    "--since",
-    type=options.Time(),
-    metavar="TIME",
-    help="Only jobs submitted since: 2026-11-20, 10:05, yesterday, now-2hours.",
+@options.option(
+    "-S --since",
+    "Only jobs submitted since: 2026-11-20, 10:05, yesterday, now-2hours.",
+    options.time,
 )
-@click.option("-a", "--all", "all_", is_flag=True, help="Also jobs that ended more than a day ago.")
+@options.option("-a --all", "Also jobs that ended more than a day ago.", dest="all_")
 @options.limit_option
-@click.option("-r", "--expand", is_flag=True, help="One row for each task of an array.")
-@click.option("--watch", is_flag=True, help="Print again every 2 s until Ctrl-C.")
+@options.option("-r --expand", "One row for each task of an array.")
+@options.option("--watch", "Print again every 2 s until Ctrl-C.")
 @options.refresh_option
 @options.format_option
 @session.with_context
 def status(
     context: contexts.Context,
-    *,
     references: tuple[str, ...],
-    states: tuple[jobs.JobState, ...] | None,
-    partitions: tuple[str, ...] | None,
-    names: tuple[str, ...],
-    labels: tuple[str, ...],
+    wanted_states: tuple[jobs.JobState, ...] | None,
     sweeps: tuple[str, ...],
     since: datetime.datetime | None,
     all_: bool,
@@ -106,7 +75,8 @@ def status(
     expand: bool,
     watch: bool,
     refresh: bool | None,
-    form: str | None,
+    form: str,
+    **filters: Any,
 ) -> None:
     """List jobs and their states.
 
@@ -119,19 +89,16 @@ def status(
       orchestrator status
       orchestrator status -t RUNNING,PENDING --json
     """
-    is_filtered = bool(references or states or partitions or names or labels or sweeps or since)
+    is_filtered = any((references, wanted_states, sweeps, since, *filters.values()))
     query = jobs.JobQuery(
-        names=names,
-        labels=labels,
         sweeps=tuple(word for word in sweeps if not word.startswith("@")),
         sweep_rows=_sweep_rows(context, sweeps),
-        states=states or (),
-        partitions=partitions or (),
+        states=wanted_states or (),
         since=since,
         live_or_since=None if all_ or is_filtered else context.clock.now() - queries.RECENT,
         limit=limit,
+        **filters,
     )
-    form = form or output.default_format()
     while True:
         fresh = None
         # Nothing can be stored while a row is damaged, but readable rows are still shown.

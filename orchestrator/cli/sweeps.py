@@ -17,10 +17,8 @@ from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import plan, queries, submit_points
 from orchestrator.controller.sweeps import resume as resubmission
 
-PLAN_COLUMNS = ("points", "nodes", "gpus_per_node", "partition", "time_limit", "first", "last")
-
 _sweep_argument = click.argument("reference", metavar="SWEEP")
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would be submitted.")
+_dry_run_option = options.option("--dry-run", "Print what would be submitted.")
 
 
 @click.group("sweep", cls=options.Group)
@@ -37,17 +35,15 @@ def sweep_commands() -> None:
 @_dry_run_option
 @options.yes_option
 @options.wait_option
-@options.format_option
+@options.optional_format
 @click.pass_context
 def submit_sweep(
     ctx: click.Context,
-    /,
-    *,
     dry_run: bool,
     yes: bool,
     wait_: bool,
     form: str | None,
-    **job_options: object,
+    job: spec_options.JobOptions,
 ) -> None:
     """Submit all points of a sweep, each exactly once.
 
@@ -63,14 +59,14 @@ def submit_sweep(
       orchestrator sweep submit examples/scaling.toml --dry-run
       orchestrator sweep submit examples/scaling.toml --set sweep.repeats=5 --name weekly --wait
     """
-    sweep, source = spec_options.sweep(job_options, session.configuration_of(ctx))
+    sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
     context = session.open_context(ctx)
     prepared = plan.prepare_sweep(
         context, sweep, source=source, argv=sys.argv, without_slurm=dry_run
     )
     output.note(plan_line(sweep.name, sweep.table.kind, prepared))
     if dry_run:
-        _print_plan(prepared, form)
+        _print_plan(prepared, form or output.default_format())
         return
     confirm(plan.needs_consent(context, prepared), yes=yes)
     stored = submit_points.create(context, prepared, sweep, source)
@@ -83,14 +79,9 @@ def submit_sweep(
 @sweep_commands.command("render")
 @spec_options.spec_options
 @options.scheduler_option
-@click.option(
-    "--point",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Print only the arguments of point N, from 1.",
-)
+@options.option("--point", "Print only the arguments of point N, from 1.", click.IntRange(min=1))
 @click.pass_context
-def render(ctx: click.Context, /, point: int | None, **job_options: object) -> None:
+def render(ctx: click.Context, point: int | None, job: spec_options.JobOptions) -> None:
     """Print the batch scripts of a sweep, one for each job array.
 
     The output is byte for byte what `sweep submit` passes to sbatch.
@@ -100,7 +91,7 @@ def render(ctx: click.Context, /, point: int | None, **job_options: object) -> N
       orchestrator sweep render examples/scaling.toml
       orchestrator sweep render examples/scaling.toml --point 3
     """
-    sweep, source = spec_options.sweep(job_options, session.configuration_of(ctx))
+    sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
     if point is not None:
         from orchestrator.specs import arguments
 
@@ -125,7 +116,7 @@ def render(ctx: click.Context, /, point: int | None, **job_options: object) -> N
 @options.limit_option
 @options.format_option
 @session.with_context
-def list_sweeps(context: contexts.Context, limit: int, form: str | None) -> None:
+def list_sweeps(context: contexts.Context, limit: int, form: str) -> None:
     """List sweeps with the number of points in each state.
 
     The newest sweep is first. MISSING counts cancelled and lost points, WAITING deferred ones,
@@ -137,7 +128,6 @@ def list_sweeps(context: contexts.Context, limit: int, form: str | None) -> None
       orchestrator sweep list
     """
     rows = [sweep_rows.sweep_row(summary) for summary in queries.newest(context, limit)]
-    form = form or output.default_format()
     if not output.is_json(form):
         for row in rows:
             row["row"] = f"@{row['row']}"
@@ -146,12 +136,12 @@ def list_sweeps(context: contexts.Context, limit: int, form: str | None) -> None
 
 @sweep_commands.command("status")
 @_sweep_argument
-@click.option("--points", is_flag=True, help="Print one row for each point.")
+@options.option("--points", "Print one row for each point.")
 @options.refresh_option
 @options.format_option
 @session.with_context
 def status(
-    context: contexts.Context, reference: str, points: bool, refresh: bool | None, form: str | None
+    context: contexts.Context, reference: str, points: bool, refresh: bool | None, form: str
 ) -> None:
     """Show the states of a sweep's points.
 
@@ -162,7 +152,6 @@ def status(
     """
     sweep = queries.find(context, reference)
     session.refresh(context, refresh)
-    form = form or output.default_format()
     if points:
         now, is_json = context.clock.now(), output.is_json(form)
         rows = [
@@ -179,7 +168,7 @@ sweep_commands.add_command(reports.report)
 
 @sweep_commands.command("resume")
 @_sweep_argument
-@options.format_option
+@options.optional_format
 @session.with_context
 def resume(context: contexts.Context, reference: str, form: str | None) -> None:
     """Submit the points of a sweep that are not submitted yet.
@@ -198,16 +187,16 @@ def resume(context: contexts.Context, reference: str, form: str | None) -> None:
 
 @sweep_commands.command("rerun")
 @_sweep_argument
-@click.option("--failed", is_flag=True, help="Submit points that failed.")
-@click.option("--missing", is_flag=True, help="Submit points cancelled, lost or never submitted.")
-@click.option(
+@options.option("--failed", "Submit points that failed.")
+@options.option("--missing", "Submit points cancelled, lost or never submitted.")
+@options.option(
     "--point",
-    "points",
+    "Submit this point, by number or name, however it ended.",
+    "POINT",
+    dest="points",
     multiple=True,
-    metavar="POINT",
-    help="Submit this point, by number or name, however it ended. Can be repeated.",
 )
-@options.format_option
+@options.optional_format
 @session.with_context
 def rerun(
     context: contexts.Context,
@@ -247,17 +236,15 @@ def rerun(
 @spec_options.spec_options
 @_dry_run_option
 @options.yes_option
-@options.format_option
+@options.optional_format
 @click.pass_context
 def add(
     ctx: click.Context,
-    /,
-    *,
     reference: str,
     dry_run: bool,
     yes: bool,
     form: str | None,
-    **job_options: object,
+    job: spec_options.JobOptions,
 ) -> None:
     """Add points to a sweep and submit them.
 
@@ -269,7 +256,7 @@ def add(
     Example:
       orchestrator sweep add digits-scaling examples/scaling.toml --set sweep.repeats=5
     """
-    sweep, source = spec_options.sweep(job_options, session.configuration_of(ctx))
+    sweep, source = spec_options.sweep(job, session.configuration_of(ctx))
     context = session.open_context(ctx)
     stored = queries.find(context, reference)
     new = resubmission.new_points(context, stored, sweep)
@@ -288,7 +275,7 @@ def add(
     prepared = plan.prepare_points(context, stored, new, sys.argv, source=source)
     output.note(plan_line(stored.name, stored.kind, prepared))
     if dry_run:
-        _print_plan(prepared, form)
+        _print_plan(prepared, form or output.default_format())
         return
     confirm(plan.needs_consent(context, prepared), yes=yes)
     result = resubmission.add_points(prepared, stored, sweep, new, report=_print_submission)
@@ -348,27 +335,12 @@ def confirm(reason: str, *, yes: bool) -> None:
     click.confirm(f"{reason}. Submit?", abort=True, err=True)
 
 
-def _print_plan(prepared: plan.Prepared, form: str | None) -> None:
-    form = form or output.default_format()
-    rows: list[dict[str, object]] = []
-    for ready in prepared.ready:
-        spec, points = ready.submission.spec, ready.submission.points
-        row: dict[str, object] = {
-            "points": len(points),
-            "name": spec.name,
-            "nodes": spec.resources.nodes,
-            "gpus_per_node": spec.resources.gpus_per_node,
-            "partition": spec.partition,
-            "time_limit": spec.time_limit,
-            "max_running": spec.array.max_running,
-            "first": points[0].name,
-            "last": points[-1].name,
-        }
-        if output.is_json(form):
-            names = ("name", "identity", "settings")
-            row["members"] = [output.fields_of(point, names) for point in points]
-        rows.append(row)
-    output.print_rows("submissions", rows, PLAN_COLUMNS, form)
+def _print_plan(prepared: plan.Prepared, form: str) -> None:
+    rows = [
+        sweep_rows.submission_row(ready.submission, is_json=output.is_json(form))
+        for ready in prepared.ready
+    ]
+    output.print_rows("submissions", rows, sweep_rows.SUBMISSION_COLUMNS, form)
 
 
 def _print_submission(tasks: Sequence[jobs.Job]) -> None:
@@ -377,7 +349,7 @@ def _print_submission(tasks: Sequence[jobs.Job]) -> None:
         output.note(submit.submission_line(tasks))
 
 
-def _print_states(context: contexts.Context, sweep: sweeps.StoredSweep, form: str | None) -> None:
+def _print_states(context: contexts.Context, sweep: sweeps.StoredSweep, form: str) -> None:
     (summary,) = queries.summaries(context, [sweep])
     rows = sweep_rows.state_rows(summary)
     output.print_rows("sweep_states", rows, sweep_rows.STATE_COLUMNS, form)

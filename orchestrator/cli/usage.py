@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
+from typing import Any
 
 import click
 
 from orchestrator import jobs
 from orchestrator.cli import options, output, session
 from orchestrator.controller.session import contexts
-from orchestrator.controller.usage import usage as job_usage
+from orchestrator.controller.usage import job_usage
 from orchestrator.usage import totals
 
 _HOURS = ("gpu_hours", "core_hours", "node_hours")
@@ -17,57 +18,41 @@ _NUMBERS = ("jobs", "starts", *_HOURS, "wasted")
 _FIELDS = ("jobs", "starts", *_HOURS, "wasted_share", "unknown_gpus", "unknown_cpus")
 
 
-class _Key(click.ParamType[str]):
-    """A key by which usage is added up."""
-
-    name = "key"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in totals.KEYS and not value.partition("label:")[2]:
-            self.fail(f"{value!r} is not one of {', '.join(totals.KEYS)}, label:KEY")
-        return value
+def _parse_key(text: str) -> str:
+    if text not in totals.KEYS and not text.partition("label:")[2]:
+        raise click.BadParameter(f"{text!r} is not one of {', '.join(totals.KEYS)}, label:KEY")
+    return text
 
 
 @click.command("usage")
 @options.jobs_argument
-@click.option(
+@options.option(
     "--by",
-    "keys",
-    multiple=True,
-    type=_Key(),
-    default=("month",),
-    show_default=True,
+    f"Group by {', '.join(totals.KEYS)}, or label:KEY.",
+    _parse_key,
     metavar="KEY",
-    help=f"Group by {', '.join(totals.KEYS)}, or label:KEY. Can be repeated.",
+    dest="keys",
+    default=("month",),
+    multiple=True,
 )
-@click.option(
-    "-S",
-    "--since",
-    type=options.Time(),
-    metavar="TIME",
-    help="Count from this time: 2026-11-01, yesterday, now-7days.",
+@options.option(
+    "-S --since", "Count from this time: 2026-11-01, yesterday, now-7days.", options.time
 )
-@click.option("-E", "--until", type=options.Time(), metavar="TIME", help="Count until this time.")
-@click.option("--name", "names", multiple=True, help="Only jobs with this name.")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label.")
-@click.option(
-    "--sweep", "sweeps", multiple=True, metavar="SWEEP", help="Only jobs of sweeps with this name."
+@options.option("-E --until", "Count until this time.", options.time)
+@options.job_filter
+@options.option(
+    "--sweep", "Only jobs of sweeps with this name.", "SWEEP", dest="sweeps", multiple=True
 )
-@click.option("-p", "--partition", "partitions", multiple=True, help="Only this partition.")
 @options.format_option
 @session.with_context
 def usage(
     context: contexts.Context,
-    *,
     references: tuple[str, ...],
     keys: tuple[str, ...],
     since: datetime.datetime | None,
     until: datetime.datetime | None,
-    names: tuple[str, ...],
-    labels: tuple[str, ...],
-    sweeps: tuple[str, ...],
-    partitions: tuple[str, ...],
-    form: str | None,
+    form: str,
+    **filters: Any,
 ) -> None:
     """Sum up GPU-hours and core-hours.
 
@@ -81,11 +66,8 @@ def usage(
       orchestrator usage --by label:team --since 2026-11-01 --json
     """
     rows = [job.row for word in references for job in session.jobs_of(context, word)]
-    query = jobs.JobQuery(
-        rows=rows, names=names, labels=labels, sweeps=sweeps, partitions=partitions, limit=None
-    )
+    query = jobs.JobQuery(rows=rows, limit=None, **filters)
     report = job_usage.of(context, query, keys, since=since, until=until)
-    form = form or output.default_format()
     if output.is_json(form):
         items = [{**group.words, **output.fields_of(group, _FIELDS)} for group in report.usages]
         output.print_rows("usage", items, (), form)

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
-from orchestrator import errors, jobs, retries
+from orchestrator import errors, jobs
+from orchestrator.specs import retry_rules
 from orchestrator.toml import schema, values
 from orchestrator.toml.key_paths import KeyPath
 
@@ -95,7 +96,7 @@ def findings(profile: Profile, at: KeyPath) -> Iterator[Finding]:
     for key, most in (("stalled_minutes", 10**6), ("slow_percent", 99)):
         if error := values.range_error(getattr(profile.alerts, key), 0, most):
             yield (*at, "alerts", key), error
-    for path, error in retries.findings(profile.retry):
+    for path, error in retry_rules.findings(profile.retry):
         yield (*at, "retry", *path), error
     for key in ("modules", "binds"):
         for index, error in schema.item_errors(key, getattr(profile, key)):

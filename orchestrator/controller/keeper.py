@@ -14,25 +14,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.local import binding, machine, runner, spool
+from orchestrator.local import machine, records, runner, verification
 
 
 def main(arguments: list[str]) -> int:
     """Keep one job; the database's URL is in the environment."""
     shared_folders = [Path(folder) for folder in arguments[2:]]
-    keeping = machine.Keeping(
+    keeper_config = machine.KeeperConfig(
         module="orchestrator.controller.keeper", database=os.environ[machine.DATABASE]
     )
 
-    def look_up(entry: spool.Entry) -> binding.Submitted:
-        return submitted(keeping.database, entry, shared_folders)
+    def look_up(entry: records.Entry) -> verification.Submitted:
+        return submitted(keeper_config.database, entry, shared_folders)
 
-    return runner.main(arguments, keeping=keeping, look_up=look_up)
+    return runner.main(arguments, keeper_config=keeper_config, look_up=look_up)
 
 
 def submitted(
-    database: str, entry: spool.Entry, shared_folders: Sequence[Path]
-) -> binding.Submitted:
+    database: str, entry: records.Entry, shared_folders: Sequence[Path]
+) -> verification.Submitted:
     """Return what the database says was submitted as this job; DatabaseError, NotFoundError."""
     import hashlib
     import json
@@ -63,7 +63,7 @@ def submitted(
     name = f"{found['name']}.{entry.token}"
     paths = places.paths_of_name(name, entry.job_id, str(entry.raw_number))
     error = paths["stderr_path"]
-    return binding.Submitted(
+    return verification.Submitted(
         request_sha256=found["request_sha256"],
         script_sha256=hashlib.sha256(found["script"].encode()).hexdigest(),
         run_dir=found["run_dir"],
@@ -73,7 +73,7 @@ def submitted(
 
 
 def _by_the_store(
-    database: str, entry: spool.Entry, shared_folders: Sequence[Path]
+    database: str, entry: records.Entry, shared_folders: Sequence[Path]
 ) -> dict[str, Any] | None:
     """Return the columns of the submission; DatabaseError."""
     import site
@@ -87,7 +87,7 @@ def _by_the_store(
 
     with stores.Store(database, shared_folders=shared_folders) as store:
         if not store.exists():
-            raise errors.DatabaseError(f"there is no database {store.place}")
+            raise errors.DatabaseError(f"there is no database {store.shown_name}")
         with store.reading() as work:
             submission = work.jobs.submission(entry.token)
             tasks = [job.array_task_id for job in work.jobs.of_submissions([entry.token])]

@@ -1,4 +1,4 @@
-"""What the spool says of a job -> what tracking and the efficiency card take. Pure."""
+"""Entries of the spool -> what squeue and sacct would report about them. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import datetime
 from collections.abc import Iterator
 
 from orchestrator import tracking
-from orchestrator.local import queue, spool
+from orchestrator.local import queue
+from orchestrator.local.records import Entry
 from orchestrator.usage import efficiency
 
 
-def live(
-    entry: spool.Entry, observed_at: datetime.datetime, reason: str | None
-) -> tracking.Observation:
-    """Return a job that waits or runs as squeue would show it."""
-    begun = entry.started_at is not None
+def live(entry: Entry, observed_at: datetime.datetime, reason: str | None) -> tracking.Observation:
+    """Return a pending or running job as squeue would show it."""
     return tracking.Observation(
         source="machine",
         observed_at=observed_at,
@@ -30,16 +28,16 @@ def live(
         nodes=1,
         gpus=queue.gpus(entry),
         cpus=entry.cpus,
-        node_list=entry.host if begun else None,
+        node_list=None if entry.started_at is None else entry.host,
         time_limit_seconds=entry.time_limit_seconds,
-        submitted_at=_moment(entry.submitted_at),
-        started_at=_moment(entry.started_at),
+        submitted_at=_time(entry.submitted_at),
+        started_at=_time(entry.started_at),
         restart_count=entry.restart_count,
         stdout_path=entry.stdout_path,
     )
 
 
-def attempts(entry: spool.Entry, observed_at: datetime.datetime) -> Iterator[tracking.Observation]:
+def attempts(entry: Entry, observed_at: datetime.datetime) -> Iterator[tracking.Observation]:
     """Yield the attempts that have ended as sacct would show them, oldest first."""
     for number, ended in enumerate(entry.ended):
         row = dataclasses.replace(
@@ -49,19 +47,19 @@ def attempts(entry: spool.Entry, observed_at: datetime.datetime) -> Iterator[tra
             live(row, observed_at, ended.reason),
             exit_code=ended.exit_code,
             exit_signal=ended.exit_signal,
-            ended_at=_moment(ended.ended_at),
+            ended_at=_time(ended.ended_at),
             row_number=number,
         )
 
 
-def used(entry: spool.Entry) -> efficiency.Used | None:
-    """Return what the newest attempt used; none while no attempt has ended."""
+def used(entry: Entry) -> efficiency.Used | None:
+    """Return what the newest attempt used; None if no attempt has ended."""
     if not entry.ended:
         return None
     last = entry.ended[-1]
-    begun = last.started_at
+    started_at = last.started_at
     return efficiency.Used(
-        elapsed_seconds=None if begun is None else max(0, int(last.ended_at - begun)),
+        elapsed_seconds=None if started_at is None else max(0, int(last.ended_at - started_at)),
         cpus=entry.cpus,
         cpu_seconds=last.cpu_seconds,
         memory_peak_bytes=last.largest_process_bytes,
@@ -69,5 +67,5 @@ def used(entry: spool.Entry) -> efficiency.Used | None:
     )
 
 
-def _moment(seconds: float | None) -> datetime.datetime | None:
+def _time(seconds: float | None) -> datetime.datetime | None:
     return None if seconds is None else datetime.datetime.fromtimestamp(seconds, datetime.UTC)

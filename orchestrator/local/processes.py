@@ -1,7 +1,7 @@
-"""Processes of this machine as /proc shows them: who they are, whether they live, what they began.
+"""Processes of this machine, from /proc.
 
-A PID alone names nobody: it is given to another process later. With the boot ID and the start
-time (field 22 of /proc/PID/stat) it names one process for ever.
+A PID alone is not unique: it is reused later. With the boot ID and the start time (field 22 of
+/proc/PID/stat) it identifies one process for ever.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import functools
 import os
 import signal
 import socket
@@ -21,9 +20,11 @@ from orchestrator import jobs
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-#: A process in the kernel (D) ignores even SIGKILL for a while; a GPU driver's may take seconds.
+#: A process in the kernel (D) ignores even SIGKILL for a while, seconds in a GPU driver.
 _KILL_SECONDS = 10.0
-_LOOK_SECONDS = 0.02
+_KILL_INTERVAL_SECONDS = 0.02
+# Loaded before any fork: the child of a fork may only make system calls.
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,34 +38,23 @@ class Identity:
     boot_id: str
 
     def is_alive(self) -> bool:
-        """Return whether this very process still runs; a zombie does not."""
+        """Return whether this process still runs; a zombie does not."""
         return self.boot_id == boot_id() and start_ticks(self.pid) == self.start_ticks
 
 
 def identify(pid: int) -> Identity:
-    """Return who has this PID now; start_ticks is 0 where nobody has."""
+    """Return the process that has this PID now; start_ticks is 0 if there is none."""
     return Identity(pid=pid, start_ticks=start_ticks(pid) or 0, boot_id=boot_id())
 
 
 def this_process() -> jobs.Submitter:
-    """Return who acts: host, boot and process, so that others can tell if it still lives."""
-    return _submitter(os.getpid())
-
-
-@functools.cache
-def _submitter(pid: int) -> jobs.Submitter:
-    # A fork asks anew; of one process all of it stays as it is.
-    own = identify(pid)
-    return jobs.Submitter(
-        host=socket.gethostname(),
-        boot_id=own.boot_id,
-        pid=own.pid,
-        start_ticks=own.start_ticks,
-    )
+    """Return host, boot and PID of this process, so that others can check if it still runs."""
+    own = identify(os.getpid())
+    return jobs.Submitter(host=socket.gethostname(), **dataclasses.asdict(own))
 
 
 def is_alive(submitter: jobs.Submitter) -> bool | None:
-    """Return whether the process still runs; None when that can't be seen from this host."""
+    """Return whether the process still runs; None if it is on another host."""
     if submitter.host != socket.gethostname():
         return None
     return Identity(
@@ -73,7 +63,7 @@ def is_alive(submitter: jobs.Submitter) -> bool | None:
 
 
 def boot_id() -> str:
-    """Return the ID of this boot; "" where /proc has none."""
+    """Return the ID of this boot; "" if /proc has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -81,96 +71,86 @@ def boot_id() -> str:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when a process began; None where it has ended (a zombie has)."""
+    """Return when a process started; None if it has ended or is a zombie."""
     fields = _stat(pid)
     return None if fields is None or fields[0] == "Z" else int(fields[19])
 
 
 def become_subreaper() -> None:
-    """Get what our descendants leave behind, also after setsid and a double fork (man prctl)."""
+    """Adopt orphaned descendants, also after setsid and a double fork (man prctl)."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def tie_to_parent() -> Callable[[], None]:
-    """Return what a child calls before exec, so that it gets SIGKILL when its parent dies."""
-    prctl, parent = _prctl, os.getpid()
+def kill_with_parent() -> Callable[[], None]:
+    """Return a function that a child calls before exec to get SIGKILL when its parent dies."""
+    parent = os.getpid()
 
-    def tie() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    def prepare() -> None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(127)
 
-    return tie
+    return prepare
 
 
 def descendants(root: int, *, without: Collection[int] = ()) -> list[int]:
-    """Return the living descendants of a process, less the trees of those in `without`."""
-    parents: dict[int, list[int]] = {}
+    """Return the living descendants of a process, except the trees of those in `without`."""
+    children: dict[int, list[int]] = {}
     zombies = set()
     for pid in _pids():
-        fields = _stat(pid)
-        if fields is not None:
-            parents.setdefault(int(fields[1]), []).append(pid)
+        if (fields := _stat(pid)) is not None:
+            children.setdefault(int(fields[1]), []).append(pid)
             if fields[0] == "Z":
                 zombies.add(pid)
-    found: list[int] = []
-    left = [root]
-    while left:
-        children = [pid for pid in parents.get(left.pop(), ()) if pid not in without]
-        found += children
-        left += children
-    return [pid for pid in found if pid not in zombies]
+    tree = [root]
+    for pid in tree:
+        tree += [child for child in children.get(pid, ()) if child not in without]
+    return [pid for pid in tree[1:] if pid not in zombies]
 
 
 def marked(name: str, value: str | None = None, *, among: Iterable[int] | None = None) -> list[int]:
-    """Return the processes of this user that were started with NAME=VALUE in the environment.
+    """Return the user's processes that were started with NAME=VALUE in the environment.
 
-    No `value`: with any. `among`: those that are looked at; none: all.
+    value: None accepts any. among: the PIDs to check, by default all.
     """
-    found = []
+    variable = f"\0{name}=" if value is None else f"\0{name}={value}\0"
+    pids = []
     for pid in _pids() if among is None else among:
-        # Another user's cannot be read; one that has just ended is gone.
+        # Another user's process cannot be read; one that has just ended is gone.
         with contextlib.suppress(OSError):
-            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            pairs = (variable.partition(b"=") for variable in variables)
-            values = [
-                text.decode(errors="replace") for key, _, text in pairs if key == name.encode()
-            ]
-            if values if value is None else value in values:
-                found.append(pid)
-    return [pid for pid in found if pid != os.getpid()]
+            environ = b"\0" + Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
+            if variable.encode() in environ:
+                pids.append(pid)
+    return [pid for pid in pids if pid != os.getpid()]
 
 
 def kill_all(find: Callable[[], Collection[int]], *, seconds: float = _KILL_SECONDS) -> bool:
-    """Send SIGKILL until `find` finds nobody any more; false when the time ran out.
+    """Send SIGKILL until `find` returns no process; False if the time ran out.
 
-    How they ended is left to whoever waits for them.
+    The caller or the parent still has to wait for them.
     """
     deadline = time.monotonic() + seconds
-    while found := find():
-        for pid in found:
+    while pids := find():
+        for pid in pids:
             send(pid, signal.SIGKILL)
         if time.monotonic() >= deadline:
             return False
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_KILL_INTERVAL_SECONDS)
     return True
 
 
 def send(pid: int, number: int) -> None:
-    """Send a signal; nothing happens where the process has ended."""
+    """Send a signal; does nothing if the process has ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
 def reap() -> Mapping[int, int]:
-    """Take leave of children that have ended: PID -> exit code, negative for a signal."""
+    """Wait for children that have ended: PID -> exit code, negative for a signal."""
     ended = {}
     with contextlib.suppress(ChildProcessError):
-        while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                break
-            ended[pid] = os.waitstatus_to_exitcode(status)
+        while (child := os.waitpid(-1, os.WNOHANG))[0] != 0:
+            ended[child[0]] = os.waitstatus_to_exitcode(child[1])
     return ended
 
 
@@ -179,16 +159,12 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({option})")
 
 
-# Loaded before any fork: the child of a fork may only make system calls.
-_LIBC = ctypes.CDLL(None, use_errno=True)
-
-
 def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Return the fields of /proc/PID/stat from the state on; the name before may hold anything."""
+    """Return the fields of /proc/PID/stat from the state on; the name before may be any text."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

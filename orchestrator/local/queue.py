@@ -1,6 +1,6 @@
-"""The line of this machine's jobs: what a job waits for, and whose turn it is. Pure functions.
+"""The queue of this machine's jobs: dependencies, and which jobs start next. Pure functions.
 
-Dependencies mean what they mean to sbatch (man sbatch, --dependency), with local job IDs.
+Dependencies work as for sbatch (man sbatch, --dependency), with local job IDs.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from orchestrator.jobs import JobState
-from orchestrator.local import slots, spool
+from orchestrator.local import slots
+from orchestrator.local.records import LIVE, Entry
 
-#: ID of a job, or of an array -> its entries, also those that have ended; empty: not known.
-Look = Callable[[str], Sequence[spool.Entry]]
-#: sbatch's kinds of dependency that mean something here, and singleton.
+#: ID of a job or array -> its entries, also those that have ended; empty: there is no such job.
+Find = Callable[[str], Sequence[Entry]]
+#: The kinds of sbatch's dependencies that work here, besides singleton.
 KINDS = ("after", "afterany", "afterok", "afternotok")
 
 
-class Standing(enum.Enum):
-    """What became of a dependency so far."""
+class DependencyStatus(enum.Enum):
+    """Whether a dependency allows the job to start."""
 
     MET = "met"
     OPEN = "open"
-    #: it can't be met any more
+    #: it can never be met
     NEVER = "never"
 
 
@@ -34,97 +35,101 @@ class Condition:
     """One part of a dependency."""
 
     kind: str
-    #: "local-7", "local-7_3"; "" behind singleton
+    #: "local-7", "local-7_3"; "" for singleton
     job_id: str = ""
 
 
 def conditions(dependency: str) -> list[Condition]:
-    """Return the parts of "afterok:local-1:local-2,singleton"; specs has found it well formed."""
-    found = []
+    """Return the parts of a well-formed dependency: "afterok:local-1:local-2,singleton"."""
+    parts = []
     for part in filter(None, re.split("[,?]", dependency)):
         kind, *job_ids = part.split(":")
-        # _* is an array as a whole, as without it.
-        named = [job_id.removesuffix("_*") for job_id in job_ids]
-        found += [Condition(kind=kind, job_id=job_id) for job_id in named or [""]]
-    return found
+        # `local-7_*` is the whole array, like `local-7`.
+        ids = [job_id.removesuffix("_*") for job_id in job_ids] or [""]
+        parts += [Condition(kind=kind, job_id=job_id) for job_id in ids]
+    return parts
 
 
-def standing(entry: spool.Entry, line: Sequence[spool.Entry], look: Look) -> Standing:
-    """Return how it stands with what a waiting job depends on."""
-    if not entry.dependency:
-        return Standing.MET
-    found = [_standing(one, entry, line, look) for one in conditions(entry.dependency)]
-    # "?" between the parts: any of them will do (man sbatch).
-    enough, spoilt = (any, all) if "?" in entry.dependency else (all, any)
-    if enough(one is Standing.MET for one in found):
-        return Standing.MET
-    return Standing.NEVER if spoilt(one is Standing.NEVER for one in found) else Standing.OPEN
+def dependency_status(entry: Entry, queue: Sequence[Entry], find: Find) -> DependencyStatus:
+    """Return the status of a pending job's dependency."""
+    statuses = [_status(part, entry, queue, find) for part in conditions(entry.dependency)]
+    # Parts separated by "?": any of them is enough (man sbatch).
+    enough, hopeless = (any, all) if "?" in entry.dependency else (all, any)
+    if enough(status is DependencyStatus.MET for status in statuses):
+        return DependencyStatus.MET
+    if hopeless(status is DependencyStatus.NEVER for status in statuses):
+        return DependencyStatus.NEVER
+    return DependencyStatus.OPEN
 
 
-def turns(
-    line: Sequence[spool.Entry], look: Look = lambda key: ()
-) -> list[tuple[spool.Entry, tuple[str, ...]]]:
-    """Return those of the line whose turn it is, and the slots that each gets."""
-    running = [entry for entry in line if entry.state is JobState.RUNNING]
+def next_jobs(
+    queue: Sequence[Entry], find: Find = lambda key: ()
+) -> list[tuple[Entry, tuple[str, ...]]]:
+    """Return the jobs that can start now, each with its slots."""
+    running = [entry for entry in queue if entry.state is JobState.RUNNING]
     tasks = collections.Counter(entry.number for entry in running)
-    taken = {slot for entry in running for slot in entry.given}
-    found = []
-    for entry in line:
-        most = entry.most_at_once
-        is_full = most is not None and tasks[entry.number] >= most
-        if entry.state is not JobState.PENDING or entry.held or is_full:
+    used = {slot for entry in running for slot in entry.given}
+    starts = []
+    for entry in queue:
+        limit = entry.most_at_once
+        is_at_limit = limit is not None and tasks[entry.number] >= limit
+        if entry.state is not JobState.PENDING or entry.held or is_at_limit:
             continue
-        if standing(entry, line, look) is not Standing.MET:
+        if dependency_status(entry, queue, find) is not DependencyStatus.MET:
             continue
-        given = tuple([slot for slot in entry.devices if slot not in taken][: entry.slots])
-        if len(given) < entry.slots:
-            # Nobody overtakes: a big job would wait for ever behind small ones.
+        free = tuple([slot for slot in entry.devices if slot not in used][: entry.slots])
+        if len(free) < entry.slots:
+            # Later jobs do not overtake: a large job would never start behind small ones.
             break
         tasks[entry.number] += 1
-        taken.update(given)
-        found.append((entry, given))
-    return found
+        used.update(free)
+        starts.append((entry, free))
+    return starts
 
 
-def reasons(line: Sequence[spool.Entry], look: Look) -> Iterator[tuple[spool.Entry, str]]:
-    """Yield the entries of the line, and why each waits, in Slurm's words."""
+def reasons(queue: Sequence[Entry], find: Find) -> Iterator[tuple[Entry, str]]:
+    """Yield the entries and their pending reasons, in Slurm's words."""
     is_first = True
-    for entry in line:
+    for entry in queue:
         if entry.state is not JobState.PENDING:
             yield entry, entry.note or "None"
         elif entry.held:
             yield entry, "JobHeldUser"
-        elif (stands := standing(entry, line, look)) is Standing.NEVER:
+        elif (status := dependency_status(entry, queue, find)) is DependencyStatus.NEVER:
             yield entry, "DependencyNeverSatisfied"
-        elif stands is Standing.OPEN:
+        elif status is DependencyStatus.OPEN:
             yield entry, "Dependency"
         else:
             yield entry, "Resources" if is_first else "Priority"
             is_first = False
 
 
-def gpus(entry: spool.Entry) -> int:
+def gpus(entry: Entry) -> int:
     """Return how many GPUs the job gets."""
     return len([slot for slot in entry.devices if not slots.is_plain(slot)][: entry.slots])
 
 
-def _standing(
-    condition: Condition, entry: spool.Entry, line: Sequence[spool.Entry], look: Look
-) -> Standing:
+def _status(
+    condition: Condition, entry: Entry, queue: Sequence[Entry], find: Find
+) -> DependencyStatus:
     if condition.kind == "singleton":
-        # NAME without the token is what its user calls it.
-        names = [one.name.rpartition(".")[0] for one in line if one.number < entry.number]
-        return Standing.OPEN if entry.name.rpartition(".")[0] in names else Standing.MET
-    others = look(condition.job_id)
-    if not others:
-        return Standing.NEVER
+        # The name without its token is the one that the user gave.
+        names = {_user_name(other) for other in queue if other.number < entry.number}
+        return DependencyStatus.OPEN if _user_name(entry) in names else DependencyStatus.MET
+    jobs = find(condition.job_id)
+    if not jobs:
+        return DependencyStatus.NEVER
     if condition.kind == "after":
-        # Begun, or cancelled before that.
-        waits = any(one.state is JobState.PENDING and not one.ended for one in others)
-        return Standing.OPEN if waits else Standing.MET
-    if any(one.state in spool.LIVE for one in others):
-        return Standing.OPEN
-    is_good = all(one.state is JobState.COMPLETED for one in others)
-    if condition.kind == "afterany" or is_good is (condition.kind == "afterok"):
-        return Standing.MET
-    return Standing.NEVER
+        # Started, or cancelled before that.
+        is_open = any(job.state is JobState.PENDING and not job.ended for job in jobs)
+        return DependencyStatus.OPEN if is_open else DependencyStatus.MET
+    if any(job.state in LIVE for job in jobs):
+        return DependencyStatus.OPEN
+    succeeded = all(job.state is JobState.COMPLETED for job in jobs)
+    if condition.kind == "afterany" or succeeded is (condition.kind == "afterok"):
+        return DependencyStatus.MET
+    return DependencyStatus.NEVER
+
+
+def _user_name(entry: Entry) -> str:
+    return entry.name.rpartition(".")[0]

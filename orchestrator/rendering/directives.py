@@ -1,4 +1,4 @@
-"""The #SBATCH lines: what a spec asks for, how it is written, and how sbatch reads it."""
+"""#SBATCH lines: the options that a spec requests, their quoting, and how sbatch parses them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Option: typing.TypeAlias = tuple[str, str | None]
 
 
 def intended(spec: jobs.JobSpec, profile: config.Profile) -> list[Option]:
-    """Return the sbatch options that a spec asks for; those of man sbatch, by their long names."""
+    """Return the sbatch options that a spec requests, by their long names (man sbatch)."""
     resources = spec.resources
     gpus: str | None = None
     if resources.gpus_per_node is not None:
@@ -49,11 +49,11 @@ def intended(spec: jobs.JobSpec, profile: config.Profile) -> list[Option]:
         "exclusive": spec.exclusive,
         "nodelist": spec.nodelist,
         "exclude": spec.exclude,
-        # Our own names become job IDs on sbatch's command line.
+        # Names of our own jobs become job IDs on sbatch's command line.
         "dependency": dependency.split(spec.dependency)[0],
         "requeue": spec.requeue is True,
         "no-requeue": spec.requeue is False,
-        # B: to the batch shell, whose trap makes the stop file; torchrun would die of it.
+        # B: only to the batch shell, whose trap creates the stop file. It would kill torchrun.
         "signal": f"B:USR1@{spec.signal_seconds}" if spec.signal_seconds is not None else None,
         "mail-type": spec.mail_type,
         "mail-user": spec.mail_user,
@@ -62,7 +62,7 @@ def intended(spec: jobs.JobSpec, profile: config.Profile) -> list[Option]:
         "output": spec.output,
         "error": spec.error,
         "array": _array(spec.array),
-        # A requeued attempt would cut off the log of the one before it.
+        # A requeued attempt would truncate the log of the previous one.
         "open-mode": "append",
         "export": spec.environment.export.upper(),
         **spec.sbatch,
@@ -75,7 +75,7 @@ def intended(spec: jobs.JobSpec, profile: config.Profile) -> list[Option]:
 
 
 def quote(option: Option) -> str:
-    """Quote an option as sbatch reads it: unlike in a shell, a backslash counts within quotes."""
+    """Quote an option for sbatch, which unlike a shell interprets backslashes within quotes."""
     key, value = option
     if value is None:
         return f"--{shell.one_line(key)}"
@@ -85,12 +85,11 @@ def quote(option: Option) -> str:
 
 
 def parse(script: str) -> list[Option]:
-    """Return the options that sbatch finds in a script, in their order.
+    """Return the options that sbatch 22.05, 24.11 and 26.05 find in a script, in their order.
 
-    The rules are those of sbatch 22.05, 24.11 and 26.05 (`sbatch -vvvv` prints what it finds):
-    lines that begin with #SBATCH, up to the first line that is neither blank nor a comment; both
-    kinds of quotes; a backslash takes the next character as it is, within quotes too; outside of
-    quotes # begins a comment.
+    They print them with -vvvv. sbatch reads lines that begin with #SBATCH, up to the first line
+    that is neither blank nor a comment. Both kinds of quotes work, a backslash escapes the next
+    character, also within quotes, and # outside quotes begins a comment.
     """
     options: list[Option] = []
     for _, line in header(script.split("\n")):
@@ -102,7 +101,7 @@ def parse(script: str) -> list[Option]:
 
 
 def header(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yield number and text of the lines in which sbatch looks for options."""
+    """Yield number and text of the lines in which sbatch looks for directives."""
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.startswith("#"):
             return
@@ -118,9 +117,9 @@ def _array(array: jobs.Array) -> str | None:
 
 
 def arguments(line: str) -> list[str]:
-    """Split what stands behind #SBATCH into arguments; raises TemplateError for half a quote."""
+    """Split the text after #SBATCH into arguments; raises TemplateError for an unmatched quote."""
     line = line.removeprefix("#SBATCH")
-    found: list[str] = []
+    words: list[str] = []
     argument, quote, started, escaped = "", "", False, False
     for character in line:
         if escaped:
@@ -136,10 +135,10 @@ def arguments(line: str) -> list[str]:
         elif character == "#":
             break
         elif character.isspace():
-            found += [argument] if started else []
+            words += [argument] if started else []
             argument, started = "", False
         else:
             argument, started = argument + character, True
     if quote:
         raise errors.TemplateError(f"unmatched {quote} in #SBATCH{line}")
-    return found + ([argument] if started else [])
+    return words + ([argument] if started else [])

@@ -1,4 +1,4 @@
-"""Templates -> text: where their sources lie, and how they are rendered."""
+"""Jinja templates -> scripts. A file in the user's folder replaces the shipped one of its name."""
 
 from __future__ import annotations
 
@@ -18,51 +18,137 @@ from orchestrator.rendering import directives, shell
 
 #: The package orchestrator.
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent
-#: The wheel carries templates/ inside the package; a checkout has it alongside.
+#: A wheel has templates/ inside the package, a checkout beside it.
 TEMPLATES = next(
     folder for folder in (PACKAGE / "templates", PACKAGE.parent / "templates") if folder.is_dir()
 )
-#: What is larger is no template that a person wrote.
-_LIMIT_BYTES = 4 * 1024 * 1024
+#: slurmctld accepts scripts of 4 MiB, or more if max_script_size says so.
+SCRIPT_LIMIT_BYTES = 64 * 1024 * 1024
+_MAX_TEMPLATE_BYTES = 4 * 1024 * 1024
+#: Shipped templates that were never run on a real system, and their names in the script's header.
+NEVER_RUN = {
+    "container/pyxis.sh.j2": "pyxis",
+    "environment/conda.sh.j2": "conda",
+    "container/singularity.sh.j2": "singularity",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where a script comes from, for its first lines."""
+    """The origin of a script, for its header."""
 
-    #: our version
+    #: version of orchestrator
     version: str
-    #: what the spec was read from: a file, or the command line
+    #: the spec's file, or "command line"
     spec: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
-    """A template source that was used."""
-
-    #: as templates name it
-    name: str
-    text: str
-    #: it lies in the user's folder
-    users: bool
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Script:
-    """A rendered script, and what it was made of."""
+    """A rendered script."""
 
     text: str
     #: name of the template
     template: str
-    #: 12 characters of the SHA-256 over all sources that went into it
+    #: 12 characters of the SHA-256 over all template files that were used
     template_hash: str
 
 
-class _Compiled(jinja2.BytecodeCache):
-    """Compiled templates in memory, for all scripts of a process: compiling takes 20 ms a script.
+def render(
+    template: str,
+    context: Mapping[str, object],
+    *,
+    templates_dir: pathlib.Path | None = None,
+    shared_folders: Sequence[pathlib.Path] = (),
+) -> Script:
+    """Return the script; raises TemplateError.
 
-    By Jinja's key and checksum, those of name, path and source: a changed file is compiled anew.
+    `templates_dir` is the user's folder. It is refused if others can change it, except below
+    `shared_folders`.
     """
+    loader = _Loader(templates_dir, shared_folders)
+    environment = sandbox.ImmutableSandboxedEnvironment(
+        loader=loader,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        bytecode_cache=_compiled_templates(),
+    )
+    environment.filters.update(sh=shell.quote, directive=directives.quote, comment=shell.one_line)
+    header = {"template_name": template, "template_hash": "", "user_templates": [], "never_run": []}
+    # The header lists the files that were used, and only rendering shows which these are.
+    _render(environment, template, {**header, **context})
+    used = sorted(loader.texts)
+    digest = hashlib.sha256()
+    for name in used:
+        digest.update(f"{name}\0{loader.texts[name]}\0".encode())
+    shipped = [name for name in used if name not in loader.user_templates]
+    never_run = [part for name, part in NEVER_RUN.items() if name in shipped]
+    header |= {
+        "template_hash": digest.hexdigest()[:12],
+        "user_templates": sorted(loader.user_templates),
+        "never_run": [*never_run, *context.get("never_run", ())],  # type: ignore[misc]
+    }
+    text = _render(environment, template, {**context, **header})
+    return Script(text=text, template=template, template_hash=digest.hexdigest()[:12])
+
+
+def _render(environment: jinja2.Environment, name: str, context: Mapping[str, object]) -> str:
+    try:
+        return environment.get_template(name).render(context)
+    except jinja2.TemplateSyntaxError as exc:
+        raise errors.TemplateError(f"{exc.filename}:{exc.lineno}: {exc.message}") from exc
+    except jinja2.TemplateNotFound as exc:
+        raise errors.TemplateError(str(exc.message)) from exc
+    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as exc:
+        frames = traceback.extract_tb(exc.__traceback__)
+        lines = [f"{f.filename}:{f.lineno}: " for f in frames if f.filename.endswith(".j2")]
+        raise errors.TemplateError(
+            f"{lines[-1] if lines else ''}{exc}. "
+            "docs/howto/templates.md lists what a template may use."
+        ) from exc
+
+
+class _Loader(jinja2.BaseLoader):
+    """Loads templates from the user's folder, else the shipped ones; `orchestrator/NAME` always."""
+
+    def __init__(
+        self, templates_dir: pathlib.Path | None, shared_folders: Sequence[pathlib.Path]
+    ) -> None:
+        self._templates_dir = templates_dir
+        self._shared_folders = shared_folders
+        #: text of each template that was used, by name
+        self.texts: dict[str, str] = {}
+        #: names of those that are the user's
+        self.user_templates: set[str] = set()
+
+    def get_source(
+        self, environment: jinja2.Environment, template: str
+    ) -> tuple[str, str, Callable[[], bool]]:
+        parts = jinja2.loaders.split_template_path(template)
+        users = self._templates_dir.joinpath(*parts) if self._templates_dir else None
+        if parts[0] == "orchestrator":
+            path = TEMPLATES.joinpath(*parts[1:])
+        elif users is not None and users.exists():
+            path = users
+            self.user_templates.add(template)
+            # A template is code that runs with the user's rights.
+            exposure = files.exposure(path.absolute(), shared_folders=self._shared_folders)
+            if exposure is not None:
+                raise errors.TemplateError(exposure.refusal(path, "templates_dir"))
+        else:
+            path = TEMPLATES.joinpath(*parts)
+        try:
+            text = files.read_text(path, limit_bytes=_MAX_TEMPLATE_BYTES)
+        except (OSError, UnicodeDecodeError) as exc:
+            raise jinja2.TemplateNotFound(template, f"cannot read template {path}: {exc}") from exc
+        self.texts[template] = text
+        return text, str(path), lambda: True
+
+
+class _CompiledTemplates(jinja2.BytecodeCache):
+    """Compiled templates by name and content: a sweep renders many scripts, at 20 ms each."""
 
     def __init__(self) -> None:
         self._codes: dict[tuple[str, str], types.CodeType] = {}
@@ -76,125 +162,5 @@ class _Compiled(jinja2.BytecodeCache):
 
 
 @functools.cache
-def _compiled() -> _Compiled:
-    return _Compiled()
-
-
-@functools.cache
-def _last_used() -> dict[tuple[str, pathlib.Path | None], tuple[str, ...]]:
-    """Return, by template and user's folder, the names of the sources that were used last."""
-    return {}
-
-
-@functools.cache
-def _shipped(path: pathlib.Path) -> str:
-    """Return the text of a template of ours: it belongs to the code that this process runs."""
-    return path.read_text(encoding="utf-8")
-
-
-class _Loader(jinja2.BaseLoader):
-    """Templates of the user's folder, else ours; `orchestrator/NAME` is always ours."""
-
-    def __init__(
-        self, templates_dir: pathlib.Path | None, shared_folders: Sequence[pathlib.Path]
-    ) -> None:
-        self._templates_dir = templates_dir
-        self._shared_folders = shared_folders
-        self._read: dict[str, tuple[Source, str]] = {}
-        self.used: dict[str, Source] = {}
-
-    def get_source(
-        self, environment: jinja2.Environment, template: str
-    ) -> tuple[str, str, Callable[[], bool]]:
-        source, path = self.read(template)
-        self.used[template] = source
-        return source.text, path, lambda: True
-
-    def read(self, template: str) -> tuple[Source, str]:
-        """Return a source, read once, and its path; raises jinja2.TemplateNotFound."""
-        if template in self._read:
-            return self._read[template]
-        parts = jinja2.loaders.split_template_path(template)
-        users = self._templates_dir.joinpath(*parts) if self._templates_dir else None
-        if parts[0] == "orchestrator":
-            path, is_users = TEMPLATES.joinpath(*parts[1:]), False
-        elif users is not None and users.exists():
-            path, is_users = users, True
-            self._refuse_exposed(users)
-        else:
-            path, is_users = TEMPLATES.joinpath(*parts), False
-        try:
-            text = files.read_text(path, limit_bytes=_LIMIT_BYTES) if is_users else _shipped(path)
-        except (OSError, UnicodeDecodeError) as exc:
-            raise jinja2.TemplateNotFound(template, f"cannot read template {path}: {exc}") from exc
-        self._read[template] = Source(name=template, text=text, users=is_users), str(path)
-        return self._read[template]
-
-    def _refuse_exposed(self, path: pathlib.Path) -> None:
-        # A template is code that runs with the user's rights.
-        found = files.exposure(path.absolute(), shared_folders=self._shared_folders)
-        if found is not None:
-            raise errors.TemplateError(found.refusal(path, "templates_dir"))
-
-
-class Templates:
-    """The templates that one script is made of, each read and compiled once."""
-
-    def __init__(
-        self,
-        templates_dir: pathlib.Path | None,
-        *,
-        shared_folders: Sequence[pathlib.Path] = (),
-    ) -> None:
-        self._templates_dir = templates_dir
-        self._loader = _Loader(templates_dir, shared_folders)
-        self._environment = sandbox.ImmutableSandboxedEnvironment(
-            loader=self._loader,
-            undefined=jinja2.StrictUndefined,
-            keep_trailing_newline=True,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            bytecode_cache=_compiled(),
-        )
-        self._environment.filters.update(
-            sh=shell.quote, directive=directives.quote, comment=shell.one_line
-        )
-
-    def of_the_last(self, template: str) -> list[Source] | None:
-        """Return, as they are now, the sources of the last script that this process rendered."""
-        names = _last_used().get((template, self._templates_dir))
-        try:
-            return None if names is None else [self._loader.read(name)[0] for name in names]
-        except (jinja2.TemplateNotFound, errors.TemplateError):
-            # This script may do without it.
-            return None
-
-    def render(self, template: str, context: Mapping[str, object]) -> tuple[str, list[Source]]:
-        """Return the text, and the sources that were used so far; raises TemplateError."""
-        try:
-            script = self._environment.get_template(template).render(context)
-        except jinja2.TemplateSyntaxError as exc:
-            raise errors.TemplateError(f"{exc.filename}:{exc.lineno}: {exc.message}") from exc
-        except jinja2.TemplateNotFound as exc:
-            raise errors.TemplateError(str(exc.message)) from exc
-        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as exc:
-            frames = [
-                frame
-                for frame in traceback.extract_tb(exc.__traceback__)
-                if frame.filename.endswith(".j2")
-            ]
-            where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
-            raise errors.TemplateError(
-                f"{where}{exc}. docs/howto/templates.md lists what a template may use."
-            ) from exc
-        used = self._loader.used
-        names = _last_used()[template, self._templates_dir] = tuple(sorted(used))
-        return script, [used[name] for name in names]
-
-
-def digest(sources: Sequence[Source]) -> str:
-    """Return 12 characters of the SHA-256 over sources."""
-    total = hashlib.sha256()
-    for source in sources:
-        total.update(f"{source.name}\0{source.text}\0".encode())
-    return total.hexdigest()[:12]
+def _compiled_templates() -> _CompiledTemplates:
+    return _CompiledTemplates()

@@ -7,6 +7,7 @@ import io
 import math
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from orchestrator import errors
 from orchestrator.reports import records
@@ -40,6 +41,8 @@ _COLUMNS = {
     "node_list": (),
 }
 _ALIASES = {alias: name for name, aliases in _COLUMNS.items() for alias in aliases}
+_SHARES = ("data_wait_share", "utilisation", "accuracy")
+_TEXTS = ("name", "source", "warm_up", "node_list")
 _STEP_PART = re.compile(r"step_(\w+)_seconds")
 _GIB = 2**30
 
@@ -144,23 +147,19 @@ class _Row:
             for name in self._cells
             if (part := _STEP_PART.fullmatch(name))
         }
+        values: dict[str, Any] = {"name": f"line {self._line}"}
+        values |= {name: self._cells[name] for name in _TEXTS if self._cells.get(name)}
+        values |= {name: self._number(name) for name in ("epoch_seconds", "total_seconds")}
+        values |= {name: self._share(name) for name in _SHARES}
         return records.Measurement(
-            name=self._cells.get("name") or f"line {self._line}",
+            **values,
             size=size or 1,
             throughput=throughput or 1.0,
             windows=windows,
             nodes=self._count("nodes"),
-            epoch_seconds=self._number("epoch_seconds"),
-            total_seconds=self._number("total_seconds"),
-            data_wait_share=self._share("data_wait_share"),
             memory_bytes=self._numbers("memory_bytes")
             or tuple(value * _GIB for value in self._numbers("memory_gib")),
-            utilisation=self._share("utilisation"),
-            accuracy=self._share("accuracy"),
             step_seconds={part: value for part, value in parts.items() if value is not None},
-            source=self._cells.get("source") or "file",
-            warm_up=self._cells.get("warm_up", ""),
-            node_list=self._cells.get("node_list", ""),
             attributes={
                 name: value
                 for name, value in self._cells.items()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
+
+import jinja2
 
 from orchestrator import scaling
 from orchestrator.reports import conclusions, display, drawing, figures, records, tables
 from orchestrator.text import escaping, formats
+
+_TEMPLATES = Path(__file__).parent / "templates"
 
 
 def sentences(report: records.Report, targets: records.Targets) -> list[tuple[str, list[str]]]:
@@ -44,71 +48,86 @@ def markdown(
     report: records.Report, targets: records.Targets, columns: Sequence[tables.Column]
 ) -> str:
     """Return the report as Markdown."""
-
-    def row(cells: Iterable[str]) -> str:
-        return f"| {' | '.join(map(_markdown_text, cells))} |"
-
-    titles = [tables.title(column, report) for column in columns]
-    parts = [f"# {_markdown_text(report.title)}", "", row(titles), "|" + "---|" * len(titles)]
-    parts += [row(cells.values()) for cells in tables.texts(report, columns)]
-    for title, lines in sentences(report, targets):
-        parts += ["", f"## {_markdown_text(title)}", ""]
-        parts += [f"- {_markdown_text(line)}" for line in lines]
-    return "\n".join(parts) + "\n"
-
-
-def _markdown_text(text: str) -> str:
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", _plain(text))
-
-
-def _plain(text: str) -> str:
-    return escaping.one_line(" ".join(text.split()))
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-}
-_TEXT_COLUMNS = ("configuration", "curve", "source")
+    return _render("report.md.j2", report, targets, columns, escape=_markdown_text)
 
 
 def latex(
     report: records.Report, targets: records.Targets, columns: Sequence[tables.Column]
 ) -> str:
     """Return the table as LaTeX that needs no package; the sentences are comments above it."""
+    return _render("report.tex.j2", report, targets, columns)
 
-    def row(cells: Iterable[str]) -> str:
-        texts = ("".join(_LATEX.get(mark, mark) for mark in _plain(cell)) for cell in cells)
-        return " & ".join(texts) + r" \\"
 
-    titles = [tables.title(column, report) for column in columns]
-    alignment = "".join("l" if title in _TEXT_COLUMNS else "r" for title in titles)
-    return "\n".join(
-        [
-            f"% {_plain(report.title)}",
-            *(
-                f"% {title}: {_plain(line)}"
-                for title, lines in sentences(report, targets)
-                for line in lines
-            ),
-            rf"\begin{{tabular}}{{{alignment}}}",
-            r"\hline",
-            row(title.replace("_", " ") for title in titles),
-            r"\hline",
-            *(row(cells.values()) for cells in tables.texts(report, columns)),
-            r"\hline",
-            r"\end{tabular}",
-            "",
-        ]
+def page(
+    report: records.Report,
+    targets: records.Targets,
+    columns: Sequence[tables.Column],
+    drawings: Mapping[str, str],
+) -> str:
+    """Return one HTML file without scripts and links; `drawings`: SVG files by name."""
+    inline = [_inline(svg, f"{name}-") for name, svg in drawings.items()]
+    return _render("report.html.j2", report, targets, columns, drawings=inline)
+
+
+def _plain(text: str) -> str:
+    return escaping.one_line(" ".join(text.split()))
+
+
+def _markdown_text(text: str) -> str:
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", _plain(text))
+
+
+_LATEX = {
+    **{mark: f"\\{mark}" for mark in "{}$&#%_"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+
+
+def _latex_text(text: str) -> str:
+    return "".join(_LATEX.get(mark, mark) for mark in text)
+
+
+def _render(
+    template: str,
+    report: records.Report,
+    targets: records.Targets,
+    columns: Sequence[tables.Column],
+    *,
+    escape: Callable[[str], str] = _plain,
+    drawings: Sequence[str] = (),
+) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=template == "report.html.j2",
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
     )
+    environment.filters["latex"] = _latex_text
+    return environment.get_template(template).render(
+        title=escape(report.title),
+        columns=[escape(tables.title(column, report)) for column in columns],
+        rows=[
+            {name: escape(cell) for name, cell in row.items()}
+            for row in tables.texts(report, columns)
+        ],
+        sections=[
+            (title, [escape(line) for line in lines]) for title, lines in sentences(report, targets)
+        ],
+        text_columns=("configuration", "curve", "source"),
+        drawings=drawings,
+    )
+
+
+def _inline(svg: str, prefix: str) -> str:
+    """Return the svg element with IDs that are unique in the page."""
+    element = svg[svg.index("<svg") :].strip()
+    # Its addresses of a licence and a format are not links, but look like some.
+    element = re.sub(r"<metadata>.*?</metadata>\s*", "", element, flags=re.DOTALL)
+    element = re.sub(r'\bid="', f'id="{prefix}', element)
+    return re.sub(r'(href="#|url\(#)', rf"\g<1>{prefix}", element)
 
 
 def items(
@@ -148,86 +167,6 @@ def _fit(fit: scaling.Fit | None) -> Mapping[str, object] | None:
         "sizes": list(fit.sizes),
         "reach": fit.largest,
     }
-
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem;
-  color: #1a1a1a; background: #fff; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.3rem 0.7rem; text-align: right; border-bottom: 1px solid #ddd;
-  white-space: nowrap; }
-th { border-bottom: 2px solid #888; } .text { text-align: left; }
-.warnings { border-left: 4px solid #d55e00; padding-left: 1rem; }
-figure { display: inline-block; margin: 1rem 1rem 0 0; } svg { max-width: 100%; height: auto; }
-""".strip()
-
-
-def page(
-    report: records.Report,
-    targets: records.Targets,
-    columns: Sequence[tables.Column],
-    drawings: Mapping[str, str],
-) -> str:
-    """Return one HTML file without scripts and links; `drawings`: SVG files by name."""
-
-    def row(tag: str, cells: Mapping[str, str]) -> str:
-        return "".join(
-            f"<{tag}{_TEXT_CLASS if name in _TEXT_COLUMNS else ''}>{_html_text(cell)}</{tag}>"
-            for name, cell in cells.items()
-        )
-
-    headings = {
-        title: title.replace("_", " ")
-        for title in (tables.title(column, report) for column in columns)
-    }
-    sections = sentences(report, targets)
-    warnings = [section for section in sections if section[0] == "Warnings"]
-    others = [section for section in sections if section[0] != "Warnings"]
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en">',
-            '<meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_html_text(report.title)}</title>",
-            f"<style>\n{_STYLE}\n</style>",
-            f"<h1>{_html_text(report.title)}</h1>",
-            '<div class="wide"><table>',
-            f"<tr>{row('th', headings)}</tr>",
-            *(f"<tr>{row('td', cells)}</tr>" for cells in tables.texts(report, columns)),
-            "</table></div>",
-            *_html_lists(warnings, "warnings"),
-            *(f"<figure>{_inline(svg, f'{name}-')}</figure>" for name, svg in drawings.items()),
-            *_html_lists(others, "notes"),
-            "</html>",
-            "",
-        ]
-    )
-
-
-_TEXT_CLASS = ' class="text"'
-
-
-def _html_text(text: str) -> str:
-    return html.escape(escaping.one_line(text))
-
-
-def _html_lists(sections: Sequence[tuple[str, Sequence[str]]], kind: str) -> list[str]:
-    return [
-        f'<h2>{_html_text(title)}</h2>\n<ul class="{kind}">'
-        f"{''.join(f'<li>{_html_text(line)}</li>' for line in lines)}</ul>"
-        for title, lines in sections
-    ]
-
-
-def _inline(svg: str, prefix: str) -> str:
-    """Return the svg element with IDs that are unique in the page."""
-    element = svg[svg.index("<svg") :].strip()
-    # Its addresses of a licence and a format are not links, but look like some.
-    element = re.sub(r"<metadata>.*?</metadata>\s*", "", element, flags=re.DOTALL)
-    element = re.sub(r'\bid="', f'id="{prefix}', element)
-    return re.sub(r'(href="#|url\(#)', rf"\g<1>{prefix}", element)
 
 
 class Draws(Protocol):

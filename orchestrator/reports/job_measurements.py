@@ -15,20 +15,10 @@ from orchestrator.text import escaping
 from orchestrator.usage import gpus
 
 #: Metrics that are read: those of the trainer (docs/trainer.md) and of the shipped log patterns.
-NAMES = (
-    "accuracy",
-    "data_wait_share",
-    "epoch_data_wait_share",
-    "epoch_time",
-    "gpu_memory_reserved_peak",
-    "gpu_utilization",
-    "memory",
-    "step_time",
-    "throughput",
-    "total_throughput",
-    "total_time",
-    "val_accuracy",
-    "window_throughput",
+NAMES = tuple(
+    "accuracy data_wait_share epoch_data_wait_share epoch_time gpu_memory_reserved_peak "
+    "gpu_utilization memory step_time throughput total_throughput total_time val_accuracy "
+    "window_throughput".split()
 )
 _GB = 1e9
 _WHOLE_RUN = "nothing: the throughput is of the whole run"
@@ -50,7 +40,7 @@ class JobRecord:
     metrics: Sequence[jobs.Metric]
     #: the trainer's result.json; empty: none
     result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    gpus: Sequence[gpus.Figures] = ()
+    gpus: Sequence[gpus.GpuUsage] = ()
     #: as in submission.provenance
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -209,7 +199,7 @@ def _step_seconds(series: _Series) -> dict[str, float]:
     return {"waiting for data": step * waiting, "all else": step * (1.0 - waiting)}
 
 
-def _utilisation(read: Sequence[gpus.Figures], printed: Sequence[jobs.Metric]) -> float | None:
+def _utilisation(read: Sequence[gpus.GpuUsage], printed: Sequence[jobs.Metric]) -> float | None:
     measured = gpus.mean_utilization(read)
     if measured is None and printed:
         return statistics.fmean(metric.value for metric in printed) / 100.0

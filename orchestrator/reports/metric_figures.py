@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from orchestrator import metrics
 from orchestrator.reports import figures
 
 Axis = Literal["step", "epoch", "time", "number"]
@@ -19,17 +20,6 @@ _LABELS = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Point:
-    """One value of a line."""
-
-    value: float
-    step: int | None
-    epoch: int | None
-    #: seconds since 1970
-    time_seconds: float | None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Line:
     """The values of one metric of one job or rank."""
 
@@ -37,7 +27,7 @@ class Line:
     unit: str
     #: in the legend
     label: str
-    points: Sequence[Point]
+    points: Sequence[metrics.MetricRow]
 
 
 def build(lines: Sequence[Line], axis: Axis | None = None) -> list[figures.Figure]:
@@ -76,8 +66,8 @@ def _series(line: Line, axis: Axis, colour: int) -> figures.Series:
     xs = _positions(line.points, axis)
     # matplotlib leaves a gap at a NaN.
     values = [
-        (x, point.value if math.isfinite(point.value) else math.nan)
-        for x, point in zip(xs, line.points, strict=True)
+        (x, math.nan if y is None or not math.isfinite(y) else y)
+        for x, y in zip(xs, (point.value for point in line.points), strict=True)
         if x is not None
     ]
     if all(math.isnan(y) for _, y in values):
@@ -91,7 +81,7 @@ def _series(line: Line, axis: Axis, colour: int) -> figures.Series:
     )
 
 
-def _positions(points: Sequence[Point], axis: Axis) -> Sequence[float | None]:
+def _positions(points: Sequence[metrics.MetricRow], axis: Axis) -> Sequence[float | None]:
     match axis:
         case "step":
             return [point.step for point in points]
@@ -99,6 +89,9 @@ def _positions(points: Sequence[Point], axis: Axis) -> Sequence[float | None]:
             return [point.epoch for point in points]
         case "number":
             return range(1, len(points) + 1)
-    times = [point.time_seconds for point in points]
-    first = min((time for time in times if time is not None), default=0.0)
-    return [None if time is None else (time - first) / 3600.0 for time in times]
+    times = [point.time for point in points]
+    first = min((time for time in times if time is not None), default=None)
+    return [
+        None if time is None or first is None else (time - first).total_seconds() / 3600.0
+        for time in times
+    ]

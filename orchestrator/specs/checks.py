@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from orchestrator import jobs, retries
-from orchestrator.specs import changes, sbatch_options, secrets, toml_tables
+from orchestrator import jobs
+from orchestrator.specs import changes, retry_rules, sbatch_options, secrets, toml_tables
 from orchestrator.toml import schema, values
 from orchestrator.toml.key_paths import KeyPath
 
@@ -274,9 +274,9 @@ def _metrics(spec: jobs.JobSpec) -> Iterator[Finding]:
 
 
 def _retry(spec: jobs.JobSpec) -> Iterator[Finding]:
-    for path, message in retries.findings(spec.retry):
+    for path, message in retry_rules.findings(spec.retry):
         yield _at("retry", *path), message
-    for path, key, value in retries.change_keys(spec.retry):
+    for path, key, value in retry_rules.change_keys(spec.retry):
         try:
             changes.changed(spec, key, value, task=0 if spec.array.tasks else None)
         except changes.CannotChangeError as error:

@@ -1,1 +1,1 @@
-"""What jobs used: totals by period and label, efficiency, GPU samples."""
+"""What jobs used: hours by period and label, efficiency of one job, GPU samples."""

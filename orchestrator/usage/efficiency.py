@@ -1,4 +1,4 @@
-"""What a job asked for against what it used, and what to ask for next time. Pure."""
+"""What a job used of its allocation, and what to request next time."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from orchestrator.usage import gpus
 
 _MIB = 1 << 20
 _GIB = 1 << 30
-#: A job that ran for less says nothing of longer ones.
-_TELLING_SECONDS = 60.0
-#: Below this share of what was asked for, less is advised ...
-_LITTLE = 0.25
-#: ... and where GPUs do the work CPUs only feed them.
-_LITTLE_CPU_BESIDE_GPUS = 0.1
-_NEARLY_ALL = 0.95
-#: Advice leaves so much room above what was used.
-_ROOM = 1.25
-#: Memory that nobody waits for.
+#: Shorter jobs say nothing about longer ones.
+_MIN_SECONDS = 60.0
+#: Below this share of the allocation, a smaller one is advised.
+_LOW_SHARE = 0.25
+#: CPUs of a job with GPUs only feed them.
+_LOW_CPU_SHARE_WITH_GPUS = 0.1
+_HIGH_SHARE = 0.95
+#: Advised values are larger than what was used by this factor.
+_MARGIN = 1.25
+#: Saving less memory makes no job start sooner.
 _SMALL_MEMORY_BYTES = 4 * _GIB
-#: A time limit that lets a job start into any gap.
+#: Jobs with a shorter time limit fit into any gap.
 _SHORT_LIMIT_SECONDS = 600
 _IDLE_SHARE = 0.9
-_BUSY_LITTLE = 0.3
+_LOW_GPU_SHARE = 0.3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Used:
-    """What one attempt used, by Slurm's accounts or by this machine; None: not measured."""
+    """What one attempt used, reported by Slurm's accounting or this machine. None: not measured."""
 
     elapsed_seconds: int | None = None
     cpus: int | None = None
-    #: user and system time of all that it started
+    #: user and system time of all processes
     cpu_seconds: float | None = None
-    #: the most at one time, on the node that had the most
+    #: on the node with the highest peak
     memory_peak_bytes: int | None = None
-    #: what that is the memory of
+    #: what the peak refers to
     memory_is_of: str = "a node"
-    #: of a node
+    #: per node
     memory_asked_bytes: int | None = None
     energy_joules: int | None = None
-    #: false: Slurm has not heard yet of the end of each step
+    #: False: Slurm does not know the end of each step yet
     complete: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Efficiency:
-    """The card of one attempt; shares from 0 to 1, None: not known."""
+    """The efficiency of one attempt. Shares are from 0 to 1; None: unknown."""
 
     attempt: int
     elapsed_seconds: int | None
@@ -66,49 +66,49 @@ class Efficiency:
     gpus: int | None
     gpu_share: float | None
     energy_joules: int | None
-    #: what could be asked for, or looked at
-    notes: tuple[str, ...]
-    #: what is not known, and why
-    unknown: tuple[str, ...]
+    #: advice
+    notes: tuple[str, ...] = ()
+    #: what is unknown, and why
+    unknown: tuple[str, ...] = ()
 
 
-def card(
+def assess(
     job: jobs.Job,
     used: Used | None,
-    figures: Sequence[gpus.Figures],
+    gpu_usage: Sequence[gpus.GpuUsage],
     *,
     elapsed_seconds: int | None,
     why_unknown: str = "",
 ) -> Efficiency:
-    """Return what the newest attempt of a job that has begun made of what it got.
+    """Return the efficiency of the newest attempt of a started job.
 
-    `elapsed_seconds` is by the job's own stamps, `why_unknown` says why `used` is none.
+    Args:
+        elapsed_seconds: by our own timestamps.
+        why_unknown: why `used` is None.
     """
-    told = used or Used()
-    elapsed = told.elapsed_seconds if told.elapsed_seconds is not None else elapsed_seconds
-    cpus = told.cpus or job.cpus
-    without_notes = Efficiency(
+    used = used or Used()
+    elapsed = elapsed_seconds if used.elapsed_seconds is None else used.elapsed_seconds
+    cpus = used.cpus or job.cpus
+    result = Efficiency(
         attempt=job.attempt,
         elapsed_seconds=elapsed,
         time_limit_seconds=job.time_limit_seconds,
         time_share=_share(elapsed, job.time_limit_seconds),
         cpus=cpus,
-        cpu_seconds=told.cpu_seconds,
-        cpu_share=_share(told.cpu_seconds, cpus and elapsed and cpus * elapsed),
-        memory_peak_bytes=told.memory_peak_bytes,
-        memory_is_of=told.memory_is_of,
-        memory_asked_bytes=told.memory_asked_bytes,
-        memory_share=_share(told.memory_peak_bytes, told.memory_asked_bytes),
+        cpu_seconds=used.cpu_seconds,
+        cpu_share=_share(used.cpu_seconds, cpus and elapsed and cpus * elapsed),
+        memory_peak_bytes=used.memory_peak_bytes,
+        memory_is_of=used.memory_is_of,
+        memory_asked_bytes=used.memory_asked_bytes,
+        memory_share=_share(used.memory_peak_bytes, used.memory_asked_bytes),
         gpus=job.gpus,
-        gpu_share=gpus.mean_utilization(figures),
-        energy_joules=told.energy_joules,
-        notes=(),
-        unknown=(),
+        gpu_share=gpus.mean_utilization(gpu_usage),
+        energy_joules=used.energy_joules,
     )
     return dataclasses.replace(
-        without_notes,
-        notes=tuple(_notes(job, without_notes, figures)),
-        unknown=tuple(_unknown(job, without_notes, figures, why_unknown)),
+        result,
+        notes=tuple(_notes(job, result, gpu_usage)),
+        unknown=tuple(_unknown(job, result, gpu_usage, why_unknown)),
     )
 
 
@@ -116,102 +116,97 @@ def _share(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def _notes(job: jobs.Job, card: Efficiency, figures: Sequence[gpus.Figures]) -> Iterator[str]:
-    elapsed = card.elapsed_seconds or 0
-    done = job.state is jobs.JobState.COMPLETED
-    if elapsed >= _TELLING_SECONDS:
-        yield from _idle_gpus(figures, all_of=job.gpus)
-        if done:
-            yield from _time_note(card)
-            yield from _cpu_note(card)
-    if done:
-        yield from _memory_note(card)
+def _notes(job: jobs.Job, result: Efficiency, gpu_usage: Sequence[gpus.GpuUsage]) -> Iterator[str]:
+    # The full usage of a failed job is unknown.
+    is_completed = job.state is jobs.JobState.COMPLETED
+    if (result.elapsed_seconds or 0) >= _MIN_SECONDS:
+        yield from _gpu_notes(gpu_usage)
+        if is_completed:
+            yield from _time_note(result)
+            yield from _cpu_note(result)
+    if is_completed:
+        yield from _memory_note(result)
 
 
-def _idle_gpus(figures: Sequence[gpus.Figures], *, all_of: int | None) -> Iterator[str]:
-    idle = [one for one in figures if one.idle_share is not None and one.idle_share >= _IDLE_SHARE]
+def _gpu_notes(gpu_usage: Sequence[gpus.GpuUsage]) -> Iterator[str]:
+    idle = [gpu for gpu in gpu_usage if (gpu.idle_share or 0.0) >= _IDLE_SHARE]
     if idle:
-        least = min(one.idle_share or 0.0 for one in idle)
-        if len(idle) == len(figures):
-            what = "the GPU was" if len(idle) == 1 else f"all {len(idle)} GPUs were"
-            cure = "does the program use them? (torch.cuda.is_available(), device)"
+        if len(idle) == len(gpu_usage):
+            subject = "the GPU was" if len(idle) == 1 else f"all {len(idle)} GPUs were"
+            advice = "does the program use them? (torch.cuda.is_available(), device)"
         else:
             by_host: dict[str, list[str]] = collections.defaultdict(list)
-            for one in idle:
-                by_host[one.host].append(one.index)
-            named = " and ".join(f"{_listed(i)} of {host}" for host, i in by_host.items())
-            what = f"GPU {named} was" if len(idle) == 1 else f"GPUs {named} were"
-            cure = f"{len(figures) - len(idle)} would do, or start a rank for each"
-        yield f"{what} idle {_percent(least)} of the time: {cure}"
+            for gpu in idle:
+                by_host[gpu.host].append(gpu.index)
+            names = " and ".join(f"{_listed(i)} of {host}" for host, i in by_host.items())
+            subject = f"GPU {names} was" if len(idle) == 1 else f"GPUs {names} were"
+            advice = f"request {len(gpu_usage) - len(idle)}, or start a rank for each"
+        share = min(gpu.idle_share or 0.0 for gpu in idle)
+        yield f"{subject} idle {_percent(share)} of the time: {advice}"
         return
-    busy = gpus.mean_utilization(figures)
-    if busy is not None and busy < _BUSY_LITTLE:
+    busy = gpus.mean_utilization(gpu_usage)
+    if busy is not None and busy < _LOW_GPU_SHARE:
         yield (
-            f"the GPUs were busy {_percent(busy)} of the time: look at data loading "
-            "(metric data_wait_share) and at the batch size"
+            f"the GPUs were busy {_percent(busy)} of the time: check data loading "
+            "(metric data_wait_share) and the batch size"
         )
 
 
-def _time_note(card: Efficiency) -> Iterator[str]:
-    share, elapsed, limit = card.time_share, card.elapsed_seconds, card.time_limit_seconds
+def _time_note(result: Efficiency) -> Iterator[str]:
+    share, elapsed, limit = result.time_share, result.elapsed_seconds, result.time_limit_seconds
     if share is None or elapsed is None or limit is None:
         return
-    if share >= _NEARLY_ALL:
-        yield f"used {_percent(share)} of its time limit: a slower run would have been ended"
-    elif share < _LITTLE and limit > _SHORT_LIMIT_SECONDS:
-        asked = max(math.ceil(elapsed * _ROOM / 300) * 300, _SHORT_LIMIT_SECONDS)
-        hours, seconds = divmod(asked, 3600)
-        wish = f"{hours:02}:{seconds // 60:02}:00"
-        yield f"used {_percent(share)} of its time limit: ask for {wish} and start sooner"
+    if share >= _HIGH_SHARE:
+        yield f"used {_percent(share)} of its time limit: a slower run would time out"
+    elif share < _LOW_SHARE and limit > _SHORT_LIMIT_SECONDS:
+        advised = max(math.ceil(elapsed * _MARGIN / 300) * 300, _SHORT_LIMIT_SECONDS)
+        hours, seconds = divmod(advised, 3600)
+        text = f"{hours:02}:{seconds // 60:02}:00"
+        yield f"used {_percent(share)} of its time limit: request {text} to start sooner"
 
 
-def _cpu_note(card: Efficiency) -> Iterator[str]:
-    if card.cpu_share is None or not card.cpus or card.cpus < 2:
+def _cpu_note(result: Efficiency) -> Iterator[str]:
+    if result.cpu_share is None or not result.cpus or result.cpus < 2:
         return
-    if card.cpu_share < (_LITTLE_CPU_BESIDE_GPUS if card.gpus else _LITTLE):
-        did = card.cpu_share * card.cpus
-        wish = max(1, math.ceil(did * _ROOM), card.gpus or 0)
-        if wish < card.cpus:
-            yield f"{card.cpus} CPUs did the work of {did:.1f}: ask for {wish}"
+    if result.cpu_share < (_LOW_CPU_SHARE_WITH_GPUS if result.gpus else _LOW_SHARE):
+        busy = result.cpu_share * result.cpus
+        advised = max(1, math.ceil(busy * _MARGIN), result.gpus or 0)
+        if advised < result.cpus:
+            yield f"{busy:.1f} of {result.cpus} CPUs were busy: request {advised}"
 
 
-def _memory_note(card: Efficiency) -> Iterator[str]:
-    share, peak, asked = card.memory_share, card.memory_peak_bytes, card.memory_asked_bytes
+def _memory_note(result: Efficiency) -> Iterator[str]:
+    share, peak, asked = result.memory_share, result.memory_peak_bytes, result.memory_asked_bytes
     if share is None or peak is None or asked is None:
         return
-    told = f"used {amount(peak)} of its {amount(asked)} {card.memory_is_of}"
-    if share >= _NEARLY_ALL:
-        yield f"{told}: a little more and it is out of memory"
-    elif share < _LITTLE and asked - peak > _SMALL_MEMORY_BYTES:
-        yield f"{told}: ask for {_asked(peak * _ROOM)} and start sooner"
+    text = f"used {amount(peak)} of its {amount(asked)} {result.memory_is_of}"
+    if share >= _HIGH_SHARE:
+        yield f"{text}: a little more would be out of memory"
+    elif share < _LOW_SHARE and asked - peak > _SMALL_MEMORY_BYTES:
+        yield f"{text}: request {_rounded_up(peak * _MARGIN)} to start sooner"
 
 
-def _asked(count: float) -> str:
-    """Return memory as one asks for it, rounded up."""
-    step = next(
-        step for step in (1, 2, 4, 8, 16, 32, 64) if count <= 32 * step * _GIB or step == 64
-    )
+def _rounded_up(count: float) -> str:
+    """Return bytes as a value for --mem."""
+    step = next(s for s in (1, 2, 4, 8, 16, 32, 64) if count <= 32 * s * _GIB or s == 64)
     return f"{math.ceil(count / (step * _GIB)) * step}G"
 
 
 def _unknown(
-    job: jobs.Job, card: Efficiency, figures: Sequence[gpus.Figures], why: str
+    job: jobs.Job, result: Efficiency, gpu_usage: Sequence[gpus.GpuUsage], why: str
 ) -> Iterator[str]:
-    lacking = [
-        name
-        for name, value in (("CPU time", card.cpu_seconds), ("memory", card.memory_peak_bytes))
-        if value is None
-    ]
-    if lacking:
-        because = why or "Slurm did not measure it (JobAcctGatherType), or the job was too short"
-        yield f"{' and '.join(lacking)}: {because}"
-    if job.gpus and not figures:
+    values = (("CPU time", result.cpu_seconds), ("memory", result.memory_peak_bytes))
+    missing = [name for name, value in values if value is None]
+    if missing:
+        why = why or "Slurm did not measure it (JobAcctGatherType), or the job was too short"
+        yield f"{' and '.join(missing)}: {why}"
+    if job.gpus and not gpu_usage:
         yield (
-            "GPU use: there is no CSV of the trainer's monitor or of nvidia-smi "
-            "(spec key metrics.gpu_csv names one)"
+            "GPU usage: no CSV of the trainer's monitor or of nvidia-smi found "
+            "(spec key metrics.gpu_csv)"
         )
-    elif job.gpus and len(figures) < job.gpus:
-        yield f"GPU use of {job.gpus - len(figures)} of {job.gpus} GPUs"
+    elif job.gpus and len(gpu_usage) < job.gpus:
+        yield f"usage of {job.gpus - len(gpu_usage)} of {job.gpus} GPUs"
 
 
 def amount(count: float) -> str:

@@ -1,7 +1,7 @@
-"""What nvidia-smi or the trainer's monitor wrote of GPUs -> how busy, how full, how many watts.
+"""Reads GPU samples of nvidia-smi or the trainer's monitor.
 
-Read are nvidia-smi's `--query-gpu=... --format=csv` with any columns in any order, with or without
-units, and `nvidia-smi dmon`. A file may be of any length: numbers are counted, never kept.
+Formats: `nvidia-smi --query-gpu=... --format=csv` with any columns in any order, with or without
+units, and `nvidia-smi dmon`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-#: A reading below this is no work: a display or a monitor alone makes a percent or two.
+#: A display or a monitor alone makes a percent or two.
 IDLE_BELOW_PERCENT = 5.0
 
-#: Column of nvidia-smi (`nvidia-smi --help-query-gpu`) or of `nvidia-smi dmon` -> what it says.
+#: Column of nvidia-smi (`nvidia-smi --help-query-gpu`) or of `nvidia-smi dmon` -> quantity.
 _COLUMNS = {
     "timestamp": "timestamp",
     "time": "timestamp",
@@ -41,214 +41,194 @@ _COLUMNS = {
 }
 _HEAD_WORD = re.compile(r"([a-z_.]+)(?: \[([^\]]*)\])?", re.IGNORECASE)
 _NUMBER = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?([A-Za-z%]*)", re.ASCII)
-#: Of memory, in MiB. What dmon calls MB is MiB (`nvidia-smi dmon -h`: "Frame buffer usage, MB").
+#: In MiB. dmon calls MiB "MB" (`nvidia-smi dmon -h`: "Frame buffer usage, MB").
 _MIB = {"": 1.0, "MiB": 1.0, "MB": 1.0, "KiB": 1 / 1024, "GiB": 1024.0, "GB": 1024.0}
-#: Memory is counted in steps of this, so that no file makes more than some thousand of them.
-_MEMORY_STEP_MIB = 16.0
-#: No number of a GPU is larger: a torn line can hold any digits.
-_MOST = {"busy": 100.0, "memory_busy": 100.0, "used": 4e6, "total": 4e6, "power": 5e3}
-#: More GPUs than a node has were made up by what is no such file.
-_MOST_GPUS = 64
+#: Samples are counted in steps of this, so that memory is bounded for files of any length.
+_STEPS = {"busy": 1.0, "memory_busy": 1.0, "used": 16.0, "power": 1.0}
+#: Larger numbers are from incomplete lines.
+_LIMITS = {"busy": 100.0, "memory_busy": 100.0, "used": 4e6, "total": 4e6, "power": 5e3}
+#: A file with more GPUs is not of nvidia-smi.
+_MAX_GPUS = 64
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spread:
-    """One number over the time in which it was read."""
+    """The distribution of one quantity over time."""
 
     mean: float
-    #: half of the readings were at most so large, 95 of 100 at most so
     p50: float
     p95: float
     max: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Figures:
-    """One GPU over the time in which it was watched; None: the file does not say."""
+class GpuUsage:
+    """The samples of one GPU. None: not in the file."""
 
     host: str
-    #: nvidia-smi's number on the node, else its UUID or its bus ID, else its place among the lines
+    #: nvidia-smi's index, else UUID or bus ID, else its position among the lines
     index: str
     name: str
+    #: number of samples
     readings: int
-    #: time in which a kernel ran
+    #: share of the time in which a kernel ran
     utilization_percent: Spread | None = None
-    #: time in which memory was read or written
+    #: share of the time in which memory was read or written
     memory_utilization_percent: Spread | None = None
     memory_used_mib: Spread | None = None
     memory_total_mib: float | None = None
     power_watts: Spread | None = None
-    #: share of the readings below IDLE_BELOW_PERCENT
+    #: share of the samples below IDLE_BELOW_PERCENT
     idle_share: float | None = None
 
 
-class _Count:
-    """Numbers, counted by steps of one size."""
+class _Samples:
+    """Samples of one quantity, counted in steps."""
 
     def __init__(self, step: float) -> None:
         self._step = step
-        self._sum = 0.0
-        self._max = 0.0
-        self.number = 0
+        self._sum = self._max = 0.0
         self._steps: collections.Counter[int] = collections.Counter()
 
     def add(self, value: float) -> None:
-        self.number += 1
         self._sum += value
         self._max = max(self._max, value)
         self._steps[round(value / self._step)] += 1
 
     def share_below(self, limit: float) -> float | None:
-        if not self.number:
-            return None
         below = sum(n for step, n in self._steps.items() if step * self._step < limit)
-        return below / self.number
+        return below / self._steps.total() if self._steps else None
 
     def spread(self) -> Spread | None:
-        if not self.number:
+        if not self._steps:
             return None
         return Spread(
-            mean=self._sum / self.number,
+            mean=self._sum / self._steps.total(),
             p50=min(self._quantile(0.5), self._max),
             p95=min(self._quantile(0.95), self._max),
             max=self._max,
         )
 
     def _quantile(self, share: float) -> float:
-        wanted, seen = math.ceil(share * self.number), 0
+        rank, seen = math.ceil(share * self._steps.total()), 0
         for step in sorted(self._steps):
             seen += self._steps[step]
-            if seen >= wanted:
-                return step * self._step
-        raise AssertionError("all readings were counted")
+            if seen >= rank:
+                break
+        return step * self._step
 
 
 class _Gpu:
-    """What was read of one GPU."""
-
     def __init__(self) -> None:
         self.name = ""
         self.total: float | None = None
         self.readings = 0
-        self.counts = {
-            "busy": _Count(1.0),
-            "memory_busy": _Count(1.0),
-            "used": _Count(_MEMORY_STEP_MIB),
-            "power": _Count(1.0),
-        }
+        self.samples = {quantity: _Samples(step) for quantity, step in _STEPS.items()}
 
-    def figures(self, host: str, index: str) -> Figures:
-        return Figures(
+    def usage(self, host: str, index: str) -> GpuUsage:
+        return GpuUsage(
             host=host,
             index=index,
             name=self.name,
             readings=self.readings,
-            utilization_percent=self.counts["busy"].spread(),
-            memory_utilization_percent=self.counts["memory_busy"].spread(),
-            memory_used_mib=self.counts["used"].spread(),
+            utilization_percent=self.samples["busy"].spread(),
+            memory_utilization_percent=self.samples["memory_busy"].spread(),
+            memory_used_mib=self.samples["used"].spread(),
             memory_total_mib=self.total,
-            power_watts=self.counts["power"].spread(),
-            idle_share=self.counts["busy"].share_below(IDLE_BELOW_PERCENT),
+            power_watts=self.samples["power"].spread(),
+            idle_share=self.samples["busy"].share_below(IDLE_BELOW_PERCENT),
         )
 
 
 class Reader:
-    """Counts one file, line by line; a line that is something else is left out."""
+    """Reads one file line by line. Other lines are ignored."""
 
     def __init__(self) -> None:
-        self._head: list[tuple[str, str]] = []
-        self._spaced = False
+        #: quantity and unit of each column
+        self._columns: list[tuple[str, str]] = []
+        self._is_dmon = False
         self._gpus: dict[str, _Gpu] = {}
-        self._moment = ""
-        self._place = 0
+        self._second = ""
+        self._position = 0
 
     def read(self, lines: Iterable[str]) -> None:
         for line in lines:
-            self._line(line.strip())
+            self._read_line(line.strip())
 
-    def figures(self, host: str) -> list[Figures]:
-        """Return each GPU that was read, in the order in which they were met."""
-        return [gpu.figures(host, index) for index, gpu in self._gpus.items()]
+    def usage(self, host: str) -> list[GpuUsage]:
+        """Return the usage of each GPU in the order of the file."""
+        return [gpu.usage(host, index) for index, gpu in self._gpus.items()]
 
-    def _line(self, line: str) -> None:
-        # dmon's second line has the units, and both come again every few lines.
+    def _read_line(self, line: str) -> None:
+        # The head of dmon is repeated. Its second line contains the units.
         if line.startswith("#"):
-            head = [(_COLUMNS.get(word.lower(), ""), "") for word in line[1:].split()]
-            if any(what for what, _ in head):
-                self._head, self._spaced = head, True
+            columns = [(_COLUMNS.get(word.lower(), ""), "") for word in line[1:].split()]
+            if any(quantity for quantity, _ in columns):
+                self._columns, self._is_dmon = columns, True
             return
-        words = line.split() if self._spaced else [word.strip(' "') for word in line.split(",")]
-        if "," in line and (head := _csv_head(words)):
-            # Another attempt, or another run of nvidia-smi, goes on in the same file.
-            self._head, self._spaced = head, False
-            return
-        if not self._head or len(words) != len(self._head):
-            return
-        self._reading(
-            {what: (word, unit) for (what, unit), word in zip(self._head, words, strict=True)}
-        )
+        words = line.split() if self._is_dmon else [word.strip(' "') for word in line.split(",")]
+        if "," in line and (columns := _csv_columns(words)):
+            # Another attempt, or another run of nvidia-smi, appends to the same file.
+            self._columns, self._is_dmon = columns, False
+        elif self._columns and len(words) == len(self._columns):
+            pairs = zip(self._columns, words, strict=True)
+            self._add({quantity: (word, unit) for (quantity, unit), word in pairs})
 
-    def _reading(self, said: Mapping[str, tuple[str, str]]) -> None:
-        found = {what: _number(what, *said[what]) for what in _MOST if what in said}
-        if all(number is None for number in found.values()):
+    def _add(self, cells: Mapping[str, tuple[str, str]]) -> None:
+        values = {name: _number(name, *cells[name]) for name in _LIMITS if name in cells}
+        if all(value is None for value in values.values()):
             return
-        key = self._key(said)
-        gpu = self._gpus.get(key)
-        if gpu is None:
-            if len(self._gpus) >= _MOST_GPUS:
-                return
-            gpu = self._gpus[key] = _Gpu()
+        key = self._key(cells)
+        if key not in self._gpus and len(self._gpus) >= _MAX_GPUS:
+            return
+        gpu = self._gpus.setdefault(key, _Gpu())
         gpu.readings += 1
-        gpu.name = gpu.name or said.get("name", ("", ""))[0]
-        gpu.total = found.pop("total", None) or gpu.total
-        for what, number in found.items():
-            if number is not None:
-                gpu.counts[what].add(number)
+        gpu.name = gpu.name or cells.get("name", ("", ""))[0]
+        gpu.total = values.pop("total", None) or gpu.total
+        for quantity, value in values.items():
+            if value is not None:
+                gpu.samples[quantity].add(value)
 
-    def _key(self, said: Mapping[str, tuple[str, str]]) -> str:
-        for what in ("index", "uuid", "bus"):
-            if what in said:
-                return said[what][0]
-        # Lines of one moment are the node's GPUs, always in the same order. A query takes some
-        # milliseconds, so their stamps agree in the seconds only.
-        moment = said.get("timestamp", ("", ""))[0].partition(".")[0]
-        self._place = self._place + 1 if moment and moment == self._moment else 0
-        self._moment = moment
-        return str(self._place)
+    def _key(self, cells: Mapping[str, tuple[str, str]]) -> str:
+        for name in ("index", "uuid", "bus"):
+            if name in cells:
+                return cells[name][0]
+        # Lines of one second are the node's GPUs, always in the same order. A query takes some
+        # milliseconds.
+        second = cells.get("timestamp", ("", ""))[0].partition(".")[0]
+        self._position = self._position + 1 if second and second == self._second else 0
+        self._second = second
+        return str(self._position)
 
 
-def _csv_head(words: Sequence[str]) -> list[tuple[str, str]]:
-    """Return what each column says, and its unit; empty where the words are no head."""
-    head = []
+def _csv_columns(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the quantity and unit of each column; empty if this is not a head line."""
+    columns = []
     for word in words:
-        found = _HEAD_WORD.fullmatch(word)
-        if found is None:
+        match = _HEAD_WORD.fullmatch(word)
+        if match is None:
             return []
-        head.append((_COLUMNS.get(found[1].lower(), ""), found[2] or ""))
-    named = [what for what, _ in head if what]
-    return head if any(what in _MOST for what in named) else []
+        columns.append((_COLUMNS.get(match[1].lower(), ""), match[2] or ""))
+    return columns if any(quantity in _LIMITS for quantity, _ in columns) else []
 
 
-def _number(what: str, word: str, unit: str) -> float | None:
-    """Read `45 %`, `95830 MiB`, `210.34 W`, `45`; None for `[N/A]`, `[Not Supported]`, `-`."""
-    found = _NUMBER.fullmatch(word)
-    if found is None:
+def _number(quantity: str, word: str, unit: str) -> float | None:
+    """Parse `45 %`, `95830 MiB`, `210.34 W`, `45`; None for `[N/A]`, `[Not Supported]`, `-`."""
+    match = _NUMBER.fullmatch(word)
+    if match is None:
         return None
-    value = float(found[1])
-    if what in ("used", "total"):
-        factor = _MIB.get(found[2] or unit)
-        if factor is None:
-            return None
-        value *= factor
-    return value if value <= _MOST[what] else None
+    value = float(match[1])
+    if quantity in ("used", "total"):
+        value *= _MIB.get(match[2] or unit, math.inf)
+    return value if value <= _LIMITS[quantity] else None
 
 
-def mean_utilization(figures: Iterable[Figures]) -> float | None:
-    """Return the share of time in which these GPUs were busy, each by its readings."""
+def mean_utilization(gpu_usage: Iterable[GpuUsage]) -> float | None:
+    """Return the mean share of time in which GPUs were busy, weighted by their samples."""
     known = [
-        (one.utilization_percent.mean, one.readings)
-        for one in figures
-        if one.utilization_percent is not None
+        (gpu.utilization_percent.mean, gpu.readings)
+        for gpu in gpu_usage
+        if gpu.utilization_percent is not None
     ]
     weight = sum(readings for _, readings in known)
     return sum(mean * readings for mean, readings in known) / weight / 100.0 if weight else None

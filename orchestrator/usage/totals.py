@@ -1,17 +1,17 @@
-"""Starts of jobs -> GPU-hours, core-hours and node-hours, by what they are told by. Pure."""
+"""Sums up GPU-hours, core-hours and node-hours of jobs by some keys."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from orchestrator.jobs import JobState
 
-#: What usage can be told by, beside `label:KEY`.
+#: Keys to group by, besides `label:KEY`.
 KEYS = ("job", "name", "sweep", "label", "month", "partition", "account", "cluster", "state")
-#: Work that ended so has to be done again. A start that was requeued or preempted went on.
+#: Work with these ends has to be repeated. Requeued or preempted jobs continued.
 WASTED = frozenset(
     {
         JobState.FAILED,
@@ -24,21 +24,20 @@ WASTED = frozenset(
         JobState.LOST,
     }
 )
-_HOUR = 3600.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
+class Start:
     """One start of a job."""
 
-    #: our row number of the job
+    #: of the job
     row: int
-    #: the words that it may be told by
+    #: values of the keys that are the same for all starts of the job
     words: Mapping[str, str]
     labels: tuple[str, ...]
     state: JobState
     started_at: datetime.datetime
-    #: of one that runs, now
+    #: of a running job, now
     ended_at: datetime.datetime
     nodes: int | None
     gpus: int | None
@@ -47,71 +46,60 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What starts of jobs had, together."""
+    """The usage of one group."""
 
-    #: value of each key that it was told by
+    #: value of each key
     words: Mapping[str, str]
     jobs: int
     starts: int
     gpu_hours: float
     core_hours: float
     node_hours: float
-    #: share of the GPU-hours (without any, of the core-hours, else of the node-hours)
+    #: of the GPU-hours; without GPUs of the core-hours, else of the node-hours
     wasted_share: float | None
-    #: starts of which it is not known how many they had; they count as none
+    #: starts whose number of GPUs or CPUs is unknown; they count as 0
     unknown_gpus: int
     unknown_cpus: int
 
 
 @dataclasses.dataclass(frozen=True)
-class _Piece:
-    """A start, or that part of it which lies within one month."""
+class _Part:
+    """A start, or the part of it within one month."""
 
-    run: Run
-    seconds: float
-    words: tuple[str, ...]
+    start: Start
+    hours: float
 
-    def hours(self, count: int | None) -> float:
-        return (count or 0) * self.seconds / _HOUR
+    def used(self, resource: Literal["gpus", "cpus", "nodes"]) -> float:
+        return (getattr(self.start, resource) or 0) * self.hours
 
 
-def told_by(
-    runs: Iterable[Run],
+def grouped(
+    starts: Iterable[Start],
     keys: Sequence[str],
     *,
     since: datetime.datetime | None = None,
     until: datetime.datetime | None = None,
     zone: datetime.tzinfo | None = None,
 ) -> list[Usage]:
-    """Return what these starts had between `since` and `until`, by each value of the keys.
+    """Return the usage between `since` and `until`, grouped by keys.
 
-    Months end at midnight of `zone`, this host's unless given. By `label` a job with several
-    labels counts under each. Months come in their order, all else by what was most.
+    Months are in `zone`, by default the local one. By `label` a job counts for each of its labels.
+    Months are in order, other groups by descending usage.
     """
-    pieces: dict[tuple[str, ...], list[_Piece]] = {}
-    for run in runs:
-        for piece in _pieces(run, keys, since, until, zone):
-            pieces.setdefault(piece.words, []).append(piece)
-    found = [_usage(dict(zip(keys, words, strict=True)), of) for words, of in pieces.items()]
-    found.sort(key=lambda one: (one.gpu_hours, one.core_hours, one.node_hours), reverse=True)
-    return sorted(found, key=lambda one: one.words.get("month", ""))
-
-
-def _pieces(
-    run: Run,
-    keys: Sequence[str],
-    since: datetime.datetime | None,
-    until: datetime.datetime | None,
-    zone: datetime.tzinfo | None,
-) -> Iterator[_Piece]:
-    begin = max(run.started_at, since) if since is not None else run.started_at
-    end = min(run.ended_at, until) if until is not None else run.ended_at
-    if end < begin or (end == begin and run.ended_at > run.started_at):
-        return
-    spans = [*_months(begin, end, zone)] if "month" in keys else [("", begin, end)]
-    for month, first, last in spans:
-        for words in _words(run, keys, month):
-            yield _Piece(run, (last - first).total_seconds(), words)
+    groups: dict[tuple[str, ...], list[_Part]] = {}
+    for start in starts:
+        begin = max(start.started_at, since) if since is not None else start.started_at
+        end = min(start.ended_at, until) if until is not None else start.ended_at
+        if end < begin or (end == begin and start.ended_at > start.started_at):
+            continue
+        spans = [*_months(begin, end, zone)] if "month" in keys else [("", begin, end)]
+        for month, first, last in spans:
+            part = _Part(start, (last - first).total_seconds() / 3600)
+            for words in _words(start, keys, month):
+                groups.setdefault(words, []).append(part)
+    usages = [_usage(dict(zip(keys, words, strict=True)), of) for words, of in groups.items()]
+    usages.sort(key=lambda u: (u.gpu_hours, u.core_hours, u.node_hours), reverse=True)
+    return sorted(usages, key=lambda usage: usage.words.get("month", ""))
 
 
 def _months(
@@ -120,46 +108,42 @@ def _months(
     while True:
         local = begin.astimezone(zone)
         year, month = divmod(local.year * 12 + local.month, 12)
-        midnight = datetime.datetime(year, month + 1, 1, tzinfo=zone)
-        # Without a zone the host's rule is looked up for that very moment.
-        following = midnight.astimezone(datetime.UTC)
+        # Without a zone the local UTC offset at that time is used.
+        following = datetime.datetime(year, month + 1, 1, tzinfo=zone).astimezone(datetime.UTC)
         yield f"{local.year}-{local.month:02}", begin, min(end, following)
         if end <= following:
             return
         begin = following
 
 
-def _words(run: Run, keys: Sequence[str], month: str) -> Iterator[tuple[str, ...]]:
-    for label in run.labels or ("",) if "label" in keys else ("",):
-        given = {**run.words, "month": month, "label": label, "state": str(run.state)}
-        yield tuple(_label(run.labels, key) if ":" in key else given[key] for key in keys)
+def _words(start: Start, keys: Sequence[str], month: str) -> Iterator[tuple[str, ...]]:
+    for label in start.labels or ("",) if "label" in keys else ("",):
+        words = {**start.words, "month": month, "label": label, "state": str(start.state)}
+        yield tuple(_label(start, key) if ":" in key else words[key] for key in keys)
 
 
-def _label(labels: Collection[str], key: str) -> str:
-    """Return the value of the label that `label:KEY` names."""
+def _label(start: Start, key: str) -> str:
+    """Return the value of a label for `label:KEY`."""
     begin = f"{key.partition(':')[2]}="
-    return next((label.removeprefix(begin) for label in labels if label.startswith(begin)), "")
+    values = (label.removeprefix(begin) for label in start.labels if label.startswith(begin))
+    return next(values, "")
 
 
-def _usage(words: Mapping[str, str], pieces: Sequence[_Piece]) -> Usage:
-    sums = [_sums(pieces, name) for name in ("gpus", "cpus", "nodes")]
-    (gpu_hours, _), (core_hours, _), (node_hours, _) = sums
-    shares = (wasted / whole for whole, wasted in sums if whole)
+def _usage(words: Mapping[str, str], parts: Sequence[_Part]) -> Usage:
+    wasted = [part for part in parts if part.start.state in WASTED]
+    hours, shares = {}, []
+    for resource in ("gpus", "cpus", "nodes"):
+        hours[resource] = sum(part.used(resource) for part in parts)
+        if hours[resource]:
+            shares.append(sum(part.used(resource) for part in wasted) / hours[resource])
     return Usage(
         words=words,
-        jobs=len({piece.run.row for piece in pieces}),
-        starts=len({(piece.run.row, piece.run.started_at) for piece in pieces}),
-        gpu_hours=gpu_hours,
-        core_hours=core_hours,
-        node_hours=node_hours,
-        wasted_share=next(shares, None),
-        unknown_gpus=sum(piece.run.gpus is None for piece in pieces),
-        unknown_cpus=sum(piece.run.cpus is None for piece in pieces),
+        jobs=len({part.start.row for part in parts}),
+        starts=len({(part.start.row, part.start.started_at) for part in parts}),
+        gpu_hours=hours["gpus"],
+        core_hours=hours["cpus"],
+        node_hours=hours["nodes"],
+        wasted_share=shares[0] if shares else None,
+        unknown_gpus=sum(part.start.gpus is None for part in parts),
+        unknown_cpus=sum(part.start.cpus is None for part in parts),
     )
-
-
-def _sums(pieces: Sequence[_Piece], name: Literal["gpus", "cpus", "nodes"]) -> tuple[float, float]:
-    """Return the hours of one kind, and those of them that were wasted."""
-    hours = [(piece, piece.hours(getattr(piece.run, name))) for piece in pieces]
-    wasted = sum(spent for piece, spent in hours if piece.run.state in WASTED)
-    return sum(spent for _, spent in hours), wasted

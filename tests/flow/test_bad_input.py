@@ -429,8 +429,8 @@ def test_a_file_in_the_place_of_a_folder(cli, unchanged):
     state = cli("submit", cli.spec(GOOD), ORCHESTRATOR_STATE_DIR=str(cli.home / "file"))
     assert (state.code, state.out) == (1, "")
     assert state.err == (
-        f"Error: The folder {cli.home}/file cannot be made (Not a directory). "
-        "Make it, or set state_dir.\n"
+        f"Error: The folder {cli.home}/file cannot be created (Not a directory). "
+        "Create it, or set state_dir.\n"
     )
 
 

@@ -111,8 +111,8 @@ def test_an_answer_that_cannot_be_printed_is_told_without_a_traceback(cli, fake_
     done = cli.run(["sh", "-c", f"{sys.executable} {words}"])
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        "Error: No space left on device; the command may have done its work all the same: "
-        "`orchestrator status` shows it\n"
+        "Error: No space left on device; the command may have succeeded anyway: check with "
+        "`orchestrator status`\n"
     )
     assert [state for _, state in cli.rows()] == ["PENDING"]
     closed = cli.run(["sh", "-c", f"{sys.executable} -m orchestrator status >&-"])
@@ -175,13 +175,15 @@ def test_nothing_to_wait_for_is_no_success(cli, fake_slurm):
 def test_a_number_of_seconds_that_is_none(cli, fake_slurm, command):
     done = cli(command, "--timeout", "nan")
     assert done.code == 2
-    assert done.err.endswith("Invalid value for '--timeout': 'nan' is not a number of seconds\n")
+    assert done.err.endswith(
+        "Invalid value for '--timeout': 'nan' is not a number of seconds of at least "
+    )
 
 
 def test_a_name_that_reads_as_a_job_id(cli, fake_slurm):
     done = cli("submit", "--name", "7777", "--", "train.py")
     assert done.code == 3
-    assert "job.name: looks like a job ID: put a letter before it" in done.err
+    assert "job.name: looks like a job ID: start it with a letter" in done.err
 
 
 def test_what_slurm_never_got_is_not_submitted(cli, fake_slurm):
@@ -197,7 +199,7 @@ def test_what_slurm_never_got_is_not_submitted(cli, fake_slurm):
     )
     done = cli("wait", "@1", **grace)
     assert (done.code, done.out) == (1, "")
-    assert done.err.endswith("Error: 1 of 1 jobs did not complete: @1 NOT_SUBMITTED\n")
+    assert "\nError: job @1 ended NOT_SUBMITTED: " in done.err
     assert len(fake_slurm.calls("sbatch")) == 1
     assert len(fake_slurm.calls("squeue")) >= 3
 

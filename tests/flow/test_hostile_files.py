@@ -182,7 +182,7 @@ def test_a_log_that_is_a_fifo_nobody_reads_ends_the_job(cli) -> None:
     assert done.code == 0, done.err
     ended = cli("wait", "local-1", "--timeout", "30", "--json")
     (item,) = ended.items
-    assert item["reason"] == f"cannot start: {cli.folder}/local-1.log: No such device or address"
+    assert item["reason"] == f"not started: {cli.folder}/local-1.log: No such device or address"
 
 
 def test_a_database_that_is_a_fifo(cli) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.local import machine, processes, spool
+from orchestrator.local import machine, processes, records
 from tests import zygote
 from tests.flow import command_line
 
@@ -51,9 +51,9 @@ def here(
     }
     yield (line := command_line.CommandLine(tmp_path, environ, pycache, location, forking))
     there = machine_of(line)
-    for entry in there.files.queue():
+    for entry in there.spool.queue():
         there.cancel(entry.job_id, entry.name)
-    line.wait_until(lambda: not there.files.queue(), "the end of all jobs")
+    line.wait_until(lambda: not there.spool.queue(), "the end of all jobs")
 
 
 def machine_of(here: command_line.CommandLine) -> machine.Machine:
@@ -67,17 +67,17 @@ def submit(here: command_line.CommandLine, command: str, *more: str) -> str:
     return done.out.strip()
 
 
-def entry_of(here: command_line.CommandLine, job_id: str) -> spool.Entry | None:
-    return machine_of(here).files.waiting(job_id.removeprefix("local-"))
+def entry_of(here: command_line.CommandLine, job_id: str) -> records.Entry | None:
+    return machine_of(here).spool.live_entry(job_id.removeprefix("local-"))
 
 
-def running(here: command_line.CommandLine, job_id: str) -> spool.Entry:
+def running(here: command_line.CommandLine, job_id: str) -> records.Entry:
     """Wait until the job's script has printed that it runs; return its entry."""
 
     def log_says_so() -> bool:
         entry = entry_of(here, job_id)
         if entry is None:
-            gone = machine_of(here).files.gone(job_id.removeprefix("local-"))
+            gone = machine_of(here).spool.ended_entry(job_id.removeprefix("local-"))
             assert gone is None, "it ended before it was looked at"
             return False
         log = Path(entry.stdout_path)
@@ -106,7 +106,7 @@ def is_alive(pid: int) -> bool:
     return processes.start_ticks(pid) is not None
 
 
-def script_of(entry: spool.Entry) -> int:
+def script_of(entry: records.Entry) -> int:
     """Return the PID of the job's shell; the runner also gets what the shell leaves behind."""
     assert entry.runner is not None
     (shell,) = [
@@ -168,7 +168,7 @@ exit 3
     ]
     assert talk[-2:] == [
         f"{talk[-2][:8]} local-1 FAILED on {socket.gethostname()}",
-        "Error: job local-1 ended FAILED, exit code 3:0; its log: orchestrator logs local-1",
+        "Error: job local-1 ended FAILED, exit code 3:0; see `orchestrator logs local-1`",
     ]
     item = job(here, "local-1")
     assert item["cluster"] == f"local:{socket.gethostname()}"
@@ -258,7 +258,7 @@ def test_a_killed_runner(here, victims):
         assert ended(here, job_id) == ("LOST", "0:0")
         item = job(here, job_id)
         assert item["reason"].startswith(
-            f"the process that ran it on {socket.gethostname()} ended without a word: "
+            f"its runner on {socket.gethostname()} ended unexpectedly: "
         )
     assert not any(map(is_alive, left))
     assert ended(here, after) == ("COMPLETED", "0:0")
@@ -291,11 +291,11 @@ def test_fifty_at_once_run_one_after_another(here):
         for process in given[-7:]:
             done = command_line.finish(process)
             assert (done.code, done.err) == (0, "")
-    assert len(machine_of(here).files.queue()) == 50
+    assert len(machine_of(here).spool.queue()) == 50
     running(here, first)
     (here.home / "go").touch()
     deadline = time.monotonic() + 120
-    while machine_of(here).files.queue():
+    while machine_of(here).spool.queue():
         assert time.monotonic() < deadline
         time.sleep(0.2)
     expected = [f"{word} {number}" for number in range(1, 51) for word in ("begin", "end")]
@@ -388,7 +388,7 @@ def test_a_number_given_to_another_process_and_another_boot(here):
     job_id = submit(here, f"echo ready; {LONG}")
     entry = running(here, job_id)
     shell = script_of(entry)
-    files = machine_of(here).files
+    files = machine_of(here).spool
     with files.locked():
         stranger = processes.identify(os.getpid())
         recycled = dataclasses.replace(stranger, start_ticks=stranger.start_ticks - 1)
@@ -430,7 +430,7 @@ def test_another_machine_with_the_same_state(here, monkeypatch):
     assert other.squeue(lambda *_: True) == []
     entry = entry_of(here, job_id)
     other.cancel(job_id, entry.name)
-    assert other.hold([job_id]) == {job_id: "it has ended, or this machine does not know it"}
+    assert other.hold([job_id]) == {job_id: "it has ended, or there is no such job on this machine"}
     assert entry_of(here, job_id).runner.is_alive()
 
     with sqlite3.connect(here.database) as connection:
@@ -493,7 +493,7 @@ def test_gpus_are_given_out(here):
     assert ask(3).code == 0
     assert ask(1).code == 0
     assert here("cancel", "local-2").code == 0
-    states = [entry.state for entry in machine_of(here).files.queue()]
+    states = [entry.state for entry in machine_of(here).spool.queue()]
     assert states == ["RUNNING", "PENDING", "PENDING"], "nobody overtakes"
     done = ask(4)
     assert done.code == 3
@@ -552,8 +552,8 @@ def test_jobs_that_depend_on_others(here):
 def test_what_a_new_job_depends_on_is_not_cleared_before_it_waits(here):
     first = submit(here, "true")
     assert ended(here, first) == ("COMPLETED", "0:0")
-    files = machine_of(here).files
-    entry = files.gone(first.removeprefix("local-"))
+    files = machine_of(here).spool
+    entry = files.ended_entry(first.removeprefix("local-"))
     assert entry is not None
     past = dataclasses.replace(entry.ended[-1], ended_at=time.time() - 40 * 86400)
     with files.locked():
@@ -662,7 +662,7 @@ tasks = [{ lr = 1 }, { lr = 2 }, { lr = 3 }, { lr = 4 }]
     assert ended(here, before) == ("COMPLETED", "0:0")
     for task in (0, 1):
         running(here, f"local-2_{task}")
-    states = [entry.state for entry in machine_of(here).files.queue()]
+    states = [entry.state for entry in machine_of(here).spool.queue()]
     assert states == ["RUNNING", "RUNNING", "PENDING", "PENDING"], "two at a time, of three slots"
     assert here("cancel", "local-2_3").code == 0
     assert here("hold", "local-2_2").code == 0
@@ -705,8 +705,8 @@ def test_a_batch_file_runs_here(here):
     done = here("submit", *given, path, "--", "a b", "--flag", **gpus)
     assert (done.code, done.out) == (0, "local-1\n"), done.err
     assert "Ignored without Slurm: job.partition\n" in done.err
-    entry = entry_of(here, "local-1") or machine_of(here).files.gone("1")
-    request = machine_of(here).files.request(entry.token)
+    entry = entry_of(here, "local-1") or machine_of(here).spool.ended_entry("1")
+    request = machine_of(here).spool.request(entry.token)
     assert (request.time_limit_seconds, request.signal_seconds) == (60, 5)
     assert ended(here, "local-1") == ("FAILED", "3:0")
     assert here("logs", "filed", "--path").out == f"{here.folder}/filed-local-1.txt\n"
@@ -719,11 +719,11 @@ def test_a_batch_file_runs_here(here):
 @pytest.mark.parametrize(
     ("last", "flags", "told"),
     [
-        ("srun python train.py", (), "srun python train.py: there is no srun without Slurm"),
-        ("  time A=b srun hostname", (), "there is no srun without Slurm"),
-        ("true", ("--nodes", "2"), "one machine is one node (asked for 2)"),
-        ("true", ("--gres", "gpu:4"), "this machine has 3 for jobs (asked for 4)"),
-        ("true", ("--dependency", "afterok:12"), "12 is a job ID of Slurm's"),
+        ("srun python train.py", (), "srun python train.py: srun needs Slurm"),
+        ("  time A=b srun hostname", (), "srun needs Slurm"),
+        ("true", ("--nodes", "2"), "2 nodes requested, but this is one machine"),
+        ("true", ("--gres", "gpu:4"), "4 GPUs requested, but this machine has 3 for jobs"),
+        ("true", ("--dependency", "afterok:12"), "12 is a job ID of Slurm"),
     ],
 )
 def test_a_batch_file_that_needs_slurm(here, last, flags, told):
@@ -763,7 +763,7 @@ def test_a_failure_is_explained_and_its_cause_kept(here: command_line.CommandLin
         '    File "/home/alice/train.py", line 7, in load\n'
         '      raise ValueError("no label")\n'
         "  ValueError: no label\n"
-        "To do:     - see the traceback; the innermost line of your own code comes last\n"
+        "Fix:       - see the traceback; the innermost line of your own code comes last\n"
         "Also:      peer_lost: a rank lost its connection to another one, which ended first "
         f"({log}:7)\n"
     )

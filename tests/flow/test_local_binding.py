@@ -93,9 +93,7 @@ def test_an_edited_request(here, change):
     _, job_id = waiting(here)
     path = request_of(here, job_id)
     rewrite(path, lambda data: change(data, evil(here)))
-    assert refused(here, job_id) == (
-        f"not started: its request is not the one that was submitted: someone changed {path}"
-    )
+    assert refused(here, job_id) == (f"not started: {path} was changed after the submission")
 
 
 @pytest.mark.parametrize(
@@ -115,8 +113,9 @@ def test_an_edited_entry(here, change, named):
     keys = here.home / "authorized_keys"
     path = local(here) / "queue" / f"{job_id.removeprefix('local-')}.json"
     rewrite(path, lambda data: change(data, str(keys)))
-    told = "its place in the line is not the one that was submitted"
-    assert refused(here, job_id) == f"not started: {told} ({named}): someone changed {path}"
+    assert (
+        refused(here, job_id) == f"not started: {path} was changed after the submission ({named})"
+    )
     assert not keys.exists(), "nothing is written to a log that is not the job's"
 
 
@@ -157,8 +156,8 @@ def test_a_dropped_request(here):
     go(here)
     assert ended(here, job_id) == ("COMPLETED", "0:0")
     machine = test_local.machine_of(here)
-    here.wait_until(lambda: machine.files.gone("50"), "the end of what was dropped")
-    (how,) = machine.files.gone("50").ended
+    here.wait_until(lambda: machine.spool.ended_entry("50"), "the end of what was dropped")
+    (how,) = machine.spool.ended_entry("50").ended
     assert (how.state, how.exit_signal) == ("FAILED", 53)
     place = f"sqlite:///{here.state_dir}/orchestrator.db"
     assert how.reason == (f"not started: {place} knows no such job; submit it again if it is yours")
@@ -174,13 +173,13 @@ def test_a_job_is_not_run_again_under_another_number(here):
     (local(here) / "queue" / "60.json").write_text(json.dumps(copied))
     go(here)
     machine = test_local.machine_of(here)
-    here.wait_until(lambda: machine.files.gone("60"), "the end of the copy")
-    (how,) = machine.files.gone("60").ended
+    here.wait_until(lambda: machine.spool.ended_entry("60"), "the end of the copy")
+    (how,) = machine.spool.ended_entry("60").ended
     assert how.reason == (
-        "not started: its place in the line is not the one that was submitted "
-        f"(number, raw_number, stdout_path): someone changed {path.with_name('60.json')}"
+        f"not started: {path.with_name('60.json')} was changed after the submission "
+        "(number, raw_number, stdout_path)"
     )
-    here.wait_until(lambda: machine.files.gone("2"), "the end of the job")
+    here.wait_until(lambda: machine.spool.ended_entry("2"), "the end of the job")
     assert (here.home / "ledger").read_text() == "again\n"
 
 
@@ -189,7 +188,8 @@ def test_either_database_says_what_was_submitted(here):
     _, job_id = waiting(here)
     third = submit(here, "true")
     rewrite(request_of(here, job_id), lambda data: data.update(folder="/"))
-    assert refused(here, job_id).startswith("not started: its request is not the one that was")
+    path = request_of(here, job_id)
+    assert refused(here, job_id) == f"not started: {path} was changed after the submission"
     assert ended(here, third) == ("COMPLETED", "0:0")
 
 
@@ -211,7 +211,7 @@ def test_a_replaced_run_folder(here):
     shutil.copytree(folder.with_name("away"), folder)
     os.chown(folder, 65534, 65534)
     assert refused(here, job_id) == (
-        f"not started: {folder} belongs to another user: it is not the one that submit made"
+        f"not started: {folder} belongs to another user, and submit did not create it"
     )
 
 
@@ -239,7 +239,7 @@ def test_a_run_folder_that_is_a_link(here):
     folder = Path(job(here, job_id)["run_dir"])
     folder.rename(folder.with_name("away"))
     folder.symlink_to("away")
-    assert refused(here, job_id) == f"cannot start: {folder}: Not a directory"
+    assert refused(here, job_id) == f"not started: {folder}: Not a directory"
 
 
 @needs_root
@@ -313,8 +313,8 @@ def test_a_task_of_an_array(here):
     for task in (0, 2):
         assert ended(here, f"{array}_{task}") == ("COMPLETED", "0:0")
     machine = test_local.machine_of(here)
-    here.wait_until(lambda: machine.files.gone(f"{number}_7"), "the end of the forged task")
-    (how,) = machine.files.gone(f"{number}_7").ended
+    here.wait_until(lambda: machine.spool.ended_entry(f"{number}_7"), "the end of the forged task")
+    (how,) = machine.spool.ended_entry(f"{number}_7").ended
     assert how.reason.endswith("knows no such job; submit it again if it is yours")
 
 

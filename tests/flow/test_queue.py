@@ -79,7 +79,7 @@ def test_it_waits_for_room_and_is_sent(cli, fake_slurm):
         rf"NOT_SUBMITTED +deferred: QOSMaxSubmitJobPerUserLimit; next try {CLOCK} ", table
     ), table
     shown = cli("show", "demo").out
-    assert "Why:         deferred: QOSMaxSubmitJobPerUserLimit\n" in shown
+    assert "Reason:      deferred: QOSMaxSubmitJobPerUserLimit\n" in shown
     assert re.search(r"\nNext try:    \d{4}-", shown)
     # It is not due: nothing is asked of Slurm.
     assert len(fake_slurm.calls("sbatch")) == 1 and fake_slurm.calls("squeue") == []

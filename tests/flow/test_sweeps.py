@@ -84,8 +84,7 @@ def test_a_grid_from_its_file_to_the_end(cli, fake_slurm, grid):
         PLAN.format("1 submission") + "Submitted batch job 1 (@1-6, grid, 6 tasks)\n"
     )
     assert done.err.endswith(
-        "Error: 1 of 6 points did not complete; `orchestrator sweep status @1 --points` "
-        "shows them\n"
+        "Error: 1 of 6 points did not complete; see `orchestrator sweep status @1 --points`\n"
     )
     assert done.code == 1
     assert len(fake_slurm.calls("sbatch")) == 1
@@ -453,7 +452,7 @@ def test_what_is_shown_before(cli, fake_slurm, grid):
     done = cli("submit", grid)
     assert done.code == 3
     assert (
-        "grid.toml:7: sweep: makes many jobs of this file: use `orchestrator sweep submit` or "
+        "grid.toml:7: sweep: makes several jobs of this file: use `orchestrator sweep submit` or "
         "`sweep render`\n    7 | [sweep]\n1 problem; nothing was submitted.\n"
     ) in done.err
     done = cli("sweep", "submit", grid, ORCHESTRATOR_CONFIRM_POINTS="5")
@@ -517,7 +516,7 @@ def test_a_person_is_asked(cli, fake_slurm, grid, answer, code, sent):
     said = b""
     while b"[y/N]: " not in said:
         said += os.read(ours, 4096)
-    assert b"6 points are more than confirm_points = 5. Submit it? [y/N]: " in said
+    assert b"6 points are more than confirm_points = 5. Submit? [y/N]: " in said
     os.write(ours, f"{answer}\n".encode())
     out, _ = process.communicate(timeout=command_line.TIMEOUT_SECONDS)
     os.close(ours)

@@ -51,7 +51,7 @@ def test_hold_and_release(cli, fake_slurm):
     done = cli("hold", "--label", "team=vision")
     assert (done.code, done.err) == (0, "")
     assert sorted(done.out.splitlines()) == [
-        "2 was held before: PENDING (JobHeldUser)",
+        "2 was already held: PENDING (JobHeldUser)",
         "3 is PENDING (JobHeldUser)",
     ]
     assert changes(fake_slurm)[1:] == [["hold", "3"]]
@@ -107,9 +107,9 @@ def test_what_slurm_refuses(cli, fake_slurm):
     done = cli("requeue", "1")
     assert (done.code, done.out) == (5, "")
     assert done.err == (
-        "Error: Slurm refused it for 1: Requested operation is presently disabled (the job was "
-        "submitted with --no-requeue, or the site disables requeueing; after it has ended, "
-        "`orchestrator resubmit 1` submits it again)\n"
+        "Error: Slurm refused the request for 1: Requested operation is presently disabled (the "
+        "job was submitted with --no-requeue, or the site disables requeueing; after it has "
+        "ended, `orchestrator resubmit 1` submits it again)\n"
     )
     refused = "scontrol requeue was refused: Requested operation is presently disabled"
     assert told(cli, "1")[-1] == ("user", refused)
@@ -150,7 +150,7 @@ def test_requeue(cli, fake_slurm):
     assert done.err == "Error: 3 is already pending; `orchestrator hold 3` holds it\n"
     (job,) = cli("show", "2", "--json", "--no-refresh").items
     assert (job["state"], job["attempt"]) == ("PENDING", 1)
-    assert "needs a person: it was put back into the queue and is held" in cli("show", "2").out
+    assert "needs action: it was requeued and is held" in cli("show", "2").out
     done = cli("requeue", "1")
     assert done.err == "Error: 1 is already pending, held; `orchestrator release 1` releases it\n"
     assert cli("release", "1").out == "1 is PENDING (Priority)\n"
@@ -297,7 +297,7 @@ def test_what_has_ended_becomes_a_new_job(cli, fake_slurm):
     assert script == scripts[0].replace(str(cli.runs_dir), moved["ORCHESTRATOR_RUNS_DIR"])
     cli.folder.rename(cli.home / "away")
     cli.folder = elsewhere
-    assert "where 1 was submitted, is gone" in cli("resubmit", "1").err
+    assert "where 1 was submitted, does not exist" in cli("resubmit", "1").err
 
 
 def test_what_is_wrong_with_one_keeps_no_other_from_being_sent(cli, fake_slurm):

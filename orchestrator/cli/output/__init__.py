@@ -30,9 +30,8 @@ def is_json(form: str) -> bool:
     return form in ("json", "jsonl")
 
 
-def print_rows(kind: str, rows: Sequence[Row], columns: Sequence[str], form: str | None) -> None:
-    """Print all keys of `rows` as JSON, or their `columns` in another format; None: the default."""
-    form = form or default_format()
+def print_rows(kind: str, rows: Sequence[Row], columns: Sequence[str], form: str) -> None:
+    """Print all keys of `rows` as JSON, or their `columns` in another format."""
     if form == "json":
         envelope = {"schema": SCHEMA, "kind": kind, "items": [_json_value(row) for row in rows]}
         click.echo(formats.json_text(envelope, indent=2))

@@ -72,8 +72,7 @@ def job_line(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
     return row
 
 
-def print_jobs(shown: Sequence[jobs.Job], now: datetime.datetime, form: str | None) -> None:
-    form = form or output.default_format()
+def print_jobs(shown: Sequence[jobs.Job], now: datetime.datetime, form: str) -> None:
     as_row = job_row if output.is_json(form) else job_line
     output.print_rows("jobs", [as_row(job, now) for job in shown], JOB_COLUMNS, form)
 

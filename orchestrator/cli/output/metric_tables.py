@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import importlib
 import locale
 import math
@@ -69,11 +68,13 @@ def _six_digits(value: object) -> object:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def print_table(view: View, *, is_limited: bool) -> bool:
+def print_table(view: View) -> bool:
     """Print metrics, and on a terminal a sparkline of each series."""
     by_row = {job.row: job for job in view.jobs}
+    query = view.query
+    is_limited = (query.last, query.every, query.points) != (None, None, None)
     limit = None if is_limited or view.out is not None else MAX_ROWS
-    count, newest = queries.newest(view.context, view.query, limit)
+    count, newest = queries.newest(view.context, query, limit)
     rows = [job_rows.metric_row(row, by_row[row.job_row]) for page in newest for row in page]
     with terminal.printing_to(view.out):
         output.print_rows("metrics", rows, job_rows.METRIC_COLUMNS, "table")
@@ -249,17 +250,10 @@ def plot(view: View, path: Path, by: str | None) -> bool:
 def _plotted_lines(view: View) -> list[Any]:
     from orchestrator.reports import metric_figures
 
-    points: dict[tuple[str, str, int, int | None], list[metric_figures.Point]] = {}
+    points: dict[tuple[str, str, int, int | None], list[metrics.MetricRow]] = {}
     for page in view.pages(points=MAX_POINTS):
         for row in page:
-            at = None if row.time is None else row.time.replace(tzinfo=datetime.UTC)
-            point = metric_figures.Point(
-                value=math.nan if row.value is None else row.value,
-                step=row.step,
-                epoch=row.epoch,
-                time_seconds=None if at is None else at.timestamp(),
-            )
-            points.setdefault((row.name, row.unit, row.job_row, row.rank), []).append(point)
+            points.setdefault((row.name, row.unit, row.job_row, row.rank), []).append(row)
     labels = {job.row: f"{naming.name_of(job)} {job.name}" for job in view.jobs}
     return [
         metric_figures.Line(

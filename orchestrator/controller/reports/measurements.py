@@ -89,7 +89,7 @@ def _records(
             spec=job_specs[job.token],
             metrics=stored.get(job.row, []),
             result=_result(job, context.reporter.warn),
-            gpus=gpu_files.figures(job, job_specs[job.token], provenances[job.token]),
+            gpus=gpu_files.read(job, job_specs[job.token], provenances[job.token]),
             provenance=provenances[job.token],
         )
         for job in completed

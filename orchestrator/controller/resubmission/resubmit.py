@@ -23,7 +23,7 @@ from orchestrator.controller.submission import (
 )
 from orchestrator.jobs import naming
 from orchestrator.local import processes
-from orchestrator.rendering import job_script
+from orchestrator.rendering import templates
 from orchestrator.tracking import run_folder
 
 
@@ -196,7 +196,7 @@ def send_again(
 def _check_script(folder: run_folder.RunFolder, job: jobs.Job, submission: jobs.Submission) -> None:
     try:
         script = files.read_text(
-            folder.script, limit_bytes=job_script.SCRIPT_LIMIT_BYTES, errors="replace"
+            folder.script, limit_bytes=templates.SCRIPT_LIMIT_BYTES, errors="replace"
         )
     except OSError:
         raise WrongHostError(f"{folder.script} cannot be read. Nothing was submitted.") from None

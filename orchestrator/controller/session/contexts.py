@@ -137,7 +137,7 @@ class Context:
         """This machine as a scheduler of local jobs."""
         return Machine(
             folder=self.configuration.state_dir / "local",
-            keeping=machine.Keeping(
+            keeper_config=machine.KeeperConfig(
                 module="orchestrator.controller.keeper", database=self.configuration.database
             ),
             shared_folders=self.configuration.shared_folders,

@@ -233,7 +233,7 @@ def _database(configuration: config.Configuration) -> Iterator[Check]:
             cure="`orchestrator db check` lists all; `orchestrator db restore` puts a backup back",
         )
         return
-    yield Check(name="database", outcome=OK, found=f"{store.place} ({found})")
+    yield Check(name="database", outcome=OK, found=f"{store.shown_name} ({found})")
 
 
 def _controller(configuration: config.Configuration) -> Iterator[Check]:

@@ -29,8 +29,8 @@ def check(context: contexts.Context, dependency: str | None, *, advice: str = LE
     """
     dependency, _ = records.split(dependency)
     if context.is_local:
-        for job_id in checks.dependencies(dependency or ""):
-            if not context.machine.known(job_id):
+        for job_id in checks.dependency_job_ids(dependency or ""):
+            if not context.machine.jobs(job_id):
                 raise errors.ConflictError(
                     f"job {job_id} is not in this machine's queue, or was removed from it: "
                     "`orchestrator status --all` lists all jobs. Nothing was submitted."

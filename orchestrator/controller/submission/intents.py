@@ -21,7 +21,7 @@ from orchestrator.controller.submission import (
 )
 from orchestrator.jobs import dependency
 from orchestrator.local import checks, processes
-from orchestrator.rendering import batch_needs
+from orchestrator.rendering import batch_options
 from orchestrator.toml import values
 from orchestrator.tracking import run_folder
 
@@ -76,8 +76,8 @@ def check(
     advice: what to do about a dependency on a job that Slurm has forgotten.
     """
     if context.is_local:
-        spec = batch_needs.of(spec, script)
-        checks.refuse_too_big(local_jobs.requested_gpus(spec), local_jobs.available_slots(context))
+        spec = batch_options.with_directives(spec, script)
+        checks.check_gpus(local_jobs.requested_gpus(spec), local_jobs.available_slots(context))
     dependencies.check(context, spec.dependency, advice=advice)
 
 

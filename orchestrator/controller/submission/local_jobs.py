@@ -9,8 +9,8 @@ from orchestrator import errors, files, jobs
 from orchestrator.controller.metrics import log_paths
 from orchestrator.controller.session import clock_check, contexts
 from orchestrator.controller.submission import environments
-from orchestrator.local import checks, slots, spool
-from orchestrator.rendering import batch_file, batch_needs, job_script
+from orchestrator.local import checks, records, slots
+from orchestrator.rendering import batch_file, batch_options, templates
 from orchestrator.slurm import variables
 from orchestrator.specs import ranks
 from orchestrator.toml import values
@@ -48,8 +48,8 @@ def submit(
         if clock_check.checked(context).clock.doubt:
             # The age of files is not known.
             return None
-        ids = checks.dependencies(request.dependency)
-        dependency_tokens = {entry.token for own in ids for entry in context.machine.known(own)}
+        ids = checks.dependency_job_ids(request.dependency)
+        dependency_tokens = {entry.token for own in ids for entry in context.machine.jobs(own)}
         with context.store.reading() as work:
             return dependency_tokens | {live.token for live in work.jobs.live(job.cluster)}
 
@@ -64,13 +64,13 @@ def submit(
 
 def _request(
     context: contexts.Context, spec: jobs.JobSpec, job: jobs.Job, submission: jobs.Submission
-) -> spool.Request:
+) -> records.Request:
     folder = run_folder.RunFolder(Path(job.run_dir))
-    script = files.read_text(folder.script, limit_bytes=job_script.SCRIPT_LIMIT_BYTES)
-    spec = batch_needs.of(spec, script)
+    script = files.read_text(folder.script, limit_bytes=templates.SCRIPT_LIMIT_BYTES)
+    spec = batch_options.with_directives(spec, script)
     available = available_slots(context)
     gpus = requested_gpus(spec)
-    checks.refuse_too_big(gpus, available)
+    checks.check_gpus(gpus, available)
     environ = environments.stored(context, spec.environment, reason="a local job may start later")
     if spec.environment.export == "none":
         environ = {name: environ[name] for name in _LOGIN if name in environ}
@@ -78,14 +78,14 @@ def _request(
         context.reporter.info(
             f"No sbatch on PATH: the job runs on this machine, {context.machine.host}"
         )
-    if keys := checks.ignored(spec):
+    if keys := checks.ignored_keys(spec):
         context.reporter.info(f"Ignored without Slurm: {', '.join(keys)}")
     if gpus and not available.are_gpus:
         context.reporter.info("This machine has no GPU: the ranks of the job run on the CPU")
     slot_count = len(available.devices) if spec.exclusive else gpus or 1
     with context.store.reading() as work:
         tasks = work.jobs.tasks(job.token)
-    return spool.Request(
+    return records.Request(
         token=job.token,
         name=run_folder.slurm_name(job.name, job.token),
         script=str(folder.script),
@@ -118,7 +118,7 @@ def _umask() -> int:
 def estimate(context: contexts.Context, spec: jobs.JobSpec, script: str) -> str:
     """Return what the job would wait for, as a sentence; nothing is submitted."""
     available = available_slots(context)
-    checks.refuse_too_big(requested_gpus(batch_needs.of(spec, script)), available)
+    checks.check_gpus(requested_gpus(batch_options.with_directives(spec, script)), available)
     queued = context.machine.squeue(lambda *_: True)
     before = sum(row.state not in jobs.TERMINAL for row in queued)
     count = len(available.devices)

@@ -15,7 +15,7 @@ from orchestrator import config, errors, jobs
 from orchestrator.controller.metrics import job_patterns
 from orchestrator.jobs import dependency
 from orchestrator.local import checks
-from orchestrator.rendering import batch_file, batch_needs, job_script, templates
+from orchestrator.rendering import batch_file, batch_options, job_script, templates
 
 if typing.TYPE_CHECKING:
     from orchestrator.controller.session import clusters
@@ -63,7 +63,7 @@ def render(
     """Return the script that is submitted, byte for byte; raises SpecError or TemplateError."""
     spec, source = request.spec, request.source
     slurms, _ = dependency.split(spec.dependency)
-    local_ids = [job_id for job_id in checks.dependencies(slurms or "") if "-" in job_id]
+    local_ids = [job_id for job_id in checks.dependency_job_ids(slurms or "") if "-" in job_id]
     if local_ids and not is_local:
         raise _problem(
             source,
@@ -86,7 +86,7 @@ def render(
         origin=templates.Origin(version=orchestrator.__version__, spec=source),
     )
     if is_local:
-        checks.refuse_unfit(batch_needs.of(spec, script.text))
+        checks.check_spec(batch_options.with_directives(spec, script.text))
     size_bytes = len(script.text.encode())
     if size_bytes >= LARGEST_SCRIPT_BYTES:
         raise _problem(

@@ -1,4 +1,4 @@
-"""What the monitor and nvidia-smi wrote of a job's GPUs: found, and read within bounds."""
+"""Finds and reads the GPU samples of a job, written by the trainer's monitor or nvidia-smi."""
 
 from __future__ import annotations
 
@@ -13,80 +13,76 @@ from orchestrator import files, jobs
 from orchestrator.tracking import run_folder
 from orchestrator.usage import gpus
 
-#: Of all files of a job: a reading of each GPU every five seconds makes 1.4 MB a GPU and day.
+#: For all files of a job. One sample each five seconds makes 1.4 MB per GPU and day.
 LIMIT_BYTES = 64 * 1024 * 1024
-#: More files than a job has nodes were not meant.
-_MOST_FILES = 256
+_MAX_FILES = 256
 _HEAD_BYTES = 16 * 1024
 _LINE_BYTES = 4096
 
 
-def figures(job: jobs.Job, spec: jobs.JobSpec, papers: Mapping[str, Any]) -> list[gpus.Figures]:
-    """Return what is known of each GPU, by host and number; `papers`: the job's provenance."""
-    # Relative paths count from where the job runs.
-    folder = Path(str(papers.get("folder") or ""), spec.chdir or "")
-    found = {**_own(job), **_named(job, spec.metrics.gpu_csv, folder)}
-    each_bytes = LIMIT_BYTES // max(1, len(found))
-    told = [one for path, host in found.items() for one in _read(path, host, each_bytes)]
-    return sorted(told, key=lambda one: (one.host, len(one.index), one.index))
+def read(job: jobs.Job, spec: jobs.JobSpec, provenance: Mapping[str, Any]) -> list[gpus.GpuUsage]:
+    """Return the usage of each GPU, ordered by host and index."""
+    # Relative paths are relative to where the job runs.
+    folder = Path(str(provenance.get("folder") or ""), spec.chdir or "")
+    hosts = {**_monitor_files(job), **_named_files(job, spec.metrics.gpu_csv, folder)}
+    limit_bytes = LIMIT_BYTES // max(1, len(hosts))
+    usage = [gpu for path, host in hosts.items() for gpu in _read_file(path, host, limit_bytes)]
+    return sorted(usage, key=lambda gpu: (gpu.host, len(gpu.index), gpu.index))
 
 
-def _own(job: jobs.Job) -> dict[Path, str]:
-    # gpu.HOST.csv; gpu.HOST.LOCAL_RANK.csv where each rank sees its own GPU alone, always as the
-    # first one; in an array gpu.TASK.HOST.csv. trainers/monitor.py writes them.
+def _monitor_files(job: jobs.Job) -> dict[Path, str]:
+    """Return the host of each file of trainers/monitor.py in the run folder."""
+    # gpu.HOST.csv, or gpu.HOST.LOCAL_RANK.csv if each rank sees only its own GPU, which then has
+    # index 0. In an array gpu.TASK.HOST.csv.
     task = "" if job.array_task_id is None else f".{job.array_task_id}"
     name = re.compile(rf"gpu{re.escape(task)}\.(?P<host>.+?)(?:\.(?P<rank>\d{{1,3}}))?\.csv")
     try:
         names = sorted(os.listdir(job.run_dir))
     except OSError:
         return {}
-    matches = [match for match in map(name.fullmatch, names) if match]
-    return {
-        Path(job.run_dir, match[0]): f"{match['host']}{_rank(match['rank'])}"
-        for match in matches[:_MOST_FILES]
-    }
+    hosts = {}
+    for match in [match for match in map(name.fullmatch, names) if match][:_MAX_FILES]:
+        rank = f" rank {match['rank']}" if match["rank"] else ""
+        hosts[Path(job.run_dir, match[0])] = f"{match['host']}{rank}"
+    return hosts
 
 
-def _rank(rank: str | None) -> str:
-    return "" if rank is None else f" rank {rank}"
-
-
-def _named(job: jobs.Job, patterns: Sequence[str], folder: Path) -> dict[Path, str]:
+def _named_files(job: jobs.Job, patterns: Sequence[str], folder: Path) -> dict[Path, str]:
+    """Return the host of each file that the spec names."""
     if job.job_id is None or not patterns:
         return {}
     name = run_folder.name_in_slurm(job)
-    found: dict[Path, str] = {}
+    hosts: dict[Path, str] = {}
     for pattern in patterns:
         filled = run_folder.expand(pattern, job_id=job.job_id, raw_job_id=job.raw_job_id, name=name)
         paths = sorted(glob.glob(os.path.join(folder, filled))) if filled else []
-        for path in map(Path, paths[:_MOST_FILES]):
-            # Nothing in the file says whose it is.
-            one_node = job.nodes == 1 and len(paths) == 1
-            found[path] = (job.node_list or path.stem) if one_node else path.stem
-    return found
+        # These files do not contain the host.
+        host = job.node_list if job.nodes == 1 and len(paths) == 1 else None
+        hosts.update({Path(path): host or Path(path).stem for path in paths[:_MAX_FILES]})
+    return hosts
 
 
-def _read(path: Path, host: str, limit_bytes: int) -> list[gpus.Figures]:
+def _read_file(path: Path, host: str, limit_bytes: int) -> list[gpus.GpuUsage]:
     reader = gpus.Reader()
     try:
         with files.open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > limit_bytes:
-                # Its head says what the columns are; of the rest the newest part is read.
+                # Of a large file the head and the end are read.
                 reader.read([file.readline(_HEAD_BYTES).decode(errors="replace")])
                 file.seek(size - limit_bytes)
                 file.readline(_LINE_BYTES)
             reader.read(_lines(iter(lambda: file.readline(_LINE_BYTES), b""), limit_bytes))
     except OSError:
         return []
-    return reader.figures(host)
+    return reader.usage(host)
 
 
 def _lines(lines: Iterator[bytes], limit_bytes: int) -> Iterator[str]:
+    """Yield lines up to the limit: the file may grow meanwhile."""
     left = limit_bytes
     for line in lines:
         left -= len(line)
         if left < 0:
-            # It grew while it was read.
             return
         yield line.decode(errors="replace")

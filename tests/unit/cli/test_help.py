@@ -27,7 +27,7 @@ ALL = dict(commands())
 
 
 def test_the_list_of_commands_has_the_first_sentence_of_each_help() -> None:
-    for name, (_, _, text) in cli.COMMANDS.items():
+    for name, (_, text) in cli.COMMANDS.items():
         assert ALL[(name,)].get_short_help_str(limit=200) == text
         assert ALL[(name,)].name == name
 

@@ -34,7 +34,7 @@ def shown_everywhere(url: str) -> list[str]:
     """Return what is shown of a URL, by whoever shows it."""
     shown = [config.without_password(url)]
     try:
-        shown.append(stores.Store(url).place)
+        shown.append(stores.Store(url).shown_name)
     except errors.DatabaseError as exc:
         shown.append(str(exc))
     try:

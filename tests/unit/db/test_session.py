@@ -372,15 +372,15 @@ URLS = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("nonsense", "'nonsense' is no database URL."),
-        ("ann:secret@db", "The value of `database` is no database URL."),
+        ("nonsense", "'nonsense' is not a database URL."),
+        ("ann:secret@db", "The value of `database` is not a database URL."),
         ("sqlite://", "The database sqlite:// cannot be used."),
         ("mysql://ann:secret@db/x", "The database mysql://ann:***@db/x cannot be used."),
         (
             "postgresql+asyncpg://ann:secret@db/x?password=secret",
             "The database postgresql+asyncpg://ann:***@db/x cannot be used.",
         ),
-        ("postgresql://ann:sec:ret/x", "The value of `database` is no database URL."),
+        ("postgresql://ann:sec:ret/x", "The value of `database` is not a database URL."),
     ],
 )
 def test_urls(url: str, message: str) -> None:
@@ -400,18 +400,19 @@ def test_a_password_that_is_not_encoded_is_no_host(url: str, shown: str) -> None
     with pytest.raises(our_errors.DatabaseError) as refusal:
         stores.Store(url)
     assert str(refusal.value) == (
-        f"{shown} has an @ or a / in its user, its password or an option: write %40 and %2F."
+        f"{shown} has an @ or a / in its user, its password or an option: "
+        "write them as %40 and %2F."
     )
 
 
 def test_url_names_a_file(tmp_path: Path) -> None:
-    assert stores.Store(f"sqlite:///{tmp_path}/x.db").place == str(tmp_path / "x.db")
+    assert stores.Store(f"sqlite:///{tmp_path}/x.db").shown_name == str(tmp_path / "x.db")
 
 
 def test_strange_path(tmp_path: Path) -> None:
     path = tmp_path / "a ?b%20#c" / "x.db"
     with stores.Store(path) as store, store.reading():
-        assert store.place == str(path)
+        assert store.shown_name == str(path)
     assert path.exists()
 
 

@@ -308,7 +308,7 @@ def gpu_figures(rng: random.Random) -> None:
     row = "2026/11/20 10:05:00.000, 0, 95 %, 1000 MiB, 250.5 W\n"
     reader = gpus.Reader()
     reader.read(fuzzing.mutated(rng, head + row * 3).split("\n"))
-    figures = reader.figures("host")
+    figures = reader.usage("host")
     gpus.mean_utilization(figures)
 
 

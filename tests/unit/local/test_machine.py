@@ -16,9 +16,9 @@ import pytest
 
 from orchestrator import errors, jobs
 from orchestrator.jobs import JobState
-from orchestrator.local import checks, database, machine, processes, runner, slots, spool
+from orchestrator.local import checks, machine, processes, records, runner, slots, spool, submitted
 
-REQUEST = spool.Request(
+REQUEST = records.Request(
     token="abcd00000001",
     name="x.abcd00000001",
     script="/runs/x/script.sbatch",
@@ -71,21 +71,21 @@ def test_a_submission_that_was_cut_off_is_completed(here: machine.Machine) -> No
     (here.folder / "queue" / "1_2.json").unlink()
     assert here.by_name(["x.abcd00000001"], machine.datetime.datetime.min) == []
     assert enter(here, "abcd00000001", tasks=(1, 2)) == "local-1"
-    assert [entry.key for entry in here.files.queue()] == ["1_1", "1_2"]
+    assert [entry.key for entry in here.spool.queue()] == ["1_1", "1_2"]
 
 
 def test_an_end_that_was_cut_off_is_completed(here: machine.Machine) -> None:
     enter(here, "abcd00000001")
-    (entry,) = here.files.queue()
+    (entry,) = here.spool.queue()
     path = here.folder / "queue" / "1.json"
-    with here.files.locked():
-        here.close(entry, here.end_of(entry, "why"))
+    with here.spool.locked():
+        here.close(entry, here.end_without_runner(entry, "why"))
     (here.folder / "ended" / "1.json").rename(path)
     assert here.squeue(lambda *_: True) == []
     (row,) = here.sacct(["local-1"], machine.datetime.datetime.min)
     assert (row.state, row.reason) == (
         JobState.LOST,
-        "the process that ran it on lap ended without a word: why",
+        "its runner on lap ended unexpectedly: why",
     )
     assert not path.exists()
 
@@ -95,26 +95,26 @@ def test_an_exit_record_tells_the_end_of_a_job_whose_runner_is_gone(
     here: machine.Machine, tmp_path: Path, rc: int, state: JobState
 ) -> None:
     enter(here, "abcd00000001", run_dir=str(tmp_path))
-    (entry,) = here.files.queue()
+    (entry,) = here.spool.queue()
     record = {"job_id": "1", "rc": rc, "outcome": "end", "done": True}
     path = tmp_path / "exit.0.0.json"
     for bad in ({"done": False}, {"job_id": "2"}, {"outcome": "requeue"}):
         path.write_text(json.dumps({**record, **bad}))
-        assert here.end_of(entry, "why").state is JobState.LOST
+        assert here.end_without_runner(entry, "why").state is JobState.LOST
     path.write_text(json.dumps(record))
-    ended = here.end_of(entry, "why")
+    ended = here.end_without_runner(entry, "why")
     assert (ended.state, ended.exit_code) == (state, rc)
-    assert ended.reason is not None and ended.reason.startswith("by its exit record; the process")
+    assert ended.reason is not None and ended.reason.startswith("from the exit record; its runner")
 
 
 def test_cancel_needs_the_name_too_and_takes_all_tasks(here: machine.Machine) -> None:
     enter(here, "abcd00000001", tasks=(0, 1))
     here.cancel("local-1", "y.abcd00000001")
-    assert len(here.files.queue()) == 2
+    assert len(here.spool.queue()) == 2
     here.cancel("local-1_0", "x.abcd00000001")
-    assert [entry.key for entry in here.files.queue()] == ["1_1"]
+    assert [entry.key for entry in here.spool.queue()] == ["1_1"]
     here.cancel("local-1", "x.abcd00000001")
-    assert here.files.queue() == []
+    assert here.spool.queue() == []
     rows = here.sacct(["local-1"], machine.datetime.datetime.min)
     assert [(row.job_id, row.state) for row in rows] == [
         ("local-1_0", JobState.CANCELLED),
@@ -128,13 +128,13 @@ def test_what_has_ended_can_be_queued_again(here: machine.Machine) -> None:
     here.cancel("local-1", "x.abcd00000001")
     assert here.requeue(["local-1", "local-2", "local-9"], hold=True) == {
         "local-2": "it was submitted with requeue = false",
-        "local-9": "this machine does not know it",
+        "local-9": "there is no such job on this machine",
     }
-    entry = here.files.waiting("1")
+    entry = here.spool.live_entry("1")
     assert entry is not None and entry.held and entry.restart_count == 1
     assert [ended.state for ended in entry.ended] == [JobState.CANCELLED]
     assert here.release(["local-1"]) == {}
-    assert not here.files.waiting("1").held  # type: ignore[union-attr]
+    assert not here.spool.live_entry("1").held  # type: ignore[union-attr]
 
 
 def test_the_order_outlives_a_clock_that_is_set_back(
@@ -143,10 +143,10 @@ def test_the_order_outlives_a_clock_that_is_set_back(
     enter(here, "abcd00000001")
     monkeypatch.setattr(machine.time, "time", lambda: 1000.0)
     enter(here, "abcd00000002")
-    assert [entry.number for entry in here.files.queue()] == [1, 2]
+    assert [entry.number for entry in here.spool.queue()] == [1, 2]
     here.cancel("local-1", "x.abcd00000001")
     assert here.requeue(["local-1"]) == {}
-    assert [entry.number for entry in here.files.queue()] == [2, 1]
+    assert [entry.number for entry in here.spool.queue()] == [2, 1]
 
 
 def test_what_ended_long_ago_is_forgotten(
@@ -158,7 +158,7 @@ def test_what_ended_long_ago_is_forgotten(
         if number != 3:
             here.cancel(f"local-{number}", f"x.abcd0000000{number}")
     enter(here, "abcd00000005", dependency="afterany:local-4")
-    monkeypatch.setattr(machine.time, "time", lambda: now + machine.KEPT_SECONDS + 60)
+    monkeypatch.setattr(machine.time, "time", lambda: now + machine.RETENTION_SECONDS + 60)
     for path in (here.folder / "requests").iterdir():
         os.utime(path, (now - 60, now - 60))
     enter(here, "abcd00000006")
@@ -173,13 +173,13 @@ def test_what_ended_long_ago_is_forgotten(
     assert here.clear(lambda: ["abcd00000002"], dict) == ["1"]
     left = sorted(path.stem for path in (here.folder / "requests").iterdir())
     assert left == [f"abcd0000000{number}" for number in range(2, 7)]
-    assert here.requeue(["local-1"]) == {"local-1": "this machine does not know it"}
+    assert here.requeue(["local-1"]) == {"local-1": "there is no such job on this machine"}
     assert enter(here, "abcd00000007") == "local-7", "no number is given twice"
 
     def unasked() -> list[str]:
         raise AssertionError("once a day")
 
-    os.utime(here.folder / "cleared", (now + machine.KEPT_SECONDS,) * 2)
+    os.utime(here.folder / "cleared", (now + machine.RETENTION_SECONDS,) * 2)
     assert here.clear(unasked, dict) == []
 
 
@@ -187,11 +187,13 @@ def test_a_full_disk_leaves_no_keeper_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that could not be stored would find its job waiting, and start it again and again."""
-    keeping = machine.Keeping(module="orchestrator.controller.keeper", database="sqlite:////none")
-    here = machine.Machine(folder=tmp_path / "local", host="lap", keeping=keeping)
+    keeping = machine.KeeperConfig(
+        module="orchestrator.controller.keeper", database="sqlite:////none"
+    )
+    here = machine.Machine(folder=tmp_path / "local", host="lap", keeper_config=keeping)
     put = spool.Spool.put
 
-    def refuse(files: spool.Spool, entry: spool.Entry) -> spool.Entry:
+    def refuse(files: spool.Spool, entry: records.Entry) -> records.Entry:
         if entry.state is JobState.RUNNING:
             raise OSError(errno.ENOSPC, "No space left on device", str(files.folder))
         return put(files, entry)
@@ -203,11 +205,11 @@ def test_a_full_disk_leaves_no_keeper_behind(
     while processes.marked(machine.KEEPER, "abcd00000001.0.0"):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert [entry.state for entry in here.files.queue()] == [JobState.PENDING]
+    assert [entry.state for entry in here.spool.queue()] == [JobState.PENDING]
 
 
 def test_the_runner_waits_for_room_and_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_NO_ROOM_SECONDS", 0.0)
+    monkeypatch.setattr(submitted, "_DISK_RETRY_SECONDS", 0.0)
     told = [errno.ENOSPC, errno.EROFS, 0]
 
     def store() -> str:
@@ -215,10 +217,10 @@ def test_the_runner_waits_for_room_and_for_nothing_else(monkeypatch: pytest.Monk
             raise errors.OrchestratorError("x") from OSError(number, "x")
         return "stored"
 
-    assert database.until_stored(store) == "stored"
+    assert submitted.until_stored(store) == "stored"
     told.append(errno.EACCES)
     with pytest.raises(errors.OrchestratorError):
-        database.until_stored(store)
+        submitted.until_stored(store)
 
 
 @pytest.mark.parametrize(
@@ -234,10 +236,10 @@ def test_the_runner_waits_for_room_and_for_nothing_else(monkeypatch: pytest.Monk
 def test_the_wish_that_came_last_counts(
     state: JobState, wish: str, again: str, expected: tuple[JobState, str]
 ) -> None:
-    ended = spool.Ended(
+    ended = records.Ended(
         state=state, reason=None, exit_code=0, exit_signal=0, started_at=1.0, ended_at=2.0
     )
-    told, after = runner._last_word(ended, wish, again)
+    told, after = runner._final(ended, wish, again)
     assert (told.state, after) == expected
 
 
@@ -245,8 +247,8 @@ def test_files_of_a_newer_version_are_read(here: machine.Machine) -> None:
     enter(here, "abcd00000001")
     for path in (here.folder / "queue" / "1.json", here.folder / "requests" / "abcd00000001.json"):
         path.write_text(json.dumps({**json.loads(path.read_text()), "of_tomorrow": 1}))
-    assert here.files.queue()[0].number == 1
-    assert here.files.request("abcd00000001") is not None
+    assert here.spool.queue()[0].number == 1
+    assert here.spool.request("abcd00000001") is not None
 
 
 def test_a_damaged_file_is_named(here: machine.Machine) -> None:
@@ -310,7 +312,7 @@ GPU 1: NVIDIA GeForce RTX 3090 (UUID: GPU-aaaa0000-d33d-2b2c-524d-9e3d8d2b8a77)
     ],
 )
 def test_one_gpu_has_one_name(visible: str | None, bus_order: bool, expected: list[str]) -> None:
-    found = slots.names(slots.parse_gpu_list(MIXED), visible, in_bus_order=bus_order)
+    found = slots.device_names(slots.parse_gpu_list(MIXED), visible, in_bus_order=bus_order)
     assert [name[:8] for name in found] == expected
     assert all(len(name) in (1, 40) for name in found)
 
@@ -326,14 +328,14 @@ def test_what_one_machine_cannot_give_is_told_at_once() -> None:
         sbatch={"hint": "nomultithread"},
     )
     with pytest.raises(errors.SpecError) as caught:
-        checks.refuse_unfit(spec)
+        checks.check_spec(spec)
     keys = [problem.key for problem in caught.value.problems]
     assert keys == ["resources.nodes", "launch.launcher", "container.runtime", "job.dependency"]
     for wrong in ("aftercorr:local-1", "after:local-1+5", "afterok:local-1,afterany:2_3"):
         with pytest.raises(errors.SpecError, match=r"job\.dependency"):
-            checks.refuse_unfit(jobs.JobSpec(name="x", dependency=wrong))
-    checks.refuse_unfit(jobs.JobSpec(name="x", dependency="afterok:local-1:local-2_*?singleton"))
-    assert checks.ignored(spec) == [
+            checks.check_spec(jobs.JobSpec(name="x", dependency=wrong))
+    checks.check_spec(jobs.JobSpec(name="x", dependency="afterok:local-1:local-2_*?singleton"))
+    assert checks.ignored_keys(spec) == [
         "job.partition",
         "resources.mem",
         "launch.rendezvous",

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.jobs import JobState
-from orchestrator.local import queue, spool
+from orchestrator.local import queue, records
 
 GPUS = ("0", "1", "2", "3")
-ENTRY = spool.Entry(
+ENTRY = records.Entry(
     number=1,
     task=None,
     raw_number=1,
@@ -31,15 +31,15 @@ ENTRY = spool.Entry(
 )
 
 
-def line(*changes: dict[str, object]) -> list[spool.Entry]:
+def line(*changes: dict[str, object]) -> list[records.Entry]:
     return [
         dataclasses.replace(ENTRY, **{"number": number, **change})  # type: ignore[arg-type]
         for number, change in enumerate(changes, 1)
     ]
 
 
-def started(entries: list[spool.Entry]) -> dict[int, tuple[str, ...]]:
-    return {entry.number: given for entry, given in queue.turns(entries)}
+def started(entries: list[records.Entry]) -> dict[int, tuple[str, ...]]:
+    return {entry.number: given for entry, given in queue.next_jobs(entries)}
 
 
 def test_in_order_and_nobody_overtakes() -> None:
@@ -52,7 +52,7 @@ def test_in_order_and_nobody_overtakes() -> None:
 def test_an_array_keeps_its_limit_and_lets_others_pass() -> None:
     task = {"number": 7, "most_at_once": 2}
     tasks = [{**task, "task": number} for number in range(4)]
-    found = queue.turns(line(*tasks, {}))
+    found = queue.next_jobs(line(*tasks, {}))
     assert [(entry.number, entry.task) for entry, _ in found] == [(7, 0), (7, 1), (5, None)]
 
 
@@ -73,7 +73,7 @@ def test_slots_are_given_once_and_all_end_up_running(changes: list[dict[str, obj
     waiting = line(*changes)
     order: list[int] = []
     for _ in range(len(waiting) + 1):
-        found = queue.turns(waiting)
+        found = queue.next_jobs(waiting)
         taken = [slot for _, given in found for slot in given]
         assert len(taken) == len(set(taken)) and set(taken) <= set(GPUS)
         assert all(len(given) == entry.slots and not entry.held for entry, given in found)
@@ -84,18 +84,18 @@ def test_slots_are_given_once_and_all_end_up_running(changes: list[dict[str, obj
     assert all(entry.held for entry in waiting), "all others had their turn"
 
 
-def stands(dependency: str, *others: spool.Entry) -> queue.Standing:
+def stands(dependency: str, *others: records.Entry) -> queue.DependencyStatus:
     """Return how the dependency of job 9 stands, with these other jobs."""
     entry = dataclasses.replace(ENTRY, number=9, dependency=dependency)
-    live = [other for other in others if other.state in spool.LIVE]
+    live = [other for other in others if other.state in records.LIVE]
 
-    def look(job_id: str) -> list[spool.Entry]:
+    def look(job_id: str) -> list[records.Entry]:
         return [other for other in others if f"local-{other.number}" == job_id]
 
-    return queue.standing(entry, [*live, entry], look)
+    return queue.dependency_status(entry, [*live, entry], look)
 
 
-MET, OPEN, NEVER = queue.Standing
+MET, OPEN, NEVER = queue.DependencyStatus
 GOOD, BAD = JobState.COMPLETED, JobState.CANCELLED
 WAITS, RUNS = JobState.PENDING, JobState.RUNNING
 
@@ -109,7 +109,7 @@ WAITS, RUNS = JobState.PENDING, JobState.RUNNING
         ("afternotok", {WAITS: OPEN, RUNS: OPEN, GOOD: NEVER, BAD: MET}),
     ],
 )
-def test_a_dependency(kind: str, expected: dict[JobState, queue.Standing]) -> None:
+def test_a_dependency(kind: str, expected: dict[JobState, queue.DependencyStatus]) -> None:
     found = {
         state: stands(f"{kind}:local-1", dataclasses.replace(ENTRY, state=state))
         for state in expected

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 from orchestrator import jobs
 from orchestrator.config import profiles
@@ -291,19 +293,13 @@ def script(name: str) -> str:
 
 def sources_of(name: str) -> set[str]:
     """Return the names of the templates that a specimen uses."""
-    if name in BATCH_FILES:
-        context = batch_file._context(
-            jobs.JobSpec(name="old"), BATCH_FILES[name], runs_dir=RUNS_DIR, local=False
-        )
-        return {
-            used.name for used in templates.Templates(None).render(batch_file.TEMPLATE, context)[1]
-        }
-    spec, profile = SPECS[name]
-    context = job_script._context(
-        spec,
-        profile,
-        runs_dir=RUNS_DIR,
-        trainers_dir=Path("/opt/site/trainers"),
-        local=name in LOCAL,
-    )
-    return {used.name for used in templates.Templates(None).render(job_script.TEMPLATE, context)[1]}
+    loaders: list[templates._Loader] = []
+
+    class Loader(templates._Loader):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            loaders.append(self)
+
+    with mock.patch.object(templates, "_Loader", Loader):
+        script(name)
+    return {source for loader in loaders for source in loader.texts}

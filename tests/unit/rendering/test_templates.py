@@ -81,7 +81,7 @@ def test_a_block_is_extended(tmp_path: Path) -> None:
         "# With your own job.sbatch.j2",
     ]
     assert _hash(tmp_path) != _hash()
-    marker = "\n# TERM came during the set-up"
+    marker = "\n# TERM arrived during the setup"
     assert _body(script) == _body(ours).replace(marker, f"\nexport SITE=1\n{marker}")
 
 
@@ -164,7 +164,7 @@ def test_a_template_leaves_the_directives_alone(tmp_path: Path, header: str, cha
     with pytest.raises(errors.TemplateError) as error:
         _render(tmp_path)
     assert change in str(error.value)
-    assert str(error.value).endswith("into [sbatch]; a template adds none.")
+    assert str(error.value).endswith("those without a key into [sbatch].")
 
 
 def test_a_folder_that_everyone_can_write_is_refused(tmp_path: Path) -> None:

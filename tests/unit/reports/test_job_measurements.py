@@ -169,7 +169,7 @@ def test_other_values() -> None:
             metric("step_time", 0.5),
             metric("data_wait_share", 0.1),
             metric("total_time", 33.0),
-            gpus=reader.figures("n1"),
+            gpus=reader.usage("n1"),
         )
     )
     assert (found.epoch_seconds, found.accuracy, found.total_seconds) == (10.0, 0.7, 33.0)

@@ -258,18 +258,18 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
         ),
         (with_launch("[array]\nsize = 0"), "array.size: must be >= 1 (got 0)"),
         (with_launch("[alerts]\nstalled_minutes = -1"), "alerts.stalled_minutes: must be >= 0"),
-        (with_launch("[retry]\nbackoff_seconds = 5"), "retry: says nothing without max_retries"),
+        (with_launch("[retry]\nbackoff_seconds = 5"), "retry: has no effect without max_retries"),
         (
             with_launch('[retry]\nmax_retries = 1\non = ["preempt"]'),
             'retry.on[0]: unknown cause. Did you mean "preempted"?',
         ),
         (
             with_launch('[retry]\nmax_retries = 1\non = ["python_exception"]'),
-            "retry.on[0]: 'python_exception' is no cause after which another start could do better",
+            "retry.on[0]: 'python_exception' is not a cause after which a retry can help",
         ),
         (
             with_launch('[retry]\nmax_retries = 1\non = ["oom_host"]'),
-            "retry.on[0]: oom_host comes again where the job is asked for as it was: say what to",
+            "retry.on[0]: oom_host would happen again if nothing changes: add",
         ),
         (
             with_launch(

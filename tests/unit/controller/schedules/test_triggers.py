@@ -62,7 +62,14 @@ class Mortal:
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[stores.Store]:
+def store(tmp_path: Path) -> Iterator[stores.Store]:
+    with stores.Store(tmp_path / "orchestrator.db") as store:
+        yield store
+
+
+@pytest.fixture
+def any_store(database_url: str) -> Iterator[stores.Store]:
+    """A store on SQLite and on PostgreSQL."""
     with stores.Store(database_url) as store:
         yield store
 
@@ -169,9 +176,9 @@ def test_killed_in_each_transaction(tmp_path: Path, store: stores.Store, sent: l
 
 
 def test_a_job_is_fired_with_its_intent(
-    tmp_path: Path, store: stores.Store, sent: list[str]
+    tmp_path: Path, any_store: stores.Store, sent: list[str]
 ) -> None:
-    clock = Clock()
+    clock, store = Clock(), any_store
     context = make(tmp_path, store, clock)
     add(context, JOB)
     clock.now += HOUR
@@ -248,9 +255,9 @@ def test_a_configuration_that_is_being_written_is_waited_for(
         assert [(one.state, one.reason) for one in history(context)[2:]] == [(state, reason)]
 
 
-def test_two_that_decide_at_once(tmp_path: Path, store: stores.Store, sent: list[str]) -> None:
+def test_two_that_decide_at_once(tmp_path: Path, any_store: stores.Store, sent: list[str]) -> None:
     clock = Clock()
-    context = make(tmp_path, store, clock)
+    context = make(tmp_path, any_store, clock)
     seen = add(context, JOB)
     clock.now += 3 * HOUR
     triggers.decide(context, seen)
@@ -402,25 +409,22 @@ def test_slurm_that_is_away_is_asked_once_for_each_schedule(
     assert [state for state, _ in outcomes(context)] == ["fired"] * 5
 
 
-def test_who_looks_at_schedules_is_told(
-    tmp_path: Path, store: stores.Store, sent: list[str]
+def test_a_missing_controller_is_reported(
+    tmp_path: Path, store: stores.Store, sent: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = Clock()
-    said: list[str] = []
-    context = make(tmp_path, store, clock).with_reporter(builders.messages_to(said))
+    context = make(tmp_path, store, clock)
     stored = add(context, JOB)
-    cure = (
-        "`orchestrator schedule install --cron --write` sets one up, and `orchestrator serve` is "
-        "one."
-    )
+    cure = "Start one: `orchestrator schedule install --cron --write`, or `orchestrator serve`."
 
     def told(**more: bool) -> str:
-        said.clear()
         schedule_cli.note_controller(context, [stored], **more)
-        return " ".join(said)
+        return capsys.readouterr().err.strip()
 
     assert told() == f"No controller is running, so schedules will not fire. {cure}"
-    with leases.acquire(context, command="tick", seconds=30).kept(said.append, lambda: None):
+    with leases.acquire(context, command="tick", seconds=30).renewing(
+        lambda text: None, lambda: None
+    ):
         pass
     newest = health.Pass(
         command="tick",
@@ -435,7 +439,7 @@ def test_who_looks_at_schedules_is_told(
     )
     health.store(context.configuration.state_dir, newest)
     last = health.last_pass_message(newest)
-    assert (told(), told(at_all=True)) == ("", last)
+    assert (told(), told(with_last_pass=True)) == ("", last)
     # From another host's ticks no file is seen here; what they left undone is.
     clock.now += datetime.timedelta(minutes=44)
     health.store(context.configuration.state_dir, dataclasses.replace(newest, last_pass_at=clock()))
@@ -447,4 +451,4 @@ def test_who_looks_at_schedules_is_told(
     health.store(context.configuration.state_dir, newest)
     triggers.decide(context, stored)
     stored = management.find(context, "hourly")
-    assert told(at_all=True) == f"{last} {cure}"
+    assert told(with_last_pass=True) == f"{last} {cure}"

@@ -30,7 +30,7 @@ def job(tmp_path: Path, **fields: object) -> jobs.Job:
 
 def found(one: jobs.Job, *patterns: str, folder: str = "") -> list[tuple[str, str, float]]:
     spec = jobs.JobSpec(name="demo", metrics=jobs.Metrics(gpu_csv=patterns))
-    told = gpu_files.figures(one, spec, {"folder": folder})
+    told = gpu_files.read(one, spec, {"folder": folder})
     return [
         (gpu.host, gpu.index, gpu.utilization_percent.mean)
         for gpu in told

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from orchestrator.usage import gpus
 
-DATA = pathlib.Path(__file__).parents[1] / "data"
+DATA = pathlib.Path(__file__).parents[2] / "data"
 
 
-def read(text: str) -> list[gpus.Figures]:
+def read(text: str) -> list[gpus.GpuUsage]:
     reader = gpus.Reader()
     reader.read(text.splitlines())
-    return reader.figures("n1")
+    return reader.usage("n1")
 
 
 def test_the_query_of_the_olivia_guide() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import errors
-from orchestrator.local import binding, database, machine, processes, spool
+from orchestrator.local import machine, processes, records, spool, submitted, verification
 from tests.unit.local import test_machine
 
 SCRIPT = b"#!/bin/bash\ntrue\n"
@@ -38,14 +38,14 @@ def line(tmp_path: Path, run_dir: Path, hashes: list[str]) -> spool.Spool:
     paths = {"run_dir": str(run_dir), "script": str(run_dir / "script.sbatch")}
     request = dataclasses.replace(test_machine.REQUEST, **paths)  # type: ignore[arg-type]
     here.submit(request, lambda job_id, _: (f"/runs/{job_id}.out", None), hashes.append)
-    (entry,) = here.files.queue()
-    here.files.put(dataclasses.replace(entry, given=("slot0",)))
-    return here.files
+    (entry,) = here.spool.queue()
+    here.spool.put(dataclasses.replace(entry, given=("slot0",)))
+    return here.spool
 
 
 @pytest.fixture
-def submitted(run_dir: Path, line: spool.Spool, hashes: list[str]) -> binding.Submitted:
-    return binding.Submitted(
+def expected(run_dir: Path, line: spool.Spool, hashes: list[str]) -> verification.Submitted:
+    return verification.Submitted(
         request_sha256=hashes[0],
         script_sha256=hashlib.sha256(SCRIPT).hexdigest(),
         run_dir=str(run_dir),
@@ -54,21 +54,21 @@ def submitted(run_dir: Path, line: spool.Spool, hashes: list[str]) -> binding.Su
     )
 
 
-def entry_of(line: spool.Spool) -> spool.Entry:
+def entry_of(line: spool.Spool) -> records.Entry:
     (entry,) = line.queue()
     return entry
 
 
 def test_the_hash_is_of_what_the_file_says(
-    line: spool.Spool, submitted: binding.Submitted, hashes: list[str]
+    line: spool.Spool, expected: verification.Submitted, hashes: list[str]
 ) -> None:
     data = line.request_data("abcd00000001")
-    assert data is not None and [binding.request_hash(data)] == hashes
-    assert binding.verify(line, entry_of(line), submitted) == line.request("abcd00000001")
+    assert data is not None and [verification.request_hash(data)] == hashes
+    assert verification.verify(line, entry_of(line), expected) == line.request("abcd00000001")
     path = line.folder / "requests" / "abcd00000001.json"
     for name in data:
         path.write_text(json.dumps({**data, name: "changed"}))
-        assert binding.request_hash(json.loads(path.read_text())) not in hashes
+        assert verification.request_hash(json.loads(path.read_text())) not in hashes
 
 
 @pytest.mark.parametrize(
@@ -83,24 +83,26 @@ def test_the_hash_is_of_what_the_file_says(
     ],
 )
 def test_an_entry_that_differs(
-    line: spool.Spool, submitted: binding.Submitted, changes: dict[str, object], named: str
+    line: spool.Spool, expected: verification.Submitted, changes: dict[str, object], named: str
 ) -> None:
     entry = dataclasses.replace(entry_of(line), **changes)  # type: ignore[arg-type]
-    with pytest.raises(binding.DifferentError, match=rf"submitted \({named}\): someone changed"):
-        binding.verify(line, entry, submitted)
+    with pytest.raises(
+        verification.DifferentError, match=rf"changed after the submission \({named}\)"
+    ):
+        verification.verify(line, entry, expected)
 
 
 def test_a_job_that_was_requeued_is_what_was_submitted(
-    line: spool.Spool, submitted: binding.Submitted
+    line: spool.Spool, expected: verification.Submitted
 ) -> None:
-    binding.verify(line, dataclasses.replace(entry_of(line), restart_count=3), submitted)
+    verification.verify(line, dataclasses.replace(entry_of(line), restart_count=3), expected)
 
 
 def test_the_script_stays_the_same_while_its_folder_is_renamed(
-    line: spool.Spool, submitted: binding.Submitted, run_dir: Path
+    line: spool.Spool, expected: verification.Submitted, run_dir: Path
 ) -> None:
-    request = binding.verify(line, entry_of(line), submitted)
-    with binding.opened(request, submitted) as script:
+    request = verification.verify(line, entry_of(line), expected)
+    with verification.opened(request, expected) as script:
         run_dir.rename(run_dir.with_name("away"))
         run_dir.mkdir()
         (run_dir / "script.sbatch").write_text("#!/bin/evil\n")
@@ -110,13 +112,13 @@ def test_the_script_stays_the_same_while_its_folder_is_renamed(
 
 
 def test_a_script_that_is_a_link(
-    line: spool.Spool, submitted: binding.Submitted, run_dir: Path
+    line: spool.Spool, expected: verification.Submitted, run_dir: Path
 ) -> None:
-    request = binding.verify(line, entry_of(line), submitted)
+    request = verification.verify(line, entry_of(line), expected)
     (run_dir / "script.sbatch").rename(run_dir / "other")
     (run_dir / "script.sbatch").symlink_to("other")
-    with pytest.raises(binding.DifferentError, match="is a symbolic link"):
-        with binding.opened(request, submitted):
+    with pytest.raises(verification.DifferentError, match="is a symbolic link"):
+        with verification.opened(request, expected):
             pass
 
 
@@ -142,7 +144,7 @@ def test_an_entry_of_another_type_is_damaged(line: spool.Spool, name: str, value
 
 
 def test_the_database_is_asked_again_until_it_answers(
-    line: spool.Spool, submitted: binding.Submitted, monkeypatch: pytest.MonkeyPatch
+    line: spool.Spool, expected: verification.Submitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = processes.identify(os.getpid())
     entry = line.put(dataclasses.replace(entry_of(line), runner=own))
@@ -150,24 +152,24 @@ def test_the_database_is_asked_again_until_it_answers(
     notes: list[str] = []
     pauses: list[float] = []
 
-    def ask(*_: object) -> binding.Submitted:
+    def ask(*_: object) -> verification.Submitted:
         notes.append(entry_of(line).note)
         if len(notes) < 3:
-            raise database._AwayError(f"busy {len(notes)}")
-        return submitted
+            raise submitted._UnavailableError(f"busy {len(notes)}")
+        return expected
 
-    monkeypatch.setattr(database, "_ask", ask)
-    monkeypatch.setattr(database, "_heed", lambda here, entry, until, over: pauses.append(until))
-    assert database.submitted(here, entry, lambda entry: submitted) == submitted
+    monkeypatch.setattr(submitted, "_read_in_child", ask)
+    monkeypatch.setattr(submitted, "_wait", lambda *arguments: pauses.append(1.0))
+    assert submitted.read(here, entry, lambda entry: expected) == expected
     assert notes == ["", "waits for the database: busy 1", "waits for the database: busy 2"]
     assert entry_of(line).note == ""
     assert len(pauses) == 2
     notes.clear()
 
-    def ask_while_it_is_removed(*_: object) -> binding.Submitted:
+    def ask_while_it_is_removed(*_: object) -> verification.Submitted:
         (line.folder / "queue" / "1.json").unlink()
-        raise database._AwayError("busy")
+        raise submitted._UnavailableError("busy")
 
-    monkeypatch.setattr(database, "_ask", ask_while_it_is_removed)
-    with pytest.raises(database.GoneError):
-        database.submitted(here, entry, lambda entry: submitted)
+    monkeypatch.setattr(submitted, "_read_in_child", ask_while_it_is_removed)
+    with pytest.raises(submitted.GoneError):
+        submitted.read(here, entry, lambda entry: expected)

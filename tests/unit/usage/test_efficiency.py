@@ -40,16 +40,16 @@ USED = efficiency.Used(
 )
 
 
-def watched() -> list[gpus.Figures]:
+def watched() -> list[gpus.GpuUsage]:
     reader = gpus.Reader()
-    data = pathlib.Path(__file__).parents[1] / "data/gpu_usage_olivia.log"
+    data = pathlib.Path(__file__).parents[2] / "data/gpu_usage_olivia.log"
     reader.read(data.read_text().splitlines())
-    return reader.figures("n1")
+    return reader.usage("n1")
 
 
 def test_a_card() -> None:
     found = watched()
-    card = efficiency.card(JOB, USED, found, elapsed_seconds=3599)
+    card = efficiency.assess(JOB, USED, found, elapsed_seconds=3599)
     assert list(show.efficiency_lines(card, found)) == [
         "Time           [||                    10%] 01:00:00 of 10:00:00",
         "CPU            [|                      3%] 02:00:00 of 3-00:00:00 (72 CPUs)",
@@ -57,32 +57,32 @@ def test_a_card() -> None:
         "GPU n1:0       [|||||||||||||||       73%] memory 64.0 of 95.6 GiB, idle 25 %",
         "GPU n1:1       [                       0%] memory 0.0 of 95.6 GiB, idle 100 %",
         "Energy                                     1.000 kWh",
-        "Note: GPU 1 of n1 was idle 100 % of the time: 1 would do, or start a rank for each",
-        "Note: used 10 % of its time limit: ask for 01:15:00 and start sooner",
-        "Note: 72 CPUs did the work of 2.0: ask for 3",
-        "Note: used 31G of its 440G a node: ask for 40G and start sooner",
+        "Note: GPU 1 of n1 was idle 100 % of the time: request 1, or start a rank for each",
+        "Note: used 10 % of its time limit: request 01:15:00 to start sooner",
+        "Note: 2.0 of 72 CPUs were busy: request 3",
+        "Note: used 31G of its 440G a node: request 40G to start sooner",
     ]
     assert card.gpu_share == pytest.approx(0.3675)
 
 
-def notes(job: dict[str, object], told: dict[str, object], found: list[gpus.Figures]) -> list[str]:
+def notes(job: dict[str, object], told: dict[str, object], found: list[gpus.GpuUsage]) -> list[str]:
     changed = dataclasses.replace(JOB, **job)  # type: ignore[arg-type]
     measured = dataclasses.replace(USED, **told)  # type: ignore[arg-type]
-    return list(efficiency.card(changed, measured, found, elapsed_seconds=1).notes)
+    return list(efficiency.assess(changed, measured, found, elapsed_seconds=1).notes)
 
 
 def test_advice_is_for_jobs_that_can_be_judged_by_it() -> None:
     assert notes({}, {"elapsed_seconds": 59}, watched()) == [
-        "used 31G of its 440G a node: ask for 40G and start sooner"
+        "used 31G of its 440G a node: request 40G to start sooner"
     ]
     # It failed: what it would have used nobody knows. An idle GPU is one all the same.
     assert notes({"state": jobs.JobState.FAILED}, {}, watched()) == [
-        "GPU 1 of n1 was idle 100 % of the time: 1 would do, or start a rank for each"
+        "GPU 1 of n1 was idle 100 % of the time: request 1, or start a rank for each"
     ]
     enough = {"cpu_seconds": 72 * 3600.0, "memory_peak_bytes": 430 * GIB}
     assert notes({"time_limit_seconds": 3700}, enough, []) == [
-        "used 97 % of its time limit: a slower run would have been ended",
-        "used 430G of its 440G a node: a little more and it is out of memory",
+        "used 97 % of its time limit: a slower run would time out",
+        "used 430G of its 440G a node: a little more would be out of memory",
     ]
     two = [dataclasses.replace(watched()[1], host="n2"), watched()[1]]
     assert notes({"time_limit_seconds": None}, enough | {"memory_asked_bytes": None}, two) == [
@@ -92,19 +92,21 @@ def test_advice_is_for_jobs_that_can_be_judged_by_it() -> None:
 
 
 def test_what_is_not_known_is_said() -> None:
-    card = efficiency.card(JOB, None, [], elapsed_seconds=60, why_unknown="told when it has ended")
+    card = efficiency.assess(
+        JOB, None, [], elapsed_seconds=60, why_unknown="reported when the job has ended"
+    )
     assert card.unknown == (
-        "CPU time and memory: told when it has ended",
-        "GPU use: there is no CSV of the trainer's monitor or of nvidia-smi "
-        "(spec key metrics.gpu_csv names one)",
+        "CPU time and memory: reported when the job has ended",
+        "GPU usage: no CSV of the trainer's monitor or of nvidia-smi found "
+        "(spec key metrics.gpu_csv)",
     )
     assert (card.elapsed_seconds, card.cpu_share, card.memory_share) == (60, None, None)
-    (missing,) = efficiency.card(JOB, USED, watched()[:1], elapsed_seconds=60).unknown
-    assert missing == "GPU use of 1 of 2 GPUs"
+    (missing,) = efficiency.assess(JOB, USED, watched()[:1], elapsed_seconds=60).unknown
+    assert missing == "usage of 1 of 2 GPUs"
 
 
 @pytest.mark.parametrize(
     ("count", "wish"), [(0.1, "1G"), (31.9, "32G"), (38.75, "40G"), (130, "136G"), (3000, "3008G")]
 )
 def test_memory_is_asked_for_in_round_numbers(count: float, wish: str) -> None:
-    assert efficiency._asked(count * GIB) == wish
+    assert efficiency._rounded_up(count * GIB) == wish

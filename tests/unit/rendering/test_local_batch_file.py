@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from orchestrator import errors, jobs
-from orchestrator.rendering import batch_needs
+from orchestrator.rendering import batch_options
 
 FILED = jobs.JobSpec(name="filed", launch=jobs.Launch(batch_file="/home/alice/filed.sbatch"))
 
 
 def asked(*lines: str, **options: jobs.SbatchValue) -> jobs.JobSpec:
     spec = jobs.JobSpec(name="filed", launch=FILED.launch, sbatch=options)
-    return batch_needs.of(spec, "\n".join(["#!/bin/bash", *lines, "true"]))
+    return batch_options.with_directives(spec, "\n".join(["#!/bin/bash", *lines, "true"]))
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_the_command_line_wins() -> None:
 
 def test_only_a_batch_file_is_read() -> None:
     spec = jobs.JobSpec(name="x", launch=jobs.Launch(script="train.py"))
-    assert batch_needs.of(spec, "#!/bin/bash\nsrun x\n") is spec
+    assert batch_options.with_directives(spec, "#!/bin/bash\nsrun x\n") is spec
 
 
 @pytest.mark.parametrize(
     "line", ["srun a", "if ! srun a; then", "  exec time srun a", "A=1 srun a"]
 )
 def test_srun_is_refused(line: str) -> None:
-    with pytest.raises(errors.SpecError, match="there is no srun without Slurm"):
+    with pytest.raises(errors.SpecError, match="srun needs Slurm"):
         asked(line)
 
 

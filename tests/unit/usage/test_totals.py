@@ -20,7 +20,7 @@ def at(text: str) -> datetime.datetime:
     return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
 
 
-RUN = totals.Run(
+RUN = totals.Start(
     row=1,
     words={
         "job": "41",
@@ -49,13 +49,13 @@ def hours(found: list[totals.Usage]) -> list[tuple[str, float, float, float]]:
 
 def test_a_month_ends_at_midnight_here() -> None:
     # In Oslo it is winter: November begins at 23:00 UTC.
-    found = totals.told_by([RUN], ["month"], zone=OSLO)
+    found = totals.grouped([RUN], ["month"], zone=OSLO)
     assert hours(found) == [("2026-10", 8.0, 144.0, 2.0), ("2026-11", 32.0, 576.0, 8.0)]
     assert [one.starts for one in found] == [1, 1]
     year = dataclasses.replace(
         RUN, started_at=at("2025-12-31T23:00"), ended_at=at("2026-01-01T01:00")
     )
-    assert hours(totals.told_by([year], ["month"], zone=datetime.UTC)) == [
+    assert hours(totals.grouped([year], ["month"], zone=datetime.UTC)) == [
         ("2025-12", 8.0, 144.0, 2.0),
         ("2026-01", 8.0, 144.0, 2.0),
     ]
@@ -63,7 +63,7 @@ def test_a_month_ends_at_midnight_here() -> None:
 
 def test_only_what_lies_within_counts() -> None:
     def between(since: str | None, until: str | None) -> list[float]:
-        found = totals.told_by(
+        found = totals.grouped(
             [RUN], ["name"], since=at(since) if since else None, until=at(until) if until else None
         )
         return [one.node_hours for one in found]
@@ -88,19 +88,19 @@ def test_keys_together_and_what_was_wasted() -> None:
     again = dataclasses.replace(second, started_at=at("2026-11-01T00:00"), state=JobState.REQUEUED)
     again = dataclasses.replace(again, ended_at=at("2026-11-01T01:00"))
     runs = [RUN, second, again]
-    assert hours(totals.told_by(runs, ["label:team", "name"])) == [
+    assert hours(totals.grouped(runs, ["label:team", "name"])) == [
         ("vision/wrn", 40.0, 720.0, 10.0),
         ("audio/har", 0.0, 16.0, 4.0),
     ]
-    audio = totals.told_by(runs, ["label:team"])[1]
+    audio = totals.grouped(runs, ["label:team"])[1]
     assert (audio.jobs, audio.starts, audio.wasted_share) == (1, 2, 0.5)
     assert (audio.unknown_gpus, audio.unknown_cpus) == (2, 0)
-    assert [one.words["label"] for one in totals.told_by(runs, ["label"])] == [
+    assert [one.words["label"] for one in totals.grouped(runs, ["label"])] == [
         "team=vision",
         "paper",
         "team=audio",
     ]
-    assert [one.words["state"] for one in totals.told_by(runs, ["state"])] == [
+    assert [one.words["state"] for one in totals.grouped(runs, ["state"])] == [
         "COMPLETED",
         "CANCELLED",
         "REQUEUED",
@@ -116,7 +116,7 @@ def test_months_lose_nothing(begin: datetime.datetime, seconds: int, zone: datet
     started_at = begin.replace(tzinfo=datetime.UTC)
     ended_at = started_at + datetime.timedelta(seconds=seconds)
     run = dataclasses.replace(RUN, started_at=started_at, ended_at=ended_at)
-    found = totals.told_by([run], ["month"], zone=zone)
+    found = totals.grouped([run], ["month"], zone=zone)
     assert sum(one.node_hours for one in found) == pytest.approx(2 * seconds / 3600)
     names = [one.words["month"] for one in found]
     assert names == sorted(set(names))
