@@ -16,7 +16,7 @@ from orchestrator.controller.submission import render as rendering
 from orchestrator.jobs import naming
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller.refresh import track as tracking
+    from orchestrator.controller.refresh import tracked_jobs
     from orchestrator.controller.session import contexts
 
 
@@ -216,17 +216,17 @@ def track(
       orchestrator track 123
       orchestrator track 123 --name baseline --label team=vision
     """
-    from orchestrator.controller.refresh import track as tracking
+    from orchestrator.controller.refresh import tracked_jobs
 
-    if name is not None and (misfit := tracking.name_misfit(name)):
+    if name is not None and (misfit := tracked_jobs.name_misfit(name)):
         raise click.UsageError(f"--name {misfit}")
     if wrong := [label for label in labels if "=" not in label]:
         raise click.UsageError(f"write --label KEY=VALUE (got {wrong[0]})")
-    wanted = tracking.Wanted(name=name, labels=labels, patterns=patterns, log=log)
+    options = tracked_jobs.Options(name=name, labels=labels, patterns=patterns, log=log)
     problems: list[errors.NotFoundError | errors.ConflictError] = []
     for job_id in job_ids:
         try:
-            tracked = tracking.track(context, job_id, wanted)
+            tracked = tracked_jobs.track(context, job_id, options)
         except (errors.NotFoundError, errors.ConflictError) as exc:
             problems.append(exc)
             continue
@@ -239,7 +239,7 @@ def track(
         raise type(problems[0])("\n".join(map(str, problems)))
 
 
-def _tracked_line(job_id: str, tracked: tracking.Tracked) -> str:
+def _tracked_line(job_id: str, tracked: tracked_jobs.Tracked) -> str:
     first, last = tracked.jobs[0], tracked.jobs[-1]
     rows = f"@{first.row}" if first is last else f"@{first.row} to @{last.row}"
     if tracked.already:

@@ -168,7 +168,7 @@ exit 3
     ]
     assert talk[-2:] == [
         f"{talk[-2][:8]} local-1 FAILED on {socket.gethostname()}",
-        "Error: job local-1 ended FAILED, exit code 3:0; its log: orchestrator logs local-1",
+        "Error: job local-1 ended FAILED, exit code 3:0; see `orchestrator logs local-1`",
     ]
     item = job(here, "local-1")
     assert item["cluster"] == f"local:{socket.gethostname()}"
@@ -763,7 +763,7 @@ def test_a_failure_is_explained_and_its_cause_kept(here: command_line.CommandLin
         '    File "/home/alice/train.py", line 7, in load\n'
         '      raise ValueError("no label")\n'
         "  ValueError: no label\n"
-        "To do:     - see the traceback; the innermost line of your own code comes last\n"
+        "Fix:       - see the traceback; the innermost line of your own code comes last\n"
         "Also:      peer_lost: a rank lost its connection to another one, which ended first "
         f"({log}:7)\n"
     )

@@ -160,9 +160,10 @@ def arguments(details: Details) -> list[str] | None:
 def _with_staleness(
     context: contexts.Context, found: Sequence[jobs.Job]
 ) -> tuple[list[jobs.Job], str]:
-    facts = clusters.known_facts(context)
-    live_clusters = {job.cluster for job in found if not job.settled}
-    fresh = {cluster: freshness.of(context, cluster) for cluster in sorted(live_clusters)}
+    with context.store.reading() as work:
+        facts = clusters.known_facts(context)
+        live_clusters = sorted({job.cluster for job in found if not job.settled})
+        fresh = {cluster: freshness.of(work, cluster) for cluster in live_clusters}
     here = {clusters.machine_cluster()}
     if facts is not None:
         here.add(facts.cluster)
