@@ -207,16 +207,9 @@ class Client:
         with tempfile.TemporaryDirectory(prefix="orchestrator-") as folder:
             path = Path(folder, "script.sbatch")
             path.write_text(script, encoding="utf-8")
-            result = self._run(sbatch.test_only_command(path, options))
+            result = _check(self._run(sbatch.test_only_command(path, options)))
         estimate = sbatch.parse_test_only(result.stderr)
-        if result.returncode == 0 and estimate is not None:
-            when = estimate.starts_at.isoformat() if estimate.starts_at else "an unknown time"
-            return (
-                f"Slurm would start the job at {when} on {estimate.node_list or 'no node'} "
-                f"in partition {estimate.partition}"
-            )
-        _check(result)
-        return failures.message(result)
+        return estimate or failures.message(result)
 
     def _run(self, argv: list[str]) -> process.Result:
         return self.run(argv, self.timeout_seconds, self.environ)
