@@ -39,6 +39,8 @@ def among(column: sa.ColumnElement[Any], values: Collection[Any]) -> sa.ColumnEl
 
     They are bound as one JSON list, because SQLite binds at most 32,766 values.
     """
+    if not values:
+        return sa.false()
     listed = sa.literal(json.dumps(list(values)), sa.Text())
     element = _Elements(listed).table_valued("value").c.value
     is_text = isinstance(next(iter(values), None), str)
