@@ -43,7 +43,7 @@ def among(column: sa.ColumnElement[Any], values: Collection[Any]) -> sa.ColumnEl
         return sa.false()
     listed = sa.literal(json.dumps(list(values)), sa.Text())
     element = _Elements(listed).table_valued("value").c.value
-    is_text = isinstance(next(iter(values), None), str)
+    is_text = isinstance(next(iter(values)), str)
     return column.in_(sa.select(element if is_text else sa.cast(element, sa.BigInteger)))
 
 
