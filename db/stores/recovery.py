@@ -51,10 +51,6 @@ class RecoveryStore(queries.Store):
         statement = sa.select(RECOVERIES).where(*due).order_by(_RECOVERY.id).limit(limit)
         return _decisions(self._rows(statement))
 
-    def has_work(self, now: datetime.datetime) -> bool:
-        """Return whether a job needs a decision or a decision is due."""
-        return bool(self.undecided(None, 1) or self.planned(now, 1))
-
     def next_due_at(self, after: datetime.datetime) -> datetime.datetime | None:
         """Return the first time later than `after` at which a decision is due."""
         first = sa.select(sa.func.min(_RECOVERY.due_at))

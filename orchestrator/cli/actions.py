@@ -23,13 +23,12 @@ from orchestrator.jobs import naming
 #: Time after --timeout in which `wait` may end by itself.
 _GRACE_SECONDS = 2.0
 
-timeout_option = click.option(
+timeout_option = options.option(
     "--timeout",
-    type=options.seconds(),
-    default=confirmed.CONFIRM_SECONDS,
-    show_default=True,
+    "Wait at most this long until Slurm shows the change.",
+    options.seconds(),
     metavar="SECONDS",
-    help="Wait at most this long until Slurm shows the change.",
+    default=confirmed.CONFIRM_SECONDS,
 )
 
 
@@ -137,7 +136,7 @@ def release(
 
 @click.command("requeue")
 @_job_action
-@click.option("--hold", is_flag=True, help="Hold the jobs; `release` lets them start.")
+@options.option("--hold", "Hold the jobs; `release` lets them start.")
 def requeue_jobs(
     context: contexts.Context, selected: Sequence[jobs.Job], *, timeout_seconds: float, hold: bool
 ) -> None:
@@ -207,9 +206,7 @@ def _explanation(outcome: confirmed.Outcome, names: str) -> str:
 
 @click.command("wait")
 @options.job_selection
-@click.option(
-    "--timeout", type=options.seconds(), metavar="SECONDS", help="Wait at most this long."
-)
+@options.option("--timeout", "Wait at most this long.", options.seconds(), metavar="SECONDS")
 @options.optional_format
 @click.pass_context
 def wait_for_jobs(
@@ -238,16 +235,26 @@ def wait_for_jobs(
         raise errors.NotEndedError(
             f"{len(live)} of {len(last)} jobs have not ended after {timeout:g} s"
         )
+    raise_unless_completed(last)
+
+
+def raise_unless_completed(last: Sequence[jobs.Job]) -> None:
+    """Raise OrchestratorError unless all jobs are COMPLETED."""
     groups: dict[tuple[str, jobs.JobState], list[jobs.Job]] = {}
     for job in last:
         if job.state is not jobs.JobState.COMPLETED:
             groups.setdefault((job.token, job.state), []).append(job)
-    if groups:
-        states = ", ".join(
-            f"{naming.names_of(tasks)} {state}" for (_, state), tasks in groups.items()
-        )
-        failed = sum(map(len, groups.values()))
-        raise errors.OrchestratorError(f"{failed} of {len(last)} jobs did not complete: {states}")
+    if not groups:
+        return
+    if len(last) == 1:
+        job, name = last[0], naming.name_of(last[0])
+        code = job_rows.exit_text(job.exit_code, job.exit_signal)
+        details = f", exit code {code}; see `orchestrator logs {name}`" if code else ""
+        details = details or f": {job.reason}"
+        raise errors.OrchestratorError(f"job {name} ended {job.state}{details}")
+    states = ", ".join(f"{naming.names_of(tasks)} {state}" for (_, state), tasks in groups.items())
+    failed = sum(map(len, groups.values()))
+    raise errors.OrchestratorError(f"{failed} of {len(last)} jobs did not complete: {states}")
 
 
 def state_reporter(context: contexts.Context) -> Callable[[Sequence[jobs.Job]], None]:

@@ -51,7 +51,7 @@ def set_baseline(ctx: click.Context, name: str, source: reports.Source) -> None:
 
 @baseline_commands.command("show")
 @click.argument("name", required=False)
-@click.option("--all", "all_", is_flag=True, help="List also replaced baselines.")
+@options.option("--all", "List also replaced baselines.", dest="all_")
 @options.format_option
 @session.with_context
 def show(context: contexts.Context, name: str | None, all_: bool, form: str) -> None:
@@ -84,12 +84,11 @@ def show(context: contexts.Context, name: str | None, all_: bool, form: str) -> 
 
 @baseline_commands.command("compare")
 @reports.source_options
-@click.option("--against", metavar="NAME", help="Compare with this baseline.")
-@click.option(
+@options.option("--against", "Compare with this baseline.", "NAME")
+@options.option(
     "--history",
-    type=click.IntRange(min=1, max=10_000),
-    metavar="N",
-    help="Compare with the newest N earlier jobs of the same name and size instead.",
+    "Compare with the newest N earlier jobs of the same name and size instead.",
+    click.IntRange(min=1, max=10_000),
 )
 @reports.comparison_options
 @options.format_option

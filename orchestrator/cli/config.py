@@ -26,11 +26,7 @@ def config_commands() -> None:
 
 
 @config_commands.command("show")
-@click.option(
-    "--origin",
-    is_flag=True,
-    help="Also show where each value comes from: file, variable or option.",
-)
+@options.option("--origin", "Also show where each value comes from: file, variable or option.")
 @options.format_option
 @click.pass_context
 def show(ctx: click.Context, origin: bool, form: str) -> None:
@@ -52,7 +48,7 @@ def show(ctx: click.Context, origin: bool, form: str) -> None:
 
 
 @config_commands.command("init")
-@click.option("--print", "print_", is_flag=True, help="Print the draft instead of writing a file.")
+@options.option("--print", "Print the draft instead of writing a file.", dest="print_")
 def init(print_: bool) -> None:
     """Draft a profile for this cluster.
 
@@ -63,30 +59,27 @@ def init(print_: bool) -> None:
     Example:
       orchestrator config init --print
     """
-    from orchestrator.controller.setup import draft
+    from orchestrator.controller.setup import profile_draft
 
-    text = draft.draft(draft.query(session.client(), os.environ))
+    text = profile_draft.draft(profile_draft.query(session.client(), os.environ))
     if print_:
         terminal.print_exactly(text)
         return
     path = paths.user_file(os.environ)
-    draft.write(path, text, config.shared_folders(os.environ))
+    profile_draft.write(path, text, config.shared_folders(os.environ))
     output.note(f"Wrote {path}. Review it, then run: orchestrator doctor")
 
 
 @click.command("doctor")
-@click.option("--job", "with_job", is_flag=True, help="Also check a compute node with a job.")
-@click.option("--partition", metavar="NAME", help="Partition of that job.")
-@click.option(
-    "--gpus-per-node", type=click.IntRange(min=1), metavar="N", help="GPUs per node of that job."
-)
-@click.option(
+@options.option("--job", "Also check a compute node with a job.", dest="with_job")
+@options.option("--partition", "Partition of that job.", "NAME")
+@options.option("--gpus-per-node", "GPUs per node of that job.", click.IntRange(min=1))
+@options.option(
     "--timeout",
-    type=options.seconds(least=1),
-    default=PROBE_TIMEOUT_SECONDS,
-    show_default=True,
+    "Cancel that job after this time.",
+    options.seconds(least=1),
     metavar="SECONDS",
-    help="Cancel that job after this time.",
+    default=PROBE_TIMEOUT_SECONDS,
 )
 @options.format_option
 @click.pass_context
@@ -109,38 +102,41 @@ def doctor(
       orchestrator doctor
       orchestrator doctor --job --gpus-per-node 1
     """
-    from orchestrator.controller.setup import doctor as checkup
-    from orchestrator.controller.setup import probe
+    from orchestrator.controller.setup import node_checks, site_checks
 
-    refused: list[checkup.Check] = []
+    refused: list[site_checks.Check] = []
     try:
         configuration = session.configuration_of(ctx)
     except config.ProjectRefusedError as exc:
-        refused = [checkup.project_refused(exc)]
+        refused = [site_checks.project_refused(exc)]
         configuration = session.configuration_of(ctx, with_project=False)
-    checks = [*checkup.examine(configuration, session.client()), *refused]
+    checks = [*site_checks.examine(configuration, session.client()), *refused]
     if with_job:
         context = session.open_context(ctx)
-        request = probe.request(configuration, partition=partition, gpus_per_node=gpus_per_node)
+        request = node_checks.request(
+            configuration, partition=partition, gpus_per_node=gpus_per_node
+        )
         try:
-            checks += probe.probe(context, request, timeout_seconds=timeout)
+            checks += node_checks.run(context, request, timeout_seconds=timeout)
         except errors.SlurmError as exc:
             fix = "fix what Slurm reports, or try another --partition"
             checks.append(
-                checkup.Check(name="compute node", outcome=checkup.BAD, found=str(exc), cure=fix)
+                site_checks.Check(
+                    name="compute node", outcome=site_checks.BAD, found=str(exc), cure=fix
+                )
             )
     rows = [
         {"check": check.name, **output.fields_of(check, _CHECK_COLUMNS[1:])} for check in checks
     ]
     output.print_rows("checks", rows, _CHECK_COLUMNS, form)
-    failed = sum(check.outcome == checkup.BAD for check in checks)
+    failed = sum(check.outcome == site_checks.BAD for check in checks)
     if failed:
         raise errors.OrchestratorError(f"{failed} of {len(checks)} checks failed")
 
 
 @click.command("trust")
-@click.option("--list", "list_", is_flag=True, help="List trusted files.")
-@click.option("--remove", is_flag=True, help="Stop trusting the file in DIR.")
+@options.option("--list", "List trusted files.", dest="list_")
+@options.option("--remove", "Stop trusting the file in DIR.")
 @options.optional_format
 @click.argument("folder", metavar="[DIR]", required=False)
 def trust(folder: str | None, list_: bool, remove: bool, form: str | None) -> None:

@@ -132,8 +132,8 @@ def restore(ctx: click.Context, backup: Path | None, form: str) -> None:
 
 
 @database_commands.command("copy")
-@click.option(
-    "--to", "url", required=True, metavar="URL", help="Copy to postgresql://... or sqlite:////PATH."
+@options.option(
+    "--to", "Copy to postgresql://... or sqlite:////PATH.", "URL", dest="url", required=True
 )
 @session.with_context
 def copy(context: contexts.Context, url: str) -> None:

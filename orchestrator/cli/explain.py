@@ -48,24 +48,24 @@ class _Explained:
 
 @click.command("explain")
 @options.jobs_argument
-@click.option(
+@options.option(
     "--log",
-    type=click.Path(exists=True, dir_okay=False),
+    "Explain a log file instead of a job.",
+    click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Explain a log file instead of a job.",
 )
-@click.option(
+@options.option(
     "--attempt",
-    type=click.IntRange(min=0, max=10**9),
-    help="Explain this attempt, from 0. Default: the newest.",
+    "Explain this attempt, from 0. Default: the newest.",
+    click.IntRange(min=0, max=10**9),
 )
-@click.option(
+@options.option(
     "--rules",
-    "rule_files",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False),
+    "File with rules that precede the built-in ones (docs/explain.md).",
+    click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="File with rules that precede the built-in ones (docs/explain.md). Can be repeated.",
+    dest="rule_files",
+    multiple=True,
 )
 @options.refresh_option
 @options.optional_format

@@ -37,26 +37,20 @@ class LogPart:
 @click.command("logs")
 @options.jobs_argument
 @options.sweeps_option
-@click.option("--all", "all_", is_flag=True, help="With --grep: search the logs of all jobs.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), help="Print only the last N lines.")
-@click.option("-f", "--follow", is_flag=True, help="Print new lines until the jobs end.")
-@click.option(
-    "--attempt", type=click.IntRange(min=0, max=10**6), help="Print only this attempt, from 0."
-)
-@click.option("--stderr", is_flag=True, help="Print the error log, if it is a separate file.")
-@click.option("--path", "show_path", is_flag=True, help="Print the path of the log.")
-@click.option(
-    "--grep", metavar="REGEX", help="Print only matching lines; exit with 1 if there are none."
-)
-@click.option("-i", "--ignore-case", is_flag=True, help="With --grep: ignore case.")
-@click.option(
-    "-C",
-    "--context",
-    "context_lines",
-    type=click.IntRange(min=0, max=10_000),
+@options.option("--all", "With --grep: search the logs of all jobs.", dest="all_")
+@options.option("-n --lines", "Print only the last N lines.", click.IntRange(min=0))
+@options.option("-f --follow", "Print new lines until the jobs end.")
+@options.option("--attempt", "Print only this attempt, from 0.", click.IntRange(min=0, max=10**6))
+@options.option("--stderr", "Print the error log, if it is a separate file.")
+@options.option("--path", "Print the path of the log.", dest="show_path")
+@options.option("--grep", "Print only matching lines; exit with 1 if there are none.", "REGEX")
+@options.option("-i --ignore-case", "With --grep: ignore case.")
+@options.option(
+    "-C --context",
+    "With --grep: also print N lines before and after each match.",
+    click.IntRange(min=0, max=10_000),
+    dest="context_lines",
     default=0,
-    metavar="N",
-    help="With --grep: also print N lines before and after each match.",
 )
 @click.pass_context
 def print_logs(

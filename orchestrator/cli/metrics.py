@@ -48,68 +48,54 @@ _OPTIONS = (
         "references", nargs=-1, cls=_JobsArgument, shell_complete=completion.job_references
     ),
     options.sweeps_option,
-    click.option(
-        "--name",
-        "names",
-        multiple=True,
-        help="Only this metric: throughput, 'val_*', ... Can be repeated.",
+    options.option(
+        "--name", "Only this metric: throughput, 'val_*', ...", "NAME", dest="names", multiple=True
     ),
-    click.option(
-        "--steps",
-        type=options.number_range,
-        metavar="A:B",
-        help="Only steps A to B: 100:200, 100:.",
+    options.option(
+        "--steps", "Only steps A to B: 100:200, 100:.", options.number_range, metavar="A:B"
     ),
-    click.option("--epochs", type=options.number_range, metavar="A:B", help="Only epochs A to B."),
-    click.option(
-        "--since", type=options.time, metavar="TIME", help="Only metrics logged since this time."
-    ),
-    click.option(
-        "--until", type=options.time, metavar="TIME", help="Only metrics logged until this time."
-    ),
-    click.option("--attempt", type=_INDEX, help="Only this attempt, from 0. Default: all."),
-    click.option("--rank", type=_INDEX, help="Only this rank."),
-    click.option(
+    options.option("--epochs", "Only epochs A to B.", options.number_range, metavar="A:B"),
+    options.option("--since", "Only metrics logged since this time.", options.time),
+    options.option("--until", "Only metrics logged until this time.", options.time),
+    options.option("--attempt", "Only this attempt, from 0. Default: all.", _INDEX),
+    options.option("--rank", "Only this rank.", _INDEX),
+    options.option(
         "--source",
-        type=click.Choice(["auto", "log", "jsonl"]),
+        "Where metrics come from. auto: metrics.jsonl if it has the name, otherwise the log.",
+        click.Choice(["auto", "log", "jsonl"]),
         default="auto",
-        show_default=True,
-        help="Where metrics come from. auto: metrics.jsonl if it has the name, otherwise the log.",
     ),
-    click.option("--last", type=_COUNT, metavar="N", help="Only the last N of each name and rank."),
-    click.option("--every", type=_COUNT, metavar="N", help="Only every Nth of each name."),
-    click.option(
-        "--points", type=_COUNT, metavar="N", help="Only N of each name, evenly distributed."
-    ),
-    click.option(
+    options.option("--last", "Only the last N of each name and rank.", _COUNT),
+    options.option("--every", "Only every Nth of each name.", _COUNT),
+    options.option("--points", "Only N of each name, evenly distributed.", _COUNT),
+    options.option(
         "--stat",
-        metavar="LIST",
-        help="Print statistics of each name: count, nan, first, last, mean, std, min, median, "
+        "Print statistics of each name: count, nan, first, last, mean, std, min, median, "
         "max, best, p5, p95, any percentile, or all.",
+        "LIST",
     ),
-    click.option("--compare", is_flag=True, help="Print two or more jobs side by side."),
-    click.option(
+    options.option("--compare", "Print two or more jobs side by side."),
+    options.option(
         "--by",
-        type=click.Choice(["step", "epoch", "time"]),
-        help="With --compare: one row for each step or epoch. With --plot: the x axis.",
+        "With --compare: one row for each step or epoch. With --plot: the x axis.",
+        click.Choice(["step", "epoch", "time"]),
     ),
-    click.option(
+    options.option(
         "--plot",
-        type=click.Path(dir_okay=False, path_type=Path),
+        "Plot into FILE.svg, .png or .pdf (needs the extra `plot`).",
+        click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Plot into FILE.svg, .png or .pdf (needs the extra `plot`).",
     ),
-    click.option("-f", "--follow", is_flag=True, help="Print new metrics until the jobs end."),
+    options.option("-f --follow", "Print new metrics until the jobs end."),
     options.formats_option(
         FORMATS, "the suffix of --output; table on a terminal, otherwise tsv; parquet needs pyarrow"
     ),
-    click.option(
-        "-o",
-        "--output",
-        "out",
-        type=click.Path(dir_okay=False, path_type=Path),
+    options.option(
+        "-o --output",
+        "Write to FILE instead of stdout.",
+        click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Write to FILE instead of stdout.",
+        dest="out",
     ),
 )
 
@@ -323,12 +309,12 @@ def _line(row: output.Row) -> str:
 @show_metrics.command("reparse")
 @options.jobs_argument
 @options.sweeps_option
-@click.option(
+@options.option(
     "--pattern",
-    "patterns",
+    "Use this pattern instead of those of the spec.",
+    "NAME",
+    dest="patterns",
     multiple=True,
-    metavar="NAME",
-    help="Use this pattern instead of those of the spec. Can be repeated.",
 )
 @options.format_option
 @session.with_context

@@ -21,7 +21,7 @@ def notice_commands() -> None:
 
 @notice_commands.command("list")
 @options.limit_option
-@click.option("--unsent", is_flag=True, help="Only notifications that are waiting or failed.")
+@options.option("--unsent", "Only notifications that are waiting or failed.")
 @options.format_option
 @session.with_context
 def list_notices(context: contexts.Context, limit: int, unsent: bool, form: str) -> None:
@@ -75,14 +75,14 @@ def test(context: contexts.Context, channel: str) -> None:
             f"channel {channel!r} is not in the configuration. Channels: {known}. Add "
             f"[notices.{channel}] to the user's configuration file"
         )
-    note = send.try_out(context, channel)
+    note = send.send_test(context, channel)
     click.echo(f"Sent a test message over {channel}: {channels[channel].receiver}")
     if note:
         output.note(note)
 
 
 @notice_commands.command("retry")
-@click.option("--channel", metavar="NAME", help="Only notifications for this channel.")
+@options.option("--channel", "Only notifications for this channel.", "NAME")
 @session.with_context
 def retry(context: contexts.Context, channel: str | None) -> None:
     """Send waiting and failed notifications with the next controller pass.

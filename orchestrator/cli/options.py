@@ -163,15 +163,52 @@ def _on_day(local: datetime.datetime, clock: datetime.time, *, days_ago: int) ->
     return datetime.datetime.combine(day, clock).astimezone(datetime.UTC)
 
 
+#: How values of these types are shown in the help.
+_METAVARS = {duration: "DURATION", time: "TIME"}
+
+
+def option(
+    names: str,
+    help: str,
+    value: Any = None,
+    *,
+    dest: str | None = None,
+    metavar: str | None = None,
+    default: Any = None,
+    multiple: bool = False,
+    **settings: Any,
+) -> Callable[[Command], Command]:
+    """Return a click option with the names of `names`, separated by spaces.
+
+    value: None for a flag, the metavar of a text, or a type.
+    """
+    if isinstance(value, str):
+        metavar, value = value, click.STRING
+    elif isinstance(value, click.IntRange):
+        metavar = metavar or "N"
+    elif value is None:
+        settings["is_flag"] = True
+    else:
+        metavar = metavar or _METAVARS.get(value)
+    return click.option(
+        *names.split(),
+        *([dest] if dest else []),
+        help=f"{help} Can be repeated." if multiple else help,
+        type=value,
+        metavar=metavar,
+        default=default,
+        show_default=default is not None,
+        multiple=multiple,
+        **settings,
+    )
+
+
 def formats_option(formats: Sequence[str], default: str) -> Callable[[Command], Command]:
     """Add --format and --json; the command gets `form`, None if neither is given."""
-    format_ = click.option(
-        "--format",
-        "form",
-        type=click.Choice(formats),
-        help=f"Output format. Default: {default}.",
+    format_ = option(
+        "--format", f"Output format. Default: {default}.", click.Choice(formats), dest="form"
     )
-    json_ = click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
+    json_ = option("--json", "Same as --format json.", dest="as_json")
 
     def decorate(function: Command) -> Command:
         @functools.wraps(function)
@@ -204,41 +241,28 @@ def refuse_format(option: str, form: str | None) -> None:
         raise click.UsageError(f"{option} prints plain text: remove --format or --json")
 
 
-limit_option = click.option(
-    "-n",
-    "--limit",
-    type=click.IntRange(min=1, max=10**9),
+limit_option = option(
+    "-n --limit",
+    "Show at most this many, the newest ones.",
+    click.IntRange(min=1, max=10**9),
     default=100,
-    show_default=True,
-    help="Show at most this many, the newest ones.",
 )
-refresh_option = click.option(
+refresh_option = option(
     "--refresh/--no-refresh",
-    default=None,
-    help="Ask Slurm now, or not at all. Default: ask if the stored state is older than the "
+    "Ask Slurm now, or not at all. Default: ask if the stored state is older than the "
     "profile's poll_floor_seconds.",
 )
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+yes_option = option("-y --yes", "Do not ask for confirmation.")
 jobs_argument = click.argument(
     "references", nargs=-1, metavar="[JOB...]", shell_complete=completion.job_references
 )
-sweeps_option = click.option(
-    "--sweep",
-    "sweeps",
-    multiple=True,
-    metavar="SWEEP",
-    help="All jobs of a sweep. Can be repeated.",
+sweeps_option = option("--sweep", "All jobs of a sweep.", "SWEEP", dest="sweeps", multiple=True)
+wait_option = option(
+    "--wait", "Wait until all jobs end; exit with 1 unless all are COMPLETED.", dest="wait_"
 )
-wait_option = click.option(
-    "--wait",
-    "wait_",
-    is_flag=True,
-    help="Wait until all jobs end; exit with 1 unless all are COMPLETED.",
-)
-queue_option = click.option(
+queue_option = option(
     "--queue/--no-queue",
-    default=None,
-    help="Defer the submission when Slurm refuses it because of a limit, and send it later. "
+    "Defer the submission when Slurm refuses it because of a limit, and send it later. "
     "Default: the profile's queue_submissions.",
 )
 
@@ -247,14 +271,8 @@ def job_selection(function: Command) -> Command:
     """Add [JOB...], --name, --label and --sweep; the command gets a Selection."""
 
     @jobs_argument
-    @click.option("--name", "names", multiple=True, help="All live jobs with this name.")
-    @click.option(
-        "--label",
-        "labels",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="All live jobs with this label.",
-    )
+    @option("--name", "All live jobs with this name.", "NAME", dest="names", multiple=True)
+    @option("--label", "All live jobs with this label.", "KEY=VALUE", dest="labels", multiple=True)
     @sweeps_option
     @functools.wraps(function)
     def command(
@@ -279,32 +297,26 @@ def names_list(text: str) -> tuple[str, ...]:
     return names
 
 
+def _joined(ctx: click.Context, param: click.Parameter, lists: Any) -> tuple[str, ...]:
+    return tuple(name for names in lists for name in names)
+
+
 def job_filter(function: Command) -> Command:
     """Add --name, --label and --partition, with the names of JobQuery's fields."""
-    for option in (
-        click.option(
-            "-p",
-            "--partition",
-            "partitions",
-            type=names_list,
-            multiple=True,
-            metavar="NAME,...",
-            callback=lambda ctx, param, lists: tuple(name for names in lists for name in names),
-            help="Only these partitions. Can be repeated.",
-        ),
-        click.option(
-            "--label",
-            "labels",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Only jobs with this label. Can be repeated.",
-        ),
-        click.option(
-            "--name", "names", multiple=True, help="Only jobs with this name. Can be repeated."
-        ),
-    ):
-        function = option(function)
-    return function
+    name = option("--name", "Only jobs with this name.", "NAME", dest="names", multiple=True)
+    label = option(
+        "--label", "Only jobs with this label.", "KEY=VALUE", dest="labels", multiple=True
+    )
+    partition = option(
+        "-p --partition",
+        "Only these partitions.",
+        names_list,
+        metavar="NAME,...",
+        dest="partitions",
+        callback=_joined,
+        multiple=True,
+    )
+    return name(label(partition(function)))
 
 
 def _set_scheduler(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
@@ -313,10 +325,10 @@ def _set_scheduler(ctx: click.Context, _: click.Parameter, value: str | None) ->
 
 
 #: Its value joins the options that precede the command's name.
-scheduler_option = click.option(
+scheduler_option = option(
     "--scheduler",
-    type=click.Choice(["auto", "slurm", "local"]),
+    "Where the job runs. auto: Slurm if sbatch is on PATH, otherwise this machine.",
+    click.Choice(["auto", "slurm", "local"]),
     expose_value=False,
     callback=_set_scheduler,
-    help="Where the job runs. auto: Slurm if sbatch is on PATH, otherwise this machine.",
 )

@@ -27,13 +27,13 @@ _METRIC_WORDS = re.compile(
     r"loss|\bacc|epoch|\bstep(?:s|\b)|\biter|\blr\b|/s\b|per.?sec|throughput|\bmfu", re.IGNORECASE
 )
 
-_files_option = click.option(
+_files_option = options.option(
     "--patterns-file",
-    "pattern_files",
-    multiple=True,
-    type=click.Path(path_type=Path),
+    "TOML file with more patterns.",
+    click.Path(path_type=Path),
     metavar="FILE",
-    help="TOML file with more patterns. Can be repeated.",
+    dest="pattern_files",
+    multiple=True,
 )
 
 
@@ -101,8 +101,8 @@ class _LogFile(click.File):
 
 @pattern_commands.command("test")
 @click.argument("log", metavar="FILE", type=_LogFile())
-@click.option(
-    "--pattern", "names", multiple=True, help="Only this pattern. Default: all. Can be repeated."
+@options.option(
+    "--pattern", "Only this pattern. Default: all.", "NAME", dest="names", multiple=True
 )
 @_files_option
 @options.format_option

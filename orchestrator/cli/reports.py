@@ -76,13 +76,13 @@ def _parse_columns(text: str) -> list[str]:
 def _source_option(function: Command) -> Command:
     """Add --from and --refresh; the command gets a Source of these, `references` and `sweep`."""
 
-    @click.option(
+    @options.option(
         "--from",
-        "file",
-        type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-        metavar="FILE.csv",
-        help="Read measurements from CSV: columns gpus or nodes, throughput, and any others, with "
+        "Read measurements from CSV: columns gpus or nodes, throughput, and any others, with "
         "one row per run. `-` is stdin.",
+        click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+        metavar="FILE.csv",
+        dest="file",
     )
     @options.refresh_option
     @functools.wraps(function)
@@ -102,29 +102,28 @@ def _source_option(function: Command) -> Command:
 
 def source_options(function: Command) -> Command:
     """Add [JOB...], --sweep, --from and --refresh; the command gets a Source."""
-    sweep = click.option("--sweep", metavar="SWEEP", help="Measure the jobs of this sweep.")
+    sweep = options.option("--sweep", "Measure the jobs of this sweep.", "SWEEP")
     return options.jobs_argument(sweep(_source_option(function)))
 
 
 def comparison_options(function: Command) -> Command:
     """Add --metric and --threshold."""
     names = ", ".join(comparison.METRICS)
-    threshold = click.option(
+    threshold = options.option(
         "--threshold",
-        "thresholds",
-        multiple=True,
-        type=_parse_threshold,
+        "Ignore smaller differences: throughput=0.05, accuracy=1%.",
+        _parse_threshold,
         metavar="METRIC=SHARE",
-        help="Ignore smaller differences: throughput=0.05, accuracy=1%. Can be repeated.",
-    )
-    metric = click.option(
-        "--metric",
-        "metrics",
+        dest="thresholds",
         multiple=True,
-        type=click.Choice([*comparison.METRICS]),
+    )
+    metric = options.option(
+        "--metric",
+        f"Compare only this: {names}. Default: {' and '.join(comparison.DEFAULT_METRICS)}.",
+        click.Choice([*comparison.METRICS]),
         metavar="METRIC",
-        help=f"Compare only this: {names}. Default: {' and '.join(comparison.DEFAULT_METRICS)}. "
-        "Can be repeated.",
+        dest="metrics",
+        multiple=True,
     )
     return metric(threshold(function))
 
@@ -225,66 +224,57 @@ def print_comparison(
     help="Report on jobs instead of a sweep. Can be repeated.",
 )
 @_source_option
-@click.option(
+@options.option(
     "--scaling",
-    type=click.Choice(["strong", "weak"]),
-    help="Which batch size is constant: the global one (strong), or that of each device (weak). "
+    "Which batch size is constant: the global one (strong), or that of each device (weak). "
     "Default: detected.",
+    click.Choice(["strong", "weak"]),
 )
-@click.option(
+@options.option(
     "--apart",
+    "Separate curves for the values of an attribute that does not affect speed: base_lr, epochs.",
+    "ATTRIBUTE",
     multiple=True,
-    metavar="ATTRIBUTE",
-    help="Separate curves for the values of an attribute that does not affect speed: base_lr, "
-    "epochs. Can be repeated.",
 )
-@click.option(
+@options.option(
     "--efficiency",
-    type=click.FloatRange(0.0, 1.0, min_open=True),
+    "Estimate the largest number of GPUs with this parallel efficiency.",
+    click.FloatRange(0.0, 1.0, min_open=True),
     default=0.8,
-    show_default=True,
-    help="Estimate the largest number of GPUs with this parallel efficiency.",
 )
-@click.option(
+@options.option(
     "--epochs",
-    type=click.IntRange(min=1, max=10**9),
-    metavar="N",
-    help="With --within: find the cheapest way to train N epochs.",
+    "With --within: find the cheapest way to train N epochs.",
+    click.IntRange(min=1, max=10**9),
 )
-@click.option(
-    "--within",
-    type=_parse_time_limit,
-    metavar="TIME",
-    help="Time for --epochs: 90 (minutes) or 4:00:00.",
+@options.option(
+    "--within", "Time for --epochs: 90 (minutes) or 4:00:00.", _parse_time_limit, metavar="TIME"
 )
-@click.option(
+@options.option(
     "--samples-per-epoch",
-    type=click.IntRange(min=1, max=10**15),
-    metavar="N",
-    help="Used to compute epoch times that were not measured.",
+    "Used to compute epoch times that were not measured.",
+    click.IntRange(min=1, max=10**15),
 )
-@click.option("--title", help="Title. Default: the name of the sweep or file.")
-@click.option(
-    "--against",
-    metavar="NAME",
-    help="Also compare with this baseline; exit with 1 if a result is worse.",
+@options.option("--title", "Title. Default: the name of the sweep or file.", "TEXT")
+@options.option(
+    "--against", "Also compare with this baseline; exit with 1 if a result is worse.", "NAME"
 )
 @comparison_options
-@click.option(
+@options.option(
     "--columns",
-    type=_parse_columns,
+    f"Print only these columns: {', '.join(tables.NAMES)}.",
+    _parse_columns,
     metavar="NAME,...",
-    help=f"Print only these columns: {', '.join(tables.NAMES)}.",
 )
-@click.option(
+@options.option(
     "--to",
-    "folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Write the report to DIR as Markdown, CSV, JSON, LaTeX and HTML, and its plots as SVG, "
+    "Write the report to DIR as Markdown, CSV, JSON, LaTeX and HTML, and its plots as SVG, "
     "PNG, PDF and CSV.",
+    click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    dest="folder",
 )
-@click.option("--no-plots", is_flag=True, help="With --to: write no plots.")
+@options.option("--no-plots", "With --to: write no plots.")
 @options.formats_option(
     (*output.FORMATS, "markdown", "latex"), "table on a terminal, otherwise tsv"
 )

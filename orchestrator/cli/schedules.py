@@ -44,49 +44,40 @@ def schedule_commands() -> None:
 @_name_argument
 @spec_options.spec_options
 @options.scheduler_option
-@click.option(
+@options.option(
     "--cron",
+    'Minute, hour, day, month and weekday: "0 2 * * 1-5"; or @daily, @hourly, ...',
+    "EXPRESSION",
     required=True,
-    metavar="EXPRESSION",
-    help='Minute, hour, day, month and weekday: "0 2 * * 1-5"; or @daily, @hourly, ...',
 )
-@click.option(
-    "--tz", metavar="ZONE", help="IANA time zone: Europe/Oslo. Default: this machine's zone."
-)
-@click.option(
+@options.option("--tz", "IANA time zone: Europe/Oslo. Default: this machine's zone.", "ZONE")
+@options.option(
     "--catchup",
-    type=click.Choice(["latest", "skip", "all"]),
+    "Which planned times to submit that passed while no controller was running.",
+    click.Choice(["latest", "skip", "all"]),
     default="latest",
-    show_default=True,
-    help="Which planned times to submit that passed while no controller was running.",
 )
-@click.option(
-    "--grace",
-    type=options.duration,
-    default="6h",
-    show_default=True,
-    metavar="DURATION",
-    help="Skip a planned time that is later than this.",
+@options.option(
+    "--grace", "Skip a planned time that is later than this.", options.duration, default="6h"
 )
-@click.option(
+@options.option(
     "--overlap",
-    type=click.Choice(["skip", "queue", "allow"]),
-    help="While the previous submission has not ended: skip the planned time, wait, or submit. "
+    "While the previous submission has not ended: skip the planned time, wait, or submit. "
     "Default: skip; with --catchup all: queue.",
+    click.Choice(["skip", "queue", "allow"]),
 )
-@click.option(
+@options.option(
     "--jitter",
-    type=options.duration,
+    "Delay each planned time by up to this. The delay of a planned time never changes.",
+    options.duration,
     default="0",
-    metavar="DURATION",
-    help="Delay each planned time by up to this. The delay of a planned time never changes.",
 )
-@click.option(
+@options.option(
     "--baseline",
-    metavar="NAME",
-    help="Compare results with this baseline. Default: with earlier results of the schedule.",
+    "Compare results with this baseline. Default: with earlier results of the schedule.",
+    "NAME",
 )
-@click.option("--replace", is_flag=True, help="Replace the schedule with this name.")
+@options.option("--replace", "Replace the schedule with this name.")
 @options.yes_option
 @options.optional_format
 @click.pass_context
@@ -194,7 +185,7 @@ def _local_zone() -> str:
 
 
 @schedule_commands.command("list")
-@click.option("--all", "all_", is_flag=True, help="List also removed schedules.")
+@options.option("--all", "List also removed schedules.", dest="all_")
 @options.format_option
 @session.with_context
 def list_schedules(context: contexts.Context, all_: bool, form: str) -> None:
@@ -269,13 +260,7 @@ def show(context: contexts.Context, name: str, form: str | None) -> None:
 
 @schedule_commands.command("next")
 @_name_argument
-@click.option(
-    "--count",
-    type=click.IntRange(min=1, max=10_000),
-    default=5,
-    show_default=True,
-    help="Number of planned times.",
-)
+@options.option("--count", "Number of planned times.", click.IntRange(min=1, max=10_000), default=5)
 @options.format_option
 @session.with_context
 def print_next(context: contexts.Context, name: str, count: int, form: str) -> None:
@@ -352,59 +337,35 @@ def run(context: contexts.Context, name: str, form: str) -> None:
         raise errors.OrchestratorError(f"nothing was submitted: {trigger.reason}")
 
 
-@schedule_commands.command("pause")
-@_name_argument
-@session.with_context
-def pause(context: contexts.Context, name: str) -> None:
-    """Pause a schedule until `schedule resume`.
-
-    Planned times are skipped while it is paused. Submitted jobs are not affected.
-
-    \b
-    Example:
-      orchestrator schedule pause nightly
-    """
-    _change(context, name, management.pause)
-
-
-@schedule_commands.command("resume")
-@_name_argument
-@session.with_context
-def resume(context: contexts.Context, name: str) -> None:
-    """Resume a paused schedule with the next planned time.
-
-    \b
-    Example:
-      orchestrator schedule resume nightly
-    """
-    _change(context, name, management.resume)
-
-
-@schedule_commands.command("remove")
-@_name_argument
-@session.with_context
-def remove(context: contexts.Context, name: str) -> None:
-    """Remove a schedule, but keep its history.
-
-    Submitted jobs are not affected. The name can be used again.
-
-    \b
-    Example:
-      orchestrator schedule remove nightly
-    """
-    _change(context, name, management.remove)
-
-
-schedule_commands.add_command(service.install)
-
-
-def _change(
-    context: contexts.Context,
-    name: str,
-    change: Callable[[contexts.Context, str], schedules.Schedule],
+def _add_change(
+    name: str, change: Callable[[contexts.Context, str], schedules.Schedule], text: str
 ) -> None:
-    stored = change(context, name)
-    click.echo(f"Schedule {stored.name} is {stored.state}")
+    """Add a command that changes the state of a schedule."""
+
+    @schedule_commands.command(
+        name, help=f"{text}\n\n\b\nExample:\n  orchestrator schedule {name} nightly"
+    )
+    @_name_argument
+    @session.with_context
+    def command(context: contexts.Context, name: str) -> None:
+        stored = change(context, name)
+        click.echo(f"Schedule {stored.name} is {stored.state}")
+
+
+_add_change(
+    "pause",
+    management.pause,
+    "Pause a schedule until `schedule resume`.\n\n"
+    "Planned times are skipped while it is paused. Submitted jobs are not affected.",
+)
+_add_change("resume", management.resume, "Resume a paused schedule with the next planned time.")
+_add_change(
+    "remove",
+    management.remove,
+    "Remove a schedule, but keep its history.\n\n"
+    "Submitted jobs are not affected. The name can be used again.",
+)
+schedule_commands.add_command(service.install)
 
 
 def note_controller(

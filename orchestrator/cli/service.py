@@ -17,21 +17,17 @@ from orchestrator.cli.output import terminal
 from orchestrator.text import formats
 
 if TYPE_CHECKING:
-    from orchestrator.controller.service import serve as serving
+    from orchestrator.controller.service import controller_process
     from orchestrator.controller.session import contexts
 
 _HEALTH_COLUMNS = (*("healthy", "command", "host", "pid", "since", "last_pass_at", "next_pass_at"),)
 
 
 @click.command("tick")
-@click.option(
-    "--quiet",
-    is_flag=True,
-    help="Print only problems, and exit with 0 if another controller is running. For cron.",
+@options.option(
+    "--quiet", "Print only problems, and exit with 0 if another controller is running. For cron."
 )
-@click.option(
-    "--trust-clock", is_flag=True, help="Confirm that this host's clock is right after it jumped."
-)
+@options.option("--trust-clock", "Confirm that this host's clock is right after it jumped.")
 @click.pass_context
 def tick(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
     """Run one controller pass.
@@ -47,14 +43,13 @@ def tick(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
     Example:
       orchestrator tick
     """
-    from orchestrator.controller.service import leases, passes
-    from orchestrator.controller.service import serve as serving
+    from orchestrator.controller.service import controller_process, leases, passes
     from orchestrator.controller.session import clock_check
 
     context = session.open_context(ctx, quiet=quiet)
     has_clock_message = False
 
-    def log(line: serving.LogLine) -> None:
+    def log(line: controller_process.LogLine) -> None:
         nonlocal has_clock_message
         has_clock_message = has_clock_message or line.event == "clock"
         if line.level != "info" or not quiet:
@@ -64,7 +59,9 @@ def tick(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
         at = clock_check.trust(context).astimezone()
         output.note(f"This host's clock is trusted: {at:%Y-%m-%d %H:%M:%S}")
     try:
-        outcomes = serving.tick(context, log, lease_seconds=context.profile.lease_seconds)
+        outcomes = controller_process.tick(
+            context, log, lease_seconds=context.profile.lease_seconds
+        )
     except leases.HeldError:
         if quiet:
             return
@@ -82,21 +79,20 @@ def tick(ctx: click.Context, quiet: bool, trust_clock: bool) -> None:
 
 
 @click.command("serve")
-@click.option(
+@options.option(
     "--interval",
-    type=options.seconds(least=1),
+    "Time between passes. Default: the profile's serve_interval_seconds, 60.",
+    options.seconds(least=1),
     metavar="SECONDS",
-    help="Time between passes. Default: the profile's serve_interval_seconds, 60.",
 )
-@click.option(
+@options.option(
     "--log-format",
-    type=click.Choice(["text", "json"]),
+    "json: one object per line with time, level, event, step, job and text.",
+    click.Choice(["text", "json"]),
     default="text",
-    show_default=True,
-    help="json: one object per line with time, level, event, step, job and text.",
 )
-@click.option("--wait", "stand_by", is_flag=True, help="Stand by while another controller runs.")
-@click.option("--status", "show_status", is_flag=True, help="Show the state of the controller.")
+@options.option("--wait", "Stand by while another controller runs.", dest="stand_by")
+@options.option("--status", "Show the state of the controller.", dest="show_status")
 @options.optional_format
 @click.pass_context
 def serve(
@@ -126,12 +122,12 @@ def serve(
         return
     if form is not None:
         raise click.UsageError("--format and --json require --status; use --log-format for the log")
-    from orchestrator.controller.service import serve as serving
+    from orchestrator.controller.service import controller_process
 
-    def log(line: serving.LogLine) -> None:
+    def log(line: controller_process.LogLine) -> None:
         click.echo(_json_line(line) if log_format == "json" else _text_line(line))
 
-    serving.serve(
+    controller_process.serve(
         context,
         log,
         interval_seconds=interval or context.profile.serve_interval_seconds,
@@ -140,12 +136,12 @@ def serve(
     )
 
 
-def _json_line(line: serving.LogLine) -> str:
+def _json_line(line: controller_process.LogLine) -> str:
     names = ("level", "event", "step", "job", "text")
     return formats.json_text({"time": line.at.isoformat(), **output.fields_of(line, names)})
 
 
-def _text_line(line: serving.LogLine) -> str:
+def _text_line(line: controller_process.LogLine) -> str:
     at = line.at.astimezone().isoformat(timespec="seconds")
     level = "" if line.level == "info" else f"{line.level}: "
     step = f"{line.step}: " if line.step else ""
@@ -184,8 +180,8 @@ def _print_health(context: contexts.Context, form: str) -> None:
     "--scrontab", "kind", flag_value="scrontab", help="Use Slurm's crontab; each run is a job."
 )
 @click.option("--systemd", "kind", flag_value="systemd", help="Use a timer of the user's systemd.")
-@click.option("--write", is_flag=True, help="Install the entry instead of printing it.")
-@click.option("--remove", is_flag=True, help="Remove the installed entry.")
+@options.option("--write", "Install the entry instead of printing it.")
+@options.option("--remove", "Remove the installed entry.")
 @click.pass_context
 def install(ctx: click.Context, kind: str | None, write: bool, remove: bool) -> None:
     """Print or install an entry that runs `orchestrator tick` regularly.

@@ -30,9 +30,9 @@ _BAR_CHARACTERS = 20
 
 @click.command("show")
 @click.argument("reference", metavar="JOB", shell_complete=completion.job_references)
-@click.option("--script", is_flag=True, help="Print only the submitted script.")
-@click.option("--spec", is_flag=True, help="Print only the spec, as JSON.")
-@click.option("--diff", is_flag=True, help="Print only the uncommitted changes at submission.")
+@options.option("--script", "Print only the submitted script.")
+@options.option("--spec", "Print only the spec, as JSON.")
+@options.option("--diff", "Print only the uncommitted changes at submission.")
 @options.refresh_option
 @options.optional_format
 @session.with_context

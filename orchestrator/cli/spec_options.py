@@ -116,12 +116,7 @@ def sweep(job: JobOptions, configuration: config.Configuration) -> tuple[sweeps.
     if path is None:
         raise click.UsageError("name a spec file that has a table [sweep]: sweep.toml")
     loaded = sweeps.load(
-        path,
-        job.settings,
-        job.flags,
-        program,
-        profile=configuration.profile,
-        environ=os.environ,
+        path, job.settings, job.flags, program, profile=configuration.profile, environ=os.environ
     )
     return loaded, str(path)
 

@@ -37,33 +37,30 @@ def _parse_state(word: str) -> jobs.JobState:
 
 @click.command("status")
 @options.jobs_argument
-@click.option(
-    "-t",
-    "--state",
-    "wanted_states",
-    type=_parse_states,
+@options.option(
+    "-t --state",
+    "Only these states, in Slurm's long or short form: RUNNING,PD,F.",
+    _parse_states,
     metavar="STATE,...",
-    help="Only these states, in Slurm's long or short form: RUNNING,PD,F.",
+    dest="wanted_states",
 )
 @options.job_filter
-@click.option(
+@options.option(
     "--sweep",
-    "sweeps",
+    "Only jobs of sweeps with this name, or of one sweep: @3.",
+    "SWEEP",
+    dest="sweeps",
     multiple=True,
-    metavar="SWEEP",
-    help="Only jobs of sweeps with this name, or of one sweep: @3. Can be repeated.",
 )
-@click.option(
-    "-S",
-    "--since",
-    type=options.time,
-    metavar="TIME",
-    help="Only jobs submitted since: 2026-11-20, 10:05, yesterday, now-2hours.",
+@options.option(
+    "-S --since",
+    "Only jobs submitted since: 2026-11-20, 10:05, yesterday, now-2hours.",
+    options.time,
 )
-@click.option("-a", "--all", "all_", is_flag=True, help="Also jobs that ended more than a day ago.")
+@options.option("-a --all", "Also jobs that ended more than a day ago.", dest="all_")
 @options.limit_option
-@click.option("-r", "--expand", is_flag=True, help="One row for each task of an array.")
-@click.option("--watch", is_flag=True, help="Print again every 2 s until Ctrl-C.")
+@options.option("-r --expand", "One row for each task of an array.")
+@options.option("--watch", "Print again every 2 s until Ctrl-C.")
 @options.refresh_option
 @options.format_option
 @session.with_context

@@ -16,7 +16,7 @@ from orchestrator.controller.submission import render as rendering
 from orchestrator.jobs import naming
 
 if typing.TYPE_CHECKING:
-    from orchestrator.controller.refresh import track as tracking
+    from orchestrator.controller.refresh import tracked_jobs
     from orchestrator.controller.session import contexts
 
 
@@ -42,9 +42,9 @@ def render(ctx: click.Context, job: spec_options.JobOptions) -> None:
 @click.command("submit")
 @spec_options.spec_options
 @options.scheduler_option
-@click.option("--dry-run", is_flag=True, help="Print the script, as `render` does.")
-@click.option("--test-only", is_flag=True, help="Ask Slurm when the job would start.")
-@click.option("--parsable", is_flag=True, help="Print only the job ID.")
+@options.option("--dry-run", "Print the script, as `render` does.")
+@options.option("--test-only", "Ask Slurm when the job would start.")
+@options.option("--parsable", "Print only the job ID.")
 @options.queue_option
 @options.wait_option
 @options.optional_format
@@ -105,29 +105,14 @@ def submit(
     elif not wait_:
         job_rows.print_jobs(tasks, context.clock.now(), form)
     if wait_:
-        _wait(context, tasks, form)
+        from orchestrator.cli import actions
+        from orchestrator.controller.actions import wait
 
-
-def _wait(context: contexts.Context, tasks: Sequence[jobs.Job], form: str | None) -> None:
-    from orchestrator.cli import actions
-    from orchestrator.controller.actions import wait
-
-    reporter = actions.state_reporter(context)
-    tasks = wait.wait(context, [job.row for job in tasks], changed=reporter)
-    if form is not None:
-        job_rows.print_jobs(tasks, context.clock.now(), form)
-    failed = [job for job in tasks if job.state is not jobs.JobState.COMPLETED]
-    if not failed:
-        return
-    job = failed[0]
-    code = job_rows.exit_text(job.exit_code, job.exit_signal)
-    end = f"job {job.job_id} ended {job.state}" + ("" if code is None else f", exit code {code}")
-    end += f"; see `orchestrator logs {job.job_id}`"
-    if job.job_id is None:
-        end = f"@{job.row} ended {job.state}: {job.reason}"
-    if len(tasks) > 1:
-        end = f"{len(failed)} of {len(tasks)} tasks did not complete; the first: {end}"
-    raise errors.OrchestratorError(end)
+        reporter = actions.state_reporter(context)
+        tasks = wait.wait(context, [job.row for job in tasks], changed=reporter)
+        if form is not None:
+            job_rows.print_jobs(tasks, context.clock.now(), form)
+        actions.raise_unless_completed(tasks)
 
 
 def _parsable(job: jobs.Job) -> str:
@@ -154,9 +139,9 @@ def submission_line(tasks: Sequence[jobs.Job]) -> str:
     metavar="JOB...",
     shell_complete=completion.job_references,
 )
-@click.option("--fresh", is_flag=True, help="Render the stored spec with the current templates.")
+@options.option("--fresh", "Render the stored spec with the current templates.")
 @options.queue_option
-@click.option("--parsable", is_flag=True, help="Print only the job IDs, one per line.")
+@options.option("--parsable", "Print only the job IDs, one per line.")
 @session.with_context
 def resubmit(
     context: contexts.Context,
@@ -205,12 +190,12 @@ def resubmit(
 
 @click.command("track")
 @click.argument("job_ids", nargs=-1, required=True, metavar="JOBID...")
-@click.option("--name", help="Name for the job here. Default: its name in Slurm.")
-@click.option(
-    "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label. Can be repeated."
+@options.option("--name", "Name for the job here. Default: its name in Slurm.", "NAME")
+@options.option("--label", "Label.", "KEY=VALUE", dest="labels", multiple=True)
+@options.option(
+    "--pattern", "Pattern that finds metrics in the log.", "NAME", dest="patterns", multiple=True
 )
-@click.option("--pattern", "patterns", multiple=True, help="Pattern that finds metrics in the log.")
-@click.option("--log", metavar="PATH", help="The log, if Slurm no longer knows its path.")
+@options.option("--log", "The log, if Slurm no longer knows its path.", "PATH")
 @session.with_context
 def track(
     context: contexts.Context,
@@ -231,17 +216,17 @@ def track(
       orchestrator track 123
       orchestrator track 123 --name baseline --label team=vision
     """
-    from orchestrator.controller.refresh import track as tracking
+    from orchestrator.controller.refresh import tracked_jobs
 
-    if name is not None and (misfit := tracking.name_misfit(name)):
+    if name is not None and (misfit := tracked_jobs.name_misfit(name)):
         raise click.UsageError(f"--name {misfit}")
     if wrong := [label for label in labels if "=" not in label]:
         raise click.UsageError(f"write --label KEY=VALUE (got {wrong[0]})")
-    wanted = tracking.Wanted(name=name, labels=labels, patterns=patterns, log=log)
+    options = tracked_jobs.Options(name=name, labels=labels, patterns=patterns, log=log)
     problems: list[errors.NotFoundError | errors.ConflictError] = []
     for job_id in job_ids:
         try:
-            tracked = tracking.track(context, job_id, wanted)
+            tracked = tracked_jobs.track(context, job_id, options)
         except (errors.NotFoundError, errors.ConflictError) as exc:
             problems.append(exc)
             continue
@@ -254,7 +239,7 @@ def track(
         raise type(problems[0])("\n".join(map(str, problems)))
 
 
-def _tracked_line(job_id: str, tracked: tracking.Tracked) -> str:
+def _tracked_line(job_id: str, tracked: tracked_jobs.Tracked) -> str:
     first, last = tracked.jobs[0], tracked.jobs[-1]
     rows = f"@{first.row}" if first is last else f"@{first.row} to @{last.row}"
     if tracked.already:

@@ -17,10 +17,8 @@ from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import plan, queries, submit_points
 from orchestrator.controller.sweeps import resume as resubmission
 
-PLAN_COLUMNS = ("points", "nodes", "gpus_per_node", "partition", "time_limit", "first", "last")
-
 _sweep_argument = click.argument("reference", metavar="SWEEP")
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would be submitted.")
+_dry_run_option = options.option("--dry-run", "Print what would be submitted.")
 
 
 @click.group("sweep", cls=options.Group)
@@ -81,12 +79,7 @@ def submit_sweep(
 @sweep_commands.command("render")
 @spec_options.spec_options
 @options.scheduler_option
-@click.option(
-    "--point",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Print only the arguments of point N, from 1.",
-)
+@options.option("--point", "Print only the arguments of point N, from 1.", click.IntRange(min=1))
 @click.pass_context
 def render(ctx: click.Context, point: int | None, job: spec_options.JobOptions) -> None:
     """Print the batch scripts of a sweep, one for each job array.
@@ -143,7 +136,7 @@ def list_sweeps(context: contexts.Context, limit: int, form: str) -> None:
 
 @sweep_commands.command("status")
 @_sweep_argument
-@click.option("--points", is_flag=True, help="Print one row for each point.")
+@options.option("--points", "Print one row for each point.")
 @options.refresh_option
 @options.format_option
 @session.with_context
@@ -194,14 +187,14 @@ def resume(context: contexts.Context, reference: str, form: str | None) -> None:
 
 @sweep_commands.command("rerun")
 @_sweep_argument
-@click.option("--failed", is_flag=True, help="Submit points that failed.")
-@click.option("--missing", is_flag=True, help="Submit points cancelled, lost or never submitted.")
-@click.option(
+@options.option("--failed", "Submit points that failed.")
+@options.option("--missing", "Submit points cancelled, lost or never submitted.")
+@options.option(
     "--point",
-    "points",
+    "Submit this point, by number or name, however it ended.",
+    "POINT",
+    dest="points",
     multiple=True,
-    metavar="POINT",
-    help="Submit this point, by number or name, however it ended. Can be repeated.",
 )
 @options.optional_format
 @session.with_context
@@ -343,25 +336,11 @@ def confirm(reason: str, *, yes: bool) -> None:
 
 
 def _print_plan(prepared: plan.Prepared, form: str) -> None:
-    rows: list[dict[str, object]] = []
-    for ready in prepared.ready:
-        spec, points = ready.submission.spec, ready.submission.points
-        row: dict[str, object] = {
-            "points": len(points),
-            "name": spec.name,
-            "nodes": spec.resources.nodes,
-            "gpus_per_node": spec.resources.gpus_per_node,
-            "partition": spec.partition,
-            "time_limit": spec.time_limit,
-            "max_running": spec.array.max_running,
-            "first": points[0].name,
-            "last": points[-1].name,
-        }
-        if output.is_json(form):
-            names = ("name", "identity", "settings")
-            row["members"] = [output.fields_of(point, names) for point in points]
-        rows.append(row)
-    output.print_rows("submissions", rows, PLAN_COLUMNS, form)
+    rows = [
+        sweep_rows.submission_row(ready.submission, is_json=output.is_json(form))
+        for ready in prepared.ready
+    ]
+    output.print_rows("submissions", rows, sweep_rows.SUBMISSION_COLUMNS, form)
 
 
 def _print_submission(tasks: Sequence[jobs.Job]) -> None:

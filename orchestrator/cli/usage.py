@@ -26,27 +26,22 @@ def _parse_key(text: str) -> str:
 
 @click.command("usage")
 @options.jobs_argument
-@click.option(
+@options.option(
     "--by",
-    "keys",
-    multiple=True,
-    type=_parse_key,
-    default=("month",),
-    show_default=True,
+    f"Group by {', '.join(totals.KEYS)}, or label:KEY.",
+    _parse_key,
     metavar="KEY",
-    help=f"Group by {', '.join(totals.KEYS)}, or label:KEY. Can be repeated.",
+    dest="keys",
+    default=("month",),
+    multiple=True,
 )
-@click.option(
-    "-S",
-    "--since",
-    type=options.time,
-    metavar="TIME",
-    help="Count from this time: 2026-11-01, yesterday, now-7days.",
+@options.option(
+    "-S --since", "Count from this time: 2026-11-01, yesterday, now-7days.", options.time
 )
-@click.option("-E", "--until", type=options.time, metavar="TIME", help="Count until this time.")
+@options.option("-E --until", "Count until this time.", options.time)
 @options.job_filter
-@click.option(
-    "--sweep", "sweeps", multiple=True, metavar="SWEEP", help="Only jobs of sweeps with this name."
+@options.option(
+    "--sweep", "Only jobs of sweeps with this name.", "SWEEP", dest="sweeps", multiple=True
 )
 @options.format_option
 @session.with_context

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 
+from orchestrator import errors
 from orchestrator.jobs import records
 
 
@@ -33,3 +34,19 @@ class Lease:
         # The age is slightly negative if it was renewed after this host read its clock; an age
         # further below zero comes from a clock that differs.
         return not -self.seconds < self.age_seconds < self.seconds
+
+    @property
+    def holder_description(self) -> str:
+        """The command, process, host and start of the holder; "nobody" without one."""
+        if self.holder is None:
+            return "nobody"
+        since = "" if self.since is None else f", since {self.since.astimezone():%Y-%m-%d %H:%M:%S}"
+        return f"`{self.command}` (process {self.holder.pid} on {self.holder.host}{since})"
+
+
+def taken_over(lease: Lease | None) -> errors.FencedError:
+    """Return the error of a controller whose lease another one took."""
+    who = (
+        " and stopped" if lease is None or lease.holder is None else f": {lease.holder_description}"
+    )
+    return errors.FencedError(f"Another controller took over{who}. This one does nothing more.")

@@ -1,55 +1,33 @@
-"""Observations and records -> what is now known of a job. Pure: no clock, no I/O.
+"""From what Slurm and the run folder report about a job to what is stored. No clock, no I/O.
 
-Order of belief (design section 3): live squeue, then the terminal sacct row of this attempt, then
-the exit record. Empty is not gone: LOST and NOT_SUBMITTED need several good answers and a grace.
+Order of trust: live row of squeue, terminal row of sacct for this attempt, exit record. A missing
+row proves nothing by itself: LOST and NOT_SUBMITTED need several successful queries and a grace.
 """
 
 from __future__ import annotations
 
-import datetime
-
 from orchestrator import jobs
-from orchestrator.tracking import adopting, following
-from orchestrator.tracking.following import (
-    is_news,
-    merged,
-    needs_sacct,
-    needs_steps,
-    never_started,
-)
-from orchestrator.tracking.observations import Answers, Observation, Verdict, Witnesses
+from orchestrator.tracking import submitted_jobs, unconfirmed_jobs
+from orchestrator.tracking.records import Evidence, Observation
+from orchestrator.tracking.submitted_jobs import is_news, needs_sacct, needs_steps, never_started
+from orchestrator.tracking.transitions import Transition
+from orchestrator.tracking.updates import with_exact_exit_code
 
 __all__ = [
-    "Answers",
+    "Evidence",
     "Observation",
-    "Verdict",
-    "Witnesses",
+    "Transition",
+    "decide",
     "is_news",
-    "judge",
-    "merged",
     "needs_sacct",
     "needs_steps",
     "never_started",
+    "with_exact_exit_code",
 ]
 
 
-def judge(
-    job: jobs.Job,
-    witnesses: Witnesses,
-    answers: Answers,
-    *,
-    submitter_alive: bool,
-    grace_seconds: float,
-    now: datetime.datetime,
-) -> Verdict:
-    """Return what is now to be stored about `job`."""
+def decide(job: jobs.Job, evidence: Evidence) -> Transition:
+    """Return what has to be stored about `job`."""
     if job.job_id is None:
-        return adopting.judge(
-            job,
-            witnesses,
-            answers,
-            submitter_alive=submitter_alive,
-            grace_seconds=grace_seconds,
-            now=now,
-        )
-    return following.judge(job, witnesses, answers, grace_seconds=grace_seconds, now=now)
+        return unconfirmed_jobs.decide(job, evidence)
+    return submitted_jobs.decide(job, evidence)

@@ -222,6 +222,6 @@ def test_slurmctld_loses_the_job_and_gives_its_id_to_another(
     other = lab.run(["sbatch", "--parsable", "--wrap", "sleep 2"], cwd=site.home).stdout.strip()
     assert other == lost, "the ID is given again"
     job = site.wait_state("job", "LOST", 120)
-    assert job["reason"].startswith(f"Slurm gives job ID {lost} to another job now")
+    assert job["reason"].startswith(f"Slurm has assigned job ID {lost} to another job")
     lab.wait_for(lambda: lab.job_state(lost) == "COMPLETED", 120, "the other job's end")
     assert site.job("job")["state"] == "LOST"

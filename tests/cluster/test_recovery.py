@@ -319,7 +319,7 @@ def test_a_controller_that_is_killed_while_it_recovers(
         site.submit(better, "--nodelist=n1")
         for _ in range(kills):
             assert running.stdout is not None
-            next(line for line in running.stdout if " Acts, with a pass every " in line)
+            next(line for line in running.stdout if " Controller running, one pass every " in line)
             time.sleep(dice.uniform(0, 3))
             lab.kill(running)
             running.communicate()

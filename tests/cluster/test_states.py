@@ -143,7 +143,10 @@ def test_a_job_that_exits_with_3(crowd: Crowd) -> None:
     job = crowd.ended("three")
     assert_end(job, "FAILED", 3, 0)
     done = crowd.site.run("wait", job["job_id"], check=1)
-    assert done.stderr.endswith(f"Error: 1 of 1 jobs did not complete: {job['job_id']} FAILED\n")
+    assert done.stderr.endswith(
+        f"Error: job {job['job_id']} ended FAILED, exit code 3:0; "
+        f"see `orchestrator logs {job['job_id']}`\n"
+    )
 
 
 def test_the_script_itself_is_killed(crowd: Crowd) -> None:
@@ -197,7 +200,7 @@ def assert_never_starts(crowd: Crowd, name: str, reason: str, told: str) -> None
     job = crowd.now(name)
     assert (job["state"], job["started_at"], job["node_list"]) == ("PENDING", None, None)
     shown = crowd.site.run("show", job_id).stdout
-    assert f"\nWhy:         can never start: {told} ({reason})\n" in shown
+    assert f"\nReason:      can never start: {told} ({reason})\n" in shown
     assert crowd.site.run("cancel", job_id).stdout == f"{job_id} is CANCELLED\n"
 
 
@@ -311,7 +314,7 @@ def test_a_job_that_is_requeued_has_two_attempts(crowd: Crowd) -> None:
         ["PENDING", "RUNNING", "PENDING", "RUNNING", "COMPLETED"],
         ["PENDING", "RUNNING", "PENDING", "COMPLETED"],
     )
-    assert "attempt 1 begins: the job was put back into the queue" in sites.details(job)
+    assert "attempt 1 starts: the job was requeued" in sites.details(job)
     first, second = job["attempts"]
     assert (first["number"], first["state"]) == (0, "REQUEUED")
     assert (second["number"], second["state"], second["exit"]) == (1, "COMPLETED", "0:0")
@@ -380,12 +383,12 @@ def test_jobs_that_slurm_has_forgotten(lab: cluster.Lab, alice_home: str) -> Non
     assert crowd.now("shot")["state"] == "PENDING"
     shot = site.wait_state(crowd.ids["shot"], "LOST")
     why = (
-        r"\d+ good answers of squeue over \d+ s did not know it; this cluster keeps no accounts,"
-        r" and the script left no exit record"
+        r"\d+ results of squeue over \d+ s did not list it; this cluster has no accounting,"
+        r" and the script wrote no exit record"
     )
     assert re.fullmatch(why, shot["reason"])
     assert sites.details(shot)[-1] == shot["reason"]
-    assert f"\nWhy:         {shot['reason']}\n" in site.run("show", crowd.ids["shot"]).stdout
+    assert f"\nReason:      {shot['reason']}\n" in site.run("show", crowd.ids["shot"]).stdout
     done = site.run("wait", *crowd.ids.values(), check=1)
     assert (
         f"2 of 3 jobs did not complete: {crowd.ids['three']} FAILED, {crowd.ids['shot']} LOST"

@@ -59,11 +59,12 @@ def test_it_is_followed_to_its_end(site: sites.Site) -> None:
 def test_what_cannot_be_tracked(site: sites.Site) -> None:
     bobs = site.lab.run(["sbatch", "--parsable", "--wrap", "sleep 300"], user="bob").stdout.strip()
     refused = site.run("track", bobs, check=6)
-    assert refused.stderr == f"Error: job {bobs} is bob's; only your own can be tracked\n"
+    why = "only your own jobs can be tracked"
+    assert refused.stderr == f"Error: job {bobs} belongs to bob: {why}\n"
     site.lab.run(["scancel", bobs], user="bob").check_returncode()
     unknown = site.run("track", "99999", check=4).stderr
     assert unknown.startswith("Error: squeue and sacct show no job 99999 of yours")
-    assert "no job ID of Slurm's" in site.run("track", "a,b", check=4).stderr
+    assert "not a job ID of Slurm" in site.run("track", "a,b", check=4).stderr
     ours = site.submit(site.shell("ours", "true"))
     assert site.run("track", ours).stdout == f"{ours} is already tracked as @1 (ours)\n"
     site.run("wait", ours)
@@ -141,7 +142,7 @@ def test_a_reused_id_is_not_taken_for_it(lab: cluster.Lab, site: sites.Site) -> 
     other = by_hand(site, *options)
     assert other == lost, "the ID is given again"
     job = site.wait_state("@1", "LOST", 120)
-    assert job["reason"].startswith(f"Slurm gives job ID {lost} to another job now")
+    assert job["reason"].startswith(f"Slurm has assigned job ID {lost} to another job")
     assert site.run("track", other).stdout == f"Tracking {other} (@2, same): PENDING\n"
     lab.run(["scontrol", "release", other]).check_returncode()
     let_go(site)
@@ -159,8 +160,8 @@ def test_without_accounts_its_end_is_lost(lab: cluster.Lab, alice_home: str) -> 
     lab.forget(job_id)
     job = site.wait_state(job_id, "LOST")
     why = (
-        r"\d+ good answers of squeue over \d+ s did not know it; this cluster keeps no accounts,"
-        r" and the script of a tracked job leaves no exit record"
+        r"\d+ results of squeue over \d+ s did not list it; this cluster has no accounting,"
+        r" and tracked jobs have no exit record"
     )
     assert re.fullmatch(why, job["reason"])
     assert [item["value"] for item in site.items("metrics", job_id)] == [100.5]

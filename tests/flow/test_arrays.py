@@ -46,8 +46,9 @@ def test_from_submission_to_cancel(cli: command_line.CommandLine, fake_slurm: Fa
     before = len(fake_slurm.calls("scancel"))
     assert cli("cancel", "1_[2-3]").out == "1_[2-3] is CANCELLED\n"
     assert fake_slurm.calls("scancel")[before:] == [["1_[2-3]"]]
-    told = cli("show", "1_2", "--json").items[0]["events"][-1]["detail"]
-    assert told.startswith("cancelled by us while it waited: Slurm knows other tasks of array 1")
+    detail = cli("show", "1_2", "--json").items[0]["events"][-1]["detail"]
+    pending = "cancelled by orchestrator while pending"
+    assert detail.startswith(f"{pending}: Slurm has other tasks of array 1")
     again = cli("resubmit", "1_[1,3]")
     assert again.out == "Submitted batch job 5 (@5-6, sweep, 2 tasks)\n"
     assert "--array=1,3%2" in fake_slurm.calls("sbatch")[-1]

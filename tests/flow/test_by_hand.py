@@ -106,7 +106,8 @@ def test_a_job_by_hand_is_tracked(cli, fake_slurm):
     (metric,) = cli("metrics", "mine", "--json").items
     assert metric["value"] == 8.5
     (job,) = cli("show", "mine", "--json").items
-    assert job["events"][0]["detail"] == "tracked from now on; found PENDING under the name hand.sh"
+    detail = job["events"][0]["detail"]
+    assert detail == "tracked from now on; PENDING in Slurm under the name hand.sh"
 
 
 def test_a_later_job_with_its_id_is_another(cli, fake_slurm):
@@ -122,7 +123,7 @@ def test_a_later_job_with_its_id_is_another(cli, fake_slurm):
         data["jobs"]["1"]["submit"] += 60
     (job,) = cli("show", "@1", "--refresh", "--json").items
     assert job["state"] == "LOST"
-    assert job["reason"].startswith("Slurm gives job ID 1 to another job now; ")
+    assert job["reason"].startswith("Slurm has assigned job ID 1 to another job; ")
     assert cli("cancel", "@1").out == "1 had already ended: LOST\n"
     assert cli("track", "1").out == "Tracking 1 (@2, hand.sh): PENDING\n"
 
@@ -139,7 +140,7 @@ def test_a_later_job_of_ours_with_its_id_is_another(cli, fake_slurm):
                 del data["jobs"]["1"]
     (job,) = cli("show", "lost", "--refresh", "--json").items
     assert job["state"] == "LOST"
-    assert job["reason"].startswith("Slurm gives job ID 1 to another job now; ")
+    assert job["reason"].startswith("Slurm has assigned job ID 1 to another job; ")
     (job,) = cli("show", "1", "--json").items
     assert (job["name"], job["state"]) == ("other", "PENDING")
 
@@ -153,7 +154,7 @@ def fake_slurm_state(fake_slurm):
 def test_what_cannot_be_tracked(cli, fake_slurm):
     for words, code, text in (
         (("7",), 4, "Error: squeue and sacct show no job 7 of yours; "),
-        (("x",), 4, "Error: 'x' is no job ID of Slurm's, such as 123 or 123_4\n"),
+        (("x",), 4, "Error: 'x' is not a job ID of Slurm, such as 123 or 123_4\n"),
         (("7", "--label", "x"), 2, "Error: write --label KEY=VALUE (got x)\n"),
         (("7", "--name", "a b"), 2, "Error: --name must be 1 to 100 letters"),
         (("7", "--name", "8"), 2, "Error: --name reads as a job ID"),
@@ -170,7 +171,7 @@ def test_what_cannot_be_tracked_keeps_nothing_else(cli, fake_slurm):
     done = cli("track", "x", "7", "1")
     assert (done.code, done.out) == (4, "Tracking 1 (@1, hand.sh): PENDING\n")
     assert done.err == (
-        "Error: 'x' is no job ID of Slurm's, such as 123 or 123_4\n"
+        "Error: 'x' is not a job ID of Slurm, such as 123 or 123_4\n"
         "squeue and sacct show no job 7 of yours; `orchestrator track` takes a job ID that "
         "`squeue --me` prints\n"
     )
@@ -185,10 +186,7 @@ def test_the_log_of_a_tracked_job_can_be_named_later(cli, fake_slurm):
     assert cli("logs", "1", "--path").out == f"{other}\n"
     done = cli("track", "1", "--name", "new")
     assert (done.code, done.out) == (6, "")
-    assert (
-        done.err
-        == "Error: 1 is @1 already (hand.sh): of one that is known only --log can be given\n"
-    )
+    assert done.err == "Error: 1 is already tracked as @1 (hand.sh): only --log can be changed\n"
 
 
 def test_one_of_ours_under_a_name_of_the_site_is_not_doubled(cli, fake_slurm):
@@ -229,8 +227,8 @@ def test_a_waiting_task_of_a_tracked_array_that_was_cancelled_by_hand(cli, fake_
     assert answers >= 3
     assert (found["state"], found["reason"]) == (
         "CANCELLED",
-        f"gone from {answers} answers of squeue while it waited: Slurm knows other tasks of array "
-        "1 and nothing of this one, and the task never began",
+        f"missing from {answers} results of squeue while pending: Slurm has other tasks of array "
+        "1 and no record of this one, and the task never started",
     )
 
 
@@ -255,7 +253,7 @@ def test_tasks_that_are_tracked_one_by_one_are_one_array(cli, fake_slurm):
     )
     done = cli("track", f"{a}", "--name", "other")
     assert (done.code, done.out) == (6, "")
-    assert "is @1 already (hand.sh): of one that is known only --log can be given" in done.err
+    assert "is already tracked as @1 (hand.sh): only --log can be changed" in done.err
     assert cli("track", f"{a}").out == f"Tracking {a} (@1 to @3, hand.sh): 3 tasks\n"
     # And the other way round.
     assert cli("track", f"{b}").out == f"Tracking {b} (@4 to @6, hand.sh): 3 tasks\n"

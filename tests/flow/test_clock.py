@@ -54,7 +54,7 @@ def test_one_tick_with_a_wrong_clock_decides_nothing(cli, fake_slurm):
     assert shifted(cli, 30 * DAY, "tick", "--quiet").err == ""
     # With the right clock the next planned time comes as if nothing had been.
     right = cli("tick")
-    assert "The clock is trusted again; what waited for it goes on." in right.err
+    assert "The clock is trusted again; deferred work resumes." in right.err
     ((until,),) = cli.rows("SELECT decided_until FROM schedules")
     assert str(until)[:10] <= f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
     assert len(history(cli)) <= len(before) + 5

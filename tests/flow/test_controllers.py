@@ -82,17 +82,19 @@ def test_one_acts_and_sigterm_ends_it(
 ) -> None:
     first = serve(here, started)
     assert first.stdout is not None
-    assert read_to(first.stdout, "Acts").endswith(" Acts, with a pass every 1 s.\n")
+    assert read_to(first.stdout, "Controller running").endswith(
+        " Controller running, one pass every 1 s.\n"
+    )
     told = holder_told(here, first.pid)
     second = here("serve")
     assert (second.code, second.out) == (6, "")
     assert second.err == (
-        f"Error: {told} acts already. End it first, or add --wait to stand by for it.\n"
+        f"Error: {told} is already running. Stop it first, or add --wait to stand by.\n"
     )
     tick = here("tick")
     assert tick.code == 6
     assert tick.err == (
-        f"Error: {told} acts already and does what a tick does; nothing was done.\n"
+        f"Error: {told} is already running and makes its own passes. Nothing was done.\n"
     )
     quiet = here("tick", "--quiet")
     assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
@@ -100,7 +102,7 @@ def test_one_acts_and_sigterm_ends_it(
     (row,) = here("serve", "--status", "--json").items
     assert (row["healthy"], row["pid"], row["problems"]) == (True, first.pid, [])
     first.send_signal(signal.SIGTERM)
-    assert first.stdout.readline().endswith(" Ended; what was begun is done.\n")
+    assert first.stdout.readline().endswith(" Controller stopped.\n")
     assert first.wait(timeout=20) == 0
     # It was given back: nobody waits for it to run out.
     assert here("tick").code == 0
@@ -120,7 +122,7 @@ def test_who_was_stopped_for_too_long_is_fenced_and_sends_nothing(
     sent = len(fake_slurm.calls("sbatch"))
     first = serve(here, started, "--wait")
     assert first.stdout is not None
-    read_to(first.stdout, "Acts")
+    read_to(first.stdout, "Controller running")
     here.wait_until(
         lambda: (
             here.rows("SELECT 1 FROM jobs WHERE state = 'SUBMITTING'")
@@ -131,7 +133,7 @@ def test_who_was_stopped_for_too_long_is_fenced_and_sends_nothing(
     stop_between_transactions(here, first)
     second = serve(here, started, "--wait")
     assert second.stdout is not None
-    read_to(second.stdout, "Acts")
+    read_to(second.stdout, "Controller running")
     first.send_signal(signal.SIGCONT)
     fenced = read_to(first.stdout, "error: ")
     assert "Another controller took over: " in fenced
@@ -170,7 +172,7 @@ def test_slurm_away_is_told_and_waited_for(here: CommandLine, fake_slurm: FakeSl
     fake_slurm.fail("squeue", stderr=f"{text}\n", times=9)
     done = here("tick")
     assert done.code == 5
-    assert done.err.startswith("refresh: Slurm does not answer since ")
+    assert done.err.startswith("refresh: Slurm has not answered since ")
     assert done.err.endswith(" steps failed: refresh\n")
     status = here("serve", "--status")
     assert status.code == 1 and "Failing since " in status.err

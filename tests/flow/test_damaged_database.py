@@ -364,8 +364,8 @@ def test_restore_beside_a_controller(damaged: CommandLine, backup: Path) -> None
         told, code = ended(damaged, backup)
         assert code == 6
         assert re.fullmatch(
-            r"`serve` \(process \d+ on \S+, since [-0-9]+ [:0-9]+\) acts on this database\. "
-            r"End it first, then restore\.\n",
+            r"`serve` \(process \d+ on \S+, since [-0-9]+ [:0-9]+\) uses this database\. "
+            r"Stop it first, then restore\.\n",
             told,
         )
     finally:

@@ -199,7 +199,7 @@ def test_what_slurm_never_got_is_not_submitted(cli, fake_slurm):
     )
     done = cli("wait", "@1", **grace)
     assert (done.code, done.out) == (1, "")
-    assert done.err.endswith("Error: 1 of 1 jobs did not complete: @1 NOT_SUBMITTED\n")
+    assert "\nError: job @1 ended NOT_SUBMITTED: " in done.err
     assert len(fake_slurm.calls("sbatch")) == 1
     assert len(fake_slurm.calls("squeue")) >= 3
 

@@ -221,8 +221,8 @@ def test_claims_and_records_in_an_open_folder_do_not_count(cli, fake_slurm) -> N
     seen = cli("status", "--all", "--refresh", "--json")
     assert [item["state"] for item in seen.items] != ["COMPLETED"]
     assert (
-        f"Its claims and exit records do not count: {path} is not used: {path} can be written by "
-        "every user, and whoever can change it decides what your jobs run. Run "
+        f"Its owner files and exit records are ignored: {path} is not used: {path} can be written "
+        "by every user, and whoever can change it decides what your jobs run. Run "
         f"`chmod go-w {path}`, or set runs_dir to a folder of your own.\n"
     ) in seen.err
     path.chmod(0o700)

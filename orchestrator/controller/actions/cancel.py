@@ -104,7 +104,7 @@ def _scancel(context: contexts.Context, live: Sequence[jobs.Job]) -> set[int]:
         if any("_" in job_id for job_id in ids) and not context.is_local:
             # scancel 22.05 with a name cancels tasks that were not named, too (slurm.scontrol).
             record = context.slurm.show_job(str(tasks[0].array_job_id))
-            if record is not None and identity.in_papers(context, tasks[0], record):
+            if record is not None and identity.is_record_of(context, tasks[0], record):
                 without_name += ids
             continue
         by_name |= {job.row for job in tasks}
@@ -285,7 +285,7 @@ def _scancel_renamed(context: contexts.Context, live: Sequence[jobs.Job]) -> Non
         scheduler = context.with_scheduler(first.scheduler).scheduler
         # A pending array is renamed as a whole, so its first record has the name.
         record = scheduler.show_job(first.job_id or "")
-        if record is None or not identity.in_papers(context, first, record):
+        if record is None or not identity.is_record_of(context, first, record):
             continue
         name = record.get("JobName", "")
         if name and name != run_folder.name_in_slurm(first):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from orchestrator import jobs
 from orchestrator.controller.actions import confirmed
-from orchestrator.controller.refresh import evidence
+from orchestrator.controller.refresh import slurm_queries
 from orchestrator.controller.session import contexts
 from orchestrator.diagnosis import pending_reasons
 
@@ -81,7 +81,7 @@ def _known_to_scheduler(context: contexts.Context, selected: Sequence[jobs.Job])
     if in_slurm:
         with context.store.reading() as work:
             installation_id = work.settings.installation_id()
-        queue = evidence.ask_queue(context, in_slurm, installation_id)
+        queue = slurm_queries.query_queue(context, in_slurm, installation_id)
         known |= {
             job.row for job in in_slurm if any(row.job_id == job.job_id for row in queue.of(job))
         }

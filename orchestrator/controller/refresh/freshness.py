@@ -1,4 +1,4 @@
-"""How fresh the database is, as far as it can tell by itself: Slurm is not asked here."""
+"""How recent the stored states are. Slurm is not queried here."""
 
 from __future__ import annotations
 
@@ -14,31 +14,30 @@ from orchestrator.controller.session import contexts
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Freshness:
-    """What is known of the last time that Slurm was asked."""
+    """When Slurm was last queried, and with which result."""
 
-    #: Slurm was asked now; false: the last answer was recent enough, or nothing is live
+    #: Slurm was queried now; false: the last result was recent enough, or nothing is live
     asked: bool = False
-    #: last good answer of squeue
+    #: last successful squeue
     good_at: datetime.datetime | None = None
-    #: since when Slurm does not answer; none while it does
+    #: since when Slurm does not answer; None: it does
     failing_since: datetime.datetime | None = None
-    #: what it said
     error: str = ""
-    #: when Slurm was last asked, well or not
+    #: start of the last refresh, successful or not
     tried_at: datetime.datetime | None = None
-    #: another process is asking Slurm at this moment
+    #: another process is querying Slurm
     busy: bool = False
+    #: number of jobs with new events
     changed: int = 0
-    #: so many jobs were seen to have ended
+    #: number of jobs whose end was noticed
     ended: int = 0
-    #: why sacct did not answer just now; details are filled in when it does
+    #: why sacct failed; details follow when it works again
     accounts_error: str = ""
 
 
-def of(context: contexts.Context, cluster: str) -> Freshness:
-    """Return what is known of a cluster's last answers."""
-    with context.store.reading() as work:
-        state = work.refreshes.get(cluster)
+def of(work: unit_of_work.UnitOfWork, cluster: str) -> Freshness:
+    """Return the result of the last refresh of a cluster."""
+    state = work.refreshes.get(cluster)
     return Freshness(
         good_at=state.last_good_squeue_at,
         tried_at=state.last_tried_at,
@@ -48,22 +47,21 @@ def of(context: contexts.Context, cluster: str) -> Freshness:
 
 
 def nothing_is_due(context: contexts.Context) -> bool:
-    """Return True where a refresh that nobody insists on would ask and send nothing.
+    """Return whether a refresh that no user insists on would query and submit nothing.
 
-    resend.refresh_and_send() finds the same; who calls this first need not load it.
+    resend.refresh_and_send() finds the same, but imports everything that calls Slurm.
     """
     due = jobs.JobQuery(due=context.clock.now(), limit=1)
-    waiting = jobs.JobQuery(deferred=True, limit=1)
+    deferred = jobs.JobQuery(deferred=True, limit=1)
     with context.store.reading() as work:
-        return not work.jobs.find(due) and not work.jobs.find(waiting)
+        return not work.jobs.find(due) and not work.jobs.find(deferred)
 
 
 def drop_dead_claim(work: unit_of_work.UnitOfWork, cluster: str) -> None:
-    """Give back the right to ask of a process of this host that is gone.
+    """Release the claim of a process of this host that has ended.
 
-    One that was killed while it asked gives nothing back, and nobody would ask before its claim
-    runs out: a terminal that was closed on `submit --wait` left a running job PENDING for two
-    minutes.
+    A killed process releases nothing, and no other one would query Slurm before the claim expires:
+    closing the terminal of `submit --wait` left a running job PENDING for two minutes.
     """
     holder = work.refreshes.get(cluster).holder or ""
     host, _, pid = holder.rpartition(":")

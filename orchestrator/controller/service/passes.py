@@ -1,4 +1,4 @@
-"""tick: one idempotent pass over all that is to be done without a person, step by step."""
+"""A controller pass: everything that is done without a person, step by step and idempotent."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ import traceback
 from collections.abc import Callable, Iterator
 
 from orchestrator import errors
+from orchestrator.controller.graphs import graphs
+from orchestrator.controller.metrics import ended_jobs
+from orchestrator.controller.notices import send
+from orchestrator.controller.recovery import retry
+from orchestrator.controller.resubmission import resend
+from orchestrator.controller.schedules import triggers
 from orchestrator.controller.session import contexts
 
 
 class Stopped(Exception):
-    """The controller is to end; what was begun is done, and nothing more is begun."""
+    """The controller is asked to stop: started work is finished, and nothing more is started."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,11 +28,11 @@ class Step:
     """One part of a pass."""
 
     name: str
-    #: plain sentences of what it did; each loads its modules when it is called
+    #: returns sentences about what it did
     run: Callable[[contexts.Context], list[str]]
-    #: it decides by the clock: left out while that is in doubt
+    #: decides by the clock: skipped while the clock is in doubt
     by_clock: bool = True
-    #: when, later than a moment, it has something to do; None: at no time that is known
+    #: the next time after another at which it has work; None if not known
     next_at: Callable[[contexts.Context, datetime.datetime], datetime.datetime | None] = (
         lambda context, after: None
     )
@@ -34,30 +40,27 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one step did."""
+    """The result of one step."""
 
     step: str
     done: tuple[str, ...] = ()
-    #: why it failed; none: it went well
     error: Exception | None = None
     seconds: float
 
     @property
     def exit_code(self) -> int:
-        """Return what a command ends with whose step came out so."""
+        """Return the exit code of a command for this result."""
         if isinstance(self.error, errors.OrchestratorError):
             return self.error.exit_code
         return 0 if self.error is None else 1
 
 
 def _refresh(context: contexts.Context, floor_seconds: float | None) -> list[str]:
-    from orchestrator.controller.resubmission import resend
-
     fresh = resend.refresh_and_send(context, floor_seconds=floor_seconds)
     if fresh.failing_since is not None:
         since = fresh.failing_since.astimezone()
         raise errors.SlurmError(
-            f"Slurm does not answer since {since:%Y-%m-%d %H:%M:%S}: {fresh.error}"
+            f"Slurm has not answered since {since:%Y-%m-%d %H:%M:%S}: {fresh.error}"
         )
     if not fresh.changed:
         return []
@@ -70,99 +73,57 @@ def _resend_at(context: contexts.Context, after: datetime.datetime) -> datetime.
         return work.jobs.next_resend_at(after)
 
 
-def _logs(context: contexts.Context) -> list[str]:
-    from orchestrator.controller.metrics import ended_jobs
-
-    return ended_jobs.step(context)
-
-
-def _graphs(context: contexts.Context) -> list[str]:
-    from orchestrator.controller.graphs import graphs
-
-    return graphs.step(context)
-
-
-def _notices(context: contexts.Context) -> list[str]:
-    from orchestrator.controller.notices import send
-
-    return send.step(context)
-
-
-def _schedules(context: contexts.Context) -> list[str]:
-    from orchestrator.controller.schedules import triggers
-
-    return triggers.step(context)
-
-
-def _planned_at(context: contexts.Context, after: datetime.datetime) -> datetime.datetime | None:
-    from orchestrator.controller.schedules import triggers
-
-    return triggers.next_at(context, after)
-
-
-def _recover(context: contexts.Context) -> list[str]:
-    with context.store.reading() as work:
-        if not work.recovery.has_work(context.clock.now()):
-            return []
-    # Brings submitit, a fifth of a second: only where there is something to do.
-    from orchestrator.controller.recovery import retry
-
-    return retry.step(context)
-
-
 def _recover_at(context: contexts.Context, after: datetime.datetime) -> datetime.datetime | None:
     with context.store.reading() as work:
         return work.recovery.next_due_at(after)
 
 
 def steps(floor_seconds: float | None) -> tuple[Step, ...]:
-    """Return the steps in their order: each builds on what those before it have stored.
+    """Return the steps in their order: each uses what the ones before it stored.
 
-    Slurm is not asked where its last answer is younger than the floor (None: the profile's).
+    floor_seconds: Slurm is not queried if its last reply is younger; None: the profile's.
     """
     refresh = functools.partial(_refresh, floor_seconds=floor_seconds)
     return (
         Step(name="refresh", run=refresh, by_clock=False, next_at=_resend_at),
-        Step(name="logs", run=_logs, by_clock=False),
-        Step(name="recover", run=_recover, next_at=_recover_at),
-        Step(name="graphs", run=_graphs),
-        Step(name="schedules", run=_schedules, next_at=_planned_at),
-        Step(name="notices", run=_notices),
+        Step(name="logs", run=ended_jobs.step, by_clock=False),
+        Step(name="recover", run=retry.step, next_at=_recover_at),
+        Step(name="graphs", run=graphs.step),
+        Step(name="schedules", run=triggers.step, next_at=triggers.next_at),
+        Step(name="notices", run=send.step),
     )
 
 
-def tick(context: contexts.Context, *, floor_seconds: float | None = None) -> Iterator[Outcome]:
-    """Do one pass, and yield what each step did.
+def run(context: contexts.Context, *, floor_seconds: float | None = None) -> Iterator[Outcome]:
+    """Make one pass, and yield the result of each step.
 
-    A step that fails keeps none of the others from running. Raises FencedError where another
-    controller acts, and what `context.guard.check` raises.
+    A failing step does not prevent the next ones. Raises FencedError if another controller took
+    over, and what `context.guard.check` raises.
     """
     for step in steps(floor_seconds):
-        if step.by_clock and context.clock.doubt:
-            continue
-        context.guard.check()
-        yield _run(context, step)
+        if not (step.by_clock and context.clock.doubt):
+            context.guard.check()
+            yield _run_step(context, step)
 
 
 def next_at(context: contexts.Context, after: datetime.datetime) -> datetime.datetime | None:
-    """Return when the next pass has something to do that the last, begun at `after`, had not."""
-    found = [step.next_at(context, after) for step in steps(None)]
-    return min((at for at in found if at is not None and at > after), default=None)
+    """Return when the next pass has work that the last one, started at `after`, did not have."""
+    times = [step.next_at(context, after) for step in steps(None)]
+    return min((at for at in times if at is not None and at > after), default=None)
 
 
-def _run(context: contexts.Context, step: Step) -> Outcome:
-    began = time.monotonic()
+def _run_step(context: contexts.Context, step: Step) -> Outcome:
+    start = time.monotonic()
     done: list[str] = []
     error: Exception | None = None
     try:
         done = step.run(context)
     except (Stopped, errors.FencedError):
         raise
-    except errors.OrchestratorError as exc:
-        error = exc
     except Exception as exc:
-        # A mistake of ours in one step is told like a failure, and the others still run.
-        where = traceback.extract_tb(exc.__traceback__)[-1]
-        exc.add_note(f"{where.filename}:{where.lineno}")
+        if not isinstance(exc, errors.OrchestratorError):
+            # A bug in one step is reported like a failure.
+            frame = traceback.extract_tb(exc.__traceback__)[-1]
+            exc.add_note(f"{frame.filename}:{frame.lineno}")
         error = exc
-    return Outcome(step=step.name, done=tuple(done), error=error, seconds=time.monotonic() - began)
+    return Outcome(step=step.name, done=tuple(done), error=error, seconds=time.monotonic() - start)

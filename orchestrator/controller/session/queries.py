@@ -160,9 +160,10 @@ def arguments(details: Details) -> list[str] | None:
 def _with_staleness(
     context: contexts.Context, rows: Sequence[jobs.Job]
 ) -> tuple[list[jobs.Job], str]:
-    live_clusters = {job.cluster for job in rows if not job.settled}
-    fresh = {cluster: freshness.of(context, cluster) for cluster in sorted(live_clusters)}
-    facts = clusters.known_facts(context)
+    with context.store.reading() as work:
+        facts = clusters.known_facts(context)
+        live_clusters = sorted({job.cluster for job in rows if not job.settled})
+        fresh = {cluster: freshness.of(work, cluster) for cluster in live_clusters}
     local_clusters = {clusters.machine_cluster(), *([facts.cluster] if facts else [])}
     with_staleness = [
         job

@@ -10,6 +10,7 @@ import itertools
 import os
 import pathlib
 import re
+import threading
 import types
 from collections.abc import Iterator, Sequence
 from typing import Self
@@ -23,6 +24,7 @@ from db.sqlite import backups
 from db.sqlite.database import SqliteDatabase
 from orchestrator import config, errors, files
 from orchestrator.controller.session import content_checks
+from orchestrator.jobs import leases
 
 _URLS = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
 #: what code may raise when it meets an impossible stored value
@@ -72,6 +74,8 @@ class Store:
         """
         self._database = _database(location)
         self._fence: int | None = None
+        #: the open transaction of each thread
+        self._transaction = threading.local()
         self._shared_folders = tuple(shared_folders)
         self._setting = setting
         self._is_folder_checked = False
@@ -119,9 +123,13 @@ class Store:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[unit_of_work.UnitOfWork]:
-        """Open a read transaction."""
+        """Open a read transaction; inside another transaction of this thread, use that one."""
+        if (work := getattr(self._transaction, "work", None)) is not None:
+            yield work
+            return
         with self._open() as opened, opened.reading() as connection:
-            yield unit_of_work.UnitOfWork(connection)
+            with self._as_transaction(unit_of_work.UnitOfWork(connection)) as work:
+                yield work
 
     @contextlib.contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[unit_of_work.UnitOfWork]:
@@ -129,15 +137,23 @@ class Store:
 
         durable: what is committed survives a power cut.
         """
-        with self._open() as opened, opened.writing(durable=durable) as connection:
-            work = unit_of_work.UnitOfWork(connection)
+        with (
+            self._open() as opened,
+            opened.writing(durable=durable) as connection,
+            self._as_transaction(unit_of_work.UnitOfWork(connection)) as work,
+        ):
             if self._fence is not None and not work.leases.has_fence(self._fence):
-                from orchestrator.controller.service import lease_messages
-
-                raise lease_messages.taken_over(
-                    work.leases.read(datetime.datetime.now(datetime.UTC))
-                )
+                raise leases.taken_over(work.leases.read(datetime.datetime.now(datetime.UTC)))
             yield work
+
+    @contextlib.contextmanager
+    def _as_transaction(self, work: unit_of_work.UnitOfWork) -> Iterator[unit_of_work.UnitOfWork]:
+        outer = getattr(self._transaction, "work", None)
+        self._transaction.work = work
+        try:
+            yield work
+        finally:
+            self._transaction.work = outer
 
     def version(self) -> str | None:
         """Return the schema revision of the database; None: there is no database."""

@@ -1,4 +1,4 @@
-"""A backup put in place of the database, where nobody acts on it."""
+"""Replacing the database by a backup, if no controller uses it."""
 
 from __future__ import annotations
 
@@ -7,28 +7,23 @@ import datetime
 import pathlib
 
 from orchestrator import errors
-from orchestrator.controller.service import lease_messages, leases
+from orchestrator.controller.service import leases
 from orchestrator.controller.session import stores
 
 
 def restore(store: stores.Store, backup: pathlib.Path, now: datetime.datetime) -> stores.Restored:
-    """Put a backup in place of the database; ConflictError while somebody works with it."""
+    """Replace the database by a backup. Raises ConflictError while it is in use."""
     if not backup.is_file():
         raise errors.NotFoundError(f"no file {backup}; `orchestrator db restore` lists backups")
     if store.exists():
-        _refuse_controller(store, now)
+        # No lock shows that another host has a file on a shared disk open.
+        lease = None
+        with contextlib.suppress(errors.DatabaseError, errors.NewerDatabaseError):
+            with store.reading() as work:
+                lease = work.leases.read(now)
+        store.close()
+        if lease is not None and lease.holder and not (leases.has_ended(lease) or lease.lapsed):
+            raise errors.ConflictError(
+                f"{lease.holder_description} uses this database. Stop it first, then restore."
+            )
     return store.restore(backup)
-
-
-def _refuse_controller(store: stores.Store, now: datetime.datetime) -> None:
-    # Where the file is shared by hosts, no lock shows that another host has it open.
-    lease = None
-    with contextlib.suppress(errors.DatabaseError, errors.NewerDatabaseError):
-        with store.reading() as work:
-            lease = work.leases.read(now)
-    store.close()
-    if lease is None or lease.holder is None or leases.has_ended(lease) or lease.lapsed:
-        return
-    raise errors.ConflictError(
-        f"{lease_messages.described(lease)} acts on this database. End it first, then restore."
-    )

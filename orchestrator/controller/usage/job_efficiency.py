@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestrator import errors, jobs, specs
-from orchestrator.controller.refresh import evidence
+from orchestrator.controller.refresh import slurm_queries
 from orchestrator.controller.session import clusters, contexts, queries
 from orchestrator.slurm import failures
 from orchestrator.usage import efficiency, gpus
@@ -86,15 +86,15 @@ def _query(
             return None, f"available on {job.cluster} only"
         if not facts.accounting:
             return None, "this cluster has no accounting"
-        if error := evidence.resting(context, facts.cluster, context.clock.now()):
+        if error := slurm_queries.sacct_pause(context, facts.cluster, context.clock.now()):
             return None, error.splitlines()[0]
     try:
-        since = job.created_at - evidence.SACCT_MARGIN
+        since = job.created_at - slurm_queries.SACCT_MARGIN
         used = context.scheduler.used(job.job_id, job.submitted_at, since)
     except errors.SlurmError as exc:
         if isinstance(exc, failures.Unreachable):
             with contextlib.suppress(errors.DatabaseError):
-                evidence.rest(context, job.cluster, str(exc))
+                slurm_queries.pause_sacct(context, job.cluster, str(exc))
         return None, str(exc).splitlines()[0]
     return used, "" if used is not None else "the job is not in the accounting database"
 

@@ -45,7 +45,7 @@ def test_row_26_cancel_of_unknown_and_reused_ids(lab: cluster.Lab, row: rows.Row
     assert f"{lost} is CANCELLED" not in done.stdout
     assert lab.job_state(lost) == "RUNNING", "the other's job was hit"
     assert row.site.wait_state("lost", "LOST", 120)["reason"].startswith(
-        f"Slurm gives job ID {lost} to another job now"
+        f"Slurm has assigned job ID {lost} to another job"
     )
     lab.run(["scancel", lost]).check_returncode()
     assert sites.details(row.site.job("lost"))[-1].startswith(f"Slurm gives job ID {lost}")

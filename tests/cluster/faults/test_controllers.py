@@ -52,7 +52,7 @@ def serve(
     serving.append(popen)
     assert popen.stdout is not None
     for line in popen.stdout:
-        if " Acts, with a pass every 2 s." in line:
+        if " Controller running, one pass every 2 s." in line:
             return popen
     raise AssertionError(popen.communicate())
 
@@ -69,13 +69,13 @@ def test_row_41_two_controllers(
     first = serve(alice, serving)
     # On its host, and on another: the database is a file.
     refused = alice.run("serve", check=6).stderr
-    assert refused.endswith(" acts already. End it first, or add --wait to stand by for it.\n")
+    assert refused.endswith(" is already running. Stop it first, or add --wait to stand by.\n")
     for argv in (["serve"], ["serve", "--wait"], ["tick"]):
         done = lab.run(["orchestrator", *argv], env=alice.environ, cwd=alice.home, host="n1")
         assert done.returncode == 6
         assert done.stderr.endswith(
-            " acts already, and this is n1. Use the one there; a second host can stand by where "
-            "the database is kept in PostgreSQL.\n"
+            " is already running, and this host is n1. Use the one there; a second host can stand "
+            "by if the database is in PostgreSQL.\n"
         )
     # It is stopped while its sbatch is on its way, for longer than the lease.
     row.seen.set(faults.Rule(command="sbatch", run=False, rc=1, stdout="", stderr=DRAINED, times=1))

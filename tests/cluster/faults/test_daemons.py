@@ -56,7 +56,7 @@ def test_row_11_slurmctld_loses_all_its_state(lab: cluster.Lab, row: rows.Row) -
         # A slurmctld without state tells slurmdbd to end what was running: CANCELLED in sacct.
         assert ends[name]["state"] in ("CANCELLED", "LOST"), ends[name]
         if ends[name]["state"] == "LOST":
-            why = f"Slurm gives job ID {ends[name]['job_id']} to another job now"
+            why = f"Slurm has assigned job ID {ends[name]['job_id']} to another job"
             assert ends[name]["reason"].startswith(why)
     # An ID on the command line means the newest job that has it.
     assert row.site.job(waits)["name"] == "fresh"

@@ -96,7 +96,9 @@ def test_the_other_takes_over_and_the_first_is_fenced(
     (acting,) = [one for one in controllers if one.lines("start")]
     (standing,) = [one for one in controllers if one is not acting]
     (line,) = standing.lines()
-    assert re.search(rf"on {acting.host}, since .*acts; waiting for it to end\.$", line["text"])
+    assert re.search(
+        rf"on {acting.host}, since .*is running; waiting for it to end\.$", line["text"]
+    )
     # Those that are let in wait for a file, so that the others queue up.
     command = f"until [ -e {row.site.home}/go ]; do sleep 0.2; done; sleep 3"
     spec = row.shell("short", command, job=JOB)

@@ -10,7 +10,7 @@ import pytest
 from orchestrator import jobs, tracking
 from orchestrator.jobs import JobState
 from orchestrator.slurm import sacct
-from tests.unit.tracking import test_judge as judging
+from tests.unit.tracking import test_decide as cases
 
 RECORDED = Path(__file__).parents[1] / "slurm/recorded/22.05"
 
@@ -18,7 +18,7 @@ RECORDED = Path(__file__).parents[1] / "slurm/recorded/22.05"
 def rows(name: str) -> dict[str, tracking.Observation]:
     """By job name; the steps are merged in."""
     lines = (RECORDED / name).read_text(encoding="utf-8").split("\n")
-    return {row.name: row for row in sacct.parse(lines, judging.at(60))}
+    return {row.name: row for row in sacct.parse(lines, cases.at(60))}
 
 
 EARLY = rows("sacct-slurmdbd-back.txt")
@@ -26,7 +26,7 @@ LATER = rows("sacct-slurmdbd-back-later.txt")
 
 
 def known(row: tracking.Observation, **fields: Any) -> jobs.Job:
-    return judging.job(job_id=row.job_id, raw_job_id=row.job_id, **fields)
+    return cases.job(job_id=row.job_id, raw_job_id=row.job_id, **fields)
 
 
 def end(job: jobs.Job) -> tuple[object, ...]:
@@ -46,33 +46,33 @@ def test_a_row_without_an_end_takes_nothing_from_what_squeue_told(
     name: str, state: JobState, code: tuple[int, int], later: tuple[object, ...]
 ) -> None:
     early = EARLY[name]
-    shown = judging.row(
+    shown = cases.row(
         state,
         job_id=early.job_id,
         raw_job_id=early.job_id,
         exit_code=code[0],
         exit_signal=code[1],
-        ended_at=judging.at(50),
+        ended_at=cases.at(50),
     )
     live = known(early, state=JobState.RUNNING)
-    told = judging.after(live, judging.judge(live, squeue=(shown,), sacct=(early,)))
+    told = cases.after(live, cases.decide(live, squeue=(shown,), sacct=(early,)))
     assert (end(told), told.settled) == ((state, str(state), *code), False)
     assert not tracking.needs_steps([early])
     # Nor once squeue has forgotten the job.
-    assert judging.judge(told, sacct=(early,)) == tracking.Verdict()
-    ended = judging.after(told, judging.judge(told, sacct=(LATER[name],)))
+    assert cases.decide(told, sacct=(early,)) == tracking.Transition()
+    ended = cases.after(told, cases.decide(told, sacct=(LATER[name],)))
     assert (end(ended), ended.settled) == (later, True)
 
 
 def test_a_row_without_an_end_tells_the_state_where_nobody_else_does() -> None:
     live = known(EARLY["hog"], state=JobState.RUNNING)
-    told = judging.after(live, judging.judge(live, sacct=(EARLY["hog"],)))
+    told = cases.after(live, cases.decide(live, sacct=(EARLY["hog"],)))
     assert (end(told), told.ended_at) == ((JobState.FAILED, "FAILED", None, None), None)
     assert not told.settled
     # An end that never comes is not waited for.
     for now, settled in ((3600, False), (2 * 24 * 3600, True)):
-        verdict = judging.judge(told, now=now, sacct=(EARLY["hog"],))
-        assert judging.after(told, verdict).settled is settled
+        transition = cases.decide(told, now=now, sacct=(EARLY["hog"],))
+        assert cases.after(told, transition).settled is settled
     lost = known(EARLY["ok"], state=JobState.LOST)
-    found = judging.after(lost, judging.judge(lost, sacct=(EARLY["ok"],)))
+    found = cases.after(lost, cases.decide(lost, sacct=(EARLY["ok"],)))
     assert (found.state, found.settled) == (JobState.COMPLETED, False)

@@ -14,7 +14,7 @@ import pytest
 from orchestrator import errors, schedules
 from orchestrator.controller.resubmission import resend
 from orchestrator.controller.schedules import management, triggers
-from orchestrator.controller.service import health, passes, serve
+from orchestrator.controller.service import controller_process, health, passes
 from orchestrator.controller.session import clock_check, clusters, contexts, stores
 from orchestrator.local import kernel_clock
 from orchestrator.slurm import process
@@ -71,8 +71,8 @@ def context(tmp_path: Path, host: Host) -> Iterator[contexts.Context]:
 
 def tick(context: contexts.Context) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the steps of a pass, and what its log says of the clock."""
-    log: list[serve.LogLine] = []
-    outcomes = serve.tick(context, log.append, lease_seconds=30)
+    log: list[controller_process.LogLine] = []
+    outcomes = controller_process.tick(context, log.append, lease_seconds=30)
     of_clock = [(line.level, line.text) for line in log if line.event == "clock"]
     return [one.step for one in outcomes], of_clock
 
@@ -124,7 +124,7 @@ def test_a_pass_with_a_wrong_clock_looks_and_decides_nothing(
     host.ahead = 0
     steps, told = tick(context)
     assert steps == ALL
-    assert told == [("info", "The clock is trusted again; what waited for it goes on.")]
+    assert told == [("info", "The clock is trusted again; deferred work resumes.")]
 
 
 def test_who_confirms_a_leap(context: contexts.Context, host: Host) -> None:

@@ -1,4 +1,4 @@
-"""What is concluded from what the witnesses say; cases of the fault matrix, or measured."""
+"""Transitions of jobs for given evidence: cases of the fault matrix, or measured."""
 
 from __future__ import annotations
 
@@ -51,58 +51,55 @@ def row(state: JobState, **fields: Any) -> tracking.Observation:
     return tracking.Observation(**{**values, **fields})
 
 
-def judge(
+def decide(
     of: jobs.Job,
     *,
     now: float = 60,
     squeue_at: float | None = None,
-    sacct_asked: bool = True,
+    sacct_queried: bool = True,
     accounting: bool = True,
-    alive: bool = False,
-    grace_seconds: float = GRACE_SECONDS,
-    **witnesses: Any,
-) -> tracking.Verdict:
-    return tracking.judge(
+    **evidence: Any,
+) -> tracking.Transition:
+    values: dict[str, Any] = {"grace_seconds": GRACE_SECONDS, **evidence}
+    return tracking.decide(
         of,
-        tracking.Witnesses(**witnesses),
-        tracking.Answers(
+        tracking.Evidence(
             squeue_at=at(now if squeue_at is None else squeue_at),
-            sacct_asked=sacct_asked,
+            sacct_queried=sacct_queried,
             accounting=accounting,
+            now=at(now),
+            **values,
         ),
-        submitter_alive=alive,
-        grace_seconds=grace_seconds,
-        now=at(now),
     )
 
 
-def after(of: jobs.Job, verdict: tracking.Verdict) -> jobs.Job:
-    return dataclasses.replace(of, **verdict.changes)  # type: ignore[arg-type]
+def after(of: jobs.Job, transition: tracking.Transition) -> jobs.Job:
+    return dataclasses.replace(of, **transition.changes)  # type: ignore[arg-type]
 
 
 def test_running_in_squeue() -> None:
-    verdict = judge(job(), squeue=(row(JobState.RUNNING, started_at=at(5), node_list="n1"),))
-    now = after(job(), verdict)
+    transition = decide(job(), squeue=(row(JobState.RUNNING, started_at=at(5), node_list="n1"),))
+    now = after(job(), transition)
     assert (now.state, now.started_at, now.node_list) == (JobState.RUNNING, at(5), "n1")
-    assert [event.detail for event in verdict.events] == ["PENDING -> RUNNING on n1"]
+    assert [event.detail for event in transition.events] == ["PENDING -> RUNNING on n1"]
     assert not now.settled
 
 
 def test_live_squeue_beats_a_late_terminal_row_of_sacct() -> None:
     old = row(JobState.PREEMPTED, source="sacct", started_at=at(5))
     running = job(state=JobState.RUNNING, started_at=at(5))
-    verdict = judge(running, squeue=(row(JobState.PENDING),), sacct=(old,))
-    now = after(running, verdict)
+    transition = decide(running, squeue=(row(JobState.PENDING),), sacct=(old,))
+    now = after(running, transition)
     assert (now.state, now.attempt, now.started_at) == (JobState.PENDING, 1, None)
-    assert verdict.attempts[0].number == 0
-    assert [event.kind for event in verdict.events] == ["attempt", "state"]
+    assert transition.attempts[0].number == 0
+    assert [event.kind for event in transition.events] == ["attempt", "state"]
 
 
 def test_sacct_row_of_an_earlier_attempt_does_not_end_the_newest() -> None:
     second = job(state=JobState.RUNNING, attempt=1, started_at=at(40), restart_count=1)
     old = row(JobState.PREEMPTED, source="sacct", started_at=at(5), row_number=0)
-    verdict = judge(second, sacct=(old,))
-    assert after(second, verdict).state is JobState.RUNNING
+    transition = decide(second, sacct=(old,))
+    assert after(second, transition).state is JobState.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -113,7 +110,7 @@ def test_exit_code_of_the_record_corrects_sacct_only_where_both_fit(
 ) -> None:
     closing = row(JobState.FAILED, source="sacct", exit_code=sacct_code, exit_signal=0)
     record = row(JobState.FAILED, source="record", exit_code=record_code)
-    now = after(job(), judge(job(), sacct=(closing,), record=record))
+    now = after(job(), decide(job(), sacct=(closing,), exit_record=record))
     assert (now.exit_code, now.settled) == (expected, True)
 
 
@@ -121,36 +118,36 @@ def test_exit_code_of_squeue_corrects_sacct() -> None:
     # 24.11, a batch file with `exit 137`: squeue 137:0, sacct 9:0. `kill -9 $$` is 0:9 in both.
     closing = row(JobState.FAILED, source="sacct", exit_code=9, exit_signal=0)
     shown = row(JobState.FAILED, exit_code=137, exit_signal=0)
-    verdict = judge(job(), squeue=(shown,), sacct=(closing,))
-    assert (verdict.attempts[-1].exit_code, verdict.changes["settled"]) == (137, True)
-    earlier = after(job(), judge(job(), squeue=(shown,)))
+    transition = decide(job(), squeue=(shown,), sacct=(closing,))
+    assert (transition.attempts[-1].exit_code, transition.changes["settled"]) == (137, True)
+    earlier = after(job(), decide(job(), squeue=(shown,)))
     assert earlier.exit_code == 137
     # Of a later attempt the earlier one's code says nothing.
-    assert after(earlier, judge(earlier, sacct=(closing,))).exit_code == 137
+    assert after(earlier, decide(earlier, sacct=(closing,))).exit_code == 137
     second = dataclasses.replace(closing, row_number=1)
-    assert after(earlier, judge(earlier, sacct=(closing, second))).exit_code == 9
+    assert after(earlier, decide(earlier, sacct=(closing, second))).exit_code == 9
     killed = dataclasses.replace(closing, exit_code=0, exit_signal=9)
-    now = after(earlier, judge(earlier, sacct=(killed,)))
+    now = after(earlier, decide(earlier, sacct=(killed,)))
     assert (now.exit_code, now.exit_signal) == (0, 9)
 
 
 def test_a_memory_kill_is_told_by_the_step() -> None:
     closing = row(JobState.FAILED, source="sacct", exit_code=1, step_state=JobState.OUT_OF_MEMORY)
-    now = after(job(), judge(job(), sacct=(closing,)))
+    now = after(job(), decide(job(), sacct=(closing,)))
     assert (now.state, now.raw_state) == (JobState.OUT_OF_MEMORY, "FAILED")
 
 
 def test_terminal_in_squeue_is_shown_and_still_waits_for_its_accounts() -> None:
-    now = after(job(), judge(job(), squeue=(row(JobState.TIMEOUT),)))
+    now = after(job(), decide(job(), squeue=(row(JobState.TIMEOUT),)))
     assert (now.state, now.settled) == (JobState.TIMEOUT, False)
-    now = after(job(), judge(job(), squeue=(row(JobState.TIMEOUT),), accounting=False))
+    now = after(job(), decide(job(), squeue=(row(JobState.TIMEOUT),), accounting=False))
     assert (now.state, now.settled) == (JobState.TIMEOUT, True)
 
 
 def test_forgotten_by_slurm_without_accounting_ends_by_its_record() -> None:
     record = row(JobState.FAILED, source="record", exit_code=3, exit_signal=0)
-    verdict = judge(job(), accounting=False, sacct_asked=False, record=record)
-    now = after(job(), verdict)
+    transition = decide(job(), accounting=False, sacct_queried=False, exit_record=record)
+    now = after(job(), transition)
     assert (now.state, now.exit_code, now.settled) == (JobState.FAILED, 3, True)
 
 
@@ -158,12 +155,12 @@ def test_a_clock_in_doubt_gives_nothing_up() -> None:
     month = 30 * 24 * 3600
     doubtful = {"now": month, "grace_seconds": math.inf}
     running = job(state=JobState.RUNNING, started_at=at(5), misses=9, missing_since=at(10))
-    assert after(running, judge(running, **doubtful)).state is JobState.RUNNING
+    assert after(running, decide(running, **doubtful)).state is JobState.RUNNING
     lost = job(state=JobState.LOST, misses=9, missing_since=at(10))
     ended = job(state=JobState.COMPLETED, ended_at=at(10), observed_at=at(10))
     for one in (lost, ended):
-        assert not after(one, judge(one, **doubtful)).settled
-        assert after(one, judge(one, now=month)).settled
+        assert not after(one, decide(one, **doubtful)).settled
+        assert after(one, decide(one, now=month)).settled
     unknown = job(
         state=JobState.SUBMIT_UNKNOWN,
         job_id=None,
@@ -171,48 +168,48 @@ def test_a_clock_in_doubt_gives_nothing_up() -> None:
         misses=9,
         missing_since=at(10),
     )
-    assert after(unknown, judge(unknown, **doubtful)).state is JobState.SUBMIT_UNKNOWN
-    assert after(unknown, judge(unknown, now=month)).state is JobState.NOT_SUBMITTED
+    assert after(unknown, decide(unknown, **doubtful)).state is JobState.SUBMIT_UNKNOWN
+    assert after(unknown, decide(unknown, now=month)).state is JobState.NOT_SUBMITTED
 
 
 def test_lost_needs_answers_and_time_and_a_second_witness() -> None:
     running = job(state=JobState.RUNNING, started_at=at(5))
     for second in (60, 70, 130, 179):
-        running = after(running, judge(running, now=second, sacct_asked=False))
+        running = after(running, decide(running, now=second, sacct_queried=False))
         assert running.state is JobState.RUNNING
-    unasked = after(running, judge(running, now=200, sacct_asked=False))
+    unasked = after(running, decide(running, now=200, sacct_queried=False))
     assert unasked.state is JobState.RUNNING
-    verdict = judge(running, now=200)
-    lost = after(running, verdict)
+    transition = decide(running, now=200)
+    lost = after(running, transition)
     assert (lost.state, lost.settled) == (JobState.LOST, False), "sacct may be late"
     late = row(JobState.TIMEOUT, source="sacct", started_at=at(5), ended_at=at(65))
-    assert after(lost, judge(lost, now=900, sacct=(late,))).state is JobState.TIMEOUT
-    forgotten = after(lost, judge(lost, now=2 * 24 * 3600))
+    assert after(lost, decide(lost, now=900, sacct=(late,))).state is JobState.TIMEOUT
+    forgotten = after(lost, decide(lost, now=2 * 24 * 3600))
     assert (forgotten.state, forgotten.settled) == (JobState.LOST, True)
-    assert verdict.events[0].detail == (
-        "5 good answers of squeue over 140 s did not know it; "
-        "sacct has no end of it, and the script left no exit record"
+    assert transition.events[0].detail == (
+        "5 results of squeue over 140 s did not list it; "
+        "sacct has no end of it, and the script wrote no exit record"
     )
 
 
 def test_a_runaway_row_of_sacct_does_not_keep_a_job_alive() -> None:
     running = job(state=JobState.RUNNING, misses=5, missing_since=at(0))
     runaway = row(JobState.RUNNING, source="sacct")
-    assert after(running, judge(running, now=200, sacct=(runaway,))).state is JobState.LOST
+    assert after(running, decide(running, now=200, sacct=(runaway,))).state is JobState.LOST
 
 
 def test_reused_job_id_is_lost_at_once_and_never_the_others_state() -> None:
-    now = after(job(), judge(job(), reused=True))
+    now = after(job(), decide(job(), reused=True))
     assert now.state is JobState.LOST
     assert now.reason == (
-        "Slurm gives job ID 41 to another job now; "
-        "sacct has no end of it, and the script left no exit record"
+        "Slurm has assigned job ID 41 to another job; "
+        "sacct has no end of it, and the script wrote no exit record"
     )
 
 
 def test_a_job_that_comes_back_is_not_lost() -> None:
     lost = job(state=JobState.LOST, settled=True)
-    now = after(lost, judge(lost, squeue=(row(JobState.RUNNING, started_at=at(5)),)))
+    now = after(lost, decide(lost, squeue=(row(JobState.RUNNING, started_at=at(5)),)))
     assert (now.state, now.settled, now.misses) == (JobState.RUNNING, False, 0)
 
 
@@ -230,35 +227,35 @@ def unknown(**fields: Any) -> jobs.Job:
 
 
 def test_a_living_submitter_is_left_alone() -> None:
-    assert judge(unknown(state=JobState.SUBMITTING), alive=True) == tracking.Verdict()
+    assert decide(unknown(state=JobState.SUBMITTING), submitter_alive=True) == tracking.Transition()
 
 
 def test_a_dead_submitter_begins_the_search() -> None:
     submitting = unknown(state=JobState.SUBMITTING, grace_since=None)
-    now = after(submitting, judge(submitting, now=60))
+    now = after(submitting, decide(submitting, now=60))
     assert (now.state, now.grace_since) == (JobState.SUBMIT_UNKNOWN, at(60))
 
 
 def test_adopted_at_once_by_the_token() -> None:
-    verdict = judge(unknown(), now=1, squeue=(row(JobState.PENDING, submitted_at=at(0)),))
-    now = after(unknown(), verdict)
+    transition = decide(unknown(), now=1, squeue=(row(JobState.PENDING, submitted_at=at(0)),))
+    now = after(unknown(), transition)
     assert (now.job_id, now.state, now.submitted_at) == ("41", JobState.PENDING, at(0))
-    assert verdict.events[0].detail == "job 41 by its token"
+    assert transition.events[0].detail == "job 41, found by its token"
 
 
 def test_adopted_by_the_claim_when_squeue_has_forgotten_it() -> None:
     record = row(JobState.COMPLETED, source="record", exit_code=0)
-    now = after(unknown(), judge(unknown(), owner="41", record=record, accounting=False))
+    now = after(unknown(), decide(unknown(), owner="41", exit_record=record, accounting=False))
     assert (now.job_id, now.state) == ("41", JobState.COMPLETED)
 
 
 def test_two_jobs_under_one_token_the_owner_is_ours() -> None:
     first = row(JobState.PENDING, job_id="40", raw_job_id="40")
     second = row(JobState.RUNNING)
-    verdict = judge(unknown(), squeue=(first, second), owner="41")
-    assert after(unknown(), verdict).job_id == "41"
-    assert verdict.events[1].detail == (
-        "also under this token: 40; the script's claim keeps them out"
+    transition = decide(unknown(), squeue=(first, second), owner="41")
+    assert after(unknown(), transition).job_id == "41"
+    assert transition.events[1].detail == (
+        "also with this token: 40; the task lock lets only one job run"
     )
 
 
@@ -272,62 +269,64 @@ def test_two_jobs_under_one_token_the_owner_is_ours() -> None:
 )
 def test_the_record_of_a_refused_request_is_not_adopted(refused: tracking.Observation) -> None:
     seen = {"squeue" if refused.source == "squeue" else "sacct": (refused,)}
-    now = after(unknown(), judge(unknown(), **seen))
+    now = after(unknown(), decide(unknown(), **seen))
     assert (now.state, now.job_id) == (JobState.NOT_SUBMITTED, None)
     assert (now.reason or "").startswith("Slurm refused it")
 
 
 def test_a_job_that_failed_on_its_node_is_adopted() -> None:
     failed = row(JobState.FAILED, source="sacct", started_at=at(3), node_list="n1", exit_code=3)
-    now = after(unknown(), judge(unknown(), sacct=(failed,)))
+    now = after(unknown(), decide(unknown(), sacct=(failed,)))
     assert (now.state, now.job_id, now.exit_code) == (JobState.FAILED, "41", 3)
 
 
 def test_not_submitted_only_after_several_answers_over_the_grace() -> None:
     sought = unknown()
     for second in (10, 20, 60, 129):
-        sought = after(sought, judge(sought, now=second))
+        sought = after(sought, decide(sought, now=second))
         assert sought.state is JobState.SUBMIT_UNKNOWN
-    ended = after(sought, judge(sought, now=131))
+    ended = after(sought, decide(sought, now=131))
     assert (ended.state, ended.settled) == (JobState.NOT_SUBMITTED, True)
-    assert ended.reason == "Slurm does not know it: 5 good answers over 121 s"
+    assert ended.reason == (
+        "Slurm does not have the job: 5 results of squeue over 121 s did not list it"
+    )
 
 
 def test_a_moment_still_to_come_was_written_by_an_early_clock_and_is_not_waited_for() -> None:
     sought = unknown(grace_since=at(600), missing_since=at(600), misses=1)
-    sought = after(sought, judge(sought, now=10))
+    sought = after(sought, decide(sought, now=10))
     assert sought.grace_since == at(10)
     for second in (20, 30):
-        sought = after(sought, judge(sought, now=second))
+        sought = after(sought, decide(sought, now=second))
         assert (sought.state, sought.missing_since) == (JobState.SUBMIT_UNKNOWN, at(20))
-    assert after(sought, judge(sought, now=141)).state is JobState.NOT_SUBMITTED
+    assert after(sought, decide(sought, now=141)).state is JobState.NOT_SUBMITTED
     lost = job(missing_since=at(600), misses=1)
-    assert after(lost, judge(lost, now=10)).missing_since == at(10)
+    assert after(lost, decide(lost, now=10)).missing_since == at(10)
 
 
 @pytest.mark.parametrize("state", [JobState.RUNNING, JobState.COMPLETING])
 def test_an_end_stays_when_slurmctld_comes_back_with_an_older_state(state: JobState) -> None:
     ended = job(state=JobState.COMPLETED, started_at=at(5), ended_at=at(30), settled=True)
     back = row(state, started_at=at(5), restart_count=0)
-    assert judge(ended, squeue=(back,)) == tracking.Verdict(changes={"settled": False})
+    assert decide(ended, squeue=(back,)) == tracking.Transition(changes={"settled": False})
     # What Slurm then makes of it is told all the same: another end, or a new attempt.
     reopened = dataclasses.replace(ended, settled=False)
     failed = row(JobState.NODE_FAIL, started_at=at(5), ended_at=at(50), restart_count=0)
-    assert after(reopened, judge(reopened, squeue=(failed,))).state is JobState.NODE_FAIL
+    assert after(reopened, decide(reopened, squeue=(failed,))).state is JobState.NODE_FAIL
     again = row(JobState.PENDING, restart_count=1)
-    now = after(reopened, judge(reopened, squeue=(again,)))
+    now = after(reopened, decide(reopened, squeue=(again,)))
     assert (now.state, now.attempt) == (JobState.PENDING, 1)
 
 
 def test_two_answers_are_too_few_however_far_apart() -> None:
     sought = unknown()
-    sought = after(sought, judge(sought, now=10))
-    assert after(sought, judge(sought, now=1000)).state is JobState.SUBMIT_UNKNOWN
+    sought = after(sought, decide(sought, now=10))
+    assert after(sought, decide(sought, now=1000)).state is JobState.SUBMIT_UNKNOWN
 
 
-def test_a_late_ghost_is_adopted_even_after_the_verdict() -> None:
+def test_a_late_ghost_is_adopted_even_after_the_transition() -> None:
     ended = unknown(state=JobState.NOT_SUBMITTED, settled=True)
-    now = after(ended, judge(ended, now=500, squeue=(row(JobState.RUNNING, started_at=at(490)),)))
+    now = after(ended, decide(ended, now=500, squeue=(row(JobState.RUNNING, started_at=at(490)),)))
     assert (now.job_id, now.state, now.settled) == ("41", JobState.RUNNING, False)
 
 
@@ -340,50 +339,43 @@ def ghost(state: JobState, job_id: str = "42", **fields: Any) -> tracking.Observ
 
 def test_a_ghost_does_not_speak_for_the_job_that_slurm_showed() -> None:
     done = job(state=JobState.COMPLETED, started_at=at(5), observed_at=at(30))
-    verdict = judge(done, squeue=(ghost(JobState.RUNNING, started_at=at(50)),), owner="41")
-    assert after(done, verdict).state is JobState.COMPLETED
+    transition = decide(done, squeue=(ghost(JobState.RUNNING, started_at=at(50)),), owner="41")
+    assert after(done, transition).state is JobState.COMPLETED
 
 
 def test_the_claim_decides_which_of_two_is_the_job() -> None:
     waiting = job(observed_at=at(30))
     rows = (row(JobState.FAILED, exit_code=75), ghost(JobState.RUNNING, started_at=at(50)))
-    verdict = judge(waiting, squeue=rows, owner="42")
-    now = after(waiting, verdict)
+    transition = decide(waiting, squeue=rows, owner="42")
+    now = after(waiting, transition)
     assert (now.job_id, now.state) == ("42", JobState.RUNNING)
-    assert verdict.events[0].detail == "the job is 42, not 41: both carry its token"
+    assert transition.events[0].detail == "the job is 42, not 41: both have its token"
 
 
 def test_an_id_that_slurm_never_showed_gives_way_to_the_token() -> None:
     noise = job(job_id="1234", raw_job_id="1234")
-    now = after(noise, judge(noise, squeue=(row(JobState.PENDING),)))
+    now = after(noise, decide(noise, squeue=(row(JobState.PENDING),)))
     assert (now.job_id, now.state) == ("41", JobState.PENDING)
 
 
 def test_a_late_row_of_an_earlier_attempt_does_not_end_one_that_waits() -> None:
     second = job(state=JobState.PENDING, attempt=1, restart_count=1)
     old = row(JobState.PREEMPTED, source="sacct", started_at=at(5), ended_at=at(30))
-    assert after(second, judge(second, sacct=(old,))).state is JobState.PENDING
+    assert after(second, decide(second, sacct=(old,))).state is JobState.PENDING
 
 
 def test_the_record_tells_which_attempt_it_is_of() -> None:
     first = job(state=JobState.RUNNING, started_at=at(5))
     record = row(JobState.FAILED, source="record", exit_code=3, restart_count=1)
-    verdict = judge(first, record=record, accounting=False)
-    assert after(first, verdict).attempt == 1
-    assert [attempt.number for attempt in verdict.attempts] == [0, 1]
+    transition = decide(first, exit_record=record, accounting=False)
+    assert after(first, transition).attempt == 1
+    assert [attempt.number for attempt in transition.attempts] == [0, 1]
 
 
 def test_a_bad_end_stays_open_until_its_steps_are_known() -> None:
     closing = row(JobState.FAILED, source="sacct", exit_code=1)
-    verdict = tracking.judge(
-        job(),
-        tracking.Witnesses(sacct=(closing,)),
-        tracking.Answers(squeue_at=at(60), sacct_asked=True, accounting=True, steps_known=False),
-        submitter_alive=False,
-        grace_seconds=GRACE_SECONDS,
-        now=at(60),
-    )
-    now = after(job(), verdict)
+    transition = decide(job(), sacct=(closing,), steps_known=False)
+    now = after(job(), transition)
     assert (now.state, now.settled) == (JobState.FAILED, False)
 
 
@@ -406,8 +398,8 @@ def test_news_of_a_settled_job(state: JobState, seen: tracking.Observation, expe
 def test_the_exact_exit_code_of_an_earlier_attempt_is_kept() -> None:
     exact = jobs.Attempt(number=0, state=JobState.FAILED, exit_code=137)
     told = jobs.Attempt(number=0, state=JobState.FAILED, exit_code=9, node_list="n1")
-    assert tracking.merged(exact, told) == dataclasses.replace(told, exit_code=137)
-    assert tracking.merged(None, told) == told
+    assert tracking.with_exact_exit_code(exact, told) == dataclasses.replace(told, exit_code=137)
+    assert tracking.with_exact_exit_code(None, told) == told
 
 
 @pytest.mark.parametrize(
@@ -446,8 +438,8 @@ def test_a_step_that_failed_is_told_once(state, code, step, told):
         step_exit_signal=step[1],
         step_state=JobState.FAILED,
     )
-    verdict = judge(live, sacct=(ended,))
-    assert [event.detail for event in verdict.events if event.kind == "note"] == told
-    known = dataclasses.replace(live, **verdict.changes)
-    again = judge(known, sacct=(ended,))
+    transition = decide(live, sacct=(ended,))
+    assert [event.detail for event in transition.events if event.kind == "note"] == told
+    known = dataclasses.replace(live, **transition.changes)
+    again = decide(known, sacct=(ended,))
     assert [event for event in again.events if event.kind == "note"] == []

@@ -83,7 +83,7 @@ def free(world: World) -> None:
     """Let nobody hold the lease."""
     world.now += 10_000
     world.alive.clear()
-    world.take(99, stand_by=True).give_back()
+    world.take(99, stand_by=True).release()
     world.alive.clear()
 
 
@@ -98,12 +98,12 @@ def test_who_lost_the_lease_writes_no_more(world: World) -> None:
         write(first, "first again")
     assert str(refused.value) == (
         "Another controller took over: `serve` (process 4 on login0, since "
-        f"{since:%Y-%m-%d %H:%M:%S}); this one does nothing more."
+        f"{since:%Y-%m-%d %H:%M:%S}). This one does nothing more."
     )
     with pytest.raises(errors.FencedError):
         first.confirm()
     with pytest.raises(errors.FencedError):
-        first.proceed()
+        first.check()
     write(second, "second")
     # People's own commands go on beside any controller.
     with world.context.store.writing() as work:
@@ -139,14 +139,14 @@ def test_another_host_waits_for_the_lease_and_trusts_no_clock(world: World) -> N
         patch.setattr(processes, "this_process", lambda: world.process(3))
         patch.setattr(processes, "boot_id", lambda: "boot of login1")
         patch.setattr(processes, "is_alive", lambda who: None)
-        with pytest.raises(leases.HeldError, match=r"this is .* kept in PostgreSQL"):
+        with pytest.raises(leases.HeldError, match=r"this host is .* is in PostgreSQL"):
             leases.acquire(
                 builders.with_clock(context, now=NOW + datetime.timedelta(days=1)),
                 command="serve",
                 seconds=SECONDS,
                 stand_by=True,
                 pause=pause_and_renew,
-                told=told.append,
+                inform=told.append,
                 monotonic=lambda: world.now,
             )
     assert len(renewed_at) == 1

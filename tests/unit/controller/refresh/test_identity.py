@@ -71,12 +71,12 @@ def test_a_requeue_is_told_from_a_reused_id(
     known: tuple[int, int], seen: tuple[int, int], his: bool
 ) -> None:
     rows = (row(*seen),)
-    assert identity.of_queue(job(*known), rows) == (rows if his else ())
+    assert identity.rows_in_squeue(job(*known), rows) == (rows if his else ())
 
 
 def test_another_name_is_no_proof() -> None:
     renamed = row(0, 0, name="other")
-    assert identity.of_queue(job(), (renamed,)) == ()
+    assert identity.rows_in_squeue(job(), (renamed,)) == ()
     assert identity.may_be(job(), renamed)
 
 
@@ -88,16 +88,16 @@ def test_rows_of_accounts_follow_one_another() -> None:
     requeued = ended(0, 0, jobs.JobState.REQUEUED)
     resized = ended(2, 1, jobs.JobState.RESIZING)
     again = ended(3, 2, jobs.JobState.COMPLETED)
-    assert identity.of_accounts(job(), (again, resized, requeued)) == (requeued, again)
+    assert identity.rows_in_sacct(job(), (again, resized, requeued)) == (requeued, again)
     older = ended(-9, 0, jobs.JobState.COMPLETED)
-    assert identity.of_accounts(job(), (older, requeued, again)) == (requeued, again)
+    assert identity.rows_in_sacct(job(), (older, requeued, again)) == (requeued, again)
 
 
 def test_a_row_behind_one_that_never_ended_is_another_job() -> None:
     lost = ended(0, 0, jobs.JobState.RUNNING)
     other = ended(3, 1, jobs.JobState.COMPLETED)
-    assert identity.of_accounts(job(), (lost, other)) == (lost,)
-    assert identity.of_accounts(job(), (other,)) == ()
+    assert identity.rows_in_sacct(job(), (lost, other)) == (lost,)
+    assert identity.rows_in_sacct(job(), (other,)) == ()
     foreign = ended(3, 1, jobs.JobState.COMPLETED, submit_line="sbatch else.sh")
     failed = ended(0, 0, jobs.JobState.FAILED)
-    assert identity.of_accounts(job(), (failed, foreign)) == (failed,)
+    assert identity.rows_in_sacct(job(), (failed, foreign)) == (failed,)

@@ -90,14 +90,14 @@ def test_what_is_told_of_it(tmp_path: Path, fate: str) -> None:
     assert (
         found.problems
         == {
-            "never": ("There never was a controller here: `orchestrator serve` starts one.",),
+            "never": ("The controller has never run here: `orchestrator serve` starts it.",),
             "well": (),
             # Renewed while it was asked.
             "just now": (),
             "failing": (f"Failing since {local(NOW)}: notices: no route to host",),
             "killed": (f"{who} was killed.",),
             "stopped": (f"{who} has not renewed its lease for 90 s.",),
-            "ended": (f"The controller was ended at {local(NOW)}.",),
+            "ended": (f"The controller was stopped at {local(NOW)}.",),
         }[fate]
     )
 

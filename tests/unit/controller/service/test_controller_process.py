@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import errors
-from orchestrator.controller.service import health, passes, serve
+from orchestrator.controller.service import controller_process, health, passes
 from orchestrator.controller.session import contexts, stores
 from orchestrator.local import processes
 from tests import builders
@@ -49,10 +49,12 @@ def test_who_is_replaced_says_that_it_has_ended(
         there.reporter.warn("@4 is not sent again: gone")
         raise errors.FencedError("Another controller took over")
 
-    monkeypatch.setattr(passes, "tick", replaced)
-    log: list[serve.LogLine] = []
+    monkeypatch.setattr(passes, "run", replaced)
+    log: list[controller_process.LogLine] = []
     with pytest.raises(errors.FencedError):
-        serve.serve(context, log.append, interval_seconds=60, lease_seconds=30, stand_by=False)
+        controller_process.serve(
+            context, log.append, interval_seconds=60, lease_seconds=30, stand_by=False
+        )
     ended = dataclasses.replace(newest, next_pass_at=None, ended_at=NOW)
     assert health.load(state_dir) == ended
     assert [(line.level, line.event, line.job) for line in log] == [
@@ -69,9 +71,9 @@ def test_a_full_disk_is_told_with_the_file_that_is_not_written(
     def full(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(passes, "tick", lambda there, **more: iter(()))
+    monkeypatch.setattr(passes, "run", lambda there, **more: iter(()))
     monkeypatch.setattr(health, "store", full)
-    log: list[serve.LogLine] = []
-    serve.tick(context, log.append, lease_seconds=30)
+    log: list[controller_process.LogLine] = []
+    controller_process.tick(context, log.append, lease_seconds=30)
     path = context.configuration.state_dir / "controller.json"
     assert [line.text for line in log] == [f"{path} cannot be written: No space left on device"]

@@ -1,0 +1,404 @@
+"""`track`: a job that was submitted without orchestrator is followed from now on.
+
+It gets a row, a token and a run folder. The token is not in its Slurm name, so refreshes recognize
+the job by its ID and by what a new job with the same ID lacks (identity).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import orchestrator
+from db import unit_of_work
+from orchestrator import errors, jobs, patterns, specs, tracking
+from orchestrator.controller.metrics import job_patterns
+from orchestrator.controller.refresh import identity, refresh, slurm_queries
+from orchestrator.controller.session import clusters, contexts
+from orchestrator.files import users
+from orchestrator.toml import values
+from orchestrator.tracking import run_folder
+
+_JOB_ID = re.compile(r"([0-9]{1,10})(?:_[0-9]{1,10})?", re.ASCII)
+#: sacct requires a start time; slurmdbd keeps less than this.
+_LONG_AGO = datetime.timedelta(days=10 * 365)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of `track`."""
+
+    #: None: its name in Slurm
+    name: str | None = None
+    labels: tuple[str, ...] = ()
+    #: names of patterns; empty: all
+    patterns: tuple[str, ...] = ()
+    #: path of its log if Slurm does not report it; `%j` and the like are replaced
+    log: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tracked:
+    """A job that is tracked now."""
+
+    #: the job, or each task of the array
+    jobs: tuple[jobs.Job, ...]
+    #: it was stored before
+    already: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _SlurmJob:
+    """A job as Slurm has it now."""
+
+    #: newest row of it, or of each array task
+    rows: tuple[tracking.Observation, ...]
+    #: its first SubmitTime: a requeue changes it
+    submitted_at: datetime.datetime
+    #: fields as scontrol or sacct name them: Command, WorkDir, SubmitLine, StdOut, StdErr
+    record: Mapping[str, str]
+
+
+def track(context: contexts.Context, job_id: str, options: Options) -> Tracked:
+    """Follow a job from now on; an array's ID means all its tasks.
+
+    Tasks that are tracked one by one become one array. Raises NotFoundError if Slurm shows no such
+    job, and ConflictError for a job of another user, or options other than a log for a known job.
+    """
+    if _JOB_ID.fullmatch(job_id) is None:
+        raise errors.NotFoundError(f"{job_id!r} is not a job ID of Slurm, such as 123 or 123_4")
+    if options.patterns:
+        patterns.select(job_patterns.configured(context.configuration), options.patterns)
+    facts = clusters.facts(context)
+    slurm_job = _find(context, facts, job_id)
+    with context.store.reading() as work:
+        known = _known(work, facts.cluster, slurm_job)
+    already = len(known) == len(slurm_job.rows)
+    tracked = [job for job in known if already or job.tracked_name is not None]
+    if tracked and options != Options():
+        _set_log(context, job_id, tracked, options)
+    if not already:
+        known = _store(context, facts.cluster, slurm_job, options)
+        refresh.refresh(context, floor_seconds=0)
+    with context.store.reading() as work:
+        now = [job for old in known if (job := work.jobs.get(old.row)) is not None]
+    return Tracked(jobs=tuple(now), already=already)
+
+
+def name_misfit(name: str) -> str:
+    """Return why a job cannot have this name; "" if it can."""
+    if _JOB_ID.fullmatch(name) or name.startswith("local-"):
+        return "reads as a job ID: put a letter before it"
+    return values.form_error("name", name)
+
+
+def _find(context: contexts.Context, facts: clusters.Facts, job_id: str) -> _SlurmJob:
+    number = job_id.partition("_")[0]
+
+    def keep(name: str, row_id: str, stdout: str) -> bool:
+        return row_id.partition("_")[0] == number
+
+    live = [row for row in context.slurm.squeue(keep) if _matches(job_id, row)]
+    record = context.slurm.show_job(job_id)
+    if record is not None:
+        owner, _, uid = record.get("UserId", "").partition("(")
+        _require_own(job_id, owner, uid.rstrip(")"))
+    accounts: dict[str, list[tracking.Observation]] = {}
+    if facts.accounting:
+        for row in _sacct_rows(context, facts, job_id, lenient=bool(live)):
+            accounts.setdefault(row.job_id, []).append(row)
+    if record is None and accounts:
+        record = context.slurm.job_owner(job_id, context.clock.now() - _LONG_AGO)
+        _require_own(job_id, record.get("User", ""), record.get("UID", ""))
+    submitted_at = _first_submit_time(live, accounts)
+    if submitted_at is None:
+        programs = "squeue and sacct show" if facts.accounting else "squeue shows"
+        raise errors.NotFoundError(
+            f"{programs} no job {job_id} of yours; `orchestrator track` takes a job ID that "
+            "`squeue --me` prints"
+        )
+    rows = {row.job_id: row for row in live}
+    line: str | None = None
+    for name, its_rows in accounts.items():
+        later = [row for row in its_rows if (row.submitted_at or submitted_at) >= submitted_at]
+        attempts = identity.attempts(later)
+        if attempts and attempts[0].submitted_at == submitted_at:
+            rows.setdefault(name, attempts[-1])
+            line = line or attempts[0].submit_line
+    ordered = sorted(rows.values(), key=lambda row: row.array_task_id or 0)
+    submit_line = {"SubmitLine": line} if line else {}
+    return _SlurmJob(
+        rows=tuple(ordered), submitted_at=submitted_at, record={**submit_line, **(record or {})}
+    )
+
+
+def _matches(job_id: str, row: tracking.Observation) -> bool:
+    return job_id in (row.job_id, row.array_job_id)
+
+
+def _first_submit_time(
+    live: Sequence[tracking.Observation], accounts: Mapping[str, Sequence[tracking.Observation]]
+) -> datetime.datetime | None:
+    """Return when the job that has this ID now was first submitted."""
+    if live:
+        oldest = min(live, key=lambda row: row.restart_count or 0)
+        restarts = oldest.restart_count or 0
+        until = oldest.submitted_at
+        before = [
+            row.submitted_at
+            for row in accounts.get(oldest.job_id, ())
+            if row.submitted_at is not None and until is not None and row.submitted_at <= until
+        ]
+        return before[-restarts - 1 :][0] if restarts and before else until
+    starts = []
+    for rows in accounts.values():
+        remaining = list(rows)
+        while remaining:
+            # Several jobs may have had the ID; the last one is meant.
+            attempts = identity.attempts(remaining)
+            starts.append(attempts[0].submitted_at)
+            remaining = remaining[len(attempts) :]
+    return max((start for start in starts if start is not None), default=None)
+
+
+def _require_own(job_id: str, owner: str, uid: str) -> None:
+    if uid.isdecimal() and int(uid) != os.getuid():
+        raise errors.ConflictError(
+            f"job {job_id} belongs to {owner}: only your own jobs can be tracked"
+        )
+
+
+def _sacct_rows(
+    context: contexts.Context, facts: clusters.Facts, job_id: str, *, lenient: bool
+) -> list[tracking.Observation]:
+    try:
+        rows = context.slurm.sacct([job_id], context.clock.now() - _LONG_AGO)
+    except errors.SlurmError as exc:
+        if not lenient:
+            raise
+        context.reporter.warn(f"The accounting data of {job_id} is missing: {exc}")
+        return []
+    matching = [
+        row
+        for row in slurm_queries.with_gpus(rows, facts)
+        if _matches(job_id, row) and row.state is not jobs.JobState.RESIZING
+    ]
+    return sorted(matching, key=lambda row: row.row_number)
+
+
+def _known(
+    work: unit_of_work.UnitOfWork, cluster: str, slurm_job: _SlurmJob
+) -> tuple[jobs.Job, ...]:
+    """Return the jobs that are stored already, submitted by orchestrator or tracked before."""
+    by_id = {row.job_id: row for row in slurm_job.rows}
+    stored = work.jobs.find(jobs.JobQuery(job_ids=tuple(by_id), limit=None))
+    return tuple(
+        job
+        for job in reversed(stored)
+        if job.cluster == cluster
+        and (row := by_id.get(job.job_id or "")) is not None
+        and (
+            identity.has_token(job, row)
+            if job.tracked_name is None
+            else job.created_at == slurm_job.submitted_at
+        )
+    )
+
+
+def _set_log(
+    context: contexts.Context, job_id: str, known: Sequence[jobs.Job], options: Options
+) -> None:
+    """Store the paths of the logs of known jobs."""
+    is_ours = any(job.tracked_name is None for job in known)
+    if is_ours or dataclasses.replace(options, log=None) != Options():
+        why = "it was submitted with orchestrator" if is_ours else "only --log can be changed"
+        raise errors.ConflictError(
+            f"{job_id} is already tracked as @{known[0].row} ({known[0].name}): {why}"
+        )
+    with context.store.writing() as work:
+        for job in known:
+            path = _expanded(context, options, job.job_id, job.raw_job_id, job.tracked_name)
+            if path is not None:
+                work.jobs.change(job.row, {"stdout_path": path})
+
+
+def _expanded(
+    context: contexts.Context,
+    options: Options,
+    job_id: str | None,
+    raw_job_id: str | None,
+    name: str | None,
+) -> str | None:
+    """Return the path of --log for one job."""
+    path = run_folder.expand(
+        options.log or "", job_id=job_id or "", raw_job_id=raw_job_id, name=name or ""
+    )
+    return None if path is None else str(context.folder / path)
+
+
+def _script(context: contexts.Context, job_id: str) -> str:
+    try:
+        return context.slurm.batch_script(job_id) or ""
+    except errors.SlurmError:
+        # An allocation of salloc has none, and slurmctld may have forgotten the job.
+        return ""
+
+
+def _store(
+    context: contexts.Context, cluster: str, slurm_job: _SlurmJob, options: Options
+) -> tuple[jobs.Job, ...]:
+    slurm_name = slurm_job.rows[0].name
+    name = options.name or values.fitting_name(slurm_name)
+    if options.name is None and name_misfit(name):
+        name = "tracked"
+    spec = specs.to_json(
+        jobs.JobSpec(
+            name=name, labels=options.labels, metrics=jobs.Metrics(patterns=options.patterns)
+        )
+    )
+    provenance = _provenance(context, slurm_job)
+    first_id = slurm_job.rows[0].job_id.partition("_")[0]
+    script = _script(context, first_id)
+    with context.store.reading() as work:
+        token = run_folder.new_token(work.settings.installation_id())
+    folder = run_folder.create(
+        context.configuration.runs_dir,
+        name,
+        token,
+        {"script.sbatch": script},
+        copies={"spec.json": spec, "provenance.json": provenance},
+        shared_folders=context.configuration.shared_folders,
+    )
+    submission = jobs.Submission(
+        token=token,
+        cluster=cluster,
+        scheduler="slurm",
+        name=name,
+        script=script,
+        spec=spec,
+        run_dir=str(folder.path),
+        provenance=provenance,
+        created_at=slurm_job.submitted_at,
+    )
+    try:
+        with context.store.writing(durable=True) as work:
+            known = _known(work, cluster, slurm_job)
+            known_ids = {job.job_id for job in known}
+            rows = [row for row in slurm_job.rows if row.job_id not in known_ids]
+            # The tasks of an array belong to one submission, also if tracked one by one.
+            sibling = next((job for job in known if job.tracked_name is not None), None)
+            if rows:
+                added = _add_jobs(work, submission, rows, options, sibling)
+                for job, row in zip(added, rows, strict=True):
+                    _set_state(context, work, job, row, slurm_job.record, options)
+                known += tuple(added)
+    except errors.OrchestratorError:
+        run_folder.remove(folder)
+        raise
+    if not rows or sibling is not None:
+        # Another process was faster, or the tasks share the folder of their array.
+        run_folder.remove(folder)
+    return tuple(sorted(known, key=lambda job: job.row))
+
+
+def _add_jobs(
+    work: unit_of_work.UnitOfWork,
+    submission: jobs.Submission,
+    rows: Sequence[tracking.Observation],
+    options: Options,
+    sibling: jobs.Job | None,
+) -> list[jobs.Job]:
+    """Return new jobs, in a submission of their own or in that of another task of their array."""
+    tasks = [row.array_task_id for row in rows if row.array_task_id is not None]
+    if sibling is None:
+        return work.jobs.add_submission(
+            submission, array_tasks=tasks or None, labels=options.labels
+        )
+    state = jobs.JobState.SUBMITTING
+    return work.jobs.add_tasks(sibling.token, tasks, state=state, labels=sibling.labels)
+
+
+def _set_state(
+    context: contexts.Context,
+    work: unit_of_work.UnitOfWork,
+    job: jobs.Job,
+    row: tracking.Observation,
+    record: Mapping[str, str],
+    options: Options,
+) -> None:
+    restarts = row.restart_count if row.restart_count is not None else row.row_number
+    changes: dict[str, object] = {
+        "job_id": row.job_id,
+        "tracked_name": row.name,
+        "raw_job_id": row.raw_job_id,
+        "array_job_id": row.array_job_id,
+        "state": row.state,
+        "raw_state": row.raw_state,
+        "submitted_at": row.submitted_at,
+        "attempt": restarts,
+        "restart_count": restarts,
+        **_log_paths(context, row, record, options),
+    }
+    work.jobs.change(job.row, changes)
+    event = jobs.JobEvent(
+        at=context.clock.now(),
+        kind="track",
+        attempt=restarts,
+        state=row.state,
+        raw_state=row.raw_state,
+        source=row.source,
+        detail=f"tracked from now on; {row.state} in Slurm under the name {row.name}",
+    )
+    work.events.add(job.row, event)
+
+
+def _log_paths(
+    context: contexts.Context,
+    row: tracking.Observation,
+    record: Mapping[str, str],
+    options: Options,
+) -> dict[str, object]:
+    """Return the paths of the job's logs, as far as they are known."""
+    if options.log is not None:
+        path = _expanded(context, options, row.job_id, row.raw_job_id, row.name)
+        return {"stdout_path": path}
+    # The record of an array is that of one of its tasks.
+    is_array = row.array_task_id is not None
+    stdout = (None if is_array else record.get("StdOut")) or row.stdout_path
+    stderr = None if is_array else record.get("StdErr")
+    if not stdout and record.get("WorkDir"):
+        # The default of sbatch (man sbatch); Slurm no longer knows whether the job had another.
+        default = Path(record["WorkDir"], f"slurm-{row.job_id}.out")
+        stdout = str(default) if default.is_file() else None
+    return {"stdout_path": stdout, "stderr_path": stderr if stderr != stdout else None}
+
+
+def _provenance(context: contexts.Context, slurm_job: _SlurmJob) -> str:
+    """Return the provenance of a job that was submitted without orchestrator, as JSON."""
+    line = slurm_job.record.get("SubmitLine")
+    return json.dumps(
+        {
+            "orchestrator_version": orchestrator.__version__,
+            "spec": f"tracked; submitted by hand{f': {line}' if line else ''}",
+            "template": "",
+            "template_sha256": "",
+            "host": socket.gethostname(),
+            "user": users.user_name(),
+            "folder": slurm_job.record.get("WorkDir") or str(context.folder),
+            "git_commit": None,
+            "git_dirty": None,
+            "git_diff": None,
+            "slurm": {
+                "JobName": slurm_job.rows[0].name,
+                "SubmitLine": line,
+                **{name: slurm_job.record.get(name) for name in identity.CONSTANT_FIELDS},
+            },
+        },
+        indent=1,
+    )
