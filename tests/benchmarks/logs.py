@@ -10,6 +10,7 @@ import os
 import pathlib
 import random
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,9 +26,9 @@ MIB = 1024 * 1024
 BLOCK_BYTES = 64 * MIB
 #: Memory growth while a log of MEMORY_MIB is read.
 MEMORY_BUDGET_MIB = 64
-#: If each line matches.
-CPU_US_PER_LINE = 60
 MEMORY_MIB = 2048
+#: CPU time, if each line matches.
+LINE_BUDGET_MICROSECONDS = 60.0
 
 WORDS = (
     "loading checkpoint shard from /scratch/project/data/train-00012-of-01024.tar worker 17 "
@@ -58,22 +59,24 @@ class Times:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table; 1 when a ratio or the memory is over its budget."""
+    """Print the table; 1 if something is over its budget."""
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = pathlib.Path(name)
         expression_file = folder / "PATTERNS"
         expression_file.write_text("\n".join(expressions.shipped()) + "\n", "utf-8")
         found = []
         log = folder / "log"
-        cpu_us_per_line = 0.0
-        for every, share, budget in ((200, "one line in 200", 1.5), (1, "each line", None)):
+        line_microseconds = 0.0
+        for every, matching, budget in (
+            (200, "one line in 200 matches", 1.5),
+            (1, "each line", None),
+        ):
             make(log, arguments.mib, every)
             grep, ours = Times(), Times()
             for _ in range(arguments.repeats):
                 lines = _grep(expression_file, log, grep)
                 stored = _read(log, folder, ours)["stored"]
-            cpu_us_per_line = min(ours.cpu_seconds) / lines * 1e6
-            about = f"{arguments.mib} MiB, {share} matches ({lines:,} matching, {stored:,} values)"
+            about = f"{arguments.mib} MiB, {matching} ({lines:,} lines, {stored:,} metrics stored)"
             for seconds, kind, most in (
                 ("seconds", "", budget),
                 ("cpu_seconds", ", CPU time", None),
@@ -86,16 +89,20 @@ def run(arguments: argparse.Namespace) -> int:
                         budget=most,
                     )
                 )
+            line_microseconds = statistics.median(ours.cpu_seconds) / lines * 1e6
         print(ratios.table(found))
-        print(f"\nCPU per matching line: {cpu_us_per_line:.0f} us (budget {CPU_US_PER_LINE})")
+        print(
+            f"\nCPU time per line, each line matches: {line_microseconds:.1f} us "
+            f"(budget {LINE_BUDGET_MICROSECONDS:g})"
+        )
         make(log, arguments.memory_mib, 200)
         grown = _read(log, folder, Times())["grown_mib"]
         print(
-            f"Memory grows by {grown:.0f} MiB while {arguments.memory_mib} MiB are read "
+            f"A log of {arguments.memory_mib} MiB: {grown:.0f} MiB over the start of the command "
             f"(budget {MEMORY_BUDGET_MIB})"
         )
-    is_fast = all(ratio.kept for ratio in found) and cpu_us_per_line <= CPU_US_PER_LINE
-    return 0 if is_fast and grown <= MEMORY_BUDGET_MIB else 1
+    kept = all(ratio.kept for ratio in found) and grown <= MEMORY_BUDGET_MIB
+    return 0 if kept and line_microseconds <= LINE_BUDGET_MICROSECONDS else 1
 
 
 def make(path: pathlib.Path, mib: int, every: int) -> None:
