@@ -31,8 +31,7 @@ class Details:
 def list_jobs(context: contexts.Context, wanted: jobs.JobQuery) -> tuple[list[jobs.Job], str]:
     """Return jobs, newest first, with `stale_since`, and what Slurm said when it did not answer."""
     with context.store.reading() as work:
-        found = work.jobs.find(wanted)
-    return _with_staleness(context, found)
+        return _with_staleness(context, work.jobs.find(wanted))
 
 
 def list_readable(
