@@ -39,9 +39,11 @@ def among(column: sa.ColumnElement[Any], values: Collection[Any]) -> sa.ColumnEl
 
     They are bound as one JSON list, because SQLite binds at most 32,766 values.
     """
+    if not values:
+        return sa.false()
     listed = sa.literal(json.dumps(list(values)), sa.Text())
     element = _Elements(listed).table_valued("value").c.value
-    is_text = isinstance(next(iter(values), None), str)
+    is_text = isinstance(next(iter(values)), str)
     return column.in_(sa.select(element if is_text else sa.cast(element, sa.BigInteger)))
 
 

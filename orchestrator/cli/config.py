@@ -59,14 +59,14 @@ def init(print_: bool) -> None:
     Example:
       orchestrator config init --print
     """
-    from orchestrator.controller.setup import draft
+    from orchestrator.controller.setup import profile_draft
 
-    text = draft.draft(draft.query(session.client(), os.environ))
+    text = profile_draft.draft(profile_draft.query(session.client(), os.environ))
     if print_:
         terminal.print_exactly(text)
         return
     path = paths.user_file(os.environ)
-    draft.write(path, text, config.shared_folders(os.environ))
+    profile_draft.write(path, text, config.shared_folders(os.environ))
     output.note(f"Wrote {path}. Review it, then run: orchestrator doctor")
 
 
@@ -102,31 +102,34 @@ def doctor(
       orchestrator doctor
       orchestrator doctor --job --gpus-per-node 1
     """
-    from orchestrator.controller.setup import doctor as checkup
-    from orchestrator.controller.setup import probe
+    from orchestrator.controller.setup import node_checks, site_checks
 
-    refused: list[checkup.Check] = []
+    refused: list[site_checks.Check] = []
     try:
         configuration = session.configuration_of(ctx)
     except config.ProjectRefusedError as exc:
-        refused = [checkup.project_refused(exc)]
+        refused = [site_checks.project_refused(exc)]
         configuration = session.configuration_of(ctx, with_project=False)
-    checks = [*checkup.examine(configuration, session.client()), *refused]
+    checks = [*site_checks.examine(configuration, session.client()), *refused]
     if with_job:
         context = session.open_context(ctx)
-        request = probe.request(configuration, partition=partition, gpus_per_node=gpus_per_node)
+        request = node_checks.request(
+            configuration, partition=partition, gpus_per_node=gpus_per_node
+        )
         try:
-            checks += probe.probe(context, request, timeout_seconds=timeout)
+            checks += node_checks.run(context, request, timeout_seconds=timeout)
         except errors.SlurmError as exc:
             fix = "fix what Slurm reports, or try another --partition"
             checks.append(
-                checkup.Check(name="compute node", outcome=checkup.BAD, found=str(exc), cure=fix)
+                site_checks.Check(
+                    name="compute node", outcome=site_checks.BAD, found=str(exc), cure=fix
+                )
             )
     rows = [
         {"check": check.name, **output.fields_of(check, _CHECK_COLUMNS[1:])} for check in checks
     ]
     output.print_rows("checks", rows, _CHECK_COLUMNS, form)
-    failed = sum(check.outcome == checkup.BAD for check in checks)
+    failed = sum(check.outcome == site_checks.BAD for check in checks)
     if failed:
         raise errors.OrchestratorError(f"{failed} of {len(checks)} checks failed")
 

@@ -75,7 +75,7 @@ def test(context: contexts.Context, channel: str) -> None:
             f"channel {channel!r} is not in the configuration. Channels: {known}. Add "
             f"[notices.{channel}] to the user's configuration file"
         )
-    note = send.try_out(context, channel)
+    note = send.send_test(context, channel)
     click.echo(f"Sent a test message over {channel}: {channels[channel].receiver}")
     if note:
         output.note(note)

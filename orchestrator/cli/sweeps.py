@@ -17,8 +17,6 @@ from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import plan, queries, submit_points
 from orchestrator.controller.sweeps import resume as resubmission
 
-PLAN_COLUMNS = ("points", "nodes", "gpus_per_node", "partition", "time_limit", "first", "last")
-
 _sweep_argument = click.argument("reference", metavar="SWEEP")
 _dry_run_option = options.option("--dry-run", "Print what would be submitted.")
 
@@ -338,25 +336,11 @@ def confirm(reason: str, *, yes: bool) -> None:
 
 
 def _print_plan(prepared: plan.Prepared, form: str) -> None:
-    rows: list[dict[str, object]] = []
-    for ready in prepared.ready:
-        spec, points = ready.submission.spec, ready.submission.points
-        row: dict[str, object] = {
-            "points": len(points),
-            "name": spec.name,
-            "nodes": spec.resources.nodes,
-            "gpus_per_node": spec.resources.gpus_per_node,
-            "partition": spec.partition,
-            "time_limit": spec.time_limit,
-            "max_running": spec.array.max_running,
-            "first": points[0].name,
-            "last": points[-1].name,
-        }
-        if output.is_json(form):
-            names = ("name", "identity", "settings")
-            row["members"] = [output.fields_of(point, names) for point in points]
-        rows.append(row)
-    output.print_rows("submissions", rows, PLAN_COLUMNS, form)
+    rows = [
+        sweep_rows.submission_row(ready.submission, is_json=output.is_json(form))
+        for ready in prepared.ready
+    ]
+    output.print_rows("submissions", rows, sweep_rows.SUBMISSION_COLUMNS, form)
 
 
 def _print_submission(tasks: Sequence[jobs.Job]) -> None:

@@ -60,18 +60,14 @@ class Request:
     def entry_fields(self, task: int | None) -> dict[str, Any]:
         """Return the fields of a task's entry that never change."""
         index = 0 if self.tasks is None or task is None else self.tasks.index(task)
+        same = (
+            *("number", "token", "name", "slots", "devices", "most_at_once"),
+            *("time_limit_seconds", "may_requeue", "dependency"),
+        )
         return {
-            "number": self.number,
+            **{name: getattr(self, name) for name in same},
             "task": task,
             "raw_number": self.number + index,
-            "token": self.token,
-            "name": self.name,
-            "slots": self.slots,
-            "devices": self.devices,
-            "most_at_once": self.most_at_once,
-            "time_limit_seconds": self.time_limit_seconds,
-            "may_requeue": self.may_requeue,
-            "dependency": self.dependency,
             "cpus": self.cpus_per_task,
         }
 

@@ -188,19 +188,6 @@ class _Window:
         self, block: bytes, begin: int, number: int, matching: list[_MatchingLine]
     ) -> Iterator[Hit]:
         """Yield what to show of a block that begins at this offset, after so many lines."""
-        if self._around:
-            yield from self._with_context(block, begin, number, matching)
-            return
-        counted = 0
-        for line in matching:
-            number += block.count(b"\n", counted, line.begin)
-            counted = line.begin
-            text = block[line.part_begin : line.part_end][: lines.LINE_CAP_BYTES]
-            yield Hit(number + 1, begin + line.begin, text, True, False)
-
-    def _with_context(
-        self, block: bytes, begin: int, number: int, matching: list[_MatchingLine]
-    ) -> Iterator[Hit]:
         by_begin = {line.begin: line for line in matching}
         at = 0
         if not matching and not self._after:

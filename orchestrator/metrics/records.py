@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from orchestrator import jobs
 
@@ -33,38 +33,19 @@ class ParsedLine(NamedTuple):
     @classmethod
     def of(cls, metric: jobs.Metric) -> ParsedLine:
         """Return a line with this metric alone."""
-        return cls(
-            path=metric.path,
-            source=metric.source,
-            attempt=metric.attempt,
-            rank=metric.rank,
-            world_size=metric.world_size,
-            names=((metric.name, metric.unit),),
-            step=metric.step,
-            epoch=metric.epoch,
-            time=metric.time,
-            line=metric.line,
-            values=(metric.value,),
-        )
+        shared: dict[str, Any] = {name: getattr(metric, name) for name in _SHARED}
+        return cls(names=((metric.name, metric.unit),), values=(metric.value,), **shared)
 
     def metrics(self) -> list[jobs.Metric]:
+        shared: dict[str, Any] = {name: getattr(self, name) for name in _SHARED}
         return [
-            jobs.Metric(
-                name=name,
-                value=value,
-                unit=unit,
-                step=self.step,
-                epoch=self.epoch,
-                rank=self.rank,
-                world_size=self.world_size,
-                time=self.time,
-                attempt=self.attempt,
-                source=self.source,
-                path=self.path,
-                line=self.line,
-            )
+            jobs.Metric(name=name, unit=unit, value=value, **shared)
             for (name, unit), value in zip(self.names, self.values, strict=True)
         ]
+
+
+#: Fields of a line that each of its metrics has.
+_SHARED = ("path", "source", "attempt", "rank", "world_size", "step", "epoch", "time", "line")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,4 @@
-"""Many numbers -> a few: mean, percentiles, best; and the numbers of several jobs side by side.
-
-Pure.
-"""
+"""Summarizes metrics of a job: mean, percentiles, best value, sparkline."""
 
 from __future__ import annotations
 
@@ -9,16 +6,17 @@ import array
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from orchestrator.scaling import quantiles
 
-#: What can be asked for; beside these any percentile: p5, p95, p99.9.
+#: Besides these any percentile: p5, p95, p99.9.
 STATISTICS = ("count", "nan", "first", "last", "mean", "std", "min", "median", "max", "best")
 ALL = (*STATISTICS[:7], "p5", "median", "p95", "max", "best")
 
 _PERCENTILE = re.compile(r"p(100|[0-9]{1,2}(?:\.[0-9]{1,3})?)")
-#: Words in a name that tell which way is better. `accuracy_loss` is a loss: these come first.
+#: Words in the name of a metric whose smallest value is best. They take precedence over _HIGH:
+#: `accuracy_loss` is a loss.
 _LOW = frozenset(
     "loss error err perplexity ppl time seconds latency wer cer mae mse rmse bpb".split()
 )
@@ -26,63 +24,63 @@ _HIGH = frozenset(
     "throughput accuracy acc acc1 acc5 top1 top5 mfu hfu tflops per speedup utilization "
     "utilisation f1 auc map bleu rouge iou miou dice precision recall score".split()
 )
-#: Rates and times vary from one moment to the next: their middle counts. Of all else the last does.
-_MIDDLE = frozenset(
+#: Rates and durations vary, so their median counts. Of all other metrics the last value does.
+_VARYING = frozenset(
     "throughput per seconds time latency mfu hfu tflops memory utilization utilisation".split()
 )
-
-
-#: Millions of squares of numbers up to this have a sum.
+#: The sum of millions of squares of larger numbers overflows.
 _SQUARABLE = 1e140
 
 
 class UnknownStatisticError(ValueError):
-    """The message says what is known."""
+    """The message lists the known statistics."""
 
 
 def statistics(text: str) -> tuple[str, ...]:
-    """Return the statistics of a list such as `last,median,p95`; `all` is many of them."""
-    found: list[str] = []
+    """Parse a list such as `last,median,p95`; `all` stands for many of them."""
+    names: list[str] = []
     for name in (part.strip().lower() for part in text.split(",")):
         if name == "all":
-            found += ALL
+            names += ALL
         elif name in STATISTICS or _PERCENTILE.fullmatch(name):
-            found.append(name)
+            names.append(name)
         elif name:
             raise UnknownStatisticError(
-                f"no statistic {name!r}: there are {', '.join(STATISTICS)}, all, and percentiles "
+                f"unknown statistic {name!r}: use {', '.join(STATISTICS)}, all, or percentiles "
                 "such as p5 and p95"
             )
-    if not found:
-        raise UnknownStatisticError("no statistic is named")
-    return tuple(dict.fromkeys(found))
+    if not names:
+        raise UnknownStatisticError("no statistic given")
+    return tuple(dict.fromkeys(names))
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[^a-z0-9]+", name.lower()))
 
 
 def direction(name: str) -> int:
-    """Return 1 where the largest is the best, -1 where the smallest is, 0 where none is."""
-    words = set(re.split(r"[^a-z0-9]+", name.lower()))
+    """Return 1 if the largest value of a metric is best, -1 if the smallest is, otherwise 0."""
+    words = _words(name)
     return -1 if words & _LOW else 1 if words & _HIGH else 0
 
 
 def usual(name: str) -> str:
-    """Return the statistic that runs are compared by, unless one is asked for."""
-    words = set(re.split(r"[^a-z0-9]+", name.lower()))
-    return "median" if words & _MIDDLE else "last"
+    """Return the statistic by which runs are compared by default."""
+    return "median" if _words(name) & _VARYING else "last"
 
 
 @dataclasses.dataclass(kw_only=True)
 class Summary:
-    """The numbers of one name and unit of one job, as they come."""
+    """The values of one metric of one job. add() takes them one by one."""
 
-    #: what is largest or smallest
     name: str
-    #: finite ones
+    #: finite values
     values: array.array[float] = dataclasses.field(default_factory=lambda: array.array("d"))
-    #: numbers that are none: NaN, and without end
+    #: number of other values
     nan: int = 0
-    first: float = math.nan
-    last: float = math.nan
-    best: float = math.nan
+    first: float | None = None
+    last: float | None = None
+    best: float | None = None
     best_step: int | None = None
     best_epoch: int | None = None
 
@@ -91,51 +89,46 @@ class Summary:
         self._sorted: list[float] = []
 
     def add(self, value: float | None, step: int | None = None, epoch: int | None = None) -> None:
-        """Take one more number; None is NaN."""
+        """Add a value; None is NaN."""
         number = math.nan if value is None else value
-        if not self.values and not self.nan:
-            self.first = number
+        self.first = number if self.first is None else self.first
         self.last = number
         if not math.isfinite(number):
             self.nan += 1
             return
         self.values.append(number)
-        better = self._direction * number
-        if self._direction and not better <= self._direction * self.best:
+        is_better = self.best is None or self._direction * number > self._direction * self.best
+        if self._direction and is_better:
             self.best, self.best_step, self.best_epoch = number, step, epoch
 
     def of(self, statistic: str) -> float | int | None:
-        """Return a statistic; none where there are no numbers for it."""
+        """Return a statistic; None if there are no values for it."""
         if statistic == "count":
             return len(self.values)
-        if statistic == "nan":
-            return self.nan
-        if statistic in ("first", "last"):
-            told = self.values or self.nan
-            return (self.first if statistic == "first" else self.last) if told else None
+        if statistic in ("nan", "first", "last"):
+            value: float | int | None = getattr(self, statistic)
+            return value
         if not self.values:
             return None
-        if statistic == "best":
-            return self.best if self._direction else None
-        if statistic == "mean":
-            return self._mean()
-        if statistic == "std":
-            return self._deviation()
-        if statistic == "min":
-            return min(self.values)
-        if statistic == "max":
-            return max(self.values)
+        compute: dict[str, Callable[[], float | None]] = {
+            "best": lambda: self.best,
+            "mean": self._mean,
+            "std": self._standard_deviation,
+            "min": lambda: min(self.values),
+            "max": lambda: max(self.values),
+        }
+        if statistic in compute:
+            return compute[statistic]()
         share = 0.5 if statistic == "median" else float(statistic[1:]) / 100.0
-        # Sorted once for all percentiles; sorting what is sorted takes no time.
         self._sorted = self._sorted or sorted(self.values)
         return quantiles.quantile(self._sorted, share)
 
-    def _deviation(self) -> float | None:
-        """Return the sample's standard deviation; none of one number."""
+    def _standard_deviation(self) -> float | None:
+        """Return the standard deviation of the sample; None for one value."""
         count = len(self.values)
         if count < 2:
             return None
-        # A loss on its way to infinity: the squares of such numbers have no end.
+        # A diverging loss may have values whose squares overflow.
         largest = max(map(abs, self.values))
         scale = largest if largest > _SQUARABLE else 1.0
         mean = self._mean() / scale
@@ -151,22 +144,22 @@ class Summary:
 
 
 def ratio(value: float | int | None, first: float | int | None) -> float | None:
-    """Return how many times the first one it is; none where that means nothing."""
+    """Return value / first; None if it is undefined."""
     if value is None or first is None or not math.isfinite(value) or not math.isfinite(first):
         return None
     return value / first if first else None
 
 
-#: From the lowest to the highest; the last stands for what is no number.
+#: From the lowest to the highest value; the last one is for NaN.
 BLOCKS = "▁▂▃▄▅▆▇█x"
 ASCII = "_.-~=+*#x"
 
 
 def sparkline(values: Sequence[float | None], glyphs: str = BLOCKS) -> str:
-    """Return a character a value, from the lowest to the highest of them."""
+    """Draw one character per value."""
     finite = [value for value in values if value is not None and math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
-    # Halved: the difference of the largest numbers has no end.
+    # Halved, as the difference of two large numbers may overflow.
     span = high / 2 - low / 2
     levels = len(glyphs) - 1
     drawn = []

@@ -71,9 +71,9 @@ def figures(report: records.Report) -> list[Figure]:
             for part in parts
         }
         made.append(_bars(report, "steps", ("time per step", "ms per step"), steps, milliseconds))
-    used = [line for line in tables.lines(report) if line.row.utilisation is not None]
+    used = [line for line in tables.lines(report) if line.row.median("utilisation") is not None]
     if used:
-        shares = {"utilisation": [line.row.utilisation or 0.0 for line in used]}
+        shares = {"utilisation": [line.row.median("utilisation") or 0.0 for line in used]}
         labels = ("GPU utilisation", "utilisation")
         made.append(_bars(report, "utilisation", labels, used, shares, is_share=True))
     return made
@@ -119,22 +119,18 @@ def _points(
     series = []
     for index, curve in enumerate(report.curves):
         estimates = [value(row.point) for row in curve.rows]
-        has_ends = any(estimate.low is not None for estimate in estimates)
-        ends = [
-            tuple(e.value if end is None else end for e, end in pairs) if has_ends else ()
-            for pairs in ([(e, e.low) for e in estimates], [(e, e.high) for e in estimates])
-        ]
-        series.append(
-            Series(
-                label=curve.name or "measured",
-                kind="points",
-                x=tuple(float(row.point.size) for row in curve.rows),
-                y=tuple(estimate.value for estimate in estimates),
-                low=ends[0],
-                high=ends[1],
-                colour=index,
-            )
+        points = Series(
+            label=curve.name or "measured",
+            kind="points",
+            x=tuple(float(row.point.size) for row in curve.rows),
+            y=tuple(e.value for e in estimates),
+            colour=index,
         )
+        if any(e.low is not None for e in estimates):
+            low = tuple(e.value if e.low is None else e.low for e in estimates)
+            high = tuple(e.value if e.high is None else e.high for e in estimates)
+            points = dataclasses.replace(points, low=low, high=high)
+        series.append(points)
     return series
 
 

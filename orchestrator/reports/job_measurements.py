@@ -15,20 +15,10 @@ from orchestrator.text import escaping
 from orchestrator.usage import gpus
 
 #: Metrics that are read: those of the trainer (docs/trainer.md) and of the shipped log patterns.
-NAMES = (
-    "accuracy",
-    "data_wait_share",
-    "epoch_data_wait_share",
-    "epoch_time",
-    "gpu_memory_reserved_peak",
-    "gpu_utilization",
-    "memory",
-    "step_time",
-    "throughput",
-    "total_throughput",
-    "total_time",
-    "val_accuracy",
-    "window_throughput",
+NAMES = tuple(
+    "accuracy data_wait_share epoch_data_wait_share epoch_time gpu_memory_reserved_peak "
+    "gpu_utilization memory step_time throughput total_throughput total_time val_accuracy "
+    "window_throughput".split()
 )
 _GB = 1e9
 _WHOLE_RUN = "nothing: the throughput is of the whole run"

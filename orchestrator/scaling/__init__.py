@@ -99,7 +99,7 @@ def study(runs: Sequence[Run], unit: str = "GPUs") -> Study:
         [runs[index] for index in by_size[size] if index not in outliers]
         for size in sorted(by_size)
     ]
-    spread = _Spread.of(kept)
+    spread = _spread(kept)
     points = tuple(_point(group, kept[0], spread) for group in kept)
     throughputs = {group[0].size: [run.throughput for run in group] for group in kept}
     return Study(
@@ -119,21 +119,19 @@ class _Spread:
     deviation: float
     degrees: int
 
-    @classmethod
-    def of(cls, groups: Sequence[Sequence[Run]]) -> _Spread:
-        squares, degrees = 0.0, 0
-        for group in groups:
-            mean = _mean_log(group)
-            squares += math.fsum((math.log(run.throughput) - mean) ** 2 for run in group)
-            degrees += len(group) - 1
-        return cls(math.sqrt(squares / degrees) if degrees else 0.0, degrees)
-
     def margin(self, *counts: int) -> float | None:
         """Return half the interval of a sum of means, each of so many logarithms."""
         if not self.degrees:
             return None
         error = self.deviation * math.sqrt(sum(1.0 / count for count in counts))
         return quantiles.student_t((1.0 + CONFIDENCE) / 2.0, self.degrees) * error
+
+
+def _spread(groups: Sequence[Sequence[Run]]) -> _Spread:
+    degrees = sum(len(group) - 1 for group in groups)
+    logs = [[math.log(run.throughput) for run in group] for group in groups]
+    squares = math.fsum((log - statistics.fmean(own)) ** 2 for own in logs for log in own)
+    return _Spread(math.sqrt(squares / max(degrees, 1)), degrees)
 
 
 def _outliers(runs: Sequence[Run], groups: Collection[Sequence[int]]) -> set[int]:
@@ -223,7 +221,7 @@ def _serial_fraction(efficiency: Estimate, size: int, base_size: int) -> Estimat
 
 
 def _mean_log(group: Sequence[Run]) -> float:
-    return math.fsum(math.log(run.throughput) for run in group) / len(group)
+    return statistics.fmean(math.log(run.throughput) for run in group)
 
 
 def _warnings(points: Sequence[Point], unit: str) -> list[str]:

@@ -113,13 +113,13 @@ def _fit(runs: Mapping[int, Sequence[float]], law: str, names: tuple[str, ...]) 
     starts = [{"log_gamma": data[0][1], "alpha": alpha, "beta": beta} for alpha, beta in _STARTS]
     if "beta" not in names:
         starts = [{**start, "beta": 0.0} for start in starts]
-    best = min((_minimum(data, names, start) for start in starts), key=lambda fit: fit.squares)
+    best = min((_minimum(data, names, start) for start in starts), key=lambda found: found[0])
     return Fit(
         law=law,
         parameters={
             name.removeprefix("log_"): _estimate(data, names, name, best, degrees) for name in names
         },
-        deviation=math.sqrt(best.squares / degrees) if degrees > 0 else math.nan,
+        deviation=math.sqrt(best[0] / degrees) if degrees > 0 else math.nan,
         degrees=degrees,
         sizes=tuple(sizes),
     )
@@ -131,14 +131,8 @@ def _slowdown(size: float, alpha: float, beta: float) -> float:
 
 #: The size and the logarithm of the throughput of each run.
 _Data: TypeAlias = Sequence[tuple[int, float]]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Minimum:
-    """Parameters and their sum of squared residuals."""
-
-    values: Mapping[str, float]
-    squares: float
+#: Sum of squared residuals, and the parameters.
+_Minimum: TypeAlias = tuple[float, Mapping[str, float]]
 
 
 def _residuals(data: _Data, values: Mapping[str, float]) -> list[float]:
@@ -150,43 +144,40 @@ def _residuals(data: _Data, values: Mapping[str, float]) -> list[float]:
     ]
 
 
-def _at(data: _Data, values: Mapping[str, float]) -> _Minimum:
-    return _Minimum(values, math.fsum(rest**2 for rest in _residuals(data, values)))
-
-
 def _minimum(data: _Data, free: Sequence[str], start: Mapping[str, float]) -> _Minimum:
     """Minimise over the free parameters, within _BOUNDS, by the Levenberg-Marquardt method."""
-    here, damping = _at(data, start), 1e-3
+    values, residuals, damping = start, _residuals(data, start), 1e-3
+    squares = _product(residuals, residuals)
     for _ in range(_MOST_STEPS):
-        residuals = _residuals(data, here.values)
-        columns = {name: _derivatives(data, name, here.values) for name in free}
+        columns = {name: _derivatives(data, name, values) for name in free}
         gradient = {name: _product(columns[name], residuals) for name in free}
         # A parameter at its bound that is pushed outwards stays there.
         active = [
             name
             for name in free
-            if not (here.values[name] <= _BOUNDS[name][0] and gradient[name] > 0.0)
-            and not (here.values[name] >= _BOUNDS[name][1] and gradient[name] < 0.0)
+            if not (values[name] <= _BOUNDS[name][0] and gradient[name] > 0.0)
+            and not (values[name] >= _BOUNDS[name][1] and gradient[name] < 0.0)
         ]
         matrix = [[_product(columns[row], columns[column]) for column in active] for row in active]
         for index, row in enumerate(matrix):
             row[index] *= 1.0 + damping
         steps = _solve(matrix, [-gradient[name] for name in active])
-        tried = dict(here.values)
+        tried = dict(values)
         for name, step in zip(active, steps, strict=True):
             low, high = _BOUNDS[name]
             tried[name] = min(max(tried[name] + step, low), high)
-        there = _at(data, tried)
-        gain = here.squares - there.squares
+        tried_residuals = _residuals(data, tried)
+        gain = squares - (tried_squares := _product(tried_residuals, tried_residuals))
         if gain > 0.0:
-            here, damping = there, max(damping / 10.0, 1e-12)
-            if gain <= 1e-15 * here.squares:
+            values, residuals, squares = tried, tried_residuals, tried_squares
+            damping = max(damping / 10.0, 1e-12)
+            if gain <= 1e-15 * squares:
                 break
         elif damping > 1e8 or not active:
             break
         else:
             damping *= 10.0
-    return here
+    return squares, values
 
 
 def _derivatives(data: _Data, name: str, values: Mapping[str, float]) -> list[float]:
@@ -220,21 +211,22 @@ def _estimate(
     data: _Data, names: Sequence[str], name: str, best: _Minimum, degrees: int
 ) -> Estimate:
     convert: Callable[[float], float] = quantiles.exp if name == "log_gamma" else float
-    value, bounds = best.values[name], _BOUNDS[name]
+    (squares, values), bounds = best, _BOUNDS[name]
+    value = values[name]
     at_bound = value in bounds
     if degrees < 1:
         return Estimate(value=convert(value), at_bound=at_bound)
-    if best.squares <= _ROUNDING**2 * degrees:
+    if squares <= _ROUNDING**2 * degrees:
         exact = convert(value)
         return Estimate(value=exact, low=exact, high=exact, at_bound=at_bound)
     quantile = quantiles.student_t(0.95 if at_bound else 0.975, degrees)
-    limit = quantile * math.sqrt(best.squares / degrees)
+    limit = quantile * math.sqrt(squares / degrees)
     others = [other for other in names if other != name]
 
     def excess(trial: float) -> float:
         # The root of the likelihood ratio is nearly linear in the parameter.
-        profile = _minimum(data, others, {**best.values, name: trial})
-        return math.sqrt(max(0.0, profile.squares - best.squares)) - limit
+        profile, _ = _minimum(data, others, {**values, name: trial})
+        return math.sqrt(max(0.0, profile - squares)) - limit
 
     step = max(abs(value), 1e-6) if name != "log_gamma" else 0.01
     low = value if value == bounds[0] else _crossing(excess, value, -step, bounds)

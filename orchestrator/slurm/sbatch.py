@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import enum
 import os
 import re
@@ -41,16 +40,6 @@ class Outcome:
     job_id: str | None = None
     #: only if sbatch printed it (`123;cluster`)
     cluster: str | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StartEstimate:
-    """The estimate of `sbatch --test-only`."""
-
-    starts_at: datetime.datetime | None
-    processors: int | None
-    node_list: str | None
-    partition: str | None
 
 
 _ACCEPTED = re.compile(r"(\d{1,10})(?:;(\S+))?", re.ASCII)
@@ -101,7 +90,7 @@ _NOT_SENT = re.compile(
 )
 _ESTIMATE = re.compile(
     # 26.05 prints a stray "a" after the time.
-    r"Job \d+ to start at (\S+)(?: a)? using (\d+) processors on nodes (\S*) in partition (\S+)"
+    r"Job \d+ to start at (\S+)(?: a)? using \d+ processors on nodes (\S*) in partition (\S+)"
 )
 
 
@@ -161,17 +150,15 @@ def test_only_command(script: str | os.PathLike[str], extra: Sequence[str] = ())
     return ["sbatch", "--test-only", *extra, os.fspath(script)]
 
 
-def parse_test_only(stderr: str) -> StartEstimate | None:
-    """Parse the estimate of `sbatch --test-only`; None if there is none."""
+def parse_test_only(stderr: str) -> str | None:
+    """Return the estimate of `sbatch --test-only` as a sentence; None if there is none."""
     match = _ESTIMATE.search(stderr)
     if match is None:
         return None
-    return StartEstimate(
-        starts_at=fields.parse_time(match[1]),
-        processors=fields.parse_count(match[2]),
-        node_list=fields.parse_text(match[3]),
-        partition=fields.parse_text(match[4]),
-    )
+    starts_at = fields.parse_time(match[1])
+    when = starts_at.isoformat() if starts_at else "an unknown time"
+    nodes = fields.parse_text(match[2]) or "no node"
+    return f"Slurm would start the job at {when} on {nodes} in partition {match[3]}"
 
 
 def _job_id(stdout: str) -> tuple[str | None, str | None]:

@@ -18,8 +18,8 @@ def checks(site: sites.Site, *argv: str) -> dict[str, tuple[str, str]]:
 def test_a_job_proves_the_run_folder(site: sites.Site) -> None:
     found = checks(site)
     node = found["clock"][1].partition(", ")[2].partition(":")[0]
-    assert found["runs_dir from a node"] == ("ok", f"{node} writes there and it is seen here")
-    assert found["clock"] == ("ok", f"this host, {node}: as slurmctld")
+    assert found["runs_dir from a node"] == ("ok", f"{node} writes it, and this host sees it")
+    assert found["clock"] == ("ok", f"this host, {node}: same as slurmctld")
     assert found["container on a node"][0] == "ok"
 
 

@@ -200,7 +200,7 @@ def assert_never_starts(crowd: Crowd, name: str, reason: str, told: str) -> None
     job = crowd.now(name)
     assert (job["state"], job["started_at"], job["node_list"]) == ("PENDING", None, None)
     shown = crowd.site.run("show", job_id).stdout
-    assert f"\nWhy:         can never start: {told} ({reason})\n" in shown
+    assert f"\nReason:      can never start: {told} ({reason})\n" in shown
     assert crowd.site.run("cancel", job_id).stdout == f"{job_id} is CANCELLED\n"
 
 
@@ -388,7 +388,7 @@ def test_jobs_that_slurm_has_forgotten(lab: cluster.Lab, alice_home: str) -> Non
     )
     assert re.fullmatch(why, shot["reason"])
     assert sites.details(shot)[-1] == shot["reason"]
-    assert f"\nWhy:         {shot['reason']}\n" in site.run("show", crowd.ids["shot"]).stdout
+    assert f"\nReason:      {shot['reason']}\n" in site.run("show", crowd.ids["shot"]).stdout
     done = site.run("wait", *crowd.ids.values(), check=1)
     assert (
         f"2 of 3 jobs did not complete: {crowd.ids['three']} FAILED, {crowd.ids['shot']} LOST"

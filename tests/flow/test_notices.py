@@ -28,7 +28,7 @@ def test_down_for_a_while_and_killed_on_the_way(
     assert cli("tick").code == 0
     cli("submit", cli.spec(SPEC), "--wait")
     down = cli("tick")
-    assert "1 notice by mail not sent, tried again later" in down.err + down.out
+    assert "1 notification by mail not sent, retry later" in down.err + down.out
     kept = {item["channel"]: item for item in cli("notices", "list", "--json").items}
     assert {name: (one["state"], one["tries"]) for name, one in kept.items()} == {
         "hook": ("waiting", 1),

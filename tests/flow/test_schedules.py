@@ -84,11 +84,16 @@ def test_what_the_commands_say(cli, fake_slurm):
     assert (shown["state"], shown["source_changed"], shown["firings"]) == ("active", True, [])
     for option in ("--grace", "--jitter"):
         too_long = cli(*add, "--replace", option, "367d")
-        assert (too_long.code, "write at most 366d (got '367d')" in too_long.err) == (2, True)
+        assert (too_long.code, "'367d' is too long: write at most 366d" in too_long.err) == (
+            2,
+            True,
+        )
     assert cli(*add, "--replace", "--jitter", "10m").code == 0
     done = cli("schedule", "show", "nightly", "--format", "table")
     assert done.err == ""
-    assert done.out.splitlines()[1] == "Planned   30 2 * * * in Europe/Oslo, up to 00:10:00 later"
+    assert (
+        done.out.splitlines()[1] == "Planned:       30 2 * * * in Europe/Oslo, up to 00:10:00 later"
+    )
     assert cli("schedule", "pause", "nightly").out == "Schedule nightly is paused\n"
     (ran,) = cli("schedule", "run", "nightly", "--json").items
     assert (ran["state"], ran["by_hand"], ran["job"]) == ("fired", True, 1)

@@ -17,6 +17,9 @@ SWEEP_COLUMNS = (
 )
 STATE_COLUMNS = ("state", "points", "exit", "reason")
 POINT_COLUMNS = ("number", "name", "state", "job_id", "exit", "elapsed", "reason", "row")
+SUBMISSION_COLUMNS = (
+    *("points", "nodes", "gpus_per_node", "partition", "time_limit", "first", "last"),
+)
 #: Fields of a point's job.
 _JOB_FIELDS = (
     *("state", "job_id", "row", "reason", "cause", "exit_code", "exit_signal", "attempt"),
@@ -103,4 +106,24 @@ def point_row(
     names = _JOB_FIELDS if is_json else (*_JOB_FIELDS, "elapsed")
     row |= {name: of_job[name] for name in names}
     row["exit"] = job_rows.exit_text(job.exit_code, job.exit_signal)
+    return row
+
+
+def submission_row(submission: sweeps.Submission, *, is_json: bool) -> dict[str, object]:
+    """Return a planned submission; in JSON with its points."""
+    spec, points = submission.spec, submission.points
+    row: dict[str, object] = {
+        "points": len(points),
+        "name": spec.name,
+        "nodes": spec.resources.nodes,
+        "gpus_per_node": spec.resources.gpus_per_node,
+        "partition": spec.partition,
+        "time_limit": spec.time_limit,
+        "max_running": spec.array.max_running,
+        "first": points[0].name,
+        "last": points[-1].name,
+    }
+    if is_json:
+        fields = ("name", "identity", "settings")
+        row["members"] = [output.fields_of(point, fields) for point in points]
     return row

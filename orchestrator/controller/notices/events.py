@@ -1,7 +1,7 @@
-"""What is new and to be told: ends, alerts, planned times; each once, however often it is looked.
+"""Find what people are notified of: ends of jobs, alerts and planned times, each exactly once.
 
-A cursor on the history of all jobs says what was looked at. An end is told when it is the end of
-the whole, array or sweep, when Slurm has said all of it, and when no recovery rule goes on from it.
+A cursor stores how much of the history of all jobs has been read. An end is reported when the whole
+array or sweep has ended, Slurm has reported everything about it, and no retry follows.
 """
 
 from __future__ import annotations
@@ -12,248 +12,199 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from db import unit_of_work
-from orchestrator import jobs, notices, schedules
+from orchestrator import jobs, schedules
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.sweeps import queries
+from orchestrator.notices import texts
+from orchestrator.notices.records import Notice, StoredEvent
 
-#: Events of one pass; the rest follow with the next.
-EVENTS_AT_ONCE = 5000
-#: What is older is no news any more.
-_FIRINGS_WITHIN = datetime.timedelta(days=2)
-_FIRINGS_AT_ONCE = 2000
-#: Firings are looked at anew until one is so much newer: another process, with another clock, may
-#: store an older one behind it.
+EVENTS_PER_PASS = 5000
+_TRIGGERS_PER_PASS = 2000
+#: Older planned times are not reported.
+_TRIGGERS_WITHIN = datetime.timedelta(days=2)
+#: Triggers are read again until one is so much newer: another process with another clock may store
+#: an older one later.
 _COMMITTED_WITHIN = datetime.timedelta(hours=1)
-#: A cause is waited for this long, an hour's log may have to be read for it.
+#: An end is reported without its cause after this time; reading the logs may take long.
 _CAUSE_WITHIN = datetime.timedelta(minutes=10)
-#: Who submitted by hand has seen by then that Slurm refused it.
-_SEEN_BY_HAND = datetime.timedelta(minutes=5)
+#: A rejection by Slurm within this time was shown to the person who submitted the job.
+_SHOWN_WITHIN = datetime.timedelta(minutes=5)
 _ALERTS = ("stalled", "slow", "nan_loss")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cursor:
-    """How far the history has been looked at."""
+    """How far the history has been read."""
 
     #: job_events.id
     event: int
-    #: nothing from before is told
+    #: nothing earlier is reported
     since: datetime.datetime
-    #: jobs that ended and are not told yet, by row: when
+    #: row -> end of jobs that have ended and are not reported yet
     open: Mapping[int, datetime.datetime] = dataclasses.field(default_factory=dict)
-    #: keys of what was looked at of firings that are looked at anew, whoever wanted to be told
+    #: keys of notices about triggers that are read again
     seen: frozenset[str] = frozenset()
 
     def to_json(self) -> str:
-        waiting = {str(row): at.isoformat() for row, at in self.open.items()}
+        ends = {str(row): at.isoformat() for row, at in self.open.items()}
         since = self.since.isoformat()
-        found = {"event": self.event, "since": since, "open": waiting, "seen": sorted(self.seen)}
-        return json.dumps(found)
+        fields = {"event": self.event, "since": since, "open": ends, "seen": sorted(self.seen)}
+        return json.dumps(fields)
 
     @classmethod
     def of_json(cls, text: str) -> Cursor:
-        found = json.loads(text)
-        moment = datetime.datetime.fromisoformat
+        fields = json.loads(text)
+        time = datetime.datetime.fromisoformat
         return cls(
-            event=found["event"],
-            since=moment(found["since"]),
-            open={int(row): moment(at) for row, at in found["open"].items()},
-            seen=frozenset(found.get("seen", ())),
+            event=fields["event"],
+            since=time(fields["since"]),
+            open={int(row): time(at) for row, at in fields["open"].items()},
+            seen=frozenset(fields.get("seen", ())),
         )
 
 
-def look(
+def find(
     work: unit_of_work.UnitOfWork, cursor: Cursor, now: datetime.datetime
-) -> tuple[list[notices.Notice], Cursor]:
-    """Return what is to be told and was not, and where the next look begins."""
-    events = work.notices.events_after(cursor.event, EVENTS_AT_ONCE)
+) -> tuple[list[Notice], Cursor]:
+    """Return the new notices and the cursor for the next pass."""
+    events = work.notices.events_after(cursor.event, EVENTS_PER_PASS)
     ended = dict(cursor.open)
-    for event in events:
-        if _may_end(event):
-            ended[event.job_row] = event.at
-    found = [*_alerts(work, events)]
-    told, still_open = _ends(work, ended, now)
-    since = max(cursor.since, now - _FIRINGS_WITHIN)
-    firings = work.schedules.recent_triggers(since, _FIRINGS_AT_ONCE)
-    planned = list(_firings(firings, since))
-    found += [*told, *(one for one in planned if one.key not in cursor.seen)]
-    known = work.notices.known_keys([one.key for one in found])
-    after = dataclasses.replace(
+    ended |= {event.job_row: event.at for event in events if _may_be_end(event)}
+    ends, still_open = _ends(work, ended, now)
+    since = max(cursor.since, now - _TRIGGERS_WITHIN)
+    triggers = work.schedules.recent_triggers(since, _TRIGGERS_PER_PASS)
+    about_triggers = list(_about_triggers(triggers, since))
+    unseen = [notice for notice in about_triggers if notice.key not in cursor.seen]
+    notices = [*_alerts(work, events), *ends, *unseen]
+    known = work.notices.known_keys([notice.key for notice in notices])
+    times = [at for trigger, _ in triggers for at in (trigger.decided_at, trigger.verdict_at) if at]
+    new_cursor = dataclasses.replace(
         cursor,
         event=events[-1].row if events else cursor.event,
-        since=_looked_until(firings, cursor.since),
+        since=max([cursor.since, *(at - _COMMITTED_WITHIN for at in times)]),
         open=still_open,
-        seen=frozenset(one.key for one in planned),
+        seen=frozenset(notice.key for notice in about_triggers),
     )
-    return [one for one in found if one.key not in known], after
+    return [notice for notice in notices if notice.key not in known], new_cursor
 
 
-def _may_end(event: notices.StoredEvent) -> bool:
-    # What waits for room is given up without a change of its state (resend).
+def _may_be_end(event: StoredEvent) -> bool:
+    # A deferred job that is given up does not change its state.
     given_up = event.kind == "submit" and event.source == "controller"
     return given_up or event.state in jobs.TERMINAL
 
 
-def _alerts(
-    work: unit_of_work.UnitOfWork, events: Iterable[notices.StoredEvent]
-) -> Iterator[notices.Notice]:
-    mine = [
+def _alerts(work: unit_of_work.UnitOfWork, events: Iterable[StoredEvent]) -> Iterator[Notice]:
+    alerts = [
         event
         for event in events
         if event.kind == "never"
         or (event.kind == "alert" and event.detail.partition(":")[0] in _ALERTS)
     ]
-    some = _jobs(work, [event.job_row for event in mine])
-    for event in mine:
-        job = some[event.job_row]
-        if job.ended:
-            continue
-        if event.kind == "never":
-            yield notices.of_never(event.row, job, event.detail)
-        else:
-            yield notices.of_alert(event.row, job, event.detail)
+    by_row = _by_row(work, [event.job_row for event in alerts])
+    for event in alerts:
+        job = by_row[event.job_row]
+        describe = texts.never_starts if event.kind == "never" else texts.alert
+        if not job.ended:
+            yield describe(event.row, job, event.detail)
 
 
 def _ends(
     work: unit_of_work.UnitOfWork, ended: Mapping[int, datetime.datetime], now: datetime.datetime
-) -> tuple[list[notices.Notice], dict[int, datetime.datetime]]:
-    """Return the ends that can be told, and the jobs of those that can not yet."""
-    some = _jobs(work, list(ended))
-    if not some:
+) -> tuple[list[Notice], dict[int, datetime.datetime]]:
+    """Return notices about ends, and the ended jobs that cannot be reported yet."""
+    by_row = _by_row(work, list(ended))
+    if not by_row:
         return [], {}
-    sweeps = work.notices.sweeps_of_jobs(list(some))
-    apart = [job for row, job in some.items() if row not in sweeps]
-    wholes: list[tuple[int | None, list[jobs.Job]]] = [(None, one) for one in _wholes(work, apart)]
-    groups = work.sweeps.groups(set(sweeps.values()))
-    for row in sorted(set(sweeps.values())):
+    sweep_rows = work.notices.sweeps_of_jobs(list(by_row))
+    without_sweep = [job for row, job in by_row.items() if row not in sweep_rows]
+    groups: list[tuple[int | None, list[jobs.Job]]] = [
+        (None, group) for group in _jobs_and_arrays(work, without_sweep)
+    ]
+    points = work.sweeps.groups(set(sweep_rows.values()))
+    for row in sorted(set(sweep_rows.values())):
         sweep = work.sweeps.get(row)
         assert sweep is not None, "sweeps are never deleted"
-        if not queries.unfinished(sweep, groups.get(row, [])):
-            wholes.append((row, work.sweeps.jobs(row)))
-    told: list[notices.Notice] = []
+        if not queries.unfinished(sweep, points.get(row, [])):
+            groups.append((row, work.sweeps.jobs(row)))
+    notices: list[Notice] = []
     still_open: dict[int, datetime.datetime] = {}
-    for sweep_row, found in wholes:
-        if not all(job.ended for job in found):
-            # Its last end will be news.
+    for sweep_row, group in groups:
+        ends = {job.row: ended[job.row] for job in group if job.row in ended}
+        # Without `ends`, the chain has been reported already.
+        if not ends or not all(job.ended for job in group):
             continue
-        mine = {job.row: ended[job.row] for job in found if job.row in ended}
-        if not mine:
-            # A link of a chain, whose last has been told.
-            continue
-        failed = [job for job in found if notices.is_failure(job)]
+        failed = [job for job in group if texts.is_failure(job)]
         states = work.notices.recovery_states([job.row for job in failed])
-        verdict = [_decided(job, states) for job in failed]
-        if not _all_said(found, failed, max(mine.values()), now) or "planned" in verdict:
-            still_open |= mine
-        elif sweep_row is not None and "done" not in verdict:
-            told.append(_of_sweep(work, sweep_row, found))
-        elif "done" not in verdict and not _seen_by_hand(work, found, mine):
-            told.append(_of_jobs(work, found))
-    return told, still_open
+        retries = [_retry_state(job, states) for job in failed]
+        is_recent = datetime.timedelta(0) <= now - max(ends.values()) < _CAUSE_WITHIN
+        is_explained = all(job.cause for job in failed) or not is_recent
+        if not all(job.settled for job in group) or not is_explained or "planned" in retries:
+            still_open |= ends
+        elif "done" in retries:
+            continue
+        elif sweep_row is not None:
+            sweep = work.sweeps.get(sweep_row)
+            assert sweep is not None, "sweeps are never deleted"
+            count = sum(each.points for each in points.get(sweep_row, []))
+            notices.append(texts.ended_sweep(sweep_row, sweep.name, count, group))
+        elif not _was_shown(work, group, ends):
+            first = group[0]
+            causes = {} if group[1:] else work.notices.causes({first.row: first.attempt})
+            notices.append(texts.ended_jobs(group, causes.get(first.row, "")))
+    return notices, still_open
 
 
-def _all_said(
-    found: Sequence[jobs.Job],
-    failed: Sequence[jobs.Job],
-    at: datetime.datetime,
-    now: datetime.datetime,
-) -> bool:
-    if not all(job.settled for job in found):
-        return False
-    return all(job.cause for job in failed) or not 0 <= (now - at).total_seconds() < (
-        _CAUSE_WITHIN.total_seconds()
-    )
-
-
-def _decided(job: jobs.Job, states: Mapping[tuple[int, int], str]) -> str:
-    """Return planned or done where a recovery rule goes on from this end, else ""."""
+def _retry_state(job: jobs.Job, states: Mapping[tuple[int, int], str]) -> str:
+    """Return "planned" or "done" if a retry follows this end, else ""."""
     if job.recovers:
-        # What follows is not decided yet.
+        # There is no decision yet.
         return "planned"
     state = states.get((job.row, job.attempt), "")
     return "" if state == "refused" else state
 
 
-def _seen_by_hand(
-    work: unit_of_work.UnitOfWork,
-    found: Sequence[jobs.Job],
-    ended: Mapping[int, datetime.datetime],
+def _was_shown(
+    work: unit_of_work.UnitOfWork, group: Sequence[jobs.Job], ends: Mapping[int, datetime.datetime]
 ) -> bool:
-    """Tell whether somebody sat there when Slurm refused it; not what the controller sent."""
+    """Return whether a person saw that Slurm rejected the job; the controller submits others."""
     return all(
         job.state is jobs.JobState.NOT_SUBMITTED
         and job.continues is None
-        and ended.get(job.row, job.created_at) - job.created_at < _SEEN_BY_HAND
-        for job in found
-    ) and not work.schedules.submitted_any([job.row for job in found])
+        and ends.get(job.row, job.created_at) - job.created_at < _SHOWN_WITHIN
+        for job in group
+    ) and not work.schedules.submitted_any([job.row for job in group])
 
 
-def _of_sweep(work: unit_of_work.UnitOfWork, row: int, found: Sequence[jobs.Job]) -> notices.Notice:
-    sweep = work.sweeps.get(row)
-    assert sweep is not None, "sweeps are never deleted"
-    points = sum(group.points for group in work.sweeps.groups([row]).get(row, []))
-    return notices.of_sweep(row, sweep.name, points, found)
+def _about_triggers(
+    triggers: Sequence[tuple[schedules.Trigger, str]], since: datetime.datetime
+) -> Iterator[Notice]:
+    for trigger, schedule in triggers:
+        # Paused, removed and overlapping triggers are skipped on purpose.
+        is_missed = (trigger.reason or "").startswith("missed") and trigger.state == "skipped"
+        if (is_missed or trigger.state == "failed") and trigger.decided_at >= since:
+            yield texts.missed_time(trigger, schedule)
+        if trigger.verdict and trigger.verdict_at and trigger.verdict_at >= since:
+            yield texts.verdict(trigger, schedule)
 
 
-def _of_jobs(work: unit_of_work.UnitOfWork, found: Sequence[jobs.Job]) -> notices.Notice:
-    (first, *others) = found
-    causes = {} if others else work.notices.causes({first.row: first.attempt})
-    return notices.of_jobs(found, causes.get(first.row, ""))
-
-
-def _looked_until(
-    firings: Sequence[tuple[schedules.Trigger, str]], since: datetime.datetime
-) -> datetime.datetime:
-    moments = [at for one, _ in firings for at in (one.decided_at, one.verdict_at) if at]
-    return max([since, *(at - _COMMITTED_WITHIN for at in moments)])
-
-
-def _firings(
-    firings: Sequence[tuple[schedules.Trigger, str]], since: datetime.datetime
-) -> Iterator[notices.Notice]:
-    for firing, name in firings:
-        # What is paused, removed or overlaps is as somebody wished.
-        is_missed = (firing.reason or "").startswith("missed") and firing.state == "skipped"
-        if (is_missed or firing.state == "failed") and firing.decided_at >= since:
-            yield notices.of_firing(
-                firing.row,
-                name,
-                firing.planned_at,
-                firing.state,
-                firing.reason or "",
-                schedule_row=firing.schedule_row,
-            )
-        sentence = firing.verdict_detail.get("sentence")
-        if firing.verdict and firing.verdict_at and firing.verdict_at >= since:
-            yield notices.of_verdict(
-                firing.row,
-                name,
-                firing.planned_at,
-                firing.verdict,
-                [str(sentence)] if sentence else [],
-                schedule_row=firing.schedule_row,
-                sweep_row=firing.sweep_row,
-                job_row=firing.job_row,
-            )
-
-
-def _jobs(work: unit_of_work.UnitOfWork, rows: Sequence[int]) -> dict[int, jobs.Job]:
-    if not rows:
-        return {}
-    query = jobs.JobQuery(rows=tuple(rows), limit=None)
-    return {job.row: job for job in work.jobs.find(query)}
-
-
-def _wholes(work: unit_of_work.UnitOfWork, some: Sequence[jobs.Job]) -> list[list[jobs.Job]]:
-    """Return what these jobs are of: a job, or the tasks of an array; of each chain the last."""
-    first = {job.row: job.row for job in some}
-    first |= {
-        job.row: min(work.recovery.predecessors(job.row), default=job.row)
-        for job in some
+def _jobs_and_arrays(
+    work: unit_of_work.UnitOfWork, selected: Sequence[jobs.Job]
+) -> list[list[jobs.Job]]:
+    """Return the job or all array tasks of each submission; of each chain the last job."""
+    first_rows = {
+        min(work.recovery.predecessors(job.row), default=job.row)
         if job.continues is not None
+        else job.row
+        for job in selected
     }
-    began = _jobs(work, sorted(set(first.values())))
+    tokens = {job.token for job in _by_row(work, sorted(first_rows)).values()}
     by_token: dict[str, list[jobs.Job]] = {}
-    for job in work.jobs.of_submissions({job.token for job in began.values()}):
+    for job in work.jobs.of_submissions(tokens):
         by_token.setdefault(job.token, []).append(job)
-    return [chains.continued(work, found) for found in by_token.values()]
+    return [chains.continued(work, group) for group in by_token.values()]
+
+
+def _by_row(work: unit_of_work.UnitOfWork, rows: Sequence[int]) -> dict[int, jobs.Job]:
+    query = jobs.JobQuery(rows=tuple(rows), limit=None)
+    return {job.row: job for job in work.jobs.find(query)} if rows else {}

@@ -1,4 +1,8 @@
-"""A message goes out: mail by SMTP, a webhook, a command. One function each; nothing is retried."""
+"""Deliver a message: mail (SMTP), webhook or command. One try each, within a time limit.
+
+Apprise was considered instead: it follows redirects, limits neither the time of a whole call nor
+the size of a reply, and sets no Message-ID or Idempotency-Key.
+"""
 
 from __future__ import annotations
 
@@ -19,66 +23,63 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import orchestrator
-from orchestrator import config, errors, files, notices
+from orchestrator import config, errors, files
 from orchestrator.config import channels
-from orchestrator.notices import forms, redaction
+from orchestrator.notices import formats, redaction
+from orchestrator.notices.records import Message
 from orchestrator.slurm import process
 
 _T = TypeVar("_T")
 
-#: Of what a receiver answers, so much is read ...
-_ANSWER_BYTES = 65536
-#: ... and so much is kept.
-_ANSWER_CHARACTERS = 300
-#: A time-out of one read says what was waited for: it comes before that of the whole.
-_LATER_SECONDS = 0.25
-_ADDRESS_BYTES = 8192
+#: Limits for a receiver's reply: what is read, and what is shown.
+_REPLY_BYTES = 65536
+_REPLY_CHARACTERS = 300
+#: The time limit of a single read comes before that of the whole call, because it names the step.
+_GRACE_SECONDS = 0.25
+_SECRET_BYTES = 8192
 #: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH (openssl/x509_vfy.h).
-_OTHER_NAME = (62, 64)
+_NAME_MISMATCHES = (62, 64)
 
 
 class ReceiverError(errors.OrchestratorError):
-    """A receiver did not take a message."""
+    """A receiver did not accept a message."""
 
     def __init__(self, message: str, *, may_have_it: bool = False) -> None:
         super().__init__(message)
-        #: the answer got lost, so that it may have been taken all the same
+        #: the reply was lost, so that the message may have been accepted
         self.may_have_it = may_have_it
 
 
-def send(channel: config.Channel, message: notices.Message, environ: Mapping[str, str]) -> str:
-    """Give the message to the channel's receiver; ReceiverError where it is not taken.
-
-    Returns what is to be noted all the same; "": nothing.
-    """
-    kinds = {"email": _mail, "webhook": _webhook, "command": _command}
+def send(channel: config.Channel, message: Message, environ: Mapping[str, str]) -> str:
+    """Send a message to the channel's receiver. Returns a warning or "". Raises ReceiverError."""
+    deliver = {"email": _mail, "webhook": _webhook, "command": _command}[channel.kind or ""]
     try:
-        return kinds[channel.kind or ""](channel, forms.readable(message), environ)
-    except ValueError as exc:
-        # smtplib's logins are ASCII, names of hosts are IDNA; what it says may hold the secret.
-        told = "an address, a user or a password has characters that cannot be sent"
-        raise ReceiverError(f"{told} ({type(exc).__name__})") from None
+        return deliver(channel, formats.readable(message), environ)
+    except ValueError as error:
+        # Logins are ASCII in smtplib, and host names are IDNA; the error may contain the secret.
+        reason = "an address, a user or a password has characters that cannot be sent"
+        raise ReceiverError(f"{reason} ({type(error).__name__})") from None
 
 
-def _mail(channel: config.Channel, message: notices.Message, environ: Mapping[str, str]) -> str:
-    assert channel.host is not None and channel.sender is not None, "checked when it was read"
-    mail = forms.mail(message, channel.sender, channel.to)
+def _mail(channel: config.Channel, message: Message, environ: Mapping[str, str]) -> str:
+    assert channel.host is not None and channel.sender is not None, "checked by the configuration"
+    mail = formats.mail(message, channel.sender, channel.to)
     password = None if channel.password_file is None else _secret(channel.password_file, environ)
-    # AUTH PLAIN sends both in one word, and a server may repeat what it was sent.
-    hide = redaction.masking([password, f"\0{channel.user}\0{password}"] if password else [])
-    where = f"{channel.host}:{channel.smtp_port}"
+    # AUTH PLAIN sends user and password in one word, which a server may repeat.
+    hide = redaction.mask([password, f"\0{channel.user}\0{password}"] if password else [])
+    address = f"{channel.host}:{channel.smtp_port}"
     seconds = float(channel.timeout_seconds)
     servers: list[smtplib.SMTP] = []
-    begun = False
+    is_begun = False
 
-    def deliver(proceed: Callable[[], None]) -> Mapping[str, tuple[int, bytes]]:
-        nonlocal begun
-        # Its constructor looks up the name of this host.
-        server = (
-            smtplib.SMTP_SSL(timeout=seconds, context=ssl.create_default_context())
-            if channel.security == "tls"
-            else smtplib.SMTP(timeout=seconds)
-        )
+    def deliver(check_time: Callable[[], None]) -> Mapping[str, tuple[int, bytes]]:
+        nonlocal is_begun
+        # The constructor looks up the name of this host.
+        if channel.security == "tls":
+            tls = ssl.create_default_context()
+            server: smtplib.SMTP = smtplib.SMTP_SSL(timeout=seconds, context=tls)
+        else:
+            server = smtplib.SMTP(timeout=seconds)
         servers.append(server)
         try:
             _connect(server, channel)
@@ -86,49 +87,49 @@ def _mail(channel: config.Channel, message: notices.Message, environ: Mapping[st
                 server.starttls(context=ssl.create_default_context())
             if channel.user is not None and password is not None:
                 server.login(channel.user, password)
-            proceed()
-            begun = True
-            refused = server.send_message(mail)
-            # From here on the server has it, whatever it answers to QUIT.
+            check_time()
+            is_begun = True
+            rejected = server.send_message(mail)
+            # The server has accepted the mail, whatever it replies to QUIT.
             with contextlib.suppress(smtplib.SMTPException, OSError):
                 server.quit()
-            return refused
+            return rejected
         finally:
             server.close()
 
     try:
-        refused = _within(seconds, deliver, lambda: [one.sock for one in servers])
-    except smtplib.SMTPAuthenticationError as exc:
-        told = f"{where} refused the login of {channel.user}: {exc.smtp_code} "
-        cure = f"look at user and at the first line of {channel.password_file}"
-        raise ReceiverError(f"{_short(told + hide(_text(exc.smtp_error)))}; {cure}") from None
-    except smtplib.SMTPResponseException as exc:
-        told = f"{where}: {exc.smtp_code} {hide(_text(exc.smtp_error))}"
-        raise ReceiverError(_short(told)) from None
-    except smtplib.SMTPRecipientsRefused as exc:
-        told = f"{where} refused {hide(_refusals(exc.recipients))}"
-        raise ReceiverError(_short(told)) from None
-    except OSError as exc:
-        told = f"{where}: {hide(_why(exc))}"
-        raise ReceiverError(_short(told), may_have_it=begun) from None
-    # The others have it, and would get it again.
-    return _short(f"{where} refused {hide(_refusals(refused))}") if refused else ""
+        rejected = _within(seconds, deliver, lambda: [server.sock for server in servers])
+    except smtplib.SMTPAuthenticationError as error:
+        reason = _reply_text(error.smtp_error)
+        text = f"{address} refused the login of {channel.user}: {error.smtp_code} {hide(reason)}"
+        fix = f"check user and the first line of {channel.password_file}"
+        raise ReceiverError(f"{_short(text)}; {fix}") from None
+    except smtplib.SMTPResponseException as error:
+        text = f"{address}: {error.smtp_code} {hide(_reply_text(error.smtp_error))}"
+        raise ReceiverError(_short(text)) from None
+    except smtplib.SMTPRecipientsRefused as error:
+        text = f"{address} rejected {hide(_rejections(error.recipients))}"
+        raise ReceiverError(_short(text)) from None
+    except OSError as error:
+        text = f"{address}: {hide(_connection_error(error))}"
+        raise ReceiverError(_short(text), may_have_it=is_begun) from None
+    # A retry would send the mail again to those who have it.
+    return _short(f"{address} rejected {hide(_rejections(rejected))}") if rejected else ""
 
 
 def _connect(server: smtplib.SMTP, channel: config.Channel) -> None:
     host, port = channel.host or "", channel.smtp_port
-    # The name that its certificate must have; connect() alone does not set it.
+    # The name in the server's certificate; connect() alone does not set it.
     server._host = host  # type: ignore[attr-defined]
     try:
-        code, said = server.connect(host, port)
-    except smtplib.SMTPServerDisconnected as exc:
+        code, reply = server.connect(host, port)
+    except smtplib.SMTPServerDisconnected as error:
         if channel.security == "tls":
             raise
-        # Where TLS comes first, each waits for the other to begin.
-        told = f'no greeting came ({exc}): a port that begins with TLS takes security = "tls"'
-        raise ReceiverError(_short(f"{host}:{port}: {told}")) from None
+        reason = f'no greeting ({error}): a port that begins with TLS needs security = "tls"'
+        raise ReceiverError(_short(f"{host}:{port}: {reason}")) from None
     if code != 220:
-        raise smtplib.SMTPConnectError(code, said)
+        raise smtplib.SMTPConnectError(code, reply)
 
 
 def _within(
@@ -136,71 +137,67 @@ def _within(
     work: Callable[[Callable[[], None]], _T],
     sockets: Callable[[], Iterable[socket.socket | None]],
 ) -> _T:
-    """Do some work, and cut its connections when the time is up; raises TimeoutError.
+    """Run `work`, and cut its connections when the time is up; raises TimeoutError.
 
-    In a thread, for a name that is looked up cannot be interrupted, and a server that sends a byte
-    a second keeps any time-out of a single read from coming. The thread ends with its connections.
-    The work calls what it is given once it is connected, before it sends anything: that raises
-    TimeoutError where the time was up before there was a connection to cut.
+    It runs in a thread, because a name lookup cannot be interrupted, and because a server that
+    sends a byte per second never reaches the time limit of a single read. `work` gets a function
+    that raises TimeoutError if the time is up, and calls it when it has connected.
     """
-    outcome: list[Callable[[], _T]] = []
+    results: list[_T] = []
+    problems: list[BaseException] = []
     is_over = threading.Event()
 
-    def proceed() -> None:
+    def check_time() -> None:
         if is_over.is_set():
             raise TimeoutError
 
     def run() -> None:
         try:
-            done = work(proceed)
-        except BaseException as exc:
-            error = exc
-
-            def fail() -> _T:
-                raise error
-
-            outcome.append(fail)
-        else:
-            outcome.append(lambda: done)
+            results.append(work(check_time))
+        except BaseException as error:
+            problems.append(error)
 
     thread = threading.Thread(target=run, name="receiver", daemon=True)
     thread.start()
-    thread.join(seconds + _LATER_SECONDS)
-    if not outcome:
-        is_over.set()
-        for connection in sockets():
-            if connection is not None:
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
-        raise TimeoutError(f"timed out after {seconds:g} s")
-    return outcome[0]()
+    thread.join(seconds + _GRACE_SECONDS)
+    if problems:
+        raise problems[0]
+    if results:
+        return results[0]
+    is_over.set()
+    for connection in sockets():
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+    raise TimeoutError(f"timed out after {seconds:g} s")
 
 
-def _why(problem: object) -> str:
-    """Return what went wrong on the way to a receiver; of TLS with what helps."""
+def _connection_error(problem: object) -> str:
+    """Return what went wrong on the way to a receiver; for TLS with the fix."""
     if isinstance(problem, ssl.SSLCertVerificationError):
-        said = problem.verify_message
-        if problem.verify_code in _OTHER_NAME:
-            return f"its certificate is of another name ({said}): call it as the certificate does"
+        reason = problem.verify_message
+        if problem.verify_code in _NAME_MISMATCHES:
+            return f"its certificate has another name ({reason}): use the name in the certificate"
         return (
-            f"its certificate is not trusted here ({said}): where it is the right one, name the "
-            "file with its authority's certificate in SSL_CERT_FILE"
+            f"its certificate is not trusted ({reason}): if it is the right one, set SSL_CERT_FILE "
+            "to a file with the certificate of its authority"
         )
     if isinstance(problem, ssl.SSLError):
-        return f"no TLS with it ({problem.reason}): are port and security those of this server?"
+        return f"TLS failed ({problem.reason}): check port and security"
     return str(getattr(problem, "strerror", None) or problem or type(problem).__name__)
 
 
-def _refusals(recipients: Mapping[str, tuple[int, bytes]]) -> str:
-    return "; ".join(f"{to}: {code} {_text(said)}" for to, (code, said) in recipients.items())
+def _rejections(recipients: Mapping[str, tuple[int, bytes]]) -> str:
+    items = recipients.items()
+    return "; ".join(f"{to}: {code} {_reply_text(reply)}" for to, (code, reply) in items)
 
 
-def _text(answer: bytes | str) -> str:
-    return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+def _reply_text(reply: bytes | str) -> str:
+    return reply.decode(errors="replace") if isinstance(reply, bytes) else reply
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is an error as any other: nothing is made of where it points to."""
+    """Makes a redirect an error."""
 
     def http_error_302(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any) -> None:
         return None
@@ -208,156 +205,137 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
-class _Http(urllib.request.HTTPHandler):
-    """urllib's handler, whose connections can be cut: they are kept in `sockets`."""
+class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """The handlers of urllib, which also collect the sockets so that connections can be cut."""
 
-    def __init__(self, sockets: list[socket.socket | None], proceed: Callable[[], None]) -> None:
+    def __init__(self, sockets: list[socket.socket | None], check_time: Callable[[], None]) -> None:
         super().__init__()
-        self._sockets, self._proceed = sockets, proceed
+        self._sockets, self._check_time = sockets, check_time
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        sockets, proceed = self._sockets, self._proceed
-
-        class Connection(http.client.HTTPConnection):
-            def connect(self) -> None:
-                super().connect()
-                sockets.append(self.sock)
-                proceed()
-
-        return self.do_open(Connection, request)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    """The same with TLS."""
-
-    def __init__(self, sockets: list[socket.socket | None], proceed: Callable[[], None]) -> None:
-        super().__init__()
-        self._sockets, self._proceed = sockets, proceed
+        return self.do_open(self._collecting(http.client.HTTPConnection), request)
 
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        sockets, proceed = self._sockets, self._proceed
+        return self.do_open(self._collecting(http.client.HTTPSConnection), request)
 
-        class Connection(http.client.HTTPSConnection):
-            def connect(self) -> None:
-                super().connect()
-                sockets.append(self.sock)
-                proceed()
+    def _collecting(self, base: type[http.client.HTTPConnection]) -> Any:
+        sockets, check_time = self._sockets, self._check_time
 
-        return self.do_open(Connection, request)
+        def connect(connection: http.client.HTTPConnection) -> None:
+            base.connect(connection)
+            sockets.append(connection.sock)
+            check_time()
+
+        return type("Connection", (base,), {"connect": connect})
 
 
-def _webhook(channel: config.Channel, message: notices.Message, environ: Mapping[str, str]) -> str:
+def _webhook(channel: config.Channel, message: Message, environ: Mapping[str, str]) -> str:
     url = channel.url or _secret(channel.url_file or "", environ)
-    if misfit := channels.url_error(url):
-        raise ReceiverError(f"{channel.url_file}: its first line {misfit}")
-    # The address itself is a secret: it stands in no message.
-    shown, hide = channels.shown_url(url), redaction.of_url(url)
-    address, headers = _request_of(url)
+    if reason := channels.url_error(url):
+        raise ReceiverError(f"{channel.url_file}: its first line {reason}")
+    # The URL itself is a secret.
+    shown, hide = channels.shown_url(url), redaction.mask_url(url)
+    address, authorization = _without_userinfo(url)
     request = urllib.request.Request(
         address,
-        data=forms.payload(channel.form, message),
+        data=formats.webhook_body(channel.form, message),
         method="POST",
         headers={
             "Content-Type": "application/json; charset=utf-8",
             "Idempotency-Key": message.id,
             "User-Agent": f"orchestrator/{orchestrator.__version__}",
-            **headers,
+            **authorization,
         },
     )
     sockets: list[socket.socket | None] = []
     seconds = float(channel.timeout_seconds)
 
-    def post(proceed: Callable[[], None]) -> tuple[int, str]:
-        """Return the code of what is no success, and what was said; 0: it was taken."""
-        handlers = (_Http(sockets, proceed), _Https(sockets, proceed))
-        opener = urllib.request.build_opener(_NoRedirect, *handlers)
+    def post(check_time: Callable[[], None]) -> tuple[int, str]:
+        """Return the HTTP code and the reply of an error; (0, "") for success."""
+        opener = urllib.request.build_opener(_NoRedirect, _Handler(sockets, check_time))
         try:
             with opener.open(request, timeout=seconds):
                 return 0, ""
-        except urllib.error.HTTPError as exc:
-            with exc:
-                if 300 <= exc.code < 400:
-                    return exc.code, exc.headers.get("Location") or ""
-                # Masked before it is cut: half a secret is none that could be found.
-                said = exc.read(_ANSWER_BYTES).decode(errors="replace")
-                return exc.code, f"{exc.reason} {said}"
+        except urllib.error.HTTPError as error:
+            with error:
+                if 300 <= error.code < 400:
+                    return error.code, error.headers.get("Location") or ""
+                reply = error.read(_REPLY_BYTES).decode(errors="replace")
+                return error.code, f"{error.reason} {reply}"
 
     try:
-        code, said = _within(seconds, post, lambda: sockets)
-    except urllib.error.URLError as exc:
-        # While connecting or sending; a proxy's refusal is one too.
-        raise ReceiverError(_short(f"{shown}: {hide(_why(exc.reason))}")) from None
-    except (OSError, http.client.HTTPException) as exc:
+        code, reply = _within(seconds, post, lambda: sockets)
+    except urllib.error.URLError as error:
+        # An error of connecting or sending, or of a proxy.
+        raise ReceiverError(_short(f"{shown}: {hide(_connection_error(error.reason))}")) from None
+    except (OSError, http.client.HTTPException) as error:
+        text = f"{shown}: {hide(_connection_error(error))}"
         # Without a connection nothing was sent.
-        told = f"{shown}: {hide(_why(exc))}"
-        raise ReceiverError(_short(told), may_have_it=bool(sockets)) from None
+        raise ReceiverError(_short(text), may_have_it=bool(sockets)) from None
     if 300 <= code < 400:
-        told = f"moved to {_shown_target(said, hide)}: write its new address into the configuration"
-        raise ReceiverError(_short(f"{shown}: {told}"))
+        try:
+            target = hide(channels.shown_url(reply))
+        except ValueError:
+            target = "an invalid address"
+        text = f"{shown}: redirects to {target}: put the new address into the configuration"
+        raise ReceiverError(_short(text))
     if code:
-        raise ReceiverError(_short(f"{shown}: {code} {hide(said)}"))
+        # Masked before it is shortened, so that no half of a secret remains.
+        raise ReceiverError(_short(f"{shown}: {code} {hide(reply)}"))
     return ""
 
 
-def _request_of(url: str) -> tuple[str, dict[str, str]]:
-    """Return an address without user and password, and the header that they are sent in."""
+def _without_userinfo(url: str) -> tuple[str, dict[str, str]]:
+    """Return a URL without user and password, and the header that they are sent in."""
     parts = urllib.parse.urlsplit(url)
     userinfo, at, host = parts.netloc.rpartition("@")
     if not at:
         return url, {}
-    user, _, password = userinfo.partition(":")
-    plain = f"{urllib.parse.unquote(user)}:{urllib.parse.unquote(password)}"
-    encoded = base64.b64encode(plain.encode()).decode()
+    user, _, password = map(urllib.parse.unquote, userinfo.partition(":"))
+    encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
     return parts._replace(netloc=host).geturl(), {"Authorization": f"Basic {encoded}"}
 
 
-def _shown_target(location: str, hide: Callable[[str], str]) -> str:
+def _command(channel: config.Channel, message: Message, environ: Mapping[str, str]) -> str:
+    program, home = channel.command[0], environ.get("HOME", "")
     try:
-        return hide(channels.shown_url(location))
-    except ValueError:
-        return "no address"
-
-
-def _command(channel: config.Channel, message: notices.Message, environ: Mapping[str, str]) -> str:
-    try:
-        answer = process.run(
+        result = process.run(
             channel.command,
             timeout_seconds=float(channel.timeout_seconds),
             environ=environ,
-            # Not where we were called: that may be a clone with a json.py for `python -m`.
-            folder=home if os.path.isdir(home := environ.get("HOME", "")) else "/",
-            stdin=forms.as_json(message),
+            # Not the current folder, where `python -m` could find a foreign json.py.
+            folder=home if os.path.isdir(home) else "/",
+            stdin=formats.as_json(message),
         )
-    except process.CommandNotFound as exc:
-        raise ReceiverError(f"{channel.command[0]} could not be started: {exc.__cause__}") from exc
-    except process.TooMuchOutputError as exc:
-        raise ReceiverError(str(exc), may_have_it=True) from exc
-    if answer.timed_out:
-        told = f"{channel.command[0]} had not ended after {channel.timeout_seconds} s"
-        raise ReceiverError(told, may_have_it=True)
-    if answer.returncode:
-        told = f"{channel.command[0]} ended with {answer.returncode} {answer.stderr}"
-        raise ReceiverError(_short(told))
+    except process.CommandNotFound as error:
+        raise ReceiverError(f"{program} could not be started: {error.__cause__}") from error
+    except process.TooMuchOutputError as error:
+        raise ReceiverError(str(error), may_have_it=True) from error
+    if result.timed_out:
+        text = f"{program} had not ended after {channel.timeout_seconds} s"
+        raise ReceiverError(text, may_have_it=True)
+    if result.returncode:
+        raise ReceiverError(_short(f"{program} ended with {result.returncode} {result.stderr}"))
     return ""
 
 
 def _secret(path: str, environ: Mapping[str, str]) -> str:
-    """Return the first line of a file that nobody but its owner can read."""
+    """Return the first line of a file that only its owner can read."""
     home = environ.get("HOME") or str(Path.home())
     file = Path(home + path[1:] if path.startswith("~/") else path)
     try:
         with files.open_regular(file) as opened:
             mode = os.fstat(opened.fileno()).st_mode
             if mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise ReceiverError(f"{path} can be read by others: `chmod 600 {path}`")
-            line = opened.readline(_ADDRESS_BYTES).decode("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise ReceiverError(f"{path}: {getattr(exc, 'strerror', None) or exc}") from exc
+                raise ReceiverError(f"other users can read {path}: `chmod 600 {path}`")
+            line = opened.readline(_SECRET_BYTES).decode("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ReceiverError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     if not line:
-        raise ReceiverError(f"{path}: its first line is empty")
+        raise ReceiverError(f"{path}: the first line is empty")
     return line
 
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _ANSWER_CHARACTERS else line[: _ANSWER_CHARACTERS - 3] + "..."
+    return line if len(line) <= _REPLY_CHARACTERS else line[: _REPLY_CHARACTERS - 3] + "..."

@@ -1,9 +1,9 @@
-"""noticing: what happened is told by the channels of the configuration, each once.
+"""Send notifications through the channels of the configuration, each once.
 
-Two halves. What is new goes into the outbox in one transaction with the cursor: killed before, it
-is found again; killed after, it is not found twice. Then what is due goes out: a claim is committed
-before, the answer after. Killed between the receiver's answer and our own commit, it goes out once
-more with the same Message-ID or Idempotency-Key: a notice may come twice, and is never lost.
+New notices are stored in one transaction with the cursor: if the process is killed, they are found
+again or are stored already. Before a message is sent, a reservation is committed; afterwards the
+outcome. If the process is killed between the receiver's reply and our commit, the message is sent
+again with the same Message-ID or Idempotency-Key: it may arrive twice but is never lost.
 """
 
 from __future__ import annotations
@@ -12,201 +12,191 @@ import datetime
 from collections.abc import Mapping, Sequence
 
 from db import unit_of_work
-from orchestrator import config, errors, jobs, notices
+from orchestrator import config, errors, jobs
 from orchestrator.controller.notices import events
 from orchestrator.controller.session import contexts
+from orchestrator.notices import texts
+from orchestrator.notices.records import Delivery, Notice
 
-#: Notices in one message, which tells some in full and counts the others.
-AT_ONCE = 1000
-#: Messages by one channel in one pass.
-MESSAGES_AT_ONCE = 5
+NOTICES_PER_MESSAGE = 1000
+#: Per channel.
+MESSAGES_PER_PASS = 5
+#: Setting in the database that stores the cursor.
 KEY = "noticed"
 
 
 def step(context: contexts.Context) -> list[str]:
-    """Find what is new, and send what is due; returns what was done, in sentences."""
+    """Find new notices and send what is due; return one sentence per action."""
     channels = context.configuration.notices
-    _find(context, channels)
-    return _deliver(context, channels)
-
-
-def try_out(context: contexts.Context, name: str) -> str:
-    """Send a message of no account by this channel; returns what is to be noted, "": nothing.
-
-    Raises ReceiverError.
-    """
-    from orchestrator.controller.notices import receivers
-
-    now = context.clock.now()
-    with context.store.reading() as work:
-        origin = work.settings.installation_id()
-    notice = notices.Notice(
-        key=f"test:{now.isoformat()}",
-        kind="end",
-        subject=f"test of {name}",
-        body=f"`orchestrator notices test {name}` sent this: the channel works.",
-    )
-    with context.reporter.activity(f"Sending a test ({name})"):
-        return receivers.send(
-            context.configuration.notices[name],
-            notices.message([notice], name, origin, now),
-            context.environ,
-        )
-
-
-def _find(context: contexts.Context, channels: Mapping[str, config.Channel]) -> None:
-    with context.store.reading() as work:
-        text = work.settings.get(KEY)
-        if not channels:
-            if not text:
-                return
-        elif text:
-            cursor = events.Cursor.of_json(text)
-            found, after = events.look(work, cursor, context.clock.now())
-            labels = _labels(work, found)
-            # What nobody wants to be told of is not kept.
-            told = [(one, by) for one in found if (by := _receivers(channels, one, labels))]
-            if after == cursor and not told:
-                return
-    now = context.clock.now()
-    with context.store.writing() as work:
-        if work.settings.get(KEY) != text:
-            # Another process was faster.
-            return
-        if not channels:
-            # Who names a channel again is not told of all that was meanwhile.
-            work.settings.put(KEY, "")
-        elif not text:
-            first = events.Cursor(event=work.notices.newest_event(), since=now)
-            work.settings.put(KEY, first.to_json())
-        else:
-            for one, by in told:
-                work.notices.add(one, by, now)
-            work.settings.put(KEY, after.to_json())
-
-
-def _labels(
-    work: unit_of_work.UnitOfWork, found: Sequence[notices.Notice]
-) -> Mapping[int, tuple[str, ...]]:
-    """Return the labels of the jobs that verdicts are about, by row."""
-    rows = [one.job_row for one in found if one.job_row is not None and not one.labels]
-    if not rows:
-        return {}
-    query = jobs.JobQuery(rows=rows, limit=None)
-    return {job.row: job.labels for job in work.jobs.find(query)}
-
-
-def _receivers(
-    channels: Mapping[str, config.Channel],
-    notice: notices.Notice,
-    labels: Mapping[int, tuple[str, ...]],
-) -> list[str]:
-    has = notice.labels or labels.get(notice.job_row or 0, ())
-    return [
-        name
-        for name, channel in channels.items()
-        if channel.wants(notice.kind) and set(channel.labels) <= set(has)
-    ]
-
-
-def _deliver(context: contexts.Context, channels: Mapping[str, config.Channel]) -> list[str]:
+    _store_new(context, channels)
     with context.store.reading() as work:
         names = work.notices.unsent_channels()
     done: list[str] = []
     for name in sorted(names):
         channel = channels.get(name)
         if channel is None:
-            done += _drop(context, name)
+            reason = f"the configuration no longer has the channel {name}"
+            with context.store.writing() as work:
+                count = work.notices.give_up(name, reason)
+            done += [f"{_count(count)} by {name} not sent: {reason}"] if count else []
             continue
-        for _ in range(MESSAGES_AT_ONCE):
-            told, good = _send_one(context, name, channel)
-            done += told
-            if not good:
+        for _ in range(MESSAGES_PER_PASS):
+            sentences, is_sent = _send_next(context, name, channel)
+            done += sentences
+            if not is_sent:
                 break
     return done
 
 
-def _drop(context: contexts.Context, name: str) -> list[str]:
-    why = f"the configuration has no channel {name} any more"
+def send_test(context: contexts.Context, name: str) -> str:
+    """Send a test message through a channel; return a warning or "". Raises ReceiverError."""
+    from orchestrator.controller.notices import receivers
+
+    now = context.clock.now()
+    with context.store.reading() as work:
+        origin = work.settings.installation_id()
+    notice = Notice(
+        key=f"test:{now.isoformat()}",
+        kind="end",
+        subject=f"test of {name}",
+        body=f"`orchestrator notices test {name}` sent this message: the channel works.",
+    )
+    with context.reporter.activity(f"Sending a test ({name})"):
+        return receivers.send(
+            context.configuration.notices[name],
+            texts.message([notice], name, origin, now),
+            context.environ,
+        )
+
+
+def _store_new(context: contexts.Context, channels: Mapping[str, config.Channel]) -> None:
+    now = context.clock.now()
+    with context.store.reading() as work:
+        stored = work.settings.get(KEY)
+        if not channels and not stored:
+            return
+        if channels and stored:
+            cursor = events.Cursor.of_json(stored)
+            found, new_cursor = events.find(work, cursor, now)
+            labels = _labels(work, found)
+            # Notices that no channel wants are not stored.
+            new = [
+                (notice, names) for notice in found if (names := _names(channels, notice, labels))
+            ]
+            if new_cursor == cursor and not new:
+                return
     with context.store.writing() as work:
-        count = work.notices.give_up(name, why)
-    return [f"{_count(count)} by {name} not sent: {why}"] if count else []
+        if work.settings.get(KEY) != stored:
+            # Another process did it.
+            return
+        if not channels:
+            # If a channel is added again, it does not get what happened before.
+            work.settings.put(KEY, "")
+        elif not stored:
+            first = events.Cursor(event=work.notices.newest_event(), since=now)
+            work.settings.put(KEY, first.to_json())
+        else:
+            for notice, names in new:
+                work.notices.add(notice, names, now)
+            work.settings.put(KEY, new_cursor.to_json())
 
 
-def _send_one(
+def _labels(
+    work: unit_of_work.UnitOfWork, notices: Sequence[Notice]
+) -> Mapping[int, tuple[str, ...]]:
+    """Return by row the labels of jobs with verdicts."""
+    rows = [each.job_row for each in notices if each.job_row is not None and not each.labels]
+    query = jobs.JobQuery(rows=rows, limit=None)
+    return {job.row: job.labels for job in work.jobs.find(query)} if rows else {}
+
+
+def _names(
+    channels: Mapping[str, config.Channel],
+    notice: Notice,
+    labels: Mapping[int, tuple[str, ...]],
+) -> list[str]:
+    """Return the names of the channels that want a notice."""
+    own = notice.labels or labels.get(notice.job_row or 0, ())
+    return [
+        name
+        for name, channel in channels.items()
+        if channel.wants(notice.kind) and set(channel.labels) <= set(own)
+    ]
+
+
+def _send_next(
     context: contexts.Context, name: str, channel: config.Channel
 ) -> tuple[list[str], bool]:
-    """Send one message of what is due; returns what was done, and whether to go on."""
+    """Send one message with what is due; return sentences, and whether it was sent."""
     now = context.clock.now()
     context.guard.check()
     with context.store.reading() as work:
-        # What may have been taken before is sent alone: the same notices make the same message.
-        some = work.notices.due(name, "sending", now, AT_ONCE)
-        some = some or work.notices.due(name, "waiting", now, AT_ONCE)
+        # What may have been sent before is sent alone: the same notices are the same message.
+        due = work.notices.due(name, "sending", now, NOTICES_PER_MESSAGE)
+        due = due or work.notices.due(name, "waiting", now, NOTICES_PER_MESSAGE)
         origin = work.settings.installation_id()
-    if not some:
+    if not due:
         return [], False
     until = now + datetime.timedelta(seconds=channel.timeout_seconds + 5.0)
     with context.store.writing(durable=True) as work:
-        if not work.notices.claim(name, some, until):
-            raise errors.ConflictError(f"another process sends the notices of {name}")
-    message = notices.message([one.notice for one in some], name, origin, some[0].created_at)
+        if not work.notices.claim(name, due, until):
+            raise errors.ConflictError(f"another process sends the notifications of {name}")
+    notices = [delivery.notice for delivery in due]
+    message = texts.message(notices, name, origin, due[0].created_at)
     context.guard.check()
-    # ssl and smtplib take a tenth of a second to import, and few passes send something.
+    # ssl and smtplib take 0.1 s to import, and few passes send something.
     from orchestrator.controller.notices import receivers
 
     try:
-        with context.reporter.activity(f"Sending notices ({name})"):
-            note = receivers.send(channel, message, context.environ)
-    except receivers.ReceiverError as exc:
-        return _failed(context, name, some, str(exc), may_have_it=exc.may_have_it), False
+        with context.reporter.activity(f"Sending notifications ({name})"):
+            warning = receivers.send(channel, message, context.environ)
+    except receivers.ReceiverError as error:
+        return _store_failure(context, name, due, error, is_uncertain=error.may_have_it), False
+    sent_at = context.clock.now()
     with context.store.writing() as work:
-        work.notices.change(
-            name, some, state="sent", sent_at=context.clock.now(), error=note or None
-        )
-    return [f"Sent {_count(len(some))} by {name}: {message.subject}"], True
+        work.notices.change(name, due, state="sent", sent_at=sent_at, error=warning or None)
+    return [f"Sent {_count(len(due))} by {name}: {message.subject}"], True
 
 
-def _failed(
+def _store_failure(
     context: contexts.Context,
     name: str,
-    some: Sequence[notices.Delivery],
-    why: str,
+    due: Sequence[Delivery],
+    error: Exception,
     *,
-    may_have_it: bool,
+    is_uncertain: bool,
 ) -> list[str]:
-    """Store when it is tried again, or after a day that it is not."""
-    now = context.clock.now()
-    over = [
-        one
-        for one in some
-        if abs((now - one.created_at).total_seconds()) >= notices.GIVE_UP_SECONDS
+    """Store the time of the next try, or give up after a day."""
+    now, why = context.clock.now(), str(error)
+    given_up = [
+        delivery
+        for delivery in due
+        if abs((now - delivery.created_at).total_seconds()) >= texts.GIVE_UP_SECONDS
     ]
-    rest = [one for one in some if one not in over]
-    told: list[str] = []
+    remaining = [delivery for delivery in due if delivery not in given_up]
+    sentences: list[str] = []
     with context.store.writing() as work:
-        if over:
-            work.notices.change(name, over, state="failed", error=why)
-            detail = f"not told by {name}, and given up after a day: {why}"
+        if given_up:
+            work.notices.change(name, given_up, state="failed", error=why)
+            detail = f"notification by {name} given up after a day: {why}"
             event = jobs.JobEvent(at=now, kind="notice", source="controller", detail=detail)
-            work.events.add_many(
-                (row, event) for one in over if (row := one.notice.job_row) is not None
-            )
-            told.append(f"{_count(len(over))} given up after a day, {name} failed: {why}")
-        if rest:
-            # Together as before where the receiver may have them, else with what is new by then.
-            tries = max(one.tries for one in rest) + 1
-            seconds = notices.retry_seconds(tries, f"{name}:{rest[0].notice.key}")
+            rows = [delivery.notice.job_row for delivery in given_up]
+            work.events.add_many((row, event) for row in rows if row is not None)
+            sentences.append(f"{_count(len(given_up))} by {name} given up after a day: {why}")
+        if remaining:
+            tries = max(delivery.tries for delivery in remaining) + 1
+            seconds = texts.retry_seconds(tries, f"{name}:{remaining[0].notice.key}")
             work.notices.change(
                 name,
-                rest,
-                state="sending" if may_have_it else "waiting",
+                remaining,
+                # The same message again if the receiver may have it; otherwise with new notices.
+                state="sending" if is_uncertain else "waiting",
                 next_at=now + datetime.timedelta(seconds=seconds),
                 error=why,
             )
-            told.append(f"{_count(len(rest))} by {name} not sent, tried again later: {why}")
-    return told
+            sentences.append(f"{_count(len(remaining))} by {name} not sent, retry later: {why}")
+    return sentences
 
 
 def _count(count: int) -> str:
-    return f"{count} notice{'' if count == 1 else 's'}"
+    return f"{count} notification{'' if count == 1 else 's'}"

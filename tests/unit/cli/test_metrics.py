@@ -164,7 +164,7 @@ def test_options_that_cannot_be_combined(run: Run) -> None:
     for options, message in (
         (["--steps", "x"], "'--steps': 'x' is not a range: write A:B, A:, :B or one number"),
         (["--epochs", "5:1"], "'--epochs': '5:1' ends before it begins: write 1:5"),
-        (["--stat", "medain"], "--stat: no statistic 'medain': there are count, nan, first,"),
+        (["--stat", "medain"], "--stat: unknown statistic 'medain': use count, nan, first,"),
         (["--compare"], "--compare requires two or more jobs"),
         (["--plot", "x.gif"], "--plot x.gif: the file must end in .svg, .png or .pdf"),
         (["--output", "x.txt"], "--output x.txt: unknown suffix; use --format"),

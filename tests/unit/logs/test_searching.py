@@ -48,7 +48,7 @@ def test_context_is_that_of_grep(log: pathlib.Path) -> None:
 
 
 @settings(
-    max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
 @given(
     data=st.lists(st.sampled_from([b"a", b"b", b"ab", b"\n", b"\r", b"\xff", b"c"])).map(b"".join),

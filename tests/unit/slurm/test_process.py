@@ -50,7 +50,8 @@ def test_a_missing_command():
         process.run(["sbatch", "a\0b"], 10, ENVIRON)
 
 
-def test_a_hung_command_is_ended_with_its_children():
+def test_a_hung_command_is_ended_with_its_children(monkeypatch):
+    monkeypatch.setattr(process, "_TERM_GRACE_SECONDS", 0.2)
     script = "sh -c 'echo $$; exec sleep 600' & trap '' TERM; echo $$; while :; do sleep 600; done"
     answer = process.run(["bash", "-c", script], 0.5, ENVIRON)
     assert answer.timed_out
@@ -67,11 +68,12 @@ def test_a_child_that_keeps_the_pipe_does_not_hold_us_up():
     assert not answer.timed_out
 
 
-def test_output_without_end_does_not_fill_the_memory():
+def test_output_without_end_does_not_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(process, "_MAX_STDOUT_BYTES", 1024**2)
     before = time.monotonic()
     with pytest.raises(process.TooMuchOutputError) as caught:
         process.run(["cat", "/dev/zero"], 60, ENVIRON)
-    assert str(caught.value) == "cat printed more than 128 MiB and was stopped"
+    assert str(caught.value) == "cat printed more than 1 MiB and was stopped"
     assert time.monotonic() - before < 30
 
 

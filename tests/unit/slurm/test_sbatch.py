@@ -1,6 +1,5 @@
 """What sbatch's answers mean; the texts are those of three releases."""
 
-import datetime
 import re
 
 import pytest
@@ -176,8 +175,9 @@ def test_only(recorded):
     found = recorded.answers("refusals.txt")
     estimate = sbatch.parse_test_only(found["testonly"].stderr)
     assert estimate is not None
-    assert (estimate.processors, estimate.node_list, estimate.partition) == (2, "n[1-2]", "gpu")
-    assert isinstance(estimate.starts_at, datetime.datetime)
+    assert re.fullmatch(
+        r"Slurm would start the job at [-0-9T:+]+ on n\[1-2\] in partition gpu", estimate
+    )
     assert sbatch.parse_test_only(found["testonlybad"].stderr) is None
 
 

@@ -18,7 +18,7 @@ def test_jobs_that_a_new_submission_waits_for() -> None:
     assert plans.jobs_to_wait_for([], 1, 1) == ()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 6), max_size=12),
     most=st.integers(1, 7),

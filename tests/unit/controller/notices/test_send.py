@@ -1,4 +1,4 @@
-"""Notices: each told once, whatever ends, fails or is killed; to real receivers."""
+"""Each notification is sent once, to real receivers, whatever fails or is killed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import config, jobs, schedules, specs
-from orchestrator.controller.notices import receivers
-from orchestrator.controller.notices import send as noticing
+from orchestrator.controller.notices import receivers, send
 from orchestrator.controller.session import contexts, stores
 from tests import builders
 from tests import receivers as servers
@@ -33,7 +32,7 @@ class Bench:
 
     def step(self) -> list[str]:
         loaded = config.load({"HOME": str(self.folder)}, self.folder)
-        return noticing.step(
+        return send.step(
             builders.make_context(
                 self.folder,
                 self.store,
@@ -135,8 +134,8 @@ def test_each_once_though_the_receivers_are_down(bench: Bench) -> None:
     bench.end(bench.add(1)[0])
     first = bench.later(10)
     assert [told.partition(": ")[0] for told in first] == [
-        "1 notice by hook not sent, tried again later",
-        "1 notice by mail not sent, tried again later",
+        "1 notification by hook not sent, retry later",
+        "1 notification by mail not sent, retry later",
     ]
     assert first[0].endswith("http://127.0.0.1/***: Connection refused")
     assert bench.later(20) == [], "it is not their time yet"
@@ -149,10 +148,10 @@ def test_each_once_though_the_receivers_are_down(bench: Bench) -> None:
             bench.later(300)
         assert bench.later(99999) == []
         assert sorted(one["Subject"] for one in got_mail.got) == [
-            "[orchestrator] 2 notices: 2 failures"
+            "[orchestrator] 2 notifications: 2 failures"
         ]
         ((_, content),) = got_hook.got
-        assert content["text"].startswith("*2 notices: 2 failures*\n")
+        assert content["text"].startswith("*2 notifications: 2 failures*\n")
     assert [state for _, state in bench.told()] == ["sent"] * 4
 
 
@@ -166,7 +165,7 @@ def test_a_receiver_says_what_is_wrong(bench: Bench) -> None:
         assert told.endswith("http://127.0.0.1/***: 404 Not Found no such hook")
         (told,) = bench.later(300)
         assert told.endswith(
-            "moved to http://elsewhere.example/***: write its new address into the configuration"
+            "redirects to http://elsewhere.example/***: put the new address into the configuration"
         )
         assert server.got == []
 
@@ -178,13 +177,13 @@ def test_after_a_day_it_is_given_up_and_told(bench: Bench) -> None:
     bench.end(job)
     told = [line for _ in range(60) for line in bench.later(3600)]
     assert 18 <= len(told) <= 26, "about every hour, and then no more"
-    assert told[-1].startswith("1 notice given up after a day, hook failed: http://127.0.0.1/***")
+    assert told[-1].startswith("1 notification by hook given up after a day: http://127.0.0.1/***")
     with bench.store.reading() as work:
         event = work.events.of_job(job.row)[-1]
         assert work.notices.counts() == {("hook", "failed"): 1}
-    assert (event.kind, event.detail[:43]) == (
+    assert (event.kind, event.detail[:44]) == (
         "notice",
-        "not told by hook, and given up after a day:",
+        "notification by hook given up after a day: h",
     )
     with bench.store.writing() as work:
         assert work.notices.retry("hook", bench.now) == 1
@@ -212,10 +211,10 @@ def test_killed_at_any_point(bench: Bench, monkeypatch: pytest.MonkeyPatch, at: 
                 raise Killed
 
         bench.proceed = die
-        send = receivers.send
+        deliver = receivers.send
 
         def send_and_die(*arguments: object) -> str:
-            send(*arguments)  # type: ignore[arg-type]
+            deliver(*arguments)  # type: ignore[arg-type]
             raise Killed
 
         with monkeypatch.context() as patch:
@@ -251,7 +250,7 @@ def test_an_end_waits_for_its_cause(bench: Bench) -> None:
     assert bench.later(10) == []
     with bench.store.writing() as work:
         work.jobs.change(job.row, {"cause": "host_memory"})
-    assert bench.later(10) == ["Sent 1 notice by log: @1 demo1: FAILED, host_memory"]
+    assert bench.later(10) == ["Sent 1 notification by log: @1 demo1: FAILED, host_memory"]
     # One that nobody finds is not waited for, and one that was requeued has not ended.
     (lost,) = bench.add(2)
     bench.end(lost, cause=None)
@@ -260,7 +259,7 @@ def test_an_end_waits_for_its_cause(bench: Bench) -> None:
     with bench.store.writing() as work:
         work.jobs.change(again.row, {"state": jobs.JobState.PENDING, "settled": False})
     assert bench.later(10) == []
-    assert bench.later(600) == ["Sent 1 notice by log: @2 demo2: FAILED"]
+    assert bench.later(600) == ["Sent 1 notification by log: @2 demo2: FAILED"]
 
 
 def test_an_array_tells_at_its_end(bench: Bench) -> None:
@@ -271,11 +270,11 @@ def test_an_array_tells_at_its_end(bench: Bench) -> None:
         assert bench.later(10) == []
         state = jobs.JobState.COMPLETED if place else jobs.JobState.TIMEOUT
         bench.end(job, state, cause=None if place else "time_limit")
-    told = "notice by {}: 9 demo1: 2 COMPLETED, 1 TIMEOUT"
+    told = "notification by {}: 9 demo1: 2 COMPLETED, 1 TIMEOUT"
     assert bench.later(10) == [f"Sent 1 {told.format(name)}" for name in ("all", "log")]
     (well,) = bench.add(2)
     bench.end(well, jobs.JobState.COMPLETED, cause=None)
-    assert bench.later(10) == ["Sent 1 notice by all: @4 demo2: COMPLETED"]
+    assert bench.later(10) == ["Sent 1 notification by all: @4 demo2: COMPLETED"]
 
 
 def test_only_jobs_with_the_labels(bench: Bench) -> None:
@@ -283,7 +282,7 @@ def test_only_jobs_with_the_labels(bench: Bench) -> None:
     bench.step()
     bench.end(bench.add(1, labels=("team=b",))[0])
     bench.end(bench.add(2, labels=("x", "team=a"))[0])
-    assert bench.later(10) == ["Sent 1 notice by log: @2 demo2: FAILED, code"]
+    assert bench.later(10) == ["Sent 1 notification by log: @2 demo2: FAILED, code"]
     assert [subject for subject, _ in bench.told()] == ["@2 demo2: FAILED, code"]
 
 
@@ -296,9 +295,9 @@ def test_a_password_that_others_can_read_is_not_used(bench: Bench) -> None:
         bench.step()
         bench.end(bench.add(1)[0])
         (told,) = bench.later(10)
-        assert told.endswith("~/hook.url can be read by others: `chmod 600 ~/hook.url`")
+        assert told.endswith("other users can read ~/hook.url: `chmod 600 ~/hook.url`")
         secret.chmod(0o600)
-        assert bench.later(99) == ["Sent 1 notice by hook: @1 demo1: FAILED, code"]
+        assert bench.later(99) == ["Sent 1 notification by hook: @1 demo1: FAILED, code"]
         assert len(server.got) == 1
 
 
@@ -316,7 +315,7 @@ def test_an_array_with_a_chain_tells_once_at_the_end_of_all(bench: Bench) -> Non
         work.jobs.change(first.row, {"recovers": None})
     assert bench.later(10) == bench.later(10) == []
     bench.end(second, jobs.JobState.COMPLETED, cause=None)
-    assert bench.later(10) == ["Sent 1 notice by log: - demo2: 1 COMPLETED, 1 FAILED"]
+    assert bench.later(10) == ["Sent 1 notification by log: - demo2: 1 COMPLETED, 1 FAILED"]
     bench.end(first, cause="node_fail")
     assert bench.later(10) == [], "what Slurm says of a link later is no news"
 
@@ -329,7 +328,7 @@ def test_a_chain_that_slurm_refuses_is_told(bench: Bench) -> None:
     (second,) = bench.add(3, continues=first.row)
     for refused in (by_hand, second):
         bench.end(refused, jobs.JobState.NOT_SUBMITTED)
-    assert bench.later(10) == ["Sent 1 notice by log: @3 demo3: NOT_SUBMITTED, code"]
+    assert bench.later(10) == ["Sent 1 notification by log: @3 demo3: NOT_SUBMITTED, code"]
 
 
 def test_who_names_a_channel_is_not_told_of_times_missed_before(bench: Bench) -> None:
@@ -361,4 +360,4 @@ def test_who_names_a_channel_is_not_told_of_times_missed_before(bench: Bench) ->
     assert bench.step() == []
     miss()
     bench.channels["all"] = listed(bench, "missed")
-    assert bench.step() == ["Sent 3 notices by all: 3 notices: 3 missed times"]
+    assert bench.step() == ["Sent 3 notifications by all: 3 notifications: 3 missed times"]

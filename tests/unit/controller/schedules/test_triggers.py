@@ -62,7 +62,14 @@ class Mortal:
 
 
 @pytest.fixture
-def store(database_url: str) -> Iterator[stores.Store]:
+def store(tmp_path: Path) -> Iterator[stores.Store]:
+    with stores.Store(tmp_path / "orchestrator.db") as store:
+        yield store
+
+
+@pytest.fixture
+def any_store(database_url: str) -> Iterator[stores.Store]:
+    """A store on SQLite and on PostgreSQL."""
     with stores.Store(database_url) as store:
         yield store
 
@@ -169,9 +176,9 @@ def test_killed_in_each_transaction(tmp_path: Path, store: stores.Store, sent: l
 
 
 def test_a_job_is_fired_with_its_intent(
-    tmp_path: Path, store: stores.Store, sent: list[str]
+    tmp_path: Path, any_store: stores.Store, sent: list[str]
 ) -> None:
-    clock = Clock()
+    clock, store = Clock(), any_store
     context = make(tmp_path, store, clock)
     add(context, JOB)
     clock.now += HOUR
@@ -248,9 +255,9 @@ def test_a_configuration_that_is_being_written_is_waited_for(
         assert [(one.state, one.reason) for one in history(context)[2:]] == [(state, reason)]
 
 
-def test_two_that_decide_at_once(tmp_path: Path, store: stores.Store, sent: list[str]) -> None:
+def test_two_that_decide_at_once(tmp_path: Path, any_store: stores.Store, sent: list[str]) -> None:
     clock = Clock()
-    context = make(tmp_path, store, clock)
+    context = make(tmp_path, any_store, clock)
     seen = add(context, JOB)
     clock.now += 3 * HOUR
     triggers.decide(context, seen)

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator import config, errors
 from orchestrator.config import paths
-from orchestrator.controller.setup import draft
+from orchestrator.controller.setup import profile_draft
 from orchestrator.slurm import sacctmgr, sinfo
 
 # sinfo -h -o of a site with two kinds of GPU nodes in one partition.
@@ -25,7 +25,7 @@ SINFO = "\n".join(
 ASSOCIATIONS = "nn1234k||normal,devel\nnn9999k|accel|normal\n"
 
 
-def found(**changed: object) -> draft.Cluster:
+def found(**changed: object) -> profile_draft.Cluster:
     values: dict[str, object] = {
         "cluster": "olivia-2",
         "slurm_version": "24.11.5",
@@ -35,27 +35,27 @@ def found(**changed: object) -> draft.Cluster:
         "accounts_error": "",
         "scratch": {"SCRATCH": "/scratch/alice"},
     }
-    return draft.Cluster(**{**values, **changed})  # type: ignore[arg-type]
+    return profile_draft.Cluster(**{**values, **changed})  # type: ignore[arg-type]
 
 
 def test_the_draft() -> None:
     assert (
-        draft.draft(found()).partition("\n")[2]
+        profile_draft.draft(found()).partition("\n")[2]
         == """\
-# Look through it; `orchestrator doctor` checks what it says.
+# Review it; `orchestrator doctor` checks it.
 
-# Run folders (scripts, logs, checkpoints) must be seen from the compute nodes.
+# Run folders (scripts, logs, checkpoints): on a file system of the compute nodes.
 runs_dir = "$SCRATCH/orchestrator-runs"
-# The database: on a disk of this host if it can be, else on a shared one.
+# The database: preferably on a local disk of this host.
 # state_dir = "~/.local/state/orchestrator"
 
 [profiles.olivia-2]
 partition = "cpu"  # Slurm's default
 # account = "nn1234k"  # yours: nn1234k, nn9999k
 # qos = "normal"  # yours: normal, devel
-# modules = ["..."]  # loaded where a spec names none: `module avail`
+# modules = ["..."]  # loaded if a spec sets none: `module avail`
 # binds = ["/data:/data"]  # bound into every container
-# poll_floor_seconds = 10  # Slurm is not asked more often than this
+# poll_floor_seconds = 10  # minimum time between two queries of Slurm
 
 # 128 nodes: 128 CPUs, 250 GiB
 [profiles.olivia-2.partitions.cpu]
@@ -76,7 +76,7 @@ gpus_per_node = 1
 
 
 def test_a_site_without_default_partition_gpus_per_node_and_accounts() -> None:
-    text = draft.draft(
+    text = profile_draft.draft(
         found(
             kinds=sinfo.parse(SINFO.replace("cpu*", "cpu")),
             select_type="select/linear",
@@ -87,7 +87,7 @@ def test_a_site_without_default_partition_gpus_per_node_and_accounts() -> None:
     )
     assert 'runs_dir = "~/orchestrator-runs"\n' in text
     assert '# partition = "..."  # Slurm has no default here' in text
-    assert 'gres_style = "gres"  # select/linear does not know --gpus-per-node\n' in text
+    assert 'gres_style = "gres"  # select/linear does not support --gpus-per-node\n' in text
     assert "# account = ...  # your accounts are not known: sacctmgr: slurmdbd is away\n" in text
 
 
@@ -98,7 +98,7 @@ def test_the_draft_is_a_configuration(tmp_path: Path) -> None:
         "SCRATCH": "/scratch/alice",
     }
     path = paths.user_file(environ)
-    draft.write(path, draft.draft(found()))
+    profile_draft.write(path, profile_draft.draft(found()))
     assert path == tmp_path / ".config/orchestrator/config.toml"
     assert (os.stat(path).st_mode & 0o777, os.stat(path.parent).st_mode & 0o777) == (0o600, 0o700)
     loaded = config.load(environ, tmp_path)
@@ -107,15 +107,15 @@ def test_the_draft_is_a_configuration(tmp_path: Path) -> None:
     assert loaded.profile.partitions["accel"] == config.Partition(
         max_time="2-00:00:00", gpus_per_node=4
     )
-    with pytest.raises(errors.ConflictError, match="is there already and was left alone"):
-        draft.write(path, "")
+    with pytest.raises(errors.ConflictError, match="exists already"):
+        profile_draft.write(path, "")
 
 
 def test_the_draft_is_private_under_any_umask(tmp_path: Path) -> None:
     path = paths.user_file({"HOME": str(tmp_path)})
     before = os.umask(0)
     try:
-        draft.write(path, "")
+        profile_draft.write(path, "")
     finally:
         os.umask(before)
     modes = [os.stat(place).st_mode & 0o777 for place in (path, *path.parents[:2])]
@@ -124,7 +124,7 @@ def test_the_draft_is_private_under_any_umask(tmp_path: Path) -> None:
     path.unlink()
     path.parent.chmod(0o777)
     with pytest.raises(errors.OrchestratorError) as caught:
-        draft.write(path, "")
+        profile_draft.write(path, "")
     assert str(caught.value) == (
         f"{path.parent} is not used: {path.parent} can be written by every user, and whoever can "
         f"change it decides what your jobs run. Run `chmod go-w {path.parent}`, or set "
@@ -144,6 +144,6 @@ def test_a_partition_with_a_name_that_is_no_name() -> None:
         gpus=0,
         gpu_types=(),
     )
-    assert draft.draft(found(kinds=[odd])).splitlines()[-1] == (
-        '# partition "x\\" #" is left out: such a name is not taken here'
+    assert profile_draft.draft(found(kinds=[odd])).splitlines()[-1] == (
+        '# partition "x\\" #" is omitted: such a name is not valid here'
     )

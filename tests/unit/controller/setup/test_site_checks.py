@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import socket
 
-from orchestrator.controller.setup import doctor
+from orchestrator.controller.setup import site_checks
 
 
 def test_a_machine_that_does_not_know_localhost() -> None:
     def unknown(name: str, port: None) -> object:
         raise socket.gaierror(-3, "Temporary failure in name resolution")
 
-    assert list(doctor.localhost(unknown)) == [
-        doctor.Check(
+    assert list(site_checks.localhost(unknown)) == [
+        site_checks.Check(
             name="localhost",
             outcome="bad",
             found="has no address (Temporary failure in name resolution), "
@@ -20,4 +20,4 @@ def test_a_machine_that_does_not_know_localhost() -> None:
             cure="as root: echo '127.0.0.1 localhost' >> /etc/hosts",
         )
     ]
-    assert list(doctor.localhost(lambda name, port: [])) == []
+    assert list(site_checks.localhost(lambda name, port: [])) == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator import jobs
-from orchestrator.controller.setup import probe
+from orchestrator.controller.setup import node_checks
 
 T0 = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 LOG = """\
@@ -43,7 +43,7 @@ def job(**changed: Any) -> jobs.Job:
 
 def told(of: jobs.Job, *, gpus: str = "", late_seconds: int = 1) -> dict[str, tuple[str, str]]:
     clock = int(T0.timestamp()) + 2 + late_seconds
-    checks = probe.checks(of, LOG.format(clock=clock, gpus=gpus))
+    checks = node_checks.checks(of, LOG.format(clock=clock, gpus=gpus))
     return {check.name: (check.outcome, check.found) for check in checks}
 
 
@@ -53,8 +53,8 @@ def test_all_is_well() -> None:
         "probe torch 2.15.0+cu132 13.2"
     )
     assert told(job(), gpus=gpus) == {
-        "runs_dir from a node": ("ok", "n1 writes there and it is seen here"),
-        "clock": ("ok", "this host, n1: as slurmctld"),
+        "runs_dir from a node": ("ok", "n1 writes it, and this host sees it"),
+        "clock": ("ok", "this host, n1: same as slurmctld"),
         "container on a node": ("ok", "apptainer version 1.4.5 on n1"),
         "GPU driver": ("ok", "2 x NVIDIA H100, driver 580.95.05; torch 2.15.0+cu132, CUDA 13.2"),
     }
@@ -83,7 +83,7 @@ def test_all_is_well() -> None:
             "warning",
             "1 x NVIDIA A100, driver 535.54.03; no torch in the profile's environment",
         ),
-        ("", "ok", "no NVIDIA GPU was given to the job"),
+        ("", "ok", "the job had no NVIDIA GPU"),
     ],
 )
 def test_torch_against_the_driver(gpus: str, outcome: str, found: str) -> None:
@@ -98,7 +98,7 @@ def test_clocks_that_differ() -> None:
 
 def test_a_folder_that_the_node_does_not_see() -> None:
     lost = job(state=jobs.JobState.FAILED, exit_code=73)
-    (check,) = probe.checks(lost, "")
+    (check,) = node_checks.checks(lost, "")
     assert (check.name, check.outcome, check.found) == (
         "runs_dir from a node",
         "bad",
@@ -107,7 +107,7 @@ def test_a_folder_that_the_node_does_not_see() -> None:
 
 
 def test_a_node_that_cannot_do_its_set_up() -> None:
-    (check,) = probe.checks(
+    (check,) = node_checks.checks(
         job(state=jobs.JobState.FAILED, exit_code=78), "probe host n1\nmodule: not found\n"
     )
     assert check.outcome == "bad"

@@ -1,4 +1,4 @@
-"""config init: a first profile of a cluster, from what Slurm says of it."""
+"""config init: a first profile of a cluster, from Slurm's own configuration."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from orchestrator.slurm import sacctmgr, sinfo
 from orchestrator.slurm.client import Client
 from orchestrator.toml import values
 
-#: Variables by which sites name a user's large shared folder.
+#: Variables with a user's large shared folder, at many sites.
 SCRATCH = ("SCRATCH", "SCRATCHDIR", "WORK", "PROJECT", "DATA")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """What was found out about a cluster."""
+    """The facts about a cluster."""
 
     cluster: str
     slurm_version: str
@@ -28,14 +28,14 @@ class Cluster:
     select_type: str
     kinds: Sequence[sinfo.NodeKind]
     associations: Sequence[sacctmgr.Association]
-    #: why the accounts are not known; "" where they are
+    #: why the accounts are not known; ""
     accounts_error: str
-    #: NAME=FOLDER of SCRATCH that are set
+    #: folders by variable, of those in SCRATCH that are set
     scratch: Mapping[str, str]
 
 
 def query(client: Client, environ: Mapping[str, str]) -> Cluster:
-    """Ask Slurm three questions; raises SlurmError when slurmctld does not answer."""
+    """Query Slurm. Raises SlurmError if slurmctld does not answer."""
     facts = client.config()
     kinds = client.partitions()
     associations: list[sacctmgr.Association] = []
@@ -56,90 +56,86 @@ def query(client: Client, environ: Mapping[str, str]) -> Cluster:
     )
 
 
-def draft(found: Cluster) -> str:
+def draft(cluster: Cluster) -> str:
     """Return a configuration file with a profile of the cluster."""
-    return "\n".join([*_head(found), *_profile(found), *_partitions(found)]) + "\n"
+    return "\n".join([*_head(cluster), *_profile(cluster), *_partitions(cluster)]) + "\n"
 
 
 def write(path: Path, text: str, shared_folders: Sequence[Path] = ()) -> None:
-    """Make the file, mode 0600, and its folder; ConflictError where there is one already.
+    """Create the file, mode 0600, and its folder. Raises ConflictError if it exists.
 
-    Raises OrchestratorError where it cannot be written, or others could change it.
+    Raises OrchestratorError if it cannot be written, or other users could change it.
     """
     try:
         files.make_private_folder(
             path.parent, shared_folders=shared_folders, setting="XDG_CONFIG_HOME"
         )
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as exc:
-        raise errors.ConflictError(
-            f"{path} is there already and was left alone; "
-            "`orchestrator config init --print` shows the draft"
-        ) from exc
+        message = f"{path} exists already; `orchestrator config init --print` shows the draft"
+        raise errors.ConflictError(message) from exc
     except files.PrivateFolderError as exc:
         raise errors.OrchestratorError(str(exc.strerror)) from exc
     except OSError as exc:
-        raise errors.OrchestratorError(
-            f"{path} cannot be written ({exc.strerror}); `--print` shows the draft"
-        ) from exc
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        message = f"{path} cannot be written ({exc.strerror}); `--print` shows the draft"
+        raise errors.OrchestratorError(message) from exc
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(text)
 
 
-def _head(found: Cluster) -> Iterator[str]:
-    yield (
-        f"# Drafted by orchestrator {orchestrator.__version__} from cluster {found.cluster}, "
-        f"Slurm {found.slurm_version}."
-    )
-    yield "# Look through it; `orchestrator doctor` checks what it says."
-    yield ""
-    yield "# Run folders (scripts, logs, checkpoints) must be seen from the compute nodes."
-    name = next(iter(found.scratch), None)
+def _head(cluster: Cluster) -> Iterator[str]:
+    name = next(iter(cluster.scratch), None)
     folder = f"${name}/orchestrator-runs" if name else "~/orchestrator-runs"
-    yield f'runs_dir = "{folder}"'
-    yield "# The database: on a disk of this host if it can be, else on a shared one."
-    yield '# state_dir = "~/.local/state/orchestrator"'
-    yield ""
+    yield from (
+        f"# Drafted by orchestrator {orchestrator.__version__} from cluster {cluster.cluster}, "
+        f"Slurm {cluster.slurm_version}.",
+        "# Review it; `orchestrator doctor` checks it.",
+        "",
+        "# Run folders (scripts, logs, checkpoints): on a file system of the compute nodes.",
+        f'runs_dir = "{folder}"',
+        "# The database: preferably on a local disk of this host.",
+        '# state_dir = "~/.local/state/orchestrator"',
+        "",
+    )
 
 
-def _profile(found: Cluster) -> Iterator[str]:
-    yield f"[profiles.{_key(found.cluster)}]"
-    default = next((kind.partition for kind in found.kinds if kind.default), None)
+def _profile(cluster: Cluster) -> Iterator[str]:
+    yield f"[profiles.{_key(cluster.cluster)}]"
+    default = next((kind.partition for kind in cluster.kinds if kind.default), None)
     if default is not None:
         yield f"partition = {_string(default)}  # Slurm's default"
     else:
-        yield '# partition = "..."  # Slurm has no default here: name one, or each spec must'
-    accounts = list(dict.fromkeys(one.account for one in found.associations))
-    if found.accounts_error:
-        yield f"# account = ...  # your accounts are not known: {found.accounts_error}"
+        yield '# partition = "..."  # Slurm has no default here: set one, or each spec has to'
+    accounts = list(dict.fromkeys(entry.account for entry in cluster.associations))
+    if cluster.accounts_error:
+        yield f"# account = ...  # your accounts are not known: {cluster.accounts_error}"
     elif accounts:
         yield f"# account = {_string(accounts[0])}  # yours: {', '.join(accounts)}"
-    levels = list(dict.fromkeys(name for one in found.associations for name in one.qos))
+    levels = list(dict.fromkeys(name for entry in cluster.associations for name in entry.qos))
     if levels:
         yield f"# qos = {_string(levels[0])}  # yours: {', '.join(levels)}"
-    gpus = any(kind.gpus for kind in found.kinds)
-    if gpus and not found.select_type.endswith("cons_tres"):
+    has_gpus = any(kind.gpus for kind in cluster.kinds)
+    if has_gpus and not cluster.select_type.endswith("cons_tres"):
         # man sbatch: --gpus-per-node is for select/cons_tres only.
-        yield f'gres_style = "gres"  # {found.select_type} does not know --gpus-per-node'
-    yield '# modules = ["..."]  # loaded where a spec names none: `module avail`'
+        yield f'gres_style = "gres"  # {cluster.select_type} does not support --gpus-per-node'
+    yield '# modules = ["..."]  # loaded if a spec sets none: `module avail`'
     yield '# binds = ["/data:/data"]  # bound into every container'
-    yield "# poll_floor_seconds = 10  # Slurm is not asked more often than this"
+    yield "# poll_floor_seconds = 10  # minimum time between two queries of Slurm"
 
 
-def _partitions(found: Cluster) -> Iterator[str]:
-    profile = _key(found.cluster)
-    for name in dict.fromkeys(kind.partition for kind in found.kinds):
-        kinds = [kind for kind in found.kinds if kind.partition == name]
+def _partitions(cluster: Cluster) -> Iterator[str]:
+    for name in dict.fromkeys(kind.partition for kind in cluster.kinds):
+        kinds = [kind for kind in cluster.kinds if kind.partition == name]
         yield ""
         yield f"# {_nodes(kinds)}"
         if values.form_error("partition", name):
-            yield f"# partition {_string(name)} is left out: such a name is not taken here"
+            yield f"# partition {_string(name)} is omitted: such a name is not valid here"
             continue
-        yield f"[profiles.{profile}.partitions.{_key(name)}]"
+        yield f"[profiles.{_key(cluster.cluster)}.partitions.{_key(name)}]"
         if kinds[0].max_time:
             yield f'max_time = "{kinds[0].max_time}"'
         yield f"gpus_per_node = {max(kind.gpus for kind in kinds)}"
-        types = list(dict.fromkeys(one for kind in kinds for one in kind.gpu_types))
+        types = list(dict.fromkeys(gpu_type for kind in kinds for gpu_type in kind.gpu_types))
         if len(types) == 1:
             yield f"gpu_type = {_string(types[0])}"
         elif types:
@@ -147,13 +143,13 @@ def _partitions(found: Cluster) -> Iterator[str]:
 
 
 def _nodes(kinds: Sequence[sinfo.NodeKind]) -> str:
-    told = []
+    texts = []
     for kind in kinds:
         gpus = f", {kind.gpus} GPUs" if kind.gpus else ""
         memory = f"{kind.memory_mib // 1024} GiB" if kind.memory_mib else "unknown memory"
-        told.append(f"{kind.nodes} nodes: {kind.cpus} CPUs, {memory}{gpus}")
+        texts.append(f"{kind.nodes} nodes: {kind.cpus} CPUs, {memory}{gpus}")
     state = "" if kinds[0].availability == "up" else f" ({kinds[0].availability} now)"
-    return "; ".join(told) + state
+    return "; ".join(texts) + state
 
 
 def _key(text: str) -> str:

@@ -1,0 +1,236 @@
+"""doctor: what sites and users often get wrong, each with its cure."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import orchestrator
+from orchestrator import config, errors, files
+from orchestrator.config import projects
+from orchestrator.controller.service import health
+from orchestrator.controller.session import stores
+from orchestrator.controller.submission import render
+from orchestrator.local import slots
+from orchestrator.slurm.client import Client
+from orchestrator.text import escaping
+
+OK, WARNING, BAD = "ok", "warning", "bad"
+COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "srun")
+_MIN_FREE_BYTES = 100 * 1024 * 1024
+#: Number of named rows of a damaged database.
+_MAX_PROBLEMS = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """The result of one check."""
+
+    name: str
+    #: ok, warning or bad
+    outcome: str
+    found: str
+    #: what to do about it; "" if nothing
+    cure: str = ""
+
+
+def _check(outcome: str, name: str, found: str, cure: str = "") -> Check:
+    return Check(name=name, outcome=outcome, found=found, cure=cure)
+
+
+ok = functools.partial(_check, OK)
+warning = functools.partial(_check, WARNING)
+bad = functools.partial(_check, BAD)
+
+
+def examine(configuration: config.Configuration, client: Client) -> Iterator[Check]:
+    """Yield the checks; later ones build on earlier ones."""
+    yield ok("orchestrator", orchestrator.__version__)
+    missing = [name for name in COMMANDS if shutil.which(name) is None]
+    if render.is_local(configuration, os.environ):
+        yield _machine(configuration, missing)
+        yield from localhost(socket.getaddrinfo)
+    elif missing:
+        cure = "work on a login node, or load the module that provides Slurm"
+        yield bad("slurm commands", f"not on PATH: {', '.join(missing)}", cure)
+    else:
+        yield ok("slurm commands", "all on PATH")
+        yield from _slurm(client)
+    shared = "set runs_dir to a folder on a shared file system that you can write"
+    yield _folder(configuration, "runs_dir", configuration.runs_dir, shared)
+    local = "set state_dir to a folder on a local disk that you can write"
+    yield _folder(configuration, "state_dir", configuration.state_dir, local)
+    if (templates_dir := configuration.templates_dir) is not None:
+        exposed = _exposed(configuration, "templates_dir", templates_dir)
+        yield exposed or ok("templates_dir", str(templates_dir))
+    yield from _database(configuration)
+    yield from _controller(configuration)
+    yield from _notices(configuration)
+    yield _container()
+    if (project := configuration.project) is not None:
+        if project.ignored:
+            yield warning("project file", project.ignored, project.cure)
+        else:
+            yield ok("project file", f"{escaping.visible(str(project.path))}, {project.standing}")
+
+
+def project_refused(error: config.ProjectRefusedError) -> Check:
+    """Return the check of a project's file that every other command refuses."""
+    return bad(
+        "project file",
+        f"{escaping.visible(str(error.path))} is refused: it sets {', '.join(error.refused)}",
+        "move these keys to your own configuration, or review the file and run "
+        f"`{projects.command(error.path)}`",
+    )
+
+
+def _machine(configuration: config.Configuration, missing: Sequence[str]) -> Check:
+    available = slots.find(os.environ, count=configuration.profile.local_slots)
+    count = len(available.devices)
+    capacity = f"{count} GPU{'' if count == 1 else 's'}"
+    if not available.are_gpus:
+        capacity = f"{count} at a time, no GPU"
+    found = f"jobs run on this machine: {capacity}"
+    if configuration.profile.scheduler == "local":
+        return ok("scheduler", found)
+    cure = "for a cluster: work on a login node, or load the module that provides Slurm"
+    return warning("scheduler", f"{found}; not on PATH: {', '.join(missing)}", cure)
+
+
+def localhost(resolve: Callable[[str, None], object]) -> Iterator[Check]:
+    """Yield a check if the name `localhost` has no address.
+
+    Seen in a root that debootstrap made: `torchrun --standalone` waits four minutes for it.
+    """
+    try:
+        resolve("localhost", None)
+    except OSError as exc:
+        found = f"has no address ({exc.strerror}), and torchrun --standalone needs one"
+        yield bad("localhost", found, "as root: echo '127.0.0.1 localhost' >> /etc/hosts")
+
+
+def _slurm(client: Client) -> Iterator[Check]:
+    try:
+        facts = client.config()
+    except errors.SlurmError as exc:
+        cure = "wait or ask your administrators; stored jobs are safe and shown as stale"
+        yield bad("slurmctld", str(exc), cure)
+        return
+    yield ok("slurmctld", f"cluster {facts.cluster_name}, Slurm {facts.slurm_version}")
+    if not facts.accounting:
+        yield warning(
+            "accounting",
+            "this cluster has no accounting (accounting_storage/none)",
+            "nothing to do: ends of jobs come from squeue and the scripts' exit records",
+        )
+        return
+    try:
+        client.accounting_ping()
+    except errors.SlurmError as exc:
+        cure = "states come from squeue meanwhile; exit codes follow when sacct answers"
+        yield warning("accounting", str(exc), cure)
+        return
+    yield ok("accounting", "sacct answers")
+
+
+def _exposed(configuration: config.Configuration, name: str, path: Path) -> Check | None:
+    """Return the check if another user can change a folder; else None."""
+    try:
+        exposure = files.exposure(path, shared_folders=configuration.shared_folders)
+    except OSError as exc:
+        found = f"{path}: {exc.filename} cannot be examined ({exc.strerror})"
+        return bad(name, found, f"set {name} to a folder that you can read")
+    return None if exposure is None else bad(name, f"{path}: {exposure}", exposure.advice(name))
+
+
+def _folder(configuration: config.Configuration, name: str, path: Path, cure: str) -> Check:
+    if exposed := _exposed(configuration, name, path):
+        return exposed
+    existing = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        return bad(name, f"{path}: {existing} cannot be written", cure)
+    free_bytes = shutil.disk_usage(existing).free
+    if free_bytes < _MIN_FREE_BYTES:
+        cure = "free disk space: logs and checkpoints are written there"
+        return bad(name, f"{path}: {free_bytes // 2**20} MiB free", cure)
+    return ok(name, f"{path}, {free_bytes // 2**30} GiB free")
+
+
+def _database(configuration: config.Configuration) -> Iterator[Check]:
+    try:
+        with stores.of(configuration) as store:
+            problems = store.check()
+            found = f"{store.shown_name} ({store.describe()})"
+    except errors.NewerDatabaseError as exc:
+        yield bad("database", str(exc), "use the newer version of orchestrator")
+    except errors.OrchestratorError as exc:
+        is_file = configuration.database.startswith("sqlite:")
+        local = "set state_dir to a folder on a local disk that you can write"
+        yield bad("database", str(exc), local if is_file else "docs/howto/postgresql.md")
+    else:
+        if problems:
+            yield bad(
+                "database",
+                "; ".join(map(str, problems[:_MAX_PROBLEMS])),
+                "`orchestrator db check` lists all; `orchestrator db restore` restores a backup",
+            )
+        else:
+            yield ok("database", found)
+
+
+def _controller(configuration: config.Configuration) -> Iterator[Check]:
+    """Yield the health of the controller, if it ever ran."""
+    now = datetime.datetime.now(datetime.UTC)
+    try:
+        with stores.of(configuration) as store:
+            state = health.examine(store, configuration.state_dir, now)
+    except errors.OrchestratorError:
+        # Reported by _database().
+        return
+    if state.newest is None:
+        return
+    if state.problems:
+        cure = "`orchestrator serve --status` shows more; nothing to do if you need no controller"
+        yield warning("controller", " ".join(state.problems), cure)
+        return
+    at = state.newest.last_pass_at.astimezone()
+    who = f"`{state.newest.command}` on {state.newest.host}"
+    yield ok("controller", f"{who}, last pass at {at:%Y-%m-%d %H:%M:%S}")
+
+
+def _notices(configuration: config.Configuration) -> Iterator[Check]:
+    """Yield the state of notifications, if there are or were channels."""
+    try:
+        with stores.of(configuration) as store, store.reading() as work:
+            counts = work.notices.counts()
+    except errors.OrchestratorError:
+        # Reported by _database().
+        return
+    failed = [f"{n} by {name}" for (name, state), n in counts.items() if state == "failed"]
+    unsent = sum(n for (_, state), n in counts.items() if state in ("waiting", "sending"))
+    if failed:
+        yield warning(
+            "notices",
+            f"given up after a day: {', '.join(failed)}",
+            "`orchestrator notices list --unsent` shows why, `notices retry` sends them again",
+        )
+    elif configuration.notices:
+        names = ", ".join(configuration.notices)
+        yield ok("notices", f"sent by {names}" + (f"; {unsent} not sent yet" if unsent else ""))
+
+
+def _container() -> Check:
+    for runtime in ("apptainer", "singularity"):
+        if path := shutil.which(runtime):
+            return ok("container", path)
+    return warning(
+        "container",
+        "neither apptainer nor singularity is on PATH here",
+        "only needed for specs with [container]; it may exist only on compute nodes",
+    )
