@@ -235,7 +235,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _damaged(path: Path, why: str) -> errors.OrchestratorError:
-    return errors.OrchestratorError(f"{path} is damaged ({why}): move it away")
+    return errors.OrchestratorError(f"{path} is damaged ({why}); move it away")
 
 
 def _write(path: Path, text: str) -> None:

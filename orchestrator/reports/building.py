@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import statistics
 import string
 from collections.abc import Sequence
 
 from orchestrator import scaling
 from orchestrator.reports import curves, display, notes, records
 
-_HOUR_SECONDS = 3600.0
 #: Longer names of curves do not fit into a table.
 _NAME_CHARACTERS = 24
 
@@ -60,65 +58,21 @@ def _curve(
         [scaling.Run(size=m.size, throughput=m.throughput, windows=m.windows) for m in runs],
         display.plural(unit),
     )
-    rows = []
-    for point in study.points:
-        repeats = tuple(run for run in runs if run.size == point.size)
-        outliers = tuple(runs[index] for index in study.left_out if runs[index].size == point.size)
-        is_shared = all(id(run) in shared for run in repeats)
-        rows.append(_row(point, repeats, outliers, is_shared, unit, samples_per_epoch))
     return records.Curve(
         name=display.attributes(group.attributes),
         attributes=group.attributes,
         study=study,
-        rows=tuple(rows),
-    )
-
-
-def _row(
-    point: scaling.Point,
-    runs: tuple[records.Measurement, ...],
-    left_out: tuple[records.Measurement, ...],
-    shared: bool,
-    unit: str,
-    samples_per_epoch: int | None,
-) -> records.Row:
-    def median(name: str) -> float | None:
-        known = [value for run in runs if (value := getattr(run, name)) is not None]
-        return statistics.median(known) if known else None
-
-    epoch_seconds = median("epoch_seconds")
-    if epoch_seconds is None and samples_per_epoch is not None:
-        epoch_seconds = samples_per_epoch / point.throughput.value
-    charged = float(point.size)
-    hours = None
-    if unit == "gpus":
-        charged = statistics.median(run.gpus_allocated or run.size for run in runs)
-        hours = None if epoch_seconds is None else charged * epoch_seconds / _HOUR_SECONDS
-    ranks = max(len(run.memory_bytes) for run in runs)
-    parts = dict.fromkeys(part for run in runs for part in run.step_seconds)
-    return records.Row(
-        point=point,
-        measurements=runs,
-        left_out=left_out,
-        shared=shared,
-        nodes=tuple(sorted({run.nodes for run in runs if run.nodes is not None})),
-        charged=charged,
-        epoch_seconds=epoch_seconds,
-        gpu_hours_per_epoch=hours,
-        total_seconds=median("total_seconds"),
-        data_wait_share=median("data_wait_share"),
-        # A rank needs as much as in the repeat that took most.
-        memory_bytes=tuple(
-            max(run.memory_bytes[rank] for run in runs if rank < len(run.memory_bytes))
-            for rank in range(ranks)
-        ),
-        utilisation=median("utilisation"),
-        accuracy=median("accuracy"),
-        step_seconds={
-            part: statistics.median(
-                run.step_seconds[part] for run in runs if part in run.step_seconds
+        rows=tuple(
+            records.Row(
+                point=point,
+                unit=unit,
+                measurements=tuple(run for run in runs if run.size == point.size),
+                left_out=tuple(
+                    runs[index] for index in study.left_out if runs[index].size == point.size
+                ),
+                shared=all(id(run) in shared for run in runs if run.size == point.size),
+                samples_per_epoch=samples_per_epoch,
             )
-            for part in parts
-        },
-        sources=tuple(dict.fromkeys(run.source for run in runs)),
+            for point in study.points
+        ),
     )

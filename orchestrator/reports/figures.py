@@ -71,9 +71,9 @@ def figures(report: records.Report) -> list[Figure]:
             for part in parts
         }
         made.append(_bars(report, "steps", ("time per step", "ms per step"), steps, milliseconds))
-    used = [line for line in tables.lines(report) if line.row.utilisation is not None]
+    used = [line for line in tables.lines(report) if line.row.median("utilisation") is not None]
     if used:
-        shares = {"utilisation": [line.row.utilisation or 0.0 for line in used]}
+        shares = {"utilisation": [line.row.median("utilisation") or 0.0 for line in used]}
         labels = ("GPU utilisation", "utilisation")
         made.append(_bars(report, "utilisation", labels, used, shares, is_share=True))
     return made

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
+import itertools
+import statistics
 from collections.abc import Mapping
 
 from orchestrator import scaling
@@ -73,24 +76,58 @@ class Row:
     """All repeats of one size of one curve."""
 
     point: scaling.Point
+    #: one of UNITS
+    unit: str
     measurements: tuple[Measurement, ...]
     #: outliers among them, which the point leaves out
     left_out: tuple[Measurement, ...]
     #: the row is the baseline of every curve
     shared: bool
-    nodes: tuple[int, ...]
-    #: number of GPUs allocated, else the size
-    charged: float
-    epoch_seconds: float | None
-    gpu_hours_per_epoch: float | None
-    total_seconds: float | None
-    data_wait_share: float | None
-    memory_bytes: tuple[float, ...]
-    utilisation: float | None
-    accuracy: float | None
-    step_seconds: Mapping[str, float]
-    #: of its measurements, each once
-    sources: tuple[str, ...]
+    #: gives the time per epoch if it was not measured
+    samples_per_epoch: int | None
+
+    def median(self, name: str) -> float | None:
+        """Return the median of a field of the measurements; None if it is unknown."""
+        known = [value for run in self.measurements if (value := getattr(run, name)) is not None]
+        return statistics.median(known) if known else None
+
+    @property
+    def charged(self) -> float:
+        """The number of GPUs allocated, else the size."""
+        if self.unit != "gpus":
+            return float(self.point.size)
+        return statistics.median(run.gpus_allocated or run.size for run in self.measurements)
+
+    @property
+    def epoch_seconds(self) -> float | None:
+        measured = self.median("epoch_seconds")
+        if measured is None and self.samples_per_epoch is not None:
+            return self.samples_per_epoch / self.point.throughput.value
+        return measured
+
+    @property
+    def gpu_hours_per_epoch(self) -> float | None:
+        seconds = self.epoch_seconds
+        return None if seconds is None or self.unit != "gpus" else self.charged * seconds / 3600.0
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        return tuple(sorted({run.nodes for run in self.measurements if run.nodes is not None}))
+
+    @property
+    def memory_bytes(self) -> tuple[float, ...]:
+        """The peak of each rank over all repeats."""
+        each = [run.memory_bytes for run in self.measurements]
+        return tuple(map(max, itertools.zip_longest(*each, fillvalue=0.0)))
+
+    @property
+    def step_seconds(self) -> Mapping[str, float]:
+        """Medians by part."""
+        seconds = collections.defaultdict(list)
+        for run in self.measurements:
+            for part, value in run.step_seconds.items():
+                seconds[part].append(value)
+        return {part: statistics.median(values) for part, values in seconds.items()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -122,12 +122,14 @@ COLUMNS: tuple[Column, ...] = (
     _column("gpu_hours_per_epoch", lambda row: row.gpu_hours_per_epoch, display.number),
     _column(
         "total_time",
-        lambda row: row.total_seconds,
+        lambda row: row.median("total_seconds"),
         display.seconds,
         key="total_seconds",
         is_extra=True,
     ),
-    _column("data_wait", lambda row: row.data_wait_share, display.share, key="data_wait_share"),
+    _column(
+        "data_wait", lambda row: row.median("data_wait_share"), display.share, key="data_wait_share"
+    ),
     _column(
         "memory",
         lambda row: row.memory_bytes,
@@ -135,9 +137,15 @@ COLUMNS: tuple[Column, ...] = (
         key="memory_bytes",
         encode=lambda values: _joined([f"{value:.0f}" for value in values]),
     ),
-    _column("utilisation", lambda row: row.utilisation, display.share),
-    _column("accuracy", lambda row: row.accuracy, display.number),
-    _column("source", lambda row: row.sources, _sources, encode=_joined, is_extra=True),
+    _column("utilisation", lambda row: row.median("utilisation"), display.share),
+    _column("accuracy", lambda row: row.median("accuracy"), display.number),
+    _column(
+        "source",
+        lambda row: [*dict.fromkeys(run.source for run in row.measurements)],
+        _sources,
+        encode=_joined,
+        is_extra=True,
+    ),
 )
 NAMES = tuple(column.name for column in COLUMNS)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
 import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -122,15 +121,15 @@ class Client:
 
         Like `release` and `requeue`: only squeue shows whether the request took effect.
         """
-        return self._change(job_ids, scontrol.hold_command)
+        return self._change("hold", job_ids)
 
     def release(self, job_ids: Sequence[str]) -> dict[str, str]:
         """Request the release of held jobs; return why jobs were refused, by job ID."""
-        return self._change(job_ids, scontrol.release_command)
+        return self._change("release", job_ids)
 
     def requeue(self, job_ids: Sequence[str], *, hold: bool = False) -> dict[str, str]:
         """Request the requeue of jobs; return why jobs were refused, by job ID."""
-        return self._change(job_ids, functools.partial(scontrol.requeue_command, hold=hold))
+        return self._change("requeuehold" if hold else "requeue", job_ids)
 
     def config(self) -> scontrol.ClusterConfig:
         """Return slurmctld's settings."""
@@ -235,12 +234,11 @@ class Client:
     def _scancel(self, argv: list[str]) -> None:
         _check(failures.without_unknown_jobs(self._run(argv)))
 
-    def _change(
-        self, job_ids: Sequence[str], command: Callable[[Sequence[str]], list[str]]
-    ) -> dict[str, str]:
+    def _change(self, action: str, job_ids: Sequence[str]) -> dict[str, str]:
         all_refused: dict[str, str] = {}
         for start in range(0, len(job_ids), _JOBS_PER_COMMAND):
-            result = self._run(command(job_ids[start : start + _JOBS_PER_COMMAND]))
+            ids = job_ids[start : start + _JOBS_PER_COMMAND]
+            result = self._run(scontrol.change_command(action, ids))
             lines = map(failures.printable, result.stderr.splitlines())
             refused = scontrol.parse_refusals("\n".join(lines))
             problem = failures.failure(result)

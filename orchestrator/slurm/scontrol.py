@@ -126,19 +126,12 @@ def batch_script_command(job_id: str) -> list[str]:
     return ["scontrol", "write", "batch_script", job_id, "-"]
 
 
-def hold_command(ids: Sequence[str]) -> list[str]:
-    """Hold pending jobs."""
-    return ["scontrol", "hold", ",".join(ids)]
+def change_command(action: str, ids: Sequence[str]) -> list[str]:
+    """Change jobs: `hold` pending ones, `release` held ones, `requeue` or `requeuehold` others.
 
-
-def release_command(ids: Sequence[str]) -> list[str]:
-    """Release held jobs; succeeds for jobs that are not held too."""
-    return ["scontrol", "release", ",".join(ids)]
-
-
-def requeue_command(ids: Sequence[str], *, hold: bool = False) -> list[str]:
-    """Requeue running or ended jobs; `hold`: and hold them."""
-    return ["scontrol", "requeuehold" if hold else "requeue", ",".join(ids)]
+    `release` also succeeds for jobs that are not held.
+    """
+    return ["scontrol", action, ",".join(ids)]
 
 
 def dependency_command(job_id: str, dependency: str) -> list[str]:

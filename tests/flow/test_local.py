@@ -444,7 +444,7 @@ def test_another_machine_with_the_same_state(here, monkeypatch):
     for verb in ("wait", "cancel", "hold"):
         done = here(verb, job_id)
         assert (done.code, done.out) == (6, "")
-        assert done.err == f"Error: {job_id} is a job of elsewhere: ask there\n"
+        assert done.err == f"Error: {job_id} is a job of machine elsewhere: run the command there\n"
 
 
 def test_a_job_that_submits_a_job(here):
@@ -498,8 +498,8 @@ def test_gpus_are_given_out(here):
     done = ask(4)
     assert done.code == 3
     assert done.err == (
-        "Error: scheduler local: resources.gpus_per_node: this machine has 3 for jobs "
-        "(asked for 4): ask for fewer, or see local_slots and CUDA_VISIBLE_DEVICES\n"
+        "Error: scheduler local: resources.gpus_per_node: 4 GPUs requested, but this machine has 3 "
+        "for jobs: request fewer, or see local_slots and CUDA_VISIBLE_DEVICES\n"
         "1 problem; nothing was submitted.\n"
     )
     assert len(here.rows()) == 4, "it was not even stored"
@@ -545,7 +545,7 @@ def test_jobs_that_depend_on_others(here):
         "true",
     )
     assert done.code == 3
-    assert "local-1 is a job of a machine without Slurm" in done.err
+    assert "local-1 is a local job; a job ID of Slurm is a number" in done.err
     assert len(here.rows()) == 6
 
 
@@ -573,7 +573,7 @@ def test_what_a_new_job_depends_on_is_not_cleared_before_it_waits(here):
             "launch.launcher",
             "--set launch.launcher=torchrun",
         ),
-        (("--dependency", "afterok:1"), "job.dependency", "this machine's read local-7"),
+        (("--dependency", "afterok:1"), "job.dependency", "local job IDs look like local-7"),
     ],
 )
 def test_what_one_machine_cannot_do(here, flags, key, cure):
@@ -618,7 +618,7 @@ def test_auto_takes_this_machine_but_not_with_a_profile_of_a_cluster(here):
     )
     done = here(*argv, ORCHESTRATOR_PARTITION="accel")
     assert (done.code, done.out) == (5, "")
-    assert done.err.endswith("; without Slurm, use --scheduler local.\n")
+    assert done.err.endswith(" Without Slurm, use --scheduler local.\n")
     assert len(here.rows()) == 1
 
 

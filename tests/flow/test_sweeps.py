@@ -463,8 +463,7 @@ def test_what_is_shown_before(cli, fake_slurm, grid):
     done = cli("sweep", "submit", grid, "--gpus-per-node", "1", "--time-limit", "UNLIMITED")
     assert done.code == 2
     assert done.err.endswith(
-        "Error: 6 points with GPUs have no known time limit (job.time_limit): say --yes to submit "
-        "it all the same\n"
+        "Error: 6 points with GPUs have no known time limit (job.time_limit): confirm with --yes\n"
     )
     assert cli("sweep", "submit", grid, "--yes", ORCHESTRATOR_CONFIRM_POINTS="5").code == 0
     done = cli("sweep", "status", "other")

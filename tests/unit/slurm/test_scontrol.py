@@ -73,10 +73,7 @@ def test_any_text(text):
 
 
 def test_commands_that_change_jobs():
-    assert scontrol.hold_command(["1", "2_3"]) == ["scontrol", "hold", "1,2_3"]
-    assert scontrol.release_command(["1"]) == ["scontrol", "release", "1"]
-    assert scontrol.requeue_command(["1"]) == ["scontrol", "requeue", "1"]
-    assert scontrol.requeue_command(["1"], hold=True) == ["scontrol", "requeuehold", "1"]
+    assert scontrol.change_command("hold", ["1", "2_3"]) == ["scontrol", "hold", "1,2_3"]
 
 
 @pytest.mark.parametrize(
