@@ -1,4 +1,4 @@
-"""Read a graph from its TOML document, with every problem in it."""
+"""Read a graph from its TOML document, and find all problems in it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _order(nodes: Mapping[str, Node]) -> graphlib.TopologicalSorter[str]:
 def _check(table: _Table, document: documents.Document) -> Iterator[tuple[key_paths.KeyPath, str]]:
     """Yield the path and the message of each problem."""
     if "graph" not in document.data:
-        yield (), "has no table [graph]: it is no graph"
+        yield (), "has no table [graph]"
         return
     at: key_paths.KeyPath = ("graph",)
     if not table.name:
@@ -60,7 +60,7 @@ def _check(table: _Table, document: documents.Document) -> Iterator[tuple[key_pa
     elif misfit := values.form_error("name", table.name):
         yield (*at, "name"), f"{misfit} (got {schema.as_toml(table.name)})"
     if not table.nodes:
-        yield at, "has no nodes: [graph.nodes.NAME] makes one"
+        yield at, "has no nodes: add one with [graph.nodes.NAME]"
     for name, node in table.nodes.items():
         here = (*at, "nodes", name)
         if values.form_error("name", name):
@@ -71,12 +71,12 @@ def _check(table: _Table, document: documents.Document) -> Iterator[tuple[key_pa
             for index, other in enumerate(getattr(node, key)):
                 if other not in table.nodes:
                     near = schema.did_you_mean(other, table.nodes)
-                    advice = f'Did you mean "{near}"?' if near else "It is none of this graph."
+                    advice = f'Did you mean "{near}"?' if near else "The graph has no such node."
                     yield (*here, key, index), f"unknown node {schema.as_toml(other)}. {advice}"
     try:
         _order(table.nodes).prepare()
     except graphlib.CycleError as exc:
-        # graphlib lists each node before the nodes that wait for it.
+        # graphlib lists each node before its dependents.
         cycle = [str(name) for name in exc.args[1]]
-        message = " waits for ".join(reversed(cycle))
-        yield (*at, "nodes", cycle[-1]), f"is in a circle: {message}"
+        message = " depends on ".join(reversed(cycle))
+        yield (*at, "nodes", cycle[-1]), f"is part of a cycle: {message}"

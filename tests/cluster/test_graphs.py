@@ -131,7 +131,7 @@ def test_what_waits_in_vain_is_told_and_turned_to_who_goes_on(
         for item in json.loads(line)["items"]
     ]
     assert sorted(keys) == sorted(
-        [f"{first} first: FAILED, nonzero_exit", f"{second} after: waits in vain"]
+        [f"{first} first: FAILED, nonzero_exit", f"{second} after: can never start"]
     )
     # Who submits it now is told at once.
     refused = site.run("submit", after, "--dependency", "afterok:first", check=6)
@@ -141,8 +141,8 @@ def test_what_waits_in_vain_is_told_and_turned_to_who_goes_on(
     third = site.submit(site.shell("third", line))
     change(site, "UPDATE jobs SET continues = 1 WHERE row = (SELECT max(row) FROM jobs)")
     turned = site.run("tick").stderr
-    assert f"waits for afterok:{third}: the job that goes on" in turned
-    assert f"waits for afterok:{third}" not in site.run("tick").stderr, "it is told once"
+    assert f"now depends on afterok:{third}: the continuation job" in turned
+    assert f"depends on afterok:{third}" not in site.run("tick").stderr, "it is told once"
     lab.write(f"{site.home}/go-on", "")
     assert site.wait_state(second, "COMPLETED")["job_id"] == second
 
@@ -180,9 +180,9 @@ def test_what_waits_for_a_job_under_retry_waits_for_its_chain(site: sites.Site) 
 
     lab.wait_for(over, 120, "the chains and what waits for them", 0.5)
     told += site.run("tick", check=None).stderr.splitlines()
-    again = "what had failed was started again"
+    again = "the failed job was started again"
     mine = [line.removeprefix("graphs: ") for line in told if line.startswith("graphs: ")]
-    assert f"{behind} behind waits for afterok:{first}: {again}" in mine
+    assert f"{behind} behind now depends on afterok:{first}: {again}" in mine
     vain = f"it can never start: afterok: {bad} (bad) ended FAILED"
     assert [line for line in mine if "can never" in line] == [f"{never} never: {vain}"]
     assert site.job(first)["attempt"] == site.job("node")["attempt"] == 1

@@ -14,72 +14,78 @@ from orchestrator.controller.submission import dependencies
 from orchestrator.controller.sweeps import queries
 from orchestrator.jobs import dependency
 
-#: After so many Slurm is taken to be away, and the rest waits for the next pass.
-MOST_FAILURES = 3
+#: After so many failed requests Slurm is regarded as down, and the next pass continues.
+MAX_FAILURES = 3
 
 
 def update(context: contexts.Context) -> list[str]:
-    """Set dependencies on the jobs that continue failed ones; returns what was done, as lines."""
+    """Set dependencies to the jobs that continue failed ones; return one message per change."""
     with context.store.reading() as work:
-        dependents = work.dependencies.dependents()
-    told: list[str] = []
-    failed = 0
-    for row in dependents:
+        rows = work.dependencies.dependents()
+    messages: list[str] = []
+    failures = 0
+    for row in rows:
         context.guard.check()
         with context.store.reading() as work:
             job = work.jobs.get(row)
             assert job is not None, "rows are never deleted"
+            name = f"{job.job_id or f'@{job.row}'} {job.name}"
             status = dependencies.status_of(work, row)
             stored = work.dependencies.of(row)
             newest = {each.id: dependencies.continuation(work, each.dependency) for each in stored}
             submission = work.jobs.submission_of(row)
-            told_already = "never" in {event.kind for event in work.events.of_job(row)}
+            assert submission is not None, "each job belongs to one (foreign key)"
+            is_reported = "never" in {event.kind for event in work.events.of_job(row)}
             is_open = _is_open(work, job)
             try:
                 spec = specs.from_json(submission.spec)
-            except errors.SpecError as exc:
-                why = "another version wrote its spec"
-                told.append(f"{_named(job)} is not looked at, {why}: {exc.problems[0]}")
+            except errors.SpecError as error:
+                problem = error.problems[0]
+                messages.append(f"{name} is skipped, another version wrote its spec: {problem}")
                 continue
             own, _ = dependency.split(spec.dependency)
             text = dependencies.text(work, spec, job) or own or ""
-        if status.never and not told_already:
-            told += _tell_never(context, job, status)
+        if status.never and not is_reported:
+            detail = f"it can never start: {status.never[0]}"
+            with context.store.writing() as work:
+                work.events.add(row, _event(context, "never", detail))
+            messages.append(f"{name}: {detail}")
         changed = [each.id for each in stored if newest[each.id] not in (None, each.continuation)]
-        # With IDs that the user gave, one of those jobs may have failed.
-        again = job.reason == dependency.NEVER_SATISFIED and not own
-        if not changed and not again:
+        # If the user gave job IDs, one of these jobs may have failed.
+        is_repeated = job.reason == dependency.NEVER_SATISFIED and not own
+        if not changed and not is_repeated:
             continue
         if status.never or status.unsent or job.scheduler != "slurm" or not is_open:
             continue
-        there = context.with_scheduler(job.scheduler)
-        if job.cluster != clusters.facts(there).cluster:
+        slurm_context = context.with_scheduler(job.scheduler)
+        if job.cluster != clusters.facts(slurm_context).cluster:
             continue
         job_id = job.array_job_id or job.job_id
-        assert job_id is not None, "asked for where it is known"
+        assert job_id is not None, "Slurm has the job"
         context.guard.confirm_lease()
         try:
-            there.slurm.set_dependency(job_id, text)
-        except errors.SlurmError as exc:
-            # It may have started or ended just now; the others are not kept from it.
-            told.append(f"{job_id} {job.name} is not turned to the job that goes on: {exc}")
-            failed += 1
-            if failed == MOST_FAILURES:
+            slurm_context.slurm.set_dependency(job_id, text)
+        except errors.SlurmError as error:
+            # The job may have started or ended at this moment.
+            messages.append(f"{job_id} {job.name}: the dependency could not be changed: {error}")
+            failures += 1
+            if failures == MAX_FAILURES:
                 break
             continue
+        why = "the continuation job" if changed else "the failed job was started again"
+        detail = f"now depends on {text or 'nothing'}: {why}"
         with context.store.writing() as work:
-            for number in changed:
-                work.dependencies.set_continuation(number, newest[number] or 0)
-            # Until Slurm is asked again it is not known why it waits.
+            for dependency_id in changed:
+                work.dependencies.set_continuation(dependency_id, newest[dependency_id] or 0)
+            # The next refresh shows the new reason.
             work.jobs.change(row, {"reason": None}, version=job.version)
-            why = "the job that goes on" if changed else "what had failed was started again"
-            detail = f"waits for {text or 'nothing more'}: {why}"
-            event = jobs.JobEvent(
-                at=context.clock.now(), kind="depend", source="controller", detail=detail
-            )
-            work.events.add(row, event)
-        told.append(f"{job_id} {job.name} {detail}")
-    return told
+            work.events.add(row, _event(context, "depend", detail))
+        messages.append(f"{job_id} {job.name} {detail}")
+    return messages
+
+
+def _event(context: contexts.Context, kind: str, detail: str) -> jobs.JobEvent:
+    return jobs.JobEvent(at=context.clock.now(), kind=kind, source="controller", detail=detail)
 
 
 def _is_open(work: unit_of_work.UnitOfWork, job: jobs.Job) -> bool:
@@ -88,15 +94,3 @@ def _is_open(work: unit_of_work.UnitOfWork, job: jobs.Job) -> bool:
         return True
     before = queries.prerequisites_of(work, job.row, len(work.jobs.tasks(job.token)))
     return not before.failed and not before.unsent
-
-
-def _tell_never(context: contexts.Context, job: jobs.Job, status: dependency.Status) -> list[str]:
-    detail = f"it can never start: {status.never[0]}"
-    event = jobs.JobEvent(at=context.clock.now(), kind="never", source="controller", detail=detail)
-    with context.store.writing() as work:
-        work.events.add(job.row, event)
-    return [f"{_named(job)}: {detail}"]
-
-
-def _named(job: jobs.Job) -> str:
-    return f"{job.job_id or f'@{job.row}'} {job.name}"

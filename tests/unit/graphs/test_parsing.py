@@ -36,7 +36,7 @@ def test_everything_that_is_wrong_is_told() -> None:
     assert told == [
         "2: graph.name: must be 1 to 100 letters, digits, dots, underscores and dashes, the first "
         'a letter or digit (got "a b")',
-        "3: graph.nodes.a: is in a circle: a waits for b waits for a",
+        "3: graph.nodes.a: is part of a cycle: a depends on b depends on a",
         '6: graph.nodes.b: needs spec, such as "train.toml"',
         '7: graph.nodes.b.after_any[1]: unknown node "train1". Did you mean "train"?',
         '10: graph.nodes.train.after: unknown key. Did you mean "after_ok"?',

@@ -78,7 +78,7 @@ def queue(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) ->
         yield Queue(context=context, asked=asked)
 
 
-def test_one_that_slurm_refuses_keeps_no_other_waiting(queue: Queue) -> None:
+def test_a_rejected_change_does_not_stop_the_others(queue: Queue) -> None:
     failed = queue.add(jobs.JobState.FAILED, settled=True)
     runs = queue.add(jobs.JobState.RUNNING)
     queue.add(jobs.JobState.RUNNING, continues=failed)
@@ -87,14 +87,14 @@ def test_one_that_slurm_refuses_keeps_no_other_waiting(queue: Queue) -> None:
     with queue.context.store.reading() as work:
         assert work.dependencies.dependents() == [first, second]
     assert dependents.update(queue.context) == [
-        "4 x is not turned to the job that goes on: Job/step already completing or completed",
-        "5 x waits for afterok:3: the job that goes on",
+        "4 x: the dependency could not be changed: Job/step already completing or completed",
+        "5 x now depends on afterok:3: the continuation job",
     ]
     assert queue.asked == [("4", "afterok:3"), ("5", "afterok:3")]
     assert len(dependents.update(queue.context)) == 1, "what was turned is not asked for again"
 
 
-def test_a_spec_of_another_version_keeps_no_other_waiting(queue: Queue) -> None:
+def test_spec_of_another_version_is_skipped(queue: Queue) -> None:
     failed = queue.add(jobs.JobState.FAILED, settled=True)
     queue.add(jobs.JobState.RUNNING, continues=failed)
     for spec in ('{"of_later": 1}', '{"of_later": 2}', None):
@@ -102,20 +102,18 @@ def test_a_spec_of_another_version_keeps_no_other_waiting(queue: Queue) -> None:
     *unread, turned = dependents.update(queue.context)
     assert len(unread) == 2 and "of_later" in unread[0]
     why = "another version wrote its spec: stored spec: "
-    assert unread[0].startswith(f"3 x is not looked at, {why}") and "\n" not in unread[0]
-    assert turned == "5 x waits for afterok:2: the job that goes on"
+    assert unread[0].startswith(f"3 x is skipped, {why}") and "\n" not in unread[0]
+    assert turned == "5 x now depends on afterok:2: the continuation job"
     assert queue.asked == [("5", "afterok:2")]
 
 
 @pytest.mark.parametrize("state, told", [("RUNNING", "afterok:1"), ("COMPLETED", "")])
-def test_slurm_is_told_anew_of_what_failed_and_was_started_again(
-    queue: Queue, state: str, told: str
-) -> None:
+def test_dependency_is_set_again_after_a_requeue(queue: Queue, state: str, told: str) -> None:
     failed = queue.add(jobs.JobState.FAILED, recovers=True)
     waits = queue.add(jobs.JobState.PENDING, failed, reason="DependencyNeverSatisfied")
     assert dependents.update(queue.context) == [], "what follows is not decided"
     queue.change(failed, state=jobs.JobState(state), attempt=1)
-    sentence = f"waits for {told or 'nothing more'}: what had failed was started again"
+    sentence = f"now depends on {told or 'nothing'}: the failed job was started again"
     assert dependents.update(queue.context) == [f"2 x {sentence}"]
     assert dependents.update(queue.context) == [], "until Slurm says again that it waits in vain"
     assert queue.asked == [("2", told)]
@@ -127,12 +125,12 @@ def test_slurm_is_told_anew_of_what_failed_and_was_started_again(
     assert len(queue.asked) == 1
 
 
-def test_slurm_is_not_told_to_wait_for_what_it_does_not_show(queue: Queue) -> None:
+def test_no_dependency_on_jobs_that_slurm_does_not_show(queue: Queue) -> None:
     """It drops what it has purged from a dependency, and starts who waited for its good end."""
     gone = queue.add(jobs.JobState.RUNNING, missing_since=NOW)
     queue.add(jobs.JobState.PENDING, gone, reason="DependencyNeverSatisfied")
     assert (dependents.update(queue.context), queue.asked) == ([], [])
     queue.change(gone, missing_since=None)
     assert dependents.update(queue.context) == [
-        "2 x waits for afterok:1: what had failed was started again"
+        "2 x now depends on afterok:1: the failed job was started again"
     ]
