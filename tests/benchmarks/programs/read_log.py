@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import gc
 import json
 import pathlib
 import resource
 import sys
 import time
 
-from orchestrator import cli, config, jobs, specs
+from orchestrator import config, jobs, specs
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import contexts, stores
 from orchestrator.slurm.client import Client
@@ -40,8 +39,6 @@ def main(log: str, folder: pathlib.Path) -> None:
     about = {"tracked_name": "bench", "job_id": "1", "stdout_path": log}
     with context.store.writing() as work:
         (job,) = work.jobs.add_submission(record, state=jobs.JobState.RUNNING, **about)
-    # As each command does.
-    gc.set_threshold(cli.OBJECTS_BEFORE_SEARCH)
     peak = _peak_kib()
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
     stored = ingest.ingest(context, [job]).stored
