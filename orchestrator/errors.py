@@ -1,19 +1,18 @@
-"""Every error a user can meet, in one tree; the docstring is the message when none is given."""
+"""All errors that users see. The docstring is the default message."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 
-#: Of the line as it was written: a file need not have line ends.
 _SHOWN_CHARACTERS = 500
 _SHOWN_PROBLEMS = 200
 
 
 class OrchestratorError(Exception):
-    """The work failed."""
+    """The command failed."""
 
-    #: What the process ends with (design section 5).
+    #: exit code of the process
     exit_code = 1
 
     def __init__(self, message: str = "") -> None:
@@ -22,21 +21,20 @@ class OrchestratorError(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One thing that is wrong with a spec or a configuration."""
+    """A problem in a spec or a configuration."""
 
-    #: Where it was written: a file, `--set`, a flag or a variable.
+    #: a file, `--set`, a flag or a variable
     source: str
-    #: Line in the file, where it is known.
     line: int | None = None
-    #: Dotted key, `resources.nodes`.
+    #: dotted key, `resources.nodes`
     key: str = ""
-    #: What is wrong and what would be right.
+    #: what is wrong, and what is allowed
     message: str
-    #: The line as it was written, shown below the message.
+    #: the line in the file, shown below the message
     text: str = ""
 
     def __str__(self) -> str:
-        """Return `FILE:LINE: KEY: MESSAGE`, with the written line below where there is one."""
+        """Return `FILE:LINE: KEY: MESSAGE`, followed by the line of the file."""
         where = self.source if self.line is None else f"{self.source}:{self.line}"
         head = ": ".join(part for part in (where, self.key, self.message) if part)
         if not self.text or self.line is None:
@@ -48,9 +46,9 @@ class Problem:
 
 
 class ProblemsError(OrchestratorError):
-    """Several problems, all told at once."""
+    """Several problems, reported together."""
 
-    #: How the closing count ends: "2 problems; nothing submitted."
+    #: end of the last line: "2 problems; nothing was submitted."
     consequence = ""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
@@ -64,14 +62,14 @@ class ProblemsError(OrchestratorError):
 
 
 class SpecError(ProblemsError):
-    """The job spec is wrong."""
+    """The job spec has problems."""
 
     exit_code = 3
     consequence = "nothing was submitted"
 
 
 class ConfigurationError(ProblemsError):
-    """The configuration is wrong."""
+    """The configuration has problems."""
 
     exit_code = 3
     consequence = "nothing was done"
@@ -84,32 +82,32 @@ class TemplateError(OrchestratorError):
 
 
 class NotFoundError(OrchestratorError):
-    """There is no such job."""
+    """The job was not found."""
 
     exit_code = 4
 
 
 class NotEndedError(OrchestratorError):
-    """The time given with --timeout is up, and not all jobs have ended."""
+    """Not all jobs have ended before the --timeout."""
 
-    # As timeout(1) of coreutils does: a script can tell it from a job that failed.
+    # As for timeout(1): scripts can distinguish it from a failed job.
     exit_code = 124
 
 
 class SlurmError(OrchestratorError):
-    """Slurm failed, or its answer is not known."""
+    """Slurm failed, or did not answer."""
 
     exit_code = 5
 
 
 class ConflictError(OrchestratorError):
-    """What was asked for conflicts with what is there."""
+    """The request conflicts with the present state."""
 
     exit_code = 6
 
 
 class FencedError(ConflictError):
-    """Another controller acts now; what this one was about to do is left to it."""
+    """Another controller has taken the lease over."""
 
 
 class DatabaseError(OrchestratorError):

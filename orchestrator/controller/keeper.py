@@ -1,9 +1,9 @@
-"""What a local job is kept by: the runner of orchestrator.local, with the database to verify it.
+"""The process that runs a local job: the runner of orchestrator.local, plus the database.
 
     python -S -P -m orchestrator.controller.keeper SPOOL KEY [SHARED_FOLDER...]
 
-The process stays as long as its job: it loads the standard library alone. What the database needs
-is loaded in the child that looks the job up.
+It lives as long as the job, so it loads the standard library alone; a child reads the database.
+Runners of earlier versions call this module by its name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orchestrator.local import machine, records, runner, verification
 
 
 def main(arguments: list[str]) -> int:
-    """Keep one job; the database's URL is in the environment."""
+    """Run one job; the database's URL is in the environment."""
     shared_folders = [Path(folder) for folder in arguments[2:]]
     keeper_config = machine.KeeperConfig(
         module="orchestrator.controller.keeper", database=os.environ[machine.DATABASE]
@@ -33,7 +33,10 @@ def main(arguments: list[str]) -> int:
 def submitted(
     database: str, entry: records.Entry, shared_folders: Sequence[Path]
 ) -> verification.Submitted:
-    """Return what the database says was submitted as this job; DatabaseError, NotFoundError."""
+    """Return what was submitted as this job, from the database.
+
+    Raises DatabaseError and NotFoundError.
+    """
     import hashlib
     import json
     import sqlite3
@@ -42,40 +45,42 @@ def submitted(
     from orchestrator import config, errors, files, specs
     from orchestrator.controller.metrics import log_paths
 
-    place = config.without_password(database)
+    shown_name = config.without_password(database)
     try:
         path = database.removeprefix("sqlite:///")
         if path != database and files.exposure(Path(path), shared_folders=shared_folders):
-            # The store says why, or tightens the file's mode.
+            # The store explains it, or tightens the mode of the file.
             raise sqlite3.NotSupportedError(path)
-        found = direct.submission(database, entry.token, entry.task)
+        row = direct.submission(database, entry.token, entry.task)
     except (sqlite3.Error, OSError):
-        found = _by_the_store(database, entry, shared_folders)
-    if found is None or found["scheduler"] != "local":
-        raise errors.NotFoundError(f"{place} knows no such job; submit it again if it is yours")
-    folder = json.loads(found["provenance"]).get("folder")
+        row = _through_store(database, entry, shared_folders)
+    if row is None or row["scheduler"] != "local":
+        raise errors.NotFoundError(
+            f"the job is not in {shown_name}; submit it again if it is yours"
+        )
+    folder = json.loads(row["provenance"]).get("folder")
     if not isinstance(folder, str):
         raise errors.DamagedRowError(
             f"submission {entry.token}: provenance has no folder; "
-            "`orchestrator db restore` puts a backup back"
+            "`orchestrator db restore` restores a backup"
         )
-    places = log_paths.LogPaths.of_spec(folder, specs.from_json(found["spec"]), found["run_dir"])
-    name = f"{found['name']}.{entry.token}"
-    paths = places.paths_of_name(name, entry.job_id, str(entry.raw_number))
-    error = paths["stderr_path"]
+    paths_of_logs = log_paths.LogPaths.of_spec(folder, specs.from_json(row["spec"]), row["run_dir"])
+    name = f"{row['name']}.{entry.token}"
+    paths = paths_of_logs.paths_of_name(name, entry.job_id, str(entry.raw_number))
+    stderr = paths["stderr_path"]
     return verification.Submitted(
-        request_sha256=found["request_sha256"],
-        script_sha256=hashlib.sha256(found["script"].encode()).hexdigest(),
-        run_dir=found["run_dir"],
+        request_sha256=row["request_sha256"],
+        script_sha256=hashlib.sha256(row["script"].encode()).hexdigest(),
+        run_dir=row["run_dir"],
         stdout_path=str(paths["stdout_path"]),
-        stderr_path=None if error is None else str(error),
+        stderr_path=None if stderr is None else str(stderr),
     )
 
 
-def _by_the_store(
+def _through_store(
     database: str, entry: records.Entry, shared_folders: Sequence[Path]
 ) -> dict[str, Any] | None:
-    """Return the columns of the submission; DatabaseError."""
+    """Return the columns of the submission, read through the store."""
     import site
 
     if sys.flags.no_site:

@@ -1,7 +1,4 @@
-"""What a job is: the request (JobSpec) and what is known of it (Job, Attempt, JobEvent, Metric).
-
-Frozen records and enums; no I/O. Words are those of `man sbatch`, `man sacct` and torchrun.
-"""
+"""Jobs: the specification (JobSpec) and the records (Job, Attempt, JobEvent, Metric). No I/O."""
 
 from orchestrator.jobs.arguments import ArgumentValue
 from orchestrator.jobs.query import JobQuery

@@ -1,4 +1,4 @@
-"""What an argument of a program may be."""
+"""The type of a program argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a job: its submission, its newest view, its attempts, history and numbers."""
+"""Records of a job: submission, current state, attempts, events and metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.jobs import states
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Submission:
-    """One intended sbatch: its token, its script and where both came from."""
+    """One call of sbatch, or the intent to make it."""
 
     #: 12 characters [a-z0-9]: installation ID and a random part
     token: str
@@ -28,7 +28,7 @@ class Submission:
     #: git commit, dirty diff, template name and hash, version, argv, as JSON
     provenance: str
     created_at: datetime.datetime
-    #: of what the local runner was asked for; none: a job of Slurm's, or not sent yet
+    #: hash of the request to the local runner; None: a Slurm job, or not submitted yet
     request_sha256: str | None = None
 
     @property
@@ -39,33 +39,31 @@ class Submission:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Submitter:
-    """The process that called sbatch, so that others can tell whether it is still at it."""
+    """The process that calls sbatch: others check whether it is alive."""
 
     host: str
     #: /proc/sys/kernel/random/boot_id
     boot_id: str
     pid: int
-    #: clock ticks since boot, field 22 of /proc/PID/stat: tells a reused PID
+    #: clock ticks since boot, field 22 of /proc/PID/stat: differs if the PID was reused
     start_ticks: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Alert:
-    """What is wrong with a job that runs."""
+    """A problem of a running job."""
 
     #: stalled, slow or nan_loss
     rule: str
-    #: of the attempt with this number
     attempt: int
-    #: when it began: the last line, the first slow window, the first NaN
+    #: time of the last log line, the first slow window, or the first NaN
     since: datetime.datetime
-    #: a plain sentence
     detail: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What is known of a job (or of one array task): the newest view. Times are aware, in UTC."""
+    """The current state of a job or of one array task. Times are aware, in UTC."""
 
     #: our own number, `@7`
     row: int
@@ -75,20 +73,20 @@ class Job:
     name: str
     state: states.JobState
     run_dir: str
-    #: when the intent was stored; of a tracked job, when Slurm first got it
+    #: when the intent was stored; for a tracked job, when it was submitted
     created_at: datetime.datetime
-    #: the whole name in Slurm of a job that was not sent by us; none: NAME.TOKEN
+    #: full name in Slurm of a tracked job (not submitted by us); None: NAME.TOKEN
     tracked_name: str | None = None
-    #: Slurm's: "123", "123_4"; local: "local-7"; none while it is not known
+    #: "123", "123_4", "local-7"; None: not known yet
     job_id: str | None = None
-    #: SLURM_JOB_ID of this very task, where it differs ("125" for "123_4"), else job_id's number
+    #: SLURM_JOB_ID of an array task ("125" for "123_4"), otherwise the number in job_id
     raw_job_id: str | None = None
     array_job_id: str | None = None
     array_task_id: int | None = None
     #: as Slurm printed it
     raw_state: str | None = None
     reason: str | None = None
-    #: why it failed, one word of diagnosis
+    #: failure cause, a word of diagnosis
     cause: str | None = None
     exit_code: int | None = None
     exit_signal: int | None = None
@@ -96,77 +94,77 @@ class Job:
     account: str | None = None
     qos: str | None = None
     nodes: int | None = None
-    #: in all, over the nodes
+    #: on all nodes together
     gpus: int | None = None
-    #: cores or hardware threads as Slurm counts them, in all
+    #: cores or hardware threads as Slurm counts them, on all nodes together
     cpus: int | None = None
     node_list: str | None = None
     time_limit_seconds: int | None = None
     submitted_at: datetime.datetime | None = None
     started_at: datetime.datetime | None = None
     ended_at: datetime.datetime | None = None
-    #: number of the newest attempt, from 0: its restart count
+    #: number of the newest attempt, from 0
     attempt: int = 0
     restart_count: int = 0
     sweep: str | None = None
     labels: tuple[str, ...] = ()
-    #: as they were last found; `current_alerts` are those that still hold
+    #: from the last check; `current_alerts` are those that still hold
     alerts: tuple[Alert, ...] = ()
     stdout_path: str | None = None
     stderr_path: str | None = None
-    #: since when the state could not be confirmed; none: it is fresh. Told by the controller
+    #: since when the state is not confirmed; None: it is. Not stored
     stale_since: datetime.datetime | None = None
-    #: moment (before the command was started) of the newest answer applied to this row
+    #: start time of the newest Slurm command whose output was applied to this row
     observed_at: datetime.datetime | None = None
-    #: good answers of Slurm in a row that did not know this job, and when the first came
+    #: number of consecutive outputs of Slurm without this job, and time of the first
     misses: int = 0
     missing_since: datetime.datetime | None = None
-    #: nothing more is expected of Slurm for the newest attempt
+    #: the end of the newest attempt is final
     settled: bool = False
     submitter: Submitter | None = None
-    #: when sbatch was first found to be possibly running no more; the grace counts from here
+    #: when sbatch was first seen as possibly ended; the grace period starts here
     #: (while SUBMITTING: when an earlier intent was taken up again)
     grace_since: datetime.datetime | None = None
-    #: while Slurm does not have it: when it is sent again by itself; none: only when asked to
+    #: while Slurm does not have it: when it is submitted again automatically; None: never
     resend_at: datetime.datetime | None = None
     #: how often Slurm refused it for now
     refusals: int = 0
-    #: row of the job whose work it goes on with
+    #: row of the job that it continues
     continues: int | None = None
-    #: what follows its end is still to be decided by its spec's [retry]
+    #: after a failure its [retry] is still to be applied
     recovers: bool | None = None
     #: grows with each change of the row
     version: int = 0
 
     @property
     def is_deferred(self) -> bool:
-        """Whether it is not submitted and will be sent again by itself."""
+        """Whether it is not submitted and will be submitted again automatically."""
         return self.state is states.JobState.NOT_SUBMITTED and self.resend_at is not None
 
     @property
     def current_alerts(self) -> tuple[Alert, ...]:
-        """Return what is wrong now; of a job that does not run, and of an attempt before, none."""
+        """The alerts of the current attempt, while it runs."""
         if self.state is not states.JobState.RUNNING:
             return ()
         return tuple(alert for alert in self.alerts if alert.attempt == self.attempt)
 
     @property
     def ended(self) -> bool:
-        """Whether nothing happens any more by itself."""
+        """Whether nothing more happens automatically."""
         return self.state in states.TERMINAL and not self.is_deferred
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, and no recovery rule may go on from that."""
+        """Whether it has ended and no recovery rule may continue it."""
         return self.ended and (not self.recovers or self.state is states.JobState.COMPLETED)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """The fields of a job that a submission needs of each of its many array tasks."""
+    """The fields of an array task that a submission needs."""
 
     row: int
-    #: none: the submission is no array
+    #: None: not an array
     array_task_id: int | None
     state: states.JobState
     job_id: str | None
@@ -174,7 +172,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One start of a job: a requeue, a preemption or a lost node begins the next one."""
+    """One start of a job: the next follows a requeue, a preemption or a lost node."""
 
     #: from 0: SLURM_RESTART_COUNT
     number: int
@@ -191,9 +189,9 @@ class Attempt:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobEvent:
-    """Something that was seen or done, kept for ever and never rewritten."""
+    """An entry in the history of a job; entries are never rewritten."""
 
-    #: when we saw it
+    #: when it was seen or done
     at: datetime.datetime
     #: state, submit, adopt, attempt, cancel, note, ...
     kind: str
@@ -208,18 +206,18 @@ class JobEvent:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One number a job told, from its log or its metrics.jsonl."""
+    """One value from a log or from metrics.jsonl."""
 
     #: throughput, loss, val_accuracy, ...
     name: str
     value: float
-    #: the log's own: "images/second"; "" where it has none
+    #: as in the log: "images/second"; "": none
     unit: str = ""
     step: int | None = None
     epoch: int | None = None
     rank: int | None = None
     world_size: int | None = None
-    #: when the program wrote it; none where the log has no time
+    #: when the program wrote it; None: the log has no times
     time: datetime.datetime | None = None
     attempt: int = 0
     #: log:PATTERN or jsonl

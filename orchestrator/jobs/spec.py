@@ -1,4 +1,4 @@
-"""The request: a job as a person describes it."""
+"""The specification of a job, as its TOML file has it."""
 
 from __future__ import annotations
 
@@ -14,54 +14,49 @@ SbatchValue: TypeAlias = str | int | bool
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resources:
-    """`[resources]`: what is asked of Slurm."""
+    """`[resources]`: requested from Slurm."""
 
-    #: --nodes
     nodes: int = 1
-    #: --ntasks
     ntasks: int | None = None
-    #: --ntasks-per-node; left out, the launcher decides (torchrun: 1)
+    #: --ntasks-per-node; default: set by the launcher (torchrun: 1)
     ntasks_per_node: int | None = None
-    #: --cpus-per-task
     cpus_per_task: int | None = None
-    #: --mem, memory of a node, "440G"
+    #: --mem, per node, "440G"
     mem: str | None = None
-    #: --mem-per-cpu
     mem_per_cpu: str | None = None
-    #: --mem-per-gpu
     mem_per_gpu: str | None = None
-    #: --gpus-per-node, or --gres where the profile says so
+    #: --gpus-per-node, or --gres if the profile says so
     gpus_per_node: int | None = None
-    #: type of GPU, "a100"
+    #: "a100"
     gpu_type: str | None = None
-    #: --gres as it stands; instead of gpus_per_node
+    #: --gres, instead of gpus_per_node
     gres: str | None = None
-    #: --tmp, local disk of a node
+    #: --tmp, local disk per node
     tmp: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Environment:
-    """`[environment]`: what the script sets up before the program."""
+    """`[environment]`: set up by the script before the program starts."""
 
-    #: module load, in this order
+    #: for `module load`, in this order
     modules: tuple[str, ...] = ()
-    #: module purge before them; left out: only when modules are named
+    #: `module purge` first; default: if there are modules
     module_purge: bool | None = None
-    #: conda environment: a name or a path
+    #: name or path of a conda environment
     conda: str | None = None
     #: path of a Python virtual environment
     venv: str | None = None
     #: exported variables
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    #: file with NAME=VALUE lines read inside the job; never rendered into the script
+    #: file with NAME=VALUE lines that the job reads; its content is not in the script
     secrets_file: str | None = None
-    #: shell lines run as they stand, last of the set-up
+    #: shell lines, run last
     setup: str | None = None
     #: the submitting shell's variables: --export=ALL or --export=NONE
     export: Literal["all", "none"] = "all"
-    #: those of them that a job gets whatever they are called: names that look like secrets, and
-    #: others than those that are stored for a job that starts later
+    #: variables that the job gets although their names look like secrets, or although they are not
+    #: stored for a job that starts later
     inherit: tuple[str, ...] = ()
 
 
@@ -82,64 +77,64 @@ class Container:
 class Launch:
     """`[launch]`: how the program is started. Exactly one of module, script, program, command."""
 
-    #: torchrun, srun (one task a rank), python
+    #: srun: one task per rank
     launcher: Literal["torchrun", "srun", "python"] = "torchrun"
     #: auto: standalone on one node, c10d on several
     rendezvous: Literal["auto", "standalone", "c10d", "static"] = "auto"
-    #: ranks a node; auto: GPUs of the node, else 1
+    #: ranks per node; auto: one per GPU of the node, otherwise 1
     nproc_per_node: int | Literal["auto"] = "auto"
-    #: python module, "trainers.train"
+    #: Python module, "trainers.train"
     module: str | None = None
-    #: python file
+    #: Python file
     script: str | None = None
     #: program and arguments as given after `--`; with a batch file its arguments
     program: tuple[str, ...] = ()
-    #: a batch script to be run as it stands, by its absolute path; what it asks of sbatch stays in
-    #: it, and `sbatch` holds what goes onto sbatch's command line
+    #: absolute path of a batch script that is run unchanged; `sbatch` has the options on sbatch's
+    #: command line
     batch_file: str | None = None
-    #: any shell line, run as it stands
+    #: a shell line
     command: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """`[metrics]`: how numbers are found in the log."""
+    """`[metrics]`: how metrics are found in the log."""
 
-    #: names of patterns; empty: all that there are
+    #: names of patterns; empty: all
     patterns: tuple[str, ...] = ()
-    #: patterns of this job alone, by name, as tables of their TOML form
+    #: patterns of this job, by name, as TOML tables
     pattern: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    #: files with nvidia-smi's CSV, "gpu_usage_%j.log"; relative ones count from the job's folder.
-    #: The trainer's own are found without
+    #: nvidia-smi's CSV files, "gpu_usage_%j.log", relative to the job's working folder; those of
+    #: our trainer are found automatically
     gpu_csv: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Alerts:
-    """`[alerts]`: what is told of a job while it runs; left out: the profile's, else as said."""
+    """`[alerts]`: problems of a running job to report; default: the profile's."""
 
-    #: no new line in log and metrics for so long; 0: never. 30
+    #: no new line in log and metrics for so long; 0: never; default: 30
     stalled_minutes: int | None = None
-    #: throughput below so many percent of its own median; 0: never. 50
+    #: throughput below so many percent of its median; 0: never; default: 50
     slow_percent: int | None = None
-    #: a loss that is NaN or infinite. true
+    #: loss is NaN or infinite; default: true
     nan_loss: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Array:
-    """`[array]`: one script run as several tasks, from 0 on. At most one of tasks and size."""
+    """`[array]`: one script run as several tasks, numbered from 0. Not both tasks and size."""
 
-    #: for each task the arguments that are added to [args], or stand in place of those there
+    #: for each task its arguments, which override those in [args]
     tasks: tuple[Mapping[str, ArgumentValue], ...] | None = None
-    #: how many tasks; the program reads SLURM_ARRAY_TASK_ID by itself
+    #: number of tasks; the program reads SLURM_ARRAY_TASK_ID
     size: int | None = None
-    #: the most that run at a time, --array's %
+    #: tasks running at the same time, --array's %
     max_running: int | None = None
 
     @property
     def task_ids(self) -> range | None:
-        """Return the tasks' numbers; None for a job that is no array."""
+        """The numbers of the tasks; None: not an array."""
         if self.tasks is not None:
             return range(len(self.tasks))
         return None if self.size is None else range(self.size)
@@ -147,47 +142,36 @@ class Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobSpec:
-    """A job as a person describes it: `[job]`'s keys, and a record for each further table."""
+    """A job: the keys of `[job]`, and a record for each other table."""
 
-    #: --job-name; the token is put behind it at submission
+    #: --job-name, followed by the token
     name: str
-    #: --partition
     partition: str | None = None
-    #: --account
     account: str | None = None
-    #: --qos
     qos: str | None = None
-    #: --reservation
     reservation: str | None = None
-    #: --constraint
     constraint: str | None = None
-    #: --time, as Slurm takes it: "30", "1:30:00", "2-00"
+    #: --time: "30", "1:30:00", "2-00"
     time_limit: str | None = None
-    #: --comment; left out: the token
+    #: --comment; default: the token
     comment: str | None = None
-    #: --mail-type
     mail_type: str | None = None
-    #: --mail-user
     mail_user: str | None = None
-    #: --dependency
     dependency: str | None = None
-    #: --requeue or --no-requeue; left out: the site's default
+    #: --requeue or --no-requeue; default: the site's
     requeue: bool | None = None
-    #: seconds before the time limit at which the job is told to stop (--signal)
+    #: --signal: seconds before the time limit at which the job is asked to stop
     signal_seconds: int | None = None
-    #: --exclusive
     exclusive: bool = False
-    #: --nodelist
     nodelist: str | None = None
-    #: --exclude
     exclude: str | None = None
     #: --output; must hold %j, and no %N, %n or %t
     output: str | None = None
-    #: --error, same rule; left out: with the output
+    #: --error, same rule; default: the same file as output
     error: str | None = None
-    #: --chdir; left out: where submit was called
+    #: --chdir; default: where submit was called
     chdir: str | None = None
-    #: for our own use, "team=vision"; Slurm never sees them
+    #: "team=vision"; not passed to Slurm
     labels: tuple[str, ...] = ()
     resources: Resources = Resources()
     environment: Environment = Environment()
@@ -199,5 +183,5 @@ class JobSpec:
     metrics: Metrics = Metrics()
     alerts: Alerts = Alerts()
     retry: Retry = dataclasses.field(default_factory=Retry)
-    #: further sbatch options, as they stand: --KEY=VALUE, true = bare flag
+    #: other sbatch options: --KEY=VALUE; true: a flag
     sbatch: Mapping[str, SbatchValue] = dataclasses.field(default_factory=dict)

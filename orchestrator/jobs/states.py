@@ -1,4 +1,4 @@
-"""The states of a job: Slurm's own, and ours beside them."""
+"""Job states: Slurm's, and four of ours."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import enum
 
 
 class JobState(enum.StrEnum):
-    """Slurm's job states by their long names, and ours beside them.
+    """Slurm's job states by their long names, and ours.
 
-    Source: job_state_codes.html of Slurm 24.11 and slurm_protocol_defs.c; a state that is missing
-    here reads UNKNOWN, never terminal.
+    Source: job_state_codes.html of Slurm 24.11 and slurm_protocol_defs.c.
     """
 
     PENDING = "PENDING"
@@ -24,7 +23,7 @@ class JobState(enum.StrEnum):
     BOOT_FAIL = "BOOT_FAIL"
     DEADLINE = "DEADLINE"
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
-    # Flags: the tools print one of them in place of the base state.
+    # Flags: squeue and sacct print one of them instead of the base state.
     COMPLETING = "COMPLETING"
     CONFIGURING = "CONFIGURING"
     STAGE_OUT = "STAGE_OUT"
@@ -37,20 +36,20 @@ class JobState(enum.StrEnum):
     REVOKED = "REVOKED"
     RESV_DEL_HOLD = "RESV_DEL_HOLD"
     SIGNALING = "SIGNALING"
-    #: A raw state that this table lacks, and nothing else.
+    #: a state that is not in this table; never terminal
     UNKNOWN = "UNKNOWN"
     # Ours.
-    #: The intent is stored; sbatch has not answered yet.
+    #: the intent is stored; sbatch has not answered yet
     SUBMITTING = "SUBMITTING"
-    #: sbatch may or may not have been taken by Slurm; being looked for.
+    #: Slurm may or may not have the job; refreshes look for it
     SUBMIT_UNKNOWN = "SUBMIT_UNKNOWN"
-    #: Slurm never got it.
+    #: Slurm never had it
     NOT_SUBMITTED = "NOT_SUBMITTED"
-    #: Slurm had it and knows nothing of it any more, and no witness tells its end.
+    #: Slurm had it and has forgotten it, and no evidence shows how it ended
     LOST = "LOST"
 
 
-#: States after which nothing happens any more, unless a requeue opens a new attempt.
+#: A job in one of these changes only by a requeue.
 TERMINAL = frozenset(
     {
         JobState.COMPLETED,
@@ -67,5 +66,5 @@ TERMINAL = frozenset(
         JobState.LOST,
     }
 )
-#: States in which only we know the job: Slurm has no job ID for it, as far as we know.
+#: There is no job ID in Slurm, as far as we know.
 UNCONFIRMED = frozenset({JobState.SUBMITTING, JobState.SUBMIT_UNKNOWN, JobState.NOT_SUBMITTED})

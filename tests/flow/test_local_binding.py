@@ -160,7 +160,7 @@ def test_a_dropped_request(here):
     (how,) = machine.spool.ended_entry("50").ended
     assert (how.state, how.exit_signal) == ("FAILED", 53)
     place = f"sqlite:///{here.state_dir}/orchestrator.db"
-    assert how.reason == (f"not started: {place} knows no such job; submit it again if it is yours")
+    assert how.reason == (f"not started: the job is not in {place}; submit it again if it is yours")
     assert not (here.home / "evil").exists() and not Path(log).exists()
 
 
@@ -315,7 +315,7 @@ def test_a_task_of_an_array(here):
     machine = test_local.machine_of(here)
     here.wait_until(lambda: machine.spool.ended_entry(f"{number}_7"), "the end of the forged task")
     (how,) = machine.spool.ended_entry(f"{number}_7").ended
-    assert how.reason.endswith("knows no such job; submit it again if it is yours")
+    assert how.reason.endswith("submit it again if it is yours")
 
 
 def test_a_script_reads_itself_and_knows_its_folder(here):

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from packaging import requirements, utils
 
+pytest_plugins = ["pytester"]
+
 LOCKS = ("base", "dev", "train")
 
 
@@ -86,23 +88,22 @@ def test_needs_a_cluster():
         ("pytest.mark.slow", ["--long"], "true", 1),
     ],
 )
-def test_ci_takes_no_skipped_cluster_test(
-    checkout: Path, tmp_path: Path, mark: str, arguments: list[str], ci: str, code: int
+def test_in_ci_a_skipped_cluster_test_is_a_failure(
+    checkout: Path,
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    mark: str,
+    arguments: list[str],
+    ci: str,
+    code: int,
 ) -> None:
-    (tmp_path / "conftest.py").write_text((checkout / "tests/conftest.py").read_text())
-    (tmp_path / "test_skips.py").write_text(SKIPS.format(mark=mark))
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    cluster:\n    slow:\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *arguments],
-        cwd=tmp_path,
-        env=environment(CI=ci),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == code, done.stdout
-    assert ("may not be skipped in CI" in done.stdout) == bool(code)
+    monkeypatch.setenv("CI", ci)
+    pytester.makeconftest((checkout / "tests/conftest.py").read_text())
+    pytester.makepyfile(SKIPS.format(mark=mark))
+    pytester.makeini("[pytest]\nmarkers =\n    cluster:\n    slow:\n")
+    done = pytester.runpytest_inprocess(*arguments)
+    assert done.ret == code
+    assert ("may not be skipped in CI" in done.stdout.str()) == bool(code)
 
 
 @pytest.fixture
@@ -154,6 +155,8 @@ def test_a_tier_that_is_skipped_says_why(project: Path, ci: str, word: str, code
     )
 
 
+# script/test itself shows the same in each run.
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="the cluster is built as root only")
 def test_the_cluster_is_built_beside_the_tiers_before_its_own(project: Path) -> None:
     wait = (
@@ -183,6 +186,7 @@ def test_the_cluster_is_built_beside_the_tiers_before_its_own(project: Path) -> 
     assert "left running" not in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
 def test_what_a_tier_leaves_running_is_ended(project: Path) -> None:
     (project / "tests/trainer/test_x.py").write_text(

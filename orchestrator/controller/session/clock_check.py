@@ -1,7 +1,7 @@
-"""The clock of this host is checked before something is decided by it.
+"""Check the clock of this host before anything is decided by it.
 
-What it last showed is in the database: each pass and command compares with the one before, on
-whatever host. Where the clock leapt, other clocks are asked.
+Each pass and command compares the clock with the stored reading of the one before, from any host.
+If the clock has jumped, other clocks are read.
 """
 
 from __future__ import annotations
@@ -19,50 +19,49 @@ from orchestrator.controller.session import contexts
 from orchestrator.local import kernel_clock, processes
 
 _KEY = "clock"
-#: Commands of people use the controller's answer about a clock in doubt for so long.
-_ANSWER_SECONDS = 60.0
+#: how long commands use the stored result for a clock in doubt
+_RESULT_SECONDS = 60.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """A context whose clock was checked."""
-
+    #: with `clock.doubt`
     context: contexts.Context
-    #: the clock leapt since the check before
+    #: the clock has jumped since the last check
     is_new: bool
-    #: the leap that the check before found is over, or confirmed
+    #: the last check found a jump, which is over or confirmed
     is_over: bool
 
 
 def checked(context: contexts.Context) -> contexts.Context:
-    """Return the context for a command of a person, with `clock.doubt` filled in."""
+    """Return the context of a command with `clock.doubt`."""
     if context.clock.doubt is not None:
         return context
     return _check(context, keep=False).context
 
 
 def check_pass(context: contexts.Context) -> Check:
-    """Check the clock for a pass of the controller, and store what it showed.
+    """Check the clock for a controller pass, and store the reading.
 
-    The pass goes on with this reading and the seconds since: a leap while it runs changes nothing.
+    The time during the pass is this reading plus the seconds since: a jump changes nothing.
     """
-    found = _check(context, keep=True)
-    at, boot_at = found.context.clock.now(), context.clock.boot_seconds()
+    check = _check(context, keep=True)
+    at, boot_at = check.context.clock.now(), context.clock.boot_seconds()
 
     def now() -> datetime.datetime:
         return at + datetime.timedelta(seconds=context.clock.boot_seconds() - boot_at)
 
-    return dataclasses.replace(found, context=_with_clock(found.context, now=now))
+    return dataclasses.replace(check, context=_with_clock(check.context, now=now))
 
 
 def require(context: contexts.Context) -> None:
-    """Store what the clock shows; ConflictError where it is in doubt."""
+    """Store the reading; raises ConflictError if the clock is in doubt."""
     if doubt := _check(context, keep=True).context.clock.doubt:
         raise errors.ConflictError(doubt)
 
 
 def trust(context: contexts.Context) -> datetime.datetime:
-    """Store that a person has looked at the clock and found it right."""
+    """Store that a person has confirmed the clock."""
     now = _read(context)
     with context.store.writing() as work:
         work.settings.put(_KEY, leaps.State(trusted=now).to_json())
@@ -70,7 +69,7 @@ def trust(context: contexts.Context) -> datetime.datetime:
 
 
 def stored_doubt(work: unit_of_work.UnitOfWork) -> str:
-    """Return what the last check found wrong with the clock; "": nothing."""
+    """Return why the clock is in doubt since the last check; "": it is not."""
     state = leaps.State.of_json(work.settings.get(_KEY) or "")
     return "" if state is None else leaps.explanation(state)
 
@@ -93,11 +92,11 @@ def _check(context: contexts.Context, *, keep: bool) -> Check:
     if not keep and before is not None and doubt is not None and _is_fresh(doubt, now):
         after = before
     else:
-        after = leaps.assess(before, now, lambda: _witnesses(context))
-        # Who only looks has nothing to add to a clock that goes on as it did.
+        after = leaps.assess(before, now, lambda: _other_clocks(context))
+        # A command stores a reading only if the clock was or is in doubt.
         if keep or (before is not None and (doubt or after.doubt)):
             with context.store.writing() as work:
-                # Another process may have been faster.
+                # Unless another process has stored one meanwhile.
                 if (work.settings.get(_KEY) or "") == text:
                     work.settings.put(_KEY, after.to_json())
     return Check(
@@ -114,31 +113,31 @@ def _with_clock(context: contexts.Context, **changes: Any) -> contexts.Context:
 def _is_fresh(doubt: leaps.Doubt, now: leaps.Reading) -> bool:
     return (
         now.is_of_same_boot(doubt.asked)
-        and now.seconds_since(doubt.asked) < _ANSWER_SECONDS
+        and now.seconds_since(doubt.asked) < _RESULT_SECONDS
         and abs(leaps.leap(doubt.asked, now)) <= leaps.TOLERANCE
     )
 
 
-def _witnesses(context: contexts.Context) -> list[leaps.OtherClock]:
-    """Return the clocks of other hosts, and the kernel's word where there are none.
+def _other_clocks(context: contexts.Context) -> list[leaps.OtherClock]:
+    """Return the clocks of other hosts, or else NTP's if the kernel is synchronized.
 
-    The stamp of a new file is no witness: on Lustre, and on NFS with delegated time stamps, it is
-    this host's own.
+    The time stamp of a new file is no other clock: on Lustre, and on NFS with delegated time
+    stamps, it comes from this host.
     """
-    found = []
+    clocks = []
     with context.store.reading() as work:
         asked_at = context.clock.now()
         server_time = work.leases.server_time()
     if server_time is not None:
         ahead = server_time - asked_at
-        found.append(leaps.OtherClock(name="the database server's clock", ahead=ahead))
+        clocks.append(leaps.OtherClock(name="the database server's clock", ahead=ahead))
     with contextlib.suppress(errors.SlurmError):
         asked_at = context.clock.now()
-        answer = context.slurm.config()
+        settings = context.slurm.config()
         here = socket.gethostname().partition(".")[0]
-        if answer.answered_at is not None and here not in answer.controller_hosts:
-            ahead = answer.answered_at - asked_at
-            found.append(leaps.OtherClock(name="Slurm's clock", ahead=ahead))
-    if not found and kernel_clock.is_synchronized():
-        found.append(leaps.OtherClock(name="NTP", ahead=datetime.timedelta()))
-    return found
+        if settings.answered_at is not None and here not in settings.controller_hosts:
+            ahead = settings.answered_at - asked_at
+            clocks.append(leaps.OtherClock(name="Slurm's clock", ahead=ahead))
+    if not clocks and kernel_clock.is_synchronized():
+        clocks.append(leaps.OtherClock(name="NTP", ahead=datetime.timedelta()))
+    return clocks

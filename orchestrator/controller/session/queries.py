@@ -1,4 +1,4 @@
-"""Questions that the database alone answers: lists, one job in full, what a reference means."""
+"""Queries of the database: lists of jobs, one job in full, the meaning of a reference."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from orchestrator.controller.session import clusters, contexts
 from orchestrator.jobs import naming
 from orchestrator.slurm import job_ids
 
-#: `status` shows live jobs and those that ended within this time (design section 5).
+#: `status` shows live jobs and those that ended within this time
 RECENT = datetime.timedelta(days=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Details:
-    """All that is kept of one job."""
+    """All that is stored about one job."""
 
     job: jobs.Job
     submission: jobs.Submission
@@ -28,54 +28,53 @@ class Details:
     events: Sequence[jobs.JobEvent]
 
 
-def list_jobs(context: contexts.Context, wanted: jobs.JobQuery) -> tuple[list[jobs.Job], str]:
-    """Return jobs, newest first, with `stale_since`, and what Slurm said when it did not answer."""
+def list_jobs(context: contexts.Context, query: jobs.JobQuery) -> tuple[list[jobs.Job], str]:
+    """Return jobs, newest first, with `stale_since`, and Slurm's error if it did not answer."""
     with context.store.reading() as work:
-        found = work.jobs.find(wanted)
-    return _with_staleness(context, found)
+        return _with_staleness(context, work.jobs.find(query))
 
 
 def list_readable(
-    context: contexts.Context, wanted: jobs.JobQuery
+    context: contexts.Context, query: jobs.JobQuery
 ) -> tuple[list[jobs.Job], str, list[errors.DamagedRowError]]:
-    """Return what list_jobs does, less the jobs that cannot be read, with an error for these."""
+    """Do the same, but leave out damaged rows and return an error for each."""
     try:
-        return *list_jobs(context, wanted), []
+        return *list_jobs(context, query), []
     except errors.DamagedRowError as error:
         damage = [error]
     with context.store.reading() as work:
-        parts = [work.jobs.find_rows(wanted)]
-    found: list[jobs.Job] = []
+        ranges = [work.jobs.find_rows(query)]
+    readable: list[jobs.Job] = []
     unreadable: list[int] = []
-    while parts:
-        part = parts.pop()
+    # Halve each range with a damaged row until that row is alone.
+    while ranges:
+        rows = ranges.pop()
         try:
             with context.store.reading() as work:
-                query = jobs.JobQuery(rows=part, limit=None)
-                found += work.jobs.find(query) if part else []
+                some = jobs.JobQuery(rows=rows, limit=None)
+                readable += work.jobs.find(some) if rows else []
         except errors.DamagedRowError as error:
-            # All that can be read are found in a few steps for each one that cannot.
-            half = len(part) // 2
+            half = len(rows) // 2
             if half:
-                parts += [part[:half], part[half:]]
+                ranges += [rows[:half], rows[half:]]
             else:
-                unreadable += part
+                unreadable += rows
                 damage.append(error)
-    found.sort(key=lambda job: job.row, reverse=True)
-    told = ""
+    readable.sort(key=lambda job: job.row, reverse=True)
+    slurm_error = ""
     with contextlib.suppress(errors.DamagedRowError):
-        found, told = _with_staleness(context, found)
+        readable, slurm_error = _with_staleness(context, readable)
     if unreadable:
-        rows = ", ".join(f"@{row}" for row in sorted(unreadable))
-        context.reporter.warn(f"Left out, because they cannot be read: {rows}")
-    return found, told, list({str(error): error for error in damage}.values())
+        names = ", ".join(f"@{row}" for row in sorted(unreadable))
+        context.reporter.warn(f"Left out, because they cannot be read: {names}")
+    return readable, slurm_error, list({str(error): error for error in damage}.values())
 
 
 def find(context: contexts.Context, reference: str) -> list[jobs.Job]:
     """Return the jobs that `123`, `123_4`, `@7` or a NAME can mean, newest first."""
     with context.store.reading() as work:
-        found = find_rows(work, reference)
-    return _with_staleness(context, found)[0]
+        rows = find_rows(work, reference)
+    return _with_staleness(context, rows)[0]
 
 
 def find_rows(work: unit_of_work.UnitOfWork, reference: str) -> list[jobs.Job]:
@@ -134,7 +133,7 @@ def _jobs_of_rows(work: unit_of_work.UnitOfWork, text: str) -> list[jobs.Job]:
 
 
 def details(context: contexts.Context, job: jobs.Job) -> Details:
-    """Return all that is kept of the job."""
+    """Return all that is stored about the job."""
     with context.store.reading() as work:
         submission = work.jobs.submission_of(job.row)
         return Details(
@@ -146,7 +145,7 @@ def details(context: contexts.Context, job: jobs.Job) -> Details:
 
 
 def arguments(details: Details) -> list[str] | None:
-    """Return the arguments in which an array task differs from the others; none for others."""
+    """Return the arguments in which an array task differs from the others; None: no array."""
     from orchestrator import specs
     from orchestrator.specs import arguments as task_arguments
 
@@ -158,34 +157,34 @@ def arguments(details: Details) -> list[str] | None:
 
 
 def _with_staleness(
-    context: contexts.Context, found: Sequence[jobs.Job]
+    context: contexts.Context, rows: Sequence[jobs.Job]
 ) -> tuple[list[jobs.Job], str]:
     with context.store.reading() as work:
         facts = clusters.known_facts(context)
-        live_clusters = sorted({job.cluster for job in found if not job.settled})
+        live_clusters = sorted({job.cluster for job in rows if not job.settled})
         fresh = {cluster: freshness.of(work, cluster) for cluster in live_clusters}
-    here = {clusters.machine_cluster()}
-    if facts is not None:
-        here.add(facts.cluster)
-    told = [
-        job if job.settled else _stale(job, fresh[job.cluster], here=job.cluster in here)
-        for job in found
+    local_clusters = {clusters.machine_cluster(), *([facts.cluster] if facts else [])}
+    with_staleness = [
+        job
+        if job.settled
+        else _stale(job, fresh[job.cluster], is_askable=job.cluster in local_clusters)
+        for job in rows
     ]
     failures = [state.error for state in fresh.values() if state.failing_since and state.error]
-    return told, failures[0] if failures else ""
+    return with_staleness, failures[0] if failures else ""
 
 
-def _stale(job: jobs.Job, fresh: freshness.Freshness, *, here: bool) -> jobs.Job:
-    """Return the job with `stale_since` where its state is not confirmed by newer answers.
+def _stale(job: jobs.Job, fresh: freshness.Freshness, *, is_askable: bool) -> jobs.Job:
+    """Return the job, with `stale_since` if its state is not confirmed.
 
-    That is: Slurm does not answer; Slurm answers and does not know the job; the job belongs to
-    another cluster than the one that is asked from this host.
+    That is if Slurm does not answer or does not show the job, or if the job belongs to a cluster
+    that this host cannot ask.
     """
     if fresh.failing_since is not None:
         since = fresh.good_at or fresh.failing_since
         return dataclasses.replace(job, stale_since=max(since, job.observed_at or since))
     if job.missing_since is not None:
         return dataclasses.replace(job, stale_since=job.missing_since)
-    if not here:
+    if not is_askable:
         return dataclasses.replace(job, stale_since=fresh.good_at or job.created_at)
     return job

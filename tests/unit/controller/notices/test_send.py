@@ -352,7 +352,7 @@ def test_missed_times_before_the_first_channel(bench: Bench) -> None:
         bench.now += 3 * HOUR
         with bench.store.writing() as work:
             stored = work.schedules.get(row)
-            decided = schedules.decide(stored.rule, stored.decided_until, bench.now)
+            decided = schedules.decide(stored, stored.decided_until, bench.now)
             skipped = [
                 dataclasses.replace(one, state="skipped", reason="missed: late")
                 for one in decided.planned
