@@ -275,7 +275,7 @@ def print_next(context: contexts.Context, name: str, count: int, form: str) -> N
       orchestrator schedule next nightly --count 10
     """
     stored = management.find(context, name)
-    calendar = stored.rule.calendar
+    calendar = stored.calendar
     after = max(context.clock.now(), stored.decided_until)
     rows = [
         {

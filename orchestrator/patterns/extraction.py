@@ -72,9 +72,10 @@ class Extractor:
         kind, groups = self.kind, match.groupdict()
         line = LineValues(metrics={}, context={})
         for key in records.CONTEXT:
-            count = numbers.integer(groups.get(key) or "")
-            if count is not None and count >= 0:
-                line.context[key] = count
+            if text := groups.get(key):
+                count = numbers.integer(text)
+                if count is not None and count >= 0:
+                    line.context[key] = count
         line.phase = groups.get(records.PHASE) or ""
         for name, metric in kind.metrics.items():
             text = groups[name] or ""
@@ -137,10 +138,10 @@ def in_phase(metrics: Mapping[tuple[str, str], float], phase: str) -> dict[tuple
 
 def without_duplicates(
     metrics: Mapping[tuple[str, str], float], known: Collection[tuple[str, str]]
-) -> dict[tuple[str, str], float]:
+) -> Mapping[tuple[str, str], float]:
     """Return the first value of each metric that is not in `known`, a set of metric_key()."""
     if not known and len({name for name, _ in metrics}) == len(metrics):
-        return dict(metrics)
+        return metrics
     seen = set(known)
     kept = {}
     for metric, value in metrics.items():

@@ -1,9 +1,10 @@
-"""The records of schedules: their rules, and the triggers of their planned times."""
+"""Schedules, and the triggers of their planned times."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -14,32 +15,6 @@ Catchup = Literal["latest", "skip", "all"]
 Overlap = Literal["skip", "queue", "allow"]
 ScheduleState = Literal["active", "paused", "removed"]
 TriggerState = Literal["waiting", "fired", "skipped", "failed"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Rule:
-    """When a schedule fires, and what prevents it."""
-
-    #: name of the schedule, the seed of its jitter
-    name: str
-    calendar: calendars.Calendar
-    #: which of several missed planned times fire: the latest, none or all
-    catchup: Catchup
-    #: a planned time is missed when it is this late
-    grace_seconds: int
-    #: what happens while jobs of an earlier trigger have not ended
-    overlap: Overlap
-    #: a trigger is due at most this long after its planned time
-    jitter_seconds: int
-    paused: bool = False
-
-    def due(self, planned_at: datetime.datetime) -> datetime.datetime:
-        """Return the planned time plus its jitter, which is the same at each call."""
-        if not self.jitter_seconds:
-            return planned_at
-        text = f"{self.name} {planned_at.astimezone(datetime.UTC).isoformat()}"
-        drawn = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
-        return planned_at + datetime.timedelta(seconds=drawn % (self.jitter_seconds + 1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,9 +59,13 @@ class Schedule:
     profile: str
     cluster: str
     scheduler: Literal["slurm", "local"]
+    #: which of several missed planned times fire: the latest, none or all
     catchup: Catchup
+    #: a planned time is missed when it is this late
     grace_seconds: int
+    #: what happens while jobs of an earlier trigger have not ended
     overlap: Overlap
+    #: a trigger is due at most this long after its planned time
     jitter_seconds: int
     #: baseline that its results are compared with; None: results of earlier triggers
     baseline: str | None
@@ -95,18 +74,22 @@ class Schedule:
     decided_until: datetime.datetime
     version: int
 
+    @functools.cached_property
+    def calendar(self) -> calendars.Calendar:
+        """Raises ScheduleError if this host does not know the time zone."""
+        return calendars.Calendar(self.cron, self.tz)
+
     @property
-    def rule(self) -> Rule:
-        """Return when it fires; raises ScheduleError if this host does not know its time zone."""
-        return Rule(
-            name=self.name,
-            calendar=calendars.Calendar(self.cron, self.tz),
-            catchup=self.catchup,
-            grace_seconds=self.grace_seconds,
-            overlap=self.overlap,
-            jitter_seconds=self.jitter_seconds,
-            paused=self.state != "active",
-        )
+    def is_paused(self) -> bool:
+        return self.state != "active"
+
+    def due(self, planned_at: datetime.datetime) -> datetime.datetime:
+        """Return the planned time plus its jitter, which is the same at each call."""
+        if not self.jitter_seconds:
+            return planned_at
+        text = f"{self.name} {planned_at.astimezone(datetime.UTC).isoformat()}"
+        number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+        return planned_at + datetime.timedelta(seconds=number % (self.jitter_seconds + 1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -27,38 +27,40 @@ _FIRST_WINDOW = datetime.timedelta(hours=1)
 
 
 def decide(
-    rule: records.Rule,
+    schedule: records.Schedule,
     since: datetime.datetime,
     now: datetime.datetime,
     *,
     limit: int = MAX_DECIDED,
 ) -> records.Decided:
     """Decide about the planned times after `since` and up to `now`, at most `limit` of them."""
-    summary = _skipped_summary(rule, since, now)
+    summary = _skipped_summary(schedule, since, now)
     if summary is not None:
         since = summary.planned_at
-    upcoming = itertools.takewhile(lambda at: at <= now, rule.calendar.after(since))
+    upcoming = itertools.takewhile(lambda at: at <= now, schedule.calendar.after(since))
     times = list(itertools.islice(upcoming, limit + 1))
     more = len(times) > limit
     times = times[:limit]
-    planned = [_decide(rule, at, now, is_latest=not more and at == times[-1]) for at in times]
+    planned = [_decide(schedule, at, now, is_latest=not more and at == times[-1]) for at in times]
     if summary is not None:
         planned.insert(0, summary)
     return records.Decided(planned=tuple(planned), until=times[-1] if times else since, more=more)
 
 
 def _skipped_summary(
-    rule: records.Rule, since: datetime.datetime, now: datetime.datetime
+    schedule: records.Schedule, since: datetime.datetime, now: datetime.datetime
 ) -> records.Planned | None:
     """Return the entry for all skipped times before the last MAX_SKIPPED; None: there are fewer."""
     last = now
-    if rule.catchup == "all" and not rule.paused:
-        last = now - datetime.timedelta(seconds=rule.grace_seconds + rule.jitter_seconds + 1)
-    newest = _newest(rule.calendar, since, last)
+    if schedule.catchup == "all" and not schedule.is_paused:
+        last = now - datetime.timedelta(
+            seconds=schedule.grace_seconds + schedule.jitter_seconds + 1
+        )
+    newest = _newest(schedule.calendar, since, last)
     if len(newest) <= MAX_SKIPPED:
         return None
-    first = next(rule.calendar.after(since))
-    entry = _decide(rule, newest[0], now, is_latest=False)
+    first = next(schedule.calendar.after(since))
+    entry = _decide(schedule, newest[0], now, is_latest=False)
     if first == newest[0]:
         return entry
     reason = f"{entry.reason}; so are all planned times since {first:%Y-%m-%dT%H:%MZ}"
@@ -82,25 +84,29 @@ def _newest(
 
 
 def _decide(
-    rule: records.Rule, at: datetime.datetime, now: datetime.datetime, *, is_latest: bool
+    schedule: records.Schedule, at: datetime.datetime, now: datetime.datetime, *, is_latest: bool
 ) -> records.Planned:
-    due = rule.due(at)
-    if rule.paused:
+    due = schedule.due(at)
+    if schedule.is_paused:
         reason: str | None = "paused"
-    elif rule.catchup != "all" and not is_latest:
+    elif schedule.catchup != "all" and not is_latest:
         reason = "missed: no controller pass before the next planned time"
     else:
-        reason = _too_late(rule, due, now, on_time=rule.catchup == "skip")
+        reason = _too_late(schedule, due, now, on_time=schedule.catchup == "skip")
     return records.Planned(
         planned_at=at, due_at=due, state="skipped" if reason else "waiting", reason=reason
     )
 
 
 def _too_late(
-    rule: records.Rule, due: datetime.datetime, now: datetime.datetime, *, on_time: bool = False
+    schedule: records.Schedule,
+    due: datetime.datetime,
+    now: datetime.datetime,
+    *,
+    on_time: bool = False,
 ) -> str | None:
     late = (now - due).total_seconds()
-    allowed = min(rule.grace_seconds, ON_TIME_SECONDS) if on_time else rule.grace_seconds
+    allowed = min(schedule.grace_seconds, ON_TIME_SECONDS) if on_time else schedule.grace_seconds
     if late <= allowed:
         return None
     limit = 'the limit with catchup "skip"' if on_time else "the grace period"
@@ -116,7 +122,7 @@ class Step(enum.Enum):
 
 
 def next_step(
-    rule: records.Rule,
+    schedule: records.Schedule,
     trigger: records.Trigger,
     now: datetime.datetime,
     *,
@@ -130,7 +136,7 @@ def next_step(
         is_live: jobs of an earlier trigger have not ended.
     """
     if not trigger.by_hand:
-        if rule.paused:
+        if schedule.is_paused:
             return Step.SKIP, "paused"
         if trigger.due_at > now:
             return Step.KEEP, None
@@ -139,14 +145,14 @@ def next_step(
             other.planned_at > trigger.planned_at and other.due_at <= now and not other.by_hand
             for other in others
         )
-        if rule.catchup != "all" and rule.overlap != "queue" and is_overtaken:
+        if schedule.catchup != "all" and schedule.overlap != "queue" and is_overtaken:
             came = "the next planned time came"
             reason = came if before else "no controller pass before the next planned time"
             return Step.SKIP, f"missed: {reason}{before}"
-        if too_late := _too_late(rule, trigger.due_at, now):
+        if too_late := _too_late(schedule, trigger.due_at, now):
             return Step.SKIP, too_late + before
-    if not is_live or rule.overlap == "allow":
+    if not is_live or schedule.overlap == "allow":
         return Step.FIRE, None
-    if rule.overlap == "queue":
+    if schedule.overlap == "queue":
         return Step.KEEP, "an earlier run has not ended"
     return Step.SKIP, "overlap: an earlier run has not ended"

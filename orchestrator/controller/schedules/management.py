@@ -149,7 +149,7 @@ def summaries(
 
 
 def _next_at(schedule: schedules.Schedule, now: datetime.datetime) -> datetime.datetime | None:
-    return next(schedule.rule.calendar.after(max(now, schedule.decided_until)), None)
+    return next(schedule.calendar.after(max(now, schedule.decided_until)), None)
 
 
 def overdue(
@@ -162,7 +162,7 @@ def overdue(
         if schedule.state != "active":
             continue
         try:
-            planned = next(schedule.rule.calendar.after(schedule.decided_until), None)
+            planned = next(schedule.calendar.after(schedule.decided_until), None)
         except schedules.ScheduleError:
             # This host does not know the time zone.
             continue

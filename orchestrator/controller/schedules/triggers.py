@@ -68,7 +68,7 @@ def next_at(context: contexts.Context, after: datetime.datetime) -> datetime.dat
     for schedule in active:
         # Each pass reports an unknown time zone.
         with contextlib.suppress(schedules.ScheduleError):
-            later = schedule.rule.calendar.after(max(after, schedule.decided_until))
+            later = schedule.calendar.after(max(after, schedule.decided_until))
             times += [at for at in [next(later, None)] if at is not None]
     return min(times, default=None)
 
@@ -80,7 +80,7 @@ def decide(context: contexts.Context, schedule: schedules.Schedule) -> list[str]
         now = context.clock.now()
         schedule = _not_in_future(context, schedule, now)
         try:
-            decided = schedules.decide(schedule.rule, schedule.decided_until, now)
+            decided = schedules.decide(schedule, schedule.decided_until, now)
         except schedules.ScheduleError as exc:
             # Another host, which knows the time zone, decides.
             return [f"Schedule {schedule.name}: {exc}"]
@@ -134,7 +134,7 @@ def attempt(context: contexts.Context, trigger: schedules.Trigger) -> list[str]:
         return _end(context, schedule, trigger, "skipped", "removed")
     try:
         action, reason = schedules.next_step(
-            schedule.rule, trigger, context.clock.now(), others=others, is_live=is_live
+            schedule, trigger, context.clock.now(), others=others, is_live=is_live
         )
     except schedules.ScheduleError as exc:
         return _keep(context, schedule, trigger, str(exc))

@@ -1,23 +1,22 @@
-"""Reads the log LOG of a job into a new database in FOLDER; prints what it took, as JSON."""
+"""Read the log LOG of a job into a new database in FOLDER; print times and memory as JSON."""
 
 from __future__ import annotations
 
 import datetime
-import gc
 import json
 import pathlib
 import resource
 import sys
 import time
 
-from orchestrator import cli, config, jobs, specs
+from orchestrator import config, jobs, specs
 from orchestrator.controller.metrics import ingest
 from orchestrator.controller.session import contexts, stores
 from orchestrator.slurm.client import Client
 
 
 def main(log: str, folder: pathlib.Path) -> None:
-    """Time the reading alone; the database and the job are there before."""
+    """Time only the reading: database and job exist before."""
     record = jobs.Submission(
         token="abcd00000001",
         cluster="lab",
@@ -40,8 +39,6 @@ def main(log: str, folder: pathlib.Path) -> None:
     about = {"tracked_name": "bench", "job_id": "1", "stdout_path": log}
     with context.store.writing() as work:
         (job,) = work.jobs.add_submission(record, state=jobs.JobState.RUNNING, **about)
-    # As each command does.
-    gc.set_threshold(cli.OBJECTS_BEFORE_SEARCH)
     peak = _peak_kib()
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
     stored = ingest.ingest(context, [job]).stored
@@ -57,7 +54,7 @@ def main(log: str, folder: pathlib.Path) -> None:
 
 
 def _peak_kib() -> int:
-    # Not ru_maxrss: that counts what the parent held when it started this process.
+    # Not ru_maxrss, which includes the parent's memory at the start of this process.
     status = pathlib.Path("/proc/self/status").read_text("ascii")
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
 

@@ -22,16 +22,30 @@ def at(minutes: float) -> datetime.datetime:
     return BEGIN + minutes * MINUTE
 
 
-def rule(cron: str = "0 * * * *", **fields: object) -> schedules.Rule:
+def schedule(cron: str = "0 * * * *", **fields: object) -> schedules.Schedule:
     usual: dict[str, object] = {
+        "row": 1,
         "name": "nightly",
-        "calendar": schedules.Calendar(cron, "Europe/Oslo"),
+        "state": "active",
+        "cron": cron,
+        "tz": "Europe/Oslo",
+        "kind": "job",
+        "source": "job.toml",
+        "source_hash": None,
+        "folder": "/home/alice",
+        "profile": "default",
+        "cluster": "lab",
+        "scheduler": "slurm",
         "catchup": "latest",
         "grace_seconds": 6 * 3600,
         "overlap": "skip",
         "jitter_seconds": 0,
+        "baseline": None,
+        "created_at": BEGIN,
+        "decided_until": BEGIN,
+        "version": 0,
     }
-    return schedules.Rule(**{**usual, **fields})  # type: ignore[arg-type]
+    return schedules.Schedule(**{**usual, **fields})  # type: ignore[arg-type]
 
 
 def trigger(
@@ -52,7 +66,7 @@ def trigger(
     )
 
 
-def decided(one: schedules.Rule, minutes: float) -> list[tuple[str, str | None]]:
+def decided(one: schedules.Schedule, minutes: float) -> list[tuple[str, str | None]]:
     found = schedules.decide(one, BEGIN, at(minutes))
     return [(each.state, each.reason) for each in found.planned]
 
@@ -61,22 +75,22 @@ MISSED = ("skipped", "missed: no controller pass before the next planned time")
 
 
 def test_catchup() -> None:
-    assert decided(rule(), 181) == [MISSED, MISSED, ("waiting", None)]
-    assert decided(rule(catchup="all"), 181) == [("waiting", None)] * 3
-    assert decided(rule(catchup="skip"), 189) == [MISSED, MISSED, ("waiting", None)]
+    assert decided(schedule(), 181) == [MISSED, MISSED, ("waiting", None)]
+    assert decided(schedule(catchup="all"), 181) == [("waiting", None)] * 3
+    assert decided(schedule(catchup="skip"), 189) == [MISSED, MISSED, ("waiting", None)]
     late = 'missed: 00:11:00 late, the limit with catchup "skip" is 00:10:00'
-    assert decided(rule(catchup="skip"), 191) == [MISSED, MISSED, ("skipped", late)]
+    assert decided(schedule(catchup="skip"), 191) == [MISSED, MISSED, ("skipped", late)]
     late = "missed: 02:30:00 late, the grace period is 02:00:00"
-    every = decided(rule(catchup="all", grace_seconds=7200), 210)
+    every = decided(schedule(catchup="all", grace_seconds=7200), 210)
     assert every == [("skipped", late), ("waiting", None), ("waiting", None)]
-    assert decided(rule(paused=True), 61) == [("skipped", "paused")]
+    assert decided(schedule(state="paused"), 61) == [("skipped", "paused")]
     # Clocks that were set back: what was decided stays so.
-    assert schedules.decide(rule(), at(100), at(50)).planned == ()
+    assert schedules.decide(schedule(), at(100), at(50)).planned == ()
 
 
 def test_what_waits() -> None:
     def step(
-        one: schedules.Rule,
+        one: schedules.Schedule,
         minutes: float,
         *,
         is_live: bool = False,
@@ -88,10 +102,10 @@ def test_what_waits() -> None:
         found, why = schedules.next_step(one, waits, at(minutes), others=[later], is_live=is_live)
         return found.value, why
 
-    assert step(rule(), 64) == ("keep", None)
-    assert step(rule(), 66) == ("fire", None)
-    assert step(rule(), 66, is_live=True) == ("skip", "overlap: an earlier run has not ended")
-    queued = rule(overlap="queue")
+    assert step(schedule(), 64) == ("keep", None)
+    assert step(schedule(), 66) == ("fire", None)
+    assert step(schedule(), 66, is_live=True) == ("skip", "overlap: an earlier run has not ended")
+    queued = schedule(overlap="queue")
     assert step(queued, 66, is_live=True) == ("keep", "an earlier run has not ended")
     assert step(queued, 130) == ("fire", None)
     late = "missed: 06:01:00 late, the grace period is 06:00:00"
@@ -100,17 +114,17 @@ def test_what_waits() -> None:
         "skip",
         f"{late}; before that: Slurm is away",
     )
-    assert step(rule(overlap="allow"), 66, is_live=True) == ("fire", None)
-    assert step(rule(), 130) == ("skip", MISSED[1])
+    assert step(schedule(overlap="allow"), 66, is_live=True) == ("fire", None)
+    assert step(schedule(), 130) == ("skip", MISSED[1])
     came = "missed: the next planned time came; before that: Slurm is away"
-    assert step(rule(), 130, kept="Slurm is away") == ("skip", came)
-    assert step(rule(catchup="all"), 130) == ("fire", None)
-    assert step(rule(paused=True), 66) == ("skip", "paused")
-    assert step(rule(paused=True), 430, by_hand=True) == ("fire", None)
+    assert step(schedule(), 130, kept="Slurm is away") == ("skip", came)
+    assert step(schedule(catchup="all"), 130) == ("fire", None)
+    assert step(schedule(state="paused"), 66) == ("skip", "paused")
+    assert step(schedule(state="paused"), 430, by_hand=True) == ("fire", None)
 
 
 def test_jitter_is_the_same_after_a_restart_and_differs_between_schedules() -> None:
-    one, other = rule(jitter_seconds=600), rule(jitter_seconds=600, name="weekly")
+    one, other = schedule(jitter_seconds=600), schedule(jitter_seconds=600, name="weekly")
     drawn = [(one.due(at(n)) - at(n)).total_seconds() for n in range(0, 6000, 60)]
     assert drawn == [(one.due(at(n)) - at(n)).total_seconds() for n in range(0, 6000, 60)]
     assert drawn != [(other.due(at(n)) - at(n)).total_seconds() for n in range(0, 6000, 60)]
@@ -121,7 +135,7 @@ def test_jitter_is_the_same_after_a_restart_and_differs_between_schedules() -> N
 class World:
     """A database of triggers, and a controller that is killed at any point."""
 
-    rule: schedules.Rule
+    schedule: schedules.Schedule
     runs_minutes: int
     decided_until: datetime.datetime = BEGIN
     rows: dict[datetime.datetime, str] = dataclasses.field(default_factory=dict)
@@ -134,7 +148,7 @@ class World:
     def tick(self, now: datetime.datetime, transactions: int) -> None:
         """One pass, killed after so many transactions."""
         while transactions > 0:
-            found = schedules.decide(self.rule, self.decided_until, now, limit=7)
+            found = schedules.decide(self.schedule, self.decided_until, now, limit=7)
             if not found.planned:
                 break
             for one in found.planned:
@@ -155,10 +169,12 @@ class World:
             ]
             is_live = any(end > now for end in self.ends.values())
             waits = trigger(one, self.due[one])
-            step, why = schedules.next_step(self.rule, waits, now, others=others, is_live=is_live)
+            step, why = schedules.next_step(
+                self.schedule, waits, now, others=others, is_live=is_live
+            )
             if step is schedules.Step.FIRE:
                 assert self.due[one] <= now
-                assert not is_live or self.rule.overlap == "allow"
+                assert not is_live or self.schedule.overlap == "allow"
                 self.rows[one] = "fired"
                 self.fired[one] += 1
                 self.ends[one] = now + self.runs_minutes * MINUTE
@@ -191,8 +207,10 @@ def test_each_planned_time_has_one_trigger(
     runs: int,
     looks: list[tuple[int, int]],
 ) -> None:
-    one = rule(cron, catchup=catchup, overlap=overlap, jitter_seconds=jitter, grace_seconds=grace)
-    world = World(rule=one, runs_minutes=runs)
+    one = schedule(
+        cron, catchup=catchup, overlap=overlap, jitter_seconds=jitter, grace_seconds=grace
+    )
+    world = World(schedule=one, runs_minutes=runs)
     now = BEGIN
     for minutes, transactions in looks:
         now += minutes * MINUTE
@@ -217,7 +235,7 @@ def test_each_planned_time_has_one_trigger(
 
 @pytest.mark.parametrize("catchup", ["latest", "all"])
 def test_a_controller_that_stays_up_fires_each(catchup: str) -> None:
-    world = World(rule=rule("*/10 * * * *", catchup=catchup), runs_minutes=3)
+    world = World(schedule=schedule("*/10 * * * *", catchup=catchup), runs_minutes=3)
     for minutes in range(0, 8 * 60):
         world.tick(at(minutes + 0.5), 1000)
     assert collections.Counter(world.rows.values()) == {"fired": 6 * 8 - 1}
@@ -227,9 +245,9 @@ def test_a_long_gap_is_one_entry_and_the_last_hundred() -> None:
     month = 30 * 24 * 60
     for fields, last in [
         ({}, ("waiting", None)),
-        ({"paused": True}, ("skipped", "paused")),
+        ({"state": "paused"}, ("skipped", "paused")),
     ]:
-        one = rule("* * * * *", **fields)
+        one = schedule("* * * * *", **fields)
         found = schedules.decide(one, BEGIN, at(month))
         first, *others = found.planned
         assert (len(others), found.until, found.more) == (100, at(month), False)
@@ -240,12 +258,12 @@ def test_a_long_gap_is_one_entry_and_the_last_hundred() -> None:
         assert all(each.first_at is None for each in others)
         assert (others[-1].state, others[-1].reason) == last
     # A gap of hours has an entry for each.
-    hours = schedules.decide(rule("* * * * *"), BEGIN, at(101))
+    hours = schedules.decide(schedule("* * * * *"), BEGIN, at(101))
     assert [each.first_at for each in hours.planned] == [None] * 101
 
 
 def test_what_may_still_fire_is_never_folded() -> None:
-    one = rule("* * * * *", catchup="all", grace_seconds=3600)
+    one = schedule("* * * * *", catchup="all", grace_seconds=3600)
     found = schedules.decide(one, BEGIN, at(5000))
     assert found.planned[0].first_at == at(1) and not found.more
     waiting = [each.planned_at for each in found.planned if each.state == "waiting"]

@@ -348,7 +348,7 @@ def test_who_names_a_channel_is_not_told_of_times_missed_before(bench: Bench) ->
         bench.now += 3 * HOUR
         with bench.store.writing() as work:
             stored = work.schedules.get(row)
-            decided = schedules.decide(stored.rule, stored.decided_until, bench.now)
+            decided = schedules.decide(stored, stored.decided_until, bench.now)
             skipped = [
                 dataclasses.replace(one, state="skipped", reason="missed: late")
                 for one in decided.planned
