@@ -1,6 +1,6 @@
 """docs/reference.md: the help of every command on one page.
 
-`python -m tests.reference` writes it; tests/unit/cli/test_reference.py holds it against the code.
+`python -m tests.reference` writes it; tests/unit/cli/test_help.py compares it with the code.
 """
 
 from __future__ import annotations

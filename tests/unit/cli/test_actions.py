@@ -29,7 +29,7 @@ def outcome(task: int, end: confirmed.End, why: str, *, sent: bool = True) -> co
     return confirmed.Outcome(job=job, end=end, why=why.format(naming.name_of(job)))
 
 
-def test_what_is_alike_is_told_once() -> None:
+def test_tasks_with_the_same_outcome_are_one_line() -> None:
     runs = "{0} is RUNNING: only a job that waits can be held; `requeue --hold {0}` stops it"
     impossible = [outcome(task, confirmed.End.IMPOSSIBLE, runs) for task in (0, 1, 2, 4, 12)]
     with pytest.raises(errors.ConflictError) as caught:
@@ -45,7 +45,7 @@ def test_what_is_alike_is_told_once() -> None:
     ]
 
 
-def test_one_row_stands_for_an_array_that_was_never_submitted() -> None:
+def test_an_unsubmitted_array_is_named_by_its_first_row() -> None:
     never = "{0} was never submitted; `orchestrator resubmit {0}` sends it"
     unsent = [outcome(task, confirmed.End.IMPOSSIBLE, never, sent=False) for task in range(500)]
     with pytest.raises(errors.ConflictError) as caught:

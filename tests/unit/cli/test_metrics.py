@@ -85,7 +85,7 @@ def run(home: Path) -> Iterator[Run]:
     yield call
 
 
-def test_rows_are_chosen_and_thinned_out(run: Run) -> None:
+def test_rows_are_filtered_and_thinned(run: Run) -> None:
     head = "job_id\tname\tvalue\tunit\tepoch\tstep\ttime\tsource\n"
     line = "1\tthroughput\t{}.0\timages/second\t{}\t\t\tlog:olivia\n"
     one, two, three = (line.format(100 * epoch, epoch) for epoch in (1, 2, 3))
@@ -144,7 +144,7 @@ def test_statistics(run: Run) -> None:
     }
 
 
-def test_jobs_side_by_side(run: Run) -> None:
+def test_comparison_of_jobs(run: Run) -> None:
     asked = ["metrics", "1", "2", "--compare", "--name", "throughput", "--name", "val_loss"]
     assert run(*asked)[1] == (
         "name\tunit\tstatistic\t1\t2\t2/1\n"
@@ -294,23 +294,23 @@ def test_logs_of_several_jobs(run: Run, home: Path) -> None:
         "2 | Epoch Throughput: 600.000 images/second\n",
         "",
     )
-    for options, told in (
+    for options, message in (
         (["--grep", "["], "--grep: '[' is not a regular expression: unterminated character set"),
         (["--all"], "--all requires --grep"),
         (["--grep", "x", "-f"], "--grep reads whole logs: remove --follow and --lines"),
     ):
         code, _, err = run("logs", *(["1"] if "--all" not in options else []), *options)
-        assert (code, told in err) == (2, True)
+        assert (code, message in err) == (2, True)
 
 
-def test_a_line_drawn_of_numbers() -> None:
+def test_sparkline() -> None:
     values = [0.0, 1.0, None, 7.9, 8.0, float("inf")]
     assert summaries.sparkline(values) == "▁▂x██x"
     assert summaries.sparkline(values, summaries.ASCII) == "_.x##x"
     assert summaries.sparkline([3.0, 3.0]) == "▅▅"
 
 
-def test_statistics_of_the_largest_numbers() -> None:
+def test_statistics_of_very_large_numbers() -> None:
     summary = summaries.Summary(name="loss")
     for value in (1e308, 1e308, -1e308, 1e308):
         summary.add(value)

@@ -51,7 +51,7 @@ def test_since(text: str, at: str):
 
 
 @pytest.mark.parametrize("text", ["", "soon", "25:00", "10:61", "2 fortnights ago", "hours", "-1h"])
-def test_no_time(text: str):
+def test_invalid_times(text: str):
     with pytest.raises(ValueError):
         options.parse_time(text, NOW)
 

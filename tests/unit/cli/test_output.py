@@ -79,7 +79,7 @@ def test_json_has_one_envelope_and_jsonl_none(capsys: pytest.CaptureFixture[str]
     assert [json.loads(line) for line in lines] == whole["items"]
 
 
-def test_a_table_outside_of_a_terminal_folds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_in_a_pipe_is_not_folded(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"job_id": "1", "name": "n" * 120, "state": "PENDING", "value": "", "at": "now"}]
     output.print_rows("things", rows, COLUMNS, "table")
     head, line = capsys.readouterr().out.splitlines()
@@ -129,7 +129,7 @@ def test_a_narrow_terminal_cuts_nothing(names: list[str], width: int) -> None:
         ),
     ],
 )
-def test_colours_are_for_terminals_that_want_them(
+def test_colours(
     monkeypatch: pytest.MonkeyPatch,
     format_: str,
     terminal: bool,

@@ -47,7 +47,7 @@ def test_a_log_from_stdin() -> None:
     )
 
 
-def test_many_rows_are_printed_as_they_are_found() -> None:
+def test_rows_are_printed_page_by_page() -> None:
     lines = [f"iter {step}: loss 2.5, time 1.00ms, mfu 3.00%" for step in range(600)]
     done = run("test", "-", "--format", "jsonl", text="\n".join(lines))
     found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -79,7 +79,7 @@ def test_json(home: Path) -> None:
     }
 
 
-def test_where_nothing_matches_the_nearest_lines_are_told() -> None:
+def test_similar_lines_are_printed_if_no_line_matches() -> None:
     done = run("test", "-", text="hello\nmy loss was 0.5 after 3 steps\n1 2 3\n")
     assert done.stderr == (
         "3 lines; no pattern matches any of them.\n"

@@ -119,7 +119,7 @@ def _task(number: int, state: jobs.JobState, **fields: Any) -> jobs.Job:
     return dataclasses.replace(JOB, array_task_id=number, state=state, **changes)
 
 
-def test_tasks_that_are_alike_are_one_line() -> None:
+def test_tasks_with_the_same_state_are_one_line() -> None:
     state = jobs.JobState
     tasks = [
         *(_task(n, state.PENDING, reason="Priority", started_at=None) for n in (7, 6, 5, 3)),

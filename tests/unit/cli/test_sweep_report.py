@@ -54,7 +54,7 @@ def test_markdown_and_latex_are_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "name either a sweep, or jobs, or a file with --from"),
         (["x", "--from", "-"], "name either a sweep, or jobs, or a file with --from"),
@@ -78,13 +78,13 @@ def test_markdown_and_latex_are_whole() -> None:
         (["--from", "-", "--efficiency", "0"], "Invalid value for '--efficiency'"),
     ],
 )
-def test_what_is_refused(words: list[str], told: str) -> None:
+def test_invalid_usage(words: list[str], message: str) -> None:
     done = run(*words, text=TWO)
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert message in done.stderr
 
 
-def test_a_file_that_is_wrong(tmp_path: Path) -> None:
+def test_an_invalid_file(tmp_path: Path) -> None:
     file = tmp_path / "f.csv"
     file.write_text("gpus,throughput\n1,fast\n")
     done = run("--from", str(file))
@@ -102,7 +102,7 @@ def test_files_without_plots(tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)
 
 
-def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = run("--from", "-", "--to", str(tmp_path / "file" / "x"), "--no-plots", text=TWO)
     assert str(done.exception) == (
@@ -110,11 +110,11 @@ def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     )
 
 
-def test_a_size_of_which_all_jobs_failed_is_worse(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_size_whose_jobs_all_failed_is_worse(capsys: pytest.CaptureFixture[str]) -> None:
     before = [reports.Measurement(size=size, throughput=100.0 * size) for size in (1, 1, 8, 8)]
     kept = reports.MeasurementSet(unit="gpus", measurements=tuple(before))
 
-    def told(*left_out: str) -> str:
+    def message(*left_out: str) -> str:
         study = studies.Study(
             title="",
             source="",
@@ -126,12 +126,12 @@ def test_a_size_of_which_all_jobs_failed_is_worse(capsys: pytest.CaptureFixture[
         return capsys.readouterr().err
 
     # Fewer sizes were asked for: no bad news.
-    assert told() == (
+    assert message() == (
         "not compared, because there are no such runs now: 8 GPUs\n"
         "These runs show nothing worse than monday.\n"
     )
     with pytest.raises(report_cli.WorseError) as caught:
-        told("left out (FAILED): 5_0, 5_1")
+        message("left out (FAILED): 5_0, 5_1")
     assert str(caught.value) == (
         "jobs were left out, and these sizes of monday have no runs: 8 GPUs"
     )

@@ -25,7 +25,7 @@ UNESCAPED = {
 DOORS = {"unescaped", "bytes_stream", "buffer", "__stdout__", "__stderr__"}
 
 
-def test_few_modules_go_around_it(checkout: Path) -> None:
+def test_few_modules_write_unescaped(checkout: Path) -> None:
     found = set()
     for path in checkout.glob("orchestrator/**/*.py"):
         module = str(path.relative_to(checkout / "orchestrator"))
@@ -51,7 +51,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
-def test_whatever_writes(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_streams_escape_what_is_written(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     behind = Terminal()
     # To be put back in the end.
     monkeypatch.setattr(sys, "stdout", sys.stdout)
@@ -76,7 +76,7 @@ def test_whatever_writes(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "shown"), [(Terminal, r"\x1b[2J"), (io.StringIO, "\x1b[2J")])
-def test_a_script_is_exact_but_on_a_terminal(
+def test_a_script_is_escaped_only_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, kind: type[io.StringIO], shown: str
 ) -> None:
     behind = kind()
