@@ -85,7 +85,7 @@ class Database(abc.ABC):
     @contextlib.contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """Yield a connection that sees one moment of the database and cannot change it."""
-        with self._plain_errors(), contextlib.ExitStack() as stack:
+        with self.plain_errors(), contextlib.ExitStack() as stack:
             yield self._open_reader(stack)
 
     @contextlib.contextmanager
@@ -96,7 +96,7 @@ class Database(abc.ABC):
         """
         if self._damage is not None:
             raise self._damage
-        with self._plain_errors():
+        with self.plain_errors():
             self._prepare()
             with self._one_thread, self._write_lock():
                 with self._transaction(Mode.WRITE_DURABLY if durable else Mode.WRITE) as connection:
@@ -104,12 +104,12 @@ class Database(abc.ABC):
 
     def version(self) -> str | None:
         """Return the revision of the tables, without changing anything."""
-        with self._plain_errors(), self._connection(Mode.READ) as connection:
+        with self.plain_errors(), self._connection(Mode.READ) as connection:
             return schema.read_version(connection, self.shown_name)
 
     def describe(self) -> str:
         """Return one line: the schema version and the kind of the database."""
-        with self._plain_errors():
+        with self.plain_errors():
             self._prepare()
             with self._connection(Mode.READ) as connection:
                 version = schema.read_version(connection, self.shown_name)
@@ -117,12 +117,12 @@ class Database(abc.ABC):
 
     def upgrade(self) -> tuple[str | None, pathlib.Path | None]:
         """Upgrade the tables to our revision; return the earlier revision and the backup."""
-        with self._plain_errors():
+        with self.plain_errors():
             return self._upgrade()
 
     def findings(self, row_checks: checks.RowChecks) -> Iterator[checks.Finding]:
         """Yield everything that is wrong with the database."""
-        with self._plain_errors():
+        with self.plain_errors():
             self._prepare()
             with self._connection(Mode.READ) as connection, self._lenient(connection):
                 yield from self._own_findings(connection)
@@ -134,7 +134,7 @@ class Database(abc.ABC):
         """Return something that is wrong with a row, if it is found within this time."""
         until = time.monotonic() + seconds
         with (
-            self._plain_errors(),
+            self.plain_errors(),
             self._connection(Mode.READ) as connection,
             self._lenient(connection),
         ):
@@ -142,7 +142,7 @@ class Database(abc.ABC):
 
     def backup(self, target: pathlib.Path) -> None:
         """Copy the live database to the new SQLite file `target`; raises FileExistsError."""
-        with self._plain_errors():
+        with self.plain_errors():
             self._prepare()
             self._backup(target)
 
@@ -179,9 +179,18 @@ class Database(abc.ABC):
     def exists(self) -> bool:
         """Return whether there is something to read, without creating it."""
 
-    @abc.abstractmethod
     def _prepare(self) -> None:
         """Create or upgrade the tables, once in each process."""
+        if not self._ready:
+            with self._transaction(Mode.READ):
+                pass
+
+    def _prepare_file(self) -> None:  # noqa: B027  (a server has no file)
+        """Create the database, and check where it is stored, before the first connection."""
+
+    def _is_current(self, connection: sa.Connection) -> bool:
+        version = schema.read_version(connection, self.shown_name)
+        return schema.is_current(version, self._migrations, self.shown_name)
 
     @abc.abstractmethod
     def _upgrade(self) -> tuple[str | None, pathlib.Path | None]: ...
@@ -231,9 +240,17 @@ class Database(abc.ABC):
     @contextlib.contextmanager
     def _transaction(self, mode: Mode) -> Iterator[sa.Connection]:
         """Yield a connection in a transaction that has begun, so that a wait for a lock fails here
-        and not later.
+        and not later. The first transaction checks the schema, and upgrades an older one.
         """
-        self._prepare()
+        if not self._ready:
+            self._prepare_file()
+        with self._connection(mode) as connection, connection.begin():
+            if self._ready or self._is_current(connection):
+                self._ready = True
+                yield connection
+                return
+        self._upgrade()
+        self._ready = True
         with self._connection(mode) as connection, connection.begin():
             yield connection
 
@@ -248,7 +265,7 @@ class Database(abc.ABC):
             connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
 
     @contextlib.contextmanager
-    def _plain_errors(self) -> Iterator[None]:
+    def plain_errors(self) -> Iterator[None]:
         try:
             try:
                 yield

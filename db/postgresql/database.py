@@ -100,15 +100,6 @@ class PostgresqlDatabase(database.Database):
         statements.append(f"SELECT pg_advisory_xact_lock({WRITER})")
         yield "; ".join(statements)
 
-    def _prepare(self) -> None:
-        if self._ready:
-            return
-        with self._connection(Mode.READ) as connection:
-            version = schema.read_version(connection, self.shown_name)
-        if not schema.is_current(version, self._migrations, self.shown_name):
-            self._upgrade()
-        self._ready = True
-
     def _upgrade(self) -> tuple[str | None, pathlib.Path | None]:
         with self._connection(Mode.UPGRADE) as connection, connection.begin():
             before = schema.read_version(connection, self.shown_name)

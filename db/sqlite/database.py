@@ -125,7 +125,7 @@ class SqliteDatabase(database.Database):
         To read in WAL mode SQLite makes a file of 32 KiB beside the database (3.40).
         """
         try:
-            with self._plain_errors():
+            with self.plain_errors():
                 connection = super()._open_reader(stack)
                 # SQLite opens the files that it needs at the first query.
                 connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1")
@@ -190,11 +190,9 @@ class SqliteDatabase(database.Database):
         self._ready, self._damage = False, None
         return kept, version
 
-    def _prepare(self) -> None:
-        if self._ready:
-            return
+    def _prepare_file(self) -> None:
         restore.finish(self.path)
-        if not self.path.exists() or not self._is_current():
+        if not self.path.exists():
             self._upgrade()
         # Nobody else needs to read our file. Folders that we did not make keep their mode: they may
         # hold other files.
@@ -203,19 +201,16 @@ class SqliteDatabase(database.Database):
             self.path.chmod(0o600)
         if self._look_up_locality() is filesystem.Locality.NETWORK:
             filesystem.prove_locks(self.path.parent)
-        self._ready = True
 
     def _look_up_locality(self) -> filesystem.Locality:
         if self._locality is None:
             self._locality = self._find_locality(self.path)
         return self._locality
 
-    def _is_current(self) -> bool:
-        local = self._look_up_locality() is filesystem.Locality.LOCAL
-        with self._connection(Mode.READ) as connection:
-            version = schema.read_version(connection, self.shown_name)
-            wal = connection.scalar(sa.text("PRAGMA journal_mode")) == "wal"
-        return schema.is_current(version, self._migrations, self.shown_name) and wal == local
+    def _is_current(self, connection: sa.Connection) -> bool:
+        is_wal = connection.scalar(sa.text("PRAGMA journal_mode")) == "wal"
+        is_local = self._look_up_locality() is filesystem.Locality.LOCAL
+        return super()._is_current(connection) and is_wal == is_local
 
     def _upgrade(self) -> tuple[str | None, pathlib.Path | None]:
         is_local = self._look_up_locality() is filesystem.Locality.LOCAL

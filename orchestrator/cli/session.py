@@ -139,12 +139,16 @@ def refresh(context: contexts.Context, refresh: bool | None) -> freshness.Freshn
     """
     from orchestrator.controller.refresh import freshness
 
-    if refresh is False or (refresh is None and freshness.nothing_is_due(context)):
+    if refresh is False:
         return None
-    # It imports everything that talks to Slurm.
-    from orchestrator.controller.resubmission import resend
+    with context.store.reading():
+        if refresh is None and freshness.nothing_is_due(context):
+            return None
+        # It imports everything that talks to Slurm.
+        from orchestrator.controller.resubmission import resend
 
-    return resend.refresh_or_warn(context, floor_seconds=0 if refresh else None)
+        plan = resend.make_plan(context, floor_seconds=0 if refresh else None)
+    return resend.refresh_or_warn(context, plan)
 
 
 def jobs_of(context: contexts.Context, reference: str) -> list[jobs.Job]:

@@ -134,14 +134,16 @@ def _print_jobs(
     error: str,
 ) -> None:
     named: list[int] = []
-    if references:
-        named = [job.row for word in references for job in session.jobs_of(context, word)]
-        query = dataclasses.replace(query, rows=named, limit=None)
     is_folded = form == "table" and not expand
-    # An array is folded as a whole: the limit then counts lines.
-    matching, slurm_error, damage = queries.list_readable(
-        context, dataclasses.replace(query, whole_arrays=True) if is_folded else query
-    )
+    with context.store.reading() as work:
+        if references:
+            named = [job.row for word in references for job in session.jobs_of(context, word)]
+            query = dataclasses.replace(query, rows=named, limit=None)
+        # An array is folded as a whole: the limit then counts lines.
+        matching, slurm_error, damage = queries.list_readable(
+            context, dataclasses.replace(query, whole_arrays=True) if is_folded else query
+        )
+        doubt = clock_check.stored_doubt(work)
     if references:
         order = {row: number for number, row in enumerate(named)}
         matching.sort(key=lambda job: order[job.row])
@@ -157,8 +159,6 @@ def _print_jobs(
         shown = len(matching)
     if stale := _staleness(matching, error or slurm_error):
         output.note(stale)
-    with context.store.reading() as work:
-        doubt = clock_check.stored_doubt(work)
     if doubt:
         output.note(doubt)
     if late := _late_controller(context, now):

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from db import unit_of_work
 from orchestrator import errors, files, jobs, metrics, specs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.metrics import ingest
@@ -40,6 +41,13 @@ def check_running(context: contexts.Context, *, force: bool = False) -> int:
         return 0
 
 
+def is_due(work: unit_of_work.UnitOfWork, now: datetime.datetime) -> bool:
+    """Return whether it is time to check running jobs."""
+    setting = work.settings.get(KEY)
+    # A time in the future comes from a clock that is fast.
+    return setting is None or not (0 <= (now - last_check(setting)).total_seconds() < EVERY_SECONDS)
+
+
 def last_check(setting: str) -> datetime.datetime:
     """Return the time of the last check from the stored setting."""
     return datetime.datetime.fromisoformat(json.loads(setting)["at"])
@@ -49,11 +57,9 @@ def _take_turn(context: contexts.Context, *, force: bool) -> list[jobs.Job]:
     """Reserve this check for this process; return the jobs to check, newest first."""
     now = context.clock.now()
     with context.store.reading() as work:
+        if not force and not is_due(work, now):
+            return []
         setting = work.settings.get(KEY)
-        if setting is not None and not force:
-            # A time in the future comes from a clock that is fast.
-            if 0 <= (now - last_check(setting)).total_seconds() < EVERY_SECONDS:
-                return []
         last_row = json.loads(setting)["row"] if setting else None
         running = work.jobs.find(_running(last_row))
         if len(running) < JOBS_PER_CHECK and last_row is not None:

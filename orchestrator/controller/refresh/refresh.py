@@ -27,6 +27,19 @@ REOPENED_WITHIN = datetime.timedelta(days=1)
 EXPLAINED_WITHIN = datetime.timedelta(days=1)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Whether a refresh queries one scheduler."""
+
+    context: contexts.Context
+    floor_seconds: float
+    is_needed: bool
+    #: the stored facts of the cluster
+    facts: clusters.Facts | None
+    #: the result of the last refresh
+    last: freshness.Freshness
+
+
 def refresh(
     context: contexts.Context, *, floor_seconds: float | None = None, expecting: bool = False
 ) -> freshness.Freshness:
@@ -35,47 +48,79 @@ def refresh(
     `expecting`: query Slurm without live jobs too, because something is to be submitted. A Slurm
     that does not answer is no error: states stay, and `failing_since` is set.
     """
+    return run(*plans(context, floor_seconds=floor_seconds, expecting=expecting))
+
+
+def plans(
+    context: contexts.Context, *, floor_seconds: float | None, expecting: bool
+) -> tuple[Plan, Plan]:
+    """Return the plans for the local scheduler and for Slurm, in one read transaction."""
     local_floor = None if floor_seconds is None else min(floor_seconds, LOCAL_FLOOR_SECONDS)
-    local = refresh_one(context.with_scheduler("local"), floor_seconds=local_floor)
-    slurm = refresh_one(
-        context.with_scheduler("slurm"), floor_seconds=floor_seconds, expecting=expecting
-    )
+    local, slurm = context.with_scheduler("local"), context.with_scheduler("slurm")
+    with context.store.reading() as work:
+        return _plan(work, local, local_floor), _plan(work, slurm, floor_seconds, expecting)
+
+
+def run(local_plan: Plan, slurm_plan: Plan) -> freshness.Freshness:
+    """Carry out the plans."""
+    local, slurm = _run(local_plan), _run(slurm_plan)
     return dataclasses.replace(
         slurm, asked=slurm.asked or local.asked, changed=slurm.changed + local.changed
     )
 
 
 def refresh_one(
-    context: contexts.Context, *, floor_seconds: float | None = None, expecting: bool = False
+    context: contexts.Context, *, floor_seconds: float | None = None
 ) -> freshness.Freshness:
     """Update the live jobs of the context's scheduler."""
+    with context.store.reading() as work:
+        plan = _plan(work, context, floor_seconds)
+    return _run(plan)
+
+
+def _plan(
+    work: unit_of_work.UnitOfWork,
+    context: contexts.Context,
+    floor_seconds: float | None,
+    expecting: bool = False,
+) -> Plan:
     usual = LOCAL_FLOOR_SECONDS if context.is_local else float(context.profile.poll_floor_seconds)
     floor = usual if floor_seconds is None else floor_seconds
-    with context.store.reading() as work:
-        # Slurm is queried before something is submitted to it again.
-        scheduler = "local" if context.is_local else "slurm"
-        due = jobs.JobQuery(due=context.clock.now(), scheduler=scheduler, limit=1)
-        is_expected = expecting or bool(work.jobs.find(due))
-        known = clusters.known_facts(context)
-        # Without live jobs Slurm has nothing to report. A user who insists (floor 0) gets an answer
-        # anyway, so that a job which was requeued by hand after its end is seen.
-        is_idle = known is None or (context.is_local and not context.machine.spool.queue())
-        if not is_expected and (floor > 0 or is_idle):
-            return _not_queried(work, known)
+    # Slurm is queried before something is submitted to it again.
+    scheduler = "local" if context.is_local else "slurm"
+    due = jobs.JobQuery(due=context.clock.now(), scheduler=scheduler, limit=1)
+    known = clusters.known_facts(context)
+    # Without live jobs Slurm has nothing to report. A user who insists (floor 0) gets an answer
+    # anyway, so that a job which was requeued by hand after its end is seen.
+    is_idle = known is None or (context.is_local and not context.machine.spool.queue())
+    return Plan(
+        context=context,
+        floor_seconds=floor,
+        is_needed=expecting or bool(work.jobs.find(due)) or (floor == 0 and not is_idle),
+        facts=known,
+        last=freshness.Freshness() if known is None else freshness.of(work, known.cluster),
+    )
+
+
+def _run(plan: Plan) -> freshness.Freshness:
+    context = plan.context
+    if not plan.is_needed:
+        return plan.last
     try:
-        facts = clusters.facts(context)
+        facts = clusters.facts(context, known=plan.facts)
     except errors.SlurmError as exc:
         return freshness.Freshness(failing_since=context.clock.now(), error=str(exc))
     holder = f"{socket.gethostname()}:{os.getpid()}"
+    now = context.clock.now()
     with context.store.writing() as work:
         freshness.drop_dead_claim(work, facts.cluster)
-        if not work.refreshes.claim(facts.cluster, context.clock.now(), floor, holder):
+        if not work.refreshes.claim(facts.cluster, now, plan.floor_seconds, holder):
             is_busy = work.refreshes.get(facts.cluster).holder not in (None, holder)
-            return dataclasses.replace(_not_queried(work, facts), busy=is_busy)
+            return dataclasses.replace(freshness.of(work, facts.cluster), busy=is_busy)
         # Read after the claim: what another process stored before it is not decided again.
-        stored = _Stored.read(work, facts.cluster, context.clock.now())
+        stored = _Stored.read(work, facts, now)
     try:
-        return _query(context, facts, stored, holder, force=floor == 0)
+        return _query(context, facts, stored, holder, force=plan.floor_seconds == 0)
     except BaseException:
         # Ctrl-C, a full disk: no process would query Slurm before the claim expires.
         with contextlib.suppress(errors.DatabaseError), context.store.writing() as work:
@@ -89,28 +134,32 @@ class _Stored:
 
     installation_id: str
     live: list[jobs.Job]
+    #: settled jobs that ended so recently that squeue may list them
+    recent: list[jobs.Job]
     #: settled jobs that squeue lists only by their ID, and that may be requeued
     tracked: list[jobs.Job]
     #: rows of array tasks for which a cancellation was requested
     cancel_requested: set[int]
+    sacct: slurm_queries.SacctHistory
 
     @classmethod
-    def read(cls, work: unit_of_work.UnitOfWork, cluster: str, now: datetime.datetime) -> _Stored:
+    def read(
+        cls, work: unit_of_work.UnitOfWork, facts: clusters.Facts, now: datetime.datetime
+    ) -> _Stored:
+        cluster = facts.cluster
         live = work.jobs.live(cluster)
-        recent = jobs.JobQuery(tracked=True, since=now - REOPENED_WITHIN, limit=None)
+        since = now - datetime.timedelta(seconds=facts.min_job_age_seconds)
+        recent = work.jobs.find(jobs.JobQuery(since=since, limit=None))
+        tracked = jobs.JobQuery(tracked=True, since=now - REOPENED_WITHIN, limit=None)
         tasks = [job.row for job in live if job.array_task_id is not None]
         return cls(
             installation_id=work.settings.installation_id(),
             live=live,
-            tracked=[job for job in work.jobs.find(recent) if job.settled],
+            recent=[job for job in recent if job.settled and job.cluster == cluster],
+            tracked=[job for job in work.jobs.find(tracked) if job.settled],
             cancel_requested=work.events.cancel_requested(tasks) if tasks else set(),
+            sacct=slurm_queries.SacctHistory.read(work, cluster),
         )
-
-
-def _not_queried(
-    work: unit_of_work.UnitOfWork, facts: clusters.Facts | None
-) -> freshness.Freshness:
-    return freshness.Freshness() if facts is None else freshness.of(work, facts.cluster)
 
 
 def _query(
@@ -126,11 +175,11 @@ def _query(
     try:
         known = [*stored.live, *stored.tracked]
         queue = slurm_queries.query_queue(context, known, stored.installation_id)
-        reopened = _reopened(context, queue, stored.live)
+        reopened = _reopened(context, queue, stored)
         reopened += [job for job in stored.tracked if tracking.is_news(job, queue.of(job))]
         selected = [*stored.live, *reopened]
         accounts = slurm_queries.query_accounts(
-            context, facts, selected, queue, observed_at, force=force
+            context, facts, selected, queue, stored.sacct, observed_at, force=force
         )
         collector = evidence.Collector(
             context=context,
@@ -177,16 +226,21 @@ def _query(
 
 
 def _reopened(
-    context: contexts.Context, queue: slurm_queries.Queue, live: Sequence[jobs.Job]
+    context: contexts.Context, queue: slurm_queries.Queue, stored: _Stored
 ) -> list[jobs.Job]:
     """Return settled jobs of which squeue has news: requeued by hand, or found after all."""
-    known = {(job.token, job.array_task_id or 0) for job in live}
+    known = {(job.token, job.array_task_id or 0) for job in [*stored.live, *stored.recent]}
     tokens = {token for token, task in queue.by_token if (token, task) not in known}
-    if not tokens:
-        return []
-    with context.store.reading() as work:
-        settled = [job for job in work.jobs.of_submissions(sorted(tokens)) if job.settled]
-    return [job for job in settled if tracking.is_news(job, queue.of(job))]
+    settled = {job.row: job for job in stored.recent}
+    if tokens:
+        with context.store.reading() as work:
+            older = work.jobs.of_submissions(sorted(tokens))
+        settled |= {job.row: job for job in older if job.settled}
+    return [
+        job
+        for job in settled.values()
+        if job.tracked_name is None and tracking.is_news(job, queue.of(job))
+    ]
 
 
 def _unexplained(work: unit_of_work.UnitOfWork, cluster: str, now: datetime.datetime) -> list[int]:

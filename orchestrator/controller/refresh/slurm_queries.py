@@ -8,6 +8,7 @@ import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from db import unit_of_work
 from orchestrator import errors, jobs, tracking
 from orchestrator.controller.refresh import identity
 from orchestrator.controller.session import clusters, contexts
@@ -90,6 +91,31 @@ class Accounts(Rows):
         return _rows_of(job, self.by_id)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SacctHistory:
+    """The stored results of sacct for a cluster."""
+
+    succeeded_at: datetime.datetime | None
+    failed_at: datetime.datetime | None
+    error: str
+
+    @classmethod
+    def read(cls, work: unit_of_work.UnitOfWork, cluster: str) -> SacctHistory:
+        failed_at, error = json.loads(work.settings.get(_failure_key(cluster)) or '[null, ""]')
+        return cls(
+            succeeded_at=work.refreshes.get(cluster).last_good_sacct_at,
+            failed_at=failed_at and datetime.datetime.fromisoformat(failed_at),
+            error=error,
+        )
+
+    def pause(self, now: datetime.datetime) -> str:
+        """Return why sacct failed, if that was so recently that it is not called; else ""."""
+        if self.failed_at is None:
+            return ""
+        seconds = (now - self.failed_at).total_seconds()
+        return self.error if 0 <= seconds < SACCT_PAUSE_SECONDS else ""
+
+
 def array_id(job: jobs.Job, queue: Queue, accounts: Accounts) -> str | None:
     """Return the ID of the array that this task belongs to, if other tasks of it are listed.
 
@@ -138,6 +164,7 @@ def query_accounts(
     facts: clusters.Facts,
     known: Sequence[jobs.Job],
     queue: Queue,
+    history: SacctHistory,
     observed_at: datetime.datetime,
     *,
     force: bool = False,
@@ -157,10 +184,10 @@ def query_accounts(
         and job.missing_since is not None
         and (observed_at - job.missing_since).total_seconds() >= late_seconds
     ]
-    is_urgent = without_id or (missing and _is_urgent(context, facts, missing, observed_at))
+    is_urgent = without_id or (missing and _is_urgent(missing, history, observed_at))
     if not is_urgent and not (force and missing):
         return Accounts()
-    error = sacct_pause(context, facts.cluster, observed_at)
+    error = history.pause(observed_at)
     if error and not force:
         return Accounts(error=error)
     error, queried, unknown_steps = "", set[int](), list[jobs.Job]()
@@ -215,26 +242,12 @@ def pause_sacct(context: contexts.Context, cluster: str, error: str) -> None:
         work.settings.put(_failure_key(cluster), failure)
 
 
-def sacct_pause(context: contexts.Context, cluster: str, observed_at: datetime.datetime) -> str:
-    """Return why sacct failed, if that was so recently that it is not called; else ""."""
-    with context.store.reading() as work:
-        failure = work.settings.get(_failure_key(cluster))
-    if failure is None:
-        return ""
-    failed_at, error = json.loads(failure)
-    since_seconds = (observed_at - datetime.datetime.fromisoformat(failed_at)).total_seconds()
-    return str(error) if 0 <= since_seconds < SACCT_PAUSE_SECONDS else ""
-
-
 def _failure_key(cluster: str) -> str:
     return f"sacct-failure:{cluster}"
 
 
 def _is_urgent(
-    context: contexts.Context,
-    facts: clusters.Facts,
-    missing: Sequence[jobs.Job],
-    observed_at: datetime.datetime,
+    missing: Sequence[jobs.Job], history: SacctHistory, observed_at: datetime.datetime
 ) -> bool:
     """Return whether sacct is called now for jobs that squeue does not list.
 
@@ -246,10 +259,8 @@ def _is_urgent(
         is_recent = (observed_at - ended_at).total_seconds() < DETAILS_EVERY_SECONDS
         if job.state not in jobs.TERMINAL or is_recent:
             return True
-    with context.store.reading() as work:
-        queried_at = work.refreshes.get(facts.cluster).last_good_sacct_at
     patience = datetime.timedelta(seconds=DETAILS_EVERY_SECONDS)
-    return queried_at is None or observed_at - queried_at >= patience
+    return history.succeeded_at is None or observed_at - history.succeeded_at >= patience
 
 
 def _add_steps(

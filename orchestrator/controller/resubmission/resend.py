@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import datetime
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -20,41 +21,66 @@ from orchestrator.tracking import run_folder
 MAX_PER_GROUP = 20
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What refresh_and_send has read before it queries Slurm."""
+
+    context: contexts.Context
+    refreshes: tuple[refresh.Plan, refresh.Plan]
+    has_deferred: bool
+    checks_alerts: bool
+
+
+def make_plan(context: contexts.Context, *, floor_seconds: float | None = None) -> Plan:
+    """Read what refresh_and_send needs, in one transaction."""
+    # Few commands read logs for alerts.
+    from orchestrator.controller.diagnosis import alerts
+
+    with context.store.reading() as work:
+        context = clock_check.checked(context)
+        host = socket.gethostname()
+        deferred, _ = _deferred(context)
+        expecting = any(submit_limit.failed_elsewhere(job, host) for job in deferred)
+        return Plan(
+            context=context,
+            refreshes=refresh.plans(context, floor_seconds=floor_seconds, expecting=expecting),
+            has_deferred=bool(deferred),
+            checks_alerts=alerts.is_due(work, context.clock.now()),
+        )
+
+
 def refresh_and_send(
-    context: contexts.Context, *, floor_seconds: float | None = None
+    context: contexts.Context, *, floor_seconds: float | None = None, plan: Plan | None = None
 ) -> freshness.Freshness:
     """Refresh, and if Slurm answers, submit the deferred jobs that are due, oldest first.
 
     Only one process submits at a time. If Slurm refuses a job, the jobs that it would refuse too
     are not tried before that job's next attempt. A job that this host cannot submit stays deferred.
     """
-    context = clock_check.checked(context)
-    host = socket.gethostname()
-    expecting = any(submit_limit.failed_elsewhere(job, host) for job in _deferred(context)[0])
-    fresh = refresh.refresh(context, floor_seconds=floor_seconds, expecting=expecting)
+    plan = plan or make_plan(context, floor_seconds=floor_seconds)
+    context = plan.context
+    fresh = refresh.run(*plan.refreshes)
     if fresh.failing_since is not None or fresh.busy or context.clock.doubt:
         return fresh
-    now = context.clock.now()
-    deferred, tasks = _deferred(context)
+    host, now = socket.gethostname(), context.clock.now()
+    deferred, tasks = _deferred(context) if plan.has_deferred else ([], {})
     for group in submit_limit.groups(deferred):
         # After a job has ended another one fits, whatever the time of the next attempt.
         may_fit = fresh.ended > 0 and submit_limit.is_limit(group[0])
         if may_fit or any(submit_limit.is_due(job, host, context.profile, now) for job in group):
             if not _send_group(context, group, tasks):
                 break
-    if fresh.asked:
+    if fresh.asked and plan.checks_alerts:
         from orchestrator.controller.diagnosis import alerts
 
         alerts.check_running(context)
     return fresh
 
 
-def refresh_or_warn(
-    context: contexts.Context, *, floor_seconds: float | None = None
-) -> freshness.Freshness:
+def refresh_or_warn(context: contexts.Context, plan: Plan | None = None) -> freshness.Freshness:
     """Do the same for a command that shows jobs; warn if the database cannot be written."""
     try:
-        return refresh_and_send(context, floor_seconds=floor_seconds)
+        return refresh_and_send(context, plan=plan)
     except errors.DatabaseError as error:
         context.reporter.warn(f"Not refreshed: {error}")
         return freshness.Freshness()

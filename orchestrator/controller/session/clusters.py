@@ -38,12 +38,18 @@ class Facts:
     asked_at: datetime.datetime
 
 
-def facts(context: contexts.Context, *, max_age_seconds: float = MAX_AGE_SECONDS) -> Facts:
+def facts(
+    context: contexts.Context,
+    *,
+    known: Facts | None = None,
+    max_age_seconds: float = MAX_AGE_SECONDS,
+) -> Facts:
     """Return the facts, from Slurm if the stored ones are old; old ones if Slurm does not answer.
 
-    Raises SlurmError if Slurm does not answer and no facts are stored.
+    `known`: the stored facts, if they are read already. Raises SlurmError if Slurm does not answer
+    and no facts are stored.
     """
-    known = known_facts(context)
+    known = known or known_facts(context)
     if known is not None:
         age_seconds = (context.clock.now() - known.asked_at).total_seconds()
         if context.is_local or 0 <= age_seconds < max_age_seconds:

@@ -31,8 +31,7 @@ class Details:
 def list_jobs(context: contexts.Context, query: jobs.JobQuery) -> tuple[list[jobs.Job], str]:
     """Return jobs, newest first, with `stale_since`, and Slurm's error if it did not answer."""
     with context.store.reading() as work:
-        rows = work.jobs.find(query)
-    return _with_staleness(context, rows)
+        return _with_staleness(context, work.jobs.find(query))
 
 
 def list_readable(

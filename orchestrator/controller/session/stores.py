@@ -125,7 +125,8 @@ class Store:
     def reading(self) -> Iterator[unit_of_work.UnitOfWork]:
         """Open a read transaction; inside another transaction of this thread, use that one."""
         if (work := getattr(self._transaction, "work", None)) is not None:
-            yield work
+            with self._open() as opened, opened.plain_errors():
+                yield work
             return
         with self._open() as opened, opened.reading() as connection:
             with self._as_transaction(unit_of_work.UnitOfWork(connection)) as work:

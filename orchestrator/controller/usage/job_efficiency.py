@@ -86,7 +86,9 @@ def _query(
             return None, f"available on {job.cluster} only"
         if not facts.accounting:
             return None, "this cluster has no accounting"
-        if error := slurm_queries.sacct_pause(context, facts.cluster, context.clock.now()):
+        with context.store.reading() as work:
+            history = slurm_queries.SacctHistory.read(work, facts.cluster)
+        if error := history.pause(context.clock.now()):
             return None, error.splitlines()[0]
     try:
         since = job.created_at - slurm_queries.SACCT_MARGIN
