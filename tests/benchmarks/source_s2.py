@@ -1,9 +1,9 @@
-"""A training loop written as the guide for Olivia (source S2) writes it. Frozen: do not improve it.
+"""A training loop as in the guide for Olivia (source S2). Frozen: do not improve it.
 
-The other side of `script/bench trainer`. As there: images as PIL, cropped and flipped on the CPU by
-torchvision, once for each sample; a DataLoader whose workers are started anew each epoch; NCHW;
-autocast with GradScaler on a GPU; no compilation; the time of an epoch begins before the workers
-do. Model and data are the product's own, so that nothing but the loop differs.
+`script/bench trainer` compares the trainer with it. As in the guide: PIL images, augmented on the
+CPU by torchvision one by one; DataLoader workers started in each epoch; NCHW; autocast with
+GradScaler on a GPU; no compilation; the time of an epoch includes starting the workers. Model and
+data are those of the trainer, so that only the loop differs.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from trainers import datasets, models
 
 
 class Images(Dataset):
-    """Gives one PIL image after the other, as torchvision's CIFAR does."""
+    """Returns PIL images, as torchvision's CIFAR does."""
 
     def __init__(self, images: torch.Tensor, labels: torch.Tensor, transform) -> None:
         self.images = images.permute(0, 2, 3, 1).numpy()
@@ -48,12 +48,12 @@ def main() -> None:
     arguments = parser.parse_args()
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    wanted = datasets.Options(
+    options = datasets.Options(
         folder=arguments.data_dir,
         synthetic_samples=arguments.synthetic_samples,
         synthetic_classes=arguments.synthetic_classes,
     )
-    data = datasets.load(arguments.dataset, wanted)
+    data = datasets.load(arguments.dataset, options)
     normalise = transforms.Normalize(
         (data.mean / 255).flatten().tolist(), (data.std / 255).flatten().tolist()
     )
@@ -65,8 +65,7 @@ def main() -> None:
             normalise,
         ]
     )
-    # The guide augments the images for testing too; here they are as they are, so that the losses
-    # of both sides can be compared.
+    # The guide also augments validation images; not here, so that losses are comparable.
     for_testing = transforms.Compose([transforms.ToTensor(), normalise])
     train_loader = DataLoader(
         Images(data.train_samples, data.train_labels, for_training),
@@ -103,7 +102,7 @@ def main() -> None:
             scaler.step(optimizer)
             scaler.update()
         if device.type == "cuda":
-            # There a barrier of NCCL waits for the device.
+            # In the guide an NCCL barrier waits for the device.
             torch.cuda.synchronize()
         seconds = time.time() - began
 

@@ -73,7 +73,7 @@ def study(cli, fake_slurm):
     return run
 
 
-def test_a_sweep_becomes_a_table(cli, fake_slurm, study, tmp_path):
+def test_report_of_a_sweep(cli, fake_slurm, study, tmp_path):
     study(failing=1)
     done = cli("sweep", "report", "study", "--format", "table", "--to", tmp_path / "r")
     assert done.code == 0
@@ -131,7 +131,7 @@ def test_nothing_measured(cli, fake_slurm):
     )
 
 
-def test_a_baseline_that_there_is_not(cli):
+def test_unknown_baseline(cli):
     told = "Error: baseline 'x' not found: `orchestrator baseline show` lists all baselines\n"
     for words in (("show", "x"), ("show", "x", "--all")):
         done = cli("baseline", *words)

@@ -66,7 +66,7 @@ ALL = [f"--lr {lr} --seed {seed}" for lr in (0.01, 0.1) for seed in (1, 2, 3)]
 
 
 @pytest.mark.both_databases
-def test_a_grid_from_its_file_to_the_end(cli, fake_slurm, grid):
+def test_grid_from_file_to_end(cli, fake_slurm, grid):
     fake_slurm.run_jobs()
     plan = cli("sweep", "submit", grid, "--dry-run", "--format", "table")
     assert plan.err == PLAN.format("1 submission")
@@ -139,7 +139,7 @@ def test_a_grid_from_its_file_to_the_end(cli, fake_slurm, grid):
     assert states(cli, "@1") == {"COMPLETED": 6}
 
 
-def test_what_has_no_room_waits_and_is_sent(cli, fake_slurm, grid):
+def test_deferred_points_are_submitted(cli, fake_slurm, grid):
     fake_slurm.run_jobs()
     fake_slurm.fail("sbatch", stderr=LIMIT, times=1)
     environ = {**SMALL, "ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}
@@ -170,7 +170,7 @@ def test_what_has_no_room_waits_and_is_sent(cli, fake_slurm, grid):
     assert len(fake_slurm.calls("sbatch")) == 4
 
 
-def test_what_waits_is_not_sent_after_a_cancel_that_was_killed(cli, fake_slurm, grid):
+def test_deferred_points_are_not_submitted_after_a_killed_cancel(cli, fake_slurm, grid):
     fake_slurm.run_jobs()
     fake_slurm.fail("sbatch", stderr=LIMIT, times=1)
     environ = {**SMALL, "ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}
@@ -190,7 +190,7 @@ def test_what_waits_is_not_sent_after_a_cancel_that_was_killed(cli, fake_slurm, 
     assert words_of_points(cli, fake_slurm) == ALL
 
 
-def test_of_a_cancelled_sweep_nothing_waits_for_its_baseline(cli, fake_slurm):
+def test_cancelled_sweep_does_not_wait_for_its_baseline(cli, fake_slurm):
     fake_slurm.fail("sbatch", stderr=LIMIT)
     environ = {"ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}
     cli("sweep", "submit", cli.spec(STUDY, "study.toml"), **environ)
@@ -200,7 +200,7 @@ def test_of_a_cancelled_sweep_nothing_waits_for_its_baseline(cli, fake_slurm):
     cli.wait_until(lambda: cli("status", "--refresh", **environ).err.count(told) == 3)
 
 
-def test_a_cancel_stops_a_resume_that_is_under_way(cli, fake_slurm, grid):
+def test_cancel_stops_a_running_resume(cli, fake_slurm, grid):
     fake_slurm.fail("sbatch", stderr=LIMIT)
     cli("sweep", "submit", grid, **SMALL)
     assert cli("sweep", "cancel", "grid").code == 0
@@ -395,7 +395,7 @@ def test_a_baseline_goes_first(cli, fake_slurm):
     assert dependencies(fake_slurm.calls("sbatch")[4:]) == ["", "afterok:7", "afterok:7"]
 
 
-def test_what_is_left_of_a_baseline_and_what_is_run_anew_go_first(cli, fake_slurm):
+def test_rest_of_the_baseline_goes_first(cli, fake_slurm):
     spec = cli.spec(STUDY, "study.toml")
     assert cli("sweep", "submit", spec).code == 0
     fake_slurm.set_state("1_0", "FAILED", exit="1:0")
@@ -408,7 +408,7 @@ def test_what_is_left_of_a_baseline_and_what_is_run_anew_go_first(cli, fake_slur
     assert found[0] == ""
 
 
-def test_what_waits_is_not_sent_after_a_baseline_that_failed(cli, fake_slurm):
+def test_deferred_points_are_not_submitted_after_a_failed_baseline(cli, fake_slurm):
     spec = cli.spec(STUDY, "study.toml")
     environ = {"ORCHESTRATOR_RESEND_MIN_SECONDS": "1"}
     # The baseline is taken, the others have no room.
@@ -436,7 +436,7 @@ def waiting(cli):
     return {str(job["job_id"]) for job in cli("status", "--no-refresh", "--json").items}
 
 
-def test_what_is_shown_before(cli, fake_slurm, grid):
+def test_dry_runs(cli, fake_slurm, grid):
     scripts = cli("sweep", "render", grid, **SMALL).out
     assert re.findall(r"^### .*$", scripts, re.M) == [
         "### script 1 of 3: 2 points",
@@ -473,7 +473,7 @@ def test_what_is_shown_before(cli, fake_slurm, grid):
     )
 
 
-def test_on_this_machine(cli, fake_slurm, grid):
+def test_local_sweep(cli, fake_slurm, grid):
     """Without Slurm the points run in the slots, and a killed submission is resumed."""
     local = ("--scheduler", "local")
     most = ("--set", "sweep.max_running=1")
@@ -499,7 +499,7 @@ kind = "grid"
 
 
 @pytest.mark.parametrize(("answer", "code", "sent"), [("y", 0, 1), ("n", 130, 0)])
-def test_a_person_is_asked(cli, fake_slurm, grid, answer, code, sent):
+def test_confirmation(cli, fake_slurm, grid, answer, code, sent):
     ours, theirs = pty.openpty()
     program = "import sys; from orchestrator import cli; cli.main()"
     process = subprocess.Popen(

@@ -81,9 +81,7 @@ def newest(context: contexts.Context, limit: int | None) -> list[Summary]:
 
 
 def unfinished(sweep: sweeps.StoredSweep, groups: Sequence[sweeps.PointGroup]) -> int:
-    """Return how many points have not ended; points that were never submitted to a cancelled
-    sweep count as ended.
-    """
+    """Return how many points have not ended; unsubmitted ones of a cancelled sweep have."""
     return sum(
         group.points
         for group in groups
@@ -115,6 +113,12 @@ def baseline_first(context: contexts.Context, sweep: sweeps.StoredSweep) -> bool
     """Return whether the other sizes start only after the smallest size completed."""
     with context.store.reading() as work:
         return work.sweeps.baseline_first(sweep.row)
+
+
+def is_open(work: unit_of_work.UnitOfWork, row: int) -> bool:
+    """Return whether points of a sweep may be submitted."""
+    sweep = work.sweeps.get(row)
+    return sweep is not None and sweep.state == "open"
 
 
 def close(context: contexts.Context, sweep: sweeps.StoredSweep) -> tuple[int, list[jobs.Job]]:

@@ -117,12 +117,8 @@ def add_points(
     """Store new points of a sweep and submit them; ConflictError if they were added meanwhile."""
     identities = {point.identity for point in new}
     with prepared.context.store.writing(durable=True) as work:
-        current = work.sweeps.get(stored.row)
-        if (
-            current is None
-            or current.state != "open"
-            or identities & work.sweeps.identities(stored.row)
-        ):
+        is_open = queries.is_open(work, stored.row)
+        if not is_open or identities & work.sweeps.identities(stored.row):
             raise errors.ConflictError(
                 f"another process added points to {stored.name} (@{stored.row}) or cancelled it. "
                 "Nothing was submitted. Run `orchestrator sweep add` again to add what is still new"
@@ -156,14 +152,13 @@ def _submit_again(
     remaining = [pair for pair in selected if pair.row not in resendable]
     prepared = plan.prepare_points(context, sweep, [pair.point for pair in remaining], argv)
     sweep = _opened(context, sweep)
-    numbers = {pair.point.identity: (pair.number, pair.row) for pair in remaining}
     # The baseline goes first, and may be in either group.
     smallest = min(selected, key=lambda pair: ranks.world_size(pair.point.spec))
     resend_first = not queries.baseline_first(context, sweep) or smallest not in remaining
     resent = submit_points.Submitted(sweep=sweep)
     if resend_first:
         resent = _resend(prepared.context, resent, unsubmitted, report)
-    result = submit_points.submit_prepared(prepared, sweep, numbers, report=report)
+    result = submit_points.submit_prepared(prepared, sweep, remaining, report=report)
     if not resend_first:
         resent = _resend(prepared.context, resent, unsubmitted, report)
     return result.plus(resent.submitted, deferred=False).plus(resent.deferred, deferred=True)

@@ -80,16 +80,17 @@ def create(
 def submit_prepared(
     prepared: plan.Prepared,
     sweep: sweeps.StoredSweep,
-    points: Mapping[str, tuple[int, int | None]],
+    pairs: Sequence[queries.PointJob],
     *,
     report: Report | None = None,
 ) -> Submitted:
-    """Submit prepared points; `points` gives number and current job row by identity.
+    """Submit prepared points, given with their current jobs.
 
     Submissions beyond a submit limit are deferred, as with `submit --queue`. Errors of
     submit.send say how to resume the sweep.
     """
     context = prepared.context
+    by_identity = {pair.point.identity: pair for pair in pairs}
     git = _cached(provenance.git_in(Path(sweep.folder)))
     result = Submitted(sweep=sweep)
     refused: list[tuple[jobs.Job, int]] = []
@@ -102,7 +103,7 @@ def submit_prepared(
         try:
             if behind is None:
                 behind = _behind_baseline(context, sweep, ready, refused)
-            tasks = _submit_one(context, sweep, ready, points, behind, git)
+            tasks = _submit_one(context, sweep, ready, by_identity, behind, git)
         except errors.OrchestratorError as exc:
             exc.args = (f"{exc}\n{_how_to_resume(context, sweep)}",)
             raise
@@ -128,10 +129,9 @@ def submit_stored(
     report: Report | None = None,
 ) -> Submitted:
     """Submit points that were just stored, numbered from `first`."""
-    numbers: dict[str, tuple[int, int | None]] = {
-        point.identity: (number, None) for number, point in enumerate(points, first)
-    }
-    return submit_prepared(prepared, sweep, numbers, report=report)
+    numbered = enumerate(points, first)
+    pairs = [queries.PointJob(number=number, point=point, job=None) for number, point in numbered]
+    return submit_prepared(prepared, sweep, pairs, report=report)
 
 
 def submit_remaining(
@@ -142,8 +142,7 @@ def submit_remaining(
     if sweep.state != "open" or not remaining:
         return None
     prepared = plan.prepare_points(context, sweep, [pair.point for pair in remaining], argv)
-    numbers = {pair.point.identity: (pair.number, pair.row) for pair in remaining}
-    return submit_prepared(prepared, sweep, numbers)
+    return submit_prepared(prepared, sweep, remaining)
 
 
 def _behind_baseline(
@@ -173,22 +172,16 @@ def _submit_one(
     context: contexts.Context,
     sweep: sweeps.StoredSweep,
     ready: plan.Ready,
-    points: Mapping[str, tuple[int, int | None]],
+    by_identity: Mapping[str, queries.PointJob],
     behind: jobs.Job | None,
     git: provenance.Git,
 ) -> list[jobs.Job]:
-    numbers = [points[point.identity] for point in ready.submission.points]
+    pairs = [by_identity[point.identity] for point in ready.submission.points]
 
     def assign_jobs(work: unit_of_work.UnitOfWork, added: Sequence[jobs.Job]) -> None:
-        changes = [
-            (number, old, job.row) for (number, old), job in zip(numbers, added, strict=True)
-        ]
-        current = work.sweeps.get(sweep.row)
-        if (
-            current is None
-            or current.state != "open"
-            or not work.sweeps.assign_jobs(sweep.row, changes)
-        ):
+        changes = [(pair.number, pair.row, job.row) for pair, job in zip(pairs, added, strict=True)]
+        is_open = queries.is_open(work, sweep.row)
+        if not is_open or not work.sweeps.assign_jobs(sweep.row, changes):
             raise errors.ConflictError(
                 f"another process is submitting or cancelling points of {sweep.name}; this one "
                 f"left them to it: `orchestrator sweep status @{sweep.row}` shows them"

@@ -1,4 +1,4 @@
-"""More of a sweep: what another process did between our look and our change."""
+"""Adding points that another process added or cancelled meanwhile."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def report_nothing(tasks: object) -> None:
 
 
 @pytest.mark.parametrize("by", ["another add", "a cancel"])
-def test_points_that_another_process_was_faster_with(
-    tmp_path: Path, database_url: str, by: str
-) -> None:
+def test_add_points_after_another_process(tmp_path: Path, database_url: str, by: str) -> None:
     with stores.Store(database_url) as store:
         context = builders.make_context(tmp_path, store, now=NOW)
         with store.writing() as work:
