@@ -142,7 +142,10 @@ def test_one_continuation_job_wherever_a_pass_is_killed(
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_wait_ends_with_the_chain_that_another_process_continues(
-    context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
+    context: contexts.Context,
+    sent: list[jobs.Job],
+    monkeypatch: pytest.MonkeyPatch,
+    database_url: str,
 ) -> None:
     reading, looks = stores.Store.reading, 0
 
@@ -155,7 +158,9 @@ def test_wait_ends_with_the_chain_that_another_process_continues(
         if looks == moment:
             with monkeypatch.context() as patch:
                 patch.setattr(stores.Store, "reading", reading)
-                retry.step(context)
+                # With its own connection, like another process.
+                with stores.Store(database_url) as store:
+                    retry.step(dataclasses.replace(context, store=store))
 
     def ends(seconds: float) -> None:
         with context.store.writing() as work:
