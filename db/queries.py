@@ -41,7 +41,8 @@ def among(column: sa.ColumnElement[Any], values: Collection[Any]) -> sa.ColumnEl
     """
     if not values:
         return sa.false()
-    listed = sa.literal(json.dumps(list(values)), sa.Text())
+    # Not as ASCII: a byte that is not UTF-8 then raises UnicodeEncodeError, as in other statements.
+    listed = sa.literal(json.dumps(list(values), ensure_ascii=False), sa.Text())
     element = _Elements(listed).table_valued("value").c.value
     is_text = isinstance(next(iter(values)), str)
     return column.in_(sa.select(element if is_text else sa.cast(element, sa.BigInteger)))

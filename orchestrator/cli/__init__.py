@@ -195,7 +195,8 @@ def _run() -> int:
         raise
     except UnicodeEncodeError as exc:
         # Only paths may contain such bytes; other arguments go into the database.
-        click.echo(f"Error: {exc.object!a} contains a byte that is not UTF-8", err=True)
+        text = exc.object[exc.start : exc.end]
+        click.echo(f"Error: {text!a} contains a byte that is not UTF-8", err=True)
         return click.UsageError.exit_code
     except Exception as exc:
         if process.is_interrupt(exc):
