@@ -20,7 +20,6 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Never
 
 from orchestrator import tracking
 from orchestrator.jobs import JobState
@@ -193,7 +192,9 @@ class Machine:
         requests = [self.spool.request(name.rpartition(".")[2]) for name in names]
         return self.sacct([f"local-{request.number}" for request in requests if request], since)
 
-    def steps(self, job_ids: Sequence[str], since: datetime.datetime) -> Mapping[str, Never]:
+    def steps(
+        self, job_ids: Sequence[str], since: datetime.datetime
+    ) -> Mapping[str, tracking.Observation]:
         """Return nothing: local jobs have no job steps."""
         return {}
 

@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 from orchestrator import errors, tracking
 from orchestrator.diagnosis import queue
-from orchestrator.jobs import JobState
 from orchestrator.slurm import (
     failures,
     process,
@@ -33,15 +32,6 @@ _JOBS_PER_COMMAND = 500
 Keep: TypeAlias = squeue.Keep
 #: process.run, or a stand-in: argv, timeout_seconds, environ
 Run: TypeAlias = Callable[[Sequence[str], float, Mapping[str, str]], process.Result]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Steps:
-    """The worst step of a job's newest attempt."""
-
-    state: JobState | None
-    exit_code: int | None
-    exit_signal: int | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,19 +61,13 @@ class Client:
         """Return all attempts of 1 to 200 jobs, oldest first."""
         return self._sacct(sacct.command(job_ids, since))
 
-    def steps(self, job_ids: Sequence[str], since: datetime.datetime) -> dict[str, Steps]:
-        """Return the worst step of each job's newest attempt, by job ID."""
+    def steps(
+        self, job_ids: Sequence[str], since: datetime.datetime
+    ) -> dict[str, tracking.Observation]:
+        """Return each job's newest attempt with the worst of its steps, by job ID."""
         rows = self._sacct(sacct.steps_command(job_ids, since))
         newest = {row.job_id: row for row in sorted(rows, key=lambda row: row.row_number)}
-        return {
-            job_id: Steps(
-                state=row.step_state,
-                exit_code=row.step_exit_code,
-                exit_signal=row.step_exit_signal,
-            )
-            for job_id, row in newest.items()
-            if row.step_state is not None
-        }
+        return {job_id: row for job_id, row in newest.items() if row.step_state is not None}
 
     def used(
         self, job_id: str, submitted_at: datetime.datetime | None, since: datetime.datetime

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from orchestrator import tracking
 from orchestrator.jobs import JobState
@@ -101,33 +102,36 @@ def _parse_line(
     exit_code = fields.parse_wait_status(row["exit_code"]) if ended else None
     # A running job keeps its former pending reason ("JobHeldUser", 24.11).
     has_reason = ended or not started
+    shared: dict[str, Any] = {
+        "source": "squeue",
+        "observed_at": observed_at,
+        "name": row["Name"],
+        "raw_job_id": raw_job_id,
+        "state": state.shown,
+        "raw_state": row["State"].strip(),
+        "reason": states.parse_reason(row["Reason"], state.shown) if has_reason else None,
+        "exit_code": exit_code.code if exit_code else None,
+        "exit_signal": exit_code.signal if exit_code else None,
+        "partition": fields.parse_text(row["Partition"]),
+        "account": fields.parse_text(row["Account"]),
+        "qos": fields.parse_text(row["QOS"]),
+        "nodes": fields.parse_count(row["NumNodes"]),
+        "gpus": _gpus(row),
+        "cpus": fields.parse_cpus(row["tres-alloc"]),
+        "node_list": node_list,
+        "time_limit_seconds": fields.parse_duration_seconds(row["TimeLimit"]),
+        "submitted_at": fields.parse_time(row["SubmitTime"]),
+        # The StartTime of a job that never started is its end; it has no nodes.
+        "started_at": fields.parse_time(row["StartTime"]) if started and node_list else None,
+        "ended_at": fields.parse_time(row["EndTime"]) if ended else None,
+        "restart_count": fields.parse_count(row["RestartCnt"]),
+    }
     for task in job_ids.each_task(job_id):
         yield tracking.Observation(
-            source="squeue",
-            observed_at=observed_at,
-            name=row["Name"],
+            **shared,
             job_id=task.text,
-            raw_job_id=raw_job_id,
             array_job_id=task.array_job_id,
             array_task_id=task.array_task_id,
-            state=state.shown,
-            raw_state=row["State"].strip(),
-            reason=states.parse_reason(row["Reason"], state.shown) if has_reason else None,
-            exit_code=exit_code.code if exit_code else None,
-            exit_signal=exit_code.signal if exit_code else None,
-            partition=fields.parse_text(row["Partition"]),
-            account=fields.parse_text(row["Account"]),
-            qos=fields.parse_text(row["QOS"]),
-            nodes=fields.parse_count(row["NumNodes"]),
-            gpus=_gpus(row),
-            cpus=fields.parse_cpus(row["tres-alloc"]),
-            node_list=node_list,
-            time_limit_seconds=fields.parse_duration_seconds(row["TimeLimit"]),
-            submitted_at=fields.parse_time(row["SubmitTime"]),
-            # The StartTime of a job that never started is its end; it has no nodes.
-            started_at=fields.parse_time(row["StartTime"]) if started and node_list else None,
-            ended_at=fields.parse_time(row["EndTime"]) if ended else None,
-            restart_count=fields.parse_count(row["RestartCnt"]),
             stdout_path=fields.expand_filename_pattern(
                 _stdout_pattern(row["STDOUT"], is_task=task.array_task_id is not None),
                 name=row["Name"],

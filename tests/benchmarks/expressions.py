@@ -1,4 +1,4 @@
-"""The shipped patterns as extended regular expressions, for grep."""
+"""The shipped patterns as extended regular expressions for grep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large logs: from bytes to rows in the database, against grep with the same patterns."""
+"""Reading large logs into the database, relative to grep with the same patterns."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.benchmarks import expressions, ratios
 
 ROOT = pathlib.Path(__file__).parents[2]
 MIB = 1024 * 1024
-#: Of text made by hand; a file repeats it.
+#: Size of the generated text, which a file repeats.
 BLOCK_BYTES = 64 * MIB
-#: Of a reading of MEMORY_MIB, over the start of the command.
+#: Memory growth while a log of MEMORY_MIB is read.
 MEMORY_BUDGET_MIB = 64
 MEMORY_MIB = 2048
 #: CPU time, if each line matches.
@@ -39,18 +39,20 @@ WORDS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
+    """Add the options."""
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--mib", type=int, default=1024, help="size of a log")
-    parser.add_argument("--memory-mib", type=int, default=MEMORY_MIB, help="of the one for memory")
     parser.add_argument(
-        "--folder", type=pathlib.Path, help="for the logs; default: a temporary one"
+        "--memory-mib", type=int, default=MEMORY_MIB, help="size of a log to measure memory"
+    )
+    parser.add_argument(
+        "--folder", type=pathlib.Path, help="folder of the logs; default: a temporary one"
     )
 
 
 @dataclasses.dataclass
 class Times:
-    """What commands took, in all and of the processor."""
+    """Wall-clock and CPU time of each run."""
 
     seconds: list[float] = dataclasses.field(default_factory=list)
     cpu_seconds: list[float] = dataclasses.field(default_factory=list)
@@ -104,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def make(path: pathlib.Path, mib: int, every: int) -> None:
-    """Write a log of which each so-many-th line is one of a trainer's, torchtitan's or Megatron's.
+    """Write a log in which every N-th line is one of torchtitan or Megatron.
 
     Lines have 100 to 400 bytes.
     """

@@ -1,4 +1,4 @@
-"""What `metrics` of one job takes where the database holds a million numbers."""
+"""`metrics` of one job in a database with a million values."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from db.stores import metrics as stored_metrics
 from orchestrator import metrics
 from tests.benchmarks import ratios, startup
 
-#: Names of a line, as trainers print them.
+#: Metrics of one log line.
 NAMES = ("throughput", "loss", "learning_rate", "grad_norm", "memory", "step_time", "mfu", "step")
-#: A job that has none.
+#: A job without metrics.
 BARE = 150
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
+    """Add the options."""
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument("--rows", type=int, default=1_000_000)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table; 1 when a ratio is over its budget."""
+    """Print the table; return 1 if a ratio exceeds its budget."""
     with tempfile.TemporaryDirectory() as folder:
         many, one = (pathlib.Path(folder, name) for name in ("many", "one"))
         each = arguments.rows // 100
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if all(ratio.kept for ratio in found) else 1
 
 
-#: Arguments behind the job, and the budget.
+#: Arguments after the job -> budget.
 _OF_MANY: Mapping[str, float | None] = {"": 1.5, "--json": 1.5, "--stat all": 1.5, "--last 1": 1.5}
 _OF_ONE: Mapping[str, float | None] = {
     "--last 1": 1.5,
@@ -85,7 +85,7 @@ def _metrics(environ: Mapping[str, str], *argv: str) -> Callable[[], object]:
 
 
 def _fill(folder: pathlib.Path, counts: Mapping[int, int]) -> None:
-    """Store numbers as a refresh does: of each job a few lines, again and again."""
+    """Store values like refreshes: a few lines of each job at a time."""
     with SqliteDatabase(folder / "orchestrator.db") as database, database.writing() as writing:
         store = stored_metrics.MetricStore(writing)
         steps = dict.fromkeys(counts, 0)

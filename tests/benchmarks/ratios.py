@@ -1,4 +1,4 @@
-"""Two commands timed in turns, and what one takes of the other's time."""
+"""Time two commands in turns and compare their medians."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from collections.abc import Callable, Sequence
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """The product's time by that of what it is measured against."""
+    """The time of our code divided by that of a reference."""
 
-    #: What was timed, as a row of the table names it.
+    #: name in the table
     what: str
-    #: Seconds of each run of the product, and of what it is measured against.
+    #: of each run, ours and the reference's
     ours_seconds: Sequence[float]
     bare_seconds: Sequence[float]
-    #: What the ratio may be at most; None: told only.
+    #: the largest ratio allowed; None: no limit
     budget: float | None
 
     @property
     def value(self) -> float:
-        """Median by median."""
+        """The ratio of the medians."""
         return statistics.median(self.ours_seconds) / statistics.median(self.bare_seconds)
 
     @property
     def kept(self) -> bool:
-        """True when it is within its budget."""
+        """Whether the ratio is within its budget."""
         return self.budget is None or self.value <= self.budget
 
 
@@ -40,9 +40,9 @@ def measure(
     budget: float | None,
     after: Callable[[], object] = lambda: None,
 ) -> Ratio:
-    """Time both in turns, so that what else the machine does meets both; once before, uncounted.
+    """Time both in turns, so that other load affects both; the first run does not count.
 
-    `after` follows each run, outside the time.
+    `after` is called after each run and is not timed.
     """
     seconds: tuple[list[float], list[float]] = ([], [])
     for number in range(repeats + 1):
@@ -57,7 +57,7 @@ def measure(
 
 
 def table(ratios: Sequence[Ratio]) -> str:
-    """Return the ratios as a Markdown table: medians in seconds, the ratio, its budget."""
+    """Return a Markdown table: median seconds, ratio, budget."""
     lines = ["| what | here | bare | ratio | budget |", "|---|---|---|---|---|"]
     for ratio in ratios:
         budget = "-" if ratio.budget is None else f"{ratio.budget:.1f}"

@@ -1,6 +1,4 @@
-"""The controller with many jobs that wait and run, and nothing to do: its processor time, its
-memory, and its questions to a fake Slurm.
-"""
+"""The idle controller with many pending and running jobs: CPU time, memory and calls of Slurm."""
 
 from __future__ import annotations
 
@@ -19,31 +17,31 @@ from collections.abc import Iterator
 
 from tests.flow.fake_slurm import fake
 
-#: One array: MaxArraySize of the fake is 1001.
+#: Tasks per array: MaxArraySize of the fake is 1001.
 TASKS = 1000
 CPU_PERCENT, RSS_MIB, CALLS = 1.0, 150.0, 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
-    parser.add_argument("--jobs", type=int, default=10_000, help="half of them run")
-    parser.add_argument("--interval", type=float, default=60, help="of serve, seconds")
-    parser.add_argument("--passes", type=int, default=4, help="that are measured")
+    """Add the options."""
+    parser.add_argument("--jobs", type=int, default=10_000, help="half of them are running")
+    parser.add_argument("--interval", type=float, default=60, help="seconds between passes")
+    parser.add_argument("--passes", type=int, default=4, help="number of measured passes")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What a process has used so far."""
+    """Resources that a process has used so far."""
 
     at: float
     cpu_seconds: float
-    #: held now, and at the most so far
+    #: now, and the peak so far
     mib: float
     peak_mib: float
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what it took; 1 when a figure is over its budget."""
+    """Print the figures; return 1 if one exceeds its budget."""
     with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder)
         environ = _surroundings(place)
@@ -59,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             serve.send_signal(signal.SIGTERM)
             serve.wait()
         calls = _calls(place)
-    # The first pass loads what a pass needs, and reads what the others need not.
+    # The first pass imports modules and reads all jobs.
     began, ended = used[1], used[-1]
     passes = len(used) - 2
     cpu_seconds = ended.cpu_seconds - began.cpu_seconds
@@ -118,7 +116,7 @@ def _make_jobs(place: pathlib.Path, environ: dict[str, str], count: int) -> None
 
 
 def _watch(pid: int, place: pathlib.Path, passes: int) -> Iterator[Usage]:
-    """Yield what the process has used at the end of each pass, `passes` and two more."""
+    """Yield the used resources at the end of each pass, for `passes` + 2 passes."""
     path = place / ".local/state/orchestrator/controller.json"
     seen = None
     for _ in range(passes + 2):

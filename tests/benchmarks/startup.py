@@ -1,4 +1,4 @@
-"""What a user waits for before anything is done: imports, and a database of many jobs."""
+"""The start of commands: imports, and `status` with a large database."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from orchestrator.controller.session import stores
 from tests import postgresql
 from tests.benchmarks import ratios
 
-#: Jobs that ended within the last day: what `status` lists by itself.
+#: Jobs that ended within the last day, which `status` lists by default.
 RECENT = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
+    """Add the options."""
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument("--jobs", type=int, nargs="+", default=[10_000, 100_000])
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table; 1 when a ratio is over its budget."""
+    """Print the table; return 1 if a ratio exceeds its budget."""
     found = [
         ratios.measure(
             "`orchestrator --help` / `import click`",
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def copied(environ: Mapping[str, str], url: str) -> dict[str, str]:
-    """Copy such a database to a server; the environment for it."""
+    """Copy a database to a PostgreSQL server; return the environment for it."""
     file = pathlib.Path(environ["ORCHESTRATOR_STATE_DIR"], "orchestrator.db")
     with stores.Store(file) as store:
         store.copy_to(url)
@@ -92,7 +92,7 @@ def _command(argv: list[str], environ: Mapping[str, str]) -> Callable[[], object
 
 
 def filled(folder: pathlib.Path, count: int) -> dict[str, str]:
-    """Make a database of ended jobs, the newest RECENT of the last day; the environment for it."""
+    """Create a database of ended jobs, RECENT of them recent; return the environment for it."""
     now = datetime.datetime.now(datetime.UTC)
     submissions, jobs = [], []
     for number in range(1, count + 1):

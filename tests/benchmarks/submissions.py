@@ -1,4 +1,4 @@
-"""Submissions on a real Slurm, the lab of the cluster tests; nothing of them runs."""
+"""Submissions of held jobs on the test cluster with a real Slurm."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ HOME = "/home/alice/bench"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
+    """Add the options."""
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--tasks", type=int, default=1000, help="of the array")
-    parser.add_argument("--jobs", type=int, default=30, help="single jobs, one after another")
-    parser.add_argument("--release", default="24.11", help="of Slurm")
+    parser.add_argument("--tasks", type=int, default=1000, help="tasks of the array")
+    parser.add_argument("--jobs", type=int, default=30, help="number of single jobs")
+    parser.add_argument("--release", default="24.11", help="release of Slurm")
     parser.add_argument(
         "--peer",
         metavar="DIR",
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start a lab, print the table; 1 when a ratio is over its budget."""
+    """Start a cluster and print the table; return 1 if a ratio exceeds its budget."""
     try:
         machine.require()
     except machine.Unavailable as error:
@@ -69,7 +69,7 @@ def _run(alice: site.Site, argv: list[str]) -> str:
 
 
 def _arrays(alice: site.Site, count: int, repeats: int) -> list[ratios.Ratio]:
-    """Measure the call alone, as a program makes it, and the whole command."""
+    """Measure the function call alone and the complete command."""
     tasks = "".join(f"  {{ number = {number} }},\n" for number in range(count))
     alice.lab.write(f"{HOME}/program.py", "import sys\n")
     spec = alice.spec(
@@ -84,7 +84,7 @@ def _arrays(alice: site.Site, count: int, repeats: int) -> list[ratios.Ratio]:
     cancel = ["scancel", "-u", "alice"]
     seconds: tuple[list[float], list[float]] = ([], [])
     for number in range(repeats + 1):
-        # submitit's watcher asks for all jobs of a process, so each call has a process of its own.
+        # submitit's watcher queries all jobs of a process, so each call has its own process.
         for argv, kept in zip((ours, theirs), seconds, strict=True):
             took = json.loads(_run(alice, argv))
             alice.lab.run(cancel).check_returncode()
@@ -123,7 +123,7 @@ def _one_after_another(alice: site.Site, count: int) -> list[ratios.Ratio]:
         bare_seconds=bare,
         budget=3.0,
     )
-    # No budget: it tells how much of the former is the disk's and the fork's.
+    # No budget: it shows the share of the disk and of the fork.
     least = ratios.Ratio(
         what="a run folder, a durable commit, `sbatch` and a commit, nothing else / `sbatch`",
         ours_seconds=floor,

@@ -1,4 +1,4 @@
-"""The trainer against a loop written as source S2's is."""
+"""The trainer, relative to a training loop written like source S2."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from trainers import benchmark
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen."""
+    """Add the options."""
     parser.add_argument(
         "--dataset", choices=["synthetic", "cifar10", "cifar100"], default="synthetic"
     )
     parser.add_argument("--data-dir", default=os.environ.get("DATA_DIR") or "datasets")
-    parser.add_argument("--samples", type=int, help="synthetic images; 50000 on a GPU, else 10000")
-    parser.add_argument("--model", help="olivia-wrn on a GPU, else cnn, or it takes hours")
+    parser.add_argument(
+        "--samples", type=int, help="synthetic images; default: 50000 on GPU, else 10000"
+    )
+    parser.add_argument("--model", help="default: olivia-wrn on a GPU, else cnn")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=3)
@@ -27,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table; 1 when a run failed."""
+    """Print the table; return 1 if a run failed."""
     on_gpu = torch.cuda.is_available()
     model = arguments.model or ("olivia-wrn" if on_gpu else "cnn")
     samples = arguments.samples or (50_000 if on_gpu else 10_000)

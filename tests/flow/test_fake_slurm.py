@@ -47,7 +47,7 @@ def test_a_job_from_sbatch_to_its_log(fake_slurm, tmp_path):
     # sacct 24.11 takes 128 off.
     assert (row.exit_code, row.node_list) == (9, "n[1-2]")
     assert "--comment=abcd12345678" in (row.submit_line or "")
-    assert client().steps(["1"], since())["1"].state is jobs.JobState.FAILED
+    assert client().steps(["1"], since())["1"].step_state is jobs.JobState.FAILED
     assert client().batch_script("1") == (tmp_path / "job.sh").read_text()
     assert client().show_job("1")["JobName"] == "demo.abcd12345678"
 

@@ -764,7 +764,7 @@ def test_a_failure_is_explained_and_its_cause_kept(here: command_line.CommandLin
         '      raise ValueError("no label")\n'
         "  ValueError: no label\n"
         "Fix:       - see the traceback; the innermost line of your own code comes last\n"
-        "Also:      peer_lost: a rank lost its connection to another one, which ended first "
+        "Also:      peer_lost: a rank lost its connection to another rank, which ended first "
         f"({log}:7)\n"
     )
     shown = here("show", job_id, "--format", "table").out

@@ -13,7 +13,6 @@ from orchestrator import errors, jobs, tracking
 from orchestrator.controller.refresh import identity
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.slurm import failures
-from orchestrator.slurm.client import Steps
 from orchestrator.tracking import run_folder
 
 #: IDs on one sacct command line: 5,000 IDs make 45 KB, and slurmdbd prefers short queries.
@@ -266,7 +265,7 @@ def _is_urgent(
 def _add_steps(
     chunk: Sequence[jobs.Job],
     by_id: dict[str, list[tracking.Observation]],
-    steps: Mapping[str, Steps],
+    steps: Mapping[str, tracking.Observation],
 ) -> None:
     """Add the worst state and exit code of the steps to the newest row of each job."""
     for job in chunk:
@@ -276,9 +275,9 @@ def _add_steps(
             continue
         newest = dataclasses.replace(
             rows[-1],
-            step_state=worst.state,
-            step_exit_code=worst.exit_code,
-            step_exit_signal=worst.exit_signal,
+            step_state=worst.step_state,
+            step_exit_code=worst.step_exit_code,
+            step_exit_signal=worst.step_exit_signal,
         )
         by_id[job.job_id or ""] = [*rows[:-1], newest]
 

@@ -18,7 +18,7 @@ from orchestrator.local.machine import Machine
 
 if TYPE_CHECKING:
     from orchestrator import tracking
-    from orchestrator.slurm.client import Client, Steps
+    from orchestrator.slurm.client import Client
     from orchestrator.usage import efficiency
 
 
@@ -97,7 +97,9 @@ class Scheduler(Protocol):
     def by_name(
         self, names: Sequence[str], since: datetime.datetime, /
     ) -> list[tracking.Observation]: ...
-    def steps(self, job_ids: Sequence[str], since: datetime.datetime, /) -> Mapping[str, Steps]: ...
+    def steps(
+        self, job_ids: Sequence[str], since: datetime.datetime, /
+    ) -> Mapping[str, tracking.Observation]: ...
     def used(
         self, job_id: str, submitted_at: datetime.datetime | None, since: datetime.datetime, /
     ) -> efficiency.Used | None: ...

@@ -1,1 +1,1 @@
-"""Programs that a benchmark runs on a host of the lab."""
+"""Programs that the benchmarks run."""

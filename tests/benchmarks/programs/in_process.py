@@ -1,4 +1,4 @@
-"""What a program of one's own does to submit a spec: one context for all its submissions."""
+"""Submit specs from a Python program: one context for all submissions."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ from orchestrator.slurm.client import Client
 
 
 def open_context() -> contexts.Context:
-    """Return the context that all submissions of this process share."""
+    """Return the context for all submissions of this process."""
     folder = pathlib.Path.cwd()
     configuration = config.load(os.environ, folder, {})
     return contexts.Context(
@@ -26,6 +26,6 @@ def open_context() -> contexts.Context:
 
 
 def submit_spec(context: contexts.Context, path: str) -> jobs.Job:
-    """Read a spec and submit it, as `orchestrator submit PATH` does."""
+    """Read a spec and submit it, like `orchestrator submit PATH`."""
     spec = specs.load(pathlib.Path(path), environ=os.environ)
     return submit.submit(context, render.Request(spec=spec, source=path, argv=sys.argv))

@@ -1,6 +1,6 @@
-"""A thousand jobs by submitit's map_array, held: FOLDER and COUNT are the arguments.
+"""Submit COUNT held jobs with submitit's map_array, with its files in FOLDER.
 
-Printed is a JSON list of the seconds that the call takes.
+Prints a JSON list with the seconds of the call.
 """
 
 import json
@@ -11,7 +11,7 @@ import submitit
 
 
 def double(number: int) -> int:
-    """Stand for the work."""
+    """Return twice the number: a placeholder for work."""
     return 2 * number
 
 

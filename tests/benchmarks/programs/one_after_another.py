@@ -1,7 +1,6 @@
-"""Seconds that single submissions of SPEC take in one process, in turns with sbatch of SCRIPT.
+"""Time single submissions of SPEC in one process, in turns with sbatch of SCRIPT, COUNT times.
 
-In turns with them too: the least that keeps the promises of a submission, with nothing else done.
-The arguments are SPEC, SCRIPT and how often; printed is a JSON list of each kind's seconds.
+Also in turns: the least that a durable submission needs. Prints a JSON list of each kind's seconds.
 """
 
 import json
@@ -19,12 +18,12 @@ from orchestrator.tracking import run_folder
 
 
 def sbatch(script: str) -> None:
-    """Submit as a user does without us."""
+    """Submit with sbatch alone."""
     subprocess.run(["sbatch", "--parsable", script], check=True, stdout=subprocess.DEVNULL)
 
 
 class Floor:
-    """A run folder and a row on disk, sbatch that dies with us, its answer in the database."""
+    """A run folder, a durable row, sbatch tied to this process, and its output in the database."""
 
     def __init__(self, folder: pathlib.Path, script: str) -> None:
         self._folder = folder
@@ -73,7 +72,7 @@ if __name__ == "__main__":
         for kind, kept in zip(kinds, seconds, strict=True):
             began = time.perf_counter()
             kind()
-            # The first opens the database and asks Slurm for its configuration.
+            # The first run opens the database and queries Slurm's configuration.
             if number:
                 kept.append(time.perf_counter() - began)
     print(json.dumps(seconds))

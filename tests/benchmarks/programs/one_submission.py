@@ -1,7 +1,4 @@
-"""One submission of SPEC; printed is a JSON list of the seconds that it takes.
-
-With what a process does at its first submission, and without the imports.
-"""
+"""Submit SPEC once and print a JSON list with the seconds, without imports."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Reads the log LOG of a job into a new database in FOLDER; prints what it took, as JSON."""
+"""Read the log LOG of a job into a new database in FOLDER; print times and memory as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestrator.slurm.client import Client
 
 
 def main(log: str, folder: pathlib.Path) -> None:
-    """Time the reading alone; the database and the job are there before."""
+    """Time only the reading: database and job exist before."""
     record = jobs.Submission(
         token="abcd00000001",
         cluster="lab",
@@ -54,7 +54,7 @@ def main(log: str, folder: pathlib.Path) -> None:
 
 
 def _peak_kib() -> int:
-    # Not ru_maxrss: that counts what the parent held when it started this process.
+    # Not ru_maxrss, which includes the parent's memory at the start of this process.
     status = pathlib.Path("/proc/self/status").read_text("ascii")
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
 
