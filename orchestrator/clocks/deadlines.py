@@ -1,4 +1,4 @@
-"""Time limits of what a command does, on a clock that nobody sets."""
+"""Time limits of a command, on a monotonic clock."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Self
 
 
 class TimeUpError(Exception):
-    """The time limit of a command is up; nothing failed, so it is no OrchestratorError."""
+    """The time limit of a command is reached; nothing failed, so it is no OrchestratorError."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deadline:
-    """The moment at which work stops, to be continued by the next command; by default never."""
+    """The time at which work stops, to be continued by the next command; by default never."""
 
     #: on the clock
     at: float = math.inf
@@ -23,7 +23,7 @@ class Deadline:
 
     @property
     def left_seconds(self) -> float:
-        """Return the remaining time, 0 after the deadline."""
+        """The remaining time, 0 after the deadline."""
         return math.inf if self.at == math.inf else max(0.0, self.at - self.clock())
 
     @property
@@ -35,15 +35,15 @@ class Deadline:
         return self.at != math.inf
 
     def earlier(self, other: Deadline) -> Deadline:
-        """Return the one of both that comes first; they are of one clock."""
+        """Return the earlier of two deadlines of the same clock."""
         return self if self.at <= other.at else other
 
     def share(self, parts: int) -> Self:
-        """Return the end of the first of so many equal parts of the remaining time."""
+        """Return the end of the first of this many equal parts of the remaining time."""
         return self.within(self.left_seconds / parts)
 
     def within(self, seconds: float) -> Self:
-        """Return this deadline or the one in so many seconds, whichever is earlier."""
+        """Return this deadline or the one in this many seconds, whichever is earlier."""
         if seconds == math.inf:
             return self
         return dataclasses.replace(self, at=min(self.at, self.clock() + seconds))

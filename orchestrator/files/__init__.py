@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from orchestrator.files.ownership import (
-    Exposure,
-    PrivateFolderError,
-    exposure,
-    make_private_folder,
-)
-from orchestrator.files.reading import (
-    NotRegularFileError,
-    TooLargeError,
-    open_descriptor,
-    open_given,
-    open_regular,
-    read_bytes,
-    read_given,
-    read_text,
-    time_of,
-)
+from orchestrator.files import ownership, reading
 
-__all__ = [
-    "Exposure",
-    "NotRegularFileError",
-    "PrivateFolderError",
-    "TooLargeError",
-    "exposure",
-    "make_private_folder",
-    "open_descriptor",
-    "open_given",
-    "open_regular",
-    "read_bytes",
-    "read_given",
-    "read_text",
-    "time_of",
-]
+Exposure = ownership.Exposure
+NotRegularFileError = reading.NotRegularFileError
+PrivateFolderError = ownership.PrivateFolderError
+TooLargeError = reading.TooLargeError
+exposure = ownership.exposure
+make_private_folder = ownership.make_private_folder
+open_descriptor = reading.open_descriptor
+open_given = reading.open_given
+open_regular = reading.open_regular
+read_bytes = reading.read_bytes
+read_given = reading.read_given
+read_text = reading.read_text
+time_of = reading.time_of

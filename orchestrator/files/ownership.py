@@ -1,11 +1,11 @@
-"""Who else can change what a path leads to.
+"""Who can change what a path leads to.
 
-A path is safe when nobody but its user and root can change the file, any folder above it, or any
-symbolic link on the way. Folders of a group whose only member is the user are safe (the default of
+A path is safe if only its user and root can change the file, the folders above it and the symbolic
+links on the way. Folders of a group whose only member is the user are safe (the default of
 Debian, Ubuntu and RHEL: umask 002 with a group for each user). A folder with the sticky bit, such
-as /tmp, is safe above an entry of the user's own: others can add files but not replace that entry.
+as /tmp, is safe above the user's own entry: others can add files but not replace that entry.
 
-Not seen: ACLs of NFSv4 and access by a file server's administrator. POSIX ACLs show as group bits.
+Not detected: NFSv4 ACLs and access by a file server's administrator. POSIX ACLs show as group bits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from orchestrator.text import escaping
 
-_MAX_SYMBOLIC_LINKS = 40  # as the kernel has it (man 7 path_resolution)
+_MAX_SYMBOLIC_LINKS = 40  # as in the kernel (man 7 path_resolution)
 _ROOT_UID = 0
 _ACL = "system.posix_acl_access"
 
@@ -38,19 +38,19 @@ class Exposure:
     path: Path
     #: "belongs to user eve", "can be written by every user"
     reason: str
-    #: what makes the path safe, or accepts it; "" where only another path helps
+    #: what makes the path safe, or accepts it; "" if only another path helps
     cure: str = ""
 
     def __str__(self) -> str:
         return f"{escaping.visible(str(self.path))} {self.reason}"
 
     def advice(self, setting: str) -> str:
-        """Return what to do about it; `setting` is the configuration's key of the folder."""
+        """Return what to do. setting: the configuration's key of the folder."""
         another = f"set {setting} to a folder of your own"
         return f"{self.cure}, or {another}" if self.cure else another
 
     def refusal(self, path: Path, setting: str) -> str:
-        """Return why `path` is not used, and what to do about it."""
+        """Return why `path` is not used, and what to do."""
         advice = self.advice(setting)
         return (
             f"{escaping.visible(str(path))} is not used: {self}, and whoever can change it decides "
@@ -61,21 +61,21 @@ class Exposure:
 def exposure(
     path: Path, *, shared_folders: Sequence[Path] = (), uid: int | None = None
 ) -> Exposure | None:
-    """Return how someone other than this user and root can change `path`; None where nobody can.
+    """Return how someone other than this user and root can change `path`; None if nobody can.
 
     path: absolute; a missing part of it is as safe as the nearest folder that exists.
     shared_folders: at and below them other owners and group-writable folders are accepted.
     uid: the user; by default the effective user of this process.
 
-    Raises OSError when a folder on the way cannot be examined.
+    Raises OSError if a folder on the way cannot be examined.
     """
     own = os.geteuid() if uid is None else uid
     shared = [Path(os.path.realpath(folder)) for folder in shared_folders]
     steps = list(_steps(path))
-    is_there = os.path.exists(path)
+    exists = os.path.exists(path)
     for number, (step, status) in enumerate(steps, 1):
         is_shared = any(step.is_relative_to(folder) for folder in shared)
-        is_above = number < len(steps) or not is_there
+        is_above = number < len(steps) or not exists
         reason = _reason(step, status, own, is_shared=is_shared, is_above=is_above)
         if reason:
             return Exposure(path=step, reason=reason, cure=_cure(step, status, own))
@@ -85,37 +85,36 @@ def exposure(
 def make_private_folder(
     folder: Path, *, shared_folders: Sequence[Path] = (), setting: str = "it"
 ) -> None:
-    """Make a folder and the missing ones above it, each with mode 0700 whatever the umask is.
+    """Create a folder and its missing parents, with mode 0700 whatever the umask is.
 
     setting: the configuration's key of the folder, for the error's advice.
 
-    Raises PrivateFolderError when others can change the folder, and OSError when it cannot be made.
+    Raises PrivateFolderError if others can change the folder, and OSError if it cannot be created.
     """
     missing = []
-    for place in (folder, *folder.parents):
-        if os.path.lexists(place):
+    for path in (folder, *folder.parents):
+        if os.path.lexists(path):
             break
-        missing.append(place)
+        missing.append(path)
     if missing:
-        # Nothing is left behind in a folder of somebody else.
+        # Before anything is created in a folder of another user.
         _refuse_exposed(folder, shared_folders, setting)
-    for place in reversed(missing):
+    for path in reversed(missing):
         try:
-            os.mkdir(place, 0o700)
+            os.mkdir(path, 0o700)
         except FileExistsError:
-            # Made by another process at the same moment; whose it is, is examined below.
+            # Created by another process at the same moment; its owner is checked below.
             continue
-        if stat.S_IMODE(os.lstat(place).st_mode) & 0o700 != 0o700:
-            os.chmod(place, 0o700)
+        if stat.S_IMODE(os.lstat(path).st_mode) & 0o700 != 0o700:
+            os.chmod(path, 0o700)
     _refuse_exposed(folder, shared_folders, setting)
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
 
 def _refuse_exposed(folder: Path, shared_folders: Sequence[Path], setting: str) -> None:
-    found = exposure(folder, shared_folders=shared_folders)
-    if found is not None:
-        raise PrivateFolderError(errno.EPERM, found.refusal(folder, setting), str(folder))
+    if exposed := exposure(folder, shared_folders=shared_folders):
+        raise PrivateFolderError(errno.EPERM, exposed.refusal(folder, setting), str(folder))
 
 
 def _steps(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -151,7 +150,7 @@ def _steps(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
 def _reason(
     step: Path, status: os.stat_result, own: int, *, is_shared: bool, is_above: bool
 ) -> str:
-    """Return why a step is not safe, "" where it is.
+    """Return why a step is not safe; "" if it is.
 
     is_above: the step is a folder above the path, not what the path leads to.
     """
@@ -170,9 +169,9 @@ def _reason(
 
 
 def _cure(step: Path, status: os.stat_result, own: int) -> str:
-    """Return what the user can do to make a step safe, or to accept it; "" for nothing."""
+    """Return how the user can make a step safe, or accept it; "" if neither is possible."""
     name = escaping.visible(str(step))
-    # The mode of a device is not for its reader to change.
+    # A user should not change the mode of a device.
     is_own = status.st_uid == own and (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode))
     if status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode):
         bits = "go-w" if status.st_mode & stat.S_IWGRP else "o-w"
@@ -187,7 +186,7 @@ def _cure(step: Path, status: os.stat_result, own: int) -> str:
 
 
 def _is_private_group(step: Path, status: os.stat_result, own: int) -> bool:
-    """Tell whether the group is the user's own, with no other member, and no ACL adds another."""
+    """Return whether the group is the user's own, without other members, and there is no ACL."""
     if status.st_gid != _ROOT_UID:
         try:
             group, user = grp.getgrgid(status.st_gid), pwd.getpwuid(own)
@@ -196,7 +195,7 @@ def _is_private_group(step: Path, status: os.stat_result, own: int) -> bool:
         if group.gr_name != user.pw_name or set(group.gr_mem) - {user.pw_name}:
             return False
     try:
-        # With an ACL the group bits are its mask: another user may have the right to write.
+        # With an ACL the group bits are its mask: another user may have write permission.
         return _ACL not in os.listxattr(step, follow_symlinks=False)
     except OSError:
         return True

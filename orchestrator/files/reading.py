@@ -1,4 +1,4 @@
-"""Open and read files that a job, or another user, may have replaced by something else.
+"""Opening and reading of files that a job, or another user, may have replaced.
 
 A FIFO blocks its reader until somebody writes to it, a device such as /dev/zero never ends, and a
 sparse file of a terabyte fits on any disk. All three can be put wherever a job can write.
@@ -11,8 +11,9 @@ import errno
 import os
 import select
 import stat
-from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
+
+_Path: TypeAlias = str | os.PathLike[str]
 
 _KINDS = {
     stat.S_IFIFO: "FIFO",
@@ -21,14 +22,14 @@ _KINDS = {
     stat.S_IFSOCK: "socket",
     stat.S_IFDIR: "folder",
 }
-# O_NONBLOCK: open(2) of a FIFO does not wait for a writer, and reading a regular file ignores it.
-# O_NOCTTY: a terminal does not become ours.
+# O_NONBLOCK: open(2) of a FIFO does not wait for a writer; reading a regular file ignores it.
+# O_NOCTTY: a terminal does not become the controlling one.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
-#: Times that the database stores, too.
+#: Times that the database can store.
 _FIRST, _LAST = (datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (1970, 2999))
 
-#: A FIFO that the user named is waited for so long.
+#: Time to wait for a FIFO that the user named.
 _FIFO_TIMEOUT_SECONDS = 5
 
 
@@ -40,77 +41,50 @@ class TooLargeError(OSError):
     """The file is larger than its reader accepts."""
 
 
-def open_descriptor(path: str | os.PathLike[str]) -> int:
-    """Open a regular file for reading, without ever blocking, and return its descriptor.
+def open_descriptor(path: _Path) -> int:
+    """Open a regular file for reading, without blocking, and return its descriptor.
 
-    Raises NotRegularFileError for anything else, OSError when it cannot be opened and ValueError
-    for a NUL character in the path.
+    Raises NotRegularFileError for anything else, OSError if it cannot be opened and ValueError for
+    a NUL character in the path.
     """
+    return _open(path, is_given=False)
+
+
+def open_regular(path: _Path) -> BinaryIO:
+    """Open a regular file for reading. Raises what open_descriptor() raises."""
+    return open(open_descriptor(path), "rb")
+
+
+def open_given(path: _Path) -> BinaryIO:
+    """Open a file that the user named on the command line, also a pipe, `<(...)` or /dev/stdin.
+
+    Raises NotRegularFileError for a folder, a block device and a FIFO that nobody writes to, and
+    OSError if it cannot be opened.
+    """
+    return open(_open(path, is_given=True), "rb")
+
+
+def _open(path: _Path, *, is_given: bool) -> int:
     descriptor = os.open(path, _FLAGS)
     try:
         kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
-        if kind != stat.S_IFREG:
+        message = ""
+        if kind in (stat.S_IFDIR, stat.S_IFBLK) or (not is_given and kind != stat.S_IFREG):
             message = f"not a regular file but a {_KINDS.get(kind, 'special file')}"
+        elif is_given and kind == stat.S_IFIFO and _is_silent(descriptor):
+            message = f"a FIFO to which nothing was written for {_FIFO_TIMEOUT_SECONDS} s"
+        if message:
             raise NotRegularFileError(errno.EINVAL, message, os.fspath(path))
+        if is_given:
+            os.set_blocking(descriptor, True)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file for reading; raises what open_descriptor() raises."""
-    return open(open_descriptor(path), "rb")
-
-
-def read_bytes(path: str | os.PathLike[str], *, limit_bytes: int) -> bytes:
-    """Return the content of a regular file of at most `limit_bytes`.
-
-    Raises TooLargeError beyond that, and what open_regular() raises.
-    """
-    with open_regular(path) as file:
-        return _bounded(file, path, limit_bytes)
-
-
-def open_given(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file that the user named on the command line: a pipe, `<(...)` or /dev/stdin too.
-
-    Raises NotRegularFileError for a folder, a block device and a FIFO that nobody writes to, and
-    OSError when it cannot be opened.
-    """
-    descriptor = os.open(path, _FLAGS)
-    try:
-        kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
-        if kind in (stat.S_IFDIR, stat.S_IFBLK):
-            message = f"not a regular file but a {_KINDS[kind]}"
-            raise NotRegularFileError(errno.EINVAL, message, os.fspath(path))
-        if kind == stat.S_IFIFO and _is_silent(descriptor):
-            message = f"a FIFO to which nothing was written for {_FIFO_TIMEOUT_SECONDS} s"
-            raise NotRegularFileError(errno.EINVAL, message, os.fspath(path))
-        os.set_blocking(descriptor, True)
-        return open(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def read_given(path: str | os.PathLike[str], *, limit_bytes: int) -> bytes:
-    """Return the content of a file that the user named on the command line.
-
-    Raises TooLargeError beyond `limit_bytes`, and what open_given() raises.
-    """
-    with open_given(path) as file:
-        return _bounded(file, path, limit_bytes)
-
-
-def time_of(stamp: float) -> datetime.datetime:
-    """Return the time of a file's stamp, between 1970 and 2999: `touch` may set it to any."""
-    first, last = _FIRST.timestamp(), _LAST.timestamp()
-    return datetime.datetime.fromtimestamp(min(max(stamp, first), last), datetime.UTC)
-
-
 def _is_silent(descriptor: int) -> bool:
-    """Tell whether nothing is written to a FIFO; the pipe of `<(...)` ends with its writer."""
+    """Return whether nothing is written to a FIFO; the pipe of `<(...)` ends with its writer."""
     if os.readlink(f"/proc/self/fd/{descriptor}").startswith("pipe:"):
         return False
     poll = select.poll()
@@ -118,17 +92,39 @@ def _is_silent(descriptor: int) -> bool:
     return not poll.poll(_FIFO_TIMEOUT_SECONDS * 1000)
 
 
-def _bounded(file: BinaryIO, path: str | os.PathLike[str], limit_bytes: int) -> bytes:
-    content = file.read(limit_bytes + 1)
-    if len(content) > limit_bytes:
-        message = f"larger than {limit_bytes} bytes"
-        raise TooLargeError(errno.EFBIG, message, os.fspath(path))
-    return content
+def read_bytes(path: _Path, *, limit_bytes: int) -> bytes:
+    """Return the content of a regular file.
+
+    Raises TooLargeError beyond `limit_bytes`, and what open_regular() raises.
+    """
+    return _read(open_regular(path), path, limit_bytes)
 
 
-def read_text(path: str | os.PathLike[str], *, limit_bytes: int, errors: str = "strict") -> str:
-    """Return the UTF-8 text of a regular file; UnicodeDecodeError as `errors` says.
+def read_given(path: _Path, *, limit_bytes: int) -> bytes:
+    """Return the content of a file that the user named on the command line.
+
+    Raises TooLargeError beyond `limit_bytes`, and what open_given() raises.
+    """
+    return _read(open_given(path), path, limit_bytes)
+
+
+def read_text(path: _Path, *, limit_bytes: int, errors: str = "strict") -> str:
+    """Return the UTF-8 text of a regular file. `errors` is that of bytes.decode().
 
     Raises what read_bytes() raises.
     """
-    return read_bytes(Path(path), limit_bytes=limit_bytes).decode("utf-8", errors=errors)
+    return read_bytes(path, limit_bytes=limit_bytes).decode("utf-8", errors=errors)
+
+
+def _read(file: BinaryIO, path: _Path, limit_bytes: int) -> bytes:
+    with file:
+        content = file.read(limit_bytes + 1)
+    if len(content) > limit_bytes:
+        raise TooLargeError(errno.EFBIG, f"larger than {limit_bytes} bytes", os.fspath(path))
+    return content
+
+
+def time_of(stamp: float) -> datetime.datetime:
+    """Return a file's time, limited to 1970 to 2999: `touch` may set any time."""
+    first, last = _FIRST.timestamp(), _LAST.timestamp()
+    return datetime.datetime.fromtimestamp(min(max(stamp, first), last), datetime.UTC)

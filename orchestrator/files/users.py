@@ -1,4 +1,4 @@
-"""Who runs this process, also where the user database does not know: a container, or LDAP away."""
+"""The user of this process, also without a user database: in a container, or while LDAP is down."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import pwd
 
 
 def user_name() -> str:
-    """Return the user's name, as getpass.getuser() does; where nobody knows it, the user ID."""
-    for variable in ("LOGNAME", "USER"):
-        if name := os.environ.get(variable):
-            return name
+    """Return the user's name, like getpass.getuser(); the user ID if it is not known."""
+    if name := os.environ.get("LOGNAME") or os.environ.get("USER"):
+        return name
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -18,7 +17,7 @@ def user_name() -> str:
 
 
 def home_folder() -> str:
-    """Return the home folder of the user database, / where it has none."""
+    """Return the home folder in the user database; / without one."""
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:

@@ -1,17 +1,17 @@
-"""Text from outside -> text that a terminal, a mail reader or a chat can only display. Pure.
+"""Escaping of text that others wrote, for terminals, mail and chats.
 
-Job logs, Slurm, git, file names and the database hold text that others wrote. Characters that act
-on what displays them are written as escapes (`\\x1b`). Each character is escaped by itself and none
-is removed, so nothing can come together again, and escaping twice changes nothing.
+Such text is in job logs, Slurm, git, file names and the database. Characters that act on what
+displays them are written as escapes (`\\x1b`). Each character is escaped separately and none
+is removed, so no new sequence can form, and escaping twice changes nothing.
 """
 
 from __future__ import annotations
 
 import re
 
-#: DEL, C1, bytes that are not UTF-8 (surrogates), and characters that reorder or hide text or end a
-#: line for some readers, fillers that show nothing among them. Joiners (U+200C, U+200D) and the
-#: variation selectors of the BMP stay: scripts and emoji need them.
+#: DEL, C1, bytes that are not UTF-8 (surrogates), and characters that reorder or hide text, show
+#: nothing, or end a line for some readers. Joiners (U+200C, U+200D) and the variation selectors of
+#: the BMP stay: scripts and emoji need them.
 _ACTING = (
     r"\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f"
     r"\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb"
@@ -23,7 +23,7 @@ _SPACES = str.maketrans("\t\n\r", "   ")
 
 
 def visible(text: str) -> str:
-    """Return the text with every such character escaped, newline and tab too."""
+    """Return the text with every such character escaped, including newline and tab."""
     return text if _is_plain(text) else _ANY.sub(_escape, text)
 
 
@@ -38,7 +38,7 @@ def lines(text: str) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether there is nothing to look for, as mostly; letters that show nothing print."""
+    # Some printable letters show nothing, so only ASCII is certainly plain.
     return text.isascii() and text.isprintable()
 
 

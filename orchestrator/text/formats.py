@@ -1,4 +1,4 @@
-"""CSV that a spreadsheet does not run, and JSON of printable characters. Pure."""
+"""CSV that a spreadsheet does not execute, and JSON of printable characters."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Iterable
 
 from orchestrator.text import escaping
 
-#: What begins a formula in a spreadsheet (OWASP, "CSV injection").
+#: Start of a formula in a spreadsheet (OWASP, "CSV injection").
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 #: Our own row numbers, and their ratios.
 _ROWS = re.compile(r"@[0-9]+(?:/@[0-9]+)*")
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Return rows as CSV; text that a spreadsheet would take for a formula gets a `'` in front."""
+    """Return rows as CSV; text that a spreadsheet would read as a formula gets a leading `'`."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([_cell(value) for value in row] for row in rows)
@@ -41,5 +41,5 @@ def _is_number(text: str) -> bool:
 
 def json_text(value: object, *, indent: int | None = None, allow_nan: bool = False) -> str:
     """Return a value as JSON in ASCII."""
-    # DEL is the one control character that json.dumps leaves; it can stand in strings only.
+    # DEL is the only control character that json.dumps leaves; it occurs only in strings.
     return json.dumps(value, indent=indent, allow_nan=allow_nan).replace("\x7f", "\\u007f")

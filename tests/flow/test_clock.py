@@ -16,7 +16,7 @@ JOB = '[job]\nname = "x"\ntime_limit = "5"\n[launch]\nlauncher = "python"\ncomma
 LEAPT = re.compile(
     r"The clock of \S+ leapt (forward|back) by ([\d:-]+): it showed \S+ \S+ when \S+ \S+ was "
     r"expected\. (.*) Until then schedules, recovery, deferred submissions, graphs, alerts and "
-    r"notices wait\. If the clock is wrong, set it \(NTP\); if it is right, run "
+    r"notices are paused\. If the clock is wrong, set it \(NTP\); if it is right, run "
     r"`orchestrator tick --trust-clock`\."
 )
 

@@ -116,6 +116,7 @@ command = ["/bin/sh", "-c", "cat {text} >&2; exit 1"]
 
 #: On a terminal the first is a table.
 ROWS = [[], *(["--format", form] for form in ("tsv", "csv", "json", "jsonl"))]
+#: For commands whose rows the same function prints as those of `status`, which has all formats.
 HEAD = [[], ["--format", "json"]]
 
 #: Commands that print what is stored: with these words, each with these formats.
@@ -143,33 +144,33 @@ SHOWN: dict[str, list[list[str]]] = {
     + [["patterns", "test", "{strange}"]],
     "explain": [["explain", "@1", "@2", "--no-refresh", *more] for more in ROWS]
     + [["explain", "--log", "{log}", *more] for more in ROWS],
-    "trust": [["trust", "--list", *more] for more in ROWS] + [["trust", "EVIL\udc9b31m"]],
-    "db restore": [["db", "restore", *more] for more in ROWS]
+    "trust": [["trust", "--list", *more] for more in HEAD] + [["trust", "EVIL\udc9b31m"]],
+    "db restore": [["db", "restore", *more] for more in HEAD]
     + [["db", "restore", "EVIL\udc9b31m"]],
-    "usage": [["usage", "--by", "name", *more] for more in ROWS],
-    "sweep list": [["sweep", "list", *more] for more in ROWS],
-    "sweep status": [["sweep", "status", "@1", "--no-refresh", *more] for more in ROWS]
-    + [["sweep", "status", "@1", "--no-refresh", "--points", *more] for more in ROWS],
+    "usage": [["usage", "--by", "name", *more] for more in HEAD],
+    "sweep list": [["sweep", "list", *more] for more in HEAD],
+    "sweep status": [["sweep", "status", "@1", "--no-refresh", *more] for more in HEAD]
+    + [["sweep", "status", "@1", "--no-refresh", "--points", *more] for more in HEAD],
     "sweep report": [
         ["sweep", "report", "@1", "--no-refresh", "--title", WHOLE, *more]
         for more in [*ROWS, ["--format", "markdown"], ["--format", "latex"]]
     ]
     + [["sweep", "report", "@1", "--no-refresh", "--title", WHOLE, "--to", "{home}/report"]],
-    "schedule list": [["schedule", "list", *more] for more in ROWS],
-    "schedule show": [["schedule", "show", WHOLE + "1", *more] for more in ROWS],
-    "schedule next": [["schedule", "next", WHOLE + "1", *more] for more in ROWS],
-    "schedule history": [["schedule", "history", WHOLE + "1", *more] for more in ROWS],
-    "graph list": [["graph", "list", *more] for more in ROWS],
-    "graph status": [["graph", "status", "@1", "--no-refresh", *more] for more in ROWS],
-    "baseline show": [["baseline", "show", *more] for more in ROWS]
-    + [["baseline", "show", WHOLE + "1", *more] for more in ROWS],
+    "schedule list": [["schedule", "list", *more] for more in HEAD],
+    "schedule show": [["schedule", "show", WHOLE + "1", *more] for more in HEAD],
+    "schedule next": [["schedule", "next", WHOLE + "1", *more] for more in HEAD],
+    "schedule history": [["schedule", "history", WHOLE + "1", *more] for more in HEAD],
+    "graph list": [["graph", "list", *more] for more in HEAD],
+    "graph status": [["graph", "status", "@1", "--no-refresh", *more] for more in HEAD],
+    "baseline show": [["baseline", "show", *more] for more in HEAD]
+    + [["baseline", "show", WHOLE + "1", *more] for more in HEAD],
     "baseline compare": [
         ["baseline", "compare", "--sweep", "@1", "--no-refresh", "--against", WHOLE + "1", *more]
-        for more in ROWS
+        for more in HEAD
     ],
-    "notices list": [["notices", "list", *more] for more in ROWS],
-    "serve": [["serve", "--status", *more] for more in ROWS],
-    "config show": [["config", "show", "--origin", *more] for more in ROWS],
+    "notices list": [["notices", "list", *more] for more in HEAD],
+    "serve": [["serve", "--status", *more] for more in HEAD],
+    "config show": [["config", "show", "--origin", *more] for more in HEAD],
     "db check": [["db", "check", *more] for more in HEAD],
     "db path": [["db", "path"]],
     "completion": [["completion", "bash"]],
@@ -181,7 +182,7 @@ SHOWN: dict[str, list[list[str]]] = {
 }
 #: Commands that do something, and what goes wrong: last, in this order.
 DONE: dict[str, list[list[str]]] = {
-    "doctor": [["doctor", *more] for more in ROWS],
+    "doctor": [["doctor", *more] for more in HEAD],
     "config init": [["config", "init", "--print"]],
     "notices retry": [["notices", "retry"]],
     "notices test": [["notices", "test", "bad"], ["notices", "test", WHOLE]],

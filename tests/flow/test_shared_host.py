@@ -427,7 +427,7 @@ def test_doctor_says_which_projects_file_counts(cli):
         "check": "project file",
         "outcome": "bad",
         "found": f"{path} is refused: it sets state_dir, templates_dir",
-        "cure": "move these to your own configuration, or review the file and run "
+        "cure": "move these keys to your own configuration, or review the file and run "
         f"`orchestrator trust {cli.folder}`",
     }
     (cli.folder / "t").mkdir()

@@ -95,8 +95,8 @@ def test_what_is_told_and_what_is_stored() -> None:
     for text in ("", "[]", "{}", '{"trusted": {}, "doubt": null}'):
         assert leaps.State.of_json(text) is None
     rest = (
-        " Until then schedules, recovery, deferred submissions, graphs, alerts and notices wait. "
-        "If the clock is wrong, set it (NTP); if it is right, run "
+        " Until then schedules, recovery, deferred submissions, graphs, alerts and notices are "
+        "paused. If the clock is wrong, set it (NTP); if it is right, run "
         "`orchestrator tick --trust-clock`."
     )
     shown = f"{NOW.astimezone() + datetime.timedelta(seconds=60):%Y-%m-%d %H:%M:%S}"
@@ -108,8 +108,8 @@ def test_what_is_told_and_what_is_stored() -> None:
     off = leaps.assess(BEFORE, reading(30 * DAY, 9, host="login2", boot_id="b"), nobody)
     at = f"{(NOW + datetime.timedelta(days=30)).astimezone():%Y-%m-%d %H:%M:%S}"
     assert leaps.explanation(off) == (
-        f"The clock of login2 showed {at}, 30-00:00:00 after the last pass, which login1 made at "
-        f"{NOW.astimezone():%Y-%m-%d %H:%M:%S}. Without another leap it is trusted after "
+        f"The clock of login2 showed {at}, 30-00:00:00 after the last controller pass, on login1 "
+        f"at {NOW.astimezone():%Y-%m-%d %H:%M:%S}. Without another leap it is trusted after "
         f"60 minutes.{rest}"
     )
     assert leaps.explanation(BEFORE) == ""

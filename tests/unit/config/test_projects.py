@@ -92,6 +92,7 @@ def test_every_key_that_does_not_say_what_a_job_is_is_refused() -> None:
             assert found == ([] if key in allowed else [(*at, key)])
 
 
+@hypothesis.settings(max_examples=25)
 @hypothesis.given(
     strategies.dictionaries(
         strategies.text() | strategies.sampled_from(sorted(schema.fields_of(file_schema.File))),

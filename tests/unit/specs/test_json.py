@@ -48,6 +48,7 @@ def _record(cls: Any) -> st.SearchStrategy[Any]:
     return st.builds(cls, **{name: _of(hint) for name, hint in schema.fields_of(cls).items()})
 
 
+@hypothesis.settings(max_examples=30)
 @hypothesis.given(_record(jobs.JobSpec))
 def test_round_trip(spec: jobs.JobSpec) -> None:
     back = specs.from_json(specs.to_json(spec))

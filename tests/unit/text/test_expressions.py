@@ -57,7 +57,7 @@ def test_a_catastrophic_expression_ends_on_each_line(source: str) -> None:
         (
             "(" * 30 + "a" + ")+" * 30 + "(?=b)",
             "too large for an expression with lookaround, back-references or possessive repeats: "
-            "use fewer repeats within repeats, or leave these out",
+            "use fewer nested repeats, or remove these",
         ),
         ("(?:(?:[(){2}]{99}){99}){99}(?=b)", "too large for an expression with lookaround, "),
         ("(?=" + r"a{2147483647}" + ")", "too large for an expression with lookaround, "),

@@ -103,6 +103,7 @@ def _value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+@hypothesis.settings(max_examples=50)
 @hypothesis.given(
     st.dictionaries(
         KEYS,

@@ -49,6 +49,7 @@ def test_no_times(text: str) -> None:
     assert values.form_error("time_limit", text)
 
 
+@hypothesis.settings(max_examples=30)
 @hypothesis.given(st.integers(0, 365), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
 def test_seconds_of_any_time_that_slurm_prints(
     days: int, hours: int, minutes: int, rest: int

@@ -165,7 +165,7 @@ ACTS = strategies.lists(
 
 
 @hypothesis.given(ACTS)
-@hypothesis.settings(max_examples=40)
+@hypothesis.settings(max_examples=20)
 def test_one_writes_at_a_time(world: World, acts: list[tuple[str, int]]) -> None:
     free(world)
     # By the place that acts name; a process that begins there has a number of its own.
