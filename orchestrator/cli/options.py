@@ -190,13 +190,15 @@ def option(
         settings["is_flag"] = True
     else:
         metavar = metavar or _METAVARS.get(value)
+    # An explicit default of None would satisfy `required`; --x/--no-x needs it to tell "not given".
+    if default is not None or "/" in names:
+        settings["default"] = default
     return click.option(
         *names.split(),
         *([dest] if dest else []),
         help=f"{help} Can be repeated." if multiple else help,
         type=value,
         metavar=metavar,
-        default=default,
         show_default=default is not None,
         multiple=multiple,
         **settings,
