@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from orchestrator import config, files, jobs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.session import stores
-from orchestrator.local import kernel_clock, machine
-from orchestrator.local.machine import Machine
+from orchestrator.local import kernel_clock
 
 if TYPE_CHECKING:
     from orchestrator import tracking
+    from orchestrator.local.machine import Machine
     from orchestrator.slurm.client import Client
     from orchestrator.usage import efficiency
 
@@ -137,7 +137,10 @@ class Context:
     @property
     def machine(self) -> Machine:
         """This machine as a scheduler of local jobs."""
-        return Machine(
+        # With Slurm it is not needed, and it loads many modules.
+        from orchestrator.local import machine
+
+        return machine.Machine(
             folder=self.configuration.state_dir / "local",
             keeper_config=machine.KeeperConfig(
                 module="orchestrator.controller.keeper", database=self.configuration.database

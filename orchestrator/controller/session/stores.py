@@ -23,7 +23,6 @@ from db import errors as db_errors
 from db.sqlite import backups
 from db.sqlite.database import SqliteDatabase
 from orchestrator import config, errors, files
-from orchestrator.controller.session import content_checks
 from orchestrator.jobs import leases
 
 _URLS = "Write sqlite:////PATH or postgresql://USER@HOST/DATABASE."
@@ -279,6 +278,8 @@ def of(configuration: config.Configuration) -> Store:
 
 
 def _row_checks() -> checks.RowChecks:
+    from orchestrator.controller.session import content_checks
+
     return content_checks.checks(datetime.datetime.now(datetime.UTC))
 
 

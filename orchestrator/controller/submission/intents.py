@@ -10,13 +10,11 @@ from typing import Any, TypeAlias
 
 from db import unit_of_work
 from orchestrator import errors, jobs, specs
-from orchestrator.controller.refresh import refresh
 from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import contexts
 from orchestrator.controller.submission import (
     dependencies,
     environments,
-    local_jobs,
     sbatch_outcomes,
 )
 from orchestrator.jobs import dependency
@@ -76,6 +74,8 @@ def check(
     advice: what to do about a dependency on a job that Slurm has forgotten.
     """
     if context.is_local:
+        from orchestrator.controller.submission import local_jobs
+
         spec = batch_options.with_directives(spec, script)
         checks.check_gpus(local_jobs.requested_gpus(spec), local_jobs.available_slots(context))
     dependencies.check(context, spec.dependency, advice=advice)
@@ -155,6 +155,8 @@ def _deferral(
     depends = intent.depends
     status = dependency.Status()
     if references or depends:
+        from orchestrator.controller.refresh import refresh
+
         # Slurm may have forgotten how a job ended that is still running in the database.
         refresh.refresh(context)
         with context.store.reading() as work:

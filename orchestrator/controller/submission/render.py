@@ -12,7 +12,6 @@ from pathlib import Path
 
 import orchestrator
 from orchestrator import config, errors, jobs
-from orchestrator.controller.metrics import job_patterns
 from orchestrator.jobs import dependency
 from orchestrator.local import checks
 from orchestrator.rendering import batch_file, batch_options, job_script, templates
@@ -72,6 +71,8 @@ def render(
         )
     if spec.metrics.patterns or spec.metrics.pattern:
         # A misspelt name that is found when the log is read would cost the metrics of a run.
+        from orchestrator.controller.metrics import job_patterns
+
         job_patterns.of_job(job_patterns.configured(configuration), spec, source=source)
     if spec.launch.batch_file is not None:
         text = batch_file.read_text(Path(spec.launch.batch_file))

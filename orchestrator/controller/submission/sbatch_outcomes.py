@@ -9,7 +9,6 @@ from pathlib import Path
 from db import unit_of_work
 from orchestrator import errors, jobs
 from orchestrator.controller.metrics import log_paths
-from orchestrator.controller.refresh import refresh
 from orchestrator.controller.resubmission import submit_limit
 from orchestrator.controller.session import contexts
 from orchestrator.slurm import sbatch
@@ -146,6 +145,9 @@ def look_for(context: contexts.Context, job: jobs.Job, outcome: sbatch.Outcome) 
 
     Raises SlurmError if Slurm does not show it.
     """
+    # Rarely needed, and it loads many modules.
+    from orchestrator.controller.refresh import refresh
+
     unknown = jobs.JobState.SUBMIT_UNKNOWN
     with context.store.writing(durable=True) as work:
         changes = {"state": unknown, **LIVE, "grace_since": context.clock.now()}

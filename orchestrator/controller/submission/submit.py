@@ -13,7 +13,6 @@ from orchestrator.controller.submission import (
     dependencies,
     environments,
     intents,
-    local_jobs,
     provenance,
     render,
     sbatch_call,
@@ -85,6 +84,8 @@ def send(context: contexts.Context, job: jobs.Job, *, keep_deferred: bool = Fals
     folder = run_folder.RunFolder(Path(job.run_dir))
     try:
         if context.is_local:
+            from orchestrator.controller.submission import local_jobs
+
             own, _ = dependency.split(spec.dependency)
             local_spec = dataclasses.replace(spec, dependency=text or own)
             job_id = local_jobs.submit(context, local_spec, job, submission)
@@ -144,5 +145,7 @@ def test_only(context: contexts.Context, request: render.Request) -> str:
     is_local = render.is_local(context.configuration, context.environ)
     script = render.render(context.configuration, request, is_local=is_local).text
     if is_local:
+        from orchestrator.controller.submission import local_jobs
+
         return local_jobs.estimate(context, request.spec, script)
     return context.slurm.test_only(script, batch_file.options_of(request.spec))
