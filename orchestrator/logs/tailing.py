@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from orchestrator.logs import files
-from orchestrator.logs import lines as log_lines
+from orchestrator.logs.lines import LINE_CAP_BYTES, safe
 
 BLOCK_BYTES = 64 * 1024
 #: The last lines are looked for in the last 64 MiB, and 16 KiB more for each line.
@@ -46,7 +46,7 @@ def tail_offset(handle: int, size: int, lines: int) -> int:
         return size
     # A line end at the end of the file begins no further line.
     end = size - 1 if size and os.pread(handle, 1, size - 1) == b"\n" else size
-    limit = max(0, size - _MAX_TAIL_BYTES - lines * log_lines.LINE_CAP_BYTES)
+    limit = max(0, size - _MAX_TAIL_BYTES - lines * LINE_CAP_BYTES)
     while end > limit:
         start = max(limit, end - BLOCK_BYTES)
         data = os.pread(handle, end - start, start)
@@ -75,6 +75,6 @@ def for_terminal(blocks: Iterable[bytes], *, hold: bool) -> Iterator[str]:
             cut = len(text)
         held = text[cut:]
         if cut:
-            yield log_lines.safe(text[:cut])
+            yield safe(text[:cut])
     if rest := held + decoder.decode(b"", final=True):
-        yield log_lines.safe(rest)
+        yield safe(rest)

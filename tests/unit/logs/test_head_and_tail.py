@@ -16,7 +16,7 @@ def banner(attempt: int) -> str:
     )
 
 
-def test_the_middle_is_counted_and_not_read(tmp_path: Path) -> None:
+def test_lines_between_head_and_tail_are_only_counted(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("".join(f"line {number}\n" for number in range(1, 1001)))
     scan = logs.Scan()
@@ -29,7 +29,7 @@ def test_the_middle_is_counted_and_not_read(tmp_path: Path) -> None:
     assert all(line.text == f"line {line.number}" for line in found if line.number > 992)
 
 
-def test_an_attempts_own_lines(tmp_path: Path) -> None:
+def test_lines_of_one_attempt(tmp_path: Path) -> None:
     path = tmp_path / "log"
     text = f"before\n{banner(0)}one\n{banner(1)}two\n{banner(1)}three\n{banner(2)}four"
     path.write_text(text)
@@ -46,7 +46,7 @@ def test_an_attempts_own_lines(tmp_path: Path) -> None:
     assert len(of(3)) == 5
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_log_is_a_problem(tmp_path: Path) -> None:
     scan = logs.Scan()
     assert list(logs.scan(str(tmp_path / "none"), scan)) == []
     assert scan.problem == logs.NO_LOG_YET
@@ -54,7 +54,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert scan.problem == "not a regular file but a folder"
 
 
-def test_at_the_deadline_lines_are_no_longer_counted_and_then_not_read(tmp_path: Path) -> None:
+def test_the_deadline_ends_counting_and_reading(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("line\n" * 1000)
     now = 0.0

@@ -17,7 +17,7 @@ def test_the_states_of_a_progress_bar_share_a_line_number():
     assert texts(b"10%\r20%\r\nnext\n") == [(1, 0, b"10%"), (1, 4, b"20%"), (2, 9, b"next")]
 
 
-def test_pieces_around_a_hole_are_not_joined():
+def test_text_around_a_hole_is_not_joined():
     data = b"\0\0\0Epoch Throughput: 36" + b"\0" * 3 + b"577.0 images/second\n"
     assert texts(data) == [(1, 3, b"Epoch Throughput: 36"), (1, 26, b"577.0 images/second")]
 
@@ -33,7 +33,7 @@ def test_unfinished_line_waits_or_is_flushed():
     assert rest.segments == [(3, 2, b"three")]
 
 
-def test_a_long_line_is_cut_and_its_rest_passed_over():
+def test_the_rest_of_a_long_line_is_skipped():
     first = lines.split(b"x" * 10, line_cap_bytes=4)
     assert first.segments == [(1, 0, b"xxxx")]
     assert (first.consumed_bytes, first.skipping) == (10, True)
@@ -41,7 +41,7 @@ def test_a_long_line_is_cut_and_its_rest_passed_over():
     assert second.segments == [(2, 4, b"y")]
 
 
-def test_a_line_of_exactly_the_cap_is_whole():
+def test_a_line_of_the_maximum_length():
     assert lines.split(b"xxxx\n", line_cap_bytes=4).segments == [(1, 0, b"xxxx")]
     assert lines.split(b"xxxx", line_cap_bytes=4).consumed_bytes == 0
 

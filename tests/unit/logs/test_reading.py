@@ -41,7 +41,7 @@ def append(log: pathlib.Path, text: str) -> None:
         file.write(text)
 
 
-def test_only_what_was_added_is_read(log: pathlib.Path):
+def test_only_new_lines_are_read(log: pathlib.Path):
     log.write_text("one\n\ntw")
     first = logs.read(start(log))
     assert found(first) == [(1, "one")]
@@ -52,7 +52,7 @@ def test_only_what_was_added_is_read(log: pathlib.Path):
     assert found(logs.read(second.position)) == []
 
 
-def test_the_end_of_the_job_gives_out_the_unfinished_line_once(log: pathlib.Path):
+def test_an_unfinished_line_is_returned_once_at_the_end_of_the_job(log: pathlib.Path):
     log.write_text("one\nslurmstepd: error: ***")
     chunk = logs.read(start(log), final=True)
     assert found(chunk) == [(1, "one"), (2, "slurmstepd: error: ***")]
@@ -79,7 +79,7 @@ def test_absent_gone_and_unreadable_logs_are_notes(log: pathlib.Path):
     assert logs.read(position).note == f"cannot read {log}: not a regular file but a folder"
 
 
-def test_a_truncated_log_is_read_anew_within_the_same_attempt(log: pathlib.Path):
+def test_a_truncated_log_is_read_again_in_the_same_attempt(log: pathlib.Path):
     log.write_text(banner(2) + "\none\n")
     position = logs.read(start(log), banner=BANNER).position
     log.write_text("two\n")
@@ -88,7 +88,7 @@ def test_a_truncated_log_is_read_anew_within_the_same_attempt(log: pathlib.Path)
     assert chunk.note == f"{log} was truncated: read again from its beginning"
 
 
-def test_a_log_written_anew_in_the_same_inode_is_noticed(log: pathlib.Path):
+def test_a_rewritten_log_with_the_same_inode_is_detected(log: pathlib.Path):
     log.write_text(banner(0) + "\none\n")
     position = logs.read(start(log), banner=BANNER).position
     inode = log.stat().st_ino
@@ -116,7 +116,7 @@ def test_another_device_number_is_the_same_file(log: pathlib.Path):
     assert (found(chunk), chunk.note) == ([(2, "two")], "")
 
 
-def test_a_log_that_is_renamed_while_it_is_written_goes_on_in_the_old_file(log: pathlib.Path):
+def test_a_renamed_log_continues_in_the_old_file(log: pathlib.Path):
     with log.open("wb", buffering=0) as slurm:
         slurm.write(b"one\ntw")
         position = logs.read(logs.Position(path=str(log))).position
@@ -151,7 +151,7 @@ def test_a_rotated_log_is_finished_before_the_new_one(log: pathlib.Path):
 LONG = "".join(f"line {number} of the log\n" for number in range(40))
 
 
-def test_a_log_that_was_copied_away_and_cut_is_finished_first(log: pathlib.Path):
+def test_a_copied_and_truncated_log_is_read_to_its_end_first(log: pathlib.Path):
     log.write_text(LONG)
     position = logs.read(start(log)).position
     append(log, "two\n")
@@ -173,7 +173,7 @@ def test_a_restored_log_is_not_read_again(log: pathlib.Path):
     assert found(logs.read(chunk.position)) == []
 
 
-def test_a_hole_is_passed_over_and_parts_what_stands_on_both_sides(log: pathlib.Path):
+def test_a_hole_separates_text(log: pathlib.Path):
     with log.open("wb") as file:
         file.write(b"one\nloss 1")
         file.seek(2**40)
@@ -189,7 +189,7 @@ def test_a_hole_is_passed_over_and_parts_what_stands_on_both_sides(log: pathlib.
     assert found(logs.read(chunk.position)) == [(5, "three")]
 
 
-def test_lines_belong_to_the_attempt_whose_banner_stands_above(log: pathlib.Path):
+def test_lines_belong_to_the_attempt_of_the_last_banner(log: pathlib.Path):
     log.write_text(
         "of an older job with the same ID\n"
         + banner(0, job_id="4710")
@@ -212,7 +212,7 @@ def test_banner_of_a_named_job():
 
 
 @pytest.mark.parametrize("carry", [{}, {"attempt": "1", "banner": None, "fingerprint": 5}])
-def test_a_carry_of_other_making_is_left_out(carry: dict[str, object]):
+def test_an_invalid_stored_position_is_ignored(carry: dict[str, object]):
     position = logs.Position.resume(carry, path="a", device=1, inode=2, offset_bytes=3, line=4)
     assert position == logs.Position(path="a", device=1, inode=2, offset_bytes=3, line=4)
 
@@ -232,7 +232,7 @@ BYTES = st.binary(max_size=60) | st.lists(
     crashes=st.lists(st.booleans(), max_size=12),
     limit=st.integers(1, 30),
 )
-def test_any_cutting_and_any_crash_give_the_same_lines(
+def test_parts_and_crashes_do_not_change_the_lines(
     data: bytes, cuts: list[int], crashes: list[bool], limit: int
 ):
     with tempfile.TemporaryDirectory() as folder:

@@ -56,7 +56,7 @@ def test_context_is_that_of_grep(log: pathlib.Path) -> None:
     around=st.integers(0, 2),
     expression=st.sampled_from(["a", "^b", "b$", "a.*b", "[^a]b", r"\bab", "^$", "(?=a)a", "c|^a"]),
 )
-def test_any_blocks_give_the_lines_that_a_simple_look_gives(
+def test_block_size_does_not_change_the_result(
     log: pathlib.Path, data: bytes, block: int, around: int, expression: str
 ) -> None:
     log.write_bytes(data)
@@ -90,7 +90,7 @@ def test_the_lines_of_an_attempt(log: pathlib.Path) -> None:
     assert logs.attempt_span(str(log), pattern, 2) is None
 
 
-def test_a_hole_of_a_terabyte_takes_no_time(log: pathlib.Path) -> None:
+def test_a_hole_of_a_terabyte(log: pathlib.Path) -> None:
     with log.open("wb") as file:
         file.write(b"loss 1\nhalf")
         file.seek(1 << 40)

@@ -38,7 +38,7 @@ def test_tail_of_a_log_of_many_blocks(log: pathlib.Path, wanted: int):
     assert "".join(logs.for_terminal(logs.tail(str(log), wanted), hold=True)) == found
 
 
-def test_the_last_lines_are_looked_for_in_a_part_of_a_huge_log(log: pathlib.Path):
+def test_tail_reads_only_the_end_of_a_huge_log(log: pathlib.Path):
     with log.open("wb") as file:
         file.write(b"first\n")
         file.truncate(2**40)
@@ -58,7 +58,7 @@ def test_a_log_comes_in_few_pieces(log: pathlib.Path):
     assert max(map(len, pieces)) < 200_000
 
 
-def test_a_terminal_gets_nothing_that_moves_it():
+def test_text_is_safe_for_a_terminal():
     blocks = [b"plain \x1b[3", b"1mred\x1b[0m \xe2\x82", b"\xac \xff \x07\n\x1b]0;title\x07last"]
     assert "".join(logs.for_terminal(blocks, hold=True)) == "plain red € \ufffd \\x07\nlast"
     # Nothing waits here: what was cut is shown as text.

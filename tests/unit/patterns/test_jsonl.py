@@ -65,7 +65,7 @@ def test_no_finite_number_is_nan(value: str):
         "",
     ],
 )
-def test_what_is_no_metric_gives_none(text: str):
+def test_other_lines_are_ignored(text: str):
     assert patterns.parse_jsonl(text) == []
 
 
@@ -73,7 +73,7 @@ def test_what_is_no_metric_gives_none(text: str):
     ("key", "value"),
     [("step", -1), ("step", 2**63), ("step", 1.5), ("epoch", True), ("rank", "0")],
 )
-def test_a_count_that_is_none_is_left_out(key: str, value: object):
+def test_invalid_counts_are_ignored(key: str, value: object):
     (metric,) = patterns.parse_jsonl(json.dumps({**LINE, key: value}))
     assert getattr(metric, key) is None
     assert metric.value == 457.352
@@ -109,6 +109,6 @@ def test_no_record_raises(record: dict[str, object]):
         assert isinstance(metric.value, float)
 
 
-def test_an_attempt_that_no_database_holds_is_left_out():
+def test_an_attempt_out_of_range_is_ignored():
     (metric,) = patterns.parse_jsonl(json.dumps({**LINE, "attempt": 2**31}))
     assert metric.attempt == 0

@@ -145,7 +145,7 @@ def test_a_pattern_without_lines_and_two_lines_of_one_name():
     ]
 
 
-def test_what_ships_is_right():
+def test_included_patterns_are_valid():
     text = importlib.resources.files("orchestrator").joinpath(loading.SHIPPED).read_text("utf-8")
     checked = patterns.load(text, loading.SHIPPED)
     # A user's are matched by other engines, for which {number} is written otherwise.

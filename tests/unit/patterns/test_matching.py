@@ -47,7 +47,7 @@ def test_what_is_kept_once_goes_to_each_kind_of_line_once(own):
     assert match(matcher, "speed 11") == ("throughput", 11, None, 8)
 
 
-def test_the_state_goes_on_in_another_process(own):
+def test_the_state_can_be_resumed(own):
     first = patterns.Matcher(own)
     first.match("epoch 3 on 8 ranks")
     first.match("speed 10")
@@ -65,7 +65,7 @@ def test_what_is_kept_always_holds_until_it_changes(own):
     assert match(matcher, "speed 10") == ("throughput", 10, 5, 4)
 
 
-def test_a_value_that_is_over_goes_to_no_other_kind_of_line(own):
+def test_an_outdated_value_is_not_taken(own):
     matcher = patterns.Matcher(own)
     matcher.match("epoch 3")
     assert match(matcher, "speed 10") == ("throughput", 10, 3, None)
@@ -78,7 +78,7 @@ def test_a_value_that_is_over_goes_to_no_other_kind_of_line(own):
     "state",
     [{}, {"attempt": 0, "kept": {"own": {"epoch": 3}}}, {"attempt": "x", "kept": {}}, {"kept": []}],
 )
-def test_a_state_of_other_making_is_as_good_as_none(own, state):
+def test_an_invalid_state_counts_as_none(own, state):
     assert match(patterns.Matcher(own, state), "loss 1") == ("loss", 1, None, None)
 
 
@@ -99,17 +99,17 @@ def test_unit_and_step_of_the_line_itself(own):
     assert plain.unit == "it/s"
 
 
-def test_of_two_patterns_that_find_the_same_name_the_first_wins(own):
+def test_the_first_of_two_patterns_wins(own):
     other = patterns.load(OWN.replace("own", "other"), "other.toml")
     (metric,) = patterns.Matcher([*other, *own]).match("loss 1")
     assert metric.source == "log:other"
 
 
-def test_a_line_too_long_is_not_looked_at(own):
+def test_a_very_long_line_is_ignored(own):
     assert patterns.Matcher(own).match("loss 1" + " " * 5000) == []
 
 
-def test_an_integer_that_no_database_holds_is_left_out(own):
+def test_an_integer_out_of_range_is_ignored(own):
     matcher = patterns.Matcher(own)
     matcher.match("epoch " + "9" * 30)
     assert match(matcher, "loss 1") == ("loss", 1, None, None)
@@ -168,7 +168,7 @@ def test_generic_patterns_count_until_another_has_found_something():
         "the guide of the docs says that epoch=3 has loss=0.5 mark",
     ],
 )
-def test_generic_patterns_take_no_prose_and_no_parts_of_numbers(line: str):
+def test_generic_patterns_ignore_prose_and_parts_of_numbers(line: str):
     assert patterns.Matcher(patterns.load(GENERIC, "own.toml")).match(line) == []
 
 
@@ -213,13 +213,13 @@ LITERALS = sorted({part for one in SHIPPED for kind in one.lines for part in kin
 
 @settings(max_examples=30)
 @given(st.lists(st.sampled_from(LITERALS) | st.text(max_size=8), max_size=12))
-def test_no_text_raises_in_what_ships(parts: list[str]):
+def test_no_text_raises_with_the_included_patterns(parts: list[str]):
     matcher = patterns.Matcher(SHIPPED)
     matcher.match("".join(parts))
     matcher.match("{" + "".join(parts) + "}")
 
 
-def test_slow_expressions_are_left_out_and_named_and_others_go_on() -> None:
+def test_slow_expressions_are_skipped_and_reported() -> None:
     texts = [
         f"[own{number}]\n[[own{number}.line]]\nname = 'l'\n"
         f"regex = '(?P<loss{number}>[0-9])(?:a|aa)+(?!b)$'\nmetrics = {{ loss{number} = '' }}\n"

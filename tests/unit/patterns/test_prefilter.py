@@ -86,7 +86,7 @@ def torn(pieces: Sequence[bytes], cuts: Sequence[int], ends: Sequence[bytes]) ->
     ),
     limit=st.sampled_from([300, 1000, 2**26]),
 )
-def test_any_text_gives_the_same(data: bytes, limit: int) -> None:
+def test_the_prefilter_does_not_change_the_result(data: bytes, limit: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "log")
         path.write_bytes(data)
@@ -168,9 +168,7 @@ metrics = { throughput = "images/s" }
     ],
     ids=["behind a long line", "in a bar"],
 )
-def test_what_stands_in_blocks_without_line_ends_holds_for_later_ones(
-    head: bytes, tmp_path: pathlib.Path
-) -> None:
+def test_context_from_blocks_without_line_ends(head: bytes, tmp_path: pathlib.Path) -> None:
     known = patterns.load(FOLLOWING, "x")
     path = tmp_path / "log"
     path.write_bytes(head + (b"-" * 80 + b"\n") * 7000 + b"speed 5\n")
@@ -179,7 +177,7 @@ def test_what_stands_in_blocks_without_line_ends_holds_for_later_ones(
     assert metrics == found(path, searched=False, known=known)
 
 
-def test_where_hyperscan_does_not_work_each_line_is_looked_at(
+def test_without_hyperscan_each_line_is_a_candidate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import hyperscan

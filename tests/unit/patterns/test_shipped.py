@@ -216,7 +216,7 @@ def test_other_ranks_writing_into_lines_give_no_wrong_number(cuts: list[tuple[in
 
 @settings(max_examples=40)
 @given(st.lists(CUTS, max_size=2))
-def test_a_number_whose_epoch_was_lost_gets_no_other_one(cuts: list[tuple[int, str]]):
+def test_a_value_without_its_epoch_line_gets_no_other_epoch(cuts: list[tuple[int, str]]):
     true = {(metric.name, metric.value, metric.epoch) for metric in metrics(EPOCHS)}
     true |= {(name, value, None) for name, value, _ in true}
     found = metrics(torn(cuts))
@@ -255,7 +255,7 @@ def test_recorded_logs():
     assert found == expected.read_text().splitlines()
 
 
-def test_every_kind_of_line_is_shown_somewhere():
+def test_each_included_line_kind_matches_a_recorded_line():
     shown = (OLIVIA + OLIVIA_ONE_GPU + LESSON05).split("\n")
     for path in RECORDED.glob("*.log"):
         parts = lines.split(path.read_bytes(), flush=True).segments

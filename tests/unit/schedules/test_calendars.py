@@ -189,7 +189,7 @@ def test_ten_years_of_more_expressions(zone: str) -> None:
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_wherever_one_begins_the_rest_is_the_same(zone: str) -> None:
+def test_the_result_does_not_depend_on_the_beginning(zone: str) -> None:
     """Around each change of the clocks in a year."""
     there = clocks(zone, TWO_YEARS)
     changes = there.utc[1:][np.diff(there.offset) != 0]
@@ -215,12 +215,12 @@ def test_wherever_one_begins_the_rest_is_the_same(zone: str) -> None:
         ("0 0 31 2 *", "its day-of-month is invalid or never occurs"),
     ],
 )
-def test_what_is_no_expression(cron: str, told: str) -> None:
+def test_invalid_expressions(cron: str, told: str) -> None:
     with pytest.raises(schedules.ScheduleError, match=told):
         schedules.Calendar(cron, "UTC")
 
 
-def test_a_zone_that_is_none() -> None:
+def test_an_unknown_time_zone() -> None:
     with pytest.raises(schedules.ScheduleError) as found:
         schedules.Calendar("@daily", "Europe/Olso")
     told = "unknown time zone 'Europe/Olso': write an IANA name such as Europe/Oslo or UTC"

@@ -47,7 +47,7 @@ def watched() -> list[gpus.GpuUsage]:
     return reader.usage("n1")
 
 
-def test_a_card() -> None:
+def test_efficiency_lines() -> None:
     found = watched()
     card = efficiency.assess(JOB, USED, found, elapsed_seconds=3599)
     assert list(show.efficiency_lines(card, found)) == [
@@ -71,7 +71,7 @@ def notes(job: dict[str, object], told: dict[str, object], found: list[gpus.GpuU
     return list(efficiency.assess(changed, measured, found, elapsed_seconds=1).notes)
 
 
-def test_advice_is_for_jobs_that_can_be_judged_by_it() -> None:
+def test_notes() -> None:
     assert notes({}, {"elapsed_seconds": 59}, watched()) == [
         "used 31G of its 440G a node: request 40G to start sooner"
     ]
@@ -91,7 +91,7 @@ def test_advice_is_for_jobs_that_can_be_judged_by_it() -> None:
     ]
 
 
-def test_what_is_not_known_is_said() -> None:
+def test_unknown_values_are_listed() -> None:
     card = efficiency.assess(
         JOB, None, [], elapsed_seconds=60, why_unknown="reported when the job has ended"
     )
@@ -108,5 +108,5 @@ def test_what_is_not_known_is_said() -> None:
 @pytest.mark.parametrize(
     ("count", "wish"), [(0.1, "1G"), (31.9, "32G"), (38.75, "40G"), (130, "136G"), (3000, "3008G")]
 )
-def test_memory_is_asked_for_in_round_numbers(count: float, wish: str) -> None:
+def test_memory_is_rounded_up(count: float, wish: str) -> None:
     assert efficiency._rounded_up(count * GIB) == wish

@@ -47,7 +47,7 @@ def hours(found: list[totals.Usage]) -> list[tuple[str, float, float, float]]:
     ]
 
 
-def test_a_month_ends_at_midnight_here() -> None:
+def test_a_month_ends_at_local_midnight() -> None:
     # In Oslo it is winter: November begins at 23:00 UTC.
     found = totals.grouped([RUN], ["month"], zone=OSLO)
     assert hours(found) == [("2026-10", 8.0, 144.0, 2.0), ("2026-11", 32.0, 576.0, 8.0)]
@@ -61,7 +61,7 @@ def test_a_month_ends_at_midnight_here() -> None:
     ]
 
 
-def test_only_what_lies_within_counts() -> None:
+def test_since_and_until() -> None:
     def between(since: str | None, until: str | None) -> list[float]:
         found = totals.grouped(
             [RUN], ["name"], since=at(since) if since else None, until=at(until) if until else None
@@ -74,7 +74,7 @@ def test_only_what_lies_within_counts() -> None:
     assert between(None, "2026-10-31T22:00") == []
 
 
-def test_keys_together_and_what_was_wasted() -> None:
+def test_several_keys_and_wasted_share() -> None:
     second = dataclasses.replace(
         RUN,
         row=2,
@@ -112,7 +112,7 @@ def test_keys_together_and_what_was_wasted() -> None:
     seconds=st.integers(0, 10**8),
     zone=st.sampled_from([OSLO, datetime.UTC, zoneinfo.ZoneInfo("America/New_York")]),
 )
-def test_months_lose_nothing(begin: datetime.datetime, seconds: int, zone: datetime.tzinfo) -> None:
+def test_months_add_up(begin: datetime.datetime, seconds: int, zone: datetime.tzinfo) -> None:
     started_at = begin.replace(tzinfo=datetime.UTC)
     ended_at = started_at + datetime.timedelta(seconds=seconds)
     run = dataclasses.replace(RUN, started_at=started_at, ended_at=ended_at)

@@ -70,7 +70,9 @@ def add(context: contexts.Context, number: int, spec: str | None = None) -> jobs
         return work.jobs.add_submission(record, state=jobs.JobState.RUNNING, **by_hand)[0]
 
 
-def test_one_question_for_all_jobs_and_no_script(any_context: contexts.Context) -> None:
+def test_number_of_statements_is_independent_of_the_number_of_jobs(
+    any_context: contexts.Context,
+) -> None:
     context = any_context
     asked: list[str] = []
 
@@ -93,7 +95,7 @@ def test_one_question_for_all_jobs_and_no_script(any_context: contexts.Context) 
     assert counts[0] == counts[1] > 0
 
 
-def test_a_spec_of_another_version_keeps_no_other_unread(context: contexts.Context) -> None:
+def test_an_unreadable_spec_does_not_stop_other_jobs(context: contexts.Context) -> None:
     told: list[str] = []
     speaking = context.with_reporter(builders.messages_to(told))
     unread, other = add(context, 1, spec='{"of_later": 1}'), add(context, 2)
@@ -195,7 +197,7 @@ class Clock:
         return deadlines.Deadline(at=self.now + seconds, clock=lambda: self.now)
 
 
-def test_the_time_is_shared_among_jobs_and_the_next_look_reads_on(
+def test_jobs_share_the_time_and_the_next_call_continues(
     context: contexts.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingest, "FIRST_PART_BYTES", 4096)
@@ -218,7 +220,7 @@ def test_the_time_is_shared_among_jobs_and_the_next_look_reads_on(
     context.store.close()
 
 
-def test_what_is_first_is_drawn_and_what_comes_too_late_is_counted(
+def test_jobs_without_time_are_reported_as_unread(
     context: contexts.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = [add(context, number) for number in (1, 2, 3)]
@@ -232,7 +234,7 @@ def test_what_is_first_is_drawn_and_what_comes_too_late_is_counted(
     context.store.close()
 
 
-def test_what_no_column_holds_ends_no_look(any_context: contexts.Context) -> None:
+def test_values_that_the_database_cannot_store(any_context: contexts.Context) -> None:
     context = any_context
     job = add(context, 1)
     (Path(job.run_dir) / "metrics.jsonl").write_text(

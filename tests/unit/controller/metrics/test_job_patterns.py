@@ -16,23 +16,23 @@ def names(chosen: jobs.JobSpec) -> list[str]:
     return [one.name for one in job_patterns.of_job(patterns.load_shipped(), chosen)]
 
 
-def test_all_where_none_is_named_and_a_jobs_own_come_first() -> None:
+def test_own_patterns_come_first_and_default_is_all() -> None:
     everything = [one.name for one in patterns.load_shipped()]
     assert names(spec()) == everything
     assert names(spec(own={"line": [LINE]})) == ["own", *everything]
 
 
-def test_a_jobs_own_count_besides_those_that_it_names() -> None:
+def test_own_patterns_count_besides_named_ones() -> None:
     assert names(spec("olivia", own={"line": [LINE]})) == ["own", "olivia"]
     assert names(spec("own", own={"line": [LINE]})) == ["own"]
 
 
-def test_a_jobs_own_stands_for_one_of_its_name_that_ships() -> None:
+def test_an_own_pattern_replaces_an_included_one() -> None:
     (own,) = job_patterns.of_job(patterns.load_shipped(), spec("keras", keras={"line": [LINE]}))
     assert (own.name, own.origin, len(own.lines)) == ("keras", "spec", 1)
 
 
-def test_what_is_wrong_is_told_with_its_key() -> None:
+def test_problems_name_their_key() -> None:
     with pytest.raises(errors.ConfigurationError) as caught:
         job_patterns.of_job((), spec(own={"line": [{**LINE, "form": "xml"}]}), source="a.toml")
     assert str(caught.value) == (

@@ -44,12 +44,12 @@ def test_foreign_lines_stay() -> None:
 
 
 @pytest.mark.parametrize("broken", [f"{install.BEGIN}\nx\n", f"x\n{install.END}\n"])
-def test_a_mark_that_stands_alone(broken: str) -> None:
+def test_an_unpaired_marker_is_an_error(broken: str) -> None:
     with pytest.raises(errors.ConflictError, match="has no counterpart: remove it first"):
         install.merged(broken, [])
 
 
-def test_no_password_gets_into_a_line_that_all_see() -> None:
+def test_a_password_is_refused() -> None:
     url = "postgresql://alice{}@db/alice"
     install.refuse_password({"ORCHESTRATOR_DATABASE": url.format("")})
     with pytest.raises(errors.OrchestratorError, match="ORCHESTRATOR_DATABASE contains a password"):

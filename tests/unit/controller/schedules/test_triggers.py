@@ -193,7 +193,7 @@ def test_a_job_is_fired_with_its_intent(
     assert fired.state == "fired" and len(sent) == 1
 
 
-def test_what_slurm_does_not_answer_waits_until_its_grace_is_over(
+def test_a_trigger_waits_for_slurm_during_its_grace_period(
     tmp_path: Path, store: stores.Store, sent: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -215,9 +215,7 @@ def test_what_slurm_does_not_answer_waits_until_its_grace_is_over(
     assert [state for state, _ in outcomes(context)[1:]] == ["waiting"] * 6
 
 
-def test_what_cannot_be_rendered_has_failed(
-    tmp_path: Path, store: stores.Store, sent: list[str]
-) -> None:
+def test_an_invalid_spec_fails(tmp_path: Path, store: stores.Store, sent: list[str]) -> None:
     clock = Clock()
     context = make(tmp_path, store, clock)
     add(context, SWEEP.replace("nodes = [1, 2]", "nodes = [0]"))
@@ -227,7 +225,7 @@ def test_what_cannot_be_rendered_has_failed(
     assert state == "failed" and "resources.nodes" in (reason or "") and sent == []
 
 
-def test_a_configuration_that_is_being_written_is_waited_for(
+def test_an_invalid_configuration_fails_after_a_while(
     tmp_path: Path, store: stores.Store, sent: list[str]
 ) -> None:
     clock = Clock()
@@ -255,7 +253,9 @@ def test_a_configuration_that_is_being_written_is_waited_for(
         assert [(one.state, one.reason) for one in history(context)[2:]] == [(state, reason)]
 
 
-def test_two_that_decide_at_once(tmp_path: Path, any_store: stores.Store, sent: list[str]) -> None:
+def test_two_processes_decide_once(
+    tmp_path: Path, any_store: stores.Store, sent: list[str]
+) -> None:
     clock = Clock()
     context = make(tmp_path, any_store, clock)
     seen = add(context, JOB)
@@ -297,7 +297,7 @@ def test_pause_resume_replace_and_remove(
         management.pause(context, "hourly")
 
 
-def test_what_a_rule_may_go_on_with_is_not_judged(
+def test_a_run_with_a_pending_recovery_is_not_checked(
     tmp_path: Path, store: stores.Store, sent: list[str]
 ) -> None:
     clock = Clock()
@@ -320,7 +320,7 @@ def test_what_a_rule_may_go_on_with_is_not_judged(
     assert history(context)[0].verdict == "failed"
 
 
-def test_a_verdict_says_nothing_of_files_that_a_person_removed(
+def test_a_regression_check_does_not_warn_of_removed_files(
     tmp_path: Path, store: stores.Store, sent: list[str]
 ) -> None:
     clock = Clock()
@@ -342,7 +342,7 @@ def test_a_verdict_says_nothing_of_files_that_a_person_removed(
     assert history(context)[0].verdict == "not measured"
 
 
-def test_a_wrong_configuration_takes_no_points_from_a_fired_sweep(
+def test_an_invalid_configuration_does_not_lose_points_of_a_sweep(
     tmp_path: Path, store: stores.Store, sent: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -369,7 +369,7 @@ def test_a_wrong_configuration_takes_no_points_from_a_fired_sweep(
     assert len(set(sent)) == len(sent) == 2
 
 
-def test_a_cancelled_sweep_is_not_gone_on_with(
+def test_a_cancelled_sweep_is_not_continued(
     tmp_path: Path, store: stores.Store, sent: list[str]
 ) -> None:
     clock = Clock()
@@ -387,7 +387,7 @@ def test_a_cancelled_sweep_is_not_gone_on_with(
     assert [job.row for job in queries.close(context, sweep)[1]] == [first]
 
 
-def test_slurm_that_is_away_is_asked_once_for_each_schedule(
+def test_unreachable_slurm_is_queried_once_per_schedule(
     tmp_path: Path, store: stores.Store, sent: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()

@@ -59,7 +59,7 @@ def test_the_files_of_the_monitor(tmp_path: Path) -> None:
     assert found(job(tmp_path / "gone")) == []
 
 
-def test_a_task_has_its_own(tmp_path: Path) -> None:
+def test_files_of_an_array_task(tmp_path: Path) -> None:
     write(tmp_path / "gpu.3.n1.csv", "0, 10")
     write(tmp_path / "gpu.13.n1.csv", "0, 20")
     assert found(job(tmp_path, array_task_id=3)) == [("n1", "0", 10.0)]
@@ -81,9 +81,7 @@ def test_files_that_the_spec_names(tmp_path: Path) -> None:
     assert found(job(own, job_id=None), "gpu_usage_%j.log", folder=here) == []
 
 
-def test_of_a_file_that_is_too_long_the_newest_part_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_of_a_large_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_files, "LIMIT_BYTES", 1000)
     write(tmp_path / "gpu.n1.csv", *["0, 10"] * 100, *["0, 90"] * 10)
     ((host, index, mean),) = found(job(tmp_path))
