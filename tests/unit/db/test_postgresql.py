@@ -273,7 +273,7 @@ def test_psycopg_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(our_errors.DatabaseError) as refused:
         stores.Store("postgresql://ann@db/x")
     assert str(refused.value) == (
-        "PostgreSQL needs psycopg, which is not installed here (import of psycopg halted; None in "
+        "PostgreSQL needs psycopg, which is not installed (import of psycopg halted; None in "
         "sys.modules). Install it: pip install 'orchestrator[postgres]'"
     )
 
