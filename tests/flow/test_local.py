@@ -768,7 +768,7 @@ def test_a_failure_is_explained_and_its_cause_kept(here: command_line.CommandLin
         f"({log}:7)\n"
     )
     shown = here("show", job_id, "--format", "table").out
-    assert f"\nCause:       python_exception (orchestrator explain {job_id})\n" in shown
+    assert f"\nCause:       python_exception (see `orchestrator explain {job_id}`)\n" in shown
     # Once, whoever looks.
     assert shown.count("python_exception: ValueError in") == 1
     assert here("explain", job_id, "--attempt", "3").code == 4
