@@ -111,6 +111,12 @@ class JobStore(queries.Store):
         """Return the jobs that match, newest first."""
         return records(self._rows(_matching(query)))
 
+    def by_row(self, rows: Collection[int]) -> dict[int, jobs.Job]:
+        """Return the jobs with these rows, by row."""
+        if not rows:
+            return {}
+        return {job.row: job for job in self.find(jobs.JobQuery(rows=list(rows), limit=None))}
+
     def find_rows(self, query: jobs.JobQuery) -> list[int]:
         """Return the rows of the jobs that match, newest first, including damaged ones."""
         return [*self._connection.scalars(_matching(query).with_only_columns(_JOB.row))]

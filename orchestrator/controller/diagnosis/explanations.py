@@ -103,8 +103,8 @@ def store_causes(
     left to the next refresh. The first job is always explained, as far as its logs could be read.
     """
     with context.store.reading() as work:
-        listed = work.jobs.find(jobs.JobQuery(rows=job_rows, limit=None))
-        failed = [job for job in listed if job.cause is None and is_failed(job)]
+        stored_jobs = work.jobs.by_row(job_rows).values()
+        failed = [job for job in stored_jobs if job.cause is None and is_failed(job)]
         attempts = work.attempts.of_jobs([job.row for job in failed])
         # The history shows who cancelled a job, and is not needed for other states.
         cancelled = [job.row for job in failed if job.state is jobs.JobState.CANCELLED]

@@ -101,7 +101,7 @@ def _alerts(work: unit_of_work.UnitOfWork, events: Iterable[StoredEvent]) -> Ite
         if event.kind == "never"
         or (event.kind == "alert" and event.detail.partition(":")[0] in _ALERTS)
     ]
-    by_row = _by_row(work, [event.job_row for event in alerts])
+    by_row = work.jobs.by_row([event.job_row for event in alerts])
     for event in alerts:
         job = by_row[event.job_row]
         describe = texts.never_starts if event.kind == "never" else texts.alert
@@ -113,7 +113,7 @@ def _ends(
     work: unit_of_work.UnitOfWork, ended: Mapping[int, datetime.datetime], now: datetime.datetime
 ) -> tuple[list[Notice], dict[int, datetime.datetime]]:
     """Return notices about ends, and the ended jobs that cannot be reported yet."""
-    by_row = _by_row(work, list(ended))
+    by_row = work.jobs.by_row(list(ended))
     if not by_row:
         return [], {}
     sweep_rows = work.notices.sweeps_of_jobs(list(by_row))
@@ -198,13 +198,8 @@ def _jobs_and_arrays(
         else job.row
         for job in selected
     }
-    tokens = {job.token for job in _by_row(work, sorted(first_rows)).values()}
+    tokens = {job.token for job in work.jobs.by_row(sorted(first_rows)).values()}
     by_token: dict[str, list[jobs.Job]] = {}
     for job in work.jobs.of_submissions(tokens):
         by_token.setdefault(job.token, []).append(job)
     return [chains.continued(work, group) for group in by_token.values()]
-
-
-def _by_row(work: unit_of_work.UnitOfWork, rows: Sequence[int]) -> dict[int, jobs.Job]:
-    query = jobs.JobQuery(rows=tuple(rows), limit=None)
-    return {job.row: job for job in work.jobs.find(query)} if rows else {}

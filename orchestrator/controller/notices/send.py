@@ -106,8 +106,7 @@ def _labels(
 ) -> Mapping[int, tuple[str, ...]]:
     """Return by row the labels of jobs with verdicts."""
     rows = [each.job_row for each in notices if each.job_row is not None and not each.labels]
-    query = jobs.JobQuery(rows=rows, limit=None)
-    return {job.row: job.labels for job in work.jobs.find(query)} if rows else {}
+    return {row: job.labels for row, job in work.jobs.by_row(rows).items()}
 
 
 def _names(

@@ -43,7 +43,7 @@ def chain_of(context: contexts.Context, job: jobs.Job) -> Chain:
         decisions = work.recovery.of_jobs(rows)
         if len(rows) == 1 and not decisions:
             return Chain()
-        members = _by_row(work, rows)
+        members = work.jobs.by_row(rows)
         attempts = work.attempts.of_jobs(rows)
     links: list[Link] = []
     for row in rows:
@@ -75,17 +75,12 @@ def last_jobs(context: contexts.Context, job_rows: Sequence[int]) -> dict[int, j
     """Return by row the last job of the chain of each of these jobs."""
     with context.store.reading() as work:
         last = work.recovery.last_in_chain(job_rows)
-        by_row = _by_row(work, list(last.values()))
+        by_row = work.jobs.by_row(list(last.values()))
     return {row: by_row[last_row] for row, last_row in last.items() if last_row in by_row}
 
 
 def continued(work: unit_of_work.UnitOfWork, selected: Sequence[jobs.Job]) -> list[jobs.Job]:
     """Return each job, or the last job of the chain that continues it."""
     last = work.recovery.last_in_chain([job.row for job in selected])
-    by_row = _by_row(work, [last[job.row] for job in selected if last[job.row] != job.row])
+    by_row = work.jobs.by_row([last[job.row] for job in selected if last[job.row] != job.row])
     return [by_row.get(last[job.row], job) for job in selected]
-
-
-def _by_row(work: unit_of_work.UnitOfWork, rows: Sequence[int]) -> dict[int, jobs.Job]:
-    query = jobs.JobQuery(rows=rows, limit=None)
-    return {job.row: job for job in work.jobs.find(query)} if rows else {}

@@ -58,8 +58,7 @@ def _due(context: contexts.Context) -> Iterator[list[_Due]]:
     while True:
         with context.store.reading() as work:
             due = work.recovery.planned(now, JOBS_PER_PASS, after)
-            query = jobs.JobQuery(rows=[planned.job_row for planned in due], limit=None)
-            by_row = {job.row: job for job in work.jobs.find(query)} if due else {}
+            by_row = work.jobs.by_row([planned.job_row for planned in due])
         yield [(by_row[planned.job_row], planned) for planned in due]
         if len(due) < JOBS_PER_PASS:
             return
@@ -99,8 +98,8 @@ def _undecided(
     while len(ended) < JOBS_PER_PASS:
         with context.store.reading() as work:
             rows = work.recovery.undecided(cluster_names, JOBS_PER_PASS, after)
-            query = jobs.JobQuery(rows=rows, limit=None)
-            page = sorted(work.jobs.find(query), key=lambda job: job.row) if rows else []
+            by_row = work.jobs.by_row(rows)
+        page = [by_row[row] for row in sorted(by_row)]
         hidden = {job.row: reason for job in page if (reason := _not_visible(job))}
         new_messages, lost = _wait_for_folders(context, page, hidden)
         messages += new_messages
@@ -211,7 +210,7 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
     with context.store.reading() as work:
         rows = [*work.recovery.predecessors(job.row), job.row]
         history = work.recovery.of_jobs(rows)
-        chain = work.jobs.find(jobs.JobQuery(rows=rows, limit=None))
+        chain = work.jobs.by_row(rows).values()
         attempts = work.attempts.of_jobs(rows)
         cancel_requested = bool(work.recovery.cancel_requested([job.row]))
     facts = recovery.Facts(

@@ -1,4 +1,4 @@
-"""Graphs and recovery rules: who goes on with a node's job is the node's, and ends with it."""
+"""Graphs and retries: a continuation job belongs to the node of the job that it continues."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def rows_of(context: contexts.Context, graph: records.StoredGraph) -> list[list[
         return [[job.row for job in submitted.jobs_of(work, node)] for node in nodes]
 
 
-def test_no_secret_is_stored_that_no_node_names(
+def test_only_inherited_variables_are_stored(
     context: contexts.Context, graph: records.StoredGraph
 ) -> None:
     with context.store.reading() as work:
@@ -85,14 +85,16 @@ def test_no_secret_is_stored_that_no_node_names(
     assert stored == {name: text for name, text in ENVIRON.items() if name not in left_out}
 
 
-def test_who_goes_on_is_of_the_node(context: contexts.Context, graph: records.StoredGraph) -> None:
+def test_node_has_the_continuation_job(
+    context: contexts.Context, graph: records.StoredGraph
+) -> None:
     assert rows_of(context, graph) == [[1], [2]]
     retry.step(context)
     assert rows_of(context, graph) == [[3], [2]]
     assert [job.row for job in graphs.close(context, graph) or []] == [3, 2]
 
 
-def test_what_is_cancelled_does_not_go_on(
+def test_cancelled_graph_is_not_retried(
     context: contexts.Context, graph: records.StoredGraph
 ) -> None:
     with context.store.writing() as work:
@@ -108,7 +110,7 @@ def test_what_is_cancelled_does_not_go_on(
         assert graphs.has_ended(work, graph)
 
 
-def test_what_has_ended_is_not_cancelled_any_more(
+def test_ended_graph_cannot_be_cancelled(
     context: contexts.Context, graph: records.StoredGraph
 ) -> None:
     with context.store.writing() as work:
@@ -119,7 +121,7 @@ def test_what_has_ended_is_not_cancelled_any_more(
     assert graphs.find(context, "g").state == "open"
 
 
-def test_nothing_goes_on_that_was_decided_before_the_graph_was_cancelled(
+def test_planned_retry_of_a_cancelled_graph(
     context: contexts.Context, graph: records.StoredGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[jobs.Job] = []
@@ -134,7 +136,7 @@ def test_nothing_goes_on_that_was_decided_before_the_graph_was_cancelled(
     assert retry.step(context) == []
 
 
-def test_a_sweep_that_was_cancelled_by_itself_is_not_looked_at(
+def test_cancelled_sweep_of_a_graph(
     context: contexts.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*rest: Any, **more: Any) -> None:

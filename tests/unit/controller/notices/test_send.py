@@ -111,7 +111,7 @@ def listed(bench: Bench, *words: str) -> config.Channel:
     return config.Channel(kind="command", command=("cat",), on=on)
 
 
-def test_nothing_is_told_of_what_was_before(bench: Bench) -> None:
+def test_nothing_before_the_first_channel_is_sent(bench: Bench) -> None:
     assert bench.step() == []
     (old,) = bench.add(1)
     bench.end(old)
@@ -127,7 +127,7 @@ def test_nothing_is_told_of_what_was_before(bench: Bench) -> None:
     assert bench.told() == []
 
 
-def test_each_once_though_the_receivers_are_down(bench: Bench) -> None:
+def test_sent_once_after_receivers_were_down(bench: Bench) -> None:
     smtp, web = servers.free_port(), servers.free_port()
     bench.channels = {"mail": mail(smtp), "hook": hook(web, form="slack")}
     bench.step()
@@ -155,7 +155,8 @@ def test_each_once_though_the_receivers_are_down(bench: Bench) -> None:
     assert [state for _, state in bench.told()] == ["sent"] * 4
 
 
-def test_a_receiver_says_what_is_wrong(bench: Bench) -> None:
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_errors_of_receivers(bench: Bench) -> None:
     with servers.web_server(servers.free_port()) as server:
         bench.channels = {"hook": hook(server.port)}
         bench.step()
@@ -170,7 +171,8 @@ def test_a_receiver_says_what_is_wrong(bench: Bench) -> None:
         assert server.got == []
 
 
-def test_after_a_day_it_is_given_up_and_told(bench: Bench) -> None:
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_given_up_after_a_day(bench: Bench) -> None:
     bench.channels = {"hook": hook(servers.free_port())}
     bench.step()
     (job,) = bench.add(1)
@@ -240,7 +242,7 @@ def test_killed_at_any_point(bench: Bench, monkeypatch: pytest.MonkeyPatch, at: 
             assert told == [["end:@1:0", "end:@2:0"]]
 
 
-def test_an_end_waits_for_its_cause(bench: Bench) -> None:
+def test_end_is_sent_with_its_cause(bench: Bench) -> None:
     bench.channels = {"log": listed(bench)}
     bench.step()
     (job,) = bench.add(1)
@@ -262,7 +264,7 @@ def test_an_end_waits_for_its_cause(bench: Bench) -> None:
     assert bench.later(600) == ["Sent 1 notification by log: @2 demo2: FAILED"]
 
 
-def test_an_array_tells_at_its_end(bench: Bench) -> None:
+def test_array_sends_one_notice_at_its_end(bench: Bench) -> None:
     bench.channels = {"log": listed(bench), "all": listed(bench, "end")}
     bench.step()
     tasks = bench.add(1, tasks=3, array_job_id="9")
@@ -277,6 +279,7 @@ def test_an_array_tells_at_its_end(bench: Bench) -> None:
     assert bench.later(10) == ["Sent 1 notification by all: @4 demo2: COMPLETED"]
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_only_jobs_with_the_labels(bench: Bench) -> None:
     bench.channels = {"log": dataclasses.replace(listed(bench), labels=("team=a",))}
     bench.step()
@@ -286,7 +289,8 @@ def test_only_jobs_with_the_labels(bench: Bench) -> None:
     assert [subject for subject, _ in bench.told()] == ["@2 demo2: FAILED, code"]
 
 
-def test_a_password_that_others_can_read_is_not_used(bench: Bench) -> None:
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_secret_file_readable_by_others_is_not_used(bench: Bench) -> None:
     secret = bench.folder / "hook.url"
     with servers.web_server(servers.free_port()) as server:
         secret.write_text(f"http://127.0.0.1:{server.port}/x\n")
@@ -301,7 +305,7 @@ def test_a_password_that_others_can_read_is_not_used(bench: Bench) -> None:
         assert len(server.got) == 1
 
 
-def test_an_array_with_a_chain_tells_once_at_the_end_of_all(bench: Bench) -> None:
+def test_array_with_a_chain_sends_one_notice(bench: Bench) -> None:
     bench.channels = {"log": listed(bench)}
     bench.step()
     first, lost = bench.add(1, tasks=2, array_job_id="9")
@@ -320,7 +324,7 @@ def test_an_array_with_a_chain_tells_once_at_the_end_of_all(bench: Bench) -> Non
     assert bench.later(10) == [], "what Slurm says of a link later is no news"
 
 
-def test_a_chain_that_slurm_refuses_is_told(bench: Bench) -> None:
+def test_rejected_continuation_job(bench: Bench) -> None:
     bench.channels = {"log": listed(bench)}
     bench.step()
     (first,) = bench.add(1)
@@ -331,7 +335,7 @@ def test_a_chain_that_slurm_refuses_is_told(bench: Bench) -> None:
     assert bench.later(10) == ["Sent 1 notification by log: @3 demo3: NOT_SUBMITTED, code"]
 
 
-def test_who_names_a_channel_is_not_told_of_times_missed_before(bench: Bench) -> None:
+def test_missed_times_before_the_first_channel(bench: Bench) -> None:
     bench.channels = {"log": listed(bench, "failure")}
     bench.step()
     fields: dict[str, object] = {

@@ -104,7 +104,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[jobs.Job]:
     return found
 
 
-def test_one_job_goes_on_wherever_a_pass_is_killed(
+def test_one_continuation_job_wherever_a_pass_is_killed(
     context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = failed(context, "node_fail")
@@ -140,7 +140,8 @@ def test_one_job_goes_on_wherever_a_pass_is_killed(
     ]
 
 
-def test_wait_ends_with_the_chain_whenever_another_process_goes_on_with_it(
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_wait_ends_with_the_chain_that_another_process_continues(
     context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading, looks = stores.Store.reading, 0
@@ -173,7 +174,7 @@ def test_wait_ends_with_the_chain_whenever_another_process_goes_on_with_it(
         assert (last.continues, last.state) == (first.row, jobs.JobState.COMPLETED), moment
 
 
-def test_what_a_person_did_meanwhile_wins(context: contexts.Context, sent: list[jobs.Job]) -> None:
+def test_manual_actions_take_precedence(context: contexts.Context, sent: list[jobs.Job]) -> None:
     waits = dataclasses.replace(SPEC.retry, backoff_seconds=60)
     job = failed(context, "node_fail", retry=waits)
     (told,) = retry.step(context)
@@ -185,15 +186,13 @@ def test_what_a_person_did_meanwhile_wins(context: contexts.Context, sent: list[
     assert chains.chain_of(context, job).planned is None
 
 
-def test_a_job_of_a_person_who_said_nothing_is_left_alone(
-    context: contexts.Context, sent: list[jobs.Job]
-) -> None:
+def test_no_retry_without_rules(context: contexts.Context, sent: list[jobs.Job]) -> None:
     job = failed(context, "node_fail", retry=jobs.Retry())
     assert job.recovers is None
     assert retry.step(context) == [] and len(all_jobs(context)) == 1
 
 
-def test_a_changed_job_is_rendered_anew(context: contexts.Context, sent: list[jobs.Job]) -> None:
+def test_changed_job_is_rendered_again(context: contexts.Context, sent: list[jobs.Job]) -> None:
     rules = dataclasses.replace(SPEC.retry, changes={"oom_host": {"resources.mem": "x2"}})
     resources = jobs.Resources(mem="2G")
     failed(context, "oom_host", retry=rules, resources=resources, dependency="afterok:local-9")
@@ -206,7 +205,7 @@ def test_a_changed_job_is_rendered_anew(context: contexts.Context, sent: list[jo
 
 
 @pytest.mark.parametrize("state", [jobs.JobState.PENDING, jobs.JobState.COMPLETED])
-def test_all_that_is_to_be_requeued_is_looked_at_once(
+def test_all_requeues_with_one_refresh(
     context: contexts.Context,
     sent: list[jobs.Job],
     monkeypatch: pytest.MonkeyPatch,
@@ -249,7 +248,7 @@ def test_all_that_is_to_be_requeued_is_looked_at_once(
 
 
 @pytest.mark.parametrize("when", ["while it is asked", "after"])
-def test_what_is_cancelled_as_it_is_requeued_does_not_run(
+def test_cancel_during_a_requeue(
     context: contexts.Context, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     ended: list[str] = []
@@ -286,7 +285,7 @@ def test_what_is_cancelled_as_it_is_requeued_does_not_run(
     assert ended == ["local-1"] and retry.step(context) == []
 
 
-def test_what_this_host_cannot_go_on_with_keeps_nobody_waiting(
+def test_decisions_of_another_host_do_not_block(
     context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "JOBS_PER_PASS", 1)
@@ -302,7 +301,7 @@ def test_what_this_host_cannot_go_on_with_keeps_nobody_waiting(
     assert [job.continues for job in sent] == [mine.row]
 
 
-def test_a_folder_that_is_not_seen_from_here_keeps_nobody_waiting(
+def test_invisible_folders_do_not_block(
     context: contexts.Context, sent: list[jobs.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "JOBS_PER_PASS", 1)
@@ -314,7 +313,8 @@ def test_a_folder_that_is_not_seen_from_here_keeps_nobody_waiting(
 
 
 @pytest.mark.parametrize("gone", ["scratch", "calling"])
-def test_what_is_not_seen_for_two_days_is_decided_once(
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_invisible_folder_counts_as_lost_after_two_days(
     context: contexts.Context, sent: list[jobs.Job], gone: str
 ) -> None:
     there = dataclasses.replace(context, folder=context.folder / "calling")
@@ -340,7 +340,7 @@ def test_what_is_not_seen_for_two_days_is_decided_once(
     assert newest.detail == (f"{told}; no retry" if gone == "scratch" else told)
 
 
-def test_a_controller_that_lost_its_lease_requeues_nothing(context: contexts.Context) -> None:
+def test_no_requeue_without_the_lease(context: contexts.Context) -> None:
     def lost() -> None:
         raise errors.FencedError("another acts")
 
@@ -362,7 +362,7 @@ def test_a_controller_that_lost_its_lease_requeues_nothing(context: contexts.Con
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_the_folder_of_what_a_lost_server_committed_stays(
+def test_run_folder_stays_if_the_commit_is_uncertain(
     context: contexts.Context, monkeypatch: pytest.MonkeyPatch, is_stored: bool
 ) -> None:
     writing = stores.Store.writing
