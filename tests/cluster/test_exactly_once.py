@@ -204,7 +204,7 @@ def test_slurmctld_is_paused_during_the_call(site: sites.Site) -> None:
     finally:
         site.lab.resume("slurmctld")
     (row,) = site.items("status", "--name", "job", "--no-refresh")
-    assert f"it is @{row['row']}. Do not submit it again" in refused.stderr
+    assert f"The job is @{row['row']} in the database. Do not submit it again" in refused.stderr
     assert row["state"] == "SUBMIT_UNKNOWN"
     settle(site)
     assert check(outcome(site)) == {"COMPLETED": 2}

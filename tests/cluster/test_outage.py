@@ -46,9 +46,9 @@ def test_slurmctld_is_down(lab: cluster.Lab, site: sites.Site) -> None:
     assert refused.stdout == ""
     assert re.fullmatch(
         r"Error: sbatch could not reach slurmctld: Batch job submission failed: Unable to contact"
-        r" slurm controller \(connect failure\)\. Nothing was submitted; submit again when Slurm"
-        r" answers\. \(stored as @\d+; `orchestrator resubmit --queue @\d+` submits it as soon"
-        r" as Slurm accepts it\)",
+        r" slurm controller \(connect failure\)\. Nothing was submitted\. Submit again when"
+        r" slurmctld answers\. \(stored as @\d+; `orchestrator resubmit --queue @\d+` submits it"
+        r" as soon as Slurm accepts it\)",
         error_of(refused),
     )
 

@@ -241,7 +241,7 @@ def test_a_job_that_sbatch_refuses(crowd: Crowd, flags: tuple[str, ...], told: s
     command = ("--name=refused", "--launcher=python", "--time-limit=1", *flags, "--", "x.py")
     crowd.site.lab.write(f"{crowd.site.home}/x.py", "")
     done = crowd.site.run("submit", *command, check=5)
-    kept = re.search(r"\(kept as (@\d+)\)$", done.stderr.strip())
+    kept = re.search(r"\(stored as (@\d+)\)$", done.stderr.strip())
     assert kept is not None, done.stderr
     assert done.stdout == ""
     assert done.stderr.startswith("Error: Slurm refused the job: ") and told in done.stderr

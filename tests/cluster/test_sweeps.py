@@ -122,7 +122,7 @@ def test_60_points_where_three_jobs_may_wait(lab: cluster.Lab, site: sites.Site)
     quick = sites.Site.make(lab, site.home, more=QUICK)
     done = quick.run("sweep", "submit", sweep(quick, 60, job='qos = "tiny"'))
     sent = re.fullmatch(
-        r"Submitted (\d+) points of sweep many \(@1\), (\d+) wait for room\n", done.stdout
+        r"Submitted (\d+) points of sweep many \(@1\), (\d+) deferred\n", done.stdout
     )
     assert sent is not None and int(sent[1]) + int(sent[2]) == 60, done.stdout
     assert "Error" not in done.stderr

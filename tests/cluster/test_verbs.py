@@ -139,11 +139,11 @@ def test_resubmit_of_what_slurm_never_got(site: sites.Site) -> None:
     lab = site.lab
     where = 'pwd; scontrol show job "$SLURM_JOB_ID" | grep -o "WorkDir=.*"'
     spec = site.shell("refused", where, job='time_limit = "2"\npartition = "spare"')
-    kept = re.search(r"\(kept as (@\d+)\)$", site.run("submit", spec, check=5).stderr.strip())
+    kept = re.search(r"\(stored as (@\d+)\)$", site.run("submit", spec, check=5).stderr.strip())
     assert kept is not None
     row = kept[1]
     folder = site.job(row)["run_dir"]
-    assert site.run("resubmit", row, check=5).stderr.strip().endswith(f"(kept as {row})")
+    assert site.run("resubmit", row, check=5).stderr.strip().endswith(f"(stored as {row})")
     make = ["scontrol", "create", "partitionname=spare", "nodes=n1", "maxtime=10"]
     lab.run(make, user="root").check_returncode()
     job_id = site.run("resubmit", row, "--parsable").stdout.strip()

@@ -155,7 +155,7 @@ def test_a_baseline_outlives_its_jobs(cli, fake_slurm, study):
     # Below the report, though this is no terminal.
     told = cli("sweep", "report", "again", "--against", "monday", "--metric", "accuracy")
     assert told.code == 0
-    assert told.out.index("\nFits\n") < told.out.index("\nAgainst monday\n")
+    assert told.out.index("\nFits\n") < told.out.index("\nCompared with monday\n")
     assert [(item["size"], item["metric"], item["verdict"]) for item in done.items] == [
         (1, "throughput", "slower"),
         (1, "accuracy", "no evidence"),
@@ -175,7 +175,7 @@ def test_a_baseline_outlives_its_jobs(cli, fake_slurm, study):
     done = cli("baseline", "compare", "17_1", "--history", "5", "--metric", "throughput")
     assert (done.code, done.err) == (
         0,
-        "Nothing is worse than jobs 11_1, 11_0, as far as these runs tell.\n",
+        "These runs show nothing worse than jobs 11_1, 11_0.\n",
     )
     assert cli("baseline", "compare", "11_1", "--history", "5").err == (
         "Error: no earlier job named again with this size completed\n"
@@ -201,4 +201,4 @@ def test_history_is_of_the_same_number_of_ranks(cli, fake_slurm):
         )
         assert cli("submit", spec, "--wait").code == 0
     done = cli("baseline", "compare", "5", "--history", "2", "--metric", "throughput")
-    assert done.err.endswith("Nothing is worse than jobs 2, 1, as far as these runs tell.\n")
+    assert done.err.endswith("These runs show nothing worse than jobs 2, 1.\n")

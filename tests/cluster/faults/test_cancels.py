@@ -32,7 +32,7 @@ def test_row_26_cancel_of_unknown_and_reused_ids(lab: cluster.Lab, row: rows.Row
     row.site.wait_state(first, "COMPLETED")
     for unknown in ("999999", "@99", "nosuch"):
         done = row.site.run("cancel", unknown, check=4)
-        assert done.stderr.startswith(f"Error: no job '{unknown}' here; ")
+        assert done.stderr.startswith(f"Error: job '{unknown}' not found: ")
     over = row.site.run("cancel", first)
     assert over.stdout == f"{first} had already ended: COMPLETED\n"
     saved = lab.save_slurmctld_state()

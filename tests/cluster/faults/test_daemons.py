@@ -115,7 +115,7 @@ def test_row_16_munge_is_away(lab: cluster.Lab, row: rows.Row) -> None:
     row.site.wait_state(runs, "RUNNING")
     lab.stop("munged")
     said = row.refused("unsent").splitlines()[-1]
-    assert re.match(r"Error: sbatch could not .*[Mm]unge.* Nothing was submitted; ", said), said
+    assert re.match(r"Error: sbatch could not .*[Mm]unge.* Nothing was submitted. ", said), said
     (job,) = row.site.items("status", "--refresh", "--name", "runs")
     assert (job["state"], job["stale_since"] is None) == ("RUNNING", False)
     told = row.site.run("status", "--no-refresh").stderr

@@ -25,7 +25,7 @@ def test_row_19_invalid_requests(row: rows.Row) -> None:
     for number, (flags, told) in enumerate(REFUSALS):
         said = row.refused(f"bad-{number}", *flags)
         # sbatch itself, or slurmctld.
-        assert re.match("Error: (sbatch does not take|Slurm refused) the job: ", said), said
+        assert re.match("Error: (sbatch rejected|Slurm refused) the job: ", said), said
         assert told in said
         assert said.endswith(f"Correct it and submit again. (stored as @{number + 1})\n")
     good = row.submit("good", "true")
