@@ -448,13 +448,13 @@ def test_doctor_with_and_without_slurm(cli, fake_slurm):
     assert (
         "scheduler\twarning\tjobs run on this machine: 1 at a time, no GPU; "
         "not on PATH: sbatch, squeue, sacct, scontrol, scancel, srun\t"
-        "for a cluster: work on a login node, or load the module that brings Slurm\n"
+        "for a cluster: work on a login node, or load the module that provides Slurm\n"
     ) in alone.out
     bad = cli("doctor", PATH="/usr/bin:/bin", ORCHESTRATOR_SCHEDULER="slurm")
     assert (bad.code, bad.err) == (1, "Error: 1 of 6 checks failed\n")
     assert (
         "slurm commands\tbad\tnot on PATH: sbatch, squeue, sacct, scontrol, scancel, srun\t"
-        "work on a login node, or load the module that brings Slurm\n"
+        "work on a login node, or load the module that provides Slurm\n"
     ) in bad.out
 
 
