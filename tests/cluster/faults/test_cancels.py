@@ -48,4 +48,5 @@ def test_row_26_cancel_of_unknown_and_reused_ids(lab: cluster.Lab, row: rows.Row
         f"Slurm has assigned job ID {lost} to another job"
     )
     lab.run(["scancel", lost]).check_returncode()
-    assert sites.details(row.site.job("lost"))[-1].startswith(f"Slurm has assigned job ID {lost} to another job")
+    reused = f"Slurm has assigned job ID {lost} to another job"
+    assert sites.details(row.site.job("lost"))[-1].startswith(reused)
