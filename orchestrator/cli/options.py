@@ -51,7 +51,7 @@ def seconds(*, least: float = 0) -> Callable[[str], float]:
     def convert(text: str) -> float:
         number = click.FLOAT(text)
         if not number >= least:
-            raise click.BadParameter(f"{text!r} is not a number of seconds of at least {least:g}")
+            raise click.BadParameter(f"{text!r}: must be a number of seconds, {least:g} or more")
         return number
 
     return convert

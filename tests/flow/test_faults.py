@@ -171,12 +171,12 @@ def test_nothing_to_wait_for_is_no_success(cli, fake_slurm):
         assert (done.code, done.err) == (4, "Error: no live job has the name or label nosuch\n")
 
 
-@pytest.mark.parametrize("command", ["wait", "hold", "doctor"])
-def test_a_number_of_seconds_that_is_none(cli, fake_slurm, command):
+@pytest.mark.parametrize(("command", "least"), [("wait", 0), ("hold", 0), ("doctor", 1)])
+def test_invalid_number_of_seconds(cli, fake_slurm, command, least):
     done = cli(command, "--timeout", "nan")
     assert done.code == 2
     assert done.err.endswith(
-        "Invalid value for '--timeout': 'nan' is not a number of seconds of at least "
+        f"Invalid value for '--timeout': 'nan': must be a number of seconds, {least} or more\n"
     )
 
 
