@@ -212,7 +212,7 @@ def test_nothing_is_stored_once_damage_was_seen(damaged: CommandLine) -> None:
         (
             "CREATE TRIGGER t AFTER INSERT ON submissions BEGIN "
             "UPDATE submissions SET script = 'planted'; END",
-            "the trigger 't' of submissions was not made by orchestrator, and changes what is ",
+            "the trigger 't' of submissions was not created by orchestrator, and changes what is ",
         ),
     ],
 )
@@ -329,7 +329,7 @@ def test_a_backup_that_cannot_be_restored(damaged: CommandLine, backup: Path) ->
         )
     connection.close()
     told = (
-        "the trigger 't' of submissions was not made by orchestrator, and changes what is stored "
+        "the trigger 't' of submissions was not created by orchestrator, and changes what is stored "
         "or read"
     )
     assert ended(damaged, bad) == (f"{bad} cannot be restored: {told}. {end}", 1)
