@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator import errors, files
 from orchestrator.text import escaping
-from orchestrator.toml import key_paths, limits, values
+from orchestrator.toml import key_paths, values
 from orchestrator.toml.key_paths import KeyPath
 
 _MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -83,40 +83,31 @@ def dotted(path: KeyPath) -> str:
 
 def parse(text: str, source: str) -> tuple[Document, list[errors.Problem]]:
     """Return the keys of a TOML text, and the problems that make it unreadable."""
+    lines = text.split("\n")
+    path: KeyPath = ()
     try:
-        data = limits.loads(text)
+        data, key_lines = key_paths.loads(text)
     except tomllib.TOMLDecodeError as error:
         # Before Python 3.14 only the error's text contains the line.
         match = _SYNTAX.fullmatch(str(error))
-        lines = text.split("\n")
+        message = f"not TOML: {escaping.visible(match[1] if match else str(error))}"
         line = int(match[2]) if match and match[2] else len(text.rstrip().split("\n"))
-        problem = errors.Problem(
-            source=escaping.visible(source),
-            line=line,
-            message=f"not TOML: {escaping.visible(match[1] if match else str(error))}",
-            text=_line_for_message(lines[min(line, len(lines)) - 1].strip()),
-        )
-        return empty(source), [problem]
-    except limits.TooComplexError as error:
-        document = Document(origins=_origins(text, source)) if error.path else empty(source)
-        problem = document.problem(error.path, str(error))
-        if error.line is not None:
-            problem = dataclasses.replace(problem, line=error.line)
-        return empty(source), [problem]
-    return Document(data=data, origins=_origins(text, source)), []
-
-
-def _origins(text: str, source: str) -> dict[KeyPath, Origin]:
-    origins: dict[KeyPath, Origin] = {(): Origin(source=source)}
-    lines = text.split("\n")
-    try:
-        key_lines = key_paths.key_lines(text)
-    except RecursionError:  # nested deeper than limits.MAX_DEPTH
-        return origins
-    for path, number in key_lines.items():
-        line = lines[number - 1].rstrip("\r")
-        origins[path] = Origin(source=source, line=number, text=line)
-    return origins
+    except key_paths.TooComplexError as error:
+        message, path, line = str(error), error.path, error.line
+    else:
+        origins = {(): Origin(source=source)} | {
+            key: Origin(source=source, line=number, text=lines[number - 1].rstrip("\r"))
+            for key, number in key_lines.items()
+        }
+        return Document(data=data, origins=origins), []
+    problem = errors.Problem(
+        source=escaping.visible(source),
+        line=line,
+        key=dotted(path),
+        message=message,
+        text=_line_for_message(lines[min(line, len(lines)) - 1].strip()),
+    )
+    return empty(source), [problem]
 
 
 def read(path: Path) -> tuple[Document, list[errors.Problem]]:
