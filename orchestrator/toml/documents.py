@@ -37,7 +37,7 @@ class Origin:
 class Document:
     """Nested keys and values, and the origin of each."""
 
-    data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    data: Mapping[str, Any]
     #: () is the whole document
     origins: Mapping[KeyPath, Origin]
 
@@ -46,6 +46,13 @@ class Document:
         while path not in self.origins:
             path = path[:-1]
         return self.origins[path]
+
+    def get(self, path: KeyPath) -> Any:
+        """Return the value of a key; None if it is missing."""
+        value: Any = self.data
+        for part in path:
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
 
     def problem(self, path: KeyPath, message: str) -> errors.Problem:
         """Return a problem of this key, with its origin."""
@@ -59,9 +66,14 @@ class Document:
         )
 
 
+def of(data: Mapping[str, Any], source: str) -> Document:
+    """Return a document whose keys have no lines."""
+    return Document(data=data, origins={(): Origin(source=source)})
+
+
 def empty(source: str) -> Document:
     """Return a document without keys."""
-    return Document(origins={(): Origin(source=source)})
+    return of({}, source)
 
 
 def _line_for_message(line: str) -> str:
@@ -138,12 +150,13 @@ def parse_bytes(content: bytes, source: str) -> tuple[Document, list[errors.Prob
     return parse(text, source)
 
 
-def leaf(path: KeyPath, value: object, origin: Origin) -> Document:
-    """Return a document with one value."""
+def with_value(document: Document, path: KeyPath, value: object, origin: Origin | str) -> Document:
+    """Return the document with a value of one key. origin: or its source."""
+    origin = Origin(source=origin) if isinstance(origin, str) else origin
     data: Any = value
     for part in reversed(path):
         data = {part: data}
-    return Document(data=data, origins={(): origin, path: origin})
+    return merge(document, Document(data=data, origins={(): document.origins[()], path: origin}))
 
 
 def merge(lower: Document, upper: Document) -> Document:
