@@ -34,12 +34,12 @@ _MAX_FILE_BYTES = 16 * 1024 * 1024
 _MAX_RECORD_BYTES = 16 * 1024
 
 
+@dataclasses.dataclass(frozen=True)
 class Spool:
     """The files; every change is made inside `locked()`."""
 
-    def __init__(self, folder: Path, shared_folders: Sequence[Path] = ()) -> None:
-        self.folder = folder
-        self._shared_folders = shared_folders
+    folder: Path
+    shared_folders: Sequence[Path] = ()
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -47,7 +47,7 @@ class Spool:
         try:
             for name in ("", "requests", "queue", "ended"):
                 files.make_private_folder(
-                    self.folder / name, shared_folders=self._shared_folders, setting="state_dir"
+                    self.folder / name, shared_folders=self.shared_folders, setting="state_dir"
                 )
             descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:
@@ -124,7 +124,7 @@ class Spool:
             return None
         path = Path(request.run_dir, f"exit.{entry.task or 0}.{entry.restart_count}.json")
         try:
-            if files.exposure(path.parent, shared_folders=self._shared_folders) is not None:
+            if files.exposure(path.parent, shared_folders=self.shared_folders) is not None:
                 return None
             record = json.loads(files.read_bytes(path, limit_bytes=_MAX_RECORD_BYTES))
             is_valid = record["done"] is True and record["job_id"] == str(entry.raw_number)
@@ -171,29 +171,14 @@ class Spool:
             else:
                 removed.append(entry.key)
                 path.unlink()
-        for path in self._requests():
+        for path in (self.folder / "requests").glob("[!.]*.json"):
             # The job of a newer request may not be in the queue yet.
             if path.stem not in kept and path.stat().st_mtime < before:
                 path.unlink()
         return sorted(removed)
 
-    def remove_variables(self, stored: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-        """Reduce the variables of earlier versions' requests to what `stored` returns.
-
-        Except those of jobs in the queue, which were submitted with them.
-        """
-        live = {entry.token for entry in self.queue()}
-        for path in self._requests():
-            data = _read(path)
-            if data is not None and path.stem not in live and not data.get("format"):
-                environ = stored(self.parse_request(data).environ)
-                _write(path, json.dumps({**data, "environ": dict(environ), "format": 1}))
-
     def _request_path(self, token: str) -> Path:
         return self.folder / "requests" / f"{token}.json"
-
-    def _requests(self) -> list[Path]:
-        return list((self.folder / "requests").glob("[!.]*.json"))
 
 
 def _make_private(descriptor: int) -> None:
