@@ -21,11 +21,12 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import tracking
+from orchestrator import files, tracking
 from orchestrator.jobs import JobState
 from orchestrator.local import observations, processes, queue, records, verification
 from orchestrator.local.records import Ended, Entry, Request
 from orchestrator.local.spool import Spool
+from orchestrator.tracking import run_folder
 from orchestrator.usage import efficiency
 
 # Environment variables. The attempt's mark is in all its processes: it finds what a killed runner
@@ -144,14 +145,30 @@ class Machine:
 
     def end_without_runner(self, entry: Entry, why: str) -> Ended:
         """Return the end of a job whose runner was killed: from its exit record, else LOST."""
-        record = self.spool.exit_record(entry)
         reason = f"its runner on {entry.host} ended unexpectedly: {why}"
-        state, code = JobState.LOST, 0
-        if record is not None and record["outcome"] == "end":
-            code = record["rc"]
-            state = JobState.COMPLETED if code == 0 else JobState.FAILED
-            reason = f"from the exit record; {reason}"
-        return ended_now(entry, state, reason=reason, exit_code=code)
+        record = self.exit_record(entry)
+        if record is None or record.outcome != "end":
+            return ended_now(entry, JobState.LOST, reason=reason)
+        state = JobState.COMPLETED if record.rc == 0 else JobState.FAILED
+        reason = f"from the exit record; {reason}"
+        return ended_now(entry, state, reason=reason, exit_code=record.rc)
+
+    def exit_record(self, entry: Entry) -> run_folder.ExitRecord | None:
+        """Return the record that this attempt's script wrote at its end, if any."""
+        request = self.spool.request(entry.token)
+        if request is None:
+            return None
+        try:
+            if files.exposure(Path(request.run_dir), shared_folders=self.shared_folders):
+                return None
+        except OSError:
+            return None
+        task, attempt = entry.task or 0, entry.restart_count
+        record = run_folder.RunFolder(Path(request.run_dir)).exit_record(task, attempt)
+        owner = str(entry.raw_number)
+        if record and record.fits(token=entry.token, owner=owner, task=task, attempt=attempt):
+            return record
+        return None
 
     def squeue(self, keep: Callable[[str, str, str], bool]) -> list[tracking.Observation]:
         """Return the pending and running jobs that `keep(name, job_id, log_path)` selects."""

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from orchestrator import errors, files
 from orchestrator.jobs import JobState
-from orchestrator.local import environment, machine, processes, submitted, verification
+from orchestrator.local import machine, processes, submitted, verification
 from orchestrator.local.machine import Machine
 from orchestrator.local.records import Ended, Entry, Request
 
@@ -118,8 +118,8 @@ def run(here: Machine, key: str, keeper: processes.Identity, look_up: verificati
 
 
 def _asks_for_requeue(here: Machine, entry: Entry, ended: Ended) -> bool:
-    record = here.spool.exit_record(entry) if ended.state is JobState.COMPLETED else None
-    return record is not None and record["outcome"] == "requeue"
+    record = here.exit_record(entry) if ended.state is JobState.COMPLETED else None
+    return record is not None and record.outcome == "requeue"
 
 
 def _final(ended: Ended, request: str, asks_for_requeue: bool) -> tuple[Ended, str]:
@@ -180,7 +180,7 @@ def _start(here: Machine, entry: Entry, request: Request, script: verification.S
         process = subprocess.Popen(
             [*_interpreter(script.first_line), script.path, *request.arguments],
             cwd=request.folder,
-            env=environment.for_script(entry, request, here.host),
+            env=_environment(entry, request, here.host),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
@@ -191,6 +191,41 @@ def _start(here: Machine, entry: Entry, request: Request, script: verification.S
     # The runner waits for it itself, together with all orphans.
     process.returncode = 0
     return process.pid
+
+
+def _environment(entry: Entry, request: Request, host: str) -> dict[str, str]:
+    """Return the script's environment: the submitter's variables, and Slurm's for one node.
+
+    Without SLURM_NTASKS and SLURM_PROCID: libraries take them for tasks that srun started.
+    """
+    variables: dict[str, str | int | None] = {
+        # A number: scripts compute ports from it.
+        "SLURM_JOB_ID": entry.raw_number,
+        "SLURM_JOBID": entry.raw_number,
+        "SLURM_JOB_NAME": entry.name,
+        "SLURM_JOB_NODELIST": host,
+        "SLURM_JOB_NUM_NODES": 1,
+        "SLURM_NNODES": 1,
+        "SLURM_NODEID": 0,
+        "SLURMD_NODENAME": host,
+        "SLURM_SUBMIT_DIR": request.folder,
+        "SLURM_SUBMIT_HOST": host,
+        "SLURM_CPUS_PER_TASK": request.cpus_per_task,
+        # Slurm sets it from the first restart on.
+        "SLURM_RESTART_COUNT": entry.restart_count or None,
+        machine.MARK: entry.mark,
+    }
+    if request.slots_are_gpus:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(entry.given)
+        variables["SLURM_GPUS_ON_NODE"] = len(entry.given)
+    if request.tasks is not None:
+        variables["SLURM_ARRAY_JOB_ID"] = entry.number
+        variables["SLURM_ARRAY_TASK_ID"] = entry.task
+        variables["SLURM_ARRAY_TASK_COUNT"] = len(request.tasks)
+        variables["SLURM_ARRAY_TASK_MIN"] = min(request.tasks)
+        variables["SLURM_ARRAY_TASK_MAX"] = max(request.tasks)
+    own = {name: str(value) for name, value in variables.items() if value is not None}
+    return {**request.environ, **own}
 
 
 class _Attempt:

@@ -30,8 +30,6 @@ from orchestrator.local.records import Entry, Request
 
 #: An environment may have 2 MiB (ARG_MAX), and JSON writes a control character as six.
 _MAX_FILE_BYTES = 16 * 1024 * 1024
-#: An exit record has about 150 bytes.
-_MAX_RECORD_BYTES = 16 * 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +84,7 @@ class Spool:
         if existing is not None:
             return existing
         path = self.folder / "last"
-        last = int(files.read_text(path, limit_bytes=_MAX_RECORD_BYTES)) if path.exists() else 0
+        last = int(files.read_text(path, limit_bytes=_MAX_FILE_BYTES)) if path.exists() else 0
         _write(path, str(last + len(request.tasks or (0,))))
         accepted = dataclasses.replace(request, number=last + 1)
         data = dataclasses.asdict(accepted)
@@ -116,22 +114,6 @@ class Spool:
     def ended_entry(self, key: str) -> Entry | None:
         """Return the entry of a job that has ended."""
         return _read_entry(self.folder / "ended" / f"{key}.json")
-
-    def exit_record(self, entry: Entry) -> dict[str, Any] | None:
-        """Return rc and outcome from the exit record that this attempt's script wrote, if any."""
-        request = self.request(entry.token)
-        if request is None:
-            return None
-        path = Path(request.run_dir, f"exit.{entry.task or 0}.{entry.restart_count}.json")
-        try:
-            if files.exposure(path.parent, shared_folders=self.shared_folders) is not None:
-                return None
-            record = json.loads(files.read_bytes(path, limit_bytes=_MAX_RECORD_BYTES))
-            is_valid = record["done"] is True and record["job_id"] == str(entry.raw_number)
-            values = {"rc": int(record["rc"]), "outcome": str(record["outcome"])}
-            return values if is_valid else None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
 
     def put(self, entry: Entry) -> Entry:
         """Store an entry of queue/; a terminal one is moved to ended/."""

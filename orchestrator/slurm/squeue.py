@@ -16,36 +16,15 @@ DELIMITER = "\x1f"
 # -O and not -o: only -O has the restart count, the exit code, allocated TRES and the log's path
 # (22.05, 24.11 and 26.05). A size of 0 (":" and a suffix) prints a field uncut. Free text is last.
 _FIELDS = (
-    "JobArrayID",
-    "JobID",
-    "State",
-    "exit_code",
-    "RestartCnt",
-    "SubmitTime",
-    "StartTime",
-    "EndTime",
-    "TimeLimit",
-    "NumNodes",
-    "tres-alloc",
-    "tres-per-node",
-    "Partition",
-    "Account",
-    "QOS",
-    "NodeList",
-    "STDOUT",
-    "Reason",
-    "Name",
+    *("JobArrayID", "JobID", "State", "exit_code", "RestartCnt", "SubmitTime", "StartTime"),
+    *("EndTime", "TimeLimit", "NumNodes", "tres-alloc", "tres-per-node", "Partition", "Account"),
+    *("QOS", "NodeList", "STDOUT", "Reason", "Name"),
 )
 #: States whose StartTime is the scheduler's estimate, or that of the previous attempt.
 _NOT_STARTED = frozenset(
     {
-        JobState.PENDING,
-        JobState.REQUEUED,
-        JobState.REQUEUE_FED,
-        JobState.REQUEUE_HOLD,
-        JobState.SPECIAL_EXIT,
-        JobState.RESV_DEL_HOLD,
-        JobState.UNKNOWN,
+        *(JobState.PENDING, JobState.REQUEUED, JobState.REQUEUE_FED, JobState.REQUEUE_HOLD),
+        *(JobState.SPECIAL_EXIT, JobState.RESV_DEL_HOLD, JobState.UNKNOWN),
     }
 )
 #: A COMPLETING job has its end time and exit code (epilog, or processes that ignore SIGKILL).

@@ -97,7 +97,8 @@ def test_an_exit_record_tells_the_end_of_a_job_whose_runner_is_gone(
 ) -> None:
     enter(here, "abcd00000001", run_dir=str(tmp_path))
     (entry,) = here.spool.queue()
-    record = {"job_id": "1", "rc": rc, "outcome": "end", "done": True}
+    attempt = {"token": "abcd00000001", "job_id": "1", "task": 0, "attempt": 0}
+    record = {**attempt, "rc": rc, "outcome": "end", "done": True}
     path = tmp_path / "exit.0.0.json"
     for bad in ({"done": False}, {"job_id": "2"}, {"outcome": "requeue"}):
         path.write_text(json.dumps({**record, **bad}))
@@ -278,7 +279,7 @@ def test_slots(tmp_path: Path) -> None:
     assert not found(CUDA_VISIBLE_DEVICES="").are_gpus
     command = tmp_path / "bin" / "nvidia-smi"
     command.parent.mkdir()
-    command.write_text(f"#!/bin/sh\ncat <<'END'\n{GPU_LIST}END\n")
+    command.write_text(f"#!/bin/sh\n/bin/cat <<'END'\n{GPU_LIST}END\n")
     command.chmod(0o755)
     assert found().devices == ("0", "1")
     assert found(CUDA_VISIBLE_DEVICES="GPU-7b1c6f0e-1f0c-2d4f-7c1e-000000000001,0").devices == (
