@@ -97,21 +97,21 @@ def _check(context: contexts.Context, running: Sequence[jobs.Job]) -> int:
         stored_specs = work.jobs.specs({job.token for job in running})
     rules = {token: _rules(spec, context.profile.alerts) for token, spec in stored_specs.items()}
     now = context.clock.now()
-    changes: dict[int, tuple[jobs.Job, tuple[jobs.Alert, ...]]] = {}
-    new_events: list[tuple[int, jobs.JobEvent]] = []
+    changed: list[tuple[jobs.Job, Sequence[jobs.Alert], Sequence[jobs.JobEvent]]] = []
     for job in running:
         observation = _observe(job, values.get(job.row, []), rules[job.token], now)
         current, events = alerts.judge(job, rules[job.token], observation, now=now)
         if events:
-            changes[job.row] = job, current
-            new_events += [(job.row, event) for event in events]
-    if not changes:
+            changed.append((job, current, events))
+    if not changed:
         return 0
     with context.store.writing() as work:
         stored = work.jobs.change_many(
-            [(row, {"alerts": current}, job.version) for row, (job, current) in changes.items()]
+            [(job.row, {"alerts": current}, job.version) for job, current, _ in changed]
         )
-        work.events.add_many((row, event) for row, event in new_events if row in stored)
+        work.events.add_many(
+            (job.row, event) for job, _, events in changed if job.row in stored for event in events
+        )
     return len(stored)
 
 
