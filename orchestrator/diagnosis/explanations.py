@@ -72,10 +72,10 @@ def advice_for_ranks(
         return ()
     advice = []
     batches = [(name, arguments.get(name)) for name in _BATCH_PER_RANK]
-    batches = [(name, batch) for name, batch in batches if type(batch) is int]
+    per_rank = [(name, batch) for name, batch in batches if isinstance(batch, int) and batch > 1]
     # An explicit global batch size shows that it was kept.
-    if batches and "batch_size" not in arguments:
-        name, batch = batches[0]
+    if per_rank and "batch_size" not in arguments:
+        name, batch = per_rank[0]
         advice.append(
             f"accuracy can differ from that on one GPU: {name} = {batch} on {world_size} ranks is "
             f"a global batch of {batch * world_size}; scale the learning rate with it and use a "
