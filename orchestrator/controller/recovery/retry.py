@@ -19,7 +19,7 @@ from orchestrator.controller.resubmission import resubmit
 from orchestrator.controller.session import clusters, contexts
 from orchestrator.diagnosis import causes
 from orchestrator.jobs import naming, retry
-from orchestrator.slurm import host_lists
+from orchestrator.slurm import fields
 from orchestrator.tracking import run_folder
 
 #: Jobs per pass that are decided about, and decisions per pass that are carried out.
@@ -240,7 +240,7 @@ def _node_failures(
             # Attempts that Slurm requeued by itself count too.
             is_failed = attempt.state is jobs.JobState.NODE_FAIL or (row, attempt.number) in failed
             if is_failed and attempt.node_list:
-                failures.update(host_lists.expand(attempt.node_list))
+                failures.update(fields.expand_hosts(attempt.node_list))
     return dict(failures)
 
 
