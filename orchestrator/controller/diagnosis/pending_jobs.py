@@ -46,7 +46,7 @@ def _ask(context: contexts.Context, job: jobs.Job, job_id: str) -> queue.Queue:
             named = _UNAVAILABLE_NODES.search(reason)
             nodes = named[1] if named else request.node_list
             away = tuple(slurm.unavailable_nodes(nodes)) if nodes else ()
-            return dataclasses.replace(answers, nodes=away)
+            return dataclasses.replace(answers, unavailable_nodes=away)
         is_limit, is_queue = _LIMIT_REASON.match(reason), _QUEUE_REASON.match(reason)
         if not (is_limit or is_queue or _PARTITION_REASON.match(reason)):
             return answers
