@@ -73,7 +73,7 @@ def find(
     ends, still_open = _ends(work, ended, now)
     since = max(cursor.since, now - _TRIGGERS_WITHIN)
     triggers = work.schedules.recent_triggers(since, _TRIGGERS_PER_PASS)
-    about_triggers = list(_about_triggers(triggers, since))
+    about_triggers = list(_about_triggers(work, triggers, since))
     unseen = [notice for notice in about_triggers if notice.key not in cursor.seen]
     notices = [*_alerts(work, events), *ends, *unseen]
     known = work.notices.known_keys([notice.key for notice in notices])
@@ -136,10 +136,12 @@ def _ends(
             continue
         failed = [job for job in group if texts.is_failure(job)]
         states = work.notices.recovery_states([job.row for job in failed])
-        retries = [_retry_state(job, states) for job in failed]
+        retries = [states.get((job.row, job.attempt)) for job in failed]
+        # About jobs that may recover there is no decision yet.
+        is_undecided = "planned" in retries or any(job.recovers for job in failed)
         is_recent = datetime.timedelta(0) <= now - max(ends.values()) < _CAUSE_WITHIN
         is_explained = all(job.cause for job in failed) or not is_recent
-        if not all(job.settled for job in group) or not is_explained or "planned" in retries:
+        if not all(job.settled for job in group) or not is_explained or is_undecided:
             still_open |= ends
         elif "done" in retries:
             continue
@@ -155,15 +157,6 @@ def _ends(
     return notices, still_open
 
 
-def _retry_state(job: jobs.Job, states: Mapping[tuple[int, int], str]) -> str:
-    """Return "planned" or "done" if a retry follows this end, else ""."""
-    if job.recovers:
-        # There is no decision yet.
-        return "planned"
-    state = states.get((job.row, job.attempt), "")
-    return "" if state == "refused" else state
-
-
 def _was_shown(
     work: unit_of_work.UnitOfWork, group: Sequence[jobs.Job], ends: Mapping[int, datetime.datetime]
 ) -> bool:
@@ -177,7 +170,9 @@ def _was_shown(
 
 
 def _about_triggers(
-    triggers: Sequence[tuple[schedules.Trigger, str]], since: datetime.datetime
+    work: unit_of_work.UnitOfWork,
+    triggers: Sequence[tuple[schedules.Trigger, str]],
+    since: datetime.datetime,
 ) -> Iterator[Notice]:
     for trigger, schedule in triggers:
         # Paused, removed and overlapping triggers are skipped on purpose.
@@ -185,7 +180,8 @@ def _about_triggers(
         if (is_missed or trigger.state == "failed") and trigger.decided_at >= since:
             yield texts.missed_time(trigger, schedule)
         if trigger.verdict and trigger.verdict_at and trigger.verdict_at >= since:
-            yield texts.verdict(trigger, schedule)
+            job = None if trigger.job_row is None else work.jobs.get(trigger.job_row)
+            yield texts.verdict(trigger, schedule, job)
 
 
 def _jobs_and_arrays(

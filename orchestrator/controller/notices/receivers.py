@@ -99,20 +99,13 @@ def _mail(channel: config.Channel, message: Message, environ: Mapping[str, str])
 
     try:
         rejected = _within(seconds, deliver, lambda: [server.sock for server in servers])
-    except smtplib.SMTPAuthenticationError as error:
-        reason = _reply_text(error.smtp_error)
-        text = f"{address} refused the login of {channel.user}: {error.smtp_code} {hide(reason)}"
-        fix = f"check user and the first line of {channel.password_file}"
-        raise ReceiverError(f"{_short(text)}; {fix}") from None
-    except smtplib.SMTPResponseException as error:
-        text = f"{address}: {error.smtp_code} {hide(_reply_text(error.smtp_error))}"
-        raise ReceiverError(_short(text)) from None
-    except smtplib.SMTPRecipientsRefused as error:
-        text = f"{address} rejected {hide(_rejections(error.recipients))}"
-        raise ReceiverError(_short(text)) from None
     except OSError as error:
-        text = f"{address}: {hide(_connection_error(error))}"
-        raise ReceiverError(_short(text), may_have_it=is_begun) from None
+        # A reply of the server means that it did not accept the mail.
+        is_reply = isinstance(error, smtplib.SMTPResponseException | smtplib.SMTPRecipientsRefused)
+        text = _short(f"{address}{hide(_mail_error(error, channel.user))}")
+        if isinstance(error, smtplib.SMTPAuthenticationError):
+            text += f"; check user and the first line of {channel.password_file}"
+        raise ReceiverError(text, may_have_it=is_begun and not is_reply) from None
     # A retry would send the mail again to those who have it.
     return _short(f"{address} rejected {hide(_rejections(rejected))}") if rejected else ""
 
@@ -185,6 +178,16 @@ def _connection_error(problem: object) -> str:
     if isinstance(problem, ssl.SSLError):
         return f"TLS failed ({problem.reason}): check port and security"
     return str(getattr(problem, "strerror", None) or problem or type(problem).__name__)
+
+
+def _mail_error(error: OSError, user: str | None) -> str:
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return f" rejected {_rejections(error.recipients)}"
+    if isinstance(error, smtplib.SMTPResponseException):
+        is_login = isinstance(error, smtplib.SMTPAuthenticationError)
+        what = f" refused the login of {user}" if is_login else ""
+        return f"{what}: {error.smtp_code} {_reply_text(error.smtp_error)}"
+    return f": {_connection_error(error)}"
 
 
 def _rejections(recipients: Mapping[str, tuple[int, bytes]]) -> str:
