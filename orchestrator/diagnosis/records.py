@@ -64,7 +64,6 @@ class Frame:
 
     path: str
     line: int
-    function: str
     code: str = ""
 
 
