@@ -253,21 +253,23 @@ def _webhook(channel: config.Channel, message: Message, environ: Mapping[str, st
     sockets: list[socket.socket | None] = []
     seconds = float(channel.timeout_seconds)
 
-    def post(check_time: Callable[[], None]) -> tuple[int, str]:
-        """Return the HTTP code and the reply of an error; (0, "") for success."""
+    def post(check_time: Callable[[], None]) -> None:
         opener = urllib.request.build_opener(_NoRedirect, _Handler(sockets, check_time))
         try:
-            with opener.open(request, timeout=seconds):
-                return 0, ""
+            opener.open(request, timeout=seconds).close()
         except urllib.error.HTTPError as error:
             with error:
                 if 300 <= error.code < 400:
-                    return error.code, error.headers.get("Location") or ""
+                    target = hide(_shown(error.headers.get("Location") or ""))
+                    fix = "put the new address into the configuration"
+                    raise ReceiverError(_short(f"{shown}: redirects to {target}: {fix}")) from None
                 reply = error.read(_REPLY_BYTES).decode(errors="replace")
-                return error.code, f"{error.reason} {reply}"
+            # Masked before it is shortened, so that no half of a secret remains.
+            text = f"{shown}: {error.code} {hide(f'{error.reason} {reply}')}"
+            raise ReceiverError(_short(text)) from None
 
     try:
-        code, reply = _within(seconds, post, lambda: sockets)
+        _within(seconds, post, lambda: sockets)
     except urllib.error.URLError as error:
         # An error of connecting or sending, or of a proxy.
         raise ReceiverError(_short(f"{shown}: {hide(_connection_error(error.reason))}")) from None
@@ -275,17 +277,14 @@ def _webhook(channel: config.Channel, message: Message, environ: Mapping[str, st
         text = f"{shown}: {hide(_connection_error(error))}"
         # Without a connection nothing was sent.
         raise ReceiverError(_short(text), may_have_it=bool(sockets)) from None
-    if 300 <= code < 400:
-        try:
-            target = hide(channels.shown_url(reply))
-        except ValueError:
-            target = "an invalid address"
-        text = f"{shown}: redirects to {target}: put the new address into the configuration"
-        raise ReceiverError(_short(text))
-    if code:
-        # Masked before it is shortened, so that no half of a secret remains.
-        raise ReceiverError(_short(f"{shown}: {code} {hide(reply)}"))
     return ""
+
+
+def _shown(url: str) -> str:
+    try:
+        return channels.shown_url(url)
+    except ValueError:
+        return "an invalid address"
 
 
 def _without_userinfo(url: str) -> tuple[str, dict[str, str]]:
