@@ -67,7 +67,7 @@ def read(
     problems: list[errors.Problem] = []
     document = documents.empty("command line" if path is None else str(path))
     if path is not None:
-        document, problems = documents.read(path)
+        _, document, problems = documents.read(path)
         if problems:
             raise errors.SpecError(problems)
     document = batch or document

@@ -42,6 +42,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return near[0] if near else ""
 
 
+def advice(word: str, known: Iterable[str]) -> str:
+    """Return the nearest known word as a question, or all known words."""
+    if near := did_you_mean(word, known):
+        return f'Did you mean "{near}"?'
+    return f"Known: {', '.join(sorted(known)) or 'none'}."
+
+
 def fields_of(record: Any) -> Mapping[str, Any]:
     """Return the names and types of the fields of a dataclass (the class itself)."""
     return _fields_of(record)

@@ -329,19 +329,19 @@ def test_other_options_of_sbatch_pass(spec_file: Path, option: str) -> None:
 
 @pytest.mark.usefixtures("spec_file")
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"\xff", "spec.toml: not UTF-8 text (line 1)\n1 problem; nothing was submitted."),
         (b"a = 1 \x1b[31m", "spec.toml:1: not TOML: "),
-        (b"a = " + b"[" * 100_000, "spec.toml: nested too deeply"),
+        (b"a = " + b"[" * 100_000, "spec.toml:1: a[0][0]: nested too deeply"),
         (b"#" * (4 * 1024 * 1024 + 1), "spec.toml: larger than 4 MiB"),
     ],
 )
-def test_what_is_no_toml_file(content: bytes, told: str) -> None:
+def test_invalid_toml_files(content: bytes, message: str) -> None:
     Path("spec.toml").write_bytes(content)
     with pytest.raises(errors.SpecError) as caught:
         specs.load(Path("spec.toml"))
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)
     assert "\x1b" not in str(caught.value)
 
 
