@@ -163,13 +163,6 @@ def value_error(key: str, text: str) -> str:
     return f"{error} (got {as_toml(text)})" if error else ""
 
 
-def item_errors(key: str, items: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Yield index and error of each invalid item of a list."""
-    for index, item in enumerate(items):
-        if error := value_error(key, item):
-            yield index, error
-
-
 def unknown_keys(document: documents.Document, record: Any) -> Iterator[tuple[KeyPath, str]]:
     """Yield the path of each key that the dataclass does not have, and a suggestion."""
     unknown = list(_unknown_keys(document.data, record, ()))

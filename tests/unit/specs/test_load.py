@@ -261,11 +261,11 @@ ARGUMENT = "must be a string, a number, true or false or a list of strings and n
         (with_launch("[retry]\nbackoff_seconds = 5"), "retry: has no effect without max_retries"),
         (
             with_launch('[retry]\nmax_retries = 1\non = ["preempt"]'),
-            'retry.on[0]: unknown cause. Did you mean "preempted"?',
+            'retry.on[0]: not a cause after which a retry can help. Did you mean "preempted"?',
         ),
         (
             with_launch('[retry]\nmax_retries = 1\non = ["python_exception"]'),
-            "retry.on[0]: 'python_exception' is not a cause after which a retry can help",
+            "retry.on[0]: not a cause after which a retry can help. Known: ",
         ),
         (
             with_launch('[retry]\nmax_retries = 1\non = ["oom_host"]'),
