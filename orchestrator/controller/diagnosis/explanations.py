@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator import errors, files, jobs, logs
+from orchestrator import errors, files, jobs
 from orchestrator.clocks import deadlines
 from orchestrator.controller.diagnosis import pending_jobs as slurm_answers
 from orchestrator.controller.session import contexts, queries
 from orchestrator.diagnosis import explanations, log_reader, log_rules, pending_jobs
 from orchestrator.diagnosis.records import Canceller, Explanation, Facts, Source
+from orchestrator.logs import head_and_tail
 from orchestrator.slurm import states
 from orchestrator.tracking import run_folder
 
@@ -70,9 +71,9 @@ def rules_with(paths: Sequence[str]) -> log_rules.Rules:
 
 def explain_log(path: str, rules: log_rules.Rules) -> Explanation:
     """Return what any log file shows. Raises NotFoundError if it cannot be read."""
-    scan = logs.Scan()
+    scan = head_and_tail.Scan()
     reader = log_reader.LogReader(rules, path)
-    for line in logs.scan(path, scan, deadline=deadlines.NEVER.within(EXPLAIN_SECONDS)):
+    for line in head_and_tail.scan(path, scan, deadline=deadlines.NEVER.within(EXPLAIN_SECONDS)):
         reader.feed(line.number, line.text)
     if scan.problem:
         raise errors.NotFoundError(f"{path}: {scan.problem}")
@@ -162,19 +163,15 @@ def _with_logs(
 ) -> tuple[Facts, bool]:
     """Return the facts with those of the job's logs, and whether the deadline cut the reading."""
     written, is_cut = 0.0, False
-    banner = logs.banner_pattern(
-        job_id=job.raw_job_id or job.job_id or "", task=job.array_task_id or 0, name=job.name
-    )
     for path in dict.fromkeys(path for path in (job.stdout_path, job.stderr_path) if path):
-        scan = logs.Scan()
+        scan = head_and_tail.Scan()
         reader = log_reader.LogReader(rules, path)
         # Only our own scripts print banners, and only to stdout.
         has_banners = job.tracked_name is None and path == job.stdout_path
-        for line in logs.scan(
+        for line in head_and_tail.scan(
             path,
             scan,
-            banner=banner if has_banners else None,
-            attempt=job.attempt if has_banners else None,
+            job=job if has_banners else None,
             deadline=deadline,
         ):
             reader.feed(line.number, line.text)
