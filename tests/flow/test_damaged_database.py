@@ -194,8 +194,7 @@ def test_nothing_is_stored_once_damage_was_seen(damaged: CommandLine) -> None:
         ),
         (
             "UPDATE jobs SET tracked_name = 'x'",
-            "jobs row @1: tracked_name is set, and the provenance of its submission lacks "
-            "`slurm`",
+            "jobs row @1: tracked_name is set, and the provenance of its submission lacks `slurm`",
         ),
         (
             "UPDATE submissions SET provenance = substr(provenance, 2)",
