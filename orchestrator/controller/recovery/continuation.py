@@ -45,7 +45,6 @@ def continue_job(
         return None
     with context.store.reading() as work:
         stored = work.jobs.submission_of(job.row)
-    assert stored is not None, "each job belongs to one (foreign key)"
     old: dict[str, Any] = json.loads(stored.provenance)
     calling_folder = Path(str(old["folder"]))
     if not calling_folder.is_dir():

@@ -180,7 +180,6 @@ def _decision(context: contexts.Context, job: jobs.Job) -> recovery.Decision:
         attempts = work.attempts.of_jobs(rows)
         cancel_requested = bool(work.recovery.cancel_requested([job.row]))
         submission = work.jobs.submission_of(job.row)
-    assert submission is not None, "each job belongs to one (foreign key)"
     spec = specs.from_json(submission.spec)
     info = causes.info(causes.Cause(job.cause))
     reached = recovery.Progress()
