@@ -104,8 +104,6 @@ class Finding:
     #: fixes that come before those of the cause
     cures: tuple[str, ...] = ()
     level: Level = Level.ROOT
-    #: place in the job's logs taken together, for what came first
-    order: int = 0
     #: lines of ordinary output between this finding and the next one
     ordinary_lines: int = 0
     traceback: Traceback | None = None

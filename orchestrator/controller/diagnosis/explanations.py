@@ -219,13 +219,9 @@ def _with_logs(
         of_job = job if has_banners else None
         for line in head_and_tail.scan(path, scan, job=of_job, deadline=deadline):
             reader.feed(line.number, line.text)
-        first = len(facts.findings)
-        findings = [
-            dataclasses.replace(finding, order=first + finding.order) for finding in reader.findings
-        ]
         facts = dataclasses.replace(
             facts,
-            findings=(*facts.findings, *findings),
+            findings=(*facts.findings, *reader.findings),
             last_line=reader.last_line or facts.last_line,
             skipped_bytes=facts.skipped_bytes + scan.skipped_bytes,
             uncounted_bytes=facts.uncounted_bytes + scan.uncounted_bytes,

@@ -7,6 +7,7 @@ the size of a reply, and sets no Message-ID or Idempotency-Key.
 from __future__ import annotations
 
 import base64
+import concurrent.futures
 import contextlib
 import http.client
 import os
@@ -136,8 +137,7 @@ def _within(
     sends a byte per second never reaches the time limit of a single read. `work` gets a function
     that raises TimeoutError if the time is up, and calls it when it has connected.
     """
-    results: list[_T] = []
-    problems: list[BaseException] = []
+    future: concurrent.futures.Future[_T] = concurrent.futures.Future()
     is_over = threading.Event()
 
     def check_time() -> None:
@@ -146,22 +146,18 @@ def _within(
 
     def run() -> None:
         try:
-            results.append(work(check_time))
+            future.set_result(work(check_time))
         except BaseException as error:
-            problems.append(error)
+            future.set_exception(error)
 
-    thread = threading.Thread(target=run, name="receiver", daemon=True)
-    thread.start()
-    thread.join(seconds + _GRACE_SECONDS)
-    if problems:
-        raise problems[0]
-    if results:
-        return results[0]
+    threading.Thread(target=run, name="receiver", daemon=True).start()
+    concurrent.futures.wait([future], seconds + _GRACE_SECONDS)
+    if future.done():
+        return future.result()
     is_over.set()
-    for connection in sockets():
-        if connection is not None:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+    for connection in filter(None, sockets()):
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
     raise TimeoutError(f"timed out after {seconds:g} s")
 
 
