@@ -119,7 +119,7 @@ class Builder:
         own = self._with_batch(spec, own)
         given = {setting.path[1]: setting.value for setting in own}
         origins = {setting.path[1]: setting.at for setting in own}
-        for paths, message in checks.each_argument(("args",), given):
+        for paths, message in checks.argument_findings(("args",), given):
             self._problems.add(origins[str(paths[0][1])], message)
         if own and (spec.launch.command or spec.launch.program):
             message = "cannot be varied: a launch.command or a program after -- takes no arguments"

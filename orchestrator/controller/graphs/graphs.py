@@ -44,7 +44,7 @@ class Prepared:
 
 def prepare(context: contexts.Context, path: Path) -> Prepared:
     """Return the graph of a file. Raises SpecError with all problems of the graph and its specs."""
-    document, problems = documents.read(path)
+    _, document, problems = documents.read(path)
     if problems:
         raise errors.SpecError(problems)
     graph = graphs.build(document)
