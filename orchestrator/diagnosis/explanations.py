@@ -54,7 +54,6 @@ def explain(facts: Facts) -> Explanation:
             cause=None,
             summary="the job did not fail: COMPLETED",
             evidence=(final_states.evidence(job),),
-            cures=facts.advice,
             also=_notable(facts.findings),
             details={"state": str(job.state)},
         )

@@ -17,8 +17,6 @@ class Source(enum.StrEnum):
     LOG = "log"
     #: state, reason, exit code
     SLURM = "slurm"
-    #: the exit record of the job script
-    RECORD = "record"
     #: the database
     OURS = "orchestrator"
 
@@ -139,8 +137,6 @@ class Facts:
     last_line: Evidence | None = None
     #: time of the last write to a log
     written_at: datetime.datetime | None = None
-    #: for a job that succeeded
-    advice: tuple[str, ...] = ()
     #: in the middle of long logs, which is not read
     skipped_bytes: int = 0
     #: skipped bytes whose lines were not counted, so that later line numbers are too low

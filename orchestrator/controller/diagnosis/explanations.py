@@ -50,10 +50,11 @@ def explain(
         job = _as_of_attempt(job, details.attempts, attempt)
     facts = _facts(job, details.attempts, details.events)
     facts = dataclasses.replace(facts, is_earlier_attempt=is_earlier)
-    if job.state is jobs.JobState.COMPLETED:
-        facts = dataclasses.replace(facts, advice=_advice(details.submission))
     deadline = context.deadline.within(EXPLAIN_SECONDS)
-    return explanations.explain(_with_logs(facts, _log_paths(job), rules, deadline)[0])
+    explanation = explanations.explain(_with_logs(facts, _log_paths(job), rules, deadline)[0])
+    if job.state is jobs.JobState.COMPLETED:
+        return dataclasses.replace(explanation, cures=_advice(details.submission))
+    return explanation
 
 
 def _explain_pending(context: contexts.Context, job: jobs.Job) -> Explanation:

@@ -107,7 +107,9 @@ def test_no_alert_if_clocks_differ(context: contexts.Context) -> None:
     assert (alerts_of(context, job)[0], alerts_of(context, silent)[0]) == ([], ["stalled"])
 
 
-def test_many_jobs_are_checked_in_turn(context: contexts.Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_jobs_are_checked_in_turn(
+    context: contexts.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(alerts, "JOBS_PER_CHECK", 2)
     some = [add(context, number, silent_minutes=34) for number in range(1, 6)]
     ended = add(context, 6, silent_minutes=34)
