@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from db import unit_of_work
-from orchestrator import jobs, schedules
+from orchestrator import jobs
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.sweeps import queries
 from orchestrator.notices import texts
 from orchestrator.notices.records import Notice
+from orchestrator.schedules.records import Trigger
 
 EVENTS_PER_PASS = 5000
 _TRIGGERS_PER_PASS = 2000
@@ -168,7 +169,7 @@ def _was_shown(
 
 def _about_triggers(
     work: unit_of_work.UnitOfWork,
-    triggers: Sequence[tuple[schedules.Trigger, str]],
+    triggers: Sequence[tuple[Trigger, str]],
     since: datetime.datetime,
 ) -> Iterator[Notice]:
     for trigger, schedule in triggers:
