@@ -6,7 +6,8 @@ import dataclasses
 
 import click
 
-from orchestrator.cli import options, output, reports, session
+from orchestrator.cli import commands, job_selection, options, output, reports, session
+from orchestrator.cli.commands import argument, option
 from orchestrator.controller.reports import baselines, studies
 from orchestrator.controller.session import contexts
 from orchestrator.toml import values
@@ -15,16 +16,17 @@ BASELINE_COLUMNS = ("name", "created_at", "runs", "source")
 RUN_COLUMNS = ("name", "size", "throughput", "epoch_seconds", "accuracy", "node_list", "attributes")
 
 
-@click.group("baseline", cls=options.Group)
+@click.group("baseline", cls=commands.Group)
 def baseline_commands() -> None:
     """Save results as a baseline and compare later runs with it."""
 
 
 @baseline_commands.command("set")
-@click.argument("name")
-@reports.source_options
-@click.pass_context
-def set_baseline(ctx: click.Context, name: str, source: reports.Source) -> None:
+def set_baseline(
+    ctx: click.Context,
+    name: str = argument(),
+    source: reports.Source = commands.record(reports.Source),
+) -> None:
     """Save results of jobs, a sweep or a file as a baseline.
 
     The measurements are copied and outlive the jobs. A baseline with the same name is replaced;
@@ -50,11 +52,12 @@ def set_baseline(ctx: click.Context, name: str, source: reports.Source) -> None:
 
 
 @baseline_commands.command("show")
-@click.argument("name", required=False)
-@options.option("--all", "List also replaced baselines.", dest="all_")
-@options.format_option
-@session.with_context
-def show(context: contexts.Context, name: str | None, all_: bool, form: str) -> None:
+def show(
+    context: contexts.Context,
+    name: str | None = argument(required=False),
+    all_: bool = option("--all", "List also replaced baselines."),
+    form: str = options.form,
+) -> None:
     """List baselines, or the measurements of one.
 
     Without NAME: all baselines, newest first.
@@ -83,24 +86,17 @@ def show(context: contexts.Context, name: str | None, all_: bool, form: str) -> 
 
 
 @baseline_commands.command("compare")
-@reports.source_options
-@options.option("--against", "Compare with this baseline.", "NAME")
-@options.option(
-    "--history",
-    "Compare with the newest N earlier jobs of the same name and size instead.",
-    click.IntRange(min=1, max=10_000),
-)
-@reports.comparison_options
-@options.format_option
-@click.pass_context
 def compare(
     ctx: click.Context,
-    source: reports.Source,
-    against: str | None,
-    history: int | None,
-    metrics: tuple[str, ...],
-    thresholds: tuple[tuple[str, float], ...],
-    form: str,
+    source: reports.Source = commands.record(reports.Source),
+    against: str | None = option("--against", "Compare with this baseline.", "NAME"),
+    history: int | None = option(
+        "--history",
+        "Compare with the newest N earlier jobs of the same name and size instead.",
+        click.IntRange(min=1, max=10_000),
+    ),
+    chosen: reports.Comparison = commands.record(reports.Comparison),
+    form: str = options.form,
 ) -> None:
     """Compare results with a baseline.
 
@@ -125,11 +121,11 @@ def compare(
     for sentence in study.left_out:
         output.note(sentence)
     if history is not None:
-        selected = session.jobs_and_sweeps(context, source.references, ())
+        selected = job_selection.jobs_and_sweeps(context, source.references, ())
         earlier = studies.history(context, selected, history)
         baseline, name = earlier.measurement_set, earlier.source
     else:
         assert against is not None
         baseline, name = baselines.find(context, against), against
-    compared = reports.compare(study, baseline, metrics, thresholds)
+    compared = reports.compare(study, baseline, chosen)
     reports.print_comparison(compared, name, study, form)

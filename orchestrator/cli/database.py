@@ -9,19 +9,19 @@ from pathlib import Path
 import click
 
 from orchestrator import errors
-from orchestrator.cli import options, output, session
+from orchestrator.cli import commands, options, output, session
+from orchestrator.cli.commands import argument, option
 from orchestrator.controller.session import contexts, stores
 
 _BACKUP_COLUMNS = ("path", "made_at", "size_bytes")
 
 
-@click.group("db", cls=options.Group)
+@click.group("db", cls=commands.Group)
 def database_commands() -> None:
     """Check, back up, restore, upgrade or move the database."""
 
 
 @database_commands.command("path")
-@click.pass_context
 def print_path(ctx: click.Context) -> None:
     """Print the location of the database.
 
@@ -35,7 +35,6 @@ def print_path(ctx: click.Context) -> None:
 
 
 @database_commands.command("upgrade")
-@session.with_context
 def upgrade(context: contexts.Context) -> None:
     """Upgrade the database to this version's schema.
 
@@ -58,9 +57,7 @@ def upgrade(context: contexts.Context) -> None:
 
 
 @database_commands.command("check")
-@options.format_option
-@session.with_context
-def check(context: contexts.Context, form: str) -> None:
+def check(context: contexts.Context, form: str = options.form) -> None:
     """Check the integrity of the database.
 
     Checks every page, key and value. Each problem is listed with its table, row and column. Exit
@@ -82,9 +79,10 @@ def check(context: contexts.Context, form: str) -> None:
 
 
 @database_commands.command("backup")
-@click.argument("target", required=False, type=click.Path(path_type=Path))
-@session.with_context
-def backup(context: contexts.Context, target: Path | None) -> None:
+def backup(
+    context: contexts.Context,
+    target: Path | None = argument(required=False, type=click.Path(path_type=Path)),
+) -> None:
     """Copy the database to a new file while it is in use.
 
     Without TARGET, the backup is written next to the database, where `orchestrator db restore`
@@ -101,10 +99,11 @@ def backup(context: contexts.Context, target: Path | None) -> None:
 
 
 @database_commands.command("restore")
-@click.argument("backup", required=False, type=click.Path(path_type=Path))
-@options.format_option
-@click.pass_context
-def restore(ctx: click.Context, backup: Path | None, form: str) -> None:
+def restore(
+    ctx: click.Context,
+    backup: Path | None = argument(required=False, type=click.Path(path_type=Path)),
+    form: str = options.form,
+) -> None:
     """Replace the database with a backup.
 
     Without BACKUP, the backups next to the database are listed. A damaged backup is refused. The
@@ -132,11 +131,10 @@ def restore(ctx: click.Context, backup: Path | None, form: str) -> None:
 
 
 @database_commands.command("copy")
-@options.option(
-    "--to", "Copy to postgresql://... or sqlite:////PATH.", "URL", dest="url", required=True
-)
-@session.with_context
-def copy(context: contexts.Context, url: str) -> None:
+def copy(
+    context: contexts.Context,
+    url: str = option("--to", "Copy to postgresql://... or sqlite:////PATH.", "URL", required=True),
+) -> None:
     """Copy all rows to another, empty database.
 
     For example from an SQLite file to PostgreSQL, or back. Rows keep their numbers, so `@7` is the

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 
 from orchestrator import errors, jobs, logs
-from orchestrator.cli import options, output, session
+from orchestrator.cli import commands, job_selection, options, output, session, value_types
+from orchestrator.cli.commands import option
 from orchestrator.cli.output import terminal
 from orchestrator.controller.session import contexts
 from orchestrator.jobs import naming
@@ -34,39 +35,29 @@ class LogPart:
     is_stderr: bool = False
 
 
-@click.command("logs")
-@options.jobs_argument
-@options.sweeps_option
-@options.option("--all", "With --grep: search the logs of all jobs.", dest="all_")
-@options.option("-n --lines", "Print only the last N lines.", click.IntRange(min=0))
-@options.option("-f --follow", "Print new lines until the jobs end.")
-@options.option("--attempt", "Print only this attempt, from 0.", click.IntRange(min=0, max=10**6))
-@options.option("--stderr", "Print the error log, if it is a separate file.")
-@options.option("--path", "Print the path of the log.", dest="show_path")
-@options.option("--grep", "Print only matching lines; exit with 1 if there are none.", "REGEX")
-@options.option("-i --ignore-case", "With --grep: ignore case.")
-@options.option(
-    "-C --context",
-    "With --grep: also print N lines before and after each match.",
-    click.IntRange(min=0, max=10_000),
-    dest="context_lines",
-    default=0,
-)
-@click.pass_context
+@commands.command("logs")
 def print_logs(
     ctx: click.Context,
-    *,
-    references: tuple[str, ...],
-    sweeps: tuple[str, ...],
-    all_: bool,
-    lines: int | None,
-    follow: bool,
-    attempt: int | None,
-    stderr: bool,
-    show_path: bool,
-    grep: str | None,
-    ignore_case: bool,
-    context_lines: int,
+    references: tuple[str, ...] = options.references,
+    sweeps: tuple[str, ...] = options.sweeps,
+    all_: bool = option("--all", "With --grep: search the logs of all jobs."),
+    lines: int | None = option("-n --lines", "Print only the last N lines.", click.IntRange(min=0)),
+    follow: bool = option("-f --follow", "Print new lines until the jobs end."),
+    attempt: int | None = option(
+        "--attempt", "Print only this attempt, from 0.", value_types.INDEX
+    ),
+    stderr: bool = option("--stderr", "Print the error log, if it is a separate file."),
+    show_path: bool = option("--path", "Print the path of the log."),
+    grep: str | None = option(
+        "--grep", "Print only matching lines; exit with 1 if there are none.", "REGEX"
+    ),
+    ignore_case: bool = option("-i --ignore-case", "With --grep: ignore case."),
+    context_lines: int = option(
+        "-C --context",
+        "With --grep: also print N lines before and after each match.",
+        click.IntRange(min=0, max=10_000),
+        default=0,
+    ),
 ) -> None:
     """Print or search the logs of jobs.
 
@@ -97,7 +88,7 @@ def print_logs(
         with context.store.reading() as work:
             selected = sorted(work.jobs.find(jobs.JobQuery(limit=None)), key=lambda job: job.row)
     else:
-        selected = session.jobs_and_sweeps(context, references, sweeps)
+        selected = job_selection.jobs_and_sweeps(context, references, sweeps)
     if grep is not None:
         parts = _searched_parts(context, selected, attempt, stderr)
         try:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from orchestrator import errors
-from orchestrator.cli import options, output, session
+from orchestrator.cli import commands, options, output
+from orchestrator.cli.commands import argument, option
 from orchestrator.controller.session import contexts
 
 COLUMNS = ("at", "kind", "subject", "channel", "state", "tries", "next_at", "error")
 
 
-@click.group("notices", cls=options.Group)
+@click.group("notices", cls=commands.Group)
 def notice_commands() -> None:
     """List sent notifications, or send a test message.
 
@@ -20,11 +21,12 @@ def notice_commands() -> None:
 
 
 @notice_commands.command("list")
-@options.limit_option
-@options.option("--unsent", "Only notifications that are waiting or failed.")
-@options.format_option
-@session.with_context
-def list_notices(context: contexts.Context, limit: int, unsent: bool, form: str) -> None:
+def list_notices(
+    context: contexts.Context,
+    limit: int = options.limit,
+    unsent: bool = option("--unsent", "Only notifications that are waiting or failed."),
+    form: str = options.form,
+) -> None:
     """List notifications and whether they were sent.
 
     The newest is first, with one row for each channel. A WAITING notification is sent by the next
@@ -57,9 +59,7 @@ def list_notices(context: contexts.Context, limit: int, unsent: bool, form: str)
 
 
 @notice_commands.command("test")
-@click.argument("channel")
-@session.with_context
-def test(context: contexts.Context, channel: str) -> None:
+def test(context: contexts.Context, channel: str = argument()) -> None:
     """Send a test message over a channel.
 
     \b
@@ -82,9 +82,10 @@ def test(context: contexts.Context, channel: str) -> None:
 
 
 @notice_commands.command("retry")
-@options.option("--channel", "Only notifications for this channel.", "NAME")
-@session.with_context
-def retry(context: contexts.Context, channel: str | None) -> None:
+def retry(
+    context: contexts.Context,
+    channel: str | None = option("--channel", "Only notifications for this channel.", "NAME"),
+) -> None:
     """Send waiting and failed notifications with the next controller pass.
 
     \b

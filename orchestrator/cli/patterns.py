@@ -12,7 +12,8 @@ from typing import IO, Any
 import click
 
 from orchestrator import files, jobs, logs, patterns
-from orchestrator.cli import options, output, session
+from orchestrator.cli import commands, options, output, session
+from orchestrator.cli.commands import argument, option
 from orchestrator.controller.metrics import job_patterns
 
 _BLOCK_BYTES = 256 * 1024
@@ -27,26 +28,24 @@ _METRIC_WORDS = re.compile(
     r"loss|\bacc|epoch|\bstep(?:s|\b)|\biter|\blr\b|/s\b|per.?sec|throughput|\bmfu", re.IGNORECASE
 )
 
-_files_option = options.option(
+_pattern_files = option(
     "--patterns-file",
     "TOML file with more patterns.",
     click.Path(path_type=Path),
     metavar="FILE",
-    dest="pattern_files",
     multiple=True,
 )
 
 
-@click.group("patterns", cls=options.Group)
+@click.group("patterns", cls=commands.Group)
 def pattern_commands() -> None:
     """List and test the patterns that find metrics in logs."""
 
 
 @pattern_commands.command("list")
-@_files_option
-@options.format_option
-@click.pass_context
-def list_patterns(ctx: click.Context, pattern_files: tuple[Path, ...], form: str) -> None:
+def list_patterns(
+    ctx: click.Context, pattern_files: tuple[Path, ...] = _pattern_files, form: str = options.form
+) -> None:
     """List all patterns, configured and built-in.
 
     \b
@@ -99,20 +98,18 @@ class _LogFile(click.File):
         return file
 
 
+_LOG_FILE = _LogFile()
+
+
 @pattern_commands.command("test")
-@click.argument("log", metavar="FILE", type=_LogFile())
-@options.option(
-    "--pattern", "Only this pattern. Default: all.", "NAME", dest="names", multiple=True
-)
-@_files_option
-@options.format_option
-@click.pass_context
 def test_patterns(
     ctx: click.Context,
-    log: IO[bytes],
-    names: tuple[str, ...],
-    pattern_files: tuple[Path, ...],
-    form: str,
+    log: IO[bytes] = argument(metavar="FILE", type=_LOG_FILE),
+    names: tuple[str, ...] = option(
+        "--pattern", "Only this pattern. Default: all.", "NAME", multiple=True
+    ),
+    pattern_files: tuple[Path, ...] = _pattern_files,
+    form: str = options.form,
 ) -> None:
     """Show the metrics that patterns find in a log.
 

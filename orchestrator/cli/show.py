@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 
 from orchestrator import jobs
-from orchestrator.cli import completion, options, output, session
+from orchestrator.cli import commands, completion, job_selection, options, output, session
+from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.recovery import chains
 from orchestrator.controller.session import contexts, queries
@@ -28,22 +29,15 @@ _FAILURE_COLUMNS = ("job_id", "state", "exit", "ended_at", "stdout_path")
 _BAR_CHARACTERS = 20
 
 
-@click.command("show")
-@click.argument("reference", metavar="JOB", shell_complete=completion.job_references)
-@options.option("--script", "Print only the submitted script.")
-@options.option("--spec", "Print only the spec, as JSON.")
-@options.option("--diff", "Print only the uncommitted changes at submission.")
-@options.refresh_option
-@options.optional_format
-@session.with_context
+@commands.command("show")
 def show(
     context: contexts.Context,
-    reference: str,
-    script: bool,
-    spec: bool,
-    diff: bool,
-    refresh: bool | None,
-    form: str | None,
+    reference: str = argument(metavar="JOB", shell_complete=completion.job_references),
+    script: bool = option("--script", "Print only the submitted script."),
+    spec: bool = option("--spec", "Print only the spec, as JSON."),
+    diff: bool = option("--diff", "Print only the uncommitted changes at submission."),
+    refresh: bool | None = options.refresh,
+    form: str | None = options.optional_form,
 ) -> None:
     """Show the details of a job.
 
@@ -55,11 +49,9 @@ def show(
       orchestrator show 123
       orchestrator show digits-ddp --script
     """
-    for option, is_given in (("--script", script), ("--spec", spec), ("--diff", diff)):
-        if is_given:
-            options.refuse_format(option, form)
+    options.refuse_format(form, {"--script": script, "--spec": spec, "--diff": diff})
     session.refresh(context, refresh)
-    tasks = session.jobs_of(context, reference)
+    tasks = job_selection.jobs_of(context, reference)
     details = queries.details(context, tasks[0])
     provenance = json.loads(details.submission.provenance)
     if script:
@@ -120,8 +112,7 @@ def _show_array(
         ]
     )
     click.echo("\nStates:")
-    lines = job_rows.folded_lines(tasks, now)
-    output.print_rows("jobs", lines, job_rows.JOB_COLUMNS, "table")
+    job_rows.print_job_rows(job_rows.folded_rows(tasks, now), "table")
     if failures:
         click.echo("\nFirst failures:")
         output.print_rows("failures", failures, _FAILURE_COLUMNS, "table")

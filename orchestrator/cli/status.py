@@ -6,12 +6,12 @@ import contextlib
 import dataclasses
 import datetime
 import time
-from typing import Any
 
 import click
 
 from orchestrator import errors, jobs
-from orchestrator.cli import options, output, session
+from orchestrator.cli import commands, job_selection, options, output, session, value_types
+from orchestrator.cli.commands import option
 from orchestrator.cli.output import job_rows, terminal
 from orchestrator.controller.session import clock_check, contexts, queries
 from orchestrator.slurm import states
@@ -35,48 +35,34 @@ def _parse_state(word: str) -> jobs.JobState:
     return state
 
 
-@click.command("status")
-@options.jobs_argument
-@options.option(
-    "-t --state",
-    "Only these states, in Slurm's long or short form: RUNNING,PD,F.",
-    _parse_states,
-    metavar="STATE,...",
-    dest="wanted_states",
-)
-@options.job_filter
-@options.option(
-    "--sweep",
-    "Only jobs of sweeps with this name, or of one sweep: @3.",
-    "SWEEP",
-    dest="sweeps",
-    multiple=True,
-)
-@options.option(
-    "-S --since",
-    "Only jobs submitted since: 2026-11-20, 10:05, yesterday, now-2hours.",
-    options.time,
-)
-@options.option("-a --all", "Also jobs that ended more than a day ago.", dest="all_")
-@options.limit_option
-@options.option("-r --expand", "One row for each task of an array.")
-@options.option("--watch", "Print again every 2 s until Ctrl-C.")
-@options.refresh_option
-@options.format_option
-@session.with_context
+@commands.command("status")
 def status(
     context: contexts.Context,
-    references: tuple[str, ...],
-    wanted_states: tuple[jobs.JobState, ...] | None,
-    sweeps: tuple[str, ...],
-    since: datetime.datetime | None,
-    all_: bool,
-    limit: int,
-    expand: bool,
-    watch: bool,
-    refresh: bool | None,
-    form: str,
-    **filters: Any,
+    references: tuple[str, ...] = options.references,
+    wanted_states: tuple[jobs.JobState, ...] | None = option(
+        "-t --state",
+        "Only these states, in Slurm's long or short form: RUNNING,PD,F.",
+        _parse_states,
+        metavar="STATE,...",
+    ),
+    job_filter: options.JobFilter = options.job_filter,
+    sweeps: tuple[str, ...] = option(
+        "--sweep",
+        "Only jobs of sweeps with this name, or of one sweep: @3.",
+        "SWEEP",
+        multiple=True,
+    ),
+    since: datetime.datetime | None = option(
+        "-S --since",
+        "Only jobs submitted since: 2026-11-20, 10:05, yesterday, now-2hours.",
+        value_types.time,
+    ),
+    all_: bool = option("-a --all", "Also jobs that ended more than a day ago."),
+    limit: int = options.limit,
+    expand: bool = option("-r --expand", "One row for each task of an array."),
+    watch: bool = option("--watch", "Print again every 2 s until Ctrl-C."),
+    refresh: bool | None = options.refresh,
+    form: str = options.form,
 ) -> None:
     """List jobs and their states.
 
@@ -89,7 +75,7 @@ def status(
       orchestrator status
       orchestrator status -t RUNNING,PENDING --json
     """
-    is_filtered = any((references, wanted_states, sweeps, since, *filters.values()))
+    is_filtered = any((references, wanted_states, sweeps, since, *vars(job_filter).values()))
     query = jobs.JobQuery(
         sweeps=tuple(word for word in sweeps if not word.startswith("@")),
         sweep_rows=_sweep_rows(context, sweeps),
@@ -97,7 +83,7 @@ def status(
         since=since,
         live_or_since=None if all_ or is_filtered else context.clock.now() - queries.RECENT,
         limit=limit,
-        **filters,
+        **vars(job_filter),
     )
     while True:
         fresh = None
@@ -137,7 +123,7 @@ def _print_jobs(
     is_folded = form == "table" and not expand
     with context.store.reading() as work:
         if references:
-            named = [job.row for word in references for job in session.jobs_of(context, word)]
+            named = [job.row for word in references for job in job_selection.jobs_of(context, word)]
             query = dataclasses.replace(query, rows=named, limit=None)
         # An array is folded as a whole: the limit then counts lines.
         matching, slurm_error, damage = queries.list_readable(
@@ -151,19 +137,17 @@ def _print_jobs(
     if clear and form == "table" and output.is_drawable():
         terminal.clear()
     if is_folded:
-        lines = job_rows.folded_lines(matching, now)[: query.limit]
-        output.print_rows("jobs", lines, job_rows.JOB_COLUMNS, form)
-        shown = len(lines)
+        rows = job_rows.folded_rows(matching, now)[: query.limit]
     else:
-        job_rows.print_jobs(matching, now, form)
-        shown = len(matching)
+        rows = [job_rows.job_row(job, now) for job in matching]
+    job_rows.print_job_rows(rows, form)
     if stale := _staleness(matching, error or slurm_error):
         output.note(stale)
     if doubt:
         output.note(doubt)
     if late := _late_controller(context, now):
         output.note(f"{late} For details: `orchestrator serve --status`.")
-    if query.limit is not None and shown >= query.limit:
+    if query.limit is not None and len(rows) >= query.limit:
         output.note(f"Only the newest {query.limit} are shown; --limit changes the number.")
     if damage:
         raise damage[0]
@@ -200,8 +184,7 @@ def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:
     )
 
 
-@click.command("refresh")
-@session.with_context
+@commands.command("refresh")
 def refresh(context: contexts.Context) -> None:
     """Ask Slurm about all live jobs now.
 

@@ -9,7 +9,17 @@ from collections.abc import Sequence
 import click
 
 from orchestrator import errors, jobs, sweeps
-from orchestrator.cli import actions, options, output, reports, session, spec_options, submit
+from orchestrator.cli import (
+    actions,
+    commands,
+    options,
+    output,
+    reports,
+    session,
+    spec_options,
+    submit,
+)
+from orchestrator.cli.commands import argument, option
 from orchestrator.cli.output import sweep_rows, terminal
 from orchestrator.controller.actions import cancel as cancellation
 from orchestrator.controller.actions import wait
@@ -17,11 +27,11 @@ from orchestrator.controller.session import contexts
 from orchestrator.controller.sweeps import plan, queries, submit_points
 from orchestrator.controller.sweeps import resume as resubmission
 
-_sweep_argument = click.argument("reference", metavar="SWEEP")
-_dry_run_option = options.option("--dry-run", "Print what would be submitted.")
+_sweep = argument(metavar="SWEEP")
+_dry_run = option("--dry-run", "Print what would be submitted.")
 
 
-@click.group("sweep", cls=options.Group)
+@click.group("sweep", cls=commands.Group)
 def sweep_commands() -> None:
     """Submit many jobs from one spec and follow them together.
 
@@ -30,20 +40,14 @@ def sweep_commands() -> None:
 
 
 @sweep_commands.command("submit")
-@spec_options.spec_options
-@options.scheduler_option
-@_dry_run_option
-@options.yes_option
-@options.wait_option
-@options.optional_format
-@click.pass_context
 def submit_sweep(
     ctx: click.Context,
-    dry_run: bool,
-    yes: bool,
-    wait_: bool,
-    form: str | None,
-    job: spec_options.JobOptions,
+    job: spec_options.JobOptions = spec_options.job,
+    _scheduler: None = options.scheduler,
+    dry_run: bool = _dry_run,
+    yes: bool = options.yes,
+    wait_: bool = options.wait,
+    form: str | None = options.optional_form,
 ) -> None:
     """Submit all points of a sweep, each exactly once.
 
@@ -77,11 +81,14 @@ def submit_sweep(
 
 
 @sweep_commands.command("render")
-@spec_options.spec_options
-@options.scheduler_option
-@options.option("--point", "Print only the arguments of point N, from 1.", click.IntRange(min=1))
-@click.pass_context
-def render(ctx: click.Context, point: int | None, job: spec_options.JobOptions) -> None:
+def render(
+    ctx: click.Context,
+    job: spec_options.JobOptions = spec_options.job,
+    _scheduler: None = options.scheduler,
+    point: int | None = option(
+        "--point", "Print only the arguments of point N, from 1.", click.IntRange(min=1)
+    ),
+) -> None:
     """Print the batch scripts of a sweep, one for each job array.
 
     The output is byte for byte what `sweep submit` passes to sbatch.
@@ -113,10 +120,9 @@ def render(ctx: click.Context, point: int | None, job: spec_options.JobOptions) 
 
 
 @sweep_commands.command("list")
-@options.limit_option
-@options.format_option
-@session.with_context
-def list_sweeps(context: contexts.Context, limit: int, form: str) -> None:
+def list_sweeps(
+    context: contexts.Context, limit: int = options.limit, form: str = options.form
+) -> None:
     """List sweeps with the number of points in each state.
 
     The newest sweep is first. MISSING counts cancelled and lost points, WAITING deferred ones,
@@ -128,20 +134,16 @@ def list_sweeps(context: contexts.Context, limit: int, form: str) -> None:
       orchestrator sweep list
     """
     rows = [sweep_rows.sweep_row(summary) for summary in queries.newest(context, limit)]
-    if not output.is_json(form):
-        for row in rows:
-            row["row"] = f"@{row['row']}"
     output.print_rows("sweeps", rows, sweep_rows.SWEEP_COLUMNS, form)
 
 
 @sweep_commands.command("status")
-@_sweep_argument
-@options.option("--points", "Print one row for each point.")
-@options.refresh_option
-@options.format_option
-@session.with_context
 def status(
-    context: contexts.Context, reference: str, points: bool, refresh: bool | None, form: str
+    context: contexts.Context,
+    reference: str = _sweep,
+    points: bool = option("--points", "Print one row for each point."),
+    refresh: bool | None = options.refresh,
+    form: str = options.form,
 ) -> None:
     """Show the states of a sweep's points.
 
@@ -153,11 +155,9 @@ def status(
     sweep = queries.find(context, reference)
     session.refresh(context, refresh)
     if points:
-        now, is_json = context.clock.now(), output.is_json(form)
-        rows = [
-            sweep_rows.point_row(point, now, is_json=is_json)
-            for point in queries.points(context, sweep)
-        ]
+        row_of = sweep_rows.point_row if output.is_json(form) else sweep_rows.point_line
+        now = context.clock.now()
+        rows = [row_of(point, now) for point in queries.points(context, sweep)]
         output.print_rows("sweep_points", rows, sweep_rows.POINT_COLUMNS, form)
     else:
         _print_states(context, sweep, form)
@@ -167,10 +167,9 @@ sweep_commands.add_command(reports.report)
 
 
 @sweep_commands.command("resume")
-@_sweep_argument
-@options.optional_format
-@session.with_context
-def resume(context: contexts.Context, reference: str, form: str | None) -> None:
+def resume(
+    context: contexts.Context, reference: str = _sweep, form: str | None = options.optional_form
+) -> None:
     """Submit the points of a sweep that are not submitted yet.
 
     For example after an interrupt, a refusal or `sweep cancel`. Points that were submitted, or
@@ -186,25 +185,15 @@ def resume(context: contexts.Context, reference: str, form: str | None) -> None:
 
 
 @sweep_commands.command("rerun")
-@_sweep_argument
-@options.option("--failed", "Submit points that failed.")
-@options.option("--missing", "Submit points cancelled, lost or never submitted.")
-@options.option(
-    "--point",
-    "Submit this point, by number or name, however it ended.",
-    "POINT",
-    dest="points",
-    multiple=True,
-)
-@options.optional_format
-@session.with_context
 def rerun(
     context: contexts.Context,
-    reference: str,
-    failed: bool,
-    missing: bool,
-    points: tuple[str, ...],
-    form: str | None,
+    reference: str = _sweep,
+    failed: bool = option("--failed", "Submit points that failed."),
+    missing: bool = option("--missing", "Submit points cancelled, lost or never submitted."),
+    points: tuple[str, ...] = option(
+        "--point", "Submit this point, by number or name, however it ended.", "POINT", multiple=True
+    ),
+    form: str | None = options.optional_form,
 ) -> None:
     """Submit failed or missing points of a sweep again.
 
@@ -232,19 +221,13 @@ def rerun(
 
 
 @sweep_commands.command("add")
-@_sweep_argument
-@spec_options.spec_options
-@_dry_run_option
-@options.yes_option
-@options.optional_format
-@click.pass_context
 def add(
     ctx: click.Context,
-    reference: str,
-    dry_run: bool,
-    yes: bool,
-    form: str | None,
-    job: spec_options.JobOptions,
+    reference: str = _sweep,
+    job: spec_options.JobOptions = spec_options.job,
+    dry_run: bool = _dry_run,
+    yes: bool = options.yes,
+    form: str | None = options.optional_form,
 ) -> None:
     """Add points to a sweep and submit them.
 
@@ -283,10 +266,9 @@ def add(
 
 
 @sweep_commands.command("cancel")
-@_sweep_argument
-@actions.timeout_option
-@session.with_context
-def cancel(context: contexts.Context, reference: str, timeout: float) -> None:
+def cancel(
+    context: contexts.Context, reference: str = _sweep, timeout: float = actions.timeout_option
+) -> None:
     """Cancel the jobs of a sweep and submit no more points.
 
     `sweep resume` submits points that were never submitted, `sweep rerun --missing` also cancelled
@@ -336,10 +318,7 @@ def confirm(reason: str, *, yes: bool) -> None:
 
 
 def _print_plan(prepared: plan.Prepared, form: str) -> None:
-    rows = [
-        sweep_rows.submission_row(ready.submission, is_json=output.is_json(form))
-        for ready in prepared.ready
-    ]
+    rows = [sweep_rows.submission_row(ready.submission) for ready in prepared.ready]
     output.print_rows("submissions", rows, sweep_rows.SUBMISSION_COLUMNS, form)
 
 
