@@ -191,9 +191,7 @@ def show_metrics(
             follow and (form == "json" or out or metric_filter.points or metric_filter.every)
         ),
     }
-    for problem, applies in problems.items():
-        if applies:
-            raise click.UsageError(problem)
+    options.refuse(problems)
     context = session.open_context(ctx)
     selected = job_selection.jobs_and_sweeps(context, references, sweeps)
     by_row = {job.row: job for job in selected}

@@ -41,11 +41,17 @@ form: Any = _Format(output.FORMATS, has_default=True)
 optional_form: Any = _Format(output.FORMATS)
 
 
+def refuse(problems: Mapping[str, object]) -> None:
+    """Raise UsageError with the first problem that applies."""
+    for problem, applies in problems.items():
+        if applies:
+            raise click.UsageError(problem)
+
+
 def refuse_format(form: str | None, plain: Mapping[str, bool]) -> None:
     """Raise UsageError if --format or --json is given with an option that prints plain text."""
     for name, is_given in plain.items():
-        if is_given and form is not None:
-            raise click.UsageError(f"{name} prints plain text: remove --format or --json")
+        refuse({f"{name} prints plain text: remove --format or --json": form and is_given})
 
 
 limit = option(
