@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from orchestrator import jobs, metrics
+from orchestrator import metrics
 from orchestrator.cli import (
     commands,
     completion,
@@ -22,7 +22,7 @@ from orchestrator.cli import (
     value_types,
 )
 from orchestrator.cli.commands import argument, option
-from orchestrator.cli.output import job_rows, terminal
+from orchestrator.cli.output import metric_tables, terminal
 from orchestrator.controller.metrics import ingest, queries
 from orchestrator.controller.session import contexts
 
@@ -169,12 +169,12 @@ def show_metrics(
       orchestrator metrics 123 --output numbers.parquet
     """
     modes = {"--stat": stat, "--compare": compare, "--plot": plot, "--follow": follow}
-    given = [option for option, value in modes.items() if value]
+    given = [name for name, value in modes.items() if value]
+    is_thinned = metric_filter.points or metric_filter.every
+    is_two = len(given) > 1 and given != ["--stat", "--compare"]
     problems: dict[str, object] = {
         "--plot writes a picture: remove --format and --output": plot and (out or form),
-        f"{' and '.join(given[:2])} cannot be combined": (
-            len(given) > 1 and given != ["--stat", "--compare"]
-        ),
+        f"{' and '.join(given[:2])} cannot be combined": is_two,
         "--every and --points cannot be combined": metric_filter.every and metric_filter.points,
         "--by requires --compare or --plot": by and not (compare or plot),
         "--compare requires --by step or epoch: two jobs never log at the same time": (
@@ -187,35 +187,35 @@ def show_metrics(
             form == "parquet" and given
         ),
         "--follow prints rows as they arrive: use --format jsonl, and remove --output, --every "
-        "and --points": (
-            follow and (form == "json" or out or metric_filter.points or metric_filter.every)
-        ),
+        "and --points": follow and (form == "json" or out or is_thinned),
     }
     options.refuse(problems)
     context = session.open_context(ctx)
     selected = job_selection.jobs_and_sweeps(context, references, sweeps)
     by_row = {job.row: job for job in selected}
-    query = metric_filter.query(by_row)
+    view = metric_tables.View(
+        context=context, query=metric_filter.query(by_row), jobs=by_row, out=out
+    )
     if follow:
-        _follow(context, query, by_row, form)
+        _follow(view, form)
         return
     ingest.ingest_for_command(context, selected)
-    if form not in ("table", "parquet") and not given:
-        has_rows = _print_rows(queries.pages(context, query), by_row, form, out)
+    if plot is not None:
+        has_rows = metric_tables.plot(view, plot, by)
+    elif compare:
+        has_rows = metric_tables.compare(view, stat, by, form)
+    elif stat is not None:
+        has_rows = metric_tables.print_statistics(view, stat, form)
+    elif form == "parquet":
+        has_rows = metric_tables.write_parquet(view)
+    elif form == "table":
+        has_rows = metric_tables.print_table(view)
     else:
-        from orchestrator.cli.output import metric_tables
-
-        view = metric_tables.View(context=context, query=query, jobs=selected, out=out)
-        if plot is not None:
-            has_rows = metric_tables.plot(view, plot, by)
-        elif compare:
-            has_rows = metric_tables.compare(view, stat, by, form)
-        elif stat is not None:
-            has_rows = metric_tables.print_statistics(view, stat, form)
-        elif form == "parquet":
-            has_rows = metric_tables.write_parquet(view)
-        else:
-            has_rows = metric_tables.print_table(view)
+        pages = view.row_pages()
+        first = next(pages, [])
+        rows = itertools.chain([first], pages)
+        terminal.print_texts(output.texts("metrics", rows, metric_tables.COLUMNS, form), out)
+        has_rows = bool(first)
     if has_rows:
         return
     if metric_filter.selects_all:
@@ -241,42 +241,25 @@ def _format(form: str | None, out: Path | None) -> str:
     return form or output.default_format()
 
 
-def _print_rows(
-    pages: Iterator[list[metrics.MetricRow]],
-    by_row: Mapping[int, jobs.Job],
-    form: str,
-    out: Path | None,
-) -> bool:
-    """Print rows page by page; return whether there are any."""
-    first = next(pages, [])
-    rows = (
-        [job_rows.metric_row(row, by_row[row.job_row]) for row in page]
-        for page in itertools.chain([first], pages)
-    )
-    terminal.print_texts(output.texts("metrics", rows, job_rows.METRIC_COLUMNS, form), out)
-    return bool(first)
-
-
-def _follow(
-    context: contexts.Context, query: metrics.MetricQuery, by_row: dict[int, jobs.Job], form: str
-) -> None:
+def _follow(view: metric_tables.View, form: str) -> None:
     """Print new metrics until all jobs have ended and their files are read to the end."""
     # It imports everything that talks to Slurm.
     from orchestrator.controller.actions import wait
 
+    context, by_row = view.context, dict(view.jobs)
     if form in ("csv", "tsv"):
-        click.echo("".join(output.texts("metrics", [], job_rows.METRIC_COLUMNS, form)), nl=False)
+        click.echo("".join(output.texts("metrics", [], metric_tables.COLUMNS, form)), nl=False)
     while True:
         # Before reading: lines that were written before the end are then certainly read.
         is_live = wait.update(context, by_row)
         has_more = ingest.ingest_part(context, list(by_row.values()))
-        for page in queries.pages(context, query):
-            newest = max((row.id for row in page), default=0)
-            query = dataclasses.replace(query, after=max(newest, query.after or 0))
-            rows = [job_rows.metric_row(row, by_row[row.job_row]) for row in page]
+        newest = view.query.after or 0
+        for rows in view.row_pages():
+            newest = max([newest, *(row["row"] for row in rows)])
             click.echo(_without_header(rows, form), nl=False)
         # --last limits only the metrics that existed at the start.
-        query = dataclasses.replace(query, last=None)
+        query = dataclasses.replace(view.query, after=newest, last=None)
+        view = dataclasses.replace(view, query=query)
         if has_more:
             continue
         if not is_live:
@@ -287,7 +270,7 @@ def _follow(
 def _without_header(rows: Sequence[output.Row], form: str) -> str:
     if form == "table":
         return "".join(f"{_line(row)}\n" for row in rows)
-    texts = output.texts("metrics", [rows], job_rows.METRIC_COLUMNS, form)
+    texts = output.texts("metrics", [rows], metric_tables.COLUMNS, form)
     if form in ("csv", "tsv"):
         next(texts)
     return "".join(texts)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import math
 import typing
 from collections.abc import Sequence
 
-from orchestrator import jobs, metrics
+from orchestrator import jobs
 from orchestrator.cli import output
 from orchestrator.jobs import naming
 
@@ -21,7 +20,6 @@ JOB_COLUMNS = (
 )
 ATTEMPT_COLUMNS = ("number", "state", "exit", "node_list", "started_at", "ended_at", "reason")
 CHAIN_COLUMNS = ("job_id", "attempt", "state", "step", "then")
-METRIC_COLUMNS = ("job_id", "name", "value", "unit", "epoch", "step", "time", "source")
 
 _JOB_FIELDS = (
     *("row", "job_id", "array_job_id", "array_task_id", "name", "cluster", "scheduler", "state"),
@@ -35,7 +33,6 @@ _ATTEMPT_FIELDS = (
     *("submitted_at", "started_at", "ended_at"),
 )
 _EVENT_FIELDS = ("at", "kind", "attempt", "state", "raw_state", "source", "detail")
-_METRIC_FIELDS = ("unit", "step", "epoch", "rank", "world_size")
 
 
 def job_row(job: jobs.Job, now: datetime.datetime) -> dict[str, object]:
@@ -158,18 +155,3 @@ def reference_to(sweep_row: int | None, job_row: int | None) -> str:
     if sweep_row is not None:
         return f"sweep @{sweep_row}"
     return "" if job_row is None else f"@{job_row}"
-
-
-def metric_row(row: metrics.MetricRow, job: jobs.Job) -> dict[str, object]:
-    return {
-        "row": row.id,
-        "job_id": job.job_id,
-        "array_task_id": job.array_task_id,
-        "attempt": row.attempt,
-        "name": row.name,
-        "value": math.nan if row.value is None else row.value,
-        **output.fields_of(row, _METRIC_FIELDS),
-        "time": None if row.time is None else row.time.replace(tzinfo=datetime.UTC),
-        "source": row.source,
-        "line": row.line,
-    }
