@@ -119,7 +119,7 @@ def add(
     if runs_dir := (ctx.obj or {}).get("runs_dir"):
         environ = {**context.environ, "ORCHESTRATOR_RUNS_DIR": str(runs_dir)}
         context = dataclasses.replace(context, environ=environ)
-    wanted = management.NewSchedule(
+    new = management.NewSchedule(
         name=name,
         calendar=calendar,
         catchup=catchup,
@@ -130,7 +130,7 @@ def add(
         argv=sys.argv,
         **checked,
     )
-    stored = management.add(context, wanted, replace=replace)
+    stored = management.add(context, new, replace=replace)
     (summary,) = management.summaries(context, [stored])
     if form is None:
         following = schedule_rows.local_time(summary.next_at, stored.tz)
@@ -153,9 +153,8 @@ def _checked(
     """
     if spec_options.is_sweep(job):
         sweep, source = spec_options.sweep(job, configuration)
-        prepared = plan.prepare_sweep(
-            session.open_context(ctx), sweep, source=source, argv=sys.argv
-        )
+        context = session.open_context(ctx)
+        prepared = plan.prepare_sweep(context, sweep, source=source, argv=sys.argv)
         context = prepared.context
         output.note(sweeps.plan_line(sweep.name, sweep.table.kind, prepared))
         sweeps.confirm(plan.needs_consent(context, prepared), yes=yes)

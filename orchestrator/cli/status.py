@@ -39,7 +39,7 @@ def _parse_state(word: str) -> jobs.JobState:
 def status(
     context: contexts.Context,
     references: tuple[str, ...] = options.references,
-    wanted_states: tuple[jobs.JobState, ...] | None = option(
+    job_states: tuple[jobs.JobState, ...] | None = option(
         "-t --state",
         "Only these states, in Slurm's long or short form: RUNNING,PD,F.",
         _parse_states,
@@ -75,11 +75,11 @@ def status(
       orchestrator status
       orchestrator status -t RUNNING,PENDING --json
     """
-    is_filtered = any((references, wanted_states, sweeps, since, *vars(job_filter).values()))
+    is_filtered = any((references, job_states, sweeps, since, *vars(job_filter).values()))
     query = jobs.JobQuery(
         sweeps=tuple(word for word in sweeps if not word.startswith("@")),
         sweep_rows=_sweep_rows(context, sweeps),
-        states=wanted_states or (),
+        states=job_states or (),
         since=since,
         live_or_since=None if all_ or is_filtered else context.clock.now() - queries.RECENT,
         limit=limit,
@@ -155,20 +155,16 @@ def _print_jobs(
 
 def _staleness(matching: list[jobs.Job], error: str) -> str:
     """Return a message if states are not confirmed by Slurm, or ""."""
-    no_reply = f"Slurm does not respond: {error.splitlines()[0]}" if error else ""
-    stale = [job for job in matching if job.stale_since is not None]
+    reason = f"Slurm does not respond: {error.splitlines()[0]}" if error else ""
+    stale = {job.stale_since: job for job in matching if job.stale_since is not None}
     if not stale:
-        return no_reply
-    since = min(job.stale_since for job in stale if job.stale_since is not None)
-    hosts = sorted(
-        {job.cluster.removeprefix("local:") for job in stale if job.scheduler == "local"}
-    )
-    reason = no_reply or "not confirmed by Slurm"
-    if hosts and not no_reply:
-        reason = (
-            f"jobs of {', '.join(hosts)} are updated only there: run `orchestrator status` there"
-        )
-    return f"Stale since {since.astimezone().isoformat(timespec='seconds')}: {reason}"
+        return reason
+    local = {job.cluster for job in stale.values() if job.scheduler == "local"}
+    if local and not error:
+        hosts = ", ".join(sorted(cluster.removeprefix("local:") for cluster in local))
+        reason = f"jobs of {hosts} are updated only there: run `orchestrator status` there"
+    since = min(stale).astimezone().isoformat(timespec="seconds")
+    return f"Stale since {since}: {reason or 'not confirmed by Slurm'}"
 
 
 def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:
@@ -179,9 +175,8 @@ def _late_controller(context: contexts.Context, now: datetime.datetime) -> str:
     from orchestrator.controller.service import health
 
     newest = health.load(state_dir)
-    return (
-        health.late_message(newest, now) if newest is not None and newest.command == "serve" else ""
-    )
+    is_serving = newest is not None and newest.command == "serve"
+    return health.late_message(newest, now) if newest and is_serving else ""
 
 
 @commands.command("refresh")
